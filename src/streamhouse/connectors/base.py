@@ -96,16 +96,18 @@ class Sink(Protocol):
 
 
 class Following(Protocol):
-    """What a `SharedReader` needs of a continuous query."""
+    """What a `SharedReader` needs of one source of a continuous query."""
 
     @property
-    def source(self) -> SourceSpec: ...
+    def spec(self) -> SourceSpec: ...
 
     @property
-    def checkpoint_path(self) -> Path: ...
+    def checkpoint_path(self) -> Path:
+        """The folder of the query's checkpoint."""
 
     @property
-    def last_offset(self) -> Offset: ...
+    def last_offset(self) -> Offset:
+        """The source's offset after the last committed batch; `{}` before the first."""
 
     def use_shared(self, folder: Path) -> None:
         """Make the source read from a folder that a `SharedReader` fills."""
@@ -114,7 +116,7 @@ class Following(Protocol):
 class SharedReader(Protocol):
     """Reads shared data once for the sources of several queries; driver only."""
 
-    def start(self, queries: Sequence[Following]) -> None:
+    def start(self, sources: Sequence[Following]) -> None:
         """Start reading; called before the queries are prepared."""
 
     def step(self) -> None:

@@ -206,11 +206,11 @@ class Pipeline:
 
     def _role(self, query: ContinuousQuery) -> Role:
         """How the pauses of the query depend on other queries."""
-        others, source, target = self.queries, query.source.address, query.address
-        read = any(one.source.address and target.same(one.source.address) for one in others)
+        others, target = self.queries, query.address
+        read = any(target.same(at) for one in others for at in one.source_tables)
         if not read and any(target.same(at) for one in others for at in one.lookups):
             return Role.LOOKUP
-        if source is not None and any(one.address.same(source) for one in others):
+        if any(one.address.same(at) for one in others for at in query.source_tables):
             return Role.DOWNSTREAM
         return Role.SOURCE
 

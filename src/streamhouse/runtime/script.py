@@ -383,7 +383,7 @@ class Script:
         waits = any(lookup.retry is not None for lookup in query.lookups)
         spec = QuerySpec(
             query=query,
-            source=session.source(query),
+            sources=(session.source(query),),
             lookups=tuple(
                 address.side_table(LOOKED_UP)
                 if is_server(lookup)

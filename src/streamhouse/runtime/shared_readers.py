@@ -3,9 +3,53 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
 
-from streamhouse.connectors.base import Following, SharedReader
+from streamhouse.connectors.base import SharedReader
 from streamhouse.connectors.registry import connector
+from streamhouse.connectors.specs import SourceSpec
+from streamhouse.runtime.inputs import source_offsets
+from streamhouse.source import Offset
+
+
+class Query(Protocol):
+    """What shared readers need of a continuous query."""
+
+    @property
+    def sources(self) -> Sequence[SourceSpec]: ...
+
+    @property
+    def checkpoint_path(self) -> Path: ...
+
+    @property
+    def last_offset(self) -> Offset: ...
+
+    def use_shared(self, number: int, folder: Path) -> None: ...
+
+
+class FollowedSource:
+    """One source of a continuous query; the `Following` of a shared reader."""
+
+    def __init__(self, query: Query, number: int) -> None:
+        """`number`: the index of the source in the query's `sources`."""
+        self._query, self._number = query, number
+
+    @property
+    def spec(self) -> SourceSpec:
+        return self._query.sources[self._number]
+
+    @property
+    def checkpoint_path(self) -> Path:
+        return self._query.checkpoint_path
+
+    @property
+    def last_offset(self) -> Offset:
+        offsets = source_offsets(self._query.last_offset)
+        return offsets[self._number] if offsets else {}
+
+    def use_shared(self, folder: Path) -> None:
+        self._query.use_shared(self._number, folder)
 
 
 class SharedReaders:
@@ -14,16 +58,20 @@ class SharedReaders:
     def __init__(self) -> None:
         self._readers: dict[str, SharedReader] = {}
 
-    def start(self, queries: Sequence[Following]) -> None:
+    def start(self, queries: Sequence[Query]) -> None:
         """Start the readers that these queries share; call it before the queries are prepared."""
-        for name in {query.source.connector: None for query in queries}:
+        sources = [
+            FollowedSource(query, number)
+            for query in queries
+            for number in range(len(query.sources))
+        ]
+        for name in {source.spec.connector: None for source in sources}:
             if name not in self._readers:
                 reader = connector(name).shared_reader()
                 if reader is None:
                     continue
                 self._readers[name] = reader
-            followers = [query for query in queries if query.source.connector == name]
-            self._readers[name].start(followers)
+            self._readers[name].start([s for s in sources if s.spec.connector == name])
 
     def step(self) -> None:
         """Raise the error that ended a reader; drop data that no query needs any more."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from streamhouse.connectors.base import Sink
@@ -19,7 +20,9 @@ LOOKED_UP = "looked_up"
 
 @dataclass(frozen=True)
 class QuerySpec:
-    """One continuous query: what it computes, its source, its lookups and the tables it writes.
+    """One continuous query: what it computes, its sources, its lookups and the tables it writes.
+
+    `sources` are one for each table of FROM; today the planner makes queries over one table only.
 
     `query_id` is the id of its checkpoint and the commit user of all its commits. `lookups` are
     the tables of `query.lookups`, in order; for a table on a server, the query's `looked_up` table
@@ -32,7 +35,7 @@ class QuerySpec:
     """
 
     query: StreamQuery
-    source: SourceSpec
+    sources: tuple[SourceSpec, ...]
     lookups: tuple[TableAddress, ...]
     target: TableAddress
     pending: TableAddress | None
@@ -77,6 +80,11 @@ class QuerySpec:
         return self.target.side_table(LOOKED_UP) if used else None
 
     @property
+    def source_tables(self) -> list[TableAddress]:
+        """The sources that are Paimon tables."""
+        return [source.address for source in self.sources if source.address is not None]
+
+    @property
     def pinned(self) -> list[tuple[LookupJoin, TableAddress]]:
         """The lookups of Paimon tables, with their tables; the offsets record their snapshots."""
         pairs = zip(self.query.lookups, self.lookups, strict=True)
@@ -112,12 +120,14 @@ class QuerySpec:
         target = self.target.planned()
         return Combine.of(target.columns, target.primary_key, target.options)
 
-    def one_task(self, source: Source) -> bool:
+    def one_task(self, sources: Sequence[Source]) -> bool:
         """Whether a batch must be one task, to keep the order of the changes of each key."""
-        if source.ordered or self.query.distinct is not None or self.looked_up is not None:
+        if self.query.distinct is not None or self.looked_up is not None:
+            return True
+        if any(source.ordered for source in sources):
             return True
         if self.sink is not None:
-            return source.changelog
+            return any(source.changelog for source in sources)
         target = self.target.planned()
         return bool(target.primary_key) and (self.combine() is None or target.bucket < 0)
 

@@ -77,7 +77,15 @@ class World:
         target = session.address(session.table(insert.target))
         values = target.side_table("distinct")
         self.spec = QuerySpec(
-            query, session.source(query), (), target, None, None, f"q{number}", 2, distinct=values
+            query,
+            (session.source(query),),
+            (),
+            target,
+            None,
+            None,
+            f"q{number}",
+            2,
+            distinct=values,
         )
         assert query.distinct is not None
         create_table(values, query.distinct, target)

@@ -8,15 +8,17 @@ from pathlib import Path
 from tests.unit.runtime.test_planner import QUERY, Tables
 
 from streamhouse.connectors.specs import SourceSpec
-from streamhouse.runtime.streaming.task import kernel_for, source_for
+from streamhouse.runtime.streaming.task import kernel_for, sources_for
 
 
 def test_the_next_run_in_the_same_worker_has_its_own_options(tmp_path: Path) -> None:
     """A program may run a script twice in one session, with another rate under the same SELECT."""
     spec = Tables(tmp_path).spec
     rates = [{"rows-per-second": rate, "number-of-rows": "9"} for rate in ("1", "2")]
-    slow, fast = (replace(spec, source=SourceSpec("datagen", rate, QUERY.output)) for rate in rates)
-    assert source_for(slow) is source_for(slow) is not source_for(fast)
+    slow, fast = (
+        replace(spec, sources=(SourceSpec("datagen", rate, QUERY.output),)) for rate in rates
+    )
+    assert sources_for(slow) is sources_for(slow) is not sources_for(fast)
     assert kernel_for(slow) is kernel_for(slow)
 
 

@@ -50,7 +50,7 @@ def spec(tmp_path: Path) -> QuerySpec:
     target = session.address(session.table(insert.target))
     journal = target.side_table(LOOKED_UP)
     create_table(journal)
-    return QuerySpec(query, session.source(query), (journal,), target, None, None, "q1", 2)
+    return QuerySpec(query, (session.source(query),), (journal,), target, None, None, "q1", 2)
 
 
 def taken(spec: QuerySpec, *rows: dict[str, Any]) -> dict[str, Taken]:

@@ -49,7 +49,7 @@ class Tables:
         waiting, gone = target.side_table("pending"), target.side_table("unmatched")
         pending_rows.create_tables(waiting, gone, ID, changelog=False)
         source = SourceSpec("paimon", {}, ID, self.address("src"))
-        self.spec = QuerySpec(QUERY, source, (), target, waiting, gone, "q", 2)
+        self.spec = QuerySpec(QUERY, (source,), (), target, waiting, gone, "q", 2)
         self.commits = 0
 
     def address(self, name: str) -> TableAddress:
@@ -124,12 +124,12 @@ def test_a_planned_batch_is_the_same_in_another_process(tables: Tables) -> None:
     end = Planner(tables.spec).latest_offset({})
     tables.write("src", numbers(3))
     again = Planner(tables.spec)
-    source = again.source
+    (source,) = again.inputs.sources
     read = [
         row
         for task in again.tasks({}, end)
         for piece in task.pieces
-        for batch in source.read(piece)
+        for batch in source.read(piece.partition)
         for row in batch.column("id").to_pylist()
     ]
     assert sorted(read) == [1, 2]

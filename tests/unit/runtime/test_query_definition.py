@@ -34,13 +34,13 @@ def test_tables_of_other_catalogs_stay_there() -> None:
     )
     other = TableAddress({"warehouse": "/other"}, "d.dim", 3)
     source = SourceSpec("paimon", {}, ID, other)
-    spec = QuerySpec(query, source, (other,), TARGET, None, None, "q", parallelism=1)
+    spec = QuerySpec(query, (source,), (other,), TARGET, None, None, "q", parallelism=1)
 
     again = spec_of(definition_json(spec), TARGET, "q")
 
-    assert (again.source.address, again.lookups) == (other, (other,))
-    assert again.source.address is not None
-    assert again.source.address.warehouse == {"warehouse": "/other"}
+    (address,) = again.source_tables
+    assert (address, again.lookups) == (other, (other,))
+    assert address.warehouse == {"warehouse": "/other"}
 
 
 @pytest.mark.parametrize("connector", names())
@@ -59,7 +59,7 @@ def test_it_is_the_same_afterwards(connector: str) -> None:
         grouped=False,
     )
     spec = QuerySpec(
-        query, SourceSpec(connector, {}, ID), (TARGET,), TARGET, None, None, "q", parallelism=1
+        query, (SourceSpec(connector, {}, ID),), (TARGET,), TARGET, None, None, "q", parallelism=1
     )
 
     text = definition_json(spec)

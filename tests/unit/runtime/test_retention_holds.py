@@ -57,7 +57,7 @@ class World:
         )
         source = SourceSpec("paimon", {}, ID, self.address("src"))
         spec = QuerySpec(
-            query, source, (self.address("dim"),), self.address("out"), None, None, "", 1
+            query, (source,), (self.address("dim"),), self.address("out"), None, None, "", 1
         )
         self.spec = replace(spec, query_id=self.query_id)
 
@@ -91,7 +91,7 @@ class World:
         (path / str(number)).write_text("v1\n{}\n" + json.dumps(offset))
 
     def holds(self) -> RetentionHolds:
-        return RetentionHolds(self.spec, self.checkpoint, self.spec.source.open())
+        return RetentionHolds(self.spec, self.checkpoint, [s.open() for s in self.spec.sources])
 
     def at(self, name: str) -> int | None:
         one = Consumers(self.address(name).open()).get(f"streamhouse-{self.query_id}")

@@ -12,12 +12,14 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streamhouse.connectors.specs import SourceSpec
 from streamhouse.errors import DataLossError, TableError
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.changelog.stream_source import PaimonSource
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.storage.snapshots import Snapshot
 from streamhouse.runtime.audit.recompute import ATTEMPTS_COLUMN, DUE_COLUMN, Batch
+from streamhouse.runtime.inputs import source_offsets
 from streamhouse.runtime.spec import QuerySpec
 from streamhouse.runtime.state.lookup_journal import LookupJournal
 from streamhouse.runtime.state.pending_rows import ATTEMPTS, DUE, PendingRows, as_source
@@ -120,20 +122,17 @@ def _first_readable(
     first = 0
     spec: QuerySpec | None = None
     fingerprint = ""
-    source: PaimonSource | None = None
+    sources: list[PaimonSource | None] = []
     first_kept = 0
     for batch in batches:
         if spec is None or fingerprint != batch.fingerprint:
             spec = _spec(address, batch.query_id, [batch], definitions)
             fingerprint = batch.fingerprint
-            source = None
-            if spec.source.connector == "paimon":
-                opened = spec.source.open(spec.query.source_columns)
-                source = opened if isinstance(opened, PaimonSource) else None
+            sources = [_paimon_source(spec, source) for source in spec.sources]
             first_kept = 0 if spec.looked_up is None else LookupJournal(spec).first_kept()
         if batch.number < first_kept:
             first = batch.number + 1
-        needs = _needs(spec, source, batch)
+        needs = _needs(spec, sources, batch)
         for table, snapshot in needs:
             if table.identifier not in earliest:
                 earliest[table.identifier] = table.open().earliest_snapshot_id() or 1
@@ -143,8 +142,16 @@ def _first_readable(
     return max(first, batches[0].number)
 
 
+def _paimon_source(spec: QuerySpec, source: SourceSpec) -> PaimonSource | None:
+    """A source of a query, if it is a Paimon table."""
+    if source.connector != "paimon":
+        return None
+    opened = source.open(spec.query.source_columns)
+    return opened if isinstance(opened, PaimonSource) else None
+
+
 def _needs(
-    spec: QuerySpec, source: PaimonSource | None, batch: Batch
+    spec: QuerySpec, sources: Sequence[PaimonSource | None], batch: Batch
 ) -> list[tuple[TableAddress, int]]:
     """The tables that a batch reads, each with the oldest snapshot that it needs."""
     needs = [
@@ -154,11 +161,12 @@ def _needs(
     ]
     if spec.distinct is not None and batch.end.get("distinct"):
         needs.append((spec.distinct, int(batch.end["distinct"])))
-    address = spec.source.address
-    start = batch.start["source"] if batch.start else {}
-    end = batch.end["source"]
-    if source is not None and address is not None and start != end and end:
-        needs.append((address, source.oldest_read(start, end)))
+    starts, ends = source_offsets(batch.start), source_offsets(batch.end)
+    for number, source in enumerate(sources):
+        address = spec.sources[number].address
+        start, end = starts[number] if starts else {}, ends[number]
+        if source is not None and address is not None and start != end and end:
+            needs.append((address, source.oldest_read(start, end)))
     return needs
 
 

@@ -23,6 +23,7 @@ from streamhouse.lookup import partitions
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.schema import evolution
 from streamhouse.runtime.audit.distinct_oracle import DistinctOracle
+from streamhouse.runtime.inputs import source_offsets
 from streamhouse.runtime.kernel import ROW, numbered, only, without
 from streamhouse.runtime.spec import QuerySpec
 from streamhouse.runtime.state.lookup_journal import LookupJournal
@@ -115,7 +116,7 @@ class Recomputation:
                 )
             spec = spec_of(definition, self._target, first.query_id)
             self._start_counts(spec, first)
-            if spec.source.connector == "mysql-cdc":
+            if any(source.connector == "mysql-cdc" for source in spec.sources):
                 raise StreamhouseError(
                     f"table {self._target.identifier} follows a MySQL table, whose history MySQL "
                     "does not keep; audit the tables that are computed from it"
@@ -158,11 +159,11 @@ def _versions(batch: Batch) -> tuple[object, ...]:
 
 def _source_range(batch: Batch) -> tuple[object, ...]:
     """What consecutive batches must share so that their source can be read as one range."""
-    start, end = (batch.start["source"] if batch.start else {}), batch.end["source"]
-    if "split" in start or "split" in end:
+    starts, ends = source_offsets(batch.start), source_offsets(batch.end)
+    if any("split" in offset for offset in (*starts, *ends)):
         return ("split", batch.number)
     # A datagen source computes rows from the clock of each of its runs.
-    return (end.get("base_rows"), end.get("base_ms"))
+    return tuple((end.get("base_rows"), end.get("base_ms")) for end in ends)
 
 
 class _Run:
@@ -172,9 +173,8 @@ class _Run:
         self._spec = spec
         self._recomputation = recomputation
         self._planner = Planner(spec)
-        self._source = spec.source.open(
-            None if spec.retry is not None else spec.query.source_columns
-        )
+        (source,) = spec.sources
+        self._source = source.open(None if spec.retry is not None else spec.query.source_columns)
         self._values: list[pa.Table] = []
         self._functions: set[str] = set()
         self._db = duckdb.connect(":memory:", config={"threads": 2})
@@ -300,13 +300,14 @@ class _Run:
         return self._sql(sql, src).column(0).combine_chunks()
 
     def _read(self, start: Offset, end: Offset) -> pa.Table:
-        before: Offset = start["source"] if start else self._source.initial_offset()
+        (before,) = source_offsets(start) or (self._source.initial_offset(),)
+        (after,) = source_offsets(end)
         schema = self._source.schema
         if self._spec.query.changelog and ROW_KIND not in schema.names:
             schema = schema.append(pa.field(ROW_KIND, pa.string()))
         batches = [
             batch
-            for partition in self._source.partitions(before, end["source"])
+            for partition in self._source.partitions(before, after)
             for batch in self._source.read(partition)
         ]
         table = pa.Table.from_batches(batches) if batches else schema.empty_table()

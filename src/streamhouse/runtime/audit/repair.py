@@ -33,6 +33,7 @@ from streamhouse.runtime.audit.recompute import ATTEMPTS_COLUMN, DUE_COLUMN, Bat
 from streamhouse.runtime.audit.repairable_views import check_query, check_table
 from streamhouse.runtime.batch.change_kinds import functions_of
 from streamhouse.runtime.batch.progress_line import Progress, progress
+from streamhouse.runtime.inputs import source_offsets
 from streamhouse.runtime.state.lineage import SUFFIX, read_lineage
 from streamhouse.source import ROW_KIND
 
@@ -156,7 +157,7 @@ class _Attempt:
             return False
         for user, query_batches in queries.items():
             last = self._last(user, query_batches)
-            if last is None or "split" in last.end["source"]:
+            if last is None or any("split" in at for at in source_offsets(last.end)):
                 return False
             recomputation = Recomputation(self._address, definitions)
             for step in recomputation.steps([replace(last, start={})]):

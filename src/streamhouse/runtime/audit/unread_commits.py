@@ -9,6 +9,7 @@ from streamhouse.errors import StreamhouseError
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.changelog.invisible_rows import InvisibleRows
 from streamhouse.runtime.audit.recompute import Batch
+from streamhouse.runtime.inputs import source_offsets
 from streamhouse.runtime.spec import QuerySpec
 from streamhouse.runtime.state.query_definition import spec_of
 from streamhouse.source import Lag, Lagging
@@ -45,21 +46,24 @@ def unread(
 
     Of several queries over one source, only the one that ran last counts: it replaced the others.
     """
-    newest: dict[str, tuple[Batch, QuerySpec]] = {}
+    newest: dict[str, tuple[Batch, QuerySpec, int]] = {}
     last = {batch.query_id: batch for batch in batches}
     for batch in sorted(last.values(), key=lambda entry: entry.now_ms):
         definition = definitions.get(batch.fingerprint)
         spec = None if definition is None else spec_of(definition, address, batch.query_id)
-        if spec is not None and spec.source.address is not None:
-            newest[spec.source.address.identifier] = (batch, spec)
+        for number, source in enumerate(() if spec is None else spec.sources):
+            if spec is not None and source.address is not None:
+                newest[source.address.identifier] = (batch, spec, number)
     results = [_unread(name, *entry) for name, entry in sorted(newest.items())]
     return tuple(entry for entry in results if entry.snapshots != 0 or entry.waiting_rows)
 
 
-def _unread(name: str, batch: Batch, spec: QuerySpec) -> Unread:
+def _unread(name: str, batch: Batch, spec: QuerySpec, number: int) -> Unread:
+    """What a query has not read of its source with this number."""
     try:
-        source = spec.source.open(spec.query.source_columns)
-        lag = source.lag(batch.end["source"]) if isinstance(source, Lagging) else None
+        source = spec.sources[number].open(spec.query.source_columns)
+        offset = source_offsets(batch.end)[number]
+        lag = source.lag(offset) if isinstance(source, Lagging) else None
         source.close()
     except StreamhouseError:
         return Unread(name, None, 0)

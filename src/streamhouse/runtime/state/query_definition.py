@@ -34,15 +34,14 @@ def definition_json(spec: QuerySpec) -> str:
         del table["capabilities"]
     query["source_options"] = {}
     query["functions"] = [function.record() for function in spec.query.functions]
+    (read,) = spec.sources
     source = {
-        "connector": spec.source.connector,
+        "connector": read.connector,
         "options": {
-            key: value
-            for key, value in spec.source.options.items()
-            if key.startswith(_KEPT_OPTIONS)
+            key: value for key, value in read.options.items() if key.startswith(_KEPT_OPTIONS)
         },
-        "columns": [asdict(column) for column in spec.source.columns],
-        "table": None if spec.source.address is None else spec.source.address.identifier,
+        "columns": [asdict(column) for column in read.columns],
+        "table": None if read.address is None else read.address.identifier,
     }
     record = {
         "query": query,
@@ -50,13 +49,13 @@ def definition_json(spec: QuerySpec) -> str:
         "lookups": [address.identifier for address in spec.lookups],
         "waits": spec.pending is not None,
         "versions": {
-            "source": None if spec.source.address is None else spec.source.address.schema_id,
+            "source": None if read.address is None else read.address.schema_id,
             "lookups": [address.schema_id for address in spec.lookups],
             "target": spec.target.schema_id,
         },
     }
     warehouses = [
-        _other_warehouse(address, spec.target) for address in (spec.source.address, *spec.lookups)
+        _other_warehouse(address, spec.target) for address in (read.address, *spec.lookups)
     ]
     if any(warehouses):
         record["warehouses"] = {"source": warehouses[0], "lookups": warehouses[1:]}
@@ -92,8 +91,10 @@ def spec_of(definition: str, target: TableAddress, query_id: str) -> QuerySpec:
         address = TableAddress(catalog(warehouses["source"]), source["table"], versions["source"])
     return QuerySpec(
         query=_query(record["query"]),
-        source=SourceSpec(
-            source["connector"], source["options"], _columns(source["columns"]), address
+        sources=(
+            SourceSpec(
+                source["connector"], source["options"], _columns(source["columns"]), address
+            ),
         ),
         lookups=tuple(
             TableAddress(catalog(path), name, version)

@@ -6,7 +6,7 @@ these tables (`paimon.changelog.consumers`), which snapshot expiry respects:
 
 - at tables that it writes: at a snapshot that was the newest when Spark's commit log had all
   committed batches, so the commits of an interrupted batch come after it;
-- at its source: at the end offset of the last batch in Spark's commit log;
+- at its sources: at the end offset of the last batch in Spark's commit log;
 - at tables that it looks up: at the snapshot that this batch joined.
 
 Consumers only move forward, with a delay of some seconds; a crash leaves them where they are.
@@ -17,6 +17,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +26,7 @@ from streamhouse.lookup.refresh import RefreshRule
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.changelog.consumers import Consumers, query_consumer
 from streamhouse.paimon.changelog.stream_source import PaimonSource
+from streamhouse.runtime.inputs import source_offsets
 from streamhouse.runtime.spec import QuerySpec
 from streamhouse.runtime.state.checkpoint import Checkpoint
 from streamhouse.source import Offset, Source
@@ -51,10 +53,14 @@ class _Candidate:
 class RetentionHolds:
     """Manages the consumers of one query; driver only, thread-safe."""
 
-    def __init__(self, spec: QuerySpec, checkpoint: Checkpoint, source: Source) -> None:
+    def __init__(self, spec: QuerySpec, checkpoint: Checkpoint, sources: Sequence[Source]) -> None:
         self._spec = spec
         self._checkpoint = checkpoint
-        self._source = source if isinstance(source, PaimonSource) else None
+        self._sources = {
+            number: source
+            for number, source in enumerate(sources)
+            if isinstance(source, PaimonSource)
+        }
         self._id = query_consumer(spec.query_id)
         self._pinned_by_rule = [
             address for lookup, address in spec.pinned if RefreshRule.of(lookup).keeps
@@ -104,8 +110,9 @@ class RetentionHolds:
     def batch_done(self, end: Offset) -> None:
         """Note that the batch up to `end` has been committed to all its tables."""
         self._replayed = True
-        if self._source is not None:
-            self._source.taken(end["source"])
+        offsets = source_offsets(end)
+        for number, source in self._sources.items():
+            source.taken(offsets[number])
 
     def tick(self) -> None:
         """Refresh the consumers, and move them forward while the query is idle."""
@@ -135,9 +142,9 @@ class RetentionHolds:
         for address in self._pinned_by_rule:
             # By its refresh rule, an idle query may join an old snapshot for a long time.
             positions.pop(_key(address), None)
-        if self._spec.source.address is not None:
+        for address in self._spec.source_tables:
             # The source offset determines what is needed, also if the source is looked up too.
-            positions.pop(_key(self._spec.source.address), None)
+            positions.pop(_key(address), None)
         self._move_consumers(positions)
 
     def _written_tables(self) -> tuple[TableAddress, ...]:
@@ -146,16 +153,23 @@ class RetentionHolds:
     def _tables(self) -> dict[_Key, TableAddress]:
         spec = self._spec
         addresses = [*self._written_tables(), *(address for _, address in spec.pinned)]
-        if spec.source.address is not None and self._source is not None:
-            addresses.append(spec.source.address)
+        addresses += [address for address, _, _ in self._paimon_sources()]
         return {_key(address): address for address in addresses}
+
+    def _paimon_sources(self) -> Iterator[tuple[TableAddress, int, PaimonSource]]:
+        """The sources that are Paimon tables, each with its index in `QuerySpec.sources`."""
+        for number, source in self._sources.items():
+            address = self._spec.sources[number].address
+            if address is not None:
+                yield address, number, source
 
     def _read_positions(self, positions: dict[_Key, int], offset: Offset) -> None:
         """Lower `positions` to the snapshots that a batch from, or up to, `offset` reads."""
         spec = self._spec
-        if self._source is not None and spec.source.address is not None:
-            needed = self._source.oldest_needed(offset["source"] if offset else {})
-            _lower(positions, spec.source.address, needed)
+        offsets = source_offsets(offset)
+        for address, number, source in self._paimon_sources():
+            needed = source.oldest_needed(offsets[number] if offsets else {})
+            _lower(positions, address, needed)
         for lookup, address in spec.pinned:
             pinned = offset["dims"].get(lookup.relation, 0) if offset else None
             latest = address.open().latest_snapshot_id() or 1

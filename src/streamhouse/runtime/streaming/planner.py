@@ -6,7 +6,7 @@ reads:
 - `batch`: the number of the batch that ends there (from 0; Spark's own numbers also count an empty
   first batch);
 - `now`: the current timestamp of the batch (epoch ms);
-- `of`: what it reads (`SourceSpec.origin`), and `source`: the source's own offset;
+- `of`: what it reads, and `source`: the source's own offset (`runtime.inputs`);
 - `dims`: the snapshot of each lookup's table (0: before the first), with the keys that
   `streaming.dimension_versions` adds;
 - `pending`: the snapshot of the pending table (0: no row of it is due);
@@ -23,15 +23,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
-from typing import Any
 
-from streamhouse.errors import DataLossError
+from streamhouse.runtime.inputs import Inputs, Piece
 from streamhouse.runtime.spec import QuerySpec
 from streamhouse.runtime.state.pending_rows import PendingRows
 from streamhouse.runtime.streaming import preload_reports
 from streamhouse.runtime.streaming.dimension_versions import Pins
 from streamhouse.runtime.streaming.small_batches import SmallBatches
-from streamhouse.source import Checked, Lag, Lagging, Offset, Settling, Source
+from streamhouse.source import Lag, Offset
 
 SHARED_ROWS = 500_000
 """From this number of rows on, several tasks share a split, if there are more tasks than splits."""
@@ -39,16 +38,16 @@ SHARED_ROWS = 500_000
 
 @dataclass(frozen=True)
 class TaskInput:
-    """The input of one task: source splits (`pieces`) and, with `due`, the due pending rows.
+    """The input of one task: pieces of the sources and, with `due`, the due pending rows.
 
-    Splits are read in chunks. If several tasks share the splits, this one takes every `shares`-th
+    Pieces are read in chunks. If several tasks share the pieces, this one takes every `shares`-th
     chunk, beginning with number `share`, and the others take the rest.
     """
 
     index: int
     start: Offset = field(repr=False)
     end: Offset
-    pieces: tuple[Any, ...] = field(repr=False)
+    pieces: tuple[Piece, ...] = field(repr=False)
     due: bool
     share: int = 0
     shares: int = 1
@@ -70,45 +69,30 @@ class Planner:
         `small_batches`."""
         self._folder = folder
         self._spec = spec
-        self._source: Source = spec.source.open(spec.query.source_columns)
-        self._origin = spec.source.origin(spec.query.source.name)
-        self._one_task = spec.one_task(self._source)
+        self._inputs = Inputs.open(spec)
+        self._one_task = spec.one_task(self._inputs.sources)
         self._pins = Pins(spec.query.lookups, spec.lookups, spec.choices)
         self._pending = None if spec.pending is None else PendingRows(spec.pending, spec.query_id)
-        self._small = None if folder is None else SmallBatches(spec, self._source, folder)
+        self._small = None if folder is None else SmallBatches(spec, self._inputs, folder)
 
     @property
-    def source(self) -> Source:
-        return self._source
-
-    def check(self, offset: Offset) -> None:
-        """Raise `DataLossError` if the query cannot resume from an offset: its source is another
-        table, or the table has another history."""
-        of = offset.get("of")
-        if of is not None and of != self._origin:
-            raise DataLossError(
-                f"the query that writes {self._spec.target.identifier} has read {of} so far, and "
-                f"its SELECT now reads {self._origin}: its offsets are not those of this source. "
-                "Go on with the old FROM, run the script with --from-scratch to start anew, or "
-                "SET another 'pipeline.name'"
-            )
-        if offset and isinstance(self._source, Checked):
-            self._source.check(offset["source"])
+    def inputs(self) -> Inputs:
+        """The query's sources."""
+        return self._inputs
 
     def latest_offset(self, start: Offset, max_rows: int | None = None) -> Offset:
         """The end offset of the next batch; `start` if nothing is new and no pending row is due."""
         now = max(time.time_ns() // 1_000_000, int(start.get("now", 0)) + 1)
-        before: Offset = start["source"] if start else self._source.initial_offset()
-        source = self._source.latest_offset(before, max_rows)
+        before = self._inputs.offsets(start)
+        after = self._inputs.latest(before, max_rows)
         waiting = None if self._pending is None else self._pending.waiting()
         due = waiting is not None and waiting.due(now)
-        if source == before and not due:
+        if after == before and not due:
             return start
         end = {
             "batch": int(start.get("batch", -1)) + 1,
             "now": now,
-            "of": self._origin,
-            "source": source,
+            **self._inputs.recorded(after),
             **self._pins.chosen(start, now, preload_reports.loaded(self._folder, start)),
             "pending": (waiting.snapshot or 0) if due and waiting is not None else 0,
             **self._distinct(),
@@ -126,11 +110,9 @@ class Planner:
         """The tasks of the batch from `start` to `end`; at least one, with `one` exactly one."""
         if start == end:
             return []
-        before: Offset = start["source"] if start else self._source.initial_offset()
         parallelism = 1 if one or self._one_task else self._spec.parallelism
-        pieces: Sequence[Any] = []
-        if before != end["source"]:
-            pieces = self._source.partitions(before, end["source"], parallelism)
+        before, after = self._inputs.offsets(start), self._inputs.offsets(end)
+        pieces = self._inputs.pieces(before, after, parallelism)
         count = max(1, min(parallelism, len(pieces)))
         shares = self._shares(pieces, parallelism // count)
         bounds = [len(pieces) * i // count for i in range(count + 1)]
@@ -140,37 +122,29 @@ class Planner:
             for i, (group, share) in enumerate(product(groups, range(shares)))
         ]
 
-    def _shares(self, pieces: Sequence[Any], most: int) -> int:
-        """How many tasks share each split, since one large file is a single split.
+    def _shares(self, pieces: Sequence[Piece], most: int) -> int:
+        """How many tasks share each piece, since one large file is a single piece.
 
-        Only splits with a known number of rows return them in the same order to every reader.
+        Only pieces with a known number of rows return them in the same order to every reader.
         """
         if most < 2 or self._spec.shuffle is not None:
             return 1
-        rows = [getattr(piece, "rows", None) for piece in pieces]
+        rows = [piece.rows for piece in pieces]
         known = [count for count in rows if count is not None]
         return most if len(known) == len(rows) and sum(known) >= SHARED_ROWS else 1
 
     def committed(self, end: Offset) -> None:
-        if end:
-            self._source.committed(end["source"])
+        self._inputs.committed(end)
 
     def settled(self, start: Offset) -> bool:
         """Whether no rows are left after `start` or pending, and a bounded source has ended."""
-        before: Offset = start["source"] if start else self._source.initial_offset()
-        if getattr(self._source, "bounded", False) and not self._source.finished(before):
-            return False
         if self._pending is not None and self._pending.waiting().rows:
             return False
-        if isinstance(self._source, Settling):
-            return self._source.settled(before)
-        return self._source.latest_offset(before) == before
+        return self._inputs.settled(start)
 
     def lag(self, start: Offset) -> Lag | None:
-        """How far `start` is behind the source; None if unknown."""
-        if not isinstance(self._source, Lagging):
-            return None
-        return self._source.lag(start["source"] if start else self._source.initial_offset())
+        """How far `start` is behind the sources; None if unknown."""
+        return self._inputs.lag(start)
 
     def close(self) -> None:
-        self._source.close()
+        self._inputs.close()

@@ -97,9 +97,14 @@ class ContinuousQuery:
         return self._spec.target
 
     @property
-    def source(self) -> SourceSpec:
-        """The source."""
-        return self._spec.source
+    def sources(self) -> tuple[SourceSpec, ...]:
+        """The sources; see `QuerySpec.sources`."""
+        return self._spec.sources
+
+    @property
+    def source_tables(self) -> list[TableAddress]:
+        """The sources that are Paimon tables."""
+        return self._spec.source_tables
 
     @property
     def last_offset(self) -> Offset:
@@ -114,18 +119,22 @@ class ContinuousQuery:
     @property
     def follows(self) -> list[TableAddress]:
         """The Paimon tables whose compaction makes rows visible to this query."""
-        source = self._spec.source.address
         looked_up = [at for _, at in self._spec.pinned if hides_new_rows(at.open())]
-        return [*([] if source is None else [source]), *looked_up]
+        return [*self.source_tables, *looked_up]
 
     @property
     def reads(self) -> Name:
         """The full name of its source table."""
         return self._spec.query.source.name
 
-    def use_shared(self, folder: Path) -> None:
-        """Let the source read the folder that a `SharedReader` fills; call it before `prepare`."""
-        self._spec = replace(self._spec, source=replace(self._spec.source, shared=folder))
+    def use_shared(self, number: int, folder: Path) -> None:
+        """Let a source read the folder that a `SharedReader` fills; call it before `prepare`.
+
+        `number`: the index of the source in `sources`.
+        """
+        sources = list(self._spec.sources)
+        sources[number] = replace(sources[number], shared=folder)
+        self._spec = replace(self._spec, sources=tuple(sources))
 
     @property
     def looks_up(self) -> list[str]:
@@ -165,8 +174,9 @@ class ContinuousQuery:
         spec = self._spec
         if spec.pending is not None and spec.unmatched is not None:
             changelog = spec.query.changelog
+            (source,) = spec.sources
             pending_rows.create_tables(
-                spec.pending, spec.unmatched, spec.source.columns, changelog, spec.source.address
+                spec.pending, spec.unmatched, source.columns, changelog, source.address
             )
         if spec.distinct is not None and spec.query.distinct is not None:
             distinct_counts.create_table(spec.distinct, spec.query.distinct, spec.target)
@@ -174,14 +184,15 @@ class ContinuousQuery:
             looked_up.create_table(spec.looked_up)
             self._look_at_servers()
         self._planner = Planner(spec)
-        self._planner.check(self._last)
+        inputs = self._planner.inputs
+        inputs.check(self._last)
         for offset in self._checkpoint.unfinished():
-            self._planner.check(offset)
+            inputs.check(offset)
         if spec.shuffle is not None:
             ordered = spec.query.ordered and not spec.query.grouped
-            gathered = ordered or spec.one_task(self._planner.source)
+            gathered = ordered or spec.one_task(inputs.sources)
             spec = self._spec = replace(spec, gathered=gathered)
-        self._holds = RetentionHolds(spec, self._checkpoint, self._planner.source)
+        self._holds = RetentionHolds(spec, self._checkpoint, inputs.sources)
         self._holds.prepare()
         if spec.sink is None:
             self._lineage = Lineage(spec)

@@ -29,7 +29,7 @@ from streamhouse.runtime.streaming.task import (
     Task,
     chunks,
     kernel_for,
-    source_for,
+    sources_for,
 )
 
 if TYPE_CHECKING:
@@ -84,19 +84,20 @@ class ReadTask:
 
     def run(self) -> Iterator[pa.RecordBatch]:
         self._kernel.bind(self._task.now_ms, {})
-        source = source_for(self._spec)
+        sources = sources_for(self._spec)
         if self._spec.retry is not None:
             # Rows that may become pending need all columns.
-            source = self._spec.source.open()
+            sources = [source.open() for source in self._spec.sources]
         rows = 0
         for number, piece in enumerate(self._task.pieces):
             first = _first(self._task.index, number)
-            for chunk in chunks(source.read(piece)):
+            for chunk in chunks(sources[piece.source].read(piece.partition)):
                 yield from self._blocks(numbered(chunk, first))
                 first += chunk.num_rows
                 rows += chunk.num_rows
         if self._spec.retry is not None:
-            source.close()
+            for source in sources:
+                source.close()
         told = json.dumps({"start": self._task.start, "end": self._task.end, "rows": rows})
         anybody = self._task.index % self._count
         nothing = json.dumps({"start": self._task.start, "end": self._task.end, "rows": 0})

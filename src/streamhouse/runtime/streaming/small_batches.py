@@ -14,8 +14,9 @@ from pathlib import Path
 
 from streamhouse.lookup.options import CacheOptions
 from streamhouse.paimon.catalog.table_address import TableAddress
+from streamhouse.runtime.inputs import Inputs, source_offsets
 from streamhouse.runtime.spec import QuerySpec
-from streamhouse.source import Counted, Offset, Source
+from streamhouse.source import Offset
 
 _FILE = "small-batch.json"
 _DIMENSION_ROWS = 100_000
@@ -25,8 +26,8 @@ _DIMENSION_ROWS = 100_000
 class SmallBatches:
     """Decides for each batch of a query whether it skips the shuffle; planner only."""
 
-    def __init__(self, spec: QuerySpec, source: Source, folder: Path) -> None:
-        self._source, self._folder = source, folder
+    def __init__(self, spec: QuerySpec, inputs: Inputs, folder: Path) -> None:
+        self._inputs, self._folder = inputs, folder
         self._address: TableAddress | None = None
         if spec.shuffle is not None:
             lookup = spec.query.lookups[spec.shuffle]
@@ -48,9 +49,9 @@ class SmallBatches:
 
     def _few(self, start: Offset, end: Offset) -> bool:
         """Whether the batch is known to have few source rows; pending rows are not counted."""
-        if not start or not isinstance(self._source, Counted):
+        if not start:
             return False
-        rows = self._source.rows(start["source"], end["source"])
+        rows = self._inputs.rows(source_offsets(start), source_offsets(end))
         return rows is not None and rows < self._most_rows
 
     def _small_dimension(self, address: TableAddress, end: Offset) -> bool:

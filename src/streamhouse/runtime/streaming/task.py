@@ -20,6 +20,7 @@ from streamhouse.connectors.paimon.sink import PaimonSinkWriter
 from streamhouse.lookup.strategies.selection import choose_all
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.runtime.failpoint import TASK_STEP, reached
+from streamhouse.runtime.inputs import Piece
 from streamhouse.runtime.kernel import ROW, Kernel, numbered, only, without
 from streamhouse.runtime.spec import QuerySpec
 from streamhouse.runtime.state import pending_rows as pending
@@ -41,7 +42,7 @@ RESULT = pa.schema(
 CHUNK_ROWS = 262_144
 _kernels: dict[tuple[int, str, str, bool], Kernel] = {}
 _dimensions: dict[tuple[int, str, str], Dimensions] = {}
-_sources: dict[tuple[int, str, str], Source] = {}
+_sources: dict[tuple[int, str, str], list[Source]] = {}
 _journals: dict[tuple[int, str, str], LookupJournal] = {}
 _distinct: dict[tuple[int, str, str], DistinctValues] = {}
 _sinks: dict[tuple[int, str, str], Sink] = {}
@@ -55,8 +56,8 @@ def _key(spec: QuerySpec) -> tuple[int, str, str]:
     """
     looked_up = [sorted(lookup.table.options.items()) for lookup in spec.query.lookups]
     tables = (
-        spec.source,
-        sorted(spec.source.options.items()),
+        spec.sources,
+        [sorted(source.options.items()) for source in spec.sources],
         spec.lookups,
         looked_up,
         spec.target,
@@ -105,11 +106,11 @@ def journal_for(spec: QuerySpec) -> LookupJournal | None:
     return _journals[key]
 
 
-def source_for(spec: QuerySpec) -> Source:
-    """This process's source of a query; its connections stay open between batches."""
+def sources_for(spec: QuerySpec) -> list[Source]:
+    """This process's sources of a query; their connections stay open between batches."""
     key = _key(spec)
     if key not in _sources:
-        _sources[key] = spec.source.open(spec.query.source_columns)
+        _sources[key] = [source.open(spec.query.source_columns) for source in spec.sources]
     return _sources[key]
 
 
@@ -202,10 +203,11 @@ class Task:
         self._recorded = None if self._journal is None else self._journal.recorded(self._task.batch)
         self._dimensions.at(self._task.end, self._recorded)
 
-    def _join(self, number: int, piece: Any) -> None:
+    def _join(self, number: int, piece: Piece) -> None:
         first = 0
         missed: list[Any] = []
-        for place, chunk in enumerate(chunks(source_for(self._spec).read(piece))):
+        source = sources_for(self._spec)[piece.source]
+        for place, chunk in enumerate(chunks(source.read(piece.partition))):
             if place % self._task.shares == self._task.share:
                 misses = self._joined(numbered(chunk, first))
                 self._out.read += chunk.num_rows
@@ -230,14 +232,14 @@ class Task:
             self._out.values.append(self._kernel.values(src))
         return int(out.num_rows)
 
-    def _wait(self, number: int, piece: Any, missed: Any) -> None:
+    def _wait(self, number: int, piece: Piece, missed: Any) -> None:
         """Collect missed rows for the pending table; reads them again, with all columns."""
         retry = self._spec.retry
         assert retry is not None
-        source = self._spec.source.open()
+        source = self._spec.sources[piece.source].open()
         first = 0
         try:
-            for chunk in chunks(source.read(piece)):
+            for chunk in chunks(source.read(piece.partition)):
                 here = missed[(missed >= first) & (missed < first + chunk.num_rows)]
                 if len(here):
                     rows = chunk.take(pa.array(here - first))

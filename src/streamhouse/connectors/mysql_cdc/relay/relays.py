@@ -30,7 +30,7 @@ class _Running:
     relay: Relay
     folder: Path
     lock: int
-    queries: Sequence[Following]
+    sources: Sequence[Following]
 
 
 class Relays:
@@ -39,22 +39,22 @@ class Relays:
     def __init__(self) -> None:
         self._running: list[_Running] = []
 
-    def start(self, queries: Sequence[Following]) -> None:
-        """Start a reader for each MySQL server that `queries` follow, and make them use it."""
+    def start(self, sources: Sequence[Following]) -> None:
+        """Start a reader for each MySQL server of `sources`, and make them use it."""
         groups: dict[tuple[object, ...], list[tuple[Following, MySqlOptions]]] = {}
-        for query in queries:
-            options = parse(query.source.options)
+        for source in sources:
+            options = parse(source.spec.options)
             if options.relay_bytes and options.startup_mode != "snapshot":
-                groups.setdefault(_login(options), []).append((query, options))
+                groups.setdefault(_login(options), []).append((source, options))
         for group in groups.values():
-            self._start([query for query, _ in group], [options for _, options in group])
+            self._start([source for source, _ in group], [options for _, options in group])
 
     def step(self) -> None:
         """Raise the error of a reader, if any; let readers drop what no query needs any more."""
         for running in self._running:
             if running.relay.error is not None:
                 raise running.relay.error
-            positions = [_position(query.last_offset) for query in running.queries]
+            positions = [_position(source.last_offset) for source in running.sources]
             known = [position for position in positions if position is not None]
             running.relay.needed_from(min(known) if len(known) == len(positions) else None)
 
@@ -66,18 +66,18 @@ class Relays:
             shutil.rmtree(one.folder, ignore_errors=True)
             os.close(one.lock)
 
-    def _start(self, queries: Sequence[Following], options: Sequence[MySqlOptions]) -> None:
-        folder, lock = _own_folder(queries[0].checkpoint_path.parent / FOLDER)
+    def _start(self, sources: Sequence[Following], options: Sequence[MySqlOptions]) -> None:
+        folder, lock = _own_folder(sources[0].checkpoint_path.parent / FOLDER)
         tables = {RelayTable(one.database, one.table): None for one in options}
-        positions = [_position(query.last_offset) for query in queries]
+        positions = [_position(source.last_offset) for source in sources]
         most = max(one.relay_bytes for one in options)
         relay = Relay(options[0], list(tables), folder, [p for p in positions if p], most)
-        self._running.append(_Running(relay, folder, lock, queries))
+        self._running.append(_Running(relay, folder, lock, sources))
         relay.start()
         if relay.error is not None:
             raise relay.error
-        for query in queries:
-            query.use_shared(folder)
+        for source in sources:
+            source.use_shared(folder)
 
 
 def _login(options: MySqlOptions) -> tuple[object, ...]:
@@ -92,7 +92,7 @@ def _login(options: MySqlOptions) -> tuple[object, ...]:
 
 
 def _position(offset: Offset) -> Position | None:
-    return Place.from_offset(offset["source"]).position if offset else None
+    return Place.from_offset(offset).position if offset else None
 
 
 def _own_folder(root: Path) -> tuple[Path, int]:
