@@ -48,8 +48,29 @@ def register(spark: SparkSession) -> None:
     for module, name in _DATA_SOURCES:
         if importlib.util.find_spec(module) is not None:
             source: type[DataSource] = getattr(importlib.import_module(module), name)
-            spark.dataSource.register(source)
+            register_source(spark, source)
     prepare(spark)
+
+
+def register_source(spark: SparkSession, source: type[DataSource]) -> None:
+    """Register a data source whose streams may start concurrently.
+
+    All streams over a data source share a Java map of environment variables. Spark adds entries to
+    it whenever a stream starts, and serializes it with each task. PySpark makes it a `HashMap`,
+    which concurrent starts may corrupt: then all tasks fail with `OptionalDataException`.
+    """
+    # A session of Spark Connect has no Java objects here.
+    if not isinstance(spark, SparkSession):
+        spark.dataSource.register(source)
+        return
+    context = spark.sparkContext
+    usual: Any = context.environment
+    assert context._jvm is not None
+    context.environment = context._jvm.java.util.concurrent.ConcurrentHashMap(usual)
+    try:
+        spark.dataSource.register(source)
+    finally:
+        context.environment = usual
 
 
 def prepare(spark: SparkSession) -> None:

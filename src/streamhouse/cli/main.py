@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import faulthandler
 import inspect
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -94,7 +96,9 @@ def _help(function: Callable[..., Any]) -> str:
 
 
 def main() -> None:
-    """Entry point of the console script."""
+    """Entry point of the console script; SIGUSR1 prints the stacks of all threads to stderr."""
+    if hasattr(signal, "SIGUSR1"):
+        faulthandler.register(signal.SIGUSR1)
     arguments = sys.argv[1:]
     try:
         app = build(arguments)

@@ -92,6 +92,7 @@ class Run:
         try:
             code = self.process.wait(seconds)
         except subprocess.TimeoutExpired:
+            self._print_stacks()
             self.kill()
             raise AssertionError(f"still running after {seconds} s: {self.err}") from None
         self.gone()
@@ -109,8 +110,14 @@ class Run:
             if self.process.poll() is not None:
                 raise AssertionError(f"ended with {self.process.returncode}: {self.err}")
             rest(looked)
+        self._print_stacks()
         self.kill()
         raise AssertionError(f"not seen within {seconds} s: {self.err}")
+
+    def _print_stacks(self) -> None:
+        """Let the command print the stacks of its threads to its standard error."""
+        self.signal(signal.SIGUSR1)
+        time.sleep(1.0)
 
     def signal(self, number: int) -> None:
         self.process.send_signal(number)

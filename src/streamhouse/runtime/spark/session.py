@@ -26,7 +26,7 @@ from streamhouse.runtime.spark import class_archive, handover
 from streamhouse.runtime.spark import jvm as spark_jvm
 from streamhouse.runtime.spark.worker_python import PARENT, WorkerParent, worker_python
 from streamhouse.runtime.streaming.fused_source import FusedDataSource
-from streamhouse.spark import loopback, prepare
+from streamhouse.spark import loopback, prepare, register_source
 
 TASK_ATTEMPTS = 4
 """The maximum number of attempts of a task, for instance if its Python worker dies."""
@@ -195,7 +195,7 @@ def _start(
         _ours = session
     session.sparkContext.setLogLevel("WARN" if verbose else "ERROR")
     prepare(session)
-    session.dataSource.register(FusedDataSource)
+    register_source(session, FusedDataSource)
     # Started once here, since several threads start queries, and each would start it.
     callbacks: Callable[..., Any] = ensure_callback_server_started
     callbacks(SparkContext._gateway)
