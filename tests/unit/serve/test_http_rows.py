@@ -223,6 +223,9 @@ def test_too_many_rows(serve: Any, sales: str) -> None:
     server = serve(max_rows=2)
     message = problem(server.get(f"/views/{sales}"), 413, "too_large")
     assert "more than 2 rows" in message and "--max-rows" in message
+    # The message suggests only what reduces the number of rows.
+    assert problem(server.get(f"/views/{sales}", columns="country"), 413, "too_large") == message
+    assert "limit= or filter=" in message and "columns" not in message
     assert problem(server.get(f"/views/{sales}", limit=3), 413, "too_large")
     assert len(server.rows(sales, limit=2)) == 2
     assert len(server.rows(sales, filter="orders > 1")) == 2

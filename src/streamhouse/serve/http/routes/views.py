@@ -39,10 +39,7 @@ if TYPE_CHECKING:
 
 router = APIRouter(tags=["views"])
 
-_ADVICE = (
-    "ask for fewer with limit=, filter= or columns=, follow /changes, or start the server with "
-    "more --max-rows"
-)
+_ADVICE = "request fewer with limit= or filter=, or start the server with a higher --max-rows"
 _CACHED = "private, no-cache"
 """Caches must revalidate a response, by its ETag, each time."""
 
