@@ -8,7 +8,7 @@
 | not_found    | 404    | the path, view, snapshot or tag does not exist, or the token may  |
 |              |        | not see it                                                        |
 | not_allowed  | 405    | the path exists, but not for this method                          |
-| conflict     | 409    | the object exists already, or its state has changed               |
+| conflict     | 409    | the object already exists, or its state has changed               |
 | expired      | 410    | data that existed is gone, such as an expired snapshot            |
 | too_large    | 413    | a limit on bytes, rows, time or memory is exceeded                |
 | unsupported  | 415    | the format of the request body is unknown                         |
@@ -109,7 +109,7 @@ def problem_of(error: Exception, warehouse: str = "") -> Problem:
         return error
     code = next((code for kind, code in _CLASSES if isinstance(error, kind)), None)
     if code is None:
-        return Problem("failed", "the server failed; what happened is in its log")
+        return Problem("failed", "internal server error; the server's log has the details")
     text = placeless(str(error), warehouse)
     more: dict[str, Any] = {}
     if isinstance(error, errors.SqlError) and error.line:
@@ -149,15 +149,15 @@ def _of_status(connection: HTTPConnection, error: HTTPException) -> Problem:
     code = _CODES.get(error.status_code, "bad_request")
     message, headers = str(error.detail), error.headers
     if code == "not_found" and message == "Not Found":
-        message = f"there is nothing at {connection.url.path[:200]}; GET /docs lists the paths"
+        message = f"path {connection.url.path[:200]} does not exist; GET /docs lists the paths"
     elif code == "not_allowed":
         allowed = (headers or {}).get("Allow", "another method")
         if "GET" in allowed and "HEAD" not in allowed:
             allowed += ", HEAD"
             headers = {**(headers or {}), "Allow": allowed}
-        message = f"this path takes {allowed}"
+        message = f"this path allows only {allowed}"
     elif code == "too_large":
-        message = "the body of the request is too long; send less"
+        message = "the request body is too long; send a shorter one"
     return Problem(code, message, headers)
 
 

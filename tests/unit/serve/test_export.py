@@ -258,7 +258,7 @@ def test_a_stop_ends_the_writing(shop: Any, tmp_path: Path, asked_at: int) -> No
 def test_a_folder_that_cannot_be_is_said(shop: Any, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for folder in (tmp_path / "file", tmp_path / "file" / "below"):
-        with pytest.raises(OptionError, match="cannot be a folder, since there is a file"):
+        with pytest.raises(OptionError, match="cannot be a folder, since a file is in its place"):
             export(shop, folder, "shop.sales", Format.CSV)
     with pytest.raises(TableError, match="cannot be the name of a file"):
         export(shop, tmp_path, "shop.sa/les", Format.CSV)

@@ -197,5 +197,5 @@ def test_a_table_that_goes_while_its_view_is_looked_at(
         hold(pins, scans)
 
     monkeypatch.setattr(Pins, "hold", hold_too_late)
-    with pytest.raises(SqlError, match=r"the view reads 'shop\.sales', which is not there"):
+    with pytest.raises(SqlError, match=r"the view reads 'shop\.sales', which does not exist"):
         look(views, "shop.twice")

@@ -184,7 +184,7 @@ def test_whatever_breaks_down_is_told_as_an_error(
     server = serve(log="text")
     monkeypatch.setattr("streamhouse.serve.queries.view_details.tags", broken)
     told = problem(server.get(f"/views/{sales}/tags"), 500, "failed")
-    assert "what happened is in its log" in told
+    assert "the server's log has the details" in told
     assert server.get(f"/views/{sales}/schema").status_code == 200
     server.close()
     logged = capfd.readouterr().err

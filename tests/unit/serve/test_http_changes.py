@@ -198,11 +198,11 @@ def test_streams_of_a_table_that_is_dropped_end(serve: Any, shop: Any, sales: st
         shop.warehouse.drop_table("shop", "sales")
         (told,) = events
         assert told["event"] == "error" and told["error"]["code"] == "not_found"
-        assert "shop.sales is gone" in told["error"]["message"]
+        assert "shop.sales no longer exists" in told["error"]["message"]
         with pytest.raises(ConnectionClosed) as closed:
             next(messages(reader))
         assert closed.value.rcvd is not None and closed.value.rcvd.code == 4404
-        assert closed.value.rcvd.reason.startswith("shop.sales is gone")
+        assert closed.value.rcvd.reason.startswith("shop.sales no longer exists")
     problem(server.get(path), 404, "not_found")
     shop.sales()
     shop.write(sales, ("Oman", 7, 1.0))

@@ -46,10 +46,10 @@ def bearer(token: str) -> dict[str, str]:
 def test_tokens(guarded: Serving) -> None:
     for path in ("/views", "/views/shop.sales", "/views/shop.sales/schema", "/metrics"):
         answer = guarded.get(path)
-        assert "needs a token" in problem(answer, 401, "unauthorized")
+        assert "requires a token" in problem(answer, 401, "unauthorized")
         assert answer.headers["www-authenticate"] == "Bearer"
         wrong = guarded.http.get(path, headers=bearer("wrong"))
-        assert "is not known here" in problem(wrong, 401, "unauthorized")
+        assert "token is unknown" in problem(wrong, 401, "unauthorized")
         assert guarded.http.get(path, headers=bearer(SECRET)).status_code == 200
     assert guarded.get("/openapi.json").status_code == 200
 
@@ -108,7 +108,7 @@ def test_other_names_for_this_machine_are_refused(serve: Any) -> None:
         assert server.http.get("/health", headers={"Host": name}).status_code == 200
     for name in ("evil.example", "localhost.evil.example", "127.0.0.1.evil.example:8080", "["):
         answer = server.http.get("/health", headers={"Host": name})
-        assert "answers as localhost" in problem(answer, 403, "forbidden")
+        assert "accepts requests to localhost" in problem(answer, 403, "forbidden")
 
 
 def test_pages_of_other_sites_are_refused(serve: Any, shop: Any) -> None:
@@ -178,18 +178,18 @@ def test_token_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "holds no token; make one with"),
-        ("tokens: 3", "is a list of"),
+        ("", "contains no token; create a token with"),
+        ("tokens: 3", "must be a list of"),
         ("tokens: [{name: a}]", "give either 'token' or 'sha256'"),
         ("tokens: [{tokn: a}]", "did you mean 'token'?"),
         ("tokens: [{token: a, acts: [rule]}]", "is not one of read, sql, run"),
         ("tokens: [{sha256: a}]", "64 hexadecimal digits"),
-        ("tokens: [{token: 0123}]", "put it between quotes"),
-        ("tokns:\n- name: hidden-one\n", "line 1: a token has no blanks, colons"),
-        ("one\n- name: hidden-one\n", "line 2: a token has no blanks, colons"),
-        ("hidden-one\ntwo\nhidden-one\n", "a token is there twice"),
-        ("tokens: [{token: true}]", "put it between quotes"),
-        ("tokens: [{token: hidden-one, views: shop}]", "is a list of texts"),
+        ("tokens: [{token: 0123}]", "put it in quotes"),
+        ("tokns:\n- name: hidden-one\n", "line 1: a token cannot contain spaces, colons"),
+        ("one\n- name: hidden-one\n", "line 2: a token cannot contain spaces, colons"),
+        ("hidden-one\ntwo\nhidden-one\n", "a token is listed twice"),
+        ("tokens: [{token: true}]", "put it in quotes"),
+        ("tokens: [{token: hidden-one, views: shop}]", "must be a list of strings"),
         ("tokens:\n - token: [hidden-one\n", "is not YAML in line"),
     ],
 )
@@ -218,7 +218,7 @@ def test_the_rate_of_a_client() -> None:
 
 @pytest.mark.parametrize("rate", [float("nan"), float("inf"), -1.0])
 def test_a_rate_is_a_number(rate: float) -> None:
-    with pytest.raises(OptionError, match="--rate.* no number of requests"):
+    with pytest.raises(OptionError, match="--rate.* is not a number of requests"):
         ServerSettings({"warehouse": "somewhere"}, rate=rate)
 
 
@@ -337,7 +337,7 @@ def test_a_body_that_does_not_come(serve: Any, monkeypatch: pytest.MonkeyPatch, 
         'Content-Length: 99\r\n\r\n{"sql": '
     )
     answer = exchange(server, head.encode())
-    assert answer.startswith(b"HTTP/1.1 400") and b"did not come within 0.2 s" in answer
+    assert answer.startswith(b"HTTP/1.1 400") and b"did not arrive within 0.2 s" in answer
 
 
 def test_a_client_that_goes_before_it_has_said_all(

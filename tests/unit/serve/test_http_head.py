@@ -86,7 +86,7 @@ def test_only_where_get_works(serve: Any, sales: str) -> None:
     assert server.http.head("/sql").headers["allow"] == "POST"
     for path in ("/views", f"/views/{sales}"):
         refused = server.http.delete(path)
-        assert "this path takes GET, HEAD" in problem(refused, 405, "not_allowed")
+        assert "this path allows only GET, HEAD" in problem(refused, 405, "not_allowed")
         assert refused.headers["allow"] == "GET, HEAD"
 
 

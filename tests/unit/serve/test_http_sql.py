@@ -129,8 +129,8 @@ REFUSED = {
     "SELECT * FROM other.shop.sales": "names a catalog",
     "SELECT * FROM streamhouse_source.shop.sales": "names a catalog",
     "SELECT * FROM shop.sales$options": "system table",
-    "SELECT * FROM shop.sales /*+ OPTIONS('path'='/tmp/x') */": "is not served",
-    "SELECT * FROM shop.sales /*+ OPTIONS('branch'='b') */": "is not served",
+    "SELECT * FROM shop.sales /*+ OPTIONS('path'='/tmp/x') */": "is not supported here",
+    "SELECT * FROM shop.sales /*+ OPTIONS('branch'='b') */": "is not supported here",
     "SELECT * FROM scan_0, shop.sales": "there is no view",
     "WITH scan_0 AS (SELECT 1 AS a) SELECT * FROM scan_0": "reserved name",
     "WITH RECURSIVE a AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM a) SELECT * FROM a": (

@@ -95,12 +95,12 @@ def test_a_full_queue_refuses_who_asks_for_most() -> None:
     async def work() -> None:
         asking = Asking(Lane("queries", 1, 3))
         running, *waiting = [await asking.ask("greedy") for _ in range(4)]
-        with pytest.raises(Problem, match="3 others wait already; ask again in") as raised:
+        with pytest.raises(Problem, match="3 requests already wait; try again in") as raised:
             await asking.lane.take("greedy", LONG_S)
         assert raised.value.status == 503
         assert int((raised.value.headers or {})["Retry-After"]) >= 1
         modest = await asking.ask("modest")
-        with pytest.raises(Problem, match="others have asked for less"):
+        with pytest.raises(Problem, match="other clients have fewer requests"):
             await waiting[-1]
         await asking.end_all()
         assert running.done() and modest.done() and asking.order.count("greedy") == 3
@@ -112,7 +112,7 @@ def test_waiting_has_an_end() -> None:
     async def work() -> None:
         lane = Lane("queries", 1, 3)
         turn = await lane.take("a", LONG_S)
-        with pytest.raises(Problem, match="none was free within 0.01 s"):
+        with pytest.raises(Problem, match="no slot was free within 0.01 s"):
             await lane.take("b", 0.01)
         assert lane.waiting == 0
         turn.end()

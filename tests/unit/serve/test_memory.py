@@ -32,7 +32,7 @@ def test_what_is_kept_is_counted_as_long_as_it_is() -> None:
     memory, one, other = Memory(100), Keeper(), Keeper()
     memory.hold(one, 60, "shop.a")
     memory.hold(one, 70, "shop.a")
-    with pytest.raises(BusyError, match="no room for shop.b beside the other tables"):
+    with pytest.raises(BusyError, match="no memory for shop.b beside the other tables"):
         memory.hold(other, 31, "shop.b")
     memory.hold(other, 30, "shop.b")
     assert memory.held == 100
@@ -84,7 +84,7 @@ def test_tables_share_what_there_is(server: Serving, shop: Any) -> None:
     with server.stream("/views/shop.narrow/changes") as events:
         assert len(next(events)["rows"]) == 6
         message = problem(server.get(f"/views/{other}/changes"), 503, "busy")
-        assert f"no room for {other}" in message
+        assert f"no memory for {other}" in message
         with server.stream("/views/shop.narrow/changes") as more:
             assert len(next(more)["rows"]) == 6
 
@@ -95,6 +95,6 @@ def test_readers_of_a_table_that_grows_too_large_are_told(server: Serving, shop:
         shop.write("shop.narrow", *rows(10, first=100))
         last = next(events)
         assert last["event"] == "error" and last["error"]["code"] == "expired"
-        assert "too large to be followed" in json.dumps(last)
+        assert "rows exceed the memory limit" in json.dumps(last)
         assert list(events) == []
     assert problem(server.get("/views/shop.narrow/changes"), 413, "too_large")

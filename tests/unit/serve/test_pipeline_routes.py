@@ -215,7 +215,7 @@ def test_a_token_for_some_views_or_without_the_right_to_run_is_refused(warehouse
     with served(warehouse, tokens=(some, reads), allow_run=True) as client:
         for path in ("/pipelines", "/pipelines/revenue", "/pipelines/revenue/graph"):
             found = client.get(path, headers={"Authorization": "Bearer some"})
-            assert "token for all of them" in error(found, 403)["message"]
+            assert "token that sees all of them" in error(found, 403)["message"]
             assert client.get(path, headers={"Authorization": "Bearer reads"}).status_code == 200
             assert error(client.get(path), 401)
         given = {"Authorization": "Bearer some"}

@@ -92,7 +92,7 @@ def test_it_is_started_stopped_started_again_and_killed(server: Server) -> None:
         lambda: runner.start_again("live"),
     ]
     for act in acts:
-        with pytest.raises(PipelineError, match="'live' runs; stop it first"):
+        with pytest.raises(PipelineError, match="'live' is running; stop it first"):
             act()
     # Any server of the warehouse finds it.
     assert Server(server.folder).look("live")["pid"] == found["pid"]
@@ -100,7 +100,7 @@ def test_it_is_started_stopped_started_again_and_killed(server: Server) -> None:
     ended = server.until("live", lambda one: one["state"] != "running")
     assert (ended["state"], ended["last_error"]) == ("stopped", None)
     assert ended["ended"] is not None
-    with pytest.raises(PipelineError, match="does not run"):
+    with pytest.raises(PipelineError, match="is not running"):
         server.runner.stop("live")
 
     server.runner.start_again("live")
@@ -151,7 +151,7 @@ def test_a_process_that_cannot_even_begin_has_failed(
     server.runner.start("none", LIVE)
     found = server.until("none", lambda one: one["state"] != "running")
     assert found["state"] == "failed"
-    assert found["last_error"] == "it ended with code 1 at its start: no: password=***"
+    assert found["last_error"] == "its process exited with code 1 at startup: no: password=***"
     assert server.runner.log("none", 5) == "no: password=***\n"
 
 
@@ -166,7 +166,7 @@ def test_one_that_is_ended_before_it_begins_has_stopped(
 
 @pytest.mark.parametrize("name", ["", "A", "a b", "../x", "a" * 65, "ä", "a\n", ".a"])
 def test_names_are_plain(server: Server, name: str) -> None:
-    with pytest.raises(OptionError, match="the name of a pipeline is 1 to 64"):
+    with pytest.raises(OptionError, match="the name of a pipeline has 1 to 64"):
         server.runner.start(name, LIVE)
     assert list(server.folder.iterdir()) == []
 
@@ -201,7 +201,7 @@ def test_a_script_that_was_shown_is_run_with_the_secrets_that_it_had(
 def test_one_that_has_ended_is_forgotten(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_PROGRAM", ("-c", "import time; time.sleep(99)"))
     server.runner.start("slow", READER)
-    with pytest.raises(PipelineError, match="'slow' runs; stop it first"):
+    with pytest.raises(PipelineError, match="'slow' is running; stop it first"):
         server.runner.forget("slow")
     server.runner.stop("slow")
     server.until("slow", lambda one: one["state"] == "stopped")
@@ -236,7 +236,7 @@ def test_only_our_own_processes_are_ended(server: Server, other: subprocess.Pope
     with pytest.raises(PipelineError, match="was not started by a server"):
         server.runner.stop("forged")
     (server.folder / ".pipelines/forged" / SCRIPT).write_text(LIVE)
-    with pytest.raises(PipelineError, match=f"process {other.pid} is not that of pipeline"):
+    with pytest.raises(PipelineError, match=f"process {other.pid} does not belong to pipeline"):
         server.runner.stop("forged")
     elsewhere = Process(other.pid, process.started, "another", "host-b")
     server.forge("forged", elsewhere)
@@ -257,5 +257,5 @@ def test_what_is_not_there_is_told(server: Server) -> None:
 
 
 def test_an_object_store_has_no_place_for_them() -> None:
-    with pytest.raises(OptionError, match="only for a warehouse that is a local directory"):
+    with pytest.raises(OptionError, match="only for a warehouse in a local directory"):
         Runner({"warehouse": "s3://bucket/warehouse", "s3.region": "x"}).start("p", LIVE)

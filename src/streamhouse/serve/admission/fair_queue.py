@@ -82,7 +82,7 @@ class Lane:
         except BaseException as error:
             self._forget(client, waiter)
             if isinstance(error, TimeoutError):
-                raise self._busy(f"none was free within {seconds:g} s") from None
+                raise self._busy(f"no slot was free within {seconds:g} s") from None
             raise
         return Turn(self, client)
 
@@ -121,11 +121,13 @@ class Lane:
             return
         greediest = max(self._waiting, key=lambda one: len(self._waiting[one]))
         if len(self._waiting[greediest]) <= len(self._waiting.get(client, ())) + 1:
-            raise self._busy(f"{self._most_waiting} others wait already")
+            raise self._busy(f"{self._most_waiting} requests already wait")
         last = self._waiting[greediest].pop()
         self._tidy(greediest)
         if not last.done():
-            last.set_exception(self._busy("the queue is full, and others have asked for less"))
+            last.set_exception(
+                self._busy("the queue is full, and other clients have fewer requests in it")
+            )
 
     def _forget(self, client: str, waiter: asyncio.Future[None]) -> None:
         if waiter in self._waiting.get(client, ()):
@@ -144,7 +146,7 @@ class Lane:
         after = min(max(1, wait), _MOST_RETRY_S)
         return Problem(
             "busy",
-            f"the server does as many {self.name} as it may at a time ({self._slots}), and {why}; "
-            f"ask again in {after} s",
+            f"the server runs its maximum of {self._slots} {self.name} at a time, and {why}; "
+            f"try again in {after} s",
             {"Retry-After": str(after)},
         )

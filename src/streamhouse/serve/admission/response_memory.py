@@ -85,17 +85,17 @@ class Outgoing:
             if not self._cut_slowest(client):
                 raise Problem(
                     "busy",
-                    f"{own >> 20:,} MiB of answers are on their way to you; read them, or close "
-                    "their connections, then ask again",
+                    f"{own >> 20:,} MiB of responses are being sent to you; read them, or close "
+                    "their connections, then try again",
                     _RETRY,
                 )
         while self._deliveries and self.held + size > self._most:
             if not self._cut_slowest():
                 raise Problem(
                     "busy",
-                    f"{self.held >> 20:,} MiB of answers are on their way to readers, of at most "
-                    f"{self._most >> 20:,} MiB; ask again in a moment, or start the server with "
-                    "more --answers",
+                    f"{self.held >> 20:,} MiB of responses are being sent, of at most "
+                    f"{self._most >> 20:,} MiB; try again later, or start the server with a higher "
+                    "--answers",
                     _RETRY,
                 )
 

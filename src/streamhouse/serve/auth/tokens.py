@@ -29,7 +29,8 @@ from streamhouse.options import check_known, choice
 from streamhouse.serve.auth.scope import ACTS, READ, SQL, Scope
 
 HOW_TO = (
-    "make one with `openssl rand -hex 32 > token` and give it with --token-file token, or in the "
+    "create a token with `openssl rand -hex 32 > token` and pass it with --token-file token, or "
+    "in the "
     "environment variable STREAMHOUSE_TOKEN"
 )
 
@@ -82,9 +83,9 @@ def read(path: str) -> tuple[Token, ...]:
         raise OptionError(f"{where} is not text in UTF-8") from None
     found = _of_yaml(text, where) if _YAML.search(text) else _of_lines(text, where)
     if not found:
-        raise OptionError(f"{where} holds no token; {HOW_TO}")
+        raise OptionError(f"{where} contains no token; {HOW_TO}")
     if len({token.digest for token in found}) < len(found):
-        raise OptionError(f"{where}: a token is there twice; keep one of them")
+        raise OptionError(f"{where}: a token is listed twice; remove one of them")
     return found
 
 
@@ -97,8 +98,8 @@ def _of_lines(text: str, where: str) -> tuple[Token, ...]:
         if _NO_TOKEN.search(token):
             # Otherwise each line of a malformed YAML file would be a token with all permissions.
             raise OptionError(
-                f"{where}, line {number}: a token has no blanks, colons, quotes or brackets; a "
-                "file that says what each token is good for begins with `tokens:`"
+                f"{where}, line {number}: a token cannot contain spaces, colons, quotes or "
+                "brackets; a file with the permissions of each token begins with `tokens:`"
             )
         found.append(of_text(token, f"token {len(found) + 1}"))
     return tuple(found)
@@ -116,7 +117,7 @@ def _of_yaml(text: str, where: str) -> tuple[Token, ...]:
         raise OptionError(f"{where} is not YAML{line}") from None
     tokens = record.get("tokens") if isinstance(record, dict) else None
     if not isinstance(tokens, list) or not all(isinstance(one, dict) for one in tokens):
-        raise OptionError(f"{where}: 'tokens' is a list of `- name: …` with `token: …`")
+        raise OptionError(f"{where}: 'tokens' must be a list of `- name: …` with `token: …`")
     check_known(map(str, record), ("tokens",), where)
     return tuple(_token(one, f"{where}, token {place}") for place, one in enumerate(tokens, 1))
 
@@ -129,14 +130,14 @@ def _token(record: Mapping[Any, Any], where: str) -> Token:
     value = record[given[0]]
     if not isinstance(value, str):
         # YAML reads 0123 as the number 83, and yes as true.
-        raise OptionError(f"{where}: '{given[0]}' is a text; put it between quotes")
+        raise OptionError(f"{where}: '{given[0]}' must be a string; put it in quotes")
     value = value.strip()
     if given[0] == "token":
         kept = of_text(value).digest
     elif _DIGEST.fullmatch(value.lower()):
         kept = bytes.fromhex(value)
     else:
-        raise OptionError(f"{where}: 'sha256' is 64 hexadecimal digits, as `sha256sum` prints")
+        raise OptionError(f"{where}: 'sha256' must be 64 hexadecimal digits, as `sha256sum` prints")
     acts = frozenset(
         choice(f"{where}: acts", act, ACTS) for act in _texts(record, "acts", (READ, SQL), where)
     )
@@ -151,5 +152,5 @@ def _texts(
     if value is None:
         return default
     if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
-        raise OptionError(f"{where}: '{key}' is a list of texts, such as {list(default)}")
+        raise OptionError(f"{where}: '{key}' must be a list of strings, such as {list(default)}")
     return tuple(value)

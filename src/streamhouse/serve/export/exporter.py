@@ -61,7 +61,7 @@ class Export:
         stopped: Callable[[], bool] = lambda: False,
     ) -> None:
         if os.sep in name:
-            raise TableError(f"'{name}' cannot be the name of a file: it has a '{os.sep}'")
+            raise TableError(f"'{name}' cannot be the name of a file: it contains '{os.sep}'")
         self._extracts = extracts
         self._format = format
         self._stopped = stopped
@@ -137,5 +137,5 @@ def _make(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError):
         raise OptionError(
-            f"'{folder}' cannot be a folder, since there is a file; name another one"
+            f"'{folder}' cannot be a folder, since a file is in its place; choose another folder"
         ) from None

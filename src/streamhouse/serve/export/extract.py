@@ -112,8 +112,8 @@ class Extracts:
             raise
         if self._moment is not None and self._moment.isdigit() and len(pins.held) > 1:
             raise TableError(
-                f"'{self._name}' is a view of several tables ({', '.join(pins.held)}), of which "
-                f"snapshot {self._moment} means another moment each; give a time or a tag"
+                f"'{self._name}' is a view of several tables ({', '.join(pins.held)}), whose "
+                f"snapshots {self._moment} are of different moments; give a time or a tag"
             )
         state = f"{view.query}\n{pins.stamp}"
         read = partial(_answered, plan, pins.scanner)

@@ -232,8 +232,8 @@ class Feed:
         known = tuple(column.name for column in self._table.columns)
         if ROW_KIND in (known if self._wanted is None else self._wanted):
             raise TableError(
-                f"table '{self.identifier}' has a column '{ROW_KIND}', which is the name of the "
-                "row kind here; leave it out of the columns, or rename it"
+                f"table '{self.identifier}' has a column '{ROW_KIND}', a name that is "
+                "reserved for the row kind; leave it out of the columns, or rename it"
             )
         if self._wanted is None:
             return known

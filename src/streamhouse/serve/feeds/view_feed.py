@@ -156,7 +156,7 @@ class ViewFeed(Feed):
             return None
         view = self._resolver.view(tuple(self.identifier.split(".", 1)))
         if view is None:
-            raise TableError(f"there is no view '{self.identifier}' any more")
+            raise TableError(f"view '{self.identifier}' no longer exists")
         return view.query
 
     def _planned(self) -> tuple[BoundedQuery, pa.Schema]:

@@ -42,19 +42,20 @@ def check_place(settings: ServerSettings, method: str, headers: Mapping[str, str
     if not settings.tokens and host is not None and not is_loopback(_name(host)):
         raise Problem(
             "forbidden",
-            f"this server answers as localhost or 127.0.0.1, not as '{host[:80]}'; start it with "
-            "--token-file to serve other names",
+            f"this server accepts requests to localhost or 127.0.0.1, not to '{host[:80]}'; "
+            "start it "
+            "with --token-file to serve other names",
         )
     origin = headers.get("origin")
     if origin is not None and not _is_ours(settings, origin, host):
         if method not in _SAFE or headers.get("sec-fetch-site") == "cross-site":
             raise Problem(
                 "forbidden",
-                f"pages of '{origin[:80]}' may not ask this server; start it with "
+                f"pages of '{origin[:80]}' may not send requests to this server; start it with "
                 f"--allow-origin {origin[:80]}",
             )
     if origin is None and _is_drawn_in(headers):
-        raise Problem("forbidden", "pages of other sites may not ask this server")
+        raise Problem("forbidden", "pages of other sites may not send requests to this server")
 
 
 def check_body(request: Request) -> None:
@@ -71,9 +72,9 @@ async def allowed(request: HTTPConnection, _: Annotated[object, Depends(_scheme)
         return EVERYTHING
     scope = known(settings, request)
     if scope is None:
-        message = "this server needs a token; send it as Authorization: Bearer <token>"
+        message = "this server requires a token; send it as Authorization: Bearer <token>"
         if _given(request) is not None:
-            message = "the token is not known here; ask whoever runs the server for a valid one"
+            message = "the token is unknown; ask the administrator of the server for a valid one"
         raise Problem("unauthorized", message, {"WWW-Authenticate": "Bearer"})
     request.scope["streamhouse.token"] = scope.name
     return scope
@@ -97,8 +98,8 @@ def may(act: str) -> Callable[..., Awaitable[Scope]]:
         if act == RUN and not settings.allow_run:
             raise Problem(
                 "forbidden",
-                "this server does not run pipelines; start it with --allow-run, for people whom "
-                "you would let run programs on its machine",
+                "this server does not run pipelines; start it with --allow-run if its clients may "
+                "run programs on its machine",
             )
         return scope
 

@@ -49,13 +49,13 @@ class HttpConnection(HttpToolsProtocol):
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
         if len(self.connections) > self.most:
-            self._refuse(503, "busy", "the server has as many connections as it may; come again")
+            self._refuse(503, "busy", "the server has too many connections; try again later")
         elif self._are_too_many():
             self._refuse(
                 429,
                 "too_many",
                 f"your address has more than {self.most_of_one:,} connections open; close some, or "
-                "start the server with more --max-per-address",
+                "start the server with a higher --max-per-address",
             )
         else:
             self._expect()
@@ -133,7 +133,7 @@ class HttpConnection(HttpToolsProtocol):
         return int(self.transport.get_write_buffer_size())
 
     def send_400_response(self, msg: str) -> None:
-        self._refuse(400, "bad_request", "this is not a request in HTTP")
+        self._refuse(400, "bad_request", "this is not an HTTP request")
 
     def _are_too_many(self) -> bool:
         """Whether this connection's address has more connections than one address may have."""
@@ -157,7 +157,7 @@ class HttpConnection(HttpToolsProtocol):
         if not self._head_bytes:
             self.transport.close()
         elif not self.transport.is_closing():
-            self._refuse(408, "bad_request", f"the request did not come within {HEAD_S:g} s")
+            self._refuse(408, "bad_request", f"the request did not arrive within {HEAD_S:g} s")
 
     def _refuse(self, status: int, code: str, message: str) -> None:
         """Send an error response without calling the application, and close the connection."""

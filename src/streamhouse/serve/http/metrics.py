@@ -32,54 +32,52 @@ class Metrics:
     ) -> None:
         self._streams = streams
         self._registry = CollectorRegistry()
-        self._gauge("answers", "Answers on their way to readers").set_function(
-            lambda: outgoing.count
-        )
-        self._gauge("answer_bytes", "Bytes of answers on their way to readers").set_function(
+        self._gauge("answers", "Responses that are being sent").set_function(lambda: outgoing.count)
+        self._gauge("answer_bytes", "Total size of the responses that are being sent").set_function(
             lambda: outgoing.held
         )
-        self._gauge("answers_cut", "Readers that were cut off, so far").set_function(
-            lambda: outgoing.cut
-        )
-        running = self._gauge("running", "What runs now, by kind", "kind")
-        waiting = self._gauge("waiting", "What waits for its turn, by kind", "kind")
+        self._gauge(
+            "answers_cut", "Clients that were disconnected because they read too slowly"
+        ).set_function(lambda: outgoing.cut)
+        running = self._gauge("running", "Requests that are running, by kind", "kind")
+        waiting = self._gauge("waiting", "Requests that wait for a slot, by kind", "kind")
         for lane in lanes:
             kind = lane.name.replace(" ", "_")
             running.labels(kind).set_function(partial(getattr, lane, "running"))
             waiting.labels(kind).set_function(partial(getattr, lane, "waiting"))
         self.requests = Counter(
             "streamhouse_requests",
-            "Requests that were answered, WebSockets when they end",
+            "Completed requests; a WebSocket counts when it closes",
             ("route", "method", "code"),
             registry=self._registry,
         )
         self.seconds = Histogram(
             "streamhouse_request_seconds",
-            "Time until an answer was sent, streams of changes left out",
+            "Duration of a request until its response is sent; excludes change streams",
             ("route",),
             buckets=_SECONDS,
             registry=self._registry,
         )
         self.sent = Counter(
             "streamhouse_sent_bytes",
-            "Bytes of bodies and messages that were sent",
+            "Bytes sent in response bodies and WebSocket messages",
             ("route",),
             registry=self._registry,
         )
         self.open = Gauge(
             "streamhouse_open_requests",
-            "Requests and WebSockets that are being answered",
+            "Requests and WebSockets in progress",
             registry=self._registry,
         )
         self.queries = Counter(
             "streamhouse_queries",
-            "Queries of clients by how they ended",
+            "Queries of clients, by outcome",
             ("outcome",),
             registry=self._registry,
         )
         self.query_seconds = Histogram(
             "streamhouse_query_seconds",
-            "Time of a query of a client, waiting for its turn included",
+            "Duration of a query of a client, including the wait for a slot",
             buckets=_SECONDS,
             registry=self._registry,
         )
@@ -101,7 +99,7 @@ class _Streams:
 
     def collect(self) -> Iterable[Metric]:
         gauges: dict[str, tuple[str, Callable[[ChannelStats], float | None]]] = {
-            "subscribers": ("Readers of a followed view", lambda one: one.subscribers),
+            "subscribers": ("Subscribers of a view", lambda one: one.subscribers),
             "snapshot": ("Newest snapshot that was sent", lambda one: one.snapshot),
             "freshness_seconds": (
                 "Age of the newest change when it was ready to be sent",
@@ -109,20 +107,20 @@ class _Streams:
             ),
         }
         counters: dict[str, tuple[str, Callable[[ChannelStats], float]]] = {
-            "events": ("Events that were encoded, each once for all readers", lambda s: s.events),
-            "rows": ("Changed rows that were encoded, each once", lambda one: one.rows),
+            "events": ("Encoded events, each once for all subscribers", lambda s: s.events),
+            "rows": ("Encoded changed rows, each once for all subscribers", lambda one: one.rows),
             "encoded_bytes": ("Bytes of encoded events", lambda one: one.bytes),
             "overflows": (
-                "Readers that were cut off because they were slow",
+                "Subscribers that were disconnected because they read too slowly",
                 lambda s: s.overflows,
             ),
-            "state_rows": ("Rows that were encoded for first snapshots", lambda s: s.state_rows),
-            "polls": ("Looks at a followed view", lambda one: one.polls),
-            "poll_seconds": ("Time that the looks took", lambda one: one.poll_ms / 1000),
-            "failures": ("Looks that failed, and were tried again", lambda one: one.failures),
+            "state_rows": ("Rows encoded for first snapshots", lambda s: s.state_rows),
+            "polls": ("Polls of a view", lambda one: one.polls),
+            "poll_seconds": ("Total duration of the polls", lambda one: one.poll_ms / 1000),
+            "failures": ("Polls that failed and were retried", lambda one: one.failures),
         }
         yield GaugeMetricFamily(
-            "streamhouse_followed_views", "Views that are followed", len(self._streams)
+            "streamhouse_followed_views", "Views with a change stream", len(self._streams)
         )
         for name, (text, measured) in gauges.items():
             gauge = GaugeMetricFamily(f"streamhouse_stream_{name}", text, labels=["view"])

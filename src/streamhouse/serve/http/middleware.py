@@ -77,7 +77,7 @@ class Access:
                 return
             # The server is shutting down, and has closed the open streams.
             if exchange.status is None:
-                ending = Problem("busy", "the server ends; ask again when it is there again")
+                ending = Problem("busy", "the server is shutting down; try again later")
                 await ending.response()(scope, receive, exchange.send)
             elif not exchange.streams:
                 exchange.abort()
@@ -102,7 +102,7 @@ class Access:
         headers = Headers(scope=scope)
         length = headers.get("content-length", "0")
         if not length.isdecimal() or int(length[:20]) > MAX_BODY_BYTES:
-            message = f"the body of a request has at most {MAX_BODY_BYTES:,} bytes"
+            message = f"the request body is longer than {MAX_BODY_BYTES:,} bytes"
             raise Problem("too_large", message, {"Connection": "close"})
         check_place(self._settings, _method(scope), headers)
         client = scope[CLIENT] = self._client(scope)
@@ -110,8 +110,8 @@ class Access:
         if wait:
             raise Problem(
                 "too_many",
-                f"that were more than {self._settings.rate:g} requests a second; wait a moment "
-                "between requests, or follow changes instead of asking again",
+                f"more than {self._settings.rate:g} requests a second; wait between requests, or "
+                "subscribe to /changes instead of polling",
                 {"Retry-After": str(math.ceil(wait))},
             )
 
@@ -131,7 +131,7 @@ class Access:
         if exchange.status is not None:
             exchange.abort()
             return
-        problem = Problem("failed", "the server failed; what happened is in its log")
+        problem = Problem("failed", "internal server error; the server's log has the details")
         if is_full(error):
             problem = problem_of(NoSpaceError())
         await problem.response()(scope, receive, exchange.send)
@@ -291,7 +291,7 @@ def _bounded(receive: Receive, exchange: _Exchange) -> Receive:
             if exchange.status is not None:
                 return {"type": "http.disconnect"}
             # Code that reads bodies lets this class pass, here and below.
-            text = f"the body did not come within {BODY_S:g} s"
+            text = f"the body did not arrive within {BODY_S:g} s"
             raise HTTPException(408, text, {"Connection": "close"}) from None
         whole = not message.get("more_body", False)
         taken += len(message.get("body") or b"")

@@ -40,7 +40,7 @@ def bind(host: str, port: int) -> socket.socket:
         found = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except socket.gaierror:
         raise OptionError(
-            f"option '--host': there is no host '{host}'; give an address of this machine, such as "
+            f"option '--host': host '{host}' is unknown; give an address of this machine, such as "
             "127.0.0.1, or 0.0.0.0 for all of them"
         ) from None
     family, _, _, _, address = found[0]
@@ -56,16 +56,16 @@ def bind(host: str, port: int) -> socket.socket:
 def _unbound(error: OSError, host: str, port: int) -> OptionError:
     if error.errno == errno.EADDRINUSE:
         return OptionError(
-            f"option '--port': {port} of {host} is in use by another program; choose another "
-            "port, or --port 0 for one that is free"
+            f"option '--port': {port} on {host} is already in use; choose another port, or "
+            "--port 0 for a free one"
         )
     if error.errno == errno.EACCES:
         return OptionError(
-            f"option '--port': {port} is for the system's administrator; choose one from 1024 on"
+            f"option '--port': {port} requires administrator rights; choose a port from 1024 on"
         )
     if error.errno == errno.EADDRNOTAVAIL:
-        return OptionError(f"option '--host': {host} is no address of this machine")
-    return OptionError(f"option '--port': {port} of {host} cannot be had: {error.strerror}")
+        return OptionError(f"option '--host': {host} is not an address of this machine")
+    return OptionError(f"option '--port': {port} on {host} cannot be opened: {error.strerror}")
 
 
 def url_of(host: str, port: int, tls: bool = False) -> str:
@@ -108,7 +108,7 @@ class Server(uvicorn.Server):
                 await end()
                 await self._streams_left()
         except TimeoutError:
-            LOGGER.warning("some readers were cut off: they took nothing of what they were sent")
+            LOGGER.warning("some clients were disconnected: they read nothing of their responses")
         await super().shutdown(sockets)
 
     async def _streams_left(self) -> None:
@@ -157,8 +157,8 @@ def allow_files(connections: int) -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
     if allowed < wanted:
         print(
-            f"notice: the system lets this process have {allowed} files open, which is too few for "
-            f"{connections} connections; raise it with ulimit -n {wanted}",
+            f"notice: the limit of {allowed} open files is too low for {connections} connections; "
+            f"raise it with ulimit -n {wanted}",
             file=sys.stderr,
         )
 

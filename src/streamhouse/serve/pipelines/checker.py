@@ -93,10 +93,10 @@ class Checker:
             answer = self._answer(line)
         except TimeoutError:
             self._end()
-            return _error(f"the script cannot be planned within {self._answer_s:g} s; cut it up")
+            return _error(f"planning the script takes longer than {self._answer_s:g} s; split it")
         except (OSError, ValueError):
             self._end()
-            return _error("the script cannot be planned: it takes too much memory; cut it up")
+            return _error("planning the script takes too much memory; split it")
         finally:
             self._turn.release()
         return answer
@@ -121,7 +121,7 @@ class Checker:
 
     def _running(self) -> subprocess.Popen[bytes]:
         if self._closed:
-            raise OSError("the server is ending")
+            raise OSError("the server is shutting down")
         if self._worker is None or self._worker.poll() is not None:
             self._end()
             self._worker = subprocess.Popen(

@@ -57,16 +57,17 @@ class Runner:
 
         Raises `OptionError` for an invalid name or script, for `keep_targets` alone, or if the
         warehouse is not a local directory, `SqlError` for a masked secret that is unknown, and
-        `PipelineError` if a pipeline of that name runs.
+        `PipelineError` if a pipeline of that name is running.
         """
         self._check_local()
         how = _how(from_scratch, keep_targets)
         if not _NAME.fullmatch(name):
             raise OptionError(
-                "the name of a pipeline is 1 to 64 of a to z, 0 to 9, _ and -, such as 'revenue'"
+                "the name of a pipeline has 1 to 64 characters of a to z, 0 to 9, _ and -, such as "
+                "'revenue'"
             )
         if len(sql.encode()) > MOST_SQL_BYTES:
-            raise OptionError(f"the script is longer than {MOST_SQL_BYTES:,} bytes; cut it up")
+            raise OptionError(f"the script is longer than {MOST_SQL_BYTES:,} bytes; split it")
         with self._lock:
             self._check_free(name)
             sql = with_secrets(sql, self._kept(name))
@@ -104,7 +105,7 @@ class Runner:
             elif status.state == "running":
                 self._end(name, status.process)
             else:
-                raise PipelineError(f"pipeline '{name}' does not run")
+                raise PipelineError(f"pipeline '{name}' is not running")
 
     def forget(self, name: str) -> None:
         """Delete the files of a pipeline that has ended, whoever started it; keeps checkpoints.
@@ -144,7 +145,7 @@ class Runner:
             ended = replace(status, state="stopped", ended_ms=now)
         else:
             said = LogFile(self._folder(name) / LOG).last_lines(1)
-            why = f"it ended with code {child.returncode} at its start: {''.join(said)}"
+            why = f"its process exited with code {child.returncode} at startup: {''.join(said)}"
             ended = replace(
                 status, state="failed", ended_ms=now, error=hide_secrets(why), error_ms=now
             )
@@ -157,15 +158,15 @@ class Runner:
             raise TableError(f"there is no pipeline '{name}'")
         if not is_local(self._warehouse) or not self._statuses.has(name, SCRIPT):
             raise PipelineError(
-                f"pipeline '{name}' was not started by a server; it is ended and started again "
-                f"where it was started (process {status.process.pid} on {status.process.host})"
+                f"pipeline '{name}' was not started by a server; stop and start it where it was "
+                f"started (process {status.process.pid} on {status.process.host})"
             )
         return status
 
     def _check_local(self) -> None:
         if not is_local(self._warehouse):
             raise OptionError(
-                "pipelines are started here only for a warehouse that is a local directory; for "
+                "the server starts pipelines only for a warehouse in a local directory; for "
                 "others use `streamhouse run` with --checkpoints DIR"
             )
 
@@ -174,7 +175,8 @@ class Runner:
         status = self._statuses.read(name)
         if status is not None and status.lives:
             raise PipelineError(
-                f"pipeline '{name}' runs; stop it first and wait for its end, or take another name"
+                f"pipeline '{name}' is running; stop it first and wait until it has ended, or "
+                "choose another name"
             )
 
     def _child(self, name: str) -> subprocess.Popen[bytes] | None:
@@ -207,10 +209,10 @@ class Runner:
     def _end(self, name: str, process: Process | None) -> None:
         """Send SIGTERM to a process, if its command line is that of the pipeline."""
         if process is None:
-            raise PipelineError(f"pipeline '{name}' is just ending")
+            raise PipelineError(f"pipeline '{name}' is already ending")
         if not process.here:
             raise PipelineError(
-                f"pipeline '{name}' runs on {process.host}; stop it by a server there"
+                f"pipeline '{name}' runs on {process.host}; stop it by a server on that machine"
             )
         with contextlib.ExitStack() as stack:
             try:
@@ -221,14 +223,16 @@ class Runner:
             # The pidfd pins the process: from here on its pid cannot be reused before the signal.
             if not process.alive or not _runs(process.pid, self._command(name)):
                 raise PipelineError(
-                    f"process {process.pid} is not that of pipeline '{name}'; nothing was stopped"
+                    f"process {process.pid} does not belong to pipeline '{name}'; nothing was "
+                    "stopped"
                 )
             self._statuses.ask_to_stop(name, process)
             try:
                 signal.pidfd_send_signal(handle, signal.SIGTERM)
             except (PermissionError, ProcessLookupError):
                 raise PipelineError(
-                    f"pipeline '{name}' (process {process.pid}) may not be ended by this server"
+                    f"this server has no permission to stop pipeline '{name}' (process "
+                    f"{process.pid})"
                 ) from None
 
     def _command(self, name: str) -> list[str]:

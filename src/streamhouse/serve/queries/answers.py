@@ -50,7 +50,7 @@ def answer(warehouse: Warehouse, question: ReadRequest) -> ReadResult:
         raise
     except RecursionError:
         discard(question)
-        raise SqlError("the query is nested too deeply; write it in fewer levels") from None
+        raise SqlError("the query is nested too deeply; reduce the levels of nesting") from None
     except MemoryError:
         discard(question)
         raise LimitError.of_memory(question.limits.memory) from None
@@ -61,9 +61,9 @@ def answer(warehouse: Warehouse, question: ReadRequest) -> ReadResult:
         if is_full(error):
             raise NoSpaceError from None
         where = "".join(traceback.format_tb(error.__traceback__)) + type(error).__name__
-        said = "the query cannot be run as it is written; write it in a simpler way"
+        said = "the query cannot be run; simplify it"
         if question.trusted:
-            said = "the server failed; what happened is in its log"
+            said = "internal server error; the server's log has the details"
         raise UnexpectedError(said, where) from None
 
 

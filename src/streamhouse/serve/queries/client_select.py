@@ -121,7 +121,10 @@ def _check(query: Query, tables: _Served) -> None:
             raise lowering.unsupported(script, table, "table functions are not supported here")
         for key in names.table_options(script, table):
             if key not in TRAVEL_KEYS:
-                message = f"hint OPTIONS: option '{key}' is not served; {nearest(key, TRAVEL_KEYS)}"
+                message = (
+                    f"hint OPTIONS: option '{key}' is not supported here; "
+                    f"{nearest(key, TRAVEL_KEYS)}"
+                )
                 raise lowering.error(script, table.meta["hints"][0], message)
         try:
             tables.served(names.table_name(table))
@@ -133,7 +136,7 @@ def _check_names(given: Iterable[str]) -> None:
     """Reject WITH queries that could shadow the engine's relations (`scan_0`, …)."""
     for name in given:
         if _RELATION.fullmatch(name):
-            raise UnsupportedSqlError(f"'{name}' is a reserved name; give the WITH query another")
+            raise UnsupportedSqlError(f"'{name}' is a reserved name; rename the WITH query")
 
 
 def _columns(schema: pa.Schema) -> list[dict[str, str]]:

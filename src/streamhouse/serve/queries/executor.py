@@ -134,7 +134,7 @@ class Queries:
                     raise
                 raise Problem(
                     "busy",
-                    f"{error}; of these it waited {waited:.1f} s for others: ask again",
+                    f"{error}; it waited {waited:.1f} s of that time for a slot, so try again",
                     {"Retry-After": str(math.ceil(seconds))},
                 ) from None
 
@@ -284,5 +284,5 @@ class _Worker:
 
 def _unstarted() -> StreamhouseError:
     return StreamhouseError(
-        "the process that runs queries does not start; see what it wrote to standard error"
+        "the process that runs queries does not start; see the server's standard error"
     )

@@ -89,7 +89,7 @@ def _bounded(
         if batch.num_rows > left:
             if not target.cut:
                 raise TooLargeError(
-                    f"the answer has more than {target.max_rows:,} rows; {target.advice}"
+                    f"the result has more than {target.max_rows:,} rows; {target.advice}"
                 )
             counted.truncated = True
             batch = batch.slice(0, left)
@@ -98,8 +98,8 @@ def _bounded(
             yield batch
         if out.tell() > target.max_bytes:
             raise LimitError(
-                f"the answer is longer than {target.max_bytes >> 20} MiB; ask for fewer rows or "
-                "columns, or for format=parquet"
+                f"the result is larger than {target.max_bytes >> 20} MiB; request fewer rows or "
+                "columns, or format=parquet"
             )
         if counted.truncated:
             return

@@ -79,8 +79,8 @@ def moment_of(table: Table, text: str) -> AsOf:
 
 def _no_moment() -> OptionError:
     return OptionError(
-        "parameter 'as_of': that is no moment; give a snapshot's number, a tag, a time such as "
-        "2026-01-01 00:00:00 (UTC), or such as '5 min ago'"
+        "parameter 'as_of' is out of range; give a snapshot's number, a tag, a time such as "
+        "2026-01-01 00:00:00 (UTC), or a relative time such as '5 min ago'"
     )
 
 
@@ -173,6 +173,6 @@ def view_moments(name: str) -> Iterator[None]:
         yield
     except TableError as error:
         raise TableError(
-            f"view '{name}' cannot be read as of that moment: {error}; a view takes a time, such "
-            "as '5 min ago', which all of its tables must still have"
+            f"view '{name}' cannot be read as of that moment: {error}; give a time, such as "
+            "'5 min ago', that all of its tables still have"
         ) from None

@@ -56,12 +56,12 @@ def summary(warehouse: Warehouse, view: ServedView) -> dict[str, Any]:
         return told | (_of_view(warehouse, view) if table is None else _of_table(table, view))
     except _Missing:
         # Not the error's own text, which suggests other tables.
-        return told | {"error": f"what view '{view.name}' shows is not there"}
+        return told | {"error": f"the table of view '{view.name}' does not exist"}
     except StreamhouseError as error:
         return told | _error(error, warehouse)
-    except Exception as error:  # noqa: BLE001 - one table is not to take the list from all
-        LOGGER.error("%s cannot be told of: %s", view.name, hide_secrets(repr(error)))
-        return told | {"error": f"it cannot be read: {type(error).__name__}"}
+    except Exception as error:  # noqa: BLE001 - one bad table must not fail the whole list
+        LOGGER.error("view %s cannot be described: %s", view.name, hide_secrets(repr(error)))
+        return told | {"error": f"the view cannot be read: {type(error).__name__}"}
 
 
 def data_table(warehouse: Warehouse, view: ServedView) -> Table | None:
@@ -99,7 +99,8 @@ def shown(view: ServedView, columns: tuple[Column, ...]) -> list[Column]:
     missing = next((name for name in view.columns if name not in known), None)
     if missing is not None:
         raise TableError(
-            f"view '{view.name}' is to show column '{missing}', which {view.source} does not have; "
+            f"view '{view.name}' is defined with column '{missing}', which {view.source} does not "
+            "have; "
             f"{nearest(missing, known)}"
         )
     return [known[name] for name in view.columns]
@@ -238,7 +239,7 @@ def _of_view(warehouse: Warehouse, view: ServedView) -> dict[str, Any]:
     database, name = view.source.split(".", 1)
     info = tables.view((database, name))
     if info is None:
-        raise TableError(f"view '{view.source}' was dropped meanwhile")
+        raise TableError(f"view '{view.source}' was dropped while it was read")
     told: dict[str, Any] = {
         "kind": VIEW,
         "columns": _told_columns(shown(view, info.columns)),

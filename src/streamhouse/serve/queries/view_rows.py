@@ -136,8 +136,8 @@ class _Source:
         names = sorted({full_name(scan) for scan in plan.scans if is_data(scan)})
         if len(names) > 1 and (self._asked.as_of or "").isdigit():
             raise TableError(
-                f"'{self._asked.view.name}' is a view of several tables ({', '.join(names)}), of "
-                "which a snapshot's number means another moment each; give a time"
+                f"'{self._asked.view.name}' is a view of several tables ({', '.join(names)}), "
+                "whose snapshots with the same number are of different moments; give a time"
             )
 
     def schema(self, given: pa.Schema) -> pa.Schema:
@@ -169,7 +169,9 @@ class _Source:
             return tuple(column.name for column in self._pin.table.columns)
         view = self._tables.view(self._name)
         if view is None:
-            raise TableError(f"view '{self._asked.view.source}' was dropped meanwhile; ask again")
+            raise TableError(
+                f"view '{self._asked.view.source}' was dropped while it was read; try again"
+            )
         return tuple(column.name for column in view.columns)
 
     def _shown(self) -> tuple[str, ...]:
@@ -179,7 +181,7 @@ class _Source:
         for name in shown:
             if name not in self._all:
                 raise TableError(
-                    f"view '{self._asked.view.name}' is to show column '{name}', which "
+                    f"view '{self._asked.view.name}' is defined with column '{name}', which "
                     f"{self._asked.view.source} does not have; {nearest(name, self._all)}"
                 )
         return shown

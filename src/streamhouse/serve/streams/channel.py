@@ -205,7 +205,7 @@ class Channel:
         if error is not None and (gone or self._current is None):
             if isinstance(error, StreamhouseError):
                 raise error.with_traceback(None)
-            raise StreamhouseError(f"{self.view.name} cannot be read now: {error}") from error
+            raise StreamhouseError(f"{self.view.name} cannot be read: {error}") from error
         return self._here()[0]
 
     async def _begin(self, place: Position | str | None, now: Found) -> Start:
@@ -256,9 +256,10 @@ class Channel:
         self._cut_slow()
         self._positions.clear()
         error = ExpiredError(
-            f"the stream of {self.view.name} cannot go on: at snapshot {found.moment.snapshot} "
-            f"more than {self._settings.max_rows:,} rows changed at once, a table as large was "
-            "made again or altered, or it is too large to be followed; begin anew, with "
+            f"the stream of {self.view.name} cannot continue after snapshot "
+            f"{found.moment.snapshot}: more than {self._settings.max_rows:,} rows changed at once, "
+            "a table with as many rows was recreated or altered, or its rows exceed the memory "
+            "limit; start again, with "
             f"last_id={LATEST} if only the first snapshot is too large"
         )
         self._head = self._head.append(None, error)
@@ -268,8 +269,8 @@ class Channel:
         """Close the channel, and send subscribers an error, because the table or view is gone."""
         # Names no source table: a client that may see the view need not be allowed to see that.
         message = (
-            f"{self.view.name} is gone: it was dropped, or what it shows was; ask for it again "
-            "once it is there"
+            f"{self.view.name} no longer exists: it, or a table that it reads, was dropped; "
+            "subscribe again once it exists"
         )
         self.close(TableError(message))
 
@@ -284,7 +285,7 @@ class Channel:
         for reader in tuple(self._readers):
             waiting, size = reader.behind(self._head)
             if waiting > settings.queue_events or size > settings.queue_bytes:
-                reader.cut(f"{waiting:,} events of {size:,} bytes were waiting for it")
+                reader.cut(f"it had {waiting:,} unread events of {size:,} bytes")
 
     def _mark(self, moment: Moment) -> None:
         """Record a position from which subscribers can resume."""
@@ -345,7 +346,8 @@ class Channel:
         if self._gone is not None:
             return self._gone.with_traceback(None)
         return BusyError(
-            f"{self.view.name} is not followed any more, since the server stops; ask again later"
+            f"the stream of {self.view.name} has ended, since the server is shutting down; try "
+            "again later"
         )
 
 

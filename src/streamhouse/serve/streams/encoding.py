@@ -67,9 +67,9 @@ def encoded(
 def too_large(what: str, most: int) -> TooLargeError:
     """The error for more rows than a stream may send at once."""
     return TooLargeError(
-        f"{what} has more than {most:,} rows, which is more than a stream carries at once; give "
-        "last_id=latest to get only what comes from now on, and read the rows that are there with "
-        "GET and a filter"
+        f"{what} has more than {most:,} rows, the most that a stream sends at once; give "
+        "last_id=latest to receive only new changes, and read the existing rows with GET and a "
+        "filter"
     )
 
 

@@ -134,7 +134,7 @@ class Follower:
             self._drop_feed()
             asked.extend(self._waiting())
             for answer in asked:
-                answer(BusyError(f"{self._name} is not followed any more; ask again"))
+                answer(BusyError(f"the stream of {self._name} has ended; try again"))
 
     def _wait(self) -> list[Answer]:
         first: list[Answer | None] = []
@@ -156,7 +156,7 @@ class Follower:
         try:
             self._look()
         except Stopped:
-            return BusyError("the server is stopping; ask again later")
+            return BusyError("the server is shutting down; try again later")
         except BaseException as error:
             if not isinstance(error, Exception) and not is_panic(error):
                 raise
@@ -180,7 +180,7 @@ class Follower:
         self._pause_s = least if first else min(most, 2 * (self._pause_s or least))
         self.looks.error = hide_secrets(str(error))
         if first:
-            log.warning("%s cannot be read, and is tried again: %s", self._name, self.looks.error)
+            log.warning("%s cannot be read; retrying: %s", self._name, self.looks.error)
         # The feed's position is uncertain; a new feed resumes from the last result handed on.
         self._drop_feed()
         self._missed(error)
@@ -198,7 +198,7 @@ class Follower:
         if left > 0:
             self._pause_s = min(left, self._pause_s or left)
             return
-        log.info("%s is gone; its readers are told", self._name)
+        log.info("%s no longer exists; its streams end", self._name)
         self._seen = None
         self._gone()
 
@@ -215,7 +215,7 @@ class Follower:
         except DataLossError as error:
             if self._seen is None:
                 raise
-            log.warning("%s: its readers begin anew: %s", self._name, error)
+            log.warning("%s: its subscribers get all rows again: %s", self._name, error)
             self._begin_anew()
 
     def _step(self) -> bool:
@@ -228,7 +228,9 @@ class Follower:
             return False
         moment = seen.moment
         if feed.replaced(moment.snapshot, moment.time_ms, sure=change is not None):
-            log.info("%s was made again or rolled back; its readers begin anew", self._name)
+            log.info(
+                "%s was recreated or rolled back; its subscribers get all rows again", self._name
+            )
             self._begin_anew()
             return True
         if change is not None:
@@ -286,7 +288,7 @@ class Follower:
         try:
             chunks = encoded(change.batches, self._settings, what, None, self._stopping.is_set)
         except TooLargeError as error:
-            log.warning("%s; its readers have to begin anew", error)
+            log.warning("%s; its subscribers must start again", error)
             chunks = None
         self._give(feed, moment, change.rows, chunks)
         return True
@@ -298,7 +300,7 @@ class Follower:
                 feed, moment.snapshot, self._settings, self._name, self._stopping.is_set
             )
         except TooLargeError as error:
-            log.warning("%s; its readers have to begin anew", error)
+            log.warning("%s; its subscribers must start again", error)
             chunks = None
         self._give(feed, moment, rows, chunks, anew=True)
 

@@ -108,13 +108,13 @@ class Hub:
 
     def _channel(self, view: ServedView) -> Channel:
         if self._stopping.is_set():
-            raise BusyError("the server is stopping; ask again later")
+            raise BusyError("the server is shutting down; try again later")
         channel = self._channels.get(view.key)
         if channel is None:
             if len(self._channels) >= self._settings.max_streams:
                 raise BusyError(
-                    f"{len(self._channels)} views, or choices of their columns, are read already, "
-                    "and no more are followed at once; ask again later"
+                    f"the server already streams its maximum of {len(self._channels)} views or "
+                    "selections of their columns; try again later"
                 )
             channel = Channel(view, self._open_feed, self._settings, self._work, self._ended)
             self._channels[view.key] = channel

@@ -172,7 +172,7 @@ class InitialStates:
             moment, table = now.moment, feed.table
             same = Moment.of(feed.incarnation, moment.snapshot, moment.time_ms) == moment
             if table is None or not same or not alike(feed.schema, now.schema):
-                raise DataLossError(f"{name} is not the table any more that it was")
+                raise DataLossError(f"{name} was recreated or altered")
             return read_chunks(table, now.schema.names, moment.snapshot, settings, name, stopping)
         finally:
             feed.close()

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from streamhouse.errors import BusyError, TooLargeError
 
-_LESS = "ask for some of the columns (columns=), or follow a view of some of the rows"
+_LESS = "select fewer columns (columns=), or subscribe to a view of fewer rows"
 
 
 class Memory:
@@ -40,8 +40,8 @@ class Memory:
             size += batch.nbytes
             if size > self._most:
                 raise TooLargeError(
-                    f"{name} is larger than the {self._most >> 20:,} MiB that the server keeps of "
-                    f"what it follows; {_LESS}"
+                    f"{name} is larger than {self._most >> 20:,} MiB, the memory for all tables "
+                    f"with subscribers; {_LESS}"
                 )
             found.append(batch)
         return pa.Table.from_batches(found, schema)
@@ -52,8 +52,8 @@ class Memory:
             others = sum(self._held.values()) - self._held.get(feed, 0)
             if others + size > self._most:
                 raise BusyError(
-                    f"there is no room for {name} beside the other tables that are followed now; "
-                    f"ask again later, or {_LESS}"
+                    f"there is no memory for {name} beside the other tables with subscribers; try "
+                    f"again later, or {_LESS}"
                 )
             self._held[feed] = size
 

@@ -39,9 +39,9 @@ class Position:
         match = _ID.fullmatch(text)
         if match is None:
             raise BadIdError(
-                f"last_id '{printable(text[:_SHOWN])}' is no id of a stream; give the id of the "
-                "last event that came, such as 17-k3x9, or a snapshot's number, or "
-                f"'{LATEST}' for only what comes from now on"
+                f"last_id '{printable(text[:_SHOWN])}' is not an event id; give the id of the "
+                "last event received, such as 17-k3x9, a snapshot's number, or "
+                f"'{LATEST}' for new changes only"
             )
         return cls(int(match[1]), match[2])
 
@@ -80,11 +80,11 @@ def missed(
     table = feed.table
     if table is None:
         raise ExpiredError(
-            f"the stream of {name} cannot go on from {position}: what a view gave is not kept for "
-            "long; begin anew, without last_id"
+            f"the stream of {name} cannot resume from {position}: the past changes of a view are "
+            "kept only for a short time; start again without last_id"
         )
     if now.moment != Moment.of(feed.incarnation, now.moment.snapshot, now.moment.time_ms):
-        raise DataLossError(f"{name} was made again")
+        raise DataLossError(f"{name} was recreated")
     found = _moment(table, feed.incarnation, position)
     if found is None or not position.names(found) or found.snapshot > now.moment.snapshot:
         raise expired(table, position, name)
@@ -103,11 +103,11 @@ def missed(
 def expired(table: Table, position: Position, name: str) -> ExpiredError:
     """The error for a position from which a stream cannot resume."""
     earliest = table.earliest_snapshot_id()
-    left = "the table has no snapshot" if earliest is None else f"the oldest left is {earliest}"
+    left = "the table has no snapshot" if earliest is None else f"the oldest is {earliest}"
     return ExpiredError(
-        f"the stream of {name} cannot go on from {position}: that snapshot has expired, or is none "
-        f"of this table's; {left}; begin anew, without last_id. The table options "
-        "snapshot.time-retained and snapshot.num-retained.min keep more",
+        f"the stream of {name} cannot resume from {position}: that snapshot has expired, or does "
+        f"not belong to this table; {left}; start again without last_id. The table options "
+        "snapshot.time-retained and snapshot.num-retained.min keep more snapshots",
         earliest,
     )
 
@@ -141,7 +141,7 @@ def _compared(
 ) -> tuple[Event, ...]:
     old, new = feed.state_at(then.snapshot), now.state
     if new is None:
-        raise DataLossError(f"{name} has no rows any more")
+        raise DataLossError(f"the rows of {name} are not in memory")
     differ = Differ()
     try:
         changes = differ.by_key(as_schema(old, new.schema), new, feed.primary_key)
@@ -182,4 +182,4 @@ def _one_by_one(
 
 
 def _what(name: str, then: Moment) -> str:
-    return f"what {name} has changed by since snapshot {then.snapshot}"
+    return f"the backlog of {name} since snapshot {then.snapshot}"

@@ -53,7 +53,7 @@ class Start:
     def give_up(self) -> None:
         """Cut off the subscribers that have not read all of it."""
         for reader in tuple(self.readers):
-            reader.cut("more is being sent than this server keeps in memory")
+            reader.cut("the first snapshots being sent exceed the server's memory limit")
 
 
 class Subscription:
@@ -108,8 +108,8 @@ class Subscription:
 
     def cut(self, reason: str) -> None:
         """End the subscription with `SlowReaderError`."""
-        place = "begin anew" if self.last_id is None else f"go on with last_id={self.last_id}"
-        message = f"this reader is too slow and was cut off: {reason}; {place}"
+        advice = "start again" if self.last_id is None else f"resume with last_id={self.last_id}"
+        message = f"this subscriber reads too slowly and was disconnected: {reason}; {advice}"
         self.cut_off.set()
         self.end(SlowReaderError(message, self.last_id))
 

@@ -74,8 +74,8 @@ class Catalogue:
         except TableError:
             pass
         raise TableError(
-            f"view '{view.name}' shows nothing now: what the server's file of views names for it "
-            "is not there"
+            f"view '{view.name}' cannot be read: its table, as defined in the server's views file, "
+            "does not exist"
         )
 
     def _exists(self, warehouse: Warehouse, name: str) -> bool:
@@ -83,7 +83,7 @@ class Catalogue:
         parsed = TableName.parse(table)
         if parsed.system is not None:
             raise TableError(
-                f"'{name}' is a system table, which is not served; ask "
+                f"'{name}' is a system table, which is not served; see "
                 f"/views/{database}.{parsed.data}/snapshots, /files, /tags, /options or /schema"
             )
         if parsed.branch != MAIN:
@@ -98,9 +98,7 @@ class Catalogue:
         known = [view.name for view in self.listed(warehouse, scope)]
         shown = name[:80]
         if not known:
-            return TableError(f"there is no view '{shown}'; nothing is served here yet")
+            return TableError(f"there is no view '{shown}'; the server has no views yet")
         if difflib.get_close_matches(name, known, n=1, cutoff=0.5) or len(known) <= _NAMED:
             return TableError(f"there is no view '{shown}'; {nearest(name, known)}")
-        return TableError(
-            f"there is no view '{shown}'; GET /views lists the {len(known)} that there are"
-        )
+        return TableError(f"there is no view '{shown}'; GET /views lists all {len(known)} views")

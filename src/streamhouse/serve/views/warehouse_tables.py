@@ -57,7 +57,7 @@ class WarehouseTables:
             info = self.table(name)
         except TableError:
             missing = ".".join(name[-2:])
-            raise TableError(f"the view reads '{missing}', which is not there") from None
+            raise TableError(f"the view reads '{missing}', which does not exist") from None
         return replace(info, computed=computed_of(info.options)[1])
 
     def qualified(self, name: str) -> str:

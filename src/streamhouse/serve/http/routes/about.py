@@ -35,7 +35,7 @@ _PAGES = {"api.html": "text/html", "api.js": "text/javascript", "api.css": "text
 
 @router.get(
     "/health",
-    summary="Whether the server works",
+    summary="Health of the server",
     response_model=HealthAnswer,
     responses={503: {"model": HealthAnswer, "description": "The warehouse cannot be read."}},
 )
@@ -69,7 +69,7 @@ async def health(request: Request) -> Response:
 
 @router.get(
     "/metrics",
-    summary="Figures for Prometheus",
+    summary="Metrics for Prometheus",
     response_class=Response,
     responses={
         200: {"description": "Counters as text.", "content": {"text/plain": {}}},

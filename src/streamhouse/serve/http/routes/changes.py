@@ -62,8 +62,8 @@ _REASON_BYTES = 120
 LastId = Annotated[
     str | None,
     Query(
-        description="The id of the last event that came: only what came after it is sent. "
-        "`latest`: only what comes from now on.",
+        description="The id of the last event received: the stream resumes after it. "
+        "`latest`: only changes from now on.",
         examples=["17-k3x9"],
         max_length=100,
     ),
@@ -72,8 +72,8 @@ LastEventId = Annotated[
     str | None,
     Header(
         alias="Last-Event-ID",
-        description="As `last_id`, and before it: browsers send it when they connect again, to the "
-        "address with which they began.",
+        description="As `last_id`, and takes precedence over it: browsers send it when they "
+        "reconnect to the address of the stream.",
         max_length=100,
     ),
 ]
@@ -81,18 +81,18 @@ LastEventId = Annotated[
 _EVENTS = """
 `event: snapshot` with all rows, then an `event: changes` for each commit:
 `data: {"snapshot":17,"time":"…Z","rows":[{"rowkind":"+U", …columns}],"more":false}`. Row kinds are
-`+I`, `-U` (as it was), `+U` (as it is) and `-D`. A large event comes in parts, of which all but the
-last have `"more":true` and no id. `event: heartbeat` when nothing changes for a while,
-`event: overflow` before the end for a reader that is too slow, `event: error` with what other
-answers say (`data: {"error":{"code":…,"message":…}}`) before the end of a view that was dropped
-(`not_found`), and for a reader that has to begin anew (`expired`). The same path as a WebSocket
-gives the same objects with `type` and `id` in them, and closes with a code and the message instead.
+`+I`, `-U` (the old row), `+U` (the new row) and `-D`. A large event is sent in parts, of which all
+but the last have `"more":true` and no id. `event: heartbeat` is sent while nothing changes. The
+last event is `overflow` if the subscriber reads too slowly, or `error`, with the body of an error
+response (`data: {"error":{"code":…,"message":…}}`), if the view was dropped (`not_found`) or the
+subscriber must start again (`expired`). The same path accepts WebSockets: the messages are the same
+objects, with `type` and `id` in them, and a code and a message close the connection.
 """
 
 
 @router.get(
     "/views/{name}/changes",
-    summary="A view, and each change of it",
+    summary="The rows of a view, then each change",
     response_class=Response,
     responses={
         200: {
@@ -150,7 +150,7 @@ async def _subscribed(
 ) -> Subscription:
     parts = state(connection)
     if parts.ending:
-        raise BusyError("the server is ending; come again")
+        raise BusyError("the server is shutting down; try again later")
     wanted = names_of("columns", columns)
 
     def look(warehouse: Warehouse) -> ServedView:
@@ -254,7 +254,7 @@ async def _sent(websocket: WebSocket, subscription: Subscription, parts: Any) ->
     """Send all events, then close the WebSocket with a code and the reason why they ended."""
 
     async def stream() -> None:
-        code, reason = GOING_AWAY, "the server ends"
+        code, reason = GOING_AWAY, "the server is shutting down"
         try:
             async for found in subscription:
                 await websocket.send_text(found.text)
@@ -274,7 +274,7 @@ async def _sent(websocket: WebSocket, subscription: Subscription, parts: Any) ->
         for _ in range(_MOST_MESSAGES):
             if (await websocket.receive())["type"] == "websocket.disconnect":
                 return
-        await websocket.close(POLICY, "this path takes no messages")
+        await websocket.close(POLICY, "this path accepts no messages")
 
     with contextlib.suppress(WebSocketDisconnect):
         await _first(stream(), gone(), _stuck(subscription, websocket.scope))

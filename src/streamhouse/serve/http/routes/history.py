@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 router = APIRouter(tags=["history"], responses=refusals("bad_request", "not_found", "expired"))
 
 Told = dict[str, Any]
-Count = Annotated[int, Query(description="At most so many.", ge=1, le=10_000)]
+Count = Annotated[int, Query(description="The maximum number of entries.", ge=1, le=10_000)]
 
 
 @router.get(

@@ -29,7 +29,7 @@ FormatName = Annotated[
     str | None,
     Query(
         alias="format",
-        description="By default what the Accept header says, else json.",
+        description="The format; by default the one in the Accept header, else json.",
         json_schema_extra={"enum": list(FORMATS)},
         max_length=20,
     ),
@@ -37,7 +37,7 @@ FormatName = Annotated[
 Columns = Annotated[
     str | None,
     Query(
-        description="The columns wanted, with commas between them; all by default.",
+        description="The columns to return, separated by commas; by default all.",
         examples=["country,total"],
         max_length=_MOST_COLUMNS,
     ),
@@ -53,20 +53,21 @@ Filter = Annotated[
 Order = Annotated[
     str | None,
     Query(
-        description="Columns to sort by, with commas between them; `-` before one: descending. "
-        "Nulls come last. By default the primary key.",
+        description="Columns to sort by, separated by commas; `-` before a column sorts it "
+        "descending. Nulls come last. By default the primary key.",
         examples=["-total,country"],
         max_length=_MOST_COLUMNS,
     ),
 ]
 Limit = Annotated[
-    int | None, Query(description="At most so many rows.", ge=0, le=_MOST_ROWS, examples=[100])
+    int | None,
+    Query(description="The maximum number of rows.", ge=0, le=_MOST_ROWS, examples=[100]),
 ]
 AsOf = Annotated[
     str | None,
     Query(
-        description="The moment to read: a snapshot's number, a tag, a time (UTC) or such as "
-        "`5 min ago`. By default now.",
+        description="Time travel: a snapshot's number, a tag, a time (UTC) or a relative time "
+        "such as `5 min ago`. By default now.",
         examples=["17"],
         max_length=200,
     ),
@@ -91,7 +92,7 @@ def check_parameters(connection: HTTPConnection, *known: str) -> None:
         if key in seen:
             raise OptionError(f"parameter '{key}' is given twice; give it once")
         if not is_plain(value):
-            raise OptionError(f"parameter '{key}' holds a control character; leave it out")
+            raise OptionError(f"parameter '{key}' contains a control character; remove it")
         seen.add(key)
 
 

@@ -114,17 +114,17 @@ async def _sees_all(request: Request, scope: Reads) -> Scope:
     if not {"*", "*.*"} & set(scope.views):
         raise Problem(
             "forbidden",
-            "pipelines name tables of the whole warehouse, and this token sees some of its views; "
-            "ask with a token for all of them",
+            "pipelines name tables of the whole warehouse, but this token sees only some of its "
+            "views; use a token that sees all of them",
         )
     settings: ServerSettings = request.app.state.settings
     runs = settings.allow_run and scope.may(RUN)
     if settings.views is not None and not runs:
         raise Problem(
             "forbidden",
-            "pipelines and scripts name tables of the whole warehouse, and this server serves some "
-            "of its views; start it with --allow-run, and ask with a token that may run them where "
-            "it has tokens",
+            "pipelines and scripts name tables of the whole warehouse, but this server serves only "
+            "some of its views; start it with --allow-run and, if it has tokens, use one that may "
+            "run pipelines",
         )
     return scope
 
@@ -297,7 +297,7 @@ async def log(
     request: Request,
     name: Name,
     services: Asked,
-    lines: Annotated[int, Query(ge=1, le=10_000, description="How many of the last lines.")] = 200,
+    lines: Annotated[int, Query(ge=1, le=10_000, description="The maximum number of lines.")] = 200,
 ) -> Response:
     """The last lines that a pipeline, started by a server, has written."""
     check_parameters(request, "lines")
@@ -323,7 +323,7 @@ async def _after(services: Services, name: str, act: Callable[[Runner], None]) -
 async def _drawn(services: Services, name: str, programs: bool) -> dict[str, Any]:
     script = (await services.read(lambda: _one(services, name)))["script"]
     if script is None:
-        raise Problem("not_found", f"the script of pipeline '{name}' is not known")
+        raise Problem("not_found", f"the script of pipeline '{name}' is unknown")
     drawn = await services.check(lambda: services.checker.draw(script, programs))
     if not drawn["ok"]:
         raise Problem("invalid", f"the script cannot be drawn: {drawn['error']['message']}")

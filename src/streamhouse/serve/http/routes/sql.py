@@ -67,7 +67,7 @@ _BODY: dict[str, Any] = {
     response_model=SqlAnswer,
     responses={
         200: {
-            "description": "The answer. Beyond the server's --query-rows the rest is left out, and "
+            "description": "The result. Rows beyond the server's --query-rows are left out; then "
             "`truncated` (or the header `X-Streamhouse-Truncated`) is true.",
             "content": file_answer("SqlAnswer"),
         },
@@ -104,15 +104,15 @@ async def _asked(request: Request, format_name: str | None) -> tuple[str, Format
     elif kind not in _TEXTS:
         raise Problem(
             "unsupported",
-            'send the query as {"sql": "SELECT …"} with Content-Type: application/json, or as it '
-            "is with application/sql or text/plain",
+            'send the query as {"sql": "SELECT …"} with Content-Type: application/json, or as '
+            "plain text with application/sql or text/plain",
         )
     if len(text) > MAX_SQL_CHARACTERS:
         raise Problem(
             "too_large", f"the query is longer than {MAX_SQL_CHARACTERS:,} characters; shorten it"
         )
     if not is_plain(text):
-        raise SqlError("the query holds a control character; leave it out")
+        raise SqlError("the query contains a control character; remove it")
     return text, format_of(request, format_name)
 
 
@@ -122,9 +122,9 @@ def _of_json(text: str, format_name: str | None) -> tuple[str, str | None]:
     except (ValueError, RecursionError):
         raise OptionError('the body is not JSON; send {"sql": "SELECT …"}') from None
     if not isinstance(record, dict) or not isinstance(record.get("sql"), str):
-        raise OptionError('the body has no text "sql"; send {"sql": "SELECT …"}')
+        raise OptionError('the body has no string "sql"; send {"sql": "SELECT …"}')
     check_known(record, ("sql", "format"), "the body")
     form = record.get("format", format_name)
     if form is not None and not isinstance(form, str):
-        raise OptionError(f'"format" is one of {", ".join(FORMATS)}')
+        raise OptionError(f'"format" must be one of {", ".join(FORMATS)}')
     return record["sql"], form

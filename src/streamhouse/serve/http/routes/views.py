@@ -67,11 +67,11 @@ async def views(request: Request, scope: Reads) -> Response:
     response_model=RowsAnswer,
     responses={
         200: {
-            "description": "The rows, in the primary key's order unless another is asked for. "
-            "`X-Streamhouse-Snapshot` says of which snapshot, `ETag` changes with the rows.",
+            "description": "The rows, by default in the order of the primary key. "
+            "`X-Streamhouse-Snapshot` is their snapshot, `ETag` changes with the rows.",
             "content": file_answer("RowsAnswer"),
         },
-        304: {"description": "What the client has (If-None-Match) is still so."},
+        304: {"description": "The rows that the client has (If-None-Match) are current."},
         **refusals("bad_request", "not_found", "expired", "too_large"),
     },
 )
