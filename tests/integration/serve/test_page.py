@@ -130,7 +130,7 @@ def test_changes_light_up_arrive_and_fade(
         expect(page.locator(".fresh-delay")).to_contain_text("ms to screen")
         shop.write(sales, ("Peru", 5, 3.0), kinds=["-D"])
         shows(page, "Chad", "2", "0.50", "Mali", "9", "9.00")
-        expect(page.locator("#summary")).to_contain_text("1 gone")
+        expect(page.locator("#summary")).to_contain_text("1 removed")
         chart = page.get_by_role("img", name="revenue by country: Mali 9.00, Chad 0.50")
         expect(chart).to_be_visible()
 
@@ -318,7 +318,7 @@ def test_a_token_is_kept_in_the_tab_and_a_lost_connection_comes_back_without_a_f
         Server(shop.path, tmp_path, "--token-file", str(tokens)) as server,
         visit(browser, at(server, sales), expected=refused) as page,
     ):
-        dialog = page.get_by_role("dialog", name="This server asks for a token")
+        dialog = page.get_by_role("dialog", name="This server requires a token")
         for text in ("not this one", TOKEN):
             expect(dialog).to_be_visible()
             page.locator("#token-text").fill(text)
@@ -382,13 +382,14 @@ def test_a_query_is_asked_by_keyboard(server: Server, browser: Browser) -> None:
         expect(page.get_by_role("heading", level=1)).to_have_text("SQL")
         text = page.get_by_label("Query", exact=True)
         expect(text).to_have_value("SELECT *\nFROM `shop`.`sales`\nLIMIT 100")
-        expect(page.get_by_text("It may take 10 s, and gives up to 100,000 rows")).to_be_visible()
+        limits = page.get_by_text("It may take up to 10 s and return up to 100,000 rows")
+        expect(limits).to_be_visible()
         text.fill("SELECT country, orders, revenue\nFROM shop.sales\nORDER BY country DESC")
         text.press("Control+Enter")
         # In the query's own order, until a column is chosen.
         shows(page, "Peru", "null", "-3.00", "Mali", "7", "1,234,567.25", "Chad", "1", "1.50")
         expect(page.locator(".result")).to_contain_text("3 rows in")
-        table = page.get_by_role("table", name="Answer")
+        table = page.get_by_role("table", name="Result")
         expect(table).to_have_attribute("aria-rowcount", "4")
         header = table.get_by_role("columnheader", name="orders")
         header.get_by_role("button").press("Enter")
@@ -409,17 +410,17 @@ def test_a_query_is_asked_by_keyboard(server: Server, browser: Browser) -> None:
         text.fill("SELECT country FROM shop.sales WHERE orders > 99")
         expect(text).not_to_have_attribute("aria-invalid", "true")
         page.get_by_role("button", name="Run").click()
-        expect(page.get_by_text("The query gives no rows.")).to_be_visible()
+        expect(page.get_by_text("The query returns no rows.")).to_be_visible()
         text.fill("SELECT a.id FROM shop.many a, shop.sales b")
         page.get_by_role("button", name="Run").click()
         expect(page.get_by_text("The first 100,000 rows in")).to_be_visible()
-        expect(page.get_by_text("there are more than the server gives")).to_be_visible()
+        expect(page.get_by_text("the query has more rows than the server returns")).to_be_visible()
 
 
 def test_the_editor_says_what_stars_are(server: Server, browser: Browser) -> None:
     with visit(browser, f"{server.url}/#/editor") as page:
         text = page.get_by_label("Script", exact=True)
-        stars = page.get_by_text("**** stands for a password or key")
+        stars = page.get_by_text("**** masks a password or key")
         expect(stars).to_be_hidden()
         text.fill("CREATE TEMPORARY TABLE t (i INT) WITH ('password' = '****');")
         expect(stars).to_be_visible()
@@ -454,14 +455,14 @@ def test_a_pipeline_that_has_ended_is_forgotten(runs: Path, browser: Browser) ->
         expect(page.locator(".error-line")).to_have_text("the table is gone")
         asked = page.get_by_role("dialog", name="Forget old?")
         forget.press("Enter")
-        expect(asked).to_contain_text("Its tables stay")
+        expect(asked).to_contain_text("Its tables and checkpoints stay")
         page.keyboard.press("Escape")
         expect(asked).to_have_count(0)
         expect(forget).to_be_focused()
         forget.press("Enter")
         expect(asked.get_by_role("button", name="Cancel")).to_be_focused()
         asked.get_by_role("button", name="Forget").click()
-        expect(page.locator("#said")).to_have_text("old is forgotten.")
+        expect(page.locator("#said")).to_have_text("old was forgotten.")
         expect(page.get_by_role("heading", level=1)).to_have_text("Pipelines")
         expect(page.locator(".card")).to_have_count(1)
         assert Statuses({"warehouse": str(runs)}).names() == ["live"]

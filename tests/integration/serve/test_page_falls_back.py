@@ -63,7 +63,7 @@ class Visitor:
         expect(cells).to_have_text(list(orders))
         expect(self._state).to_have_text(state)
         if state == "reconnecting":
-            expect(self._lost).to_contain_text("Connection lost, trying again")
+            expect(self._lost).to_contain_text("Connection lost, reconnecting")
         else:
             expect(self._lost).to_be_hidden()
         assert self._page.evaluate("() => window.loaded") == "once"
@@ -113,7 +113,7 @@ def test_by_asking_again_where_a_view_is_too_large_for_a_stream(
 ) -> None:
     server = serve(follow=SMALL)
     with visit(browser, f"{server.url}/#/views/{sales}", expected=BROKEN) as page:
-        notice = page.get_by_text("This view has more rows than a stream carries")
+        notice = page.get_by_text("This view has too many rows for a stream")
         expect(notice).to_be_visible()
         goes_on(Visitor(page), shop, sales, "polled", server, serve)
         expect(notice).to_be_visible()
@@ -127,13 +127,13 @@ def test_a_table_that_is_dropped_is_said_to_be_gone_until_it_is_there_again(
     with contextlib.ExitStack() as stack:
         url = server.url if sockets else stack.enter_context(without_sockets(server.port)).url
         page = stack.enter_context(visit(browser, f"{url}/#/views/{sales}", expected=BROKEN))
-        visitor, notice = Visitor(page), page.get_by_text("is not there any more")
+        visitor, notice = Visitor(page), page.get_by_text("no longer exists")
         visitor.sees("live", "1", "7", "5")
         shop.write(sales, ("Chad", 2, 1.5))
         visitor.sees("live", "2", "7", "5")
         shop.warehouse.drop_table("shop", name)
         expect(notice).to_be_visible()
-        visitor.sees("not there", "2", "7", "5")
+        visitor.sees("missing", "2", "7", "5")
         shop.sales(name)
         shop.write(sales, ("Oman", 3, 2.0))
         visitor.sees("live", "3")

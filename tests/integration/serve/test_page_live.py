@@ -58,7 +58,7 @@ def test_a_move_in_mysql_shows(installed: Installed, tmp_path: Path, limit_s: fl
         expect(page.locator(".state-line .pill")).to_have_text("stopped")
         expect(page.get_by_role("button", name="Start again")).to_be_visible()
         page.get_by_role("button", name="Start from scratch").click()
-        page.get_by_role("button", name="Remove and start").click()
+        page.get_by_role("button", name="Delete and start").click()
         expect(page.locator(".state-line .pill")).to_have_text("running")
         log = scenario.warehouse / ".pipelines/revenue/log"
         deadline = time.monotonic() + TRIES_S

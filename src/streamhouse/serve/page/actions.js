@@ -76,8 +76,8 @@ export class Actions {
   /** @param {boolean} running */
   #change(running) {
     if (running)
-      return button("Stop", () => this.#ask("DELETE", "", "is asked to stop between two batches"));
-    const start = () => this.#ask("POST", "/start", "starts again");
+      return button("Stop", () => this.#ask("DELETE", "", "will stop after its current batch"));
+    const start = () => this.#ask("POST", "/start", "is starting");
     return button("Start again", start, "main-button");
   }
 
@@ -91,20 +91,20 @@ export class Actions {
   async #forget() {
     const agreed = await sure(
       `Forget ${this.#name}?`,
-      "Its script, log and status are removed. Its tables stay, and its checkpoints: the same script under this name goes on where it was.",
+      "This deletes its script, log and status. Its tables and checkpoints stay: the same script under this name resumes where it stopped.",
       "Forget",
     );
-    if (agreed && (await this.#ask("POST", "/forget", "is forgotten")))
+    if (agreed && (await this.#ask("POST", "/forget", "was forgotten")))
       location.hash = "#/pipelines";
   }
 
   async #startFromScratch() {
     const agreed = await sure(
       `Start ${this.#name} from scratch?`,
-      "All rows of the tables that its queries write are removed, and computed anew from what their sources have now.",
-      "Remove and start",
+      "This deletes all rows of the tables that its queries write, and computes them again from the current sources.",
+      "Delete and start",
     );
-    if (agreed) await this.#ask("POST", "/start", "starts from scratch", { from_scratch: true });
+    if (agreed) await this.#ask("POST", "/start", "is starting from scratch", { from_scratch: true });
   }
 
   /**

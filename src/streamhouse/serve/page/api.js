@@ -80,7 +80,7 @@ const operation = (path, method, one) => {
   inside.append(made("p", one.description, "text"));
   if (one.parameters?.length) {
     const rows = one.parameters.map((each) => [each.name, kindOf(each.schema), each.description]);
-    inside.append(table(["Parameter", "Type", "What it does"], rows));
+    inside.append(table(["Parameter", "Type", "Description"], rows));
   }
   if (one.requestBody) {
     const types = Object.keys(one.requestBody.content);
@@ -108,7 +108,7 @@ const show = async () => {
   const main = byId("paths");
   const answer = await fetch("/openapi.json");
   if (!answer.ok) {
-    main.replaceChildren(made("p", `openapi.json cannot be had: ${answer.status}`));
+    main.replaceChildren(made("p", `openapi.json cannot be loaded: HTTP ${answer.status}`));
     return;
   }
   /** @type {OpenApi} */

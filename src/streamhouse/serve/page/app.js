@@ -73,7 +73,7 @@ function tell(text) {
 
 /** @param {string | null} text */
 function lost(text) {
-  say(byId("lost"), text === null ? "" : `Connection lost, trying again: ${text}`);
+  say(byId("lost"), text === null ? "" : `Connection lost, reconnecting: ${text}`);
 }
 
 /** @type {import("./view.js").ViewTools} */

@@ -15,7 +15,7 @@ import { kindOf } from "./format.js";
 const LIKELY = /revenue|amount|total|price|score|sum|value|balance|paid/i;
 const NUMBERED = /(^|_)id$|_no$/i;
 
-/** Columns are indexes, -1 for none; `wanted` is the `chart` of the file of views. */
+/** Columns are indexes, -1 for none; `wanted` is the `chart` of the views file. */
 export class Axes {
   #names;
   #wanted;

@@ -1,4 +1,4 @@
-// The chart of a view: bars by key, lines of what was seen, lines over a time column.
+// The chart of a view: bars by key, lines of the live values, lines over a time column.
 
 import { Axes } from "./axes.js";
 import { Bars } from "./bars.js";
@@ -39,7 +39,7 @@ export class Chart {
   #hint = h("p", { className: "hint" });
 
   /**
-   * `wanted` is the `chart` of the file of views.
+   * `wanted` is the `chart` of the views file.
    * @param {TypedColumn[]} columns
    * @param {string[]} key
    * @param {ChartSettings | null} wanted
@@ -120,7 +120,7 @@ export class Chart {
       { className: "chart-controls" },
       measures.length > 1 ? select : null,
       buttons.length > 1
-        ? h("div", { className: "segments", role: "group", "aria-label": "Kind of chart" }, buttons)
+        ? h("div", { className: "segments", role: "group", "aria-label": "Chart type" }, buttons)
         : null,
     );
   }
@@ -183,7 +183,7 @@ export class Chart {
     const format = formatter(type, Math.max(0, ...items.map((item) => Math.abs(item.value))));
     say(this.#title, `${name} by ${labelAt.map((at) => columns[at].name).join(", ")}`);
     const cut = of > items.length ? `The ${TOP_BARS} largest of ${count(of, "row")}.` : "";
-    say(this.#hint, items.length ? cut : `No row has a ${name} yet.`);
+    say(this.#hint, items.length ? cut : `No row has a value of ${name} yet.`);
     if (!items.length) return false;
     this.#mount("bars", [this.#bars.svg]);
     this.#bars.draw(
@@ -207,7 +207,7 @@ export class Chart {
     const { series, hint } = isTime
       ? overTime(rows, this.#axes, this.#measure, TOP_LINES)
       : this.#frames.lines(rows.size, this.#measure, TOP_LINES);
-    say(this.#title, isTime ? `${name} over ${columns[timeAt].name}` : `${name}, as seen live`);
+    say(this.#title, isTime ? `${name} over ${columns[timeAt].name}` : `${name}, live`);
     say(this.#hint, hint);
     if (!series.length) return false;
     this.#mount("lines", [this.#lines.svg, this.#lines.legend]);

@@ -16,7 +16,7 @@ const ASKED = {
 };
 /** @type {{ [name: string]: string }} */
 const TITLES = {
-  schema_versions: "Versions of the schema",
+  schema_versions: "Schema versions",
   primary_key: "Primary key",
   partitioned_by: "Partitioned by",
 };
@@ -34,7 +34,7 @@ export async function showDetails(panel, name, what) {
     const answer = /** @type {JsonObject} */ (await json(viewPath(name, ASKED[what])));
     put(panel, sections(answer, what));
   } catch (problem) {
-    put(panel, empty(`There is no word on the ${what}`, said(problem)));
+    put(panel, empty(`The ${what} cannot be loaded`, said(problem)));
   }
 }
 
@@ -56,7 +56,7 @@ function sections(answer, what) {
     else if (!Array.isArray(value) || value.length) single[name] = value;
   }
   if (Object.keys(single).length) parts.unshift(pairs(single, "Summary"));
-  return parts.length ? parts : [empty(`No ${what}`, "There are none yet.")];
+  return parts.length ? parts : [empty(`No ${what}`, "This view has none yet.")];
 }
 
 /**

@@ -16,7 +16,7 @@ import { json, mistakeOf, pipelinePath, said, statusOf } from "./server.js";
 
 const NAMES = "[a-z0-9_\\-]{1,64}";
 const EVERY_MS = 3000;
-const EXAMPLE = `-- Orders are made up; what each customer has spent is kept up to date.
+const EXAMPLE = `-- Random orders; keeps the total spending of each customer up to date.
 CREATE DATABASE IF NOT EXISTS shop;
 USE shop;
 
@@ -38,10 +38,10 @@ INSERT INTO spending
 SELECT customer_id, COUNT(*), SUM(price) FROM order_source GROUP BY customer_id;
 `;
 const RUN_REFUSED =
-  "Here scripts are only checked. To run them takes a server that was started with --allow-run, and a token that allows it.";
+  "You can only check scripts here. To run them, the server must be started with --allow-run, and your token must allow it.";
 const STARS = /(?<![*/])\*{4}(?![*/])/;
 const STARRED =
-  "**** stands for a password or key, which is not shown. Leave it, and the pipeline of this name goes on with its own; or write a new one.";
+  "**** masks a password or key. Leave it to keep the one that this pipeline has, or write a new one.";
 
 export class Editor {
   #timer;
@@ -84,7 +84,7 @@ export class Editor {
       required: true,
       spellcheck: false,
       autocomplete: "off",
-      title: "Small letters, digits, _ and -, up to 64",
+      title: "1 to 64 lower-case letters, digits, _ and -",
       oninput: () => this.#look(),
     });
     const form = h(
@@ -216,7 +216,7 @@ export class Editor {
         method: "DELETE",
         headers: { "Content-Type": "application/json" },
       });
-      this.#tell(`${this.#name.value} is asked to stop between two batches.`);
+      this.#tell(`${this.#name.value} will stop after its current batch.`);
     } catch (problem) {
       this.#wrong({ message: said(problem) });
     }

@@ -11,8 +11,8 @@ import { pipelinePath, problemOf, request, said } from "./server.js";
 /** @typedef {import("./records.d.ts").QueryRecord} QueryRecord */
 /** @typedef {(table: string) => string | null} Link the address of a table's view */
 
-const HEADS = ["query", "rows/s", "lag", "batches", "last batch", "took", "last error"];
-const NUMBERS = new Set(["rows/s", "lag", "batches", "took"]);
+const HEADS = ["query", "rows/s", "lag", "batches", "last batch", "duration", "last error"];
+const NUMBERS = new Set(["rows/s", "lag", "batches", "duration"]);
 const LOG_LINES = 200;
 
 export class Pipeline {
@@ -120,14 +120,14 @@ function aboutProcess({ pid, host, started, ended, restarts, maintenance }) {
     `started ${since(started)}`,
     ended ? `ended ${since(ended)}` : null,
   ];
-  if (restarts) parts.push(`began anew ${count(restarts, "time")} within an hour`);
+  if (restarts) parts.push(`restarted ${count(restarts, "time")} within an hour`);
   if (maintenance)
     parts.push(
       maintenance.busy
-        ? `looking after ${count(maintenance.busy, "table")} now`
-        : "tables are looked after",
+        ? `maintaining ${count(maintenance.busy, "table")} now`
+        : "table maintenance is idle",
     );
-  if (maintenance?.last_error) parts.push(`last trouble there: ${maintenance.last_error}`);
+  if (maintenance?.last_error) parts.push(`last maintenance error: ${maintenance.last_error}`);
   return parts.filter(Boolean).join(" · ");
 }
 
@@ -143,7 +143,7 @@ function log(name) {
       const answer = await request(pipelinePath(name, `/log?lines=${LOG_LINES}`));
       const body = await answer.text();
       const told = answer.ok ? body : problemOf(answer.status, body).message;
-      say(text, told || "It has written nothing.");
+      say(text, told || "The log is empty.");
     } catch (problem) {
       say(text, said(problem));
     }

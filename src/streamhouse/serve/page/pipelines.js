@@ -21,7 +21,7 @@ import { json, pipelinePath, said, statusOf } from "./server.js";
 
 const EVERY_MS = 2000;
 
-/** Polls the server; while it does not answer, the last state stays on the screen. */
+/** Polls the server; while it does not respond, the last state stays on the screen. */
 export class Pipelines {
   #name;
   #tools;
@@ -61,7 +61,7 @@ export class Pipelines {
         "p",
         { className: "soft" },
         name === null
-          ? "What keeps the tables of this warehouse up to date"
+          ? "The scripts that keep the tables of this warehouse up to date"
           : "A script that runs until it is stopped",
       ),
     );
@@ -94,11 +94,11 @@ export class Pipelines {
   /** @param {unknown} problem */
   #failed(problem) {
     if (problem instanceof TypeError && this.#known) {
-      this.#tools.lost("the server does not answer");
+      this.#tools.lost("the server does not respond");
       return;
     }
     const gone = statusOf(problem) === 404 && this.#name !== null;
-    const title = gone ? "No such pipeline" : "Nothing is known of pipelines";
+    const title = gone ? "No such pipeline" : "The pipelines cannot be shown";
     put(this.#body, empty(title, said(problem)));
     this.#actions.clear();
     this.#pipeline = null;
@@ -134,7 +134,7 @@ export class Pipelines {
 function none() {
   return empty(
     "No pipeline has run on this warehouse",
-    "Start one in a terminal, or write it in the editor:",
+    "Start one in a terminal or in the editor:",
     command("streamhouse run script.sql --warehouse …"),
     h("p", {}, h("a", { href: "#/editor", className: "main-button" }, "Open the editor")),
   );

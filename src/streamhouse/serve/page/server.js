@@ -37,7 +37,7 @@ class Problem extends Error {
    * @param {ErrorText | null} error
    */
   constructor(status, error) {
-    super(error?.message ?? `the server answered with ${status}`);
+    super(error?.message ?? `the server responded with status ${status}`);
     this.status = status;
     /** @type {Partial<ErrorText>} */
     this.more = error ?? {};
@@ -151,7 +151,7 @@ export function problemOf(status, text) {
  * @param {unknown} problem
  */
 export function said(problem) {
-  if (problem instanceof TypeError) return "The server does not answer.";
+  if (problem instanceof TypeError) return "The server does not respond.";
   return problem instanceof Error ? problem.message : String(problem);
 }
 
@@ -197,7 +197,7 @@ function exact(_, value, context) {
 /** @param {boolean} refused */
 async function newToken(refused) {
   sessionStorage.removeItem(TOKEN);
-  asking ??= ask(refused ? "That token is not accepted here. Try another." : null).finally(() => {
+  asking ??= ask(refused ? "The server does not accept this token. Enter another." : null).finally(() => {
     asking = null;
   });
   sessionStorage.setItem(TOKEN, await asking);

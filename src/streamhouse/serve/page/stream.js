@@ -93,7 +93,7 @@ export class Stream {
       } catch (error) {
         const silent = error instanceof TypeError;
         if (statusOf(error) === 404) how = this.#isGone(said(error));
-        else how = { wait: true, text: silent ? "the server does not answer" : said(error) };
+        else how = { wait: true, text: silent ? "the server does not respond" : said(error) };
       }
       this.#parts = [];
       if (this.#closed || how.end) return;
@@ -162,7 +162,7 @@ export class Stream {
   }
 
   /**
-   * Repeats the request over HTTP, since a failed WebSocket does not tell why; follows the stream
+   * Repeats the request over HTTP, since a failed WebSocket does not report why; follows the stream
    * if that works.
    * @returns {Promise<Outcome>}
    */

@@ -44,7 +44,7 @@ export class Summary {
     const parts = [
       changed ? `${count(changed, "row")} changed` : "",
       added ? `${whole(added)} new` : "",
-      removed ? `${whole(removed)} gone` : "",
+      removed ? `${whole(removed)} removed` : "",
     ].filter(Boolean);
     if (parts.length) this.#tell(parts.join(", "));
   }

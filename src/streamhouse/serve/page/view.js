@@ -247,7 +247,7 @@ export class View {
     const some = cut ? ` Only its first ${whole(rows.length)} rows are shown.` : "";
     say(
       this.#banner,
-      `This is the past: snapshot ${snapshot}. What comes meanwhile waits behind “Live”.${some}`,
+      `This is snapshot ${snapshot}, not the live view. “Live” shows the newest rows.${some}`,
     );
     this.#panel.classList.add("past");
     this.#freshness.tell();
@@ -273,11 +273,11 @@ export class View {
     if (state === "gone") {
       this.#wasGone = true;
       this.#say(
-        `${this.#view.name} is not there any more. This is how it was last; it goes on by itself once it is there again.`,
+        `${this.#view.name} no longer exists. These are its last rows; they update again when it is recreated.`,
       );
     } else if (state === "large")
       this.#say(
-        "This view has more rows than a stream carries. Shown are 500 of them, asked for again every 2 s; sort to choose which.",
+        "This view has too many rows for a stream. The page shows 500 rows and reloads them every 2 s; sort to choose which.",
       );
   }
 

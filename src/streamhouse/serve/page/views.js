@@ -188,10 +188,10 @@ export class Views {
 
   #nothing() {
     if (this.search.value)
-      return h("p", { className: "hint" }, `No view is called “${this.search.value}”.`);
+      return h("p", { className: "hint" }, `No view matches “${this.search.value}”.`);
     return empty(
       "No tables yet",
-      "They show here as soon as a script makes one:",
+      "Tables appear here as soon as a script creates one:",
       command("streamhouse run script.sql \\\n  --warehouse …"),
     );
   }
