@@ -20,7 +20,7 @@ from streamhouse.serve.admission.rate_limits import Rate
 from streamhouse.serve.auth import tokens
 from streamhouse.serve.auth.scope import Scope
 from streamhouse.serve.auth.tokens import Token, digest
-from streamhouse.serve.http.connections import neighbourhood
+from streamhouse.serve.http.connections import client_network
 from streamhouse.serve.settings import ServerSettings
 
 SECRET = "correct-horse-battery-staple"
@@ -325,7 +325,7 @@ def test_too_many_connections_of_one_address(serve: Any, shop: Any) -> None:
     ],
 )
 def test_what_counts_as_one_address(one: str, other: str, same: bool) -> None:
-    assert (neighbourhood((one, 1)) == neighbourhood((other, 2))) is same
+    assert (client_network((one, 1)) == client_network((other, 2))) is same
 
 
 @pytest.mark.parametrize("path", ["/sql", "/scripts/check", "/pipelines"])

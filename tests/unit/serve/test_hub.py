@@ -343,7 +343,7 @@ def test_the_end_of_the_hub_ends_all_readers(shop: Any) -> None:
             await until(lambda: all(reader.last_id is not None for reader in readers))
             await hub.close()
             assert [len(events) for events in await asyncio.gather(*waiting)] == [1, 1, 1]
-            with pytest.raises(BusyError, match="stopping"):
+            with pytest.raises(BusyError, match="shutting down"):
                 await hub.subscribe(SALES)
 
     run(work())

@@ -43,7 +43,7 @@ class Server:
         self.statuses = Statuses(self.options)
 
     def look(self, name: str) -> Pipeline:
-        self.runner.settle()
+        self.runner.record_ended()
         return Pipelines(self.options).find(name)
 
     def until(self, name: str, what: Callable[[Pipeline], Any]) -> Pipeline:

@@ -223,7 +223,7 @@ def test_looks_that_fail_lose_nothing_and_are_told_once(
     run(work())
     told = [record.levelname for record in caplog.records]
     assert told == ["WARNING", "INFO"]
-    assert "is tried again: away, password=***" in caplog.text and "hunter2" not in caplog.text
+    assert "retrying: away, password=***" in caplog.text and "hunter2" not in caplog.text
 
 
 def test_a_first_look_that_fails_is_the_readers_to_know(shop: Any) -> None:
@@ -233,7 +233,7 @@ def test_a_first_look_that_fails_is_the_readers_to_know(shop: Any) -> None:
 
     async def work() -> None:
         async with a_hub(shop, gate.open_feed) as hub:
-            with pytest.raises(Exception, match="shop.sales cannot be read now: the disk is away"):
+            with pytest.raises(Exception, match="shop.sales cannot be read: the disk is away"):
                 await hub.subscribe(SALES)
             with pytest.raises(Exception, match="cannot be read now: index out of bounds"):
                 await hub.subscribe(SALES)

@@ -115,12 +115,12 @@ class Feed:
         """A digest that changes if the table is dropped and created again under its name."""
         return self._identified().digest
 
-    def replaced(self, snapshot: int, time_ms: int, sure: bool = True) -> bool:
+    def replaced(self, snapshot: int, time_ms: int, immediate: bool = True) -> bool:
         """Whether the table was recreated or rolled back since `snapshot`, committed at `time_ms`.
 
-        Unless `sure`, an object store is queried only every two seconds; in between this is False.
+        Unless `immediate`, queries an object store every two seconds only; in between it is False.
         """
-        return not self._identified().holds(snapshot, time_ms, sure)
+        return not self._identified().holds(snapshot, time_ms, immediate)
 
     def refresh(self) -> bool:
         """Apply schema changes that came without a commit; returns whether there was one.
@@ -134,7 +134,7 @@ class Feed:
             self._rows = self.state_at(self._seen)
         return True
 
-    def go_on(self, snapshot: int, state: pa.Table | None) -> None:
+    def resume_after(self, snapshot: int, state: pa.Table | None) -> None:
         """Make the next poll return the changes after `snapshot`.
 
         `state` is the value of the property `state` at that snapshot; None for an append-only

@@ -77,23 +77,23 @@ class ViewFeed(Feed):
             digest.update(f"{name} {self._identity_of(name, table).digest}".encode())
         return digest.hexdigest()
 
-    def replaced(self, snapshot: int, time_ms: int, sure: bool = True) -> bool:
+    def replaced(self, snapshot: int, time_ms: int, immediate: bool = True) -> bool:
         """Whether the view was redefined, or one of its tables was recreated or rolled back.
 
-        Unless `sure`, the definition is read at most once a second.
+        Unless `immediate`, the definition is read at most once a second.
         """
-        if sure or time.monotonic() - self._looked > _DEFINITION_EVERY_S:
+        if immediate or time.monotonic() - self._looked > _DEFINITION_EVERY_S:
             self._looked = time.monotonic()
             if self._definition() != self._defined:
                 return True
         seen = self._times.items()
-        return not all(self._identities[name].holds(*moment, sure) for name, moment in seen)
+        return not all(self._identities[name].holds(*moment, immediate) for name, moment in seen)
 
     def refresh(self) -> bool:
         """False: schema changes of the view's tables take effect with the next commit."""
         return False
 
-    def go_on(self, snapshot: int, state: pa.Table | None) -> None:
+    def resume_after(self, snapshot: int, state: pa.Table | None) -> None:
         """Make the next poll return the difference from `state`."""
         self._rows, self._states = state, ()
 

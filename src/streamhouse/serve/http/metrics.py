@@ -87,8 +87,8 @@ class Metrics:
 
     def text(self, scope: Scope = EVERYTHING) -> bytes:
         """All metrics in Prometheus text format; of streams those whose view the scope sees."""
-        seen = [one for one in self._streams() if scope.sees(one.name)]
-        return generate_latest(self._registry) + generate_latest(_Streams(seen))
+        visible = [stats for stats in self._streams() if scope.sees(stats.name)]
+        return generate_latest(self._registry) + generate_latest(_Streams(visible))
 
 
 class _Streams:
@@ -99,38 +99,41 @@ class _Streams:
 
     def collect(self) -> Iterable[Metric]:
         gauges: dict[str, tuple[str, Callable[[ChannelStats], float | None]]] = {
-            "subscribers": ("Subscribers of a view", lambda one: one.subscribers),
-            "snapshot": ("Newest snapshot that was sent", lambda one: one.snapshot),
+            "subscribers": ("Subscribers of a view", lambda stats: stats.subscribers),
+            "snapshot": ("Newest snapshot that was sent", lambda stats: stats.snapshot),
             "freshness_seconds": (
                 "Age of the newest change when it was ready to be sent",
-                lambda one: None if one.freshness_ms is None else one.freshness_ms / 1000,
+                lambda stats: None if stats.freshness_ms is None else stats.freshness_ms / 1000,
             ),
         }
         counters: dict[str, tuple[str, Callable[[ChannelStats], float]]] = {
             "events": ("Encoded events, each once for all subscribers", lambda s: s.events),
-            "rows": ("Encoded changed rows, each once for all subscribers", lambda one: one.rows),
-            "encoded_bytes": ("Bytes of encoded events", lambda one: one.bytes),
+            "rows": (
+                "Encoded changed rows, each once for all subscribers",
+                lambda stats: stats.rows,
+            ),
+            "encoded_bytes": ("Bytes of encoded events", lambda stats: stats.bytes),
             "overflows": (
                 "Subscribers that were disconnected because they read too slowly",
                 lambda s: s.overflows,
             ),
             "state_rows": ("Rows encoded for first snapshots", lambda s: s.state_rows),
-            "polls": ("Polls of a view", lambda one: one.polls),
-            "poll_seconds": ("Total duration of the polls", lambda one: one.poll_ms / 1000),
-            "failures": ("Polls that failed and were retried", lambda one: one.failures),
+            "polls": ("Polls of a view", lambda stats: stats.polls),
+            "poll_seconds": ("Total duration of the polls", lambda stats: stats.poll_ms / 1000),
+            "failures": ("Polls that failed and were retried", lambda stats: stats.failures),
         }
         yield GaugeMetricFamily(
             "streamhouse_followed_views", "Views with a change stream", len(self._streams)
         )
-        for name, (text, measured) in gauges.items():
+        for name, (text, value_of) in gauges.items():
             gauge = GaugeMetricFamily(f"streamhouse_stream_{name}", text, labels=["view"])
-            for one in self._streams:
-                value = measured(one)
+            for stats in self._streams:
+                value = value_of(stats)
                 if value is not None:
-                    gauge.add_metric([one.name], value)
+                    gauge.add_metric([stats.name], value)
             yield gauge
-        for name, (text, counted) in counters.items():
+        for name, (text, value_of) in counters.items():
             counter = CounterMetricFamily(f"streamhouse_stream_{name}", text, labels=["view"])
-            for one in self._streams:
-                counter.add_metric([one.name], counted(one))
+            for stats in self._streams:
+                counter.add_metric([stats.name], value_of(stats))
             yield counter

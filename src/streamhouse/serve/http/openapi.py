@@ -27,7 +27,7 @@ TAGS: list[dict[str, Any]] = [
     {"name": "server", "description": "The server itself."},
 ]
 
-_SAID = {
+_DESCRIPTIONS = {
     "bad_request": "A parameter has a value that is not allowed.",
     "unauthorized": "The token is missing or unknown.",
     "forbidden": "The token, the origin or the server's options do not allow it.",
@@ -43,10 +43,12 @@ _SAID = {
 _ALWAYS = ("unauthorized", "forbidden", "invalid", "too_many", "busy")
 
 
-def refusals(*codes: str) -> dict[int | str, dict[str, Any]]:
+def error_responses(*codes: str) -> dict[int | str, dict[str, Any]]:
     """The error responses of a route: those of `codes`, and those that every route has."""
-    wanted = [code for code in _SAID if code in (*codes, *_ALWAYS)]
-    return {STATUS[code]: {"model": ErrorAnswer, "description": _SAID[code]} for code in wanted}
+    wanted = [code for code in _DESCRIPTIONS if code in (*codes, *_ALWAYS)]
+    return {
+        STATUS[code]: {"model": ErrorAnswer, "description": _DESCRIPTIONS[code]} for code in wanted
+    }
 
 
 def file_answer(schema_of: str) -> dict[str, Any]:

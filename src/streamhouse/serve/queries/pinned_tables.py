@@ -36,10 +36,13 @@ class Pin:
     @property
     def stamp(self) -> str:
         """A key that is unique for this state, also after the table is dropped and recreated."""
-        one = self.snapshot
-        if one is None:
+        snapshot = self.snapshot
+        if snapshot is None:
             return f"empty {self.table.location} {self.table.schema_id}"
-        return f"{one.id} {one.time_ms} {one.commit_user} {one.schema_id} {self.table.schema_id}"
+        return (
+            f"{snapshot.id} {snapshot.time_ms} {snapshot.commit_user} {snapshot.schema_id} "
+            f"{self.table.schema_id}"
+        )
 
     def schema(self, columns: list[str]) -> pa.Schema:
         return self.table.read_schema(columns)
@@ -66,7 +69,7 @@ def pin(table: Table, moment: AsOf | None = None) -> Pin:
         snapshot = record(table, found)
         return Pin(pinned(table, found) if found else table, snapshot, then=True)
     except (ValueError, OverflowError):
-        raise _no_moment() from None
+        raise _out_of_range() from None
 
 
 def moment_of(table: Table, text: str) -> AsOf:
@@ -74,10 +77,10 @@ def moment_of(table: Table, text: str) -> AsOf:
     try:
         return named(table, text)
     except (ValueError, OverflowError):
-        raise _no_moment() from None
+        raise _out_of_range() from None
 
 
-def _no_moment() -> OptionError:
+def _out_of_range() -> OptionError:
     return OptionError(
         "parameter 'as_of' is out of range; give a snapshot's number, a tag, a time such as "
         "2026-01-01 00:00:00 (UTC), or a relative time such as '5 min ago'"
@@ -123,8 +126,8 @@ class Pins:
         """The pinned table `database.table`."""
         if name not in self.held:
             table = self.warehouse.table(name)
-            asked = None if self.moment is None else moment_of(table, self.moment)
-            self.held[name] = pin(table, asked)
+            moment = None if self.moment is None else moment_of(table, self.moment)
+            self.held[name] = pin(table, moment)
         return self.held[name]
 
     def scanner(self, scan: BoundedScan) -> tuple[pa.Schema, Batches]:

@@ -227,7 +227,7 @@ class Follower:
             self._first(feed, change)
             return False
         moment = seen.moment
-        if feed.replaced(moment.snapshot, moment.time_ms, sure=change is not None):
+        if feed.replaced(moment.snapshot, moment.time_ms, immediate=change is not None):
             log.info(
                 "%s was recreated or rolled back; its subscribers get all rows again", self._name
             )
@@ -235,7 +235,7 @@ class Follower:
             return True
         if change is not None:
             return self._changed(feed, change, seen)
-        if feed.refresh() and not alike(feed.schema, seen.schema):
+        if feed.refresh() and not same_columns(feed.schema, seen.schema):
             self._hand_on_anew(feed, moment, seen.rows)
         return False
 
@@ -247,17 +247,17 @@ class Follower:
         try:
             incarnation = feed.incarnation
             if self._seen is not None and incarnation == self._incarnation:
-                self._go_on(feed, self._seen)
+                self._resume(feed, self._seen)
         except BaseException:
             feed.close()
             raise
         self._feed, self._incarnation = feed, incarnation
         return feed
 
-    def _go_on(self, feed: Feed, seen: Found) -> None:
+    def _resume(self, feed: Feed, seen: Found) -> None:
         snapshot = seen.moment.snapshot
-        if alike(feed.schema, seen.schema) and (snapshot or seen.state is not None):
-            feed.go_on(snapshot, seen.state)
+        if same_columns(feed.schema, seen.schema) and (snapshot or seen.state is not None):
+            feed.resume_after(snapshot, seen.state)
 
     def _begin_anew(self) -> None:
         """Reopen the feed and hand on the current state as a new initial state."""
@@ -274,7 +274,7 @@ class Follower:
 
     def _changed(self, feed: Feed, change: Change, seen: Found) -> bool:
         """Hand on a change; returns whether there may be more changes."""
-        same = feed.incarnation == self._incarnation and alike(feed.schema, seen.schema)
+        same = feed.incarnation == self._incarnation and same_columns(feed.schema, seen.schema)
         self._incarnation = feed.incarnation
         moment = self._moment(change)
         if moment == seen.moment and same:
@@ -333,6 +333,6 @@ class Follower:
                 feed.close()
 
 
-def alike(one: pa.Schema, other: pa.Schema) -> bool:
+def same_columns(one: pa.Schema, other: pa.Schema) -> bool:
     """Whether two schemas have the same names and types in the same order."""
     return bool(one.names == other.names and one.types == other.types)

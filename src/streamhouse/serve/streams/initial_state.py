@@ -13,9 +13,9 @@ from streamhouse.serve.feeds.table_feed import Feed
 from streamhouse.serve.streams.encoding import Chunk, events, row_count
 from streamhouse.serve.streams.event import SNAPSHOT, Event, Moment
 from streamhouse.serve.streams.follow_settings import FollowSettings
-from streamhouse.serve.streams.follower import Found, alike
+from streamhouse.serve.streams.follower import Found, same_columns
 from streamhouse.serve.streams.resume import Now, Position, missed
-from streamhouse.serve.streams.state import States, known_chunks, read_chunks
+from streamhouse.serve.streams.state import States, memory_chunks, read_chunks
 from streamhouse.serve.streams.subscriber import Link, Start
 from streamhouse.serve.views.served_view import ServedView
 
@@ -164,14 +164,14 @@ class InitialStates:
     def _read_state(self, now: Found) -> tuple[Chunk, ...]:
         name, settings, stopping = self._view.name, self._settings, self._work.stopping
         if now.state is not None:
-            return known_chunks(now.state.select(now.schema.names), settings, name, stopping)
+            return memory_chunks(now.state.select(now.schema.names), settings, name, stopping)
         if now.keyed or not now.moment.snapshot:
             return ()
         feed = self._open_feed(self._view)
         try:
             moment, table = now.moment, feed.table
             same = Moment.of(feed.incarnation, moment.snapshot, moment.time_ms) == moment
-            if table is None or not same or not alike(feed.schema, now.schema):
+            if table is None or not same or not same_columns(feed.schema, now.schema):
                 raise DataLossError(f"{name} was recreated or altered")
             return read_chunks(table, now.schema.names, moment.snapshot, settings, name, stopping)
         finally:

@@ -16,7 +16,7 @@ from streamhouse.serve.formats.cells import printable
 from streamhouse.serve.streams.encoding import encoded, events, row_count, too_large
 from streamhouse.serve.streams.event import CHANGES, Event, Moment
 from streamhouse.serve.streams.follow_settings import FollowSettings
-from streamhouse.serve.streams.follower import alike
+from streamhouse.serve.streams.follower import same_columns
 from streamhouse.source import ROW_KIND
 
 LATEST = "latest"
@@ -125,10 +125,10 @@ def _same_columns(feed: Feed, table: Table, snapshot: int) -> bool:
         return False
     names = feed.schema.names
     if names == table.arrow_schema.names:
-        return alike(then.arrow_schema, feed.schema)
+        return same_columns(then.arrow_schema, feed.schema)
     if any(name not in then.arrow_schema.names for name in names):
         return False
-    return alike(pa.schema([then.arrow_schema.field(name) for name in names]), feed.schema)
+    return same_columns(pa.schema([then.arrow_schema.field(name) for name in names]), feed.schema)
 
 
 def _compared(
@@ -162,7 +162,7 @@ def _one_by_one(
     name: str,
     stopping: Callable[[], bool],
 ) -> tuple[Event, ...]:
-    feed.go_on(then.snapshot, None)
+    feed.resume_after(then.snapshot, None)
     found: list[Event] = []
     left, last, what = settings.max_rows, then.snapshot, _what(name, then)
     while last < now.moment.snapshot:

@@ -26,13 +26,13 @@ def state_chunks(
     has expired.
     """
     if feed.rows is not None:
-        return known_chunks(feed.rows, settings, name, stopping)
+        return memory_chunks(feed.rows, settings, name, stopping)
     if feed.table is None or not snapshot:
         return ()
     return read_chunks(feed.table, feed.schema.names, snapshot, settings, name, stopping)
 
 
-def known_chunks(
+def memory_chunks(
     rows: pa.Table, settings: FollowSettings, name: str, stopping: Callable[[], bool]
 ) -> tuple[Chunk, ...]:
     """As `state_chunks`, for rows that are in memory."""

@@ -15,7 +15,7 @@ from streamhouse.serve.errors import Problem
 from streamhouse.serve.formats.row_formats import Format
 from streamhouse.serve.http.authorization import Asks
 from streamhouse.serve.http.models import SqlAnswer
-from streamhouse.serve.http.openapi import file_answer, refusals
+from streamhouse.serve.http.openapi import error_responses, file_answer
 from streamhouse.serve.http.responses import FileAnswer
 from streamhouse.serve.http.routes.parameters import (
     FORMATS,
@@ -71,7 +71,7 @@ _BODY: dict[str, Any] = {
             "`truncated` (or the header `X-Streamhouse-Truncated`) is true.",
             "content": file_answer("SqlAnswer"),
         },
-        **refusals("bad_request", "not_found", "expired", "too_large", "unsupported"),
+        **error_responses("bad_request", "not_found", "expired", "too_large", "unsupported"),
     },
     openapi_extra=_BODY,
 )
@@ -83,15 +83,15 @@ async def sql(request: Request, scope: Asks, format_name: FormatName = None) -> 
     check_parameters(request, "format")
     parts = state(request)
     settings = parts.settings
-    text, form = await _asked(request, format_name)
+    text, form = await _parse_body(request, format_name)
     target = Target(parts.queries.path(), form, settings.query_rows, MAX_ANSWER_BYTES, cut=True)
-    question = SelectRequest(text, target, settings.query_limits, settings.views, scope)
-    told = await parts.queries.run(client_of(request), question)
-    headers = {"X-Streamhouse-Truncated": "true" if told.truncated else "false"}
+    select = SelectRequest(text, target, settings.query_limits, settings.views, scope)
+    result = await parts.queries.run(client_of(request), select)
+    headers = {"X-Streamhouse-Truncated": "true" if result.truncated else "false"}
     return FileAnswer(target.path, MEDIA_TYPES[form], headers)
 
 
-async def _asked(request: Request, format_name: str | None) -> tuple[str, Format]:
+async def _parse_body(request: Request, format_name: str | None) -> tuple[str, Format]:
     """The text of the query and the format of the response, from the body and the parameters."""
     body = await request.body()
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -100,7 +100,7 @@ async def _asked(request: Request, format_name: str | None) -> tuple[str, Format
     except UnicodeDecodeError:
         raise OptionError("the body is not text in UTF-8") from None
     if kind == _JSON or kind.endswith("+json"):
-        text, format_name = _of_json(text, format_name)
+        text, format_name = _parse_json(text, format_name)
     elif kind not in _TEXTS:
         raise Problem(
             "unsupported",
@@ -116,7 +116,7 @@ async def _asked(request: Request, format_name: str | None) -> tuple[str, Format
     return text, format_of(request, format_name)
 
 
-def _of_json(text: str, format_name: str | None) -> tuple[str, str | None]:
+def _parse_json(text: str, format_name: str | None) -> tuple[str, str | None]:
     try:
         record = json.loads(text)
     except (ValueError, RecursionError):
