@@ -48,7 +48,7 @@ class Position:
     def __str__(self) -> str:
         return f"{self.snapshot}" if self.stamp is None else f"{self.snapshot}-{self.stamp}"
 
-    def names(self, moment: Moment) -> bool:
+    def matches(self, moment: Moment) -> bool:
         """Whether this is the position of that moment."""
         return self.snapshot == moment.snapshot and self.stamp in (None, moment.stamp)
 
@@ -85,15 +85,15 @@ def missed(
         )
     if now.moment != Moment.of(feed.incarnation, now.moment.snapshot, now.moment.time_ms):
         raise DataLossError(f"{name} was recreated")
-    found = _moment(table, feed.incarnation, position)
-    if found is None or not position.names(found) or found.snapshot > now.moment.snapshot:
+    start = _moment(table, feed.incarnation, position)
+    if start is None or not position.matches(start) or start.snapshot > now.moment.snapshot:
         raise expired(table, position, name)
-    if not found.snapshot or not _same_columns(feed, table, found.snapshot):
+    if not start.snapshot or not _same_columns(feed, table, start.snapshot):
         return None
     try:
         if feed.primary_key:
-            return _compared(feed, found, now, settings, name, stopping)
-        return _one_by_one(feed, found, now, settings, name, stopping)
+            return _compared(feed, start, now, settings, name, stopping)
+        return _one_by_one(feed, start, now, settings, name, stopping)
     except ExpiredError:
         raise
     except DataLossError:
@@ -103,10 +103,10 @@ def missed(
 def expired(table: Table, position: Position, name: str) -> ExpiredError:
     """The error for a position from which a stream cannot resume."""
     earliest = table.earliest_snapshot_id()
-    left = "the table has no snapshot" if earliest is None else f"the oldest is {earliest}"
+    oldest = "the table has no snapshot" if earliest is None else f"the oldest is {earliest}"
     return ExpiredError(
         f"the stream of {name} cannot resume from {position}: that snapshot has expired, or does "
-        f"not belong to this table; {left}; start again without last_id. The table options "
+        f"not belong to this table; {oldest}; start again without last_id. The table options "
         "snapshot.time-retained and snapshot.num-retained.min keep more snapshots",
         earliest,
     )
@@ -150,7 +150,7 @@ def _compared(
     visible = changes.select([ROW_KIND, *feed.schema.names]).to_batches()
     # An updated row is there twice, as -U and as +U.
     most = 2 * settings.max_rows
-    chunks = encoded(visible, settings, _what(name, then), most, stopping)
+    chunks = encoded(visible, settings, _subject(name, then), most, stopping)
     return events(CHANGES, now.moment, chunks, settings)
 
 
@@ -163,23 +163,23 @@ def _one_by_one(
     stopping: Callable[[], bool],
 ) -> tuple[Event, ...]:
     feed.resume_after(then.snapshot, None)
-    found: list[Event] = []
-    left, last, what = settings.max_rows, then.snapshot, _what(name, then)
+    missed_events: list[Event] = []
+    rows_left, last, subject = settings.max_rows, then.snapshot, _subject(name, then)
     while last < now.moment.snapshot:
         change = feed.poll()
         if change is None or change.first or change.snapshot > now.moment.snapshot:
             raise DataLossError(f"{name} was rolled back")
         last = change.snapshot
         try:
-            chunks = encoded(change.batches, settings, what, left, stopping)
+            chunks = encoded(change.batches, settings, subject, rows_left, stopping)
         except TooLargeError:
-            raise too_large(what, settings.max_rows) from None
-        left -= row_count(chunks)
+            raise too_large(subject, settings.max_rows) from None
+        rows_left -= row_count(chunks)
         moment = Moment.of(feed.incarnation, change.snapshot, change.commit_time_ms)
         if chunks or last == now.moment.snapshot:
-            found += events(CHANGES, moment, chunks, settings)
-    return tuple(found)
+            missed_events += events(CHANGES, moment, chunks, settings)
+    return tuple(missed_events)
 
 
-def _what(name: str, then: Moment) -> str:
+def _subject(name: str, then: Moment) -> str:
     return f"the backlog of {name} since snapshot {then.snapshot}"

@@ -65,17 +65,17 @@ class States:
 
     def __init__(self, most_bytes: int) -> None:
         self._most = most_bytes
-        self._known: list[weakref.ref[Start]] = []
+        self._starts: list[weakref.ref[Start]] = []
 
     def add(self, start: Start) -> None:
         """Add a state; beyond the limit, cuts off subscribers still reading the oldest states."""
-        alive = [one for one in (known() for known in self._known) if one is not None]
-        total = start.size + sum(one.size for one in alive)
+        alive = [one for one in (reference() for reference in self._starts) if one is not None]
+        total = start.size + sum(state.size for state in alive)
         while alive and total > self._most:
             oldest = alive.pop(0)
             total -= oldest.size
-            oldest.give_up()
-        self._known = [weakref.ref(one) for one in (*alive, start)]
+            oldest.cut_readers()
+        self._starts = [weakref.ref(state) for state in (*alive, start)]
 
 
 def _what(name: str) -> str:
