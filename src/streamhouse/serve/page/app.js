@@ -6,7 +6,7 @@ import { Editor } from "./editor.js";
 import { Pipelines } from "./pipelines.js";
 import { promptIn } from "./prompt.js";
 import { Sql } from "./sql.js";
-import { keptTheme, toggleTheme } from "./theme.js";
+import { applyStoredTheme, toggleTheme } from "./theme.js";
 import { View } from "./view.js";
 import { Views } from "./views.js";
 import { welcome } from "./welcome.js";
@@ -28,7 +28,7 @@ import { welcome } from "./welcome.js";
  */
 
 const KEYS = "streamhouse.keys";
-const SAID_MS = 6000;
+const NOTICE_MS = 6000;
 
 /**
  * @template {string} Id
@@ -44,7 +44,7 @@ const screenLinks = document.querySelectorAll("a[data-screen]");
 /** @type {Shown | null} */
 let screen = null;
 let shown = "";
-let unsaid = 0;
+let noticeTimer = 0;
 /** @type {string | null} */
 let lastView = null;
 
@@ -65,10 +65,10 @@ function linkTo(name) {
  * Shows a message at the foot of the page for some seconds.
  * @param {string} text
  */
-function tell(text) {
+function notify(text) {
   say(byId("said"), text);
-  clearTimeout(unsaid);
-  unsaid = setTimeout(() => say(byId("said"), ""), SAID_MS);
+  clearTimeout(noticeTimer);
+  noticeTimer = setTimeout(() => say(byId("said"), ""), NOTICE_MS);
 }
 
 /** @param {string | null} text */
@@ -80,7 +80,7 @@ function lost(text) {
 const tools = {
   note: (...given) => views.note(...given),
   summary: (text) => say(byId("summary"), text),
-  say: tell,
+  say: notify,
   lost,
   reload: async (old) => {
     await views.load();
@@ -112,9 +112,9 @@ function route() {
   document.title = `${name || titleOf(first)} · Streamhouse`;
   main.scrollTop = 0;
   if (first === "pipelines")
-    screen = new Pipelines(main, name || null, { link: linkTo, say: tell, lost }, allowed);
+    screen = new Pipelines(main, name || null, { link: linkTo, say: notify, lost }, allowed);
   else if (first === "sql") screen = new Sql(main, lastView ?? views.names[0] ?? null, health);
-  else if (first === "editor") screen = new Editor(main, linkTo, tell, allowed);
+  else if (first === "editor") screen = new Editor(main, linkTo, notify, allowed);
   else openView(name);
   keepFocus(held);
 }
@@ -241,8 +241,8 @@ function onEscape(event) {
  */
 async function aboutServer() {
   const ask = () => json("health").catch(() => null);
-  const told = /** @type {Health | null} */ (await ask());
-  if (!told?.token_needed || told.limits) return told;
+  const answer = /** @type {Health | null} */ (await ask());
+  if (!answer?.token_needed || answer.limits) return answer;
   await views.ready;
   return /** @type {Health | null} */ (await ask());
 }
@@ -255,7 +255,7 @@ function keepKeys() {
 }
 
 askWith(promptIn(byId("token"), byId("token-text"), byId("token-why")));
-keptTheme();
+applyStoredTheme();
 keepKeys();
 byId("theme").addEventListener("click", toggleTheme);
 byId("help").addEventListener("click", () => shortcuts.showModal());
@@ -266,5 +266,5 @@ byId("skip").addEventListener("click", (event) => {
 addEventListener("hashchange", route);
 addEventListener("keydown", onKey);
 const health = aboutServer();
-const allowed = health.then((told) => told?.allow_run ?? null);
+const allowed = health.then((answer) => answer?.allow_run ?? null);
 route();

@@ -39,13 +39,13 @@ export class Chart {
   #hint = h("p", { className: "hint" });
 
   /**
-   * `wanted` is the `chart` of the views file.
+   * `settings` is the `chart` of the views file.
    * @param {TypedColumn[]} columns
    * @param {string[]} key
-   * @param {ChartSettings | null} wanted
+   * @param {ChartSettings | null} settings
    */
-  constructor(columns, key, wanted) {
-    this.#axes = new Axes(columns, key, wanted);
+  constructor(columns, key, settings) {
+    this.#axes = new Axes(columns, key, settings);
     this.#frames = new Frames(this.#axes);
     this.#measure = this.#axes.measure;
     this.#kind = this.#axes.kind;
@@ -90,8 +90,8 @@ export class Chart {
   }
 
   /** Drops the recorded lines, since another table has taken the view's name. */
-  anew() {
-    this.#frames.anew();
+  reset() {
+    this.#frames.reset();
   }
 
   #controls() {

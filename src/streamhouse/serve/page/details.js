@@ -1,14 +1,14 @@
 // The schema, options, snapshots and files of a view, as tables.
 
-import { json, said, viewPath } from "./server.js";
+import { json, messageOf, viewPath } from "./server.js";
 import { empty, h, put } from "./dom.js";
 import { moment, whole } from "./format.js";
 
 /** @typedef {import("./records.d.ts").Json} Json */
 /** @typedef {import("./records.d.ts").JsonObject} JsonObject */
-/** @typedef {keyof typeof ASKED} Part */
+/** @typedef {keyof typeof PATHS} Part */
 
-const ASKED = {
+const PATHS = {
   schema: "/schema",
   options: "/options",
   snapshots: "/snapshots?limit=200",
@@ -31,10 +31,10 @@ const TIME = /(^|_)(time|at|created|changed)$/;
 export async function showDetails(panel, name, what) {
   if (!panel.firstChild) put(panel, h("p", { className: "hint" }, "Loading …"));
   try {
-    const answer = /** @type {JsonObject} */ (await json(viewPath(name, ASKED[what])));
+    const answer = /** @type {JsonObject} */ (await json(viewPath(name, PATHS[what])));
     put(panel, sections(answer, what));
   } catch (problem) {
-    put(panel, empty(`The ${what} cannot be loaded`, said(problem)));
+    put(panel, empty(`The ${what} cannot be loaded`, messageOf(problem)));
   }
 }
 

@@ -6,10 +6,10 @@ import { draft, keepName, keepScript } from "./draft.js";
 import { state } from "./figures.js";
 import { count } from "./format.js";
 import { draw } from "./graph.js";
-import { mistake } from "./place.js";
-import { json, mistakeOf, pipelinePath, said, statusOf } from "./server.js";
+import { mistake } from "./mistakes.js";
+import { json, messageOf, mistakeOf, pipelinePath, statusOf } from "./server.js";
 
-/** @typedef {import("./place.js").Mistake} Mistake */
+/** @typedef {import("./mistakes.js").Mistake} Mistake */
 /** @typedef {import("./records.d.ts").CheckAnswer} CheckAnswer */
 /** @typedef {import("./records.d.ts").Graph} Graph */
 /** @typedef {import("./records.d.ts").PipelinesAnswer} PipelinesAnswer */
@@ -46,12 +46,12 @@ const STARRED =
 export class Editor {
   #timer;
   #link;
-  #tell;
+  #notify;
   #name;
   #code;
   #check = h("button", { type: "button", onclick: () => this.#checked() }, "Check");
   #run = h("button", { type: "submit", className: "main-button" }, "Run");
-  #stop = h("button", { type: "button", hidden: true, onclick: () => this.#end() }, "Stop");
+  #stop = h("button", { type: "button", hidden: true, onclick: () => this.#endPipeline() }, "Stop");
   #state = h("span", { className: "editor-state" });
   #refused = h("p", { className: "notice", hidden: true }, RUN_REFUSED);
   #stars = h("p", { className: "notice", hidden: true }, STARRED);
@@ -65,17 +65,17 @@ export class Editor {
   });
 
   /**
-   * `tell` shows a message. `allowed` resolves to whether the server runs scripts, null if that is
+   * `notify` shows a message. `allowed` resolves to whether the server runs scripts, null if that is
    * unknown.
    * @param {HTMLElement} main
    * @param {(table: string) => string | null} link the address of a table's view
-   * @param {(text: string) => void} tell
+   * @param {(text: string) => void} notify
    * @param {Promise<boolean | null>} allowed
    */
-  constructor(main, link, tell, allowed) {
+  constructor(main, link, notify, allowed) {
     const { name, script } = draft();
     this.#link = link;
-    this.#tell = tell;
+    this.#notify = notify;
     this.#code = new Code(script ?? EXAMPLE, () => this.#changed());
     this.#name = h("input", {
       id: "script-name",
@@ -85,7 +85,7 @@ export class Editor {
       spellcheck: false,
       autocomplete: "off",
       title: "1 to 64 lower-case letters, digits, _ and -",
-      oninput: () => this.#look(),
+      oninput: () => this.#updateState(),
     });
     const form = h(
       "form",
@@ -125,9 +125,9 @@ export class Editor {
       ),
     );
     allowed.then((may) => this.#mayRun(may !== false));
-    this.#tellStars();
-    this.#look();
-    this.#timer = setInterval(() => document.hidden || this.#look(), EVERY_MS);
+    this.#updateStars();
+    this.#updateState();
+    this.#timer = setInterval(() => document.hidden || this.#updateState(), EVERY_MS);
   }
 
   close() {
@@ -142,10 +142,10 @@ export class Editor {
 
   #changed() {
     keepScript(this.#code.area.value);
-    this.#tellStars();
+    this.#updateStars();
   }
 
-  #tellStars() {
+  #updateStars() {
     this.#stars.hidden = !STARS.test(this.#code.area.value);
   }
 
@@ -209,23 +209,23 @@ export class Editor {
     }
   }
 
-  async #end() {
+  async #endPipeline() {
     this.#stop.disabled = true;
     try {
       await json(pipelinePath(this.#name.value), {
         method: "DELETE",
         headers: { "Content-Type": "application/json" },
       });
-      this.#tell(`${this.#name.value} will stop after its current batch.`);
+      this.#notify(`${this.#name.value} will stop after its current batch.`);
     } catch (problem) {
-      this.#wrong({ message: said(problem) });
+      this.#wrong({ message: messageOf(problem) });
     }
     this.#stop.disabled = false;
-    this.#look();
+    this.#updateState();
   }
 
   /** Shows whether a pipeline of this name is running. */
-  async #look() {
+  async #updateState() {
     let found;
     try {
       const { pipelines } = /** @type {PipelinesAnswer} */ (await json("pipelines"));

@@ -21,7 +21,7 @@ export class Frames {
   }
 
   /** Drops the record, since another table has taken the view's name. */
-  anew() {
+  reset() {
     this.#frames = [];
   }
 

@@ -48,7 +48,7 @@ export class Freshness {
 
   set state(state) {
     this.#state = state;
-    this.tell();
+    this.update();
   }
 
   /**
@@ -63,7 +63,7 @@ export class Freshness {
     this.#time = committed;
   }
 
-  tell() {
+  update() {
     const past = this.#isPast();
     const shown = past ? "past" : this.#state;
     say(this.#pill, WORDS[shown]);

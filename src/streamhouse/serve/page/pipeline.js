@@ -4,7 +4,7 @@ import { h, put, renew, say } from "./dom.js";
 import { errorOf, lagOf, rateOf, since, state } from "./figures.js";
 import { count, whole } from "./format.js";
 import { draw } from "./graph.js";
-import { pipelinePath, problemOf, request, said } from "./server.js";
+import { messageOf, pipelinePath, problemOf, request } from "./server.js";
 
 /** @typedef {import("./records.d.ts").Graph} Graph */
 /** @typedef {import("./records.d.ts").PipelineRecord} PipelineRecord */
@@ -142,10 +142,10 @@ function log(name) {
     try {
       const answer = await request(pipelinePath(name, `/log?lines=${LOG_LINES}`));
       const body = await answer.text();
-      const told = answer.ok ? body : problemOf(answer.status, body).message;
-      say(text, told || "The log is empty.");
+      const shownText = answer.ok ? body : problemOf(answer.status, body).message;
+      say(text, shownText || "The log is empty.");
     } catch (problem) {
-      say(text, said(problem));
+      say(text, messageOf(problem));
     }
   };
   details.addEventListener("toggle", () => details.open && load());

@@ -5,7 +5,7 @@ import { command, empty, h, put, renew } from "./dom.js";
 import { errorOf, lagOf, since, state } from "./figures.js";
 import { whole } from "./format.js";
 import { Pipeline } from "./pipeline.js";
-import { json, pipelinePath, said, statusOf } from "./server.js";
+import { json, messageOf, pipelinePath, statusOf } from "./server.js";
 
 /** @typedef {import("./records.d.ts").Graph} Graph */
 /** @typedef {import("./records.d.ts").PipelineRecord} PipelineRecord */
@@ -27,7 +27,7 @@ export class Pipelines {
   #tools;
   #timer;
   #actions;
-  #asking = false;
+  #loading = false;
   #closed = false;
   /** Whether the screen shows the result of an earlier request. */
   #known = false;
@@ -78,16 +78,16 @@ export class Pipelines {
   }
 
   async load() {
-    if (this.#asking) return;
-    this.#asking = true;
+    if (this.#loading) return;
+    this.#loading = true;
     try {
       if (this.#name === null) await this.#list();
-      else await this.#one(this.#name);
+      else await this.#showOne(this.#name);
       if (!this.#closed) this.#tools.lost(null);
     } catch (problem) {
       if (!this.#closed) this.#failed(problem);
     } finally {
-      this.#asking = false;
+      this.#loading = false;
     }
   }
 
@@ -97,9 +97,9 @@ export class Pipelines {
       this.#tools.lost("the server does not respond");
       return;
     }
-    const gone = statusOf(problem) === 404 && this.#name !== null;
-    const title = gone ? "No such pipeline" : "The pipelines cannot be shown";
-    put(this.#body, empty(title, said(problem)));
+    const missing = statusOf(problem) === 404 && this.#name !== null;
+    const title = missing ? "No such pipeline" : "The pipelines cannot be shown";
+    put(this.#body, empty(title, messageOf(problem)));
     this.#actions.clear();
     this.#pipeline = null;
     this.#known = false;
@@ -113,11 +113,11 @@ export class Pipelines {
       { className: "cards" },
       pipelines.map((each) => h("li", {}, card(each))),
     );
-    renew(this.#body, pipelines.length ? cards : none());
+    renew(this.#body, pipelines.length ? cards : noPipelines());
   }
 
   /** @param {string} name */
-  async #one(name) {
+  async #showOne(name) {
     const pipeline = /** @type {PipelineRecord} */ (await json(pipelinePath(name)));
     // A pipeline whose script is unknown has no graph.
     if (pipeline.script && !this.#graph) {
@@ -131,7 +131,7 @@ export class Pipelines {
   }
 }
 
-function none() {
+function noPipelines() {
   return empty(
     "No pipeline has run on this warehouse",
     "Start one in a terminal or in the editor:",

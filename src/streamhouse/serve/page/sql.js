@@ -3,7 +3,7 @@
 import { json, mistakeOf } from "./server.js";
 import { h, put, say } from "./dom.js";
 import { count, whole } from "./format.js";
-import { goTo, mistake } from "./place.js";
+import { goTo, mistake } from "./mistakes.js";
 import { Rows } from "./rows.js";
 import { Table } from "./table.js";
 
@@ -68,7 +68,7 @@ export class Sql {
       ),
       h("div", { className: "editor" }, this.#form, this.#result, this.#answer),
     );
-    health.then((told) => this.#tellLimits(told?.limits));
+    health.then((answer) => this.#showLimits(answer?.limits));
   }
 
   close() {
@@ -84,10 +84,13 @@ export class Sql {
   }
 
   /** @param {Health["limits"]} limits */
-  #tellLimits(limits) {
+  #showLimits(limits) {
     if (!limits) return;
     const { query_seconds: seconds, query_rows: rows } = limits;
-    say(this.#limits, `${KEYS} It may take up to ${seconds} s and return up to ${count(rows, "row")}.`);
+    say(
+      this.#limits,
+      `${KEYS} It may take up to ${seconds} s and return up to ${count(rows, "row")}.`,
+    );
   }
 
   #changed() {
@@ -135,9 +138,12 @@ export class Sql {
     put(this.#answer, table.element);
     this.#answer.hidden = false;
     table.show(kept);
-    const told = `${count(rows.length, "row")} in ${whole(ms)} ms`;
-    const cut = `The first ${told}; the query has more rows than the server returns.`;
-    put(this.#result, h("p", { className: truncated ? "notice" : "hint" }, truncated ? cut : told));
+    const summary = `${count(rows.length, "row")} in ${whole(ms)} ms`;
+    const cut = `The first ${summary}; the query has more rows than the server returns.`;
+    put(
+      this.#result,
+      h("p", { className: truncated ? "notice" : "hint" }, truncated ? cut : summary),
+    );
   }
 
   /** @param {unknown} problem */

@@ -178,7 +178,7 @@ export class Table {
       this.#push = 0;
     }
     this.#place(rows);
-    this.#tellEmpty(rows);
+    this.#showEmpty(rows);
     this.onDraw();
     if (fading) this.#again();
   }
@@ -290,7 +290,7 @@ export class Table {
   }
 
   /** @param {Rows} rows */
-  #tellEmpty(rows) {
+  #showEmpty(rows) {
     this.#note.hidden = this.#visible.length > 0;
     if (this.#note.hidden) return;
     const none = `None of ${count(rows.size, "row")} matches “${this.#words.join(" ")}”.`;
