@@ -1,4 +1,4 @@
-"""Headless Chromium, which tells what goes wrong on a page and whom it asks."""
+"""Headless Chromium; collects a page's errors and the hosts that it contacts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A proxy between a browser and a server that lets no WebSocket through, as some companies' do."""
+"""A proxy between a browser and a server that blocks WebSockets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The web page in a browser: what people see and do there."""
+"""The web page in a browser."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def shows(page: Page, *cells: str) -> None:
     expect(page.locator(".grid-body .cell")).to_have_text(list(cells))
 
 
-def test_a_view_is_found_opened_and_sorted(server: Server, browser: Browser) -> None:
+def test_search_open_and_sort_a_view(server: Server, browser: Browser) -> None:
     with visit(browser, server.url) as page:
         page.get_by_role("searchbox", name="Search the views").fill("sales")
         page.get_by_role("link", name="sales, 3 rows").click()
@@ -116,9 +116,7 @@ def test_a_view_is_found_opened_and_sorted(server: Server, browser: Browser) -> 
         assert "tabular-nums" in number.evaluate("e => getComputedStyle(e).fontVariantNumeric")
 
 
-def test_changes_light_up_arrive_and_fade(
-    server: Server, browser: Browser, shop: Shop, sales: str
-) -> None:
+def test_changes_are_animated(server: Server, browser: Browser, shop: Shop, sales: str) -> None:
     with visit(browser, at(server, sales)) as page:
         shows(page, "Chad", "1", "1.50", "Peru", "5", "3.00")
         expect(page.locator(".fresh .pill")).to_have_text("live")
@@ -135,9 +133,7 @@ def test_changes_light_up_arrive_and_fade(
         expect(chart).to_be_visible()
 
 
-def test_rows_of_a_table_without_a_key_come_newest_first(
-    server: Server, browser: Browser, shop: Shop
-) -> None:
+def test_append_table_shows_newest_rows_first(server: Server, browser: Browser, shop: Shop) -> None:
     name = shop.orders(f"orders_{next(_NUMBERS)}")
     shop.write(name, (1, "nut", Decimal("1.10")), (1, "nut", Decimal("1.10")))
     with visit(browser, at(server, name)) as page:
@@ -149,9 +145,7 @@ def test_rows_of_a_table_without_a_key_come_newest_first(
         shows(page, "1", "nut", "1.10")
 
 
-def test_the_slider_goes_through_the_past(
-    server: Server, browser: Browser, shop: Shop, sales: str
-) -> None:
+def test_snapshot_slider(server: Server, browser: Browser, shop: Shop, sales: str) -> None:
     shop.write(sales, ("Chad", 2, 2.5))
     with visit(browser, at(server, sales)) as page:
         shows(page, "Chad", "2", "2.50", "Peru", "5", "3.00")
@@ -172,7 +166,7 @@ def test_the_slider_goes_through_the_past(
         expect(page.locator(".past-banner")).to_be_hidden()
 
 
-def test_many_rows_are_there_and_few_in_the_document(server: Server, browser: Browser) -> None:
+def test_only_visible_rows_are_in_the_document(server: Server, browser: Browser) -> None:
     with visit(browser, at(server, "shop.many")) as page:
         expect(page.locator(".shown")).to_have_text("100,000 rows")
         rows = page.locator(".grid-body .grid-row")
@@ -204,7 +198,7 @@ def test_charts_show_bars_below_zero_and_lines_over_time(server: Server, browser
         expect(page.locator(".bars .value")).to_have_text(["7", "1"])
 
 
-def test_what_else_is_known_of_a_view(server: Server, browser: Browser, sales: str) -> None:
+def test_detail_tabs(server: Server, browser: Browser, sales: str) -> None:
     with visit(browser, at(server, sales)) as page:
         page.get_by_role("tab", name="Live").press("ArrowRight")
         panel = page.get_by_role("tabpanel", name="Schema")
@@ -217,7 +211,7 @@ def test_what_else_is_known_of_a_view(server: Server, browser: Browser, sales: s
         expect(page.get_by_role("tabpanel", name="Files")).to_contain_text("parquet")
 
 
-def test_everything_goes_by_keyboard(server: Server, browser: Browser) -> None:
+def test_keyboard_shortcuts(server: Server, browser: Browser) -> None:
     with visit(browser, server.url) as page:
         expect(page.get_by_role("link", name="many, 100,000 rows")).to_be_visible()
         page.keyboard.press("/")
@@ -243,7 +237,7 @@ def test_everything_goes_by_keyboard(server: Server, browser: Browser) -> None:
 
 
 @pytest.mark.parametrize("screen", ["views/shop.sales", "sql", "pipelines", "editor"])
-def test_who_hears_the_page_is_told_all(server: Server, browser: Browser, screen: str) -> None:
+def test_accessibility(server: Server, browser: Browser, screen: str) -> None:
     with visit(browser, f"{server.url}/#/{screen}") as page:
         expect(page.get_by_role("heading", level=1)).to_be_visible()
         for landmark in ("banner", "main"):
@@ -261,7 +255,7 @@ def test_who_hears_the_page_is_told_all(server: Server, browser: Browser, screen
             expect(chart).to_be_visible()
 
 
-def test_dark_and_light(server: Server, browser: Browser) -> None:
+def test_dark_and_light_theme(server: Server, browser: Browser) -> None:
     paper = "() => getComputedStyle(document.body).backgroundColor"
     with visit(browser, server.url, dark=True) as page:
         expect(page.get_by_role("complementary", name="Views")).to_be_visible()
@@ -280,7 +274,7 @@ def rgb(colour: str) -> list[int]:
     return [int(part) for part in colour.strip("rgb()").split(",")]
 
 
-def test_a_phone_has_one_column(server: Server, browser: Browser) -> None:
+def test_phone_layout(server: Server, browser: Browser) -> None:
     with visit(browser, server.url, PHONE) as page:
         page.get_by_role("link", name="sales, 3 rows").click()
         expect(page.locator(".bars .bar")).to_have_count(3)
@@ -296,9 +290,7 @@ def test_a_phone_has_one_column(server: Server, browser: Browser) -> None:
         expect(page.get_by_role("complementary", name="Views")).to_be_visible()
 
 
-def test_little_motion_where_that_is_wanted(
-    server: Server, browser: Browser, shop: Shop, sales: str
-) -> None:
+def test_reduced_motion(server: Server, browser: Browser, shop: Shop, sales: str) -> None:
     with visit(browser, at(server, sales)) as page:
         page.emulate_media(reduced_motion="reduce")
         shows(page, "Chad", "1", "1.50", "Peru", "5", "3.00")
@@ -308,7 +300,7 @@ def test_little_motion_where_that_is_wanted(
         assert bar.evaluate("e => getComputedStyle(e).transitionDuration") in ("0s", "")
 
 
-def test_a_token_is_kept_in_the_tab_and_a_lost_connection_comes_back_without_a_flicker(
+def test_token_is_stored_and_reconnect_does_not_flicker(
     browser: Browser, shop: Shop, sales: str, tmp_path: Path
 ) -> None:
     tokens = tmp_path / "tokens"
@@ -342,9 +334,7 @@ def test_a_token_is_kept_in_the_tab_and_a_lost_connection_comes_back_without_a_f
         assert TOKEN not in server.log.read_text()
 
 
-def test_a_table_dropped_and_made_again_is_shown_anew(
-    server: Server, browser: Browser, shop: Shop, sales: str
-) -> None:
+def test_recreated_table(server: Server, browser: Browser, shop: Shop, sales: str) -> None:
     with visit(browser, at(server, sales), expected="404") as page:
         shows(page, "Chad", "1", "1.50", "Peru", "5", "3.00")
         name = sales.partition(".")[2]
@@ -355,7 +345,7 @@ def test_a_table_dropped_and_made_again_is_shown_anew(
         expect(page.get_by_role("columnheader", name="people")).to_be_visible()
 
 
-def test_the_editor_marks_what_is_wrong(server: Server, browser: Browser) -> None:
+def test_editor_marks_errors(server: Server, browser: Browser) -> None:
     with visit(browser, f"{server.url}/#/editor") as page:
         text = page.get_by_label("Script", exact=True)
         text.fill("CREATE DATABASE IF NOT EXISTS shop;\nSELEKT 1;\n")
@@ -375,7 +365,7 @@ def test_the_editor_marks_what_is_wrong(server: Server, browser: Browser) -> Non
         expect(page.get_by_role("button", name="Run", exact=True)).to_be_disabled()
 
 
-def test_a_query_is_asked_by_keyboard(server: Server, browser: Browser) -> None:
+def test_sql_screen_by_keyboard(server: Server, browser: Browser) -> None:
     with visit(browser, at(server, "shop.sales"), PHONE, expected="422") as page:
         expect(page.locator(".grid-body .grid-row")).to_have_count(3)
         page.keyboard.press("s")
@@ -417,7 +407,7 @@ def test_a_query_is_asked_by_keyboard(server: Server, browser: Browser) -> None:
         expect(page.get_by_text("the query has more rows than the server returns")).to_be_visible()
 
 
-def test_the_editor_says_what_stars_are(server: Server, browser: Browser) -> None:
+def test_editor_explains_masked_secrets(server: Server, browser: Browser) -> None:
     with visit(browser, f"{server.url}/#/editor") as page:
         text = page.get_by_label("Script", exact=True)
         stars = page.get_by_text("**** masks a password or key")
@@ -439,7 +429,7 @@ def runs(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_pipeline_that_has_ended_is_forgotten(runs: Path, browser: Browser) -> None:
+def test_forget_an_ended_pipeline(runs: Path, browser: Browser) -> None:
     with (
         servers(runs) as serve,
         visit(browser, f"{serve(allow_run=True).url}/#/pipelines") as page,
@@ -468,7 +458,7 @@ def test_a_pipeline_that_has_ended_is_forgotten(runs: Path, browser: Browser) ->
         assert Statuses({"warehouse": str(runs)}).names() == ["live"]
 
 
-def test_what_a_server_does_not_run_is_not_offered(runs: Path, browser: Browser) -> None:
+def test_run_buttons_require_allow_run(runs: Path, browser: Browser) -> None:
     token = Token(digest(TOKEN), Scope("all", acts=frozenset({"read", "sql"})))
     with (
         servers(runs) as serve,
@@ -489,7 +479,7 @@ def test_what_a_server_does_not_run_is_not_offered(runs: Path, browser: Browser)
         expect(page.get_by_role("button", name="Forget")).to_have_count(0)
 
 
-def test_a_chart_above_a_wide_table_keeps_off_what_is_said_below_it(
+def test_chart_above_a_wide_table_does_not_overlap(
     server: Server, browser: Browser, shop: Shop
 ) -> None:
     columns = (Column("id", "INT"), *(Column(f"amount_{i}", "INT") for i in range(8)))

@@ -1,4 +1,4 @@
-"""The page where the way to its server is not the best one, or breaks: it goes on by itself."""
+"""The page with a broken connection: reconnects, and fallbacks for WebSockets."""
 
 from __future__ import annotations
 
@@ -85,15 +85,13 @@ def goes_on(
     visitor.sees(state, "2", "8", "6")
 
 
-def test_a_server_that_is_started_again(
-    browser: Browser, shop: Shop, serve: Serve, sales: str
-) -> None:
+def test_server_restart(browser: Browser, shop: Shop, serve: Serve, sales: str) -> None:
     server = serve()
     with visit(browser, f"{server.url}/#/views/{sales}", expected=BROKEN) as page:
         goes_on(Visitor(page), shop, sales, "live", server, serve)
 
 
-def test_by_server_sent_events_where_no_web_socket_comes_through(
+def test_server_sent_events_without_websockets(
     browser: Browser, shop: Shop, serve: Serve, sales: str
 ) -> None:
     server = serve()
@@ -108,7 +106,7 @@ def test_by_server_sent_events_where_no_web_socket_comes_through(
         assert any(url.startswith(f"{proxy.url}/views/{sales}/changes") for url in asked)
 
 
-def test_by_asking_again_where_a_view_is_too_large_for_a_stream(
+def test_polling_for_views_too_large_for_a_stream(
     browser: Browser, shop: Shop, serve: Serve, sales: str
 ) -> None:
     server = serve(follow=SMALL)
@@ -120,7 +118,7 @@ def test_by_asking_again_where_a_view_is_too_large_for_a_stream(
 
 
 @pytest.mark.parametrize("sockets", [True, False], ids=["sockets", "events"])
-def test_a_table_that_is_dropped_is_said_to_be_gone_until_it_is_there_again(
+def test_dropped_table_is_missing_until_recreated(
     browser: Browser, shop: Shop, serve: Serve, sales: str, sockets: bool
 ) -> None:
     server, name = serve(follow=FollowSettings(gone_s=0.0)), sales.partition(".")[2]

@@ -1,4 +1,4 @@
-"""Turns are fair between clients, the queue is bounded, and nothing is lost by who gives up."""
+"""Fair queues: slots are shared between clients, the queue is bounded, and no slot is lost."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ async def settled() -> None:
         await asyncio.sleep(0)
 
 
-def test_clients_take_turns_however_many_one_of_them_asks_for() -> None:
+def test_clients_take_turns() -> None:
     async def work() -> None:
         asking = Asking(Lane("queries", 1, 100))
         tasks = [await asking.ask("greedy") for _ in range(5)]
@@ -63,7 +63,7 @@ def test_clients_take_turns_however_many_one_of_them_asks_for() -> None:
     run(work)
 
 
-def test_the_next_place_is_for_whoever_has_fewest() -> None:
+def test_next_slot_goes_to_the_client_with_the_fewest() -> None:
     async def work() -> None:
         asking = Asking(Lane("queries", 3, 100))
         for _ in range(5):
@@ -76,7 +76,7 @@ def test_the_next_place_is_for_whoever_has_fewest() -> None:
     run(work)
 
 
-def test_nobody_has_all_places_where_they_are_shared() -> None:
+def test_shared_lane_keeps_a_slot_for_other_clients() -> None:
     async def work() -> None:
         asking = Asking(Lane("queries", 2, 100, shared=True))
         await asking.ask("greedy")
@@ -91,7 +91,7 @@ def test_nobody_has_all_places_where_they_are_shared() -> None:
     run(work)
 
 
-def test_a_full_queue_refuses_who_asks_for_most() -> None:
+def test_full_queue_rejects_the_greediest_client() -> None:
     async def work() -> None:
         asking = Asking(Lane("queries", 1, 3))
         running, *waiting = [await asking.ask("greedy") for _ in range(4)]
@@ -108,7 +108,7 @@ def test_a_full_queue_refuses_who_asks_for_most() -> None:
     run(work)
 
 
-def test_waiting_has_an_end() -> None:
+def test_wait_timeout() -> None:
     async def work() -> None:
         lane = Lane("queries", 1, 3)
         turn = await lane.take("a", LONG_S)
@@ -122,7 +122,7 @@ def test_waiting_has_an_end() -> None:
     run(work)
 
 
-def test_who_goes_leaves_its_place_to_the_next() -> None:
+def test_cancelled_request_frees_its_slot() -> None:
     async def work() -> None:
         asking = Asking(Lane("queries", 1, 100))
         await asking.ask("a")

@@ -1,4 +1,4 @@
-"""Readers that were away: nothing lost, nothing twice, or told that there is no way on."""
+"""Resuming subscribers: no change is lost or repeated, else there is an error."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ async def begun(shop: Any, view: ServedView) -> Client:
     return client
 
 
-def test_what_is_still_in_memory_comes_again(shop: Any) -> None:
+def test_resume_from_memory(shop: Any) -> None:
     table = shop.sales()
     shop.write(table, ("Chad", 0, 1.0))
 
@@ -68,7 +68,7 @@ def test_what_is_still_in_memory_comes_again(shop: Any) -> None:
     run(work())
 
 
-def test_after_a_restart_tables_with_a_key_are_compared(shop: Any) -> None:
+def test_after_restart_keyed_tables_are_compared(shop: Any) -> None:
     table = shop.sales()
     shop.write(table, ("Chad", 0, 1.0), ("Mali", 0, 1.0), ("Peru", 0, 1.0))
 
@@ -93,7 +93,7 @@ def test_after_a_restart_tables_with_a_key_are_compared(shop: Any) -> None:
     run(work())
 
 
-def test_after_a_restart_append_tables_go_on_commit_by_commit(shop: Any) -> None:
+def test_after_restart_append_tables_resume_by_commit(shop: Any) -> None:
     table = shop.orders()
     shop.write(table, (1, "nut", None))
 
@@ -114,7 +114,7 @@ def test_after_a_restart_append_tables_go_on_commit_by_commit(shop: Any) -> None
 
 
 @BOTH
-def test_nothing_was_missed(shop: Any, view: ServedView) -> None:
+def test_resume_from_the_newest_snapshot(shop: Any, view: ServedView) -> None:
     table = shop.sales() if view is SALES else shop.orders()
     row = ("Chad", 1, 1.0) if view is SALES else (1, "nut", None)
     shop.write(table, row)
@@ -130,7 +130,7 @@ def test_nothing_was_missed(shop: Any, view: ServedView) -> None:
     run(work())
 
 
-def test_a_commit_without_effect_gives_a_new_id(shop: Any) -> None:
+def test_commit_without_effect_has_a_new_id(shop: Any) -> None:
     table = shop.sales()
     shop.write(table, ("Chad", 1, 1.0))
 
@@ -145,7 +145,7 @@ def test_a_commit_without_effect_gives_a_new_id(shop: Any) -> None:
 
 
 @BOTH
-def test_a_snapshot_that_expired_is_said_with_what_is_left(shop: Any, view: ServedView) -> None:
+def test_expired_snapshot_error_names_the_oldest(shop: Any, view: ServedView) -> None:
     keyed = view is SALES
     table = shop.sales() if keyed else shop.orders()
     for number in range(1, 5):
@@ -166,7 +166,7 @@ def test_a_snapshot_that_expired_is_said_with_what_is_left(shop: Any, view: Serv
     run(work())
 
 
-def test_ids_of_another_table_or_of_the_future_are_no_way_on(shop: Any) -> None:
+def test_ids_of_other_tables_and_future_snapshots(shop: Any) -> None:
     table = shop.sales()
     shop.write(table, ("Chad", 1, 1.0))
 
@@ -188,7 +188,7 @@ def test_ids_of_another_table_or_of_the_future_are_no_way_on(shop: Any) -> None:
 
 
 @pytest.mark.parametrize("text", ["x", "-1", "1-", "1-A", "1 2", "9" * 19, "1-\x1b[2J", "１"])
-def test_ids_that_cannot_be_read(shop: Any, text: str) -> None:
+def test_malformed_ids(shop: Any, text: str) -> None:
     async def work() -> None:
         async with a_hub(shop) as hub:
             with pytest.raises(BadIdError, match="is not an event id") as raised:
@@ -200,7 +200,7 @@ def test_ids_that_cannot_be_read(shop: Any, text: str) -> None:
 
 
 @BOTH
-def test_other_columns_since_then_begin_anew(shop: Any, view: ServedView) -> None:
+def test_changed_columns_send_all_rows(shop: Any, view: ServedView) -> None:
     table = shop.sales() if view is SALES else shop.orders()
     row = ("Chad", 1, 1.0) if view is SALES else (1, "nut", None)
     shop.write(table, row)
@@ -217,7 +217,7 @@ def test_other_columns_since_then_begin_anew(shop: Any, view: ServedView) -> Non
     run(work())
 
 
-def test_chosen_columns_go_on_though_others_change(shop: Any) -> None:
+def test_selected_columns_resume_if_others_change(shop: Any) -> None:
     table = shop.sales()
     shop.write(table, ("Chad", 1, 1.0))
     some = ServedView("shop.sales", table, ("revenue",))
@@ -235,7 +235,7 @@ def test_chosen_columns_go_on_though_others_change(shop: Any) -> None:
     run(work())
 
 
-def test_too_much_was_missed(shop: Any) -> None:
+def test_too_many_missed_rows(shop: Any) -> None:
     table = shop.orders()
     shop.write(table, (0, "nut", None))
 
@@ -252,7 +252,7 @@ def test_too_much_was_missed(shop: Any) -> None:
     run(work())
 
 
-def test_views_go_on_from_memory_only(shop: Any) -> None:
+def test_views_resume_only_from_memory(shop: Any) -> None:
     shop.sales()
     keep(shop.warehouse, "big", TOP, "country", "twice")
     shop.write("shop.sales", ("Peru", 2, 1.0))
@@ -278,7 +278,7 @@ def test_views_go_on_from_memory_only(shop: Any) -> None:
     run(work())
 
 
-def test_memory_for_those_who_come_back_is_bounded(shop: Any) -> None:
+def test_history_memory_is_bounded(shop: Any) -> None:
     table = shop.sales()
     shop.write(table, ("Chad", 0, 1.0))
 
@@ -301,7 +301,7 @@ def test_memory_for_those_who_come_back_is_bounded(shop: Any) -> None:
     run(work())
 
 
-def test_many_come_back_while_the_table_changes(shop: Any) -> None:
+def test_many_subscribers_resume_during_changes(shop: Any) -> None:
     table = shop.sales()
     shop.write(table, ("Chad", 0, 1.0), ("Mali", 0, 1.0))
 

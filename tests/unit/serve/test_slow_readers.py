@@ -1,4 +1,4 @@
-"""Readers that do not keep up: cut off, while others go on, and without growing memory."""
+"""Subscribers that read too slowly: disconnected, without affecting others or growing memory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from streamhouse.serve.streams.subscriber import Start
 from streamhouse.serve.views.served_view import ServedView
 
 
-def test_one_that_falls_behind_is_cut_off_and_comes_back(shop: Any) -> None:
+def test_slow_subscriber_is_disconnected_and_resumes(shop: Any) -> None:
     table = shop.sales()
     shop.write(table, ("Chad", 0, 1.0))
 
@@ -46,7 +46,7 @@ def test_one_that_falls_behind_is_cut_off_and_comes_back(shop: Any) -> None:
     run(work())
 
 
-def test_bytes_count_too_and_one_large_change_is_nobodys_fault(shop: Any) -> None:
+def test_byte_limit_ignores_a_single_large_change(shop: Any) -> None:
     table = shop.orders()
     shop.write(table, (0, "nut", None))
     view = ServedView("shop.orders", table)
@@ -67,7 +67,7 @@ def test_bytes_count_too_and_one_large_change_is_nobodys_fault(shop: Any) -> Non
     run(work())
 
 
-def test_a_reader_without_an_id_is_told_to_begin_anew(shop: Any) -> None:
+def test_slow_subscriber_without_id_must_start_again(shop: Any) -> None:
     table = shop.sales()
     shop.write(table, *((f"c{number}", number, 1.0) for number in range(10)))
 
@@ -86,7 +86,7 @@ def test_a_reader_without_an_id_is_told_to_begin_anew(shop: Any) -> None:
     run(work())
 
 
-def test_what_slow_readers_leave_is_freed(shop: Any) -> None:
+def test_memory_of_slow_subscribers_is_freed(shop: Any) -> None:
     table = shop.sales()
     shop.write(table, ("Chad", 0, 1.0))
 
@@ -106,7 +106,7 @@ def test_what_slow_readers_leave_is_freed(shop: Any) -> None:
     run(work())
 
 
-def test_first_snapshots_that_nobody_reads_do_not_pile_up(shop: Any) -> None:
+def test_unread_initial_states_are_bounded(shop: Any) -> None:
     table = shop.sales()
     rows = [(f"country {number:04d} {'x' * 100}", 0, 1.0) for number in range(100)]
     shop.write(table, *rows)
@@ -129,7 +129,7 @@ def test_first_snapshots_that_nobody_reads_do_not_pile_up(shop: Any) -> None:
     run(work())
 
 
-def test_a_reader_that_goes_away_while_it_waits(shop: Any) -> None:
+def test_disconnect_while_waiting(shop: Any) -> None:
     table = shop.sales()
     shop.write(table, ("Chad", 0, 1.0))
 

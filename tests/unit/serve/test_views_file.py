@@ -1,4 +1,4 @@
-"""The file that names what is served."""
+"""The views file of `streamhouse serve --views`."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ views:
         ("views: [", "is not YAML"),
     ],
 )
-def test_what_is_wrong_is_told(tmp_path: Path, text: str, said: str) -> None:
+def test_invalid_files(tmp_path: Path, text: str, said: str) -> None:
     file = tmp_path / "views.yaml"
     file.write_text(text)
     with pytest.raises(OptionError) as error:
