@@ -65,7 +65,7 @@ class _Queue(logging.handlers.QueueHandler):
 @contextlib.contextmanager
 def logging_to_stderr(form: str) -> Iterator[None]:
     """Write the server's log to standard error inside the `with`; `form`: text, json or off."""
-    # uvicorn's own messages repeat ours, or are nothing that a user can act upon.
+    # uvicorn's own messages repeat ours, or a user cannot act upon them.
     for name in ("uvicorn", "uvicorn.error", "uvicorn.access", "asyncio"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     previous = LOGGER.handlers, LOGGER.propagate, LOGGER.level

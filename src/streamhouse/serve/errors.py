@@ -9,7 +9,7 @@
 |              |        | not see it                                                        |
 | not_allowed  | 405    | the path exists, but not for this method                          |
 | conflict     | 409    | the object already exists, or its state has changed               |
-| expired      | 410    | data that existed is gone, such as an expired snapshot            |
+| expired      | 410    | the data existed, but has expired, such as a snapshot             |
 | too_large    | 413    | a limit on bytes, rows, time or memory is exceeded                |
 | unsupported  | 415    | the format of the request body is unknown                         |
 | invalid      | 422    | SQL or a parameter cannot be parsed, or a query fails             |

@@ -60,16 +60,16 @@ def of_text(token: str, name: str = "token") -> Token:
     return Token(digest(token.strip()), Scope(name))
 
 
-def find(tokens: Iterable[Token], keys: str) -> Scope | None:
-    """The permissions of a given token; None if it is unknown.
+def find(tokens: Iterable[Token], sent: str) -> Scope | None:
+    """The permissions of the token that a client sent; None if it is unknown.
 
     Compares with every token in constant time, so the duration reveals nothing.
     """
-    expected, found = digest(keys), None
+    sent_digest, scope = digest(sent), None
     for token in tokens:
-        if hmac.compare_digest(token.digest, expected):
-            found = token.scope
-    return found
+        if hmac.compare_digest(token.digest, sent_digest):
+            scope = token.scope
+    return scope
 
 
 def read(path: str) -> tuple[Token, ...]:
@@ -81,16 +81,16 @@ def read(path: str) -> tuple[Token, ...]:
         raise OptionError(f"{where} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
         raise OptionError(f"{where} is not text in UTF-8") from None
-    found = _parse_yaml(text, where) if _YAML.search(text) else _parse_lines(text, where)
-    if not found:
+    tokens = _parse_yaml(text, where) if _YAML.search(text) else _parse_lines(text, where)
+    if not tokens:
         raise OptionError(f"{where} contains no token; {HOW_TO}")
-    if len({token.digest for token in found}) < len(found):
+    if len({token.digest for token in tokens}) < len(tokens):
         raise OptionError(f"{where}: a token is listed twice; remove one of them")
-    return found
+    return tokens
 
 
 def _parse_lines(text: str, where: str) -> tuple[Token, ...]:
-    found: list[Token] = []
+    tokens: list[Token] = []
     for number, line in enumerate(text.splitlines(), 1):
         token = line.strip()
         if not token or token.startswith("#"):
@@ -101,8 +101,8 @@ def _parse_lines(text: str, where: str) -> tuple[Token, ...]:
                 f"{where}, line {number}: a token cannot contain spaces, colons, quotes or "
                 "brackets; a file with the permissions of each token begins with `tokens:`"
             )
-        found.append(of_text(token, f"token {len(found) + 1}"))
-    return tuple(found)
+        tokens.append(of_text(token, f"token {len(tokens) + 1}"))
+    return tuple(tokens)
 
 
 def _parse_yaml(text: str, where: str) -> tuple[Token, ...]:

@@ -181,7 +181,7 @@ class Feed:
                 # Start DuckDB while idle, not when the first change waits for it.
                 self._compare()
             return None
-        # Opening it anew picks up a new schema, or a table that was dropped and created again.
+        # Reopen, for a new schema, or if the table was dropped and created again.
         self._reopen()
         if latest is None:
             self._seen = None

@@ -290,7 +290,7 @@ def _bounded(receive: Receive, exchange: _Exchange) -> Receive:
         except TimeoutError:
             if exchange.status is not None:
                 return {"type": "http.disconnect"}
-            # Code that reads bodies lets this class pass, here and below.
+            # FastAPI passes this class on unchanged while it reads a body, here and below.
             text = f"the body did not arrive within {BODY_S:g} s"
             raise HTTPException(408, text, {"Connection": "close"}) from None
         complete = not message.get("more_body", False)

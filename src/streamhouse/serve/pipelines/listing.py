@@ -47,8 +47,8 @@ class Pipelines:
 
     def all(self) -> list[Pipeline]:
         """All pipelines, sorted by name."""
-        found = ((name, self._statuses.read(name)) for name in self._statuses.names())
-        return [self._record(status) for _, status in found if status is not None]
+        statuses = ((name, self._statuses.read(name)) for name in self._statuses.names())
+        return [self._record(status) for _, status in statuses if status is not None]
 
     def find(self, name: str) -> Pipeline:
         """One pipeline; `TableError`, which names the nearest match, if it does not exist."""

@@ -268,7 +268,7 @@ def _has_command(pid: int, command: Sequence[str]) -> bool:
 
 
 def _command_line(pid: int) -> list[bytes]:
-    """The command line of a process; one empty word if it is gone."""
+    """The command line of a process; one empty word if it has ended."""
     deadline = time.monotonic() + _STARTING_S
     text = b""
     with contextlib.suppress(OSError):

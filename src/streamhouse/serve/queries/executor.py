@@ -183,7 +183,7 @@ class Queries:
         try:
             reply = await worker.ask(_with_time_limit(request, remaining), seconds)
         except BaseException:
-            # Cancelled or timed out: neither the process nor its file is of any use.
+            # Cancelled or timed out: discard the process and its file.
             self._end(worker)
             discard(request)
             raise

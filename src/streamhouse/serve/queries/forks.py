@@ -69,7 +69,7 @@ class Forks:
             self._control = None
 
     async def _request(self, kind: bytes, process: int, files: list[int] | None = None) -> int:
-        """Send a command to the parent and return its reply; `OSError` if the parent is gone."""
+        """Send a command to the parent and return its reply; `OSError` if the parent has died."""
         async with self._lock:
             if self._control is None:
                 if kind == END:
@@ -85,7 +85,7 @@ class Forks:
                 if len(reply) < NUMBER.size:
                     raise ConnectionError
             except BaseException:
-                # Otherwise the late reply would be taken for that to the next command.
+                # Otherwise the late reply would be read as the reply to the next command.
                 self._cut()
                 raise
             pid: int = NUMBER.unpack(reply)[0]

@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 class Pin:
     """A table as of one snapshot; `snapshot` is None before the first commit.
 
-    `then`: read with the columns of that time. Otherwise with the current columns, as change
-    streams do, even if a column was added after the snapshot.
+    `own_schema`: read with the columns that the table had at the snapshot. Otherwise with the
+    current columns, as change streams do, even if a column was added after the snapshot.
     """
 
     table: Table
     snapshot: Snapshot | None
-    then: bool = False
+    own_schema: bool = False
 
     @property
     def stamp(self) -> str:
@@ -50,7 +50,7 @@ class Pin:
     def read(self, columns: list[str]) -> Iterator[pa.RecordBatch]:
         if self.snapshot is None:
             return iter(())
-        if self.then:
+        if self.own_schema:
             return self.table.read(columns=columns)
         return self.table.read(columns=columns, snapshot=self.snapshot.id)
 
@@ -65,9 +65,9 @@ def pin(table: Table, moment: AsOf | None = None) -> Pin:
         latest = table.latest_snapshot_id()
         return Pin(table, None if latest is None else table.snapshot(latest))
     try:
-        found = settled(table, moment)
-        snapshot = record(table, found)
-        return Pin(pinned(table, found) if found else table, snapshot, then=True)
+        as_of = settled(table, moment)
+        snapshot = record(table, as_of)
+        return Pin(pinned(table, as_of) if as_of else table, snapshot, own_schema=True)
     except (ValueError, OverflowError):
         raise _out_of_range() from None
 
@@ -152,7 +152,7 @@ class Pins:
         if moment:
             return pin(self._with(self.warehouse.table(name), options), moment)
         held = self.take(name)
-        return Pin(self._with(held.table, options), held.snapshot, held.then)
+        return Pin(self._with(held.table, options), held.snapshot, held.own_schema)
 
     @staticmethod
     def _with(table: Table, options: Mapping[str, str]) -> Table:

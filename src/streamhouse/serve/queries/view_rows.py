@@ -58,11 +58,13 @@ def answer(warehouse: Warehouse, request: RowsRequest) -> ReadResult:
 def small_answer(warehouse: Warehouse, request: RowsRequest) -> ReadResult | None:
     """As `answer`, within small limits; None if they are exceeded.
 
-    Rows that the client has already (`RowsRequest.known`) are never too many.
+    Rows that the client has already (`RowsRequest.known_etags`) are never too many.
     """
     small_target = replace(request.target, max_bytes=_SMALL_BYTES)
     try:
-        return answer(warehouse, replace(request, target=small_target, limits=_SMALL, few=True))
+        return answer(
+            warehouse, replace(request, target=small_target, limits=_SMALL, small_only=True)
+        )
     except (_LargeError, LimitError):
         return None
 
@@ -77,9 +79,9 @@ def _answer(warehouse: Warehouse, request: RowsRequest) -> ReadResult:
     pins = source.pins
     etag = None if "getvariable(" in plan.sql.lower() else _etag(request, plan, pins.stamp)
     result = ReadResult(pins.snapshot, pins.time_ms, etag)
-    if etag is not None and etag in request.known:
+    if etag is not None and etag in request.known_etags:
         return replace(result, changed=False)
-    if request.few and pins.records > SMALL_RECORDS:
+    if request.small_only and pins.records > SMALL_RECORDS:
         raise _LargeError
     with bounded_reader(plan, pins.scanner, request.limits, output.ROWS_AT_ONCE) as reader:
         schema = source.schema(reader.schema)

@@ -267,8 +267,8 @@ class Channel:
         self._wake()
 
     def _end_missing(self) -> None:
-        """Close the channel, and send subscribers an error, because the table or view is gone."""
-        # Names no source table: a client that may see the view need not be allowed to see that.
+        """Close the channel and send subscribers an error: the table or view does not exist."""
+        # Does not name the source table, which the client may not be allowed to see.
         message = (
             f"{self.view.name} no longer exists: it, or a table that it reads, was dropped; "
             "subscribe again once it exists"

@@ -24,7 +24,7 @@ _TEXT_PER_ARROW = 2
 class Chunk:
     """Some rows as JSON objects, separated by commas.
 
-    `rows` counts all of them. `changed` counts an updated row once, although it is there as -U and
+    `rows` counts all of them. `changed` counts an updated row once, although it occurs as -U and
     as +U. `only_new`: all rows are +I.
     """
 

@@ -148,7 +148,7 @@ def _compared(
     finally:
         differ.close()
     visible = changes.select([ROW_KIND, *feed.schema.names]).to_batches()
-    # An updated row is there twice, as -U and as +U.
+    # An updated row counts twice, as -U and as +U.
     most = 2 * settings.max_rows
     chunks = encoded(visible, settings, _subject(name, then), most, stopping)
     return events(CHANGES, now.moment, chunks, settings)

@@ -40,7 +40,7 @@ _HEADERS = {
     "Content-Security-Policy": POLICY,
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
-    # Browsers revalidate each time by ETag, so a new version of the server shows at once.
+    # Browsers revalidate each time by ETag, so they load the page of a new server version at once.
     "Cache-Control": "no-cache",
 }
 
