@@ -13,7 +13,7 @@ _CHUNK = 65_536
 
 
 class Proxy(socketserver.ThreadingTCPServer):
-    """Passes on what goes to a port of this machine, and what comes from it.
+    """Forwards connections to a port of this machine.
 
     While nobody listens there, connections are closed. Requests have to come in one piece, as those
     of browsers do; `refused` counts those for a WebSocket.

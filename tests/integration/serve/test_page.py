@@ -107,7 +107,7 @@ def test_search_open_and_sort_a_view(server: Server, browser: Browser) -> None:
             header.get_by_role("button").click()
             expect(header).to_have_attribute("aria-sort", order)
             expect(page.locator(".grid-body .cell").first).to_have_text(first)
-        # Whatever the direction, what is not there comes last.
+        # Nulls are last in both directions.
         for _ in range(2):
             page.get_by_role("columnheader", name="orders").get_by_role("button").click()
             expect(page.locator(".grid-body .grid-row").last).to_contain_text("Peru")
@@ -154,7 +154,7 @@ def test_snapshot_slider(server: Server, browser: Browser, shop: Shop, sales: st
         shows(page, "Chad", "1", "1.50", "Peru", "5", "3.00")
         expect(page.locator(".past-banner")).to_contain_text("snapshot 1")
         expect(page.locator(".fresh .pill")).to_have_text("past")
-        # What comes meanwhile waits.
+        # New changes are not shown while the past is.
         shop.write(sales, ("Mali", 1, 1.0))
         slider = page.get_by_role("slider", name="Snapshot")
         expect(slider).to_have_attribute("max", "2")
@@ -440,7 +440,7 @@ def test_forget_an_ended_pipeline(runs: Path, browser: Browser) -> None:
         expect(forget).to_have_count(0)
         page.keyboard.press("Escape")
         page.get_by_role("link", name="old").click()
-        # Who goes by keyboard stands in the screen that is new.
+        # The focus moves to the new screen.
         expect(page.get_by_role("main")).to_be_focused()
         expect(page.locator(".error-line")).to_have_text("the table is gone")
         asked = page.get_by_role("dialog", name="Forget old?")
@@ -471,7 +471,7 @@ def test_run_buttons_require_allow_run(runs: Path, browser: Browser) -> None:
         page.locator("#token-text").fill(TOKEN)
         page.get_by_role("button", name="Open").click()
         expect(page.get_by_role("button", name="Edit")).to_be_visible()
-        # What the server may do is told to those who have a token, and then by the editor.
+        # Only clients with a token learn whether the server runs pipelines; the editor shows it.
         page.keyboard.press("e")
         expect(page.get_by_text("started with --allow-run")).to_be_visible()
         page.go_back()

@@ -49,7 +49,7 @@ def sales(shop: Shop, request: pytest.FixtureRequest) -> str:
 
 
 class Visitor:
-    """Who looks at the orders of three countries."""
+    """A browser page with the orders of three countries."""
 
     def __init__(self, page: Page) -> None:
         self._page = page
@@ -58,7 +58,7 @@ class Visitor:
         page.evaluate("() => { window.loaded = 'once'; }")
 
     def sees(self, state: str, *orders: str) -> None:
-        """Wait until the page says so."""
+        """Wait until the page shows this state and these orders."""
         cells = self._page.locator(".grid-body .cell:nth-child(2)")
         expect(cells).to_have_text(list(orders))
         expect(self._state).to_have_text(state)
@@ -72,7 +72,7 @@ class Visitor:
 def goes_on(
     visitor: Visitor, shop: Shop, table: str, state: str, server: Serving, serve: Serve
 ) -> None:
-    """A change shows; the server goes, which is said, and comes again with what was missed."""
+    """A change is shown; after a server restart the page has the missed changes."""
     visitor.sees(state, "1", "7", "5")
     shop.write(table, ("Chad", 2, 1.5))
     visitor.sees(state, "2", "7", "5")

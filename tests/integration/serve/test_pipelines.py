@@ -87,7 +87,7 @@ def server(tmp_path: Path) -> Iterator[Server]:
 
 
 def running(queries: int) -> Callable[[dict[str, Any]], bool]:
-    """Whether so many queries run, each with rows and a lag that is told."""
+    """A predicate: so many queries run, each with rows and a known lag."""
 
     def check(found: dict[str, Any]) -> bool:
         told = found["queries"]

@@ -83,7 +83,7 @@ def test_client_that_reads_nothing_is_disconnected(
         with half_read(server, path, 3, head) as heads:
             assert all(one.startswith(b"HTTP/1.1 200") for one in heads)
             until("answers", server, "answers", 0, 20)
-            # What the system holds for them goes with a connection that asks no more, after 30 s.
+            # The server closes a connection without further requests after 30 s.
             deadline = time.monotonic() + 50
             while established(server) > 0:
                 assert time.monotonic() < deadline

@@ -54,7 +54,7 @@ def test_worker_restarts_after_it_died(checker: Checker) -> None:
     os.kill(first, signal.SIGKILL)
     found = checker.check(GOOD)
     if not found["ok"]:
-        # It was asked just before it was gone.
+        # The request was sent just before the process died.
         found = checker.check(GOOD)
     assert found["ok"] and pid(checker) != first
 

@@ -222,7 +222,7 @@ def test_retry_if_snapshot_expires_while_read(shop: Any, tmp_path: Path) -> None
     shop.write(table, (1, "nut", None))
 
     class Expiring(Shown):
-        """The snapshot's files go just before they are read, and a newer snapshot comes."""
+        """Deletes the snapshot's files just before they are read, and commits a newer one."""
 
         def part(self, name: str, total: int | None) -> None:
             if not self.parts:

@@ -139,7 +139,7 @@ def test_streams_end_at_shutdown(shop: Any, sales: str) -> None:
 
 def test_reconnecting_browser_resumes(serve: Any, shop: Any, sales: str) -> None:
     server = serve(follow=FAST)
-    # It asks for the address of its first time, and says in a header what it has had since.
+    # A browser reconnects to its first URL, and sends the last id in a header.
     path = f"/views/{sales}/changes?last_id=latest"
     with server.stream(path) as events:
         begun = next(events)["id"]
@@ -166,7 +166,7 @@ def test_restart_path_keeps_the_columns(serve: Any, sales: str) -> None:
 
 
 def messages(reader: ClientConnection) -> Iterator[dict[str, Any]]:
-    """What a WebSocket gives, in the shape of events, heartbeats left out."""
+    """The messages of a WebSocket in the form of events, without heartbeats."""
     while True:
         found = json.loads(reader.recv(timeout=30))
         if found["type"] != "heartbeat":
@@ -174,7 +174,7 @@ def messages(reader: ClientConnection) -> Iterator[dict[str, Any]]:
 
 
 def replayed(events: Iterator[dict[str, Any]], last: str) -> dict[str, int]:
-    """The orders of each country as told, once there are some of the country `last`."""
+    """The orders of each country, rebuilt from events until the country `last` occurs."""
     rows: dict[str, int] = {}
     for found in events:
         if found["event"] == "snapshot":

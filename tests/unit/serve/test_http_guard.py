@@ -231,7 +231,7 @@ def test_too_many_requests(serve: Any) -> None:
 
 
 def exchange(server: Serving, text: bytes) -> bytes:
-    """What comes back for bytes on a connection of their own, until it is closed."""
+    """Send bytes on a new connection; returns the response bytes until it closes."""
     with socket.create_connection(("127.0.0.1", server.port), timeout=30) as connection:
         connection.sendall(text)
         found = b""
@@ -298,7 +298,7 @@ def test_too_many_connections_from_one_address(serve: Any, shop: Any) -> None:
         ):
             connection.sendall(ask)
             return connection.recv(65_536)
-        # Closed before all of the question had come.
+        # The server closed the connection before it had received the whole request.
         return b""
 
     with server.socket("/views/shop.sales/changes") as reader:

@@ -410,7 +410,7 @@ def test_columns_that_differ_only_by_case(serve: Any, shop: Any) -> None:
 
 
 def test_disconnect_leaves_no_file(serve: Any, sales: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The thread that reads for it goes on, and what it writes then is for nobody."""
+    """The reading thread continues after the disconnect; its file is deleted."""
     begun, go, ended = threading.Event(), threading.Event(), threading.Event()
     small = answers.small_answer
 

@@ -47,7 +47,7 @@ def common(tmp_path_factory: pytest.TempPathFactory) -> Shop:
 
 @pytest.fixture(scope="module")
 def server(common: Shop) -> Iterator[Serving]:
-    """A server with settings that no test has of its own: each starts processes anew."""
+    """A server that tests without own settings share, since each server starts processes."""
     with servers(common.path) as start:
         yield start()
 

@@ -79,7 +79,7 @@ def test_new_subscriber_gets_all_earlier_commits(shop: Any) -> None:
     shop.write(table, ("Chad", 0, 1.0))
 
     async def work() -> None:
-        # Looks are an hour apart but for those that a reader causes.
+        # Polls are an hour apart, except those that a new subscriber causes.
         async with a_hub(shop, every_ms=3_600_000) as hub:
             for number in range(1, 5):
                 last = shop.write(table, ("Chad", number, 1.0))

@@ -11,7 +11,7 @@ from streamhouse.paimon.storage.table_identity import Identity
 
 
 class NoStamps(LocalFiles):
-    """Files of which only reading tells whether they changed, as in an object store."""
+    """Files without stamps: only reading them shows a change, as in an object store."""
 
     def stamp(self, path: str) -> object | None:
         return None

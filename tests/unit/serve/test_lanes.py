@@ -130,7 +130,7 @@ def test_cancelled_request_frees_its_slot() -> None:
         first.cancel()
         await settled()
         assert asking.lane.waiting == 2
-        # One goes at the very moment at which its turn comes, the other just before.
+        # One is cancelled at the moment at which it gets its slot, the other just before.
         third.cancel()
         asking.turns.pop().end()
         second.cancel()

@@ -236,7 +236,7 @@ def test_pipelines_are_hidden_with_a_views_file(warehouse: Path) -> None:
                     assert client.get(path, headers=given).status_code == code
                 asked = client.post("/scripts/check", json={"sql": ""}, headers=given)
                 assert asked.status_code == code
-    # Nor is there anything to know for those who need no token.
+    # The same without tokens.
     for allowed, code in ((False, 403), (True, 200)):
         with served(warehouse, views=views, allow_run=allowed) as client:
             for path in ("/pipelines", "/pipelines/revenue", "/pipelines/revenue/graph"):

@@ -38,7 +38,7 @@ def expire(shop: Any, table: str, before: int) -> None:
 
 
 async def begun(shop: Any, view: ServedView) -> Client:
-    """A client that has had the first snapshot, of a server that is gone."""
+    """A client that has received the first snapshot from a server that has ended."""
     key = ("country",) if view is SALES else ()
     async with a_hub(shop) as hub:
         client, _ = await joined(hub, view, key)
@@ -290,7 +290,7 @@ def test_history_memory_is_bounded(shop: Any) -> None:
             for number in range(1, 21):
                 shop.write(table, ("Chad", number, 1.0))
                 client.take(await following(reader))
-            # No longer in memory, so compared; what comes then is in memory.
+            # No longer in memory, so the states are compared; later events are in memory.
             again = await hub.subscribe(SALES, first)
             event = await following(again)
             late.take(event)

@@ -1,6 +1,6 @@
-"""Pipelines that a server starts: real processes of `streamhouse run`, none of which needs Spark.
+"""Pipelines that a server starts: real processes of `streamhouse run`, without Spark.
 
-A SELECT over a stream runs until it is ended, and prints what it reads.
+A SELECT over a stream runs until it is stopped, and prints its rows.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Server:
         return found
 
     def forge(self, name: str, process: Process) -> None:
-        """A status that nobody of that name has told."""
+        """Write a status for the name that no pipeline of that name has written."""
         now = time.time_ns() // 1_000_000
         self.statuses.write(Status(name, "running", process, now, now))
 

@@ -29,7 +29,7 @@ def test_slow_subscriber_is_disconnected_and_resumes(shop: Any) -> None:
                 assert not other.cut_off.is_set()
                 shop.write(table, ("Chad", number, 1.0))
                 fast.take(await following(reader))
-            # Four are waiting for it, which is more than three, once another comes.
+            # Four unread events exceed the limit of three when another event arrives.
             last = shop.write(table, ("Chad", 5, 1.0))
             fast.take(await following(reader))
             assert other.cut_off.is_set() and stats(hub, table).overflows == 1

@@ -1,6 +1,6 @@
-"""Random histories of a table, read by clients that come, go, and come back, at any moment.
+"""Random histories of a table, read by clients that connect and reconnect at any time.
 
-Whatever happens, what a client makes of its events is the table.
+The events of each client must always rebuild the table.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ STEPS = 16
 
 
 class Keyed:
-    """Upserts and deletes by key, and now and then all rows anew."""
+    """Upserts and deletes by key, and sometimes an overwrite of all rows."""
 
     view = ServedView("shop.sales", "shop.sales")
     key: tuple[str, ...] = ("country",)

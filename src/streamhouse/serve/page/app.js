@@ -43,14 +43,14 @@ const screenLinks = document.querySelectorAll("a[data-screen]");
 
 /** @type {Shown | null} */
 let screen = null;
-let shown = "";
+let currentRoute = "";
 let noticeTimer = 0;
 /** @type {string | null} */
 let lastView = null;
 
 const views = new Views(byId("side"), () => {
   // The address may name a view that was not in the list until now.
-  if (shown === "waiting") route();
+  if (currentRoute === "waiting") route();
 });
 
 /**
@@ -86,18 +86,18 @@ const tools = {
     await views.load();
     const found = views.find(old.name);
     if (found && JSON.stringify(found.columns) !== JSON.stringify(old.columns)) {
-      shown = "";
+      currentRoute = "";
       route();
     }
   },
 };
 
 function route() {
-  const [, asked, second = ""] = location.hash.split("/");
-  const first = asked || "views";
+  const [, path, second = ""] = location.hash.split("/");
+  const first = path || "views";
   const name = decoded(second);
-  const wanted = `${first}/${name}`;
-  if (shown === wanted) return;
+  const newRoute = `${first}/${name}`;
+  if (currentRoute === newRoute) return;
   const held = document.activeElement;
   screen?.close?.();
   screen = null;
@@ -108,7 +108,7 @@ function route() {
     if (link.dataset.screen === first) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
-  shown = wanted;
+  currentRoute = newRoute;
   document.title = `${name || titleOf(first)} · Streamhouse`;
   main.scrollTop = 0;
   if (first === "pipelines")
@@ -148,7 +148,7 @@ function openView(name) {
   views.open(name || null);
   const found = name ? views.find(name) : null;
   if (found?.error) {
-    shown = "waiting";
+    currentRoute = "waiting";
     put(main, empty(`${name} cannot be shown`, found.error));
     return;
   }
@@ -158,7 +158,7 @@ function openView(name) {
     return;
   }
   // Routed again when the list changes: a script that has just started may create the view.
-  shown = "waiting";
+  currentRoute = "waiting";
   if (!views.loaded) put(main);
   else if (!name) first();
   else welcome(main, views.names, name);
