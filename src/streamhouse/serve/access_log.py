@@ -34,9 +34,9 @@ class _Text(logging.Formatter):
         fields = getattr(record, _FIELDS, None)
         if fields is None:
             return f"{time} {record.levelname.lower()}: {hide_secrets(record.getMessage())}"
-        who = fields["client"] + (f" ({fields['token']})" if fields["token"] else "")
-        what = f"{fields['method']} {fields['path']} {fields['status']}"
-        return f"{time} {who} {what} {fields['ms']:.1f} ms {fields['bytes']} B"
+        client = fields["client"] + (f" ({fields['token']})" if fields["token"] else "")
+        request = f"{fields['method']} {fields['path']} {fields['status']}"
+        return f"{time} {client} {request} {fields['ms']:.1f} ms {fields['bytes']} B"
 
 
 class _Json(logging.Formatter):
@@ -65,10 +65,10 @@ class _Queue(logging.handlers.QueueHandler):
 @contextlib.contextmanager
 def logging_to_stderr(form: str) -> Iterator[None]:
     """Write the server's log to standard error inside the `with`; `form`: text, json or off."""
-    # uvicorn's own messages repeat ours, or are nothing that a user can act upon.
+    # uvicorn's own messages repeat ours, or a user cannot act upon them.
     for name in ("uvicorn", "uvicorn.error", "uvicorn.access", "asyncio"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
-    before = LOGGER.handlers, LOGGER.propagate, LOGGER.level
+    previous = LOGGER.handlers, LOGGER.propagate, LOGGER.level
     lines: queue.Queue[Any] = queue.Queue(_LINES)
     out = logging.StreamHandler(sys.stderr)
     out.setFormatter(_Json() if form == "json" else _Text())
@@ -79,8 +79,8 @@ def logging_to_stderr(form: str) -> Iterator[None]:
     try:
         yield
     finally:
-        LOGGER.handlers, LOGGER.propagate = before[:2]
-        LOGGER.setLevel(before[2])
+        LOGGER.handlers, LOGGER.propagate = previous[:2]
+        LOGGER.setLevel(previous[2])
         # With a timeout: the writer may be blocked on standard error.
         ending = threading.Thread(target=listener.stop, daemon=True)
         ending.start()

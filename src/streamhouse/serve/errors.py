@@ -8,8 +8,8 @@
 | not_found    | 404    | the path, view, snapshot or tag does not exist, or the token may  |
 |              |        | not see it                                                        |
 | not_allowed  | 405    | the path exists, but not for this method                          |
-| conflict     | 409    | the object exists already, or its state has changed               |
-| expired      | 410    | data that existed is gone, such as an expired snapshot            |
+| conflict     | 409    | the object already exists, or its state has changed               |
+| expired      | 410    | the data existed, but has expired, such as a snapshot             |
 | too_large    | 413    | a limit on bytes, rows, time or memory is exceeded                |
 | unsupported  | 415    | the format of the request body is unknown                         |
 | invalid      | 422    | SQL or a parameter cannot be parsed, or a query fails             |
@@ -34,7 +34,7 @@ from starlette.responses import JSONResponse, Response
 from streamhouse import errors
 from streamhouse.options import hide_secrets
 from streamhouse.serve.formats.cells import printable
-from streamhouse.serve.private_paths import placeless
+from streamhouse.serve.private_paths import hide_path
 
 STATUS = {
     "bad_request": 400,
@@ -109,8 +109,8 @@ def problem_of(error: Exception, warehouse: str = "") -> Problem:
         return error
     code = next((code for kind, code in _CLASSES if isinstance(error, kind)), None)
     if code is None:
-        return Problem("failed", "the server failed; what happened is in its log")
-    text = placeless(str(error), warehouse)
+        return Problem("failed", "internal server error; the server's log has the details")
+    text = hide_path(str(error), warehouse)
     more: dict[str, Any] = {}
     if isinstance(error, errors.SqlError) and error.line:
         more = {"line": error.line, "column": error.column}
@@ -123,50 +123,50 @@ def install(app: FastAPI, warehouse: str) -> None:
     `serve.http.middleware` handles all other exceptions.
     """
 
-    async def known(connection: HTTPConnection, error: Exception) -> Response:
+    async def handle_error(connection: HTTPConnection, error: Exception) -> Response:
         problem = problem_of(error, warehouse)
         if problem.code == "failed":
             path = printable(connection.scope["path"])
             _log.error("%s failed: %s", path, hide_secrets(str(error)))
         return problem.response()
 
-    async def plain(connection: HTTPConnection, error: Exception) -> Response:
+    async def handle_http_error(connection: HTTPConnection, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
-        return _of_status(connection, error).response()
+        return _status_problem(connection, error).response()
 
-    async def invalid(connection: HTTPConnection, error: Exception) -> Response:
+    async def handle_validation_error(connection: HTTPConnection, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError | WebSocketRequestValidationError)
-        return Problem("invalid", _sentence(list(error.errors()))).response()
+        return Problem("invalid", _validation_message(list(error.errors()))).response()
 
-    app.add_exception_handler(Problem, known)
-    app.add_exception_handler(errors.StreamhouseError, known)
-    app.add_exception_handler(HTTPException, plain)
-    app.add_exception_handler(RequestValidationError, invalid)
-    app.add_exception_handler(WebSocketRequestValidationError, invalid)
+    app.add_exception_handler(Problem, handle_error)
+    app.add_exception_handler(errors.StreamhouseError, handle_error)
+    app.add_exception_handler(HTTPException, handle_http_error)
+    app.add_exception_handler(RequestValidationError, handle_validation_error)
+    app.add_exception_handler(WebSocketRequestValidationError, handle_validation_error)
 
 
-def _of_status(connection: HTTPConnection, error: HTTPException) -> Problem:
+def _status_problem(connection: HTTPConnection, error: HTTPException) -> Problem:
     code = _CODES.get(error.status_code, "bad_request")
     message, headers = str(error.detail), error.headers
     if code == "not_found" and message == "Not Found":
-        message = f"there is nothing at {connection.url.path[:200]}; GET /docs lists the paths"
+        message = f"path {connection.url.path[:200]} does not exist; GET /docs lists the paths"
     elif code == "not_allowed":
         allowed = (headers or {}).get("Allow", "another method")
         if "GET" in allowed and "HEAD" not in allowed:
             allowed += ", HEAD"
             headers = {**(headers or {}), "Allow": allowed}
-        message = f"this path takes {allowed}"
+        message = f"this path allows only {allowed}"
     elif code == "too_large":
-        message = "the body of the request is too long; send less"
+        message = "the request body is too long; send a shorter one"
     return Problem(code, message, headers)
 
 
-def _sentence(found: list[Any]) -> str:
+def _validation_message(problems: list[Any]) -> str:
     """One line with the first three validation errors."""
     texts = []
-    for one in found[:3]:
-        place = [str(part) for part in one.get("loc", ())]
-        name = place[-1] if place else "the request"
-        kind = "parameter" if place[:1] in (["query"], ["path"], ["header"]) else "body"
-        texts.append(f"{kind} '{name}': {one.get('msg', 'not valid')}")
+    for problem in problems[:3]:
+        location = [str(part) for part in problem.get("loc", ())]
+        name = location[-1] if location else "the request"
+        kind = "parameter" if location[:1] in (["query"], ["path"], ["header"]) else "body"
+        texts.append(f"{kind} '{name}': {problem.get('msg', 'not valid')}")
     return "; ".join(texts)

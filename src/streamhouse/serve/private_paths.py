@@ -7,7 +7,7 @@ import re
 NAME = "the warehouse"
 
 
-def placeless(text: str, warehouse: str) -> str:
+def hide_path(text: str, warehouse: str) -> str:
     """The message with the warehouse's path replaced by `NAME`, also without the leading `/`."""
     bare = re.escape(warehouse.strip("/"))
     if not bare:

@@ -75,13 +75,13 @@ class ServerSettings:
     def __post_init__(self) -> None:
         if not self.is_local and not self.tokens:
             raise OptionError(
-                f"option '--host': on {self.host} anybody could read the tables; {HOW_TO}. Without "
-                "a token the server listens to this machine only, as with --host 127.0.0.1"
+                f"option '--host': anyone who reaches {self.host} could read the tables; {HOW_TO}. "
+                "Without a token the server listens on this machine only: --host 127.0.0.1"
             )
         if not 0 <= self.rate < math.inf:
             # Not `rate < 0`, which is false for NaN.
             raise OptionError(
-                f"option '--rate': {self.rate:g} is no number of requests; give 0 for any number"
+                f"option '--rate': {self.rate:g} is not a number of requests; give 0 for no limit"
             )
         for origin in self.allow_origins:
             _check_origin(origin)

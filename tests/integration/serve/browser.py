@@ -1,4 +1,4 @@
-"""Headless Chromium, which tells what goes wrong on a page and whom it asks."""
+"""Headless Chromium; collects a page's errors and the hosts that it contacts."""
 
 from __future__ import annotations
 
@@ -53,8 +53,10 @@ def visit(
     dark: bool = False,
     expected: str | None = None,
 ) -> Iterator[Page]:
-    """The page, in a window of its own. At the end no error may have been told on the console but
-    those that `expected` finds, and nobody asked but the page's own server.
+    """The page, in a window of its own.
+
+    Fails at the end if the console has errors that do not match `expected`, or if the page sent
+    requests to other hosts.
     """
     width, height = size
     context = browser.new_context(

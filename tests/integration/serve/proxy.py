@@ -1,4 +1,4 @@
-"""A proxy between a browser and a server that lets no WebSocket through, as some companies' do."""
+"""A proxy between a browser and a server that blocks WebSockets."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _CHUNK = 65_536
 
 
 class Proxy(socketserver.ThreadingTCPServer):
-    """Passes on what goes to a port of this machine, and what comes from it.
+    """Forwards connections to a port of this machine.
 
     While nobody listens there, connections are closed. Requests have to come in one piece, as those
     of browsers do; `refused` counts those for a WebSocket.

@@ -1,4 +1,4 @@
-"""`streamhouse serve` as a process of its own, which may be ended and started again."""
+"""`streamhouse serve` as a process that can be stopped and restarted."""
 
 from __future__ import annotations
 

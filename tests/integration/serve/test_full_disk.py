@@ -1,4 +1,4 @@
-"""A disk without room is told as that, and what killed servers have left on it is deleted."""
+"""Errors if a disk is full; leftovers of killed servers are deleted."""
 
 from __future__ import annotations
 
@@ -60,20 +60,18 @@ def check(server: Server) -> None:
         assert one.json()["rows"] == [{"n": 100_000}]
 
 
-def test_a_full_disk_is_told(warehouse: Path, tmp_path: Path, small_disk: Path) -> None:
+def test_full_disk_error(warehouse: Path, tmp_path: Path, small_disk: Path) -> None:
     with Server(warehouse, tmp_path, environment={"TMPDIR": str(small_disk)}) as server:
         check(server)
 
 
 @pytest.mark.skipif(shutil.which("prlimit") is None, reason="there is no prlimit")
-def test_a_quota_is_told(warehouse: Path, tmp_path: Path) -> None:
+def test_quota_error(warehouse: Path, tmp_path: Path) -> None:
     with Server(warehouse, tmp_path, file_bytes=BYTES) as server:
         check(server)
 
 
-def test_what_a_killed_server_has_left_is_deleted_by_the_next(
-    warehouse: Path, tmp_path: Path
-) -> None:
+def test_leftovers_of_a_killed_server_are_deleted(warehouse: Path, tmp_path: Path) -> None:
     place = tmp_path / "tmp"
     place.mkdir()
     given = {"TMPDIR": str(place)}

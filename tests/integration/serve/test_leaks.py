@@ -1,4 +1,4 @@
-"""A server of some views tells nothing of what these hide, by whatever path it is asked."""
+"""A server with a views file reveals nothing of the hidden columns and rows, on any path."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def server(tmp_path: Path) -> Iterator[Server]:
         yield started
 
 
-def test_nothing_leads_to_what_is_hidden(server: Server) -> None:
+def test_no_path_reveals_hidden_data(server: Server) -> None:
     with httpx.Client(base_url=server.url, timeout=DEADLINE_S, trust_env=False) as client:
         told = {path: client.get(path) for path in PATHS}
         asked = {"Content-Type": "application/sql"}

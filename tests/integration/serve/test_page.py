@@ -1,4 +1,4 @@
-"""The web page in a browser: what people see and do there."""
+"""The web page in a browser."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def shows(page: Page, *cells: str) -> None:
     expect(page.locator(".grid-body .cell")).to_have_text(list(cells))
 
 
-def test_a_view_is_found_opened_and_sorted(server: Server, browser: Browser) -> None:
+def test_search_open_and_sort_a_view(server: Server, browser: Browser) -> None:
     with visit(browser, server.url) as page:
         page.get_by_role("searchbox", name="Search the views").fill("sales")
         page.get_by_role("link", name="sales, 3 rows").click()
@@ -107,7 +107,7 @@ def test_a_view_is_found_opened_and_sorted(server: Server, browser: Browser) -> 
             header.get_by_role("button").click()
             expect(header).to_have_attribute("aria-sort", order)
             expect(page.locator(".grid-body .cell").first).to_have_text(first)
-        # Whatever the direction, what is not there comes last.
+        # Nulls are last in both directions.
         for _ in range(2):
             page.get_by_role("columnheader", name="orders").get_by_role("button").click()
             expect(page.locator(".grid-body .grid-row").last).to_contain_text("Peru")
@@ -116,9 +116,7 @@ def test_a_view_is_found_opened_and_sorted(server: Server, browser: Browser) -> 
         assert "tabular-nums" in number.evaluate("e => getComputedStyle(e).fontVariantNumeric")
 
 
-def test_changes_light_up_arrive_and_fade(
-    server: Server, browser: Browser, shop: Shop, sales: str
-) -> None:
+def test_changes_are_animated(server: Server, browser: Browser, shop: Shop, sales: str) -> None:
     with visit(browser, at(server, sales)) as page:
         shows(page, "Chad", "1", "1.50", "Peru", "5", "3.00")
         expect(page.locator(".fresh .pill")).to_have_text("live")
@@ -130,14 +128,12 @@ def test_changes_light_up_arrive_and_fade(
         expect(page.locator(".fresh-delay")).to_contain_text("ms to screen")
         shop.write(sales, ("Peru", 5, 3.0), kinds=["-D"])
         shows(page, "Chad", "2", "0.50", "Mali", "9", "9.00")
-        expect(page.locator("#summary")).to_contain_text("1 gone")
+        expect(page.locator("#summary")).to_contain_text("1 removed")
         chart = page.get_by_role("img", name="revenue by country: Mali 9.00, Chad 0.50")
         expect(chart).to_be_visible()
 
 
-def test_rows_of_a_table_without_a_key_come_newest_first(
-    server: Server, browser: Browser, shop: Shop
-) -> None:
+def test_append_table_shows_newest_rows_first(server: Server, browser: Browser, shop: Shop) -> None:
     name = shop.orders(f"orders_{next(_NUMBERS)}")
     shop.write(name, (1, "nut", Decimal("1.10")), (1, "nut", Decimal("1.10")))
     with visit(browser, at(server, name)) as page:
@@ -149,9 +145,7 @@ def test_rows_of_a_table_without_a_key_come_newest_first(
         shows(page, "1", "nut", "1.10")
 
 
-def test_the_slider_goes_through_the_past(
-    server: Server, browser: Browser, shop: Shop, sales: str
-) -> None:
+def test_snapshot_slider(server: Server, browser: Browser, shop: Shop, sales: str) -> None:
     shop.write(sales, ("Chad", 2, 2.5))
     with visit(browser, at(server, sales)) as page:
         shows(page, "Chad", "2", "2.50", "Peru", "5", "3.00")
@@ -160,7 +154,7 @@ def test_the_slider_goes_through_the_past(
         shows(page, "Chad", "1", "1.50", "Peru", "5", "3.00")
         expect(page.locator(".past-banner")).to_contain_text("snapshot 1")
         expect(page.locator(".fresh .pill")).to_have_text("past")
-        # What comes meanwhile waits.
+        # New changes are not shown while the past is.
         shop.write(sales, ("Mali", 1, 1.0))
         slider = page.get_by_role("slider", name="Snapshot")
         expect(slider).to_have_attribute("max", "2")
@@ -172,7 +166,7 @@ def test_the_slider_goes_through_the_past(
         expect(page.locator(".past-banner")).to_be_hidden()
 
 
-def test_many_rows_are_there_and_few_in_the_document(server: Server, browser: Browser) -> None:
+def test_only_visible_rows_are_in_the_document(server: Server, browser: Browser) -> None:
     with visit(browser, at(server, "shop.many")) as page:
         expect(page.locator(".shown")).to_have_text("100,000 rows")
         rows = page.locator(".grid-body .grid-row")
@@ -204,7 +198,7 @@ def test_charts_show_bars_below_zero_and_lines_over_time(server: Server, browser
         expect(page.locator(".bars .value")).to_have_text(["7", "1"])
 
 
-def test_what_else_is_known_of_a_view(server: Server, browser: Browser, sales: str) -> None:
+def test_detail_tabs(server: Server, browser: Browser, sales: str) -> None:
     with visit(browser, at(server, sales)) as page:
         page.get_by_role("tab", name="Live").press("ArrowRight")
         panel = page.get_by_role("tabpanel", name="Schema")
@@ -217,7 +211,7 @@ def test_what_else_is_known_of_a_view(server: Server, browser: Browser, sales: s
         expect(page.get_by_role("tabpanel", name="Files")).to_contain_text("parquet")
 
 
-def test_everything_goes_by_keyboard(server: Server, browser: Browser) -> None:
+def test_keyboard_shortcuts(server: Server, browser: Browser) -> None:
     with visit(browser, server.url) as page:
         expect(page.get_by_role("link", name="many, 100,000 rows")).to_be_visible()
         page.keyboard.press("/")
@@ -243,7 +237,7 @@ def test_everything_goes_by_keyboard(server: Server, browser: Browser) -> None:
 
 
 @pytest.mark.parametrize("screen", ["views/shop.sales", "sql", "pipelines", "editor"])
-def test_who_hears_the_page_is_told_all(server: Server, browser: Browser, screen: str) -> None:
+def test_accessibility(server: Server, browser: Browser, screen: str) -> None:
     with visit(browser, f"{server.url}/#/{screen}") as page:
         expect(page.get_by_role("heading", level=1)).to_be_visible()
         for landmark in ("banner", "main"):
@@ -261,7 +255,7 @@ def test_who_hears_the_page_is_told_all(server: Server, browser: Browser, screen
             expect(chart).to_be_visible()
 
 
-def test_dark_and_light(server: Server, browser: Browser) -> None:
+def test_dark_and_light_theme(server: Server, browser: Browser) -> None:
     paper = "() => getComputedStyle(document.body).backgroundColor"
     with visit(browser, server.url, dark=True) as page:
         expect(page.get_by_role("complementary", name="Views")).to_be_visible()
@@ -280,7 +274,7 @@ def rgb(colour: str) -> list[int]:
     return [int(part) for part in colour.strip("rgb()").split(",")]
 
 
-def test_a_phone_has_one_column(server: Server, browser: Browser) -> None:
+def test_phone_layout(server: Server, browser: Browser) -> None:
     with visit(browser, server.url, PHONE) as page:
         page.get_by_role("link", name="sales, 3 rows").click()
         expect(page.locator(".bars .bar")).to_have_count(3)
@@ -296,9 +290,7 @@ def test_a_phone_has_one_column(server: Server, browser: Browser) -> None:
         expect(page.get_by_role("complementary", name="Views")).to_be_visible()
 
 
-def test_little_motion_where_that_is_wanted(
-    server: Server, browser: Browser, shop: Shop, sales: str
-) -> None:
+def test_reduced_motion(server: Server, browser: Browser, shop: Shop, sales: str) -> None:
     with visit(browser, at(server, sales)) as page:
         page.emulate_media(reduced_motion="reduce")
         shows(page, "Chad", "1", "1.50", "Peru", "5", "3.00")
@@ -308,7 +300,7 @@ def test_little_motion_where_that_is_wanted(
         assert bar.evaluate("e => getComputedStyle(e).transitionDuration") in ("0s", "")
 
 
-def test_a_token_is_kept_in_the_tab_and_a_lost_connection_comes_back_without_a_flicker(
+def test_token_is_stored_and_reconnect_does_not_flicker(
     browser: Browser, shop: Shop, sales: str, tmp_path: Path
 ) -> None:
     tokens = tmp_path / "tokens"
@@ -318,7 +310,7 @@ def test_a_token_is_kept_in_the_tab_and_a_lost_connection_comes_back_without_a_f
         Server(shop.path, tmp_path, "--token-file", str(tokens)) as server,
         visit(browser, at(server, sales), expected=refused) as page,
     ):
-        dialog = page.get_by_role("dialog", name="This server asks for a token")
+        dialog = page.get_by_role("dialog", name="This server requires a token")
         for text in ("not this one", TOKEN):
             expect(dialog).to_be_visible()
             page.locator("#token-text").fill(text)
@@ -342,9 +334,7 @@ def test_a_token_is_kept_in_the_tab_and_a_lost_connection_comes_back_without_a_f
         assert TOKEN not in server.log.read_text()
 
 
-def test_a_table_dropped_and_made_again_is_shown_anew(
-    server: Server, browser: Browser, shop: Shop, sales: str
-) -> None:
+def test_recreated_table(server: Server, browser: Browser, shop: Shop, sales: str) -> None:
     with visit(browser, at(server, sales), expected="404") as page:
         shows(page, "Chad", "1", "1.50", "Peru", "5", "3.00")
         name = sales.partition(".")[2]
@@ -355,7 +345,7 @@ def test_a_table_dropped_and_made_again_is_shown_anew(
         expect(page.get_by_role("columnheader", name="people")).to_be_visible()
 
 
-def test_the_editor_marks_what_is_wrong(server: Server, browser: Browser) -> None:
+def test_editor_marks_errors(server: Server, browser: Browser) -> None:
     with visit(browser, f"{server.url}/#/editor") as page:
         text = page.get_by_label("Script", exact=True)
         text.fill("CREATE DATABASE IF NOT EXISTS shop;\nSELEKT 1;\n")
@@ -375,20 +365,21 @@ def test_the_editor_marks_what_is_wrong(server: Server, browser: Browser) -> Non
         expect(page.get_by_role("button", name="Run", exact=True)).to_be_disabled()
 
 
-def test_a_query_is_asked_by_keyboard(server: Server, browser: Browser) -> None:
+def test_sql_screen_by_keyboard(server: Server, browser: Browser) -> None:
     with visit(browser, at(server, "shop.sales"), PHONE, expected="422") as page:
         expect(page.locator(".grid-body .grid-row")).to_have_count(3)
         page.keyboard.press("s")
         expect(page.get_by_role("heading", level=1)).to_have_text("SQL")
         text = page.get_by_label("Query", exact=True)
         expect(text).to_have_value("SELECT *\nFROM `shop`.`sales`\nLIMIT 100")
-        expect(page.get_by_text("It may take 10 s, and gives up to 100,000 rows")).to_be_visible()
+        limits = page.get_by_text("It may take up to 10 s and return up to 100,000 rows")
+        expect(limits).to_be_visible()
         text.fill("SELECT country, orders, revenue\nFROM shop.sales\nORDER BY country DESC")
         text.press("Control+Enter")
         # In the query's own order, until a column is chosen.
         shows(page, "Peru", "null", "-3.00", "Mali", "7", "1,234,567.25", "Chad", "1", "1.50")
         expect(page.locator(".result")).to_contain_text("3 rows in")
-        table = page.get_by_role("table", name="Answer")
+        table = page.get_by_role("table", name="Result")
         expect(table).to_have_attribute("aria-rowcount", "4")
         header = table.get_by_role("columnheader", name="orders")
         header.get_by_role("button").press("Enter")
@@ -409,17 +400,17 @@ def test_a_query_is_asked_by_keyboard(server: Server, browser: Browser) -> None:
         text.fill("SELECT country FROM shop.sales WHERE orders > 99")
         expect(text).not_to_have_attribute("aria-invalid", "true")
         page.get_by_role("button", name="Run").click()
-        expect(page.get_by_text("The query gives no rows.")).to_be_visible()
+        expect(page.get_by_text("The query returns no rows.")).to_be_visible()
         text.fill("SELECT a.id FROM shop.many a, shop.sales b")
         page.get_by_role("button", name="Run").click()
         expect(page.get_by_text("The first 100,000 rows in")).to_be_visible()
-        expect(page.get_by_text("there are more than the server gives")).to_be_visible()
+        expect(page.get_by_text("the query has more rows than the server returns")).to_be_visible()
 
 
-def test_the_editor_says_what_stars_are(server: Server, browser: Browser) -> None:
+def test_editor_explains_masked_secrets(server: Server, browser: Browser) -> None:
     with visit(browser, f"{server.url}/#/editor") as page:
         text = page.get_by_label("Script", exact=True)
-        stars = page.get_by_text("**** stands for a password or key")
+        stars = page.get_by_text("**** masks a password or key")
         expect(stars).to_be_hidden()
         text.fill("CREATE TEMPORARY TABLE t (i INT) WITH ('password' = '****');")
         expect(stars).to_be_visible()
@@ -438,7 +429,7 @@ def runs(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_pipeline_that_has_ended_is_forgotten(runs: Path, browser: Browser) -> None:
+def test_forget_an_ended_pipeline(runs: Path, browser: Browser) -> None:
     with (
         servers(runs) as serve,
         visit(browser, f"{serve(allow_run=True).url}/#/pipelines") as page,
@@ -449,25 +440,25 @@ def test_a_pipeline_that_has_ended_is_forgotten(runs: Path, browser: Browser) ->
         expect(forget).to_have_count(0)
         page.keyboard.press("Escape")
         page.get_by_role("link", name="old").click()
-        # Who goes by keyboard stands in the screen that is new.
+        # The focus moves to the new screen.
         expect(page.get_by_role("main")).to_be_focused()
         expect(page.locator(".error-line")).to_have_text("the table is gone")
         asked = page.get_by_role("dialog", name="Forget old?")
         forget.press("Enter")
-        expect(asked).to_contain_text("Its tables stay")
+        expect(asked).to_contain_text("Its tables and checkpoints stay")
         page.keyboard.press("Escape")
         expect(asked).to_have_count(0)
         expect(forget).to_be_focused()
         forget.press("Enter")
         expect(asked.get_by_role("button", name="Cancel")).to_be_focused()
         asked.get_by_role("button", name="Forget").click()
-        expect(page.locator("#said")).to_have_text("old is forgotten.")
+        expect(page.locator("#said")).to_have_text("old was forgotten.")
         expect(page.get_by_role("heading", level=1)).to_have_text("Pipelines")
         expect(page.locator(".card")).to_have_count(1)
         assert Statuses({"warehouse": str(runs)}).names() == ["live"]
 
 
-def test_what_a_server_does_not_run_is_not_offered(runs: Path, browser: Browser) -> None:
+def test_run_buttons_require_allow_run(runs: Path, browser: Browser) -> None:
     token = Token(digest(TOKEN), Scope("all", acts=frozenset({"read", "sql"})))
     with (
         servers(runs) as serve,
@@ -480,7 +471,7 @@ def test_what_a_server_does_not_run_is_not_offered(runs: Path, browser: Browser)
         page.locator("#token-text").fill(TOKEN)
         page.get_by_role("button", name="Open").click()
         expect(page.get_by_role("button", name="Edit")).to_be_visible()
-        # What the server may do is told to those who have a token, and then by the editor.
+        # Only clients with a token learn whether the server runs pipelines; the editor shows it.
         page.keyboard.press("e")
         expect(page.get_by_text("started with --allow-run")).to_be_visible()
         page.go_back()
@@ -488,7 +479,7 @@ def test_what_a_server_does_not_run_is_not_offered(runs: Path, browser: Browser)
         expect(page.get_by_role("button", name="Forget")).to_have_count(0)
 
 
-def test_a_chart_above_a_wide_table_keeps_off_what_is_said_below_it(
+def test_chart_above_a_wide_table_does_not_overlap(
     server: Server, browser: Browser, shop: Shop
 ) -> None:
     columns = (Column("id", "INT"), *(Column(f"amount_{i}", "INT") for i in range(8)))

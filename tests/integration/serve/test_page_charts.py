@@ -1,4 +1,4 @@
-"""The chart that a file of views asks for, as the page draws it."""
+"""Charts that a views file configures."""
 
 from __future__ import annotations
 
@@ -57,9 +57,7 @@ def pressed(page: Page, kind: str) -> None:
     expect(button).to_have_attribute("aria-pressed", "true")
 
 
-def test_the_chart_that_the_file_of_views_names_comes_first(
-    server: Server, browser: Browser
-) -> None:
+def test_configured_chart_is_shown_first(server: Server, browser: Browser) -> None:
     with visit(browser, server.url) as page:
         first_chart(page, server, "shop.visits")
         pressed(page, "Over time")
@@ -71,7 +69,7 @@ def test_the_chart_that_the_file_of_views_names_comes_first(
         pressed(page, "Live lines")
 
 
-def test_a_view_may_have_no_chart(server: Server, browser: Browser) -> None:
+def test_view_without_chart(server: Server, browser: Browser) -> None:
     with visit(browser, server.url) as page:
         first_chart(page, server, "shop.bare")
         expect(page.locator(".chart")).to_have_count(0)

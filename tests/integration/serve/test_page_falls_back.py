@@ -1,4 +1,4 @@
-"""The page where the way to its server is not the best one, or breaks: it goes on by itself."""
+"""The page with a broken connection: reconnects, and fallbacks for WebSockets."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def sales(shop: Shop, request: pytest.FixtureRequest) -> str:
 
 
 class Visitor:
-    """Who looks at the orders of three countries."""
+    """A browser page with the orders of three countries."""
 
     def __init__(self, page: Page) -> None:
         self._page = page
@@ -58,12 +58,12 @@ class Visitor:
         page.evaluate("() => { window.loaded = 'once'; }")
 
     def sees(self, state: str, *orders: str) -> None:
-        """Wait until the page says so."""
+        """Wait until the page shows this state and these orders."""
         cells = self._page.locator(".grid-body .cell:nth-child(2)")
         expect(cells).to_have_text(list(orders))
         expect(self._state).to_have_text(state)
         if state == "reconnecting":
-            expect(self._lost).to_contain_text("Connection lost, trying again")
+            expect(self._lost).to_contain_text("Connection lost, reconnecting")
         else:
             expect(self._lost).to_be_hidden()
         assert self._page.evaluate("() => window.loaded") == "once"
@@ -72,7 +72,7 @@ class Visitor:
 def goes_on(
     visitor: Visitor, shop: Shop, table: str, state: str, server: Serving, serve: Serve
 ) -> None:
-    """A change shows; the server goes, which is said, and comes again with what was missed."""
+    """A change is shown; after a server restart the page has the missed changes."""
     visitor.sees(state, "1", "7", "5")
     shop.write(table, ("Chad", 2, 1.5))
     visitor.sees(state, "2", "7", "5")
@@ -85,15 +85,13 @@ def goes_on(
     visitor.sees(state, "2", "8", "6")
 
 
-def test_a_server_that_is_started_again(
-    browser: Browser, shop: Shop, serve: Serve, sales: str
-) -> None:
+def test_server_restart(browser: Browser, shop: Shop, serve: Serve, sales: str) -> None:
     server = serve()
     with visit(browser, f"{server.url}/#/views/{sales}", expected=BROKEN) as page:
         goes_on(Visitor(page), shop, sales, "live", server, serve)
 
 
-def test_by_server_sent_events_where_no_web_socket_comes_through(
+def test_server_sent_events_without_websockets(
     browser: Browser, shop: Shop, serve: Serve, sales: str
 ) -> None:
     server = serve()
@@ -108,32 +106,32 @@ def test_by_server_sent_events_where_no_web_socket_comes_through(
         assert any(url.startswith(f"{proxy.url}/views/{sales}/changes") for url in asked)
 
 
-def test_by_asking_again_where_a_view_is_too_large_for_a_stream(
+def test_polling_for_views_too_large_for_a_stream(
     browser: Browser, shop: Shop, serve: Serve, sales: str
 ) -> None:
     server = serve(follow=SMALL)
     with visit(browser, f"{server.url}/#/views/{sales}", expected=BROKEN) as page:
-        notice = page.get_by_text("This view has more rows than a stream carries")
+        notice = page.get_by_text("This view has too many rows for a stream")
         expect(notice).to_be_visible()
         goes_on(Visitor(page), shop, sales, "polled", server, serve)
         expect(notice).to_be_visible()
 
 
 @pytest.mark.parametrize("sockets", [True, False], ids=["sockets", "events"])
-def test_a_table_that_is_dropped_is_said_to_be_gone_until_it_is_there_again(
+def test_dropped_table_is_missing_until_recreated(
     browser: Browser, shop: Shop, serve: Serve, sales: str, sockets: bool
 ) -> None:
     server, name = serve(follow=FollowSettings(gone_s=0.0)), sales.partition(".")[2]
     with contextlib.ExitStack() as stack:
         url = server.url if sockets else stack.enter_context(without_sockets(server.port)).url
         page = stack.enter_context(visit(browser, f"{url}/#/views/{sales}", expected=BROKEN))
-        visitor, notice = Visitor(page), page.get_by_text("is not there any more")
+        visitor, notice = Visitor(page), page.get_by_text("no longer exists")
         visitor.sees("live", "1", "7", "5")
         shop.write(sales, ("Chad", 2, 1.5))
         visitor.sees("live", "2", "7", "5")
         shop.warehouse.drop_table("shop", name)
         expect(notice).to_be_visible()
-        visitor.sees("not there", "2", "7", "5")
+        visitor.sees("missing", "2", "7", "5")
         shop.sales(name)
         shop.write(sales, ("Oman", 3, 2.0))
         visitor.sees("live", "3")

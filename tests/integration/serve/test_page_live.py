@@ -1,4 +1,4 @@
-"""The page over a real pipeline, which it starts and stops: MySQL, Spark, the view, the browser."""
+"""The page with a real pipeline that it starts and stops: MySQL, Spark, the view, the browser."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ TRIES_S = 120.0
 
 # Beside other tests a wall-clock limit would measure the load that they make.
 @pytest.mark.parametrize("limit_s", [WAIT_MS / 1000, pytest.param(2.0, marks=pytest.mark.soak)])
-def test_a_move_in_mysql_shows(installed: Installed, tmp_path: Path, limit_s: float) -> None:
+def test_mysql_update_reaches_the_page(
+    installed: Installed, tmp_path: Path, limit_s: float
+) -> None:
     folder = tmp_path / "demo"
     installed(folder / "mariadb")
     with (
@@ -58,7 +60,7 @@ def test_a_move_in_mysql_shows(installed: Installed, tmp_path: Path, limit_s: fl
         expect(page.locator(".state-line .pill")).to_have_text("stopped")
         expect(page.get_by_role("button", name="Start again")).to_be_visible()
         page.get_by_role("button", name="Start from scratch").click()
-        page.get_by_role("button", name="Remove and start").click()
+        page.get_by_role("button", name="Delete and start").click()
         expect(page.locator(".state-line .pill")).to_have_text("running")
         log = scenario.warehouse / ".pipelines/revenue/log"
         deadline = time.monotonic() + TRIES_S

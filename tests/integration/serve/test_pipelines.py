@@ -1,4 +1,4 @@
-"""A pipeline that is started, watched, killed, started again and stopped over HTTP."""
+"""A pipeline that is started, watched, killed, restarted and stopped over HTTP."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def server(tmp_path: Path) -> Iterator[Server]:
 
 
 def running(queries: int) -> Callable[[dict[str, Any]], bool]:
-    """Whether so many queries run, each with rows and a lag that is told."""
+    """A predicate: so many queries run, each with rows and a known lag."""
 
     def check(found: dict[str, Any]) -> bool:
         told = found["queries"]
@@ -96,7 +96,7 @@ def running(queries: int) -> Callable[[dict[str, Any]], bool]:
     return check
 
 
-def test_a_pipeline_is_run_from_afar(server: Server) -> None:
+def test_pipeline_over_http(server: Server) -> None:
     made = server.ask("POST", "/pipelines", 201, json={"name": "numbers", "sql": SCRIPT})
     assert (made["state"], made["startable"], made["script"]) == ("running", True, SCRIPT)
     first = server.until(running(2))

@@ -1,4 +1,4 @@
-"""Readers that take nothing of their answers: what waits for them is bounded, and ends."""
+"""Clients that do not read their responses: their buffered bytes are bounded and freed."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def until(what: str, server: Server, name: str, value: float, seconds: float = D
         time.sleep(0.1)
 
 
-def test_answers_that_nobody_reads_are_bounded_in_sum(warehouse: Path, tmp_path: Path) -> None:
+def test_unread_responses_are_bounded(warehouse: Path, tmp_path: Path) -> None:
     with Server(warehouse, tmp_path, "--answers", "32MB", "--send-timeout", "60s") as server:
         with half_read(server, "/views/shop.big", 12) as heads:
             told = [head.split(b"\r\n", 1)[0] for head in heads]
@@ -76,21 +76,21 @@ def test_answers_that_nobody_reads_are_bounded_in_sum(warehouse: Path, tmp_path:
 
 @pytest.mark.parametrize("path", ["/views/shop.big", "/views/shop.some"])
 @pytest.mark.parametrize("head", ["", "Connection: close\r\n"], ids=["kept", "closed"])
-def test_a_reader_that_does_not_read_is_ended(
+def test_client_that_reads_nothing_is_disconnected(
     warehouse: Path, tmp_path: Path, path: str, head: str
 ) -> None:
     with Server(warehouse, tmp_path, "--send-timeout", f"{SEND_S:g}s") as server:
         with half_read(server, path, 3, head) as heads:
             assert all(one.startswith(b"HTTP/1.1 200") for one in heads)
             until("answers", server, "answers", 0, 20)
-            # What the system holds for them goes with a connection that asks no more, after 30 s.
+            # The server closes a connection without further requests after 30 s.
             deadline = time.monotonic() + 50
             while established(server) > 0:
                 assert time.monotonic() < deadline
                 time.sleep(0.2)
 
 
-def test_a_slow_reader_gives_way_to_others(warehouse: Path, tmp_path: Path) -> None:
+def test_slow_client_is_disconnected_for_others(warehouse: Path, tmp_path: Path) -> None:
     with Server(warehouse, tmp_path, "--answers", "12MB", "--send-timeout", "60s") as server:
         large = f"{server.url}/views/shop.big"
         with half_read(server, "/views/shop.big", 1) as heads:

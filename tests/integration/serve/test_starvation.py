@@ -1,4 +1,4 @@
-"""Clients that ask for much, and go or stay, keep nobody else from what is small."""
+"""Clients with large requests do not starve those with small ones."""
 
 from __future__ import annotations
 
@@ -103,9 +103,7 @@ LARGE = "/views/shop.big"
     ],
     ids=["alone", "two on a connection", "with a body", "with a filter"],
 )
-def test_abandoned_reads_of_a_large_table_block_nobody(
-    server: Server, request_bytes: bytes
-) -> None:
+def test_abandoned_large_reads_block_nobody(server: Server, request_bytes: bytes) -> None:
     small = f"{server.url}/views/shop.sales"
     seconds_of(small)
     for _ in range(ABANDONED):
@@ -116,7 +114,7 @@ def test_abandoned_reads_of_a_large_table_block_nobody(
     until_idle(server, 15)
 
 
-def test_large_reads_that_are_waited_for_leave_small_ones_alone(server: Server) -> None:
+def test_large_reads_do_not_delay_small_ones(server: Server) -> None:
     small = f"{server.url}/views/shop.sales"
     seconds_of(small)
     connections = [opened(server) for _ in range(ABANDONED)]
@@ -132,7 +130,7 @@ def test_large_reads_that_are_waited_for_leave_small_ones_alone(server: Server) 
     until_idle(server, 15)
 
 
-def test_the_queue_has_an_end_that_is_told(server: Server) -> None:
+def test_full_queue_error(server: Server) -> None:
     connections = [opened(server) for _ in range(100)]
     try:
         for connection in connections:
@@ -161,7 +159,7 @@ def sql(server: Server, token: str, text: str) -> tuple[int, float]:
     return answer.status_code, time.monotonic() - began
 
 
-def test_the_queries_of_one_token_leave_room_for_those_of_others(guarded: Server) -> None:
+def test_tokens_share_the_query_slots(guarded: Server) -> None:
     small = "SELECT COUNT(*) AS n FROM shop.sales"
     assert sql(guarded, "modest", small)[0] == 200
     answers: list[tuple[int, float]] = []
@@ -184,7 +182,7 @@ def test_the_queries_of_one_token_leave_room_for_those_of_others(guarded: Server
     assert max(seconds for _, seconds in answers) < 12 + 2
 
 
-def test_queries_of_clients_that_have_gone_are_ended(guarded: Server) -> None:
+def test_queries_of_disconnected_clients_are_cancelled(guarded: Server) -> None:
     small = "SELECT COUNT(*) AS n FROM shop.sales"
     assert sql(guarded, "greedy", small)[0] == 200
     body = f'{{"sql": "{ENDLESS}"}}'

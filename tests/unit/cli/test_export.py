@@ -138,7 +138,7 @@ def test_a_view_and_a_table_that_goes(
     assert path.read_text().split() == ["country,twice", "Peru,4"]
     shop.warehouse.drop_table("shop", "sales")
     assert one.process.wait(DEADLINE_S) == 1
-    assert "reads 'shop.sales', which is not there" in "\n".join(one.lines())
+    assert "reads 'shop.sales', which does not exist" in "\n".join(one.lines())
     assert path.read_text().split() == ["country,twice", "Peru,4"]
 
 

@@ -88,6 +88,6 @@ def test_those_that_have_ended_are_forgotten(lake: str) -> None:
     (left,) = json.loads(told)["pipelines"]
     assert left["name"] == "revenue"
     code, output = run("--warehouse", lake, "--forget", "revenue")
-    assert code == 1 and "'revenue' runs; stop it first" in output
+    assert code == 1 and "'revenue' is running; stop it first" in output
     code, output = run("--warehouse", lake, "--forget", "revenu")
     assert code == 1 and "did you mean 'revenue'?" in output

@@ -128,9 +128,9 @@ def test_what_it_cannot_start_with(shop: Any, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         message = refused(tmp_path, *warehouse, "--port", port)
-        assert f"option '--port': {port} of 127.0.0.1 is in use" in message
+        assert f"option '--port': {port} on 127.0.0.1 is already in use" in message
     message = refused(tmp_path, *warehouse, "--host", "0.0.0.0", "--port", "0")
-    assert "anybody could read the tables; make one with `openssl rand -hex 32" in message
+    assert "could read the tables; create a token with `openssl rand -hex 32" in message
     (tmp_path / "views.yaml").write_text("views: [{name: shop.x, titel: y}]")
     message = refused(tmp_path, *warehouse, "--views", "views.yaml")
     assert "did you mean 'title'?" in message

@@ -164,7 +164,7 @@ def test_only_what_has_ended_is_forgotten(statuses: Statuses, tmp_path: Path) ->
         statuses.show(name, "SELECT 1")
     statuses.write(replace(status(own()), name="live"))
     (tmp_path / ".pipelines/odd").mkdir()
-    with pytest.raises(PipelineError, match="'live' runs; stop it first"):
+    with pytest.raises(PipelineError, match="'live' is running; stop it first"):
         statuses.forget("live")
     for name in ("gone", "", ".", "..", "../.pipelines", "p/status.json"):
         with pytest.raises(TableError, match="there is no pipeline"):

@@ -1,4 +1,4 @@
-"""Servers of the tests' warehouses, ended when a test is over."""
+"""Fixture that starts servers, and stops them at the end of a test."""
 
 from __future__ import annotations
 

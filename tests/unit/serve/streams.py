@@ -1,4 +1,4 @@
-"""Readers of streams, as clients are: they know only the events."""
+"""Helpers for tests of streams: clients that rebuild a table from its events."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def open_view(shop: Any, view: ServedView) -> Feed:
 async def a_hub(
     shop: Any, open_feed: Callable[[ServedView], Feed] | None = None, **settings: Any
 ) -> AsyncIterator[Hub]:
-    """A hub over the shop's warehouse that looks often."""
+    """A hub over the shop's warehouse that polls often."""
     chosen = FollowSettings(**{"every_ms": 5, **settings})
     hub = Hub(open_feed or (lambda view: open_view(shop, view)), chosen)
     try:
@@ -74,7 +74,7 @@ async def following(reader: Subscription) -> Event:
 async def joined(
     hub: Hub, view: ServedView, key: Sequence[str] = ()
 ) -> tuple[Client, Subscription]:
-    """A client that has had its first event, and where the others come from."""
+    """A client that has received its first event, and its subscription."""
     client, reader = Client(key), await hub.subscribe(view)
     client.take(await following(reader))
     return client, reader
@@ -90,9 +90,9 @@ def rows_of(event: Event) -> list[dict[str, Any]]:
 
 
 class Client:
-    """Replays events, and fails where they do not follow from what came before.
+    """Replays events; fails if one contradicts the events before it.
 
-    With a `key` rows are those of a table with that primary key, else they are a bag.
+    With a `key`, rows are unique by it; otherwise they are a multiset.
     """
 
     def __init__(self, key: Sequence[str] = ()) -> None:
@@ -107,7 +107,7 @@ class Client:
 
     @property
     def rows(self) -> list[tuple[Any, ...]]:
-        """What the table has, as told."""
+        """The rows of the table, rebuilt from the events."""
         return sorted(self.bag.elements(), key=repr)
 
     def take(self, event: Event) -> None:
@@ -118,7 +118,7 @@ class Client:
             self.last_id = event.id
             return
         assert event.kind in ("snapshot", "changes")
-        # The parts of an event come one behind the other, and the last has the id.
+        # The parts of an event are consecutive, and only the last one has the id.
         assert self._open in (None, event.kind)
         assert (event.id is None) == body["more"]
         self._open = event.kind if body["more"] else None
@@ -170,14 +170,14 @@ class Client:
 
 
 def at(snapshot: int) -> Callable[[Client], bool]:
-    """The client has come to that snapshot."""
+    """A predicate: the client has reached that snapshot."""
     return lambda client: client.snapshot == snapshot
 
 
 async def take_until(
     client: Client, reader: Subscription, what: Callable[[Client], bool]
 ) -> list[Event]:
-    """Replay events until the client is there; those events."""
+    """Replay events until the predicate holds; returns those events."""
     taken = []
     async with asyncio.timeout(WAIT_S):
         while not what(client):
@@ -188,7 +188,7 @@ async def take_until(
 
 
 class Gate:
-    """Feeds that look only while it is open, and fail as often as they are told."""
+    """Feeds that poll only while the gate is open, and raise the queued `errors`."""
 
     def __init__(self, shop: Any) -> None:
         self._shop = shop
@@ -198,7 +198,7 @@ class Gate:
         self.errors: list[BaseException] = []
 
     def shut(self) -> None:
-        """No look is under way, and none begins."""
+        """Block polls; returns when none is in progress."""
         self._waiting.clear()
         self._open.clear()
         assert self._waiting.wait(WAIT_S)

@@ -1,4 +1,4 @@
-"""Each type as JSON, CSV and table cells have it."""
+"""Values of each type as JSON, CSV and text-table cells."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The process beside the server that plans scripts: bounded, and started again when it is gone."""
+"""The worker process that plans scripts: limits, timeouts and restarts."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def pid(checker: Checker) -> int:
     return checker._worker.pid
 
 
-def test_one_process_answers_all(checker: Checker, tmp_path: Path) -> None:
+def test_one_process_plans_all_scripts(checker: Checker, tmp_path: Path) -> None:
     found = checker.check(GOOD)
     assert found["ok"] and found["statements"] == 3
     first = pid(checker)
@@ -48,35 +48,35 @@ def test_one_process_answers_all(checker: Checker, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_it_is_started_again_when_it_is_gone(checker: Checker) -> None:
+def test_worker_restarts_after_it_died(checker: Checker) -> None:
     assert checker.check(GOOD)["ok"]
     first = pid(checker)
     os.kill(first, signal.SIGKILL)
     found = checker.check(GOOD)
     if not found["ok"]:
-        # It was asked just before it was gone.
+        # The request was sent just before the process died.
         found = checker.check(GOOD)
     assert found["ok"] and pid(checker) != first
 
 
-def test_what_takes_too_long_is_given_up(warehouse: dict[str, str]) -> None:
+def test_planning_time_is_limited(warehouse: dict[str, str]) -> None:
     checker = Checker(warehouse, answer_s=0.0)
     try:
         found = checker.check(GOOD)
-        assert not found["ok"] and "within 0 s" in found["error"]["message"]
+        assert not found["ok"] and "longer than 0 s" in found["error"]["message"]
         assert checker._worker is None
     finally:
         checker.close()
 
 
-def test_who_waits_too_long_is_told(warehouse: dict[str, str]) -> None:
+def test_waiting_time_is_limited(warehouse: dict[str, str]) -> None:
     checker = Checker(warehouse, wait_s=0.01)
     with checker._turn, pytest.raises(BusyError, match="other scripts are being checked"):
         checker.check(GOOD)
     checker.close()
 
 
-def test_many_threads_ask_in_turn(checker: Checker) -> None:
+def test_concurrent_threads(checker: Checker) -> None:
     answers: list[bool] = []
     threads = [
         threading.Thread(target=lambda: answers.append(checker.check(GOOD)["ok"])) for _ in range(4)
@@ -88,7 +88,7 @@ def test_many_threads_ask_in_turn(checker: Checker) -> None:
     assert answers == [True] * 4
 
 
-def test_nothing_is_left_of_it(warehouse: dict[str, str]) -> None:
+def test_close_ends_the_worker(warehouse: dict[str, str]) -> None:
     checker = Checker(warehouse, answer_s=60)
     assert checker.check(GOOD)["ok"]
     worker = checker._worker

@@ -1,4 +1,4 @@
-"""Events: what is sent, and how rows are written and cut into parts."""
+"""Events of change streams: encoding, and splitting into parts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def changes(rows: pa.RecordBatch, settings: FollowSettings = SETTINGS) -> tuple[
     return events("changes", MOMENT, encoded([rows], settings, "it"), settings)
 
 
-def test_an_event_as_it_is_sent_both_ways() -> None:
+def test_sse_and_websocket_encoding() -> None:
     (event,) = changes(batch(["-U", "+U"], country=["Perú", "Perú"], orders=[1, 2]))
     time = "2026-09-21T14:13:20.005Z"
     assert iso(MOMENT.time_ms) == time
@@ -36,20 +36,20 @@ def test_an_event_as_it_is_sent_both_ways() -> None:
     assert event.text == f'{{"type":"changes","id":"{MOMENT.id}",{data[1:]}'
 
 
-def test_values_that_hold_ends_of_lines_stay_in_one_line() -> None:
+def test_line_ends_in_values_are_escaped() -> None:
     (event,) = changes(batch(["+I"], text=["a\nb\r\n\nid: 1\u2028"]))
     assert event.sse.count(b"\n") == 4
     assert json.loads(event.text)["rows"][0]["text"] == "a\nb\r\n\nid: 1\u2028"
 
 
-def test_columns_whose_names_are_taken() -> None:
+def test_reserved_column_names() -> None:
     (event,) = changes(batch(["+I"], snapshot=[1], snapshot_=[2], time=[3]))
     assert json.loads(event.data)["rows"] == [
         {"rowkind": "+I", "snapshot__": 1, "snapshot_": 2, "time": 3}
     ]
 
 
-def test_ids_tell_commits_apart_and_are_the_same_in_every_process() -> None:
+def test_ids_are_unique_per_commit_and_stable_across_processes() -> None:
     assert MOMENT.id == Moment.of("table", 17, 1_790_000_000_005).id
     others = [("table", 17, 6), ("other", 17, MOMENT.time_ms), ("table", 18, MOMENT.time_ms)]
     stamps = {Moment.of(*other).stamp for other in others} | {MOMENT.stamp}
@@ -57,7 +57,7 @@ def test_ids_tell_commits_apart_and_are_the_same_in_every_process() -> None:
     assert MOMENT.id.startswith("17-") and MOMENT.stamp.isalnum()
 
 
-def test_large_events_come_in_parts_of_which_the_last_has_the_id() -> None:
+def test_large_events_are_split_and_only_the_last_part_has_an_id() -> None:
     count = 12_345
     rows = batch(["+I"] * count, n=list(range(count)))
     parts = changes(rows)
@@ -71,14 +71,14 @@ def test_large_events_come_in_parts_of_which_the_last_has_the_id() -> None:
     assert "id" not in json.loads(parts[0].text)
 
 
-def test_wide_rows_make_small_parts() -> None:
+def test_wide_rows_are_split_by_size() -> None:
     settings = FollowSettings(part_bytes=10_000)
     parts = changes(batch(["+I"] * 50, text=["x" * 1_000] * 50), settings)
     assert len(parts) > 4
     assert all(len(part.data) < 3 * settings.part_bytes for part in parts)
 
 
-def test_small_pieces_are_put_together() -> None:
+def test_small_chunks_are_joined() -> None:
     pieces = [batch(["+I"], n=[number]) for number in range(100)]
     (event,) = events("snapshot", MOMENT, encoded(pieces, SETTINGS, "it"), SETTINGS)
     assert [row["n"] for row in json.loads(event.data)["rows"]] == list(range(100))
@@ -108,13 +108,13 @@ def test_an_updated_row_counts_once() -> None:
     assert (chunk.rows, chunk.changed, chunk.only_new) == (4, 3, False)
 
 
-def test_too_many_rows_say_what_to_do() -> None:
+def test_too_many_rows_error_names_alternatives() -> None:
     rows = batch(["+I"] * 11, n=list(range(11)))
     with pytest.raises(TooLargeError, match="it has more than 10 rows.*last_id=latest"):
         encoded([rows], FollowSettings(max_rows=10), "it")
 
 
-def test_encoding_ends_with_the_server() -> None:
+def test_encoding_stops_with_the_server() -> None:
     with pytest.raises(Stopped):
         encoded([batch(["+I"], n=[1])], SETTINGS, "it", stopping=lambda: True)
 
@@ -131,7 +131,7 @@ def test_heartbeats_and_overflows() -> None:
     assert end.sse == b'event: overflow\ndata: {"message":"too slow","last_id":"16-abc"}\n\n'
 
 
-def test_nothing_within_an_event_ends_a_line_for_any_reader() -> None:
+def test_no_unicode_line_ends_within_an_event() -> None:
     text = "".join(map(chr, [*range(1, 32), 0x85, 0x2028, 0x2029]))
     (event,) = changes(batch(["+I"], **{text: [text]}))
     assert len(event.sse.decode().splitlines()) == 4

@@ -1,4 +1,4 @@
-"""Exported files: what is in them, and when they are written."""
+"""Exported files: their contents, and when they are written."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_json(shop: Any, types: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("format", [Format.JSON, Format.CSV])
-def test_a_file_has_the_bytes_of_an_answer(
+def test_file_equals_http_response(
     shop: Any, serve: Any, types: str, tmp_path: Path, format: Format
 ) -> None:
     answer = serve().get(f"/views/{types}", format=format.value)
@@ -112,7 +112,7 @@ def test_csv(shop: Any, types: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("format", [Format.PARQUET, Format.ARROW])
-def test_typed_files_keep_types_and_tell_the_snapshot(
+def test_parquet_and_arrow_keep_types_and_name_the_snapshot(
     shop: Any, types: str, tmp_path: Path, format: Format
 ) -> None:
     path = written(shop, tmp_path, types, format).path
@@ -138,7 +138,7 @@ def test_typed_files_keep_types_and_tell_the_snapshot(
     assert told["streamhouse.time"] == Origin(types, 1, time_ms).time
 
 
-def test_duckdb_reads_what_is_exported(shop: Any, types: str, tmp_path: Path) -> None:
+def test_duckdb_reads_exported_files(shop: Any, types: str, tmp_path: Path) -> None:
     for format in Format:
         written(shop, tmp_path, types, format)
     name = f"{tmp_path}/{types}"
@@ -174,7 +174,7 @@ def test_many_rows_in_order_in_batches(
     assert shown.rows == 2 * count
 
 
-def test_a_table_without_a_snapshot_is_a_file_without_rows(shop: Any, tmp_path: Path) -> None:
+def test_table_without_snapshot_gives_file_without_rows(shop: Any, tmp_path: Path) -> None:
     table = shop.sales()
     path = written(shop, tmp_path, table, Format.JSON).path
     assert json.loads(path.read_text()) == {"snapshot": None, "time": None, "rows": []}
@@ -185,7 +185,7 @@ def test_a_table_without_a_snapshot_is_a_file_without_rows(shop: Any, tmp_path: 
     assert (read.num_rows, list(read.schema.metadata)) == (0, [b"streamhouse.view"])
 
 
-def test_a_file_is_written_again_when_there_is_a_snapshot(shop: Any, tmp_path: Path) -> None:
+def test_file_is_rewritten_for_a_new_snapshot(shop: Any, tmp_path: Path) -> None:
     table = shop.sales()
     shop.write(table, ("Peru", 2, 2.5))
     one = export(shop, tmp_path, table, Format.JSON)
@@ -199,7 +199,7 @@ def test_a_file_is_written_again_when_there_is_a_snapshot(shop: Any, tmp_path: P
     assert [row["country"] for row in rows] == ["Chad", "Peru"]
 
 
-def test_an_error_leaves_the_file(shop: Any, tmp_path: Path) -> None:
+def test_error_keeps_the_old_file(shop: Any, tmp_path: Path) -> None:
     table = shop.orders()
     shop.write(table, (1, "nut", None))
     one = export(shop, tmp_path, table, Format.CSV)
@@ -217,12 +217,12 @@ def test_an_error_leaves_the_file(shop: Any, tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.glob("*orders*")] == ["shop.orders.csv"]
 
 
-def test_what_expires_while_it_is_read_is_read_anew(shop: Any, tmp_path: Path) -> None:
+def test_retry_if_snapshot_expires_while_read(shop: Any, tmp_path: Path) -> None:
     table = shop.orders()
     shop.write(table, (1, "nut", None))
 
     class Expiring(Shown):
-        """The snapshot's files go just before they are read, and a newer snapshot comes."""
+        """Deletes the snapshot's files just before they are read, and commits a newer one."""
 
         def part(self, name: str, total: int | None) -> None:
             if not self.parts:
@@ -237,7 +237,7 @@ def test_what_expires_while_it_is_read_is_read_anew(shop: Any, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("asked_at", [1, 3])
-def test_a_stop_ends_the_writing(shop: Any, tmp_path: Path, asked_at: int) -> None:
+def test_stop_aborts_the_export(shop: Any, tmp_path: Path, asked_at: int) -> None:
     table = shop.sales()
     shop.write(table, *((f"c{i:06d}", i, 0.5) for i in range(70_000)))
     asked: list[int] = []
@@ -255,10 +255,10 @@ def test_a_stop_ends_the_writing(shop: Any, tmp_path: Path, asked_at: int) -> No
     assert list((tmp_path / "out").iterdir()) == []
 
 
-def test_a_folder_that_cannot_be_is_said(shop: Any, tmp_path: Path) -> None:
+def test_folder_that_cannot_be_created(shop: Any, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for folder in (tmp_path / "file", tmp_path / "file" / "below"):
-        with pytest.raises(OptionError, match="cannot be a folder, since there is a file"):
+        with pytest.raises(OptionError, match="cannot be a folder, since a file is in its place"):
             export(shop, folder, "shop.sales", Format.CSV)
     with pytest.raises(TableError, match="cannot be the name of a file"):
         export(shop, tmp_path, "shop.sa/les", Format.CSV)

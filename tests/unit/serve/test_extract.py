@@ -1,4 +1,4 @@
-"""All rows of tables and views as of one moment."""
+"""All rows of tables and views as of one point in time."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def look(shop: Any, name: str, *columns: str, moment: str | None = None) -> Extr
     return Extracts(shop.warehouse, name, columns or None, moment).look()
 
 
-def test_rows_of_a_keyed_table_are_in_the_order_of_its_key(shop: Any) -> None:
+def test_rows_are_sorted_by_primary_key(shop: Any) -> None:
     columns = (Column("a", "STRING"), Column("n", "INT"), Column("v", "DECIMAL(9, 2)"))
     table = shop.create("pairs", columns, ["a", "n"], {"bucket": "4"})
     given = [(word, number, None) for word in ("Z", "a", "é", "") for number in (3, -1, 20)]
@@ -38,7 +38,7 @@ def test_rows_of_a_keyed_table_are_in_the_order_of_its_key(shop: Any) -> None:
     assert rows(look(shop, table, "v", "n")) == [(None, n) for _, n, _ in sorted(given)]
 
 
-def test_an_extract_stays_as_it_was(shop: Any) -> None:
+def test_extract_is_pinned_to_its_snapshot(shop: Any) -> None:
     table = shop.sales()
     first = shop.write(table, ("Peru", 2, 2.5), ("Chad", 1, 1.5))
     found = look(shop, table)
@@ -49,7 +49,7 @@ def test_an_extract_stays_as_it_was(shop: Any) -> None:
     assert rows(found) == rows(found)
 
 
-def test_the_state_changes_with_the_rows_only(shop: Any) -> None:
+def test_state_changes_only_with_the_rows(shop: Any) -> None:
     table = shop.sales()
     extracts = Extracts(shop.warehouse, table)
     empty = extracts.look()
@@ -78,7 +78,7 @@ def test_append_tables_and_branches(shop: Any) -> None:
     assert sorted(rows(look(shop, f"{table}$branch_b", "id"))) == [(1,), (2,)]
 
 
-def test_how_it_was(shop: Any) -> None:
+def test_time_travel(shop: Any) -> None:
     table = shop.sales()
     first = shop.write(table, ("Chad", 1, 1.5))
     shop.tag(table, "then", first)
@@ -109,7 +109,7 @@ def views(shop: Any) -> Any:
     return shop
 
 
-def test_a_view_is_of_the_moment_that_its_number_tells(views: Any) -> None:
+def test_view_is_pinned_to_its_snapshot(views: Any) -> None:
     first = views.write("shop.sales", ("Peru", 2, 1.0))
     found = look(views, "shop.twice")
     views.write("shop.sales", ("Peru", 5, 1.0))
@@ -134,14 +134,14 @@ def test_a_view_of_several_tables(views: Any) -> None:
     assert rows(look(views, "shop.both", moment="0 s")) == [("Peru",)]
 
 
-def test_a_number_is_no_moment_of_several_tables(views: Any) -> None:
+def test_snapshot_id_is_ambiguous_for_several_tables(views: Any) -> None:
     for table in ("shop.sales", "shop.other"):
         views.write(table, ("Peru", 2, 1.0))
     with pytest.raises(TableError, match=r"view of several tables \(shop.sales, shop.other\)"):
         look(views, "shop.both", moment="1")
 
 
-def test_a_tick_ends_the_reading(shop: Any) -> None:
+def test_progress_callback_can_stop_reading(shop: Any) -> None:
     class Enough(Exception):
         pass
 
@@ -157,7 +157,7 @@ def test_a_tick_ends_the_reading(shop: Any) -> None:
         assert read == [1]
 
 
-def test_times_to_the_nanosecond_are_kept(shop: Any) -> None:
+def test_nanosecond_timestamps_are_exact(shop: Any) -> None:
     columns = (Column("id", "INT"), Column("p", "TIMESTAMP(9)"), Column("z", "TIMESTAMP_LTZ(9)"))
     table = "shop.times"
     # As Flink would: tables that cannot be written are not made here.
@@ -180,14 +180,14 @@ def test_times_to_the_nanosecond_are_kept(shop: Any) -> None:
         ("shop.sales$files", (), TableError, "is a system table: it can be queried"),
     ],
 )
-def test_what_is_missing_is_said(
+def test_errors_for_missing_objects(
     views: Any, name: str, columns: tuple[str, ...], error: type[Exception], message: str
 ) -> None:
     with pytest.raises(error, match=message):
         look(views, name, *columns)
 
 
-def test_a_table_that_goes_while_its_view_is_looked_at(
+def test_table_dropped_while_its_view_is_pinned(
     views: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hold = Pins.hold
@@ -197,5 +197,5 @@ def test_a_table_that_goes_while_its_view_is_looked_at(
         hold(pins, scans)
 
     monkeypatch.setattr(Pins, "hold", hold_too_late)
-    with pytest.raises(SqlError, match=r"the view reads 'shop\.sales', which is not there"):
+    with pytest.raises(SqlError, match=r"the view reads 'shop\.sales', which does not exist"):
         look(views, "shop.twice")

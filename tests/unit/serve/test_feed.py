@@ -1,4 +1,4 @@
-"""Feeds over real tables: first what is there, then exactly what changed."""
+"""Feeds of real tables: the initial rows, then exactly the changes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def follow(feeds: list[Feed], shop: Any, table: str, *columns: str) -> Feed:
     return feeds[-1]
 
 
-def test_first_look_gives_all_rows_in_key_order(shop: Any, feeds: list[Feed]) -> None:
+def test_first_poll_returns_all_rows_in_key_order(shop: Any, feeds: list[Feed]) -> None:
     table = shop.sales()
     snapshot = shop.write(table, ("Peru", 2, 2.5), ("Chad", 1, 1.5))
     feed = follow(feeds, shop, table)
@@ -45,7 +45,7 @@ def test_first_look_gives_all_rows_in_key_order(shop: Any, feeds: list[Feed]) ->
     assert feed.poll() is None
 
 
-def test_changes_of_a_key_table_are_those_rows_only(shop: Any, feeds: list[Feed]) -> None:
+def test_keyed_table_returns_only_changed_rows(shop: Any, feeds: list[Feed]) -> None:
     table = shop.sales()
     shop.write(table, ("Chad", 1, 1.5), ("Mali", None, 3.0), ("Peru", 2, float("nan")))
     feed = follow(feeds, shop, table)
@@ -58,7 +58,7 @@ def test_changes_of_a_key_table_are_those_rows_only(shop: Any, feeds: list[Feed]
     assert feed.rows.column("country").to_pylist() == ["Chad", "Oman", "Peru"]
 
 
-def test_snapshots_between_two_looks_are_passed_over(shop: Any, feeds: list[Feed]) -> None:
+def test_snapshots_between_two_polls_are_skipped(shop: Any, feeds: list[Feed]) -> None:
     table = shop.sales()
     shop.write(table, ("Chad", 1, 1.0))
     feed = follow(feeds, shop, table)
@@ -70,7 +70,7 @@ def test_snapshots_between_two_looks_are_passed_over(shop: Any, feeds: list[Feed
     assert taken(change) == [("-U", "Chad", 1, 1.0), ("+U", "Chad", 4, 1.0)]
 
 
-def test_a_commit_without_effect_is_a_change_without_rows(shop: Any, feeds: list[Feed]) -> None:
+def test_commit_without_effect_returns_no_rows(shop: Any, feeds: list[Feed]) -> None:
     table = shop.sales()
     shop.write(table, ("Chad", 1, 1.0))
     feed = follow(feeds, shop, table)
@@ -79,7 +79,7 @@ def test_a_commit_without_effect_is_a_change_without_rows(shop: Any, feeds: list
     assert taken(feed.poll()) == []
 
 
-def test_aggregation_tables_show_merged_rows(shop: Any, feeds: list[Feed]) -> None:
+def test_aggregation_table_returns_merged_rows(shop: Any, feeds: list[Feed]) -> None:
     options = {
         "merge-engine": "aggregation",
         "fields.orders.aggregate-function": "sum",
@@ -94,7 +94,7 @@ def test_aggregation_tables_show_merged_rows(shop: Any, feeds: list[Feed]) -> No
     assert taken(feed.poll()) == [("-U", "Chad", 1, 1.0), ("+U", "Chad", 3, 1.5)]
 
 
-def test_chosen_columns_without_the_key(shop: Any, feeds: list[Feed]) -> None:
+def test_selected_columns_without_the_key(shop: Any, feeds: list[Feed]) -> None:
     table = shop.sales()
     shop.write(table, ("Chad", 1, 1.0))
     feed = follow(feeds, shop, table, "revenue")
@@ -105,7 +105,7 @@ def test_chosen_columns_without_the_key(shop: Any, feeds: list[Feed]) -> None:
     assert taken(feed.poll()) == [("-U", 1.0), ("+U", 2.0)]
 
 
-def test_append_tables_give_each_row_once(shop: Any, feeds: list[Feed]) -> None:
+def test_append_table_returns_each_row_once(shop: Any, feeds: list[Feed]) -> None:
     table = shop.orders()
     shop.write(table, (1, "nut", Decimal("1.10")))
     feed = follow(feeds, shop, table)
@@ -119,7 +119,7 @@ def test_append_tables_give_each_row_once(shop: Any, feeds: list[Feed]) -> None:
     assert feed.poll() is None
 
 
-def test_overwrite_of_an_append_table_is_told_row_by_row(shop: Any, feeds: list[Feed]) -> None:
+def test_overwrite_of_append_table_returns_row_changes(shop: Any, feeds: list[Feed]) -> None:
     table = shop.orders()
     shop.write(table, (1, "nut", None), (1, "nut", None), (2, "fig", None))
     feed = follow(feeds, shop, table)
@@ -134,7 +134,7 @@ def test_overwrite_of_an_append_table_is_told_row_by_row(shop: Any, feeds: list[
     assert [kind for kind, *_ in changes] == ["-D", "-D", "+I"]
 
 
-def test_an_expired_snapshot_of_an_append_table_is_data_loss(shop: Any, feeds: list[Feed]) -> None:
+def test_expired_snapshot_of_append_table_is_data_loss(shop: Any, feeds: list[Feed]) -> None:
     table = shop.orders()
     shop.write(table, (1, "nut", None))
     feed = follow(feeds, shop, table)
@@ -147,7 +147,7 @@ def test_an_expired_snapshot_of_an_append_table_is_data_loss(shop: Any, feeds: l
 
 
 @pytest.mark.parametrize("gone", [1, 3])
-def test_a_feed_may_go_on_after_what_expired(shop: Any, feeds: list[Feed], gone: int) -> None:
+def test_feed_can_skip_expired_snapshots(shop: Any, feeds: list[Feed], gone: int) -> None:
     table = shop.orders()
     shop.write(table, (1, "nut", None))
     told: list[tuple[int, int]] = []
@@ -166,7 +166,7 @@ def test_a_feed_may_go_on_after_what_expired(shop: Any, feeds: list[Feed], gone:
     assert told == [(lost[0], lost[-1])]
 
 
-def test_rows_that_expire_between_look_and_reading_are_told_of(
+def test_lost_callback_for_rows_that_expire_before_they_are_read(
     shop: Any, feeds: list[Feed]
 ) -> None:
     table = shop.orders()
@@ -182,7 +182,7 @@ def test_rows_that_expire_between_look_and_reading_are_told_of(
     assert taken(change) == [] and told == [(lost, lost)]
 
 
-def test_an_empty_table_waits_for_its_first_commit(shop: Any, feeds: list[Feed]) -> None:
+def test_empty_table_returns_nothing_until_its_first_commit(shop: Any, feeds: list[Feed]) -> None:
     table = shop.sales()
     feed = follow(feeds, shop, table)
     assert feed.poll() is None
@@ -192,7 +192,7 @@ def test_an_empty_table_waits_for_its_first_commit(shop: Any, feeds: list[Feed])
     assert change is not None and change.first
 
 
-def test_a_column_added_while_watching(shop: Any, feeds: list[Feed]) -> None:
+def test_column_added_while_followed(shop: Any, feeds: list[Feed]) -> None:
     from pypaimon import CatalogFactory
     from pypaimon.schema.data_types import AtomicType
     from pypaimon.schema.schema_change import SchemaChange
@@ -207,7 +207,7 @@ def test_a_column_added_while_watching(shop: Any, feeds: list[Feed]) -> None:
     assert taken(feed.poll()) == [("-U", "Chad", 1, 1.0, None), ("+U", "Chad", 1, 1.0, "0001")]
 
 
-def test_columns_are_altered_while_watching(shop: Any, feeds: list[Feed]) -> None:
+def test_columns_altered_while_followed(shop: Any, feeds: list[Feed]) -> None:
     table = shop.sales()
     shop.write(table, ("Chad", 1, 1.0), ("Mali", 1, 1.0))
     feed, some = follow(feeds, shop, table), follow(feeds, shop, table, "orders")
@@ -228,7 +228,7 @@ def test_columns_are_altered_while_watching(shop: Any, feeds: list[Feed]) -> Non
     assert feed.schema.names == ["country", "revenue", "sold"]
 
 
-def test_a_table_dropped_while_watching_is_said(shop: Any, feeds: list[Feed]) -> None:
+def test_table_dropped_while_followed(shop: Any, feeds: list[Feed]) -> None:
     table = shop.sales()
     shop.write(table, ("Chad", 1, 1.0))
     feed = follow(feeds, shop, table)
@@ -238,7 +238,7 @@ def test_a_table_dropped_while_watching_is_said(shop: Any, feeds: list[Feed]) ->
         feed.poll()
 
 
-def test_what_is_missing_names_the_nearest(shop: Any) -> None:
+def test_missing_names_suggest_the_nearest(shop: Any) -> None:
     table = shop.sales()
     with pytest.raises(TableError, match="did you mean 'sales'"):
         Feed(shop.warehouse, "shop.sale")

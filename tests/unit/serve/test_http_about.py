@@ -1,4 +1,4 @@
-"""What a server tells of itself: health, figures, its interface, and its log."""
+"""Health, metrics, API documentation and access log of a server."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def figures(server: Serving, **headers: str) -> dict[tuple[str, ...], float]:
     }
 
 
-def test_figures(serve: Any, shop: Any, sales: str) -> None:
+def test_metrics(serve: Any, shop: Any, sales: str) -> None:
     server = serve(follow=FollowSettings(every_ms=5))
     with server.stream(f"/views/{sales}/changes") as events:
         next(events)
@@ -68,7 +68,7 @@ def test_figures(serve: Any, shop: Any, sales: str) -> None:
     assert found[("streamhouse_query_seconds_count",)] == 1
 
 
-def test_figures_are_of_what_a_token_sees(serve: Any, shop: Any, sales: str) -> None:
+def test_metrics_cover_only_views_that_the_token_sees(serve: Any, shop: Any, sales: str) -> None:
     given = (
         Token(digest("all"), Scope("all")),
         Token(digest("few"), Scope("few", ("hr.*",))),
@@ -82,7 +82,7 @@ def test_figures_are_of_what_a_token_sees(serve: Any, shop: Any, sales: str) -> 
         assert name not in figures(server, Authorization="Bearer few")
 
 
-def test_the_interface_is_described(serve: Any, sales: str) -> None:
+def test_openapi_document(serve: Any, sales: str) -> None:
     server = serve()
     api = server.get("/openapi.json").json()
     assert api["info"]["title"] == "Streamhouse"
@@ -110,7 +110,7 @@ def test_the_interface_is_described(serve: Any, sales: str) -> None:
     assert len(set(tags)) == len(tags)
 
 
-def test_its_page_comes_from_here_alone(serve: Any) -> None:
+def test_docs_page_loads_nothing_from_other_hosts(serve: Any) -> None:
     server = serve()
     page = server.get("/docs")
     assert page.headers["content-type"].startswith("text/html")
@@ -134,7 +134,7 @@ def test_unknown_paths_and_methods(serve: Any) -> None:
         assert headers["referrer-policy"] == "no-referrer"
 
 
-def test_the_log_has_a_line_for_each_request(
+def test_json_log_has_a_line_per_request(
     serve: Any, sales: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     given = (Token(digest("hidden-token"), Scope("board")),)
@@ -153,7 +153,7 @@ def test_the_log_has_a_line_for_each_request(
     assert "hidden-token" not in text and "424242" not in text
 
 
-def test_the_log_for_people(serve: Any, sales: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_text_log(serve: Any, sales: str, capfd: pytest.CaptureFixture[str]) -> None:
     server = serve(log="text")
     server.rows(sales)
     server.close()
@@ -171,7 +171,7 @@ class Panic(BaseException):
 
 
 @pytest.mark.parametrize("kind", [RuntimeError, Panic])
-def test_whatever_breaks_down_is_told_as_an_error(
+def test_unexpected_exceptions_become_error_responses(
     serve: Any,
     sales: str,
     kind: type[BaseException],
@@ -184,7 +184,7 @@ def test_whatever_breaks_down_is_told_as_an_error(
     server = serve(log="text")
     monkeypatch.setattr("streamhouse.serve.queries.view_details.tags", broken)
     told = problem(server.get(f"/views/{sales}/tags"), 500, "failed")
-    assert "what happened is in its log" in told
+    assert "the server's log has the details" in told
     assert server.get(f"/views/{sales}/schema").status_code == 200
     server.close()
     logged = capfd.readouterr().err

@@ -1,4 +1,4 @@
-"""Changes over HTTP: server-sent events and WebSocket, from the first row to the server's end."""
+"""Change streams over HTTP: server-sent events and WebSockets."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_server_sent_events(serve: Any, shop: Any, sales: str) -> None:
         assert next(events) == second
 
 
-def test_web_sockets_get_the_same(serve: Any, shop: Any, sales: str) -> None:
+def test_websocket_messages(serve: Any, shop: Any, sales: str) -> None:
     server = serve(follow=FAST)
     with server.socket(f"/views/{sales}/changes?columns=country,orders") as reader:
         first = json.loads(reader.recv(timeout=30))
@@ -62,7 +62,7 @@ def test_web_sockets_get_the_same(serve: Any, shop: Any, sales: str) -> None:
         assert found["rows"] == [{"rowkind": "+I", "country": "Oman", "orders": 7}]
 
 
-def test_a_served_view_is_followed_as_it_is_served(serve: Any, shop: Any, sales: str) -> None:
+def test_stream_of_a_view_with_columns_and_filter(serve: Any, shop: Any, sales: str) -> None:
     view = ServedView("hall.board", sales, ("country",), "orders > 1")
     server = serve(views=(view,), follow=FAST)
     with server.stream("/views/hall.board/changes") as events:
@@ -71,7 +71,7 @@ def test_a_served_view_is_followed_as_it_is_served(serve: Any, shop: Any, sales:
         assert next(events)["rows"] == [{"rowkind": "+I", "country": "Chad"}]
 
 
-def test_where_nothing_can_go_on(serve: Any, sales: str) -> None:
+def test_requests_that_cannot_be_streamed(serve: Any, sales: str) -> None:
     server = serve(follow=FAST)
     path = f"/views/{sales}/changes"
     answer = server.get(path, last_id="99")
@@ -89,7 +89,7 @@ def test_where_nothing_can_go_on(serve: Any, sales: str) -> None:
         assert "message" in json.loads(refused.value.response.body)["error"]
 
 
-def test_a_reader_that_talks_is_sent_away(serve: Any, sales: str) -> None:
+def test_client_that_sends_messages_is_disconnected(serve: Any, sales: str) -> None:
     server = serve(follow=FAST)
     with server.socket(f"/views/{sales}/changes") as reader:
         with pytest.raises(ConnectionClosed) as closed:
@@ -100,7 +100,7 @@ def test_a_reader_that_talks_is_sent_away(serve: Any, sales: str) -> None:
         assert closed.value.rcvd is not None and closed.value.rcvd.code == 1008
 
 
-def test_a_slow_reader_is_cut_off_and_may_go_on(serve: Any, shop: Any) -> None:
+def test_slow_subscriber_is_disconnected_and_can_resume(serve: Any, shop: Any) -> None:
     table = shop.orders()
     settings = FollowSettings(every_ms=5, queue_events=4, queue_bytes=1 << 20)
     server = serve(follow=settings)
@@ -121,7 +121,7 @@ def _overflows(server: Serving) -> int:
     return sum(one.overflows for one in server.app.state.hub.stats())
 
 
-def test_streams_end_with_the_server(shop: Any, sales: str) -> None:
+def test_streams_end_at_shutdown(shop: Any, sales: str) -> None:
     server = Serving(shop.path, follow=FAST)
     closed = []
     with server.socket(f"/views/{sales}/changes") as reader:
@@ -137,11 +137,9 @@ def test_streams_end_with_the_server(shop: Any, sales: str) -> None:
     server.close()
 
 
-def test_a_browser_that_connects_again_goes_on_where_it_was(
-    serve: Any, shop: Any, sales: str
-) -> None:
+def test_reconnecting_browser_resumes(serve: Any, shop: Any, sales: str) -> None:
     server = serve(follow=FAST)
-    # It asks for the address of its first time, and says in a header what it has had since.
+    # A browser reconnects to its first URL, and sends the last id in a header.
     path = f"/views/{sales}/changes?last_id=latest"
     with server.stream(path) as events:
         begun = next(events)["id"]
@@ -156,7 +154,7 @@ def test_a_browser_that_connects_again_goes_on_where_it_was(
         assert [changed(row) for row in found["rows"]] == [("+I", "Mali", 8)]
 
 
-def test_the_way_on_keeps_what_was_asked_for(serve: Any, sales: str) -> None:
+def test_restart_path_keeps_the_columns(serve: Any, sales: str) -> None:
     server = serve(follow=FAST)
     path = f"/views/{sales}/changes"
     gone = server.get(path, last_id="99", columns="orders,country").json()["error"]
@@ -168,7 +166,7 @@ def test_the_way_on_keeps_what_was_asked_for(serve: Any, sales: str) -> None:
 
 
 def messages(reader: ClientConnection) -> Iterator[dict[str, Any]]:
-    """What a WebSocket gives, in the shape of events, heartbeats left out."""
+    """The messages of a WebSocket in the form of events, without heartbeats."""
     while True:
         found = json.loads(reader.recv(timeout=30))
         if found["type"] != "heartbeat":
@@ -176,7 +174,7 @@ def messages(reader: ClientConnection) -> Iterator[dict[str, Any]]:
 
 
 def replayed(events: Iterator[dict[str, Any]], last: str) -> dict[str, int]:
-    """The orders of each country as told, once there are some of the country `last`."""
+    """The orders of each country, rebuilt from events until the country `last` occurs."""
     rows: dict[str, int] = {}
     for found in events:
         if found["event"] == "snapshot":
@@ -189,7 +187,7 @@ def replayed(events: Iterator[dict[str, Any]], last: str) -> dict[str, int]:
     raise AssertionError(f"the stream ended before {last}")
 
 
-def test_streams_of_a_table_that_is_dropped_end(serve: Any, shop: Any, sales: str) -> None:
+def test_streams_of_a_dropped_table_end(serve: Any, shop: Any, sales: str) -> None:
     server = serve(follow=FollowSettings(every_ms=5, gone_s=0.0))
     path = f"/views/{sales}/changes"
     with server.stream(path) as events, server.socket(path) as reader:
@@ -198,11 +196,11 @@ def test_streams_of_a_table_that_is_dropped_end(serve: Any, shop: Any, sales: st
         shop.warehouse.drop_table("shop", "sales")
         (told,) = events
         assert told["event"] == "error" and told["error"]["code"] == "not_found"
-        assert "shop.sales is gone" in told["error"]["message"]
+        assert "shop.sales no longer exists" in told["error"]["message"]
         with pytest.raises(ConnectionClosed) as closed:
             next(messages(reader))
         assert closed.value.rcvd is not None and closed.value.rcvd.code == 4404
-        assert closed.value.rcvd.reason.startswith("shop.sales is gone")
+        assert closed.value.rcvd.reason.startswith("shop.sales no longer exists")
     problem(server.get(path), 404, "not_found")
     shop.sales()
     shop.write(sales, ("Oman", 7, 1.0))
@@ -210,9 +208,7 @@ def test_streams_of_a_table_that_is_dropped_end(serve: Any, shop: Any, sales: st
         assert replayed(events, "Oman") == {"Oman": 7}
 
 
-def test_streams_of_a_table_that_is_made_again_begin_anew(
-    serve: Any, shop: Any, sales: str
-) -> None:
+def test_streams_of_a_recreated_table_start_again(serve: Any, shop: Any, sales: str) -> None:
     server = serve(follow=FollowSettings(every_ms=5, gone_s=60.0))
     path = f"/views/{sales}/changes"
     with server.stream(path) as events, server.socket(path) as reader:

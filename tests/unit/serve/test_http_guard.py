@@ -1,4 +1,4 @@
-"""Who may ask a server, from where, how much and how often."""
+"""Access control and limits of requests: tokens, origins, sizes and rates."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from streamhouse.serve.admission.rate_limits import Rate
 from streamhouse.serve.auth import tokens
 from streamhouse.serve.auth.scope import Scope
 from streamhouse.serve.auth.tokens import Token, digest
-from streamhouse.serve.http.connections import neighbourhood
+from streamhouse.serve.http.connections import client_network
 from streamhouse.serve.settings import ServerSettings
 
 SECRET = "correct-horse-battery-staple"
@@ -46,15 +46,15 @@ def bearer(token: str) -> dict[str, str]:
 def test_tokens(guarded: Serving) -> None:
     for path in ("/views", "/views/shop.sales", "/views/shop.sales/schema", "/metrics"):
         answer = guarded.get(path)
-        assert "needs a token" in problem(answer, 401, "unauthorized")
+        assert "requires a token" in problem(answer, 401, "unauthorized")
         assert answer.headers["www-authenticate"] == "Bearer"
         wrong = guarded.http.get(path, headers=bearer("wrong"))
-        assert "is not known here" in problem(wrong, 401, "unauthorized")
+        assert "token is unknown" in problem(wrong, 401, "unauthorized")
         assert guarded.http.get(path, headers=bearer(SECRET)).status_code == 200
     assert guarded.get("/openapi.json").status_code == 200
 
 
-def test_without_a_token_it_only_tells_that_it_lives(guarded: Serving, shop: Any) -> None:
+def test_health_without_token_has_only_the_status(guarded: Serving, shop: Any) -> None:
     alive = {"status": "ok", "token_needed": True}
     assert guarded.get("/health").json() == alive
     assert guarded.http.get("/health", headers=bearer("wrong")).json() == alive
@@ -67,7 +67,7 @@ def test_without_a_token_it_only_tells_that_it_lives(guarded: Serving, shop: Any
     assert (failing.status_code, failing.json()) == (503, {**alive, "status": "failing"})
 
 
-def test_whether_a_token_may_run_pipelines_is_told(serve: Any) -> None:
+def test_health_reports_whether_the_token_may_run_pipelines(serve: Any) -> None:
     given = (
         Token(digest("all"), Scope("all")),
         Token(digest("few"), Scope("few", acts=frozenset({"read"}))),
@@ -77,7 +77,7 @@ def test_whether_a_token_may_run_pipelines_is_told(serve: Any) -> None:
     assert [one["allow_run"] for one in told] == [True, False]
 
 
-def test_what_a_token_does_not_see_is_not_there(guarded: Serving) -> None:
+def test_hidden_views_do_not_exist_for_a_token(guarded: Serving) -> None:
     few = bearer("few")
     told = guarded.http.get("/views", headers=few).json()["views"]
     assert [view["name"] for view in told] == ["shop.sales"]
@@ -88,7 +88,7 @@ def test_what_a_token_does_not_see_is_not_there(guarded: Serving) -> None:
     assert guarded.http.get("/views/shop.orders/changes", headers=few).status_code == 404
 
 
-def test_tokens_for_web_sockets(guarded: Serving) -> None:
+def test_websocket_tokens(guarded: Serving) -> None:
     path = "/views/shop.sales/changes"
     with pytest.raises(InvalidStatus) as refused:
         guarded.socket(path)
@@ -102,16 +102,16 @@ def test_tokens_for_web_sockets(guarded: Serving) -> None:
         assert json.loads(reader.recv(timeout=30))["type"] == "snapshot"
 
 
-def test_other_names_for_this_machine_are_refused(serve: Any) -> None:
+def test_other_host_names_are_rejected(serve: Any) -> None:
     server = serve()
     for name in ("localhost", "LOCALHOST:99", "127.0.0.1:1", "[::1]:8080"):
         assert server.http.get("/health", headers={"Host": name}).status_code == 200
     for name in ("evil.example", "localhost.evil.example", "127.0.0.1.evil.example:8080", "["):
         answer = server.http.get("/health", headers={"Host": name})
-        assert "answers as localhost" in problem(answer, 403, "forbidden")
+        assert "accepts requests to localhost" in problem(answer, 403, "forbidden")
 
 
-def test_pages_of_other_sites_are_refused(serve: Any, shop: Any) -> None:
+def test_cross_site_requests_are_rejected(serve: Any, shop: Any) -> None:
     shop.write(shop.sales(), ("Chad", 1, 1.5))
     server = serve(allow_origins=("https://board.example",))
     own = f"http://127.0.0.1:{server.port}"
@@ -144,7 +144,7 @@ def test_pages_of_other_sites_are_refused(serve: Any, shop: Any) -> None:
     assert server.http.options("/sql", headers=preflight).status_code == 200
 
 
-def test_an_open_server_needs_a_token() -> None:
+def test_non_loopback_address_requires_a_token() -> None:
     for host in ("0.0.0.0", "192.0.2.1", "::", "example.com"):
         with pytest.raises(OptionError, match="openssl rand -hex 32"):
             ServerSettings({"warehouse": "w"}, host=host)
@@ -178,22 +178,22 @@ def test_token_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "holds no token; make one with"),
-        ("tokens: 3", "is a list of"),
+        ("", "contains no token; create a token with"),
+        ("tokens: 3", "must be a list of"),
         ("tokens: [{name: a}]", "give either 'token' or 'sha256'"),
         ("tokens: [{tokn: a}]", "did you mean 'token'?"),
         ("tokens: [{token: a, acts: [rule]}]", "is not one of read, sql, run"),
         ("tokens: [{sha256: a}]", "64 hexadecimal digits"),
-        ("tokens: [{token: 0123}]", "put it between quotes"),
-        ("tokns:\n- name: hidden-one\n", "line 1: a token has no blanks, colons"),
-        ("one\n- name: hidden-one\n", "line 2: a token has no blanks, colons"),
-        ("hidden-one\ntwo\nhidden-one\n", "a token is there twice"),
-        ("tokens: [{token: true}]", "put it between quotes"),
-        ("tokens: [{token: hidden-one, views: shop}]", "is a list of texts"),
+        ("tokens: [{token: 0123}]", "put it in quotes"),
+        ("tokns:\n- name: hidden-one\n", "line 1: a token cannot contain spaces, colons"),
+        ("one\n- name: hidden-one\n", "line 2: a token cannot contain spaces, colons"),
+        ("hidden-one\ntwo\nhidden-one\n", "a token is listed twice"),
+        ("tokens: [{token: true}]", "put it in quotes"),
+        ("tokens: [{token: hidden-one, views: shop}]", "must be a list of strings"),
         ("tokens:\n - token: [hidden-one\n", "is not YAML in line"),
     ],
 )
-def test_wrong_token_files(tmp_path: Path, text: str, said: str) -> None:
+def test_invalid_token_files(tmp_path: Path, text: str, said: str) -> None:
     file = tmp_path / "tokens"
     file.write_text(text)
     with pytest.raises(OptionError) as error:
@@ -203,7 +203,7 @@ def test_wrong_token_files(tmp_path: Path, text: str, said: str) -> None:
         tokens.read(str(tmp_path / "missing"))
 
 
-def test_the_rate_of_a_client() -> None:
+def test_token_bucket() -> None:
     now = 0.0
     rate = Rate(2.0, lambda: now)
     assert [rate.take("a") for _ in range(20)] == [0.0] * 20
@@ -217,8 +217,8 @@ def test_the_rate_of_a_client() -> None:
 
 
 @pytest.mark.parametrize("rate", [float("nan"), float("inf"), -1.0])
-def test_a_rate_is_a_number(rate: float) -> None:
-    with pytest.raises(OptionError, match="--rate.* no number of requests"):
+def test_invalid_rates(rate: float) -> None:
+    with pytest.raises(OptionError, match="--rate.* is not a number of requests"):
         ServerSettings({"warehouse": "somewhere"}, rate=rate)
 
 
@@ -231,7 +231,7 @@ def test_too_many_requests(serve: Any) -> None:
 
 
 def exchange(server: Serving, text: bytes) -> bytes:
-    """What comes back for bytes on a connection of their own, until it is closed."""
+    """Send bytes on a new connection; returns the response bytes until it closes."""
     with socket.create_connection(("127.0.0.1", server.port), timeout=30) as connection:
         connection.sendall(text)
         found = b""
@@ -240,7 +240,7 @@ def exchange(server: Serving, text: bytes) -> bytes:
         return found
 
 
-def test_long_requests(serve: Any) -> None:
+def test_size_limits(serve: Any) -> None:
     server = serve()
     message = problem(server.get("/views", x="y" * 20_000), 413, "too_large")
     assert "the path and its parameters" in message
@@ -253,7 +253,7 @@ def test_long_requests(serve: Any) -> None:
     assert server.get("/health").status_code == 200
 
 
-def test_many_requests_on_one_connection(serve: Any) -> None:
+def test_pipelined_requests(serve: Any) -> None:
     server = serve()
     body = b"x" * 60_000
     post = (
@@ -264,7 +264,7 @@ def test_many_requests_on_one_connection(serve: Any) -> None:
     assert exchange(server, requests).count(b"HTTP/1.1 415") == 5
 
 
-def test_a_request_that_does_not_come(serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_header_timeout(serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("streamhouse.serve.http.connections.HEAD_S", 0.2)
     server = serve()
     assert exchange(server, b"GET /health HTTP/1.1\r\nHost:").startswith(b"HTTP/1.1 408")
@@ -285,7 +285,7 @@ def test_too_many_connections(serve: Any) -> None:
             one.close()
 
 
-def test_too_many_connections_of_one_address(serve: Any, shop: Any) -> None:
+def test_too_many_connections_from_one_address(serve: Any, shop: Any) -> None:
     shop.write(shop.sales(), ("Chad", 1, 1.5))
     server = serve(max_per_address=2)
     ask = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -298,7 +298,7 @@ def test_too_many_connections_of_one_address(serve: Any, shop: Any) -> None:
         ):
             connection.sendall(ask)
             return connection.recv(65_536)
-        # Closed before all of the question had come.
+        # The server closed the connection before it had received the whole request.
         return b""
 
     with server.socket("/views/shop.sales/changes") as reader:
@@ -324,12 +324,12 @@ def test_too_many_connections_of_one_address(serve: Any, shop: Any) -> None:
         ("::1", "127.0.0.1", False),
     ],
 )
-def test_what_counts_as_one_address(one: str, other: str, same: bool) -> None:
-    assert (neighbourhood((one, 1)) == neighbourhood((other, 2))) is same
+def test_client_network(one: str, other: str, same: bool) -> None:
+    assert (client_network((one, 1)) == client_network((other, 2))) is same
 
 
 @pytest.mark.parametrize("path", ["/sql", "/scripts/check", "/pipelines"])
-def test_a_body_that_does_not_come(serve: Any, monkeypatch: pytest.MonkeyPatch, path: str) -> None:
+def test_body_timeout(serve: Any, monkeypatch: pytest.MonkeyPatch, path: str) -> None:
     monkeypatch.setattr("streamhouse.serve.http.middleware.BODY_S", 0.2)
     server = serve(allow_run=True)
     head = (
@@ -337,10 +337,10 @@ def test_a_body_that_does_not_come(serve: Any, monkeypatch: pytest.MonkeyPatch, 
         'Content-Length: 99\r\n\r\n{"sql": '
     )
     answer = exchange(server, head.encode())
-    assert answer.startswith(b"HTTP/1.1 400") and b"did not come within 0.2 s" in answer
+    assert answer.startswith(b"HTTP/1.1 400") and b"did not arrive within 0.2 s" in answer
 
 
-def test_a_client_that_goes_before_it_has_said_all(
+def test_client_that_disconnects_within_its_body(
     serve: Any, capfd: pytest.CaptureFixture[str]
 ) -> None:
     server = serve(log="json")

@@ -1,4 +1,4 @@
-"""HEAD wherever GET works: the same status and headers, and no body."""
+"""HEAD on every GET path: the same status and headers, without a body."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def told(answer: httpx.Response) -> dict[str, str]:
     return {name: value for name, value in answer.headers.items() if name not in OWN}
 
 
-def test_every_path_answers_as_to_get(serve: Any, sales: str) -> None:
+def test_head_equals_get_without_body(serve: Any, sales: str) -> None:
     server: Serving = serve()
     for path in PATHS:
         got, head = server.http.get(path), server.http.head(path)
@@ -51,7 +51,7 @@ def test_every_path_answers_as_to_get(serve: Any, sales: str) -> None:
         assert head.headers["content-type"] == got.headers["content-type"]
 
 
-def test_what_a_client_has_is_not_sent_again(serve: Any, sales: str) -> None:
+def test_if_none_match(serve: Any, sales: str) -> None:
     server: Serving = serve()
     for path in ("/views", f"/views/{sales}", "/page/app.js"):
         known = {"If-None-Match": server.http.head(path).headers["etag"]}
@@ -65,7 +65,7 @@ def reading(server: Serving) -> bool:
     return server.app.state.streams > 0 or not all(line.endswith(" 0.0") for line in readers)
 
 
-def test_a_stream_ends_with_its_headers(serve: Any, sales: str) -> None:
+def test_head_of_a_stream_ends_after_the_headers(serve: Any, sales: str) -> None:
     server: Serving = serve(follow=FollowSettings(every_ms=5, linger_s=0.0))
     path = f"/views/{sales}/changes"
     head = server.http.head(path)
@@ -81,16 +81,16 @@ def test_a_stream_ends_with_its_headers(serve: Any, sales: str) -> None:
         assert next(events)["event"] == "snapshot"
 
 
-def test_only_where_get_works(serve: Any, sales: str) -> None:
+def test_head_only_on_get_paths(serve: Any, sales: str) -> None:
     server: Serving = serve()
     assert server.http.head("/sql").headers["allow"] == "POST"
     for path in ("/views", f"/views/{sales}"):
         refused = server.http.delete(path)
-        assert "this path takes GET, HEAD" in problem(refused, 405, "not_allowed")
+        assert "this path allows only GET, HEAD" in problem(refused, 405, "not_allowed")
         assert refused.headers["allow"] == "GET, HEAD"
 
 
-def test_who_may_not_get_may_not_ask_for_the_head(
+def test_head_requires_the_same_permissions(
     serve: Any, sales: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     tokens = (Token(digest("all"), Scope("all")), Token(digest("few"), Scope("few", ("hr.*",))))

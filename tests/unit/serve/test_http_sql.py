@@ -1,4 +1,4 @@
-"""SQL over HTTP: one SELECT over the served views, and nothing that leaves them or stays."""
+"""SQL over HTTP: one SELECT over the served views, isolated and limited."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ def common(tmp_path_factory: pytest.TempPathFactory) -> Shop:
 
 @pytest.fixture(scope="module")
 def server(common: Shop) -> Iterator[Serving]:
-    """A server with settings that no test has of its own: each starts processes anew."""
+    """A server that tests without own settings share, since each server starts processes."""
     with servers(common.path) as start:
         yield start()
 
 
-def test_an_answer_in_each_format(server: Serving) -> None:
+def test_result_formats(server: Serving) -> None:
     text = (
         "SELECT s.country, COUNT(*) AS n, SUM(o.price) AS paid FROM shop.sales s "
         "JOIN orders o ON o.item = s.country GROUP BY s.country"
@@ -76,7 +76,7 @@ def test_an_answer_in_each_format(server: Serving) -> None:
     assert server.sql("VALUES (1, 'a')").json()["rows"] == [{"EXPR$0": 1, "EXPR$1": "a"}]
 
 
-def test_long_lists_of_values(server: Serving) -> None:
+def test_long_in_lists(server: Serving) -> None:
     numbers = ", ".join(map(str, range(10_000)))
     texts = ", ".join(f"'country number {number}'" for number in range(10_000))
     for condition in (f"orders IN ({numbers})", f"country NOT IN ({texts})"):
@@ -84,7 +84,7 @@ def test_long_lists_of_values(server: Serving) -> None:
         assert answer.json()["rows"] == [{"n": 2}], answer.text
 
 
-def test_what_is_no_number_is_not_more_than_one(serve: Any, shop: Any) -> None:
+def test_nan_is_not_greater_than_a_number(serve: Any, shop: Any) -> None:
     table = shop.sales()
     shop.write(table, ("Chad", 1, 1.5), ("Mali", 2, float("nan")), ("Oman", 3, None))
     views = (ServedView("hall.more", table, None, "revenue > 0"), ServedView(table, table))
@@ -95,7 +95,7 @@ def test_what_is_no_number_is_not_more_than_one(serve: Any, shop: Any) -> None:
     assert found == [{"country": "Chad"}]
 
 
-def test_an_answer_that_is_too_long_is_cut(serve: Any, sales: str) -> None:
+def test_too_many_rows_are_truncated(serve: Any, sales: str) -> None:
     server = serve(query_rows=1)
     answer = server.sql("SELECT country FROM shop.sales ORDER BY country")
     assert answer.json()["rows"] == [{"country": "Chad"}] and answer.json()["truncated"] is True
@@ -129,8 +129,8 @@ REFUSED = {
     "SELECT * FROM other.shop.sales": "names a catalog",
     "SELECT * FROM streamhouse_source.shop.sales": "names a catalog",
     "SELECT * FROM shop.sales$options": "system table",
-    "SELECT * FROM shop.sales /*+ OPTIONS('path'='/tmp/x') */": "is not served",
-    "SELECT * FROM shop.sales /*+ OPTIONS('branch'='b') */": "is not served",
+    "SELECT * FROM shop.sales /*+ OPTIONS('path'='/tmp/x') */": "is not supported here",
+    "SELECT * FROM shop.sales /*+ OPTIONS('branch'='b') */": "is not supported here",
     "SELECT * FROM scan_0, shop.sales": "there is no view",
     "WITH scan_0 AS (SELECT 1 AS a) SELECT * FROM scan_0": "reserved name",
     "WITH RECURSIVE a AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM a) SELECT * FROM a": (
@@ -160,7 +160,7 @@ REFUSED = {
 }
 
 
-def test_what_is_no_select_over_served_views_is_refused(server: Serving, common: Shop) -> None:
+def test_only_selects_over_served_views(server: Serving, common: Shop) -> None:
     for text, said in REFUSED.items():
         answer = server.sql(text)
         assert answer.status_code == 422, (text[:80], answer.text)
@@ -169,13 +169,13 @@ def test_what_is_no_select_over_served_views_is_refused(server: Serving, common:
     assert server.sql("SELECT country FROM shop.sales").status_code == 200
 
 
-def test_what_is_wrong_has_its_place(server: Serving) -> None:
+def test_errors_have_line_and_column(server: Serving) -> None:
     error = server.sql("SELECT country\nFROM shop.sale").json()["error"]
     assert (error["code"], error["line"], error["column"]) == ("invalid", 2, 6)
     assert "did you mean 'shop.sales'?" in error["message"]
 
 
-def test_only_what_is_served_can_be_asked(serve: Any, shop: Any, sales: str) -> None:
+def test_only_served_views_can_be_queried(serve: Any, shop: Any, sales: str) -> None:
     columns = (Column("country", "STRING"), Column("orders", "BIGINT"))
     text = "SELECT country, orders FROM shop.sales"
     Views(shop.warehouse).create(ViewInfo(("shop", "seen"), columns, text))
@@ -200,7 +200,7 @@ def test_only_what_is_served_can_be_asked(serve: Any, shop: Any, sales: str) -> 
         assert server.sql(wrong).status_code == 422, wrong
 
 
-def test_scopes_hold_for_sql(serve: Any, shop: Any, sales: str) -> None:
+def test_token_permissions_apply_to_sql(serve: Any, shop: Any, sales: str) -> None:
     shop.orders()
     tokens = (
         Token(digest("seller"), Scope("seller", ("*.sales",), frozenset({"read", "sql"}))),
@@ -219,7 +219,7 @@ def test_scopes_hold_for_sql(serve: Any, shop: Any, sales: str) -> None:
     assert problem(asked("nobody", "SELECT 1"), 401, "unauthorized")
 
 
-def test_bodies(server: Serving) -> None:
+def test_request_bodies(server: Serving) -> None:
     post = server.http.post
     assert "not JSON" in problem(
         post("/sql", content="{", headers={"Content-Type": "application/json"}), 400, "bad_request"
@@ -241,7 +241,7 @@ def test_bodies(server: Serving) -> None:
     assert problem(post("/sql", content=chunks(), headers=latin), 413, "too_large")
 
 
-def test_a_query_without_end_is_ended(serve: Any, shop: Any) -> None:
+def test_query_time_limit(serve: Any, shop: Any) -> None:
     table = shop.create("big", (Column("n", "INT"),))
     shop.write(table, *[(n,) for n in range(2_000)])
     server = serve(query_s=1.0)
@@ -254,7 +254,7 @@ def test_a_query_without_end_is_ended(serve: Any, shop: Any) -> None:
     assert answer.json()["rows"] == [{"n": 2_000}]
 
 
-def test_a_query_cannot_take_all_memory(serve: Any, sales: str) -> None:
+def test_query_memory_limit(serve: Any, sales: str) -> None:
     server = serve(query_memory=64 << 20, query_s=60.0)
     bomb = "SELECT CHAR_LENGTH(REPEAT('x', 2000000000)) AS n"
     assert "memory" in problem(server.sql(bomb), 413, "too_large")
@@ -263,7 +263,7 @@ def test_a_query_cannot_take_all_memory(serve: Any, sales: str) -> None:
     assert server.sql("SELECT 1 AS n").status_code == 200
 
 
-def test_queries_wait_for_their_turn(serve: Any, sales: str) -> None:
+def test_queries_wait_for_a_slot(serve: Any, sales: str) -> None:
     server = serve(queries=1, query_s=60.0)
     answers = []
 
@@ -287,7 +287,7 @@ def idle(server: Serving) -> list[Any]:
     return list(server.app.state.queries._idle)
 
 
-def test_nothing_is_left_of_a_query_that_was_cut_off(
+def test_killed_query_leaves_no_file_or_process(
     serve: Any, sales: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server = serve(query_s=1.0)
@@ -307,7 +307,7 @@ def test_nothing_is_left_of_a_query_that_was_cut_off(
         time.sleep(0.01)
 
 
-def test_a_process_that_died_while_it_was_idle_is_replaced(serve: Any, sales: str) -> None:
+def test_worker_that_died_while_idle_is_replaced(serve: Any, sales: str) -> None:
     server = serve(query_s=30.0)
     (worker,) = idle(server)
     os.kill(worker.pid, signal.SIGKILL)

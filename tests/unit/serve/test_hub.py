@@ -1,4 +1,4 @@
-"""Streams over real tables: the rows that are there, then each change, to all readers alike."""
+"""Streams of real tables: the initial rows, then each change, for all subscribers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from streamhouse.serve.feeds.table_feed import Feed
 from streamhouse.serve.views.served_view import ServedView
 
 
-def test_the_rows_that_are_there_then_each_change(shop: Any) -> None:
+def test_initial_rows_then_each_change(shop: Any) -> None:
     table = shop.sales()
     shop.write(table, ("Peru", 2, 2.5), ("Chad", 1, 1.5))
 
@@ -53,7 +53,7 @@ def test_the_rows_that_are_there_then_each_change(shop: Any) -> None:
     run(work())
 
 
-def test_all_readers_get_the_same_events_encoded_once(shop: Any) -> None:
+def test_events_are_encoded_once_for_all_subscribers(shop: Any) -> None:
     table = shop.sales()
     shop.write(table, ("Peru", 2, 2.5), ("Chad", 1, 1.5))
 
@@ -74,12 +74,12 @@ def test_all_readers_get_the_same_events_encoded_once(shop: Any) -> None:
     run(work())
 
 
-def test_who_subscribes_sees_all_that_was_committed_before(shop: Any) -> None:
+def test_new_subscriber_gets_all_earlier_commits(shop: Any) -> None:
     table = shop.sales()
     shop.write(table, ("Chad", 0, 1.0))
 
     async def work() -> None:
-        # Looks are an hour apart but for those that a reader causes.
+        # Polls are an hour apart, except those that a new subscriber causes.
         async with a_hub(shop, every_ms=3_600_000) as hub:
             for number in range(1, 5):
                 last = shop.write(table, ("Chad", number, 1.0))
@@ -90,7 +90,7 @@ def test_who_subscribes_sees_all_that_was_committed_before(shop: Any) -> None:
     run(work())
 
 
-def test_a_table_that_is_empty_as_yet(shop: Any) -> None:
+def test_empty_table(shop: Any) -> None:
     for table, view in ((shop.sales(), SALES), (shop.orders(), ORDERS)):
         row = ("Chad", 1, 1.0) if view is SALES else (1, "nut", None)
 
@@ -109,7 +109,7 @@ def test_a_table_that_is_empty_as_yet(shop: Any) -> None:
         run(work(table, view, row))
 
 
-def test_append_tables_give_each_commit(shop: Any) -> None:
+def test_append_table_sends_each_commit(shop: Any) -> None:
     table = shop.orders()
     shop.write(table, (1, "nut", None), (1, "nut", None))
 
@@ -129,7 +129,7 @@ def test_append_tables_give_each_commit(shop: Any) -> None:
     run(work())
 
 
-def test_the_state_of_an_append_table_is_read_once_while_rows_come(shop: Any) -> None:
+def test_state_of_an_append_table_is_read_once(shop: Any) -> None:
     table = shop.orders()
     shop.write(table, *((number, "nut", None) for number in range(20)))
 
@@ -156,7 +156,7 @@ def test_the_state_of_an_append_table_is_read_once_while_rows_come(shop: Any) ->
     run(work())
 
 
-def test_chosen_columns_and_all_columns_are_streams_of_their_own(shop: Any) -> None:
+def test_column_selections_have_separate_streams(shop: Any) -> None:
     table = shop.sales()
     shop.write(table, ("Chad", 1, 1.5))
     some = ServedView("shop.sales", table, ("revenue",))
@@ -175,7 +175,7 @@ def test_chosen_columns_and_all_columns_are_streams_of_their_own(shop: Any) -> N
     run(work())
 
 
-def test_a_view_and_a_branch_are_followed(shop: Any) -> None:
+def test_view_and_branch(shop: Any) -> None:
     table = shop.sales()
     shop.write(table, ("Peru", 2, 1.0), ("Chad", 1, 1.0))
     keep(shop.warehouse, "big", TOP, "country", "twice")
@@ -200,7 +200,7 @@ def test_a_view_and_a_branch_are_followed(shop: Any) -> None:
     run(work())
 
 
-def test_a_commit_that_changes_nothing_is_no_event_and_moves_the_id(shop: Any) -> None:
+def test_commit_without_changes_sends_no_event_but_advances_the_id(shop: Any) -> None:
     table = shop.sales()
     shop.write(table, ("Chad", 1, 1.0))
 
@@ -224,7 +224,7 @@ def test_a_commit_that_changes_nothing_is_no_event_and_moves_the_id(shop: Any) -
     run(work())
 
 
-def test_heartbeats_come_only_while_nothing_else_does(shop: Any) -> None:
+def test_heartbeats_only_while_idle(shop: Any) -> None:
     table = shop.sales()
     shop.write(table, ("Chad", 0, 1.0))
 
@@ -239,7 +239,7 @@ def test_heartbeats_come_only_while_nothing_else_does(shop: Any) -> None:
     run(work())
 
 
-def test_nobody_looks_at_what_nobody_reads(shop: Any) -> None:
+def test_no_polling_without_subscribers(shop: Any) -> None:
     table = shop.sales()
     shop.write(table, ("Chad", 1, 1.0))
 
@@ -262,7 +262,7 @@ def test_nobody_looks_at_what_nobody_reads(shop: Any) -> None:
     run(work())
 
 
-def test_a_stream_is_kept_for_a_while_after_its_last_reader(shop: Any) -> None:
+def test_stream_lingers_after_its_last_subscriber(shop: Any) -> None:
     table = shop.sales()
     shop.write(table, ("Chad", 1, 1.0))
 
@@ -280,7 +280,7 @@ def test_a_stream_is_kept_for_a_while_after_its_last_reader(shop: Any) -> None:
     run(work())
 
 
-def test_what_is_not_there_is_said_and_not_followed(shop: Any) -> None:
+def test_missing_view_is_an_error(shop: Any) -> None:
     async def work() -> None:
         async with a_hub(shop) as hub:
             for _ in range(2):
@@ -294,7 +294,7 @@ def test_what_is_not_there_is_said_and_not_followed(shop: Any) -> None:
 
 
 @BOTH
-def test_large_tables_give_only_what_comes(shop: Any, view: ServedView) -> None:
+def test_large_tables_stream_only_from_latest(shop: Any, view: ServedView) -> None:
     keyed = view is SALES
     table = shop.sales() if keyed else shop.orders()
 
@@ -320,20 +320,20 @@ def test_large_tables_give_only_what_comes(shop: Any, view: ServedView) -> None:
     run(work())
 
 
-def test_there_are_only_so_many_streams(shop: Any) -> None:
+def test_number_of_streams_is_limited(shop: Any) -> None:
     shop.write(shop.sales(), ("Chad", 1, 1.0))
 
     async def work() -> None:
         async with a_hub(shop, max_streams=1) as hub:
             await hub.subscribe(SALES)
             await hub.subscribe(SALES)
-            with pytest.raises(BusyError, match="ask again later"):
+            with pytest.raises(BusyError, match="try again later"):
                 await hub.subscribe(ServedView("shop.sales", "shop.sales", ("orders",)))
 
     run(work())
 
 
-def test_the_end_of_the_hub_ends_all_readers(shop: Any) -> None:
+def test_close_ends_all_subscriptions(shop: Any) -> None:
     shop.write(shop.sales(), ("Chad", 1, 1.0))
 
     async def work() -> None:
@@ -343,7 +343,7 @@ def test_the_end_of_the_hub_ends_all_readers(shop: Any) -> None:
             await until(lambda: all(reader.last_id is not None for reader in readers))
             await hub.close()
             assert [len(events) for events in await asyncio.gather(*waiting)] == [1, 1, 1]
-            with pytest.raises(BusyError, match="stopping"):
+            with pytest.raises(BusyError, match="shutting down"):
                 await hub.subscribe(SALES)
 
     run(work())

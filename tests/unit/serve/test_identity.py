@@ -1,4 +1,4 @@
-"""Whether a table is still the one that it was, also where files have no stamps."""
+"""Identity of a table: detects that it was recreated, also in object stores."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from streamhouse.paimon.storage.table_identity import Identity
 
 
 class NoStamps(LocalFiles):
-    """Files of which only reading tells whether they changed, as in an object store."""
+    """Files without stamps: only reading them shows a change, as in an object store."""
 
     def stamp(self, path: str) -> object | None:
         return None
@@ -25,7 +25,7 @@ def seen(shop: Any, table: str, stamps: bool) -> tuple[Identity, int]:
 
 
 @pytest.mark.parametrize("stamps", [True, False])
-def test_a_table_stays_itself(shop: Any, stamps: bool) -> None:
+def test_identity_survives_commits_and_expiry(shop: Any, stamps: bool) -> None:
     table = shop.sales()
     for number in range(2):
         shop.write(table, ("Chad", number, 1.0))
@@ -41,7 +41,7 @@ def test_a_table_stays_itself(shop: Any, stamps: bool) -> None:
 
 
 @pytest.mark.parametrize("stamps", [True, False])
-def test_a_table_made_again_is_another(shop: Any, stamps: bool) -> None:
+def test_recreated_table_has_another_identity(shop: Any, stamps: bool) -> None:
     table = shop.sales()
     shop.write(table, ("Chad", 1, 1.0))
     identity, time_ms = seen(shop, table, stamps)
@@ -53,7 +53,7 @@ def test_a_table_made_again_is_another(shop: Any, stamps: bool) -> None:
     assert identity.digest != Identity(shop.warehouse.table(table)).digest
 
 
-def test_an_object_store_is_asked_now_and_then(shop: Any) -> None:
+def test_object_store_is_queried_at_intervals(shop: Any) -> None:
     table = shop.sales()
     shop.write(table, ("Chad", 1, 1.0))
     identity, time_ms = seen(shop, table, False)

@@ -1,4 +1,4 @@
-"""Rows as JSON, by columns: the same text as by values."""
+"""Rows as JSON, encoded by columns: the same text as value by value."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_each_type(name: str) -> None:
     assert objects(batch).decode() == by_values(batch)
 
 
-def test_all_columns_and_a_part_of_them() -> None:
+def test_all_columns_and_some_columns() -> None:
     batch = pa.record_batch(COLUMNS)
     for part in (batch, batch.slice(1, 2), batch.slice(2, 1)):
         assert objects(part).decode() == by_values(part)

@@ -1,4 +1,4 @@
-"""Turns are fair between clients, the queue is bounded, and nothing is lost by who gives up."""
+"""Fair queues: slots are shared between clients, the queue is bounded, and no slot is lost."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ async def settled() -> None:
         await asyncio.sleep(0)
 
 
-def test_clients_take_turns_however_many_one_of_them_asks_for() -> None:
+def test_clients_take_turns() -> None:
     async def work() -> None:
         asking = Asking(Lane("queries", 1, 100))
         tasks = [await asking.ask("greedy") for _ in range(5)]
@@ -63,7 +63,7 @@ def test_clients_take_turns_however_many_one_of_them_asks_for() -> None:
     run(work)
 
 
-def test_the_next_place_is_for_whoever_has_fewest() -> None:
+def test_next_slot_goes_to_the_client_with_the_fewest() -> None:
     async def work() -> None:
         asking = Asking(Lane("queries", 3, 100))
         for _ in range(5):
@@ -76,7 +76,7 @@ def test_the_next_place_is_for_whoever_has_fewest() -> None:
     run(work)
 
 
-def test_nobody_has_all_places_where_they_are_shared() -> None:
+def test_shared_lane_keeps_a_slot_for_other_clients() -> None:
     async def work() -> None:
         asking = Asking(Lane("queries", 2, 100, shared=True))
         await asking.ask("greedy")
@@ -91,16 +91,16 @@ def test_nobody_has_all_places_where_they_are_shared() -> None:
     run(work)
 
 
-def test_a_full_queue_refuses_who_asks_for_most() -> None:
+def test_full_queue_rejects_the_greediest_client() -> None:
     async def work() -> None:
         asking = Asking(Lane("queries", 1, 3))
         running, *waiting = [await asking.ask("greedy") for _ in range(4)]
-        with pytest.raises(Problem, match="3 others wait already; ask again in") as raised:
+        with pytest.raises(Problem, match="3 requests already wait; try again in") as raised:
             await asking.lane.take("greedy", LONG_S)
         assert raised.value.status == 503
         assert int((raised.value.headers or {})["Retry-After"]) >= 1
         modest = await asking.ask("modest")
-        with pytest.raises(Problem, match="others have asked for less"):
+        with pytest.raises(Problem, match="other clients have fewer requests"):
             await waiting[-1]
         await asking.end_all()
         assert running.done() and modest.done() and asking.order.count("greedy") == 3
@@ -108,11 +108,11 @@ def test_a_full_queue_refuses_who_asks_for_most() -> None:
     run(work)
 
 
-def test_waiting_has_an_end() -> None:
+def test_wait_timeout() -> None:
     async def work() -> None:
         lane = Lane("queries", 1, 3)
         turn = await lane.take("a", LONG_S)
-        with pytest.raises(Problem, match="none was free within 0.01 s"):
+        with pytest.raises(Problem, match="no slot was free within 0.01 s"):
             await lane.take("b", 0.01)
         assert lane.waiting == 0
         turn.end()
@@ -122,7 +122,7 @@ def test_waiting_has_an_end() -> None:
     run(work)
 
 
-def test_who_goes_leaves_its_place_to_the_next() -> None:
+def test_cancelled_request_frees_its_slot() -> None:
     async def work() -> None:
         asking = Asking(Lane("queries", 1, 100))
         await asking.ask("a")
@@ -130,7 +130,7 @@ def test_who_goes_leaves_its_place_to_the_next() -> None:
         first.cancel()
         await settled()
         assert asking.lane.waiting == 2
-        # One goes at the very moment at which its turn comes, the other just before.
+        # One is cancelled at the moment at which it gets its slot, the other just before.
         third.cancel()
         asking.turns.pop().end()
         second.cancel()

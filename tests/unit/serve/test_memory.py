@@ -1,4 +1,4 @@
-"""What a server keeps of the tables that it follows, and how it says that this is too much."""
+"""The memory limit for all tables with subscribers, and its errors."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ def rows(count: int, first: int = 0) -> list[tuple[int, str]]:
     return [(number, "x" * 10_000) for number in range(first, first + count)]
 
 
-def test_what_is_kept_is_counted_as_long_as_it_is() -> None:
+def test_bytes_count_until_they_are_freed() -> None:
     memory, one, other = Memory(100), Keeper(), Keeper()
     memory.hold(one, 60, "shop.a")
     memory.hold(one, 70, "shop.a")
-    with pytest.raises(BusyError, match="no room for shop.b beside the other tables"):
+    with pytest.raises(BusyError, match="no memory for shop.b beside the other tables"):
         memory.hold(other, 31, "shop.b")
     memory.hold(other, 30, "shop.b")
     assert memory.held == 100
@@ -42,7 +42,7 @@ def test_what_is_kept_is_counted_as_long_as_it_is() -> None:
     assert memory.held == 0
 
 
-def test_rows_are_not_gathered_beyond_what_may_be_kept() -> None:
+def test_collecting_stops_at_the_limit() -> None:
     batch = pa.record_batch({"n": pa.array(range(10), pa.int64())})
     taken = []
 
@@ -67,7 +67,7 @@ def server(serve: Any, shop: Any) -> Serving:
     return started
 
 
-def test_a_table_that_is_too_large_is_not_followed(server: Serving) -> None:
+def test_too_large_table_is_rejected(server: Serving) -> None:
     for name in ("shop.wide", "shop.all_of_it"):
         answer = server.get(f"/views/{name}/changes")
         message = problem(answer, 413, "too_large")
@@ -78,23 +78,23 @@ def test_a_table_that_is_too_large_is_not_followed(server: Serving) -> None:
     assert len(server.rows("shop.wide")) == 20
 
 
-def test_tables_share_what_there_is(server: Serving, shop: Any) -> None:
+def test_tables_share_the_limit(server: Serving, shop: Any) -> None:
     other = shop.create("other", WIDE, ["id"])
     shop.write(other, *rows(6))
     with server.stream("/views/shop.narrow/changes") as events:
         assert len(next(events)["rows"]) == 6
         message = problem(server.get(f"/views/{other}/changes"), 503, "busy")
-        assert f"no room for {other}" in message
+        assert f"no memory for {other}" in message
         with server.stream("/views/shop.narrow/changes") as more:
             assert len(next(more)["rows"]) == 6
 
 
-def test_readers_of_a_table_that_grows_too_large_are_told(server: Serving, shop: Any) -> None:
+def test_stream_ends_if_its_table_grows_too_large(server: Serving, shop: Any) -> None:
     with server.stream("/views/shop.narrow/changes") as events:
         next(events)
         shop.write("shop.narrow", *rows(10, first=100))
         last = next(events)
         assert last["event"] == "error" and last["error"]["code"] == "expired"
-        assert "too large to be followed" in json.dumps(last)
+        assert "rows exceed the memory limit" in json.dumps(last)
         assert list(events) == []
     assert problem(server.get("/views/shop.narrow/changes"), 413, "too_large")

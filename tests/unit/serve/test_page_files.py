@@ -1,4 +1,4 @@
-"""The page's files as a server sends them: what they are, what they may do, and what they need."""
+"""Static files of the page: headers, types, imports and colours."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def imports(name: str) -> list[tuple[set[str], str]]:
     return [(set(re.findall(r"\w+", names)), other) for names, other in found]
 
 
-def test_the_page_may_load_from_its_own_server_only() -> None:
+def test_page_loads_from_its_own_server_only() -> None:
     answer = ask("/")
     assert answer.status_code == 200
     assert answer.headers["content-type"] == "text/html; charset=utf-8"
@@ -74,23 +74,23 @@ def test_each_file_has_its_type_and_an_etag(name: str) -> None:
     assert ask(f"/page/{name}", **{"If-None-Match": '"other"'}).status_code == 200
 
 
-def test_heads_have_no_body() -> None:
+def test_head_has_no_body() -> None:
     answer = ask("/", "HEAD")
     assert (answer.status_code, answer.content) == (200, b"")
 
 
 @pytest.mark.parametrize("path", ["nothing.js", "__init__.py", "..%2f..%2ffeed.py", "%00"])
-def test_other_files_are_not_there(path: str) -> None:
+def test_unknown_files(path: str) -> None:
     assert ask(f"/page/{path}").status_code == 404
 
 
 @pytest.mark.parametrize("name", assets())
-def test_nothing_comes_from_other_hosts(name: str) -> None:
+def test_no_urls_of_other_hosts(name: str) -> None:
     body = text(name).replace(SVG, "")
     assert re.findall(r"https?://|wss?://|@import|\burl\((?!#)", body) == []
 
 
-def test_scripts_and_styles_are_files() -> None:
+def test_no_inline_scripts_or_styles() -> None:
     page = text("index.html")
     assert re.findall(r"<style|\sstyle=|\son[a-z]+=|javascript:", page) == []
     assert all("src=" in tag for tag in re.findall(r"<script[^>]*>", page))
@@ -99,7 +99,7 @@ def test_scripts_and_styles_are_files() -> None:
     assert set(re.findall(r'byId\("([^"]+)"\)', text("app.js"))) <= ids
 
 
-def test_all_scripts_are_used_and_there() -> None:
+def test_all_scripts_exist_and_are_used() -> None:
     pages = [text(name) for name in assets() if name.endswith(".html")]
     reached: set[str] = set()
     left = [name for page in pages for name in re.findall(r'src="[a-z/]*?([a-z]+\.js)"', page)]
@@ -112,7 +112,7 @@ def test_all_scripts_are_used_and_there() -> None:
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
-def test_what_is_imported_is_exported(name: str) -> None:
+def test_imports_match_exports(name: str) -> None:
     for names, other in imports(name):
         exported = re.findall(EXPORTED, text(other), re.MULTILINE)
         assert names <= set(exported), other
@@ -121,7 +121,7 @@ def test_what_is_imported_is_exported(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
-def test_text_never_becomes_markup(name: str) -> None:
+def test_text_is_never_markup(name: str) -> None:
     found = re.findall(
         r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function", text(name)
     )
@@ -130,7 +130,7 @@ def test_text_never_becomes_markup(name: str) -> None:
 
 @pytest.mark.parametrize("shade", [0, 1], ids=["light", "dark"])
 @pytest.mark.parametrize("ink", READ_ON)
-def test_colours_can_be_read(ink: str, shade: int) -> None:
+def test_colour_contrast(ink: str, shade: int) -> None:
     pairs = re.findall(r"--([a-z0-9-]+): light-dark\((#\w{6}), (#\w{6})\);", text("style.css"))
     colours = {name: (light, dark)[shade] for name, light, dark in pairs}
     for ground in READ_ON[ink]:

@@ -1,4 +1,4 @@
-"""Pipelines over HTTP: a real server, and processes that need no Spark."""
+"""Pipelines over HTTP: a real server, and processes without Spark."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def error(answer: httpx.Response, code: int) -> dict[str, Any]:
     return found
 
 
-def test_they_are_listed(client: httpx.Client) -> None:
+def test_list_of_pipelines(client: httpx.Client) -> None:
     (found,) = client.get("/pipelines").json()["pipelines"]
     assert (found["name"], found["state"], found["pid"]) == ("revenue", "running", own().pid)
     (query,) = found["queries"]
@@ -91,7 +91,7 @@ def test_they_are_listed(client: httpx.Client) -> None:
     assert error(client.get("/pipelines/revenue?x=1"), 400)["code"] == "bad_request"
 
 
-def test_their_graphs_are_drawn(client: httpx.Client) -> None:
+def test_graphs(client: httpx.Client) -> None:
     graph = client.get("/pipelines/revenue/graph").json()
     assert [edge["kind"] for edge in graph["edges"]] == ["reads", "writes"]
     drawn = client.get("/pipelines/revenue/graph.svg")
@@ -102,7 +102,7 @@ def test_their_graphs_are_drawn(client: httpx.Client) -> None:
     assert error(client.get("/pipelines/gone/graph"), 404)["code"] == "not_found"
 
 
-def test_scripts_are_checked_by_everybody(client: httpx.Client, warehouse: Path) -> None:
+def test_check_needs_no_permission_to_run(client: httpx.Client, warehouse: Path) -> None:
     before = sorted(path.name for path in warehouse.iterdir())
     right = client.post("/scripts/check", json={"sql": SCRIPT}).json()
     assert (right["ok"], right["statements"], len(right["graph"]["edges"])) == (True, 3, 2)
@@ -127,7 +127,7 @@ def test_scripts_are_checked_by_everybody(client: httpx.Client, warehouse: Path)
         ("GET", "/pipelines/revenue/log"),
     ],
 )
-def test_nothing_is_run_unless_the_server_is_told_so(
+def test_running_requires_allow_run(
     client: httpx.Client, method: str, path: str, warehouse: Path
 ) -> None:
     body = b'{"name": "p", "sql": "SELECT 1"}' if method == "POST" else b""
@@ -136,7 +136,7 @@ def test_nothing_is_run_unless_the_server_is_told_so(
     assert [path.name for path in (warehouse / ".pipelines").iterdir()] == ["revenue"]
 
 
-def test_a_pipeline_is_started_and_stopped(warehouse: Path) -> None:
+def test_start_and_stop(warehouse: Path) -> None:
     execute(str(warehouse), "CREATE TABLE people (name STRING); INSERT INTO people VALUES ('Ann')")
     body = {"name": "live", "sql": "SELECT name FROM people;"}
     with served(warehouse, allow_run=True) as client:
@@ -178,9 +178,7 @@ def test_a_pipeline_is_started_and_stopped(warehouse: Path) -> None:
         assert error(client.post("/pipelines/live/forget", headers=JSON), 404)
 
 
-def test_a_script_as_it_is_shown_is_run_again(
-    warehouse: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_masked_script_can_be_restarted(warehouse: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runner, "_PROGRAM", ("-c", "raise SystemExit(1)"))
     reads = "CREATE TEMPORARY TABLE s (id INT PRIMARY KEY NOT ENFORCED) WITH ("
     address = "'connector' = 'mysql-cdc', 'hostname' = 'db', 'username' = 'reader', "
@@ -209,13 +207,13 @@ def test_a_script_as_it_is_shown_is_run_again(
         assert "'password' is not known here: write it out" in refused["message"]
 
 
-def test_a_token_for_some_views_or_without_the_right_to_run_is_refused(warehouse: Path) -> None:
+def test_token_permissions(warehouse: Path) -> None:
     some = Token(digest("some"), Scope("some", ("shop.*",)))
     reads = Token(digest("reads"), Scope("reads", ("*",), frozenset({"read", "sql"})))
     with served(warehouse, tokens=(some, reads), allow_run=True) as client:
         for path in ("/pipelines", "/pipelines/revenue", "/pipelines/revenue/graph"):
             found = client.get(path, headers={"Authorization": "Bearer some"})
-            assert "token for all of them" in error(found, 403)["message"]
+            assert "token that sees all of them" in error(found, 403)["message"]
             assert client.get(path, headers={"Authorization": "Bearer reads"}).status_code == 200
             assert error(client.get(path), 401)
         given = {"Authorization": "Bearer some"}
@@ -226,7 +224,7 @@ def test_a_token_for_some_views_or_without_the_right_to_run_is_refused(warehouse
         assert error(client.get("/pipelines/revenue/log", headers=given), 403)
 
 
-def test_a_choice_of_views_has_no_pipelines_beside_it(warehouse: Path) -> None:
+def test_pipelines_are_hidden_with_a_views_file(warehouse: Path) -> None:
     views = (ServedView("hall.b", "d.b"),)
     reads = Token(digest("reads"), Scope("reads", ("*",), frozenset({"read", "sql"})))
     runs = Token(digest("runs"), Scope("runs"))
@@ -238,7 +236,7 @@ def test_a_choice_of_views_has_no_pipelines_beside_it(warehouse: Path) -> None:
                     assert client.get(path, headers=given).status_code == code
                 asked = client.post("/scripts/check", json={"sql": ""}, headers=given)
                 assert asked.status_code == code
-    # Nor is there anything to know for those who need no token.
+    # The same without tokens.
     for allowed, code in ((False, 403), (True, 200)):
         with served(warehouse, views=views, allow_run=allowed) as client:
             for path in ("/pipelines", "/pipelines/revenue", "/pipelines/revenue/graph"):
@@ -263,9 +261,7 @@ def imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return made
 
 
-def test_python_functions_are_for_those_who_may_run_programs(
-    warehouse: Path, imported: Path
-) -> None:
+def test_python_functions_require_permission_to_run(warehouse: Path, imported: Path) -> None:
     script = f"SET 'execution.runtime-mode' = 'batch';\n{FUNCTION}\nSELECT one(1) AS a;"
     Statuses({"warehouse": str(warehouse)}).show("revenue", script)
     reads = Token(digest("reads"), Scope("reads", ("*",), frozenset({"read", "sql"})))

@@ -1,6 +1,6 @@
-"""Pipelines that a server starts: real processes of `streamhouse run`, none of which needs Spark.
+"""Pipelines that a server starts: real processes of `streamhouse run`, without Spark.
 
-A SELECT over a stream runs until it is ended, and prints what it reads.
+A SELECT over a stream runs until it is stopped, and prints its rows.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Server:
         self.statuses = Statuses(self.options)
 
     def look(self, name: str) -> Pipeline:
-        self.runner.settle()
+        self.runner.record_ended()
         return Pipelines(self.options).find(name)
 
     def until(self, name: str, what: Callable[[Pipeline], Any]) -> Pipeline:
@@ -54,7 +54,7 @@ class Server:
         return found
 
     def forge(self, name: str, process: Process) -> None:
-        """A status that nobody of that name has told."""
+        """Write a status for the name that no pipeline of that name has written."""
         now = time.time_ns() // 1_000_000
         self.statuses.write(Status(name, "running", process, now, now))
 
@@ -77,7 +77,7 @@ def other() -> Iterator[subprocess.Popen[bytes]]:
         process.kill()
 
 
-def test_it_is_started_stopped_started_again_and_killed(server: Server) -> None:
+def test_start_stop_restart_and_kill(server: Server) -> None:
     execute(server.folder.as_posix(), "CREATE TABLE people (name STRING);"
             "INSERT INTO people VALUES ('Ann')")  # fmt: skip
     server.runner.start("live", LIVE)
@@ -92,7 +92,7 @@ def test_it_is_started_stopped_started_again_and_killed(server: Server) -> None:
         lambda: runner.start_again("live"),
     ]
     for act in acts:
-        with pytest.raises(PipelineError, match="'live' runs; stop it first"):
+        with pytest.raises(PipelineError, match="'live' is running; stop it first"):
             act()
     # Any server of the warehouse finds it.
     assert Server(server.folder).look("live")["pid"] == found["pid"]
@@ -100,7 +100,7 @@ def test_it_is_started_stopped_started_again_and_killed(server: Server) -> None:
     ended = server.until("live", lambda one: one["state"] != "running")
     assert (ended["state"], ended["last_error"]) == ("stopped", None)
     assert ended["ended"] is not None
-    with pytest.raises(PipelineError, match="does not run"):
+    with pytest.raises(PipelineError, match="is not running"):
         server.runner.stop("live")
 
     server.runner.start_again("live")
@@ -111,7 +111,7 @@ def test_it_is_started_stopped_started_again_and_killed(server: Server) -> None:
     assert [path.stat().st_mode & 0o777 for path in _private(server, "live")] == [0o600, 0o600]
 
 
-def test_it_starts_from_scratch_only_when_it_is_asked_to(server: Server) -> None:
+def test_from_scratch_applies_to_one_start(server: Server) -> None:
     execute(server.folder.as_posix(), "CREATE TABLE people (name STRING);"
             "INSERT INTO people VALUES ('Ann')")  # fmt: skip
 
@@ -136,7 +136,7 @@ def _private(server: Server, name: str) -> list[Path]:
     return [server.folder / ".pipelines" / name / file for file in (SCRIPT, "log")]
 
 
-def test_a_script_that_fails_says_why(server: Server) -> None:
+def test_failed_script_reports_its_error(server: Server) -> None:
     server.runner.start("bad", "\nINSERT INTO nowhere VALUES (1);")
     found = server.until("bad", lambda one: one["state"] != "running")
     assert found["state"] == "failed"
@@ -144,20 +144,18 @@ def test_a_script_that_fails_says_why(server: Server) -> None:
     server.until("bad", lambda one: one["last_error"] in server.runner.log("bad", 5))
 
 
-def test_a_process_that_cannot_even_begin_has_failed(
+def test_process_that_exits_at_startup_has_failed(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_PROGRAM", ("-c", "raise SystemExit('no: password=hidden')"))
     server.runner.start("none", LIVE)
     found = server.until("none", lambda one: one["state"] != "running")
     assert found["state"] == "failed"
-    assert found["last_error"] == "it ended with code 1 at its start: no: password=***"
+    assert found["last_error"] == "its process exited with code 1 at startup: no: password=***"
     assert server.runner.log("none", 5) == "no: password=***\n"
 
 
-def test_one_that_is_ended_before_it_begins_has_stopped(
-    server: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pipeline_stopped_at_startup(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_PROGRAM", ("-c", "import time; time.sleep(99)"))
     server.runner.start("slow", LIVE)
     server.runner.stop("slow")
@@ -165,13 +163,13 @@ def test_one_that_is_ended_before_it_begins_has_stopped(
 
 
 @pytest.mark.parametrize("name", ["", "A", "a b", "../x", "a" * 65, "ä", "a\n", ".a"])
-def test_names_are_plain(server: Server, name: str) -> None:
-    with pytest.raises(OptionError, match="the name of a pipeline is 1 to 64"):
+def test_invalid_names(server: Server, name: str) -> None:
+    with pytest.raises(OptionError, match="the name of a pipeline has 1 to 64"):
         server.runner.start(name, LIVE)
     assert list(server.folder.iterdir()) == []
 
 
-def test_scripts_that_hide_what_nobody_knows_or_are_too_long_are_refused(server: Server) -> None:
+def test_unknown_masked_secrets_and_too_long_scripts(server: Server) -> None:
     with pytest.raises(SqlError, match="write it out"):
         server.runner.start("p", "CREATE TABLE t (i INT) WITH ('password' = '****')")
     with pytest.raises(OptionError, match="is longer than 1,048,576 bytes"):
@@ -179,9 +177,7 @@ def test_scripts_that_hide_what_nobody_knows_or_are_too_long_are_refused(server:
     assert list(server.folder.iterdir()) == []
 
 
-def test_a_script_that_was_shown_is_run_with_the_secrets_that_it_had(
-    server: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_masked_secrets_are_restored(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_PROGRAM", ("-c", "raise SystemExit(1)"))
     server.runner.start("p", READER)
     shown = server.until("p", lambda one: one["state"] == "failed")["script"]
@@ -198,10 +194,10 @@ def test_a_script_that_was_shown_is_run_with_the_secrets_that_it_had(
     assert [path.name for path in kept.parent.parent.iterdir()] == ["p"]
 
 
-def test_one_that_has_ended_is_forgotten(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_forget_an_ended_pipeline(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_PROGRAM", ("-c", "import time; time.sleep(99)"))
     server.runner.start("slow", READER)
-    with pytest.raises(PipelineError, match="'slow' runs; stop it first"):
+    with pytest.raises(PipelineError, match="'slow' is running; stop it first"):
         server.runner.forget("slow")
     server.runner.stop("slow")
     server.until("slow", lambda one: one["state"] == "stopped")
@@ -212,9 +208,7 @@ def test_one_that_has_ended_is_forgotten(server: Server, monkeypatch: pytest.Mon
             act("slow")
 
 
-def test_one_that_is_just_starting_is_stopped(
-    server: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_stop_while_starting(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     """The command line of a process is empty until the kernel has loaded its program."""
     monkeypatch.setattr(module, "_PROGRAM", ("-c", "import time; time.sleep(99)"))
     server.runner.start("slow", READER)
@@ -229,14 +223,14 @@ def test_one_that_is_just_starting_is_stopped(
     server.until("slow", lambda one: one["state"] == "stopped")
 
 
-def test_only_our_own_processes_are_ended(server: Server, other: subprocess.Popen[bytes]) -> None:
+def test_other_processes_are_not_stopped(server: Server, other: subprocess.Popen[bytes]) -> None:
     process = Process.of(other.pid)
     assert process is not None
     server.forge("forged", process)
     with pytest.raises(PipelineError, match="was not started by a server"):
         server.runner.stop("forged")
     (server.folder / ".pipelines/forged" / SCRIPT).write_text(LIVE)
-    with pytest.raises(PipelineError, match=f"process {other.pid} is not that of pipeline"):
+    with pytest.raises(PipelineError, match=f"process {other.pid} does not belong to pipeline"):
         server.runner.stop("forged")
     elsewhere = Process(other.pid, process.started, "another", "host-b")
     server.forge("forged", elsewhere)
@@ -245,7 +239,7 @@ def test_only_our_own_processes_are_ended(server: Server, other: subprocess.Pope
     assert other.poll() is None
 
 
-def test_what_is_not_there_is_told(server: Server) -> None:
+def test_unknown_pipelines(server: Server) -> None:
     for act in (server.runner.start_again, server.runner.stop):
         with pytest.raises(TableError, match="there is no pipeline 'gone'"):
             act("gone")
@@ -256,6 +250,6 @@ def test_what_is_not_there_is_told(server: Server) -> None:
         server.look("revenu")
 
 
-def test_an_object_store_has_no_place_for_them() -> None:
-    with pytest.raises(OptionError, match="only for a warehouse that is a local directory"):
+def test_object_store_warehouse_is_rejected() -> None:
+    with pytest.raises(OptionError, match="only for a warehouse in a local directory"):
         Runner({"warehouse": "s3://bucket/warehouse", "s3.region": "x"}).start("p", LIVE)

@@ -1,4 +1,4 @@
-"""Readers that do not keep up: cut off, while others go on, and without growing memory."""
+"""Subscribers that read too slowly: disconnected, without affecting others or growing memory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from streamhouse.serve.streams.subscriber import Start
 from streamhouse.serve.views.served_view import ServedView
 
 
-def test_one_that_falls_behind_is_cut_off_and_comes_back(shop: Any) -> None:
+def test_slow_subscriber_is_disconnected_and_resumes(shop: Any) -> None:
     table = shop.sales()
     shop.write(table, ("Chad", 0, 1.0))
 
@@ -29,11 +29,11 @@ def test_one_that_falls_behind_is_cut_off_and_comes_back(shop: Any) -> None:
                 assert not other.cut_off.is_set()
                 shop.write(table, ("Chad", number, 1.0))
                 fast.take(await following(reader))
-            # Four are waiting for it, which is more than three, once another comes.
+            # Four unread events exceed the limit of three when another event arrives.
             last = shop.write(table, ("Chad", 5, 1.0))
             fast.take(await following(reader))
             assert other.cut_off.is_set() and stats(hub, table).overflows == 1
-            with pytest.raises(SlowReaderError, match="too slow.*go on with last_id=") as raised:
+            with pytest.raises(SlowReaderError, match="too slowly.*resume with last_id=") as raised:
                 await following(other)
             assert raised.value.last_id == slow.last_id
             with pytest.raises(StopAsyncIteration):
@@ -46,7 +46,7 @@ def test_one_that_falls_behind_is_cut_off_and_comes_back(shop: Any) -> None:
     run(work())
 
 
-def test_bytes_count_too_and_one_large_change_is_nobodys_fault(shop: Any) -> None:
+def test_byte_limit_ignores_a_single_large_change(shop: Any) -> None:
     table = shop.orders()
     shop.write(table, (0, "nut", None))
     view = ServedView("shop.orders", table)
@@ -67,7 +67,7 @@ def test_bytes_count_too_and_one_large_change_is_nobodys_fault(shop: Any) -> Non
     run(work())
 
 
-def test_a_reader_without_an_id_is_told_to_begin_anew(shop: Any) -> None:
+def test_slow_subscriber_without_id_must_start_again(shop: Any) -> None:
     table = shop.sales()
     shop.write(table, *((f"c{number}", number, 1.0) for number in range(10)))
 
@@ -79,14 +79,14 @@ def test_a_reader_without_an_id_is_told_to_begin_anew(shop: Any) -> None:
             for number in range(2):
                 last = shop.write(table, ("c0", 100 + number, 1.0))
                 await take_until(client, reader, at(last))
-            with pytest.raises(SlowReaderError, match="begin anew") as raised:
+            with pytest.raises(SlowReaderError, match="start again") as raised:
                 await following(other)
             assert raised.value.last_id is None
 
     run(work())
 
 
-def test_what_slow_readers_leave_is_freed(shop: Any) -> None:
+def test_memory_of_slow_subscribers_is_freed(shop: Any) -> None:
     table = shop.sales()
     shop.write(table, ("Chad", 0, 1.0))
 
@@ -106,7 +106,7 @@ def test_what_slow_readers_leave_is_freed(shop: Any) -> None:
     run(work())
 
 
-def test_first_snapshots_that_nobody_reads_do_not_pile_up(shop: Any) -> None:
+def test_unread_initial_states_are_bounded(shop: Any) -> None:
     table = shop.sales()
     rows = [(f"country {number:04d} {'x' * 100}", 0, 1.0) for number in range(100)]
     shop.write(table, *rows)
@@ -129,7 +129,7 @@ def test_first_snapshots_that_nobody_reads_do_not_pile_up(shop: Any) -> None:
     run(work())
 
 
-def test_a_reader_that_goes_away_while_it_waits(shop: Any) -> None:
+def test_disconnect_while_waiting(shop: Any) -> None:
     table = shop.sales()
     shop.write(table, ("Chad", 0, 1.0))
 

@@ -1,4 +1,4 @@
-"""What happens to tables while they are read: altered, dropped, made again, rolled back, lost."""
+"""Streams of tables that are altered, dropped, recreated, rolled back or unreadable."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def row(view: ServedView, number: int) -> tuple[Any, ...]:
 
 
 @BOTH
-def test_a_table_that_is_dropped_and_made_again(shop: Any, view: ServedView) -> None:
+def test_table_dropped_and_recreated(shop: Any, view: ServedView) -> None:
     table = make(shop, view)
     shop.write(table, row(view, 1), row(view, 2))
 
@@ -75,7 +75,9 @@ def test_a_table_that_is_dropped_and_made_again(shop: Any, view: ServedView) -> 
 
 
 @BOTH
-def test_made_again_between_two_looks_with_as_many_snapshots(shop: Any, view: ServedView) -> None:
+def test_table_recreated_between_two_polls_with_as_many_snapshots(
+    shop: Any, view: ServedView
+) -> None:
     table, gate = make(shop, view), Gate(shop)
     shop.write(table, row(view, 1))
 
@@ -99,7 +101,7 @@ def test_made_again_between_two_looks_with_as_many_snapshots(shop: Any, view: Se
 
 @BOTH
 @pytest.mark.parametrize("more", [0, 1, 2])
-def test_a_table_that_is_rolled_back(shop: Any, view: ServedView, more: int) -> None:
+def test_table_rolled_back(shop: Any, view: ServedView, more: int) -> None:
     table, gate = make(shop, view), Gate(shop)
     for number in range(1, 4):
         shop.write(table, row(view, number))
@@ -123,7 +125,7 @@ def test_a_table_that_is_rolled_back(shop: Any, view: ServedView, more: int) -> 
 
 
 @BOTH
-def test_columns_that_change_begin_anew_without_a_commit(shop: Any, view: ServedView) -> None:
+def test_schema_change_without_commit_sends_all_rows(shop: Any, view: ServedView) -> None:
     table = make(shop, view)
     shop.write(table, row(view, 1))
 
@@ -149,7 +151,7 @@ def test_columns_that_change_begin_anew_without_a_commit(shop: Any, view: Served
 
 
 @pytest.mark.parametrize("together", [False, True], ids=["apart", "together"])
-def test_columns_that_change_with_a_commit(shop: Any, together: bool) -> None:
+def test_schema_change_with_a_commit(shop: Any, together: bool) -> None:
     table, gate = shop.sales(), Gate(shop)
     shop.write(table, ("Chad", 1, 1.0))
 
@@ -168,9 +170,7 @@ def test_columns_that_change_with_a_commit(shop: Any, together: bool) -> None:
     run(work())
 
 
-def test_commits_of_an_append_table_that_expire_unseen(
-    shop: Any, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_append_commits_expire_before_a_poll(shop: Any, caplog: pytest.LogCaptureFixture) -> None:
     table, gate = shop.orders(), Gate(shop)
     shop.write(table, (1, "nut", None))
     caplog.set_level(logging.WARNING, "streamhouse.serve")
@@ -195,11 +195,11 @@ def test_commits_of_an_append_table_that_expire_unseen(
 
     run(work())
     assert [record.levelname for record in caplog.records] == ["WARNING"]
-    assert "begin anew" in caplog.text and "snapshot 2 is gone" in caplog.text
+    assert "get all rows again" in caplog.text and "snapshot 2 is gone" in caplog.text
 
 
 @BOTH
-def test_looks_that_fail_lose_nothing_and_are_told_once(
+def test_failed_polls_lose_nothing_and_are_logged_once(
     shop: Any, view: ServedView, caplog: pytest.LogCaptureFixture
 ) -> None:
     table, gate = make(shop, view), Gate(shop)
@@ -223,26 +223,26 @@ def test_looks_that_fail_lose_nothing_and_are_told_once(
     run(work())
     told = [record.levelname for record in caplog.records]
     assert told == ["WARNING", "INFO"]
-    assert "is tried again: away, password=***" in caplog.text and "hunter2" not in caplog.text
+    assert "retrying: away, password=***" in caplog.text and "hunter2" not in caplog.text
 
 
-def test_a_first_look_that_fails_is_the_readers_to_know(shop: Any) -> None:
+def test_error_of_the_first_poll_reaches_the_subscriber(shop: Any) -> None:
     table, gate = shop.sales(), Gate(shop)
     shop.write(table, ("Chad", 1, 1.0))
     gate.errors += [OSError("the disk is away"), Panic("index out of bounds")]
 
     async def work() -> None:
         async with a_hub(shop, gate.open_feed) as hub:
-            with pytest.raises(Exception, match="shop.sales cannot be read now: the disk is away"):
+            with pytest.raises(Exception, match="shop.sales cannot be read: the disk is away"):
                 await hub.subscribe(SALES)
-            with pytest.raises(Exception, match="cannot be read now: index out of bounds"):
+            with pytest.raises(Exception, match="cannot be read: index out of bounds"):
                 await hub.subscribe(SALES)
             assert len(rows_of(await following(await hub.subscribe(SALES)))) == 1
 
     run(work())
 
 
-def test_readers_hear_something_while_the_table_cannot_be_read(shop: Any) -> None:
+def test_heartbeats_while_the_table_is_unreadable(shop: Any) -> None:
     table, gate = shop.sales(), Gate(shop)
     shop.write(table, ("Chad", 1, 1.0))
 
@@ -259,7 +259,7 @@ def test_readers_hear_something_while_the_table_cannot_be_read(shop: Any) -> Non
     run(work())
 
 
-def test_a_change_too_large_for_a_stream_ends_it(shop: Any) -> None:
+def test_too_large_change_ends_the_stream(shop: Any) -> None:
     table = shop.orders()
     shop.write(table, (0, "nut", None))
 
@@ -283,7 +283,7 @@ def test_a_change_too_large_for_a_stream_ends_it(shop: Any) -> None:
     run(work())
 
 
-def test_a_view_that_is_made_anew(shop: Any) -> None:
+def test_view_redefined(shop: Any) -> None:
     shop.sales()
     keep(shop.warehouse, "big", TOP, "country", "twice")
     shop.write("shop.sales", ("Peru", 2, 1.0))
@@ -303,7 +303,7 @@ def test_a_view_that_is_made_anew(shop: Any) -> None:
     run(work())
 
 
-def test_a_view_over_a_table_that_is_made_again(shop: Any) -> None:
+def test_view_of_a_recreated_table(shop: Any) -> None:
     shop.sales()
     keep(shop.warehouse, "big", TOP, "country", "twice")
     shop.write("shop.sales", ("Peru", 2, 1.0))
@@ -323,7 +323,7 @@ def test_a_view_over_a_table_that_is_made_again(shop: Any) -> None:
 
 
 @BOTH
-def test_readers_of_a_table_that_is_dropped_are_told_so(shop: Any, view: ServedView) -> None:
+def test_subscribers_of_a_dropped_table_get_an_error(shop: Any, view: ServedView) -> None:
     table = make(shop, view)
     shop.write(table, row(view, 1))
 
@@ -332,13 +332,13 @@ def test_readers_of_a_table_that_is_dropped_are_told_so(shop: Any, view: ServedV
             reader, behind = await hub.subscribe(view), await hub.subscribe(view)
             last_id = (await following(reader)).id
             shop.warehouse.drop_table(*table.split("."))
-            with pytest.raises(TableError, match=f"{table} is gone"):
+            with pytest.raises(TableError, match=f"{table} no longer exists"):
                 await following(reader)
             with pytest.raises(StopAsyncIteration):
                 await following(reader)
             # One that is behind gets what came before first.
             assert rows_of(await following(behind)) != []
-            with pytest.raises(TableError, match="is gone"):
+            with pytest.raises(TableError, match="no longer exists"):
                 await following(behind)
             with pytest.raises(TableError, match="no table"):
                 await hub.subscribe(view)
@@ -353,7 +353,7 @@ def test_readers_of_a_table_that_is_dropped_are_told_so(shop: Any, view: ServedV
     run(work())
 
 
-def test_a_view_that_cannot_be_shown_any_more_names_nothing_beneath_it(shop: Any) -> None:
+def test_error_of_a_dropped_view_hides_its_source(shop: Any) -> None:
     shop.sales()
     keep(shop.warehouse, "big", TOP, "country", "twice")
     shop.write("shop.sales", ("Peru", 2, 1.0))
@@ -362,14 +362,14 @@ def test_a_view_that_cannot_be_shown_any_more_names_nothing_beneath_it(shop: Any
         async with a_hub(shop, gone_s=0.0) as hub:
             _, reader = await joined(hub, ServedView("shop.big", "shop.big"))
             shop.warehouse.drop_table("shop", "sales")
-            with pytest.raises(TableError, match=r"shop\.big is gone") as gone:
+            with pytest.raises(TableError, match=r"shop\.big no longer exists") as gone:
                 await following(reader)
             assert "sales" not in str(gone.value)
 
     run(work())
 
 
-def test_a_column_that_somebody_reads_is_dropped(shop: Any) -> None:
+def test_selected_column_is_dropped(shop: Any) -> None:
     table = shop.sales()
     shop.write(table, ("Peru", 2, 1.0))
     some = ServedView(table, table, ("country", "orders"))
@@ -379,7 +379,7 @@ def test_a_column_that_somebody_reads_is_dropped(shop: Any) -> None:
             _, reader = await joined(hub, some)
             client, other = await joined(hub, SALES)
             shop.warehouse.alter_table(table, DropColumn(("orders",)))
-            with pytest.raises(TableError, match="what it shows was"):
+            with pytest.raises(TableError, match="a table that it reads, was dropped"):
                 await following(reader)
             # Who reads all columns has those that are left.
             await take_until(client, other, lambda c: c.rows == [("Peru", 1.0)])

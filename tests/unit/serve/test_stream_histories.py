@@ -1,6 +1,6 @@
-"""Random histories of a table, read by clients that come, go, and come back, at any moment.
+"""Random histories of a table, read by clients that connect and reconnect at any time.
 
-Whatever happens, what a client makes of its events is the table.
+The events of each client must always rebuild the table.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ STEPS = 16
 
 
 class Keyed:
-    """Upserts and deletes by key, and now and then all rows anew."""
+    """Upserts and deletes by key, and sometimes an overwrite of all rows."""
 
     view = ServedView("shop.sales", "shop.sales")
     key: tuple[str, ...] = ("country",)
@@ -150,7 +150,7 @@ async def guest(hub: Hub, history: History, draw: random.Random, done: asyncio.E
 
 @pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("kind", [Keyed, Chosen, Appended, Viewed])
-def test_what_clients_make_of_their_events_is_the_table(
+def test_events_rebuild_the_table(
     shop: Any, kind: Callable[[Any, random.Random], History], seed: int
 ) -> None:
     draw = random.Random(seed)
@@ -181,7 +181,7 @@ def test_what_clients_make_of_their_events_is_the_table(
 
 
 @pytest.mark.parametrize("kind", [Keyed, Appended])
-def test_clients_of_a_server_that_is_started_again_and_again(
+def test_clients_resume_across_server_restarts(
     shop: Any, kind: Callable[[Any, random.Random], History]
 ) -> None:
     draw = random.Random(7)

@@ -1,4 +1,4 @@
-"""A server that speaks TLS itself, and files with which it cannot."""
+"""TLS of a server with a certificate, and invalid certificate files."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def trust(files: tuple[str, str]) -> ssl.SSLContext:
     return ssl.create_default_context(cafile=files[0])
 
 
-def test_rows_and_changes_come_over_tls(
+def test_rows_and_changes_over_tls(
     serve: Any, shop: Any, files: tuple[str, str], trust: ssl.SSLContext
 ) -> None:
     table = shop.sales()
@@ -47,7 +47,7 @@ def test_rows_and_changes_come_over_tls(
         assert next(events)["snapshot"] == last
 
 
-def test_who_does_not_know_the_certificate_or_speaks_no_tls_gets_nothing(
+def test_untrusted_certificate_and_plain_http(
     serve: Any, shop: Any, files: tuple[str, str], trust: ssl.SSLContext
 ) -> None:
     server: Serving = serve(tls=tls_context(*files), trust=trust)
@@ -58,7 +58,7 @@ def test_who_does_not_know_the_certificate_or_speaks_no_tls_gets_nothing(
     assert server.get("/health").status_code == 200
 
 
-def test_files_that_do_not_serve(files: tuple[str, str], tmp_path: Path) -> None:
+def test_invalid_certificate_files(files: tuple[str, str], tmp_path: Path) -> None:
     cert, key = files
     _, other = certificate(tmp_path, "other")
     missing, text = str(tmp_path / "missing.pem"), tmp_path / "text.pem"
@@ -85,6 +85,6 @@ def test_files_that_do_not_serve(files: tuple[str, str], tmp_path: Path) -> None
         assert "hidden" not in str(refused.value)
 
 
-def test_its_address() -> None:
+def test_url() -> None:
     assert url_of("0.0.0.0", 443, tls=True) == "https://127.0.0.1:443"
     assert url_of("::", 8080) == "http://[::1]:8080"

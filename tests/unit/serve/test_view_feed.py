@@ -1,4 +1,4 @@
-"""Feeds over views: what the view gives now, then exactly what changed in it."""
+"""Feeds of views: the current rows, then exactly the changes."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def feed(shop_with_views: Any) -> Iterator[ViewFeed]:
     made.close()
 
 
-def test_rows_then_what_changed_in_them(shop_with_views: Any, feed: ViewFeed) -> None:
+def test_rows_then_changes(shop_with_views: Any, feed: ViewFeed) -> None:
     assert taken(feed.poll()) == []
     table = "shop.sales"
     shop_with_views.write(table, ("Peru", 2, 1.0), ("Chad", 1, 1.0))
@@ -55,7 +55,7 @@ def test_rows_then_what_changed_in_them(shop_with_views: Any, feed: ViewFeed) ->
     assert feed.poll() is None
 
 
-def test_a_view_of_views_and_tables(shop_with_views: Any) -> None:
+def test_view_of_views_and_tables(shop_with_views: Any) -> None:
     warehouse = shop_with_views.warehouse
     shop_with_views.write("shop.sales", ("Peru", 2, 1.0))
     feed = ViewFeed(warehouse, "shop.pairs", WarehouseTables(warehouse))
@@ -63,7 +63,7 @@ def test_a_view_of_views_and_tables(shop_with_views: Any) -> None:
     feed.close()
 
 
-def test_a_view_made_anew_is_followed(shop_with_views: Any, feed: ViewFeed) -> None:
+def test_redefined_view(shop_with_views: Any, feed: ViewFeed) -> None:
     shop_with_views.write("shop.sales", ("Peru", 2, 1.0))
     feed.poll()
     keep(shop_with_views.warehouse, "big", "SELECT revenue FROM shop.sales", "revenue")

@@ -1,4 +1,4 @@
-"""The file that names what is served."""
+"""The views file of `streamhouse serve --views`."""
 
 from __future__ import annotations
 
@@ -40,19 +40,19 @@ views:
         ("views: [{name: sales}]", "write database.table"),
         ("views: [{table: a.b}]", "'name' is missing"),
         ("views: [{name: a.b, colums: [x]}]", "did you mean 'columns'?"),
-        ("views: [{name: a.b, columns: x}]", "is a list of names"),
-        ("views: [{name: a.b, columns: [x, x]}]", "a name is twice"),
-        ("views: [{name: a.b}, {name: a.b}]", "is there twice"),
+        ("views: [{name: a.b, columns: x}]", "must be a list of names"),
+        ("views: [{name: a.b, columns: [x, x]}]", "lists a name twice"),
+        ("views: [{name: a.b}, {name: a.b}]", "is defined twice"),
         ("views: [{name: a.b, filter: 'x >'}]", "filter: line 1"),
         ("views: [{name: a.b, filter: 'x) OR (1 = 1'}]", "filter: line 1"),
         ("views: [{name: a.b, filter: 'x IN (SELECT 1)'}]", "holds no query"),
-        ("views: [{name: a.b, filter: 3}]", "is a text"),
+        ("views: [{name: a.b, filter: 3}]", "must be a string"),
         ("views: [{name: a.b, chart: {type: pie}}]", "is not one of bars, lines, none"),
         ("views: [{name: a.b, chart: {colour: red}}]", "unknown option 'colour'"),
         ("views: [", "is not YAML"),
     ],
 )
-def test_what_is_wrong_is_told(tmp_path: Path, text: str, said: str) -> None:
+def test_invalid_files(tmp_path: Path, text: str, said: str) -> None:
     file = tmp_path / "views.yaml"
     file.write_text(text)
     with pytest.raises(OptionError) as error:

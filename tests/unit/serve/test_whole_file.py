@@ -1,4 +1,4 @@
-"""Files that are replaced as a whole, and what killed writers leave."""
+"""Atomic replacement of files, and leftovers of killed writers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def parts(folder: Path) -> list[str]:
     return [name for name in os.listdir(folder) if name.endswith(".part")]
 
 
-def test_the_old_file_is_there_until_the_new_one_is_whole(tmp_path: Path) -> None:
+def test_old_file_stays_until_the_new_one_is_complete(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     path.write_text("old")
     with replacing(path) as out:
@@ -43,7 +43,7 @@ def test_the_old_file_is_there_until_the_new_one_is_whole(tmp_path: Path) -> Non
     assert os.listdir(tmp_path) == ["a.json"]
 
 
-def test_it_is_as_readable_as_other_files(tmp_path: Path) -> None:
+def test_file_permissions(tmp_path: Path) -> None:
     before = os.umask(0o022)
     try:
         with replacing(tmp_path / "a"):
@@ -54,7 +54,7 @@ def test_it_is_as_readable_as_other_files(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
-def test_an_exception_leaves_the_old_file(tmp_path: Path, error: type[BaseException]) -> None:
+def test_exception_keeps_the_old_file(tmp_path: Path, error: type[BaseException]) -> None:
     path = tmp_path / "a.json"
     path.write_text("old")
     with pytest.raises(error), replacing(path) as out:
@@ -64,7 +64,7 @@ def test_an_exception_leaves_the_old_file(tmp_path: Path, error: type[BaseExcept
     assert parts(tmp_path) == []
 
 
-def test_a_reader_never_sees_a_part(tmp_path: Path) -> None:
+def test_readers_never_see_a_partial_file(tmp_path: Path) -> None:
     path = tmp_path / "a"
     with replacing(path) as out:
         out.write(b"0" * 10_000)
@@ -88,7 +88,7 @@ def test_a_reader_never_sees_a_part(tmp_path: Path) -> None:
     assert not reader.is_alive() and seen <= {bytes([one]) for one in b"0123456789"}
 
 
-def test_what_a_killed_writer_left_is_swept(tmp_path: Path) -> None:
+def test_leftovers_of_killed_writers_are_deleted(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     killed = subprocess.run(
         [sys.executable, "-c", KILLED, str(path)], timeout=DEADLINE_S, check=False
@@ -100,7 +100,7 @@ def test_what_a_killed_writer_left_is_swept(tmp_path: Path) -> None:
     assert sweep(path) == 0
 
 
-def test_what_is_being_written_is_not_swept(tmp_path: Path) -> None:
+def test_files_being_written_are_not_deleted(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     with replacing(path) as out:
         out.write(b"new")

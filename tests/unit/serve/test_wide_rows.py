@@ -1,4 +1,4 @@
-"""Rows of a megabyte each, of which few are in memory at a time on their way out."""
+"""Rows of a megabyte each, of which few are in memory at a time."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ def peak(work: Any) -> int:
         tracemalloc.stop()
 
 
-def test_text_is_made_of_a_few_rows_at_a_time(wide: pa.RecordBatch) -> None:
+def test_text_encoding_uses_little_memory(wide: pa.RecordBatch) -> None:
     with open(os.devnull, "wb") as nowhere, open(os.devnull, "w", encoding="utf-8") as text:
         assert peak(lambda: write_rows(nowhere, {}, [wide])) < ROWS * MIB
         assert peak(lambda: write_csv(wide.schema, [wide], text)) < ROWS * MIB
 
 
-def test_the_text_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_split_batches_give_the_same_text(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [{"id": i, "tags": [{"n": i, "words": ["a"] * i}], "text": "ü" * i} for i in range(50)]
     batch = pa.RecordBatch.from_pylist(rows)
     monkeypatch.setattr(row_formats, "_TEXT_BYTES", 400)
@@ -56,7 +56,7 @@ def test_the_text_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [line[2] for line in read[1:51]] == [row["text"] for row in rows]
 
 
-def test_slices_hold_only_their_own_rows() -> None:
+def test_slices_copy_only_their_rows() -> None:
     batch = pa.RecordBatch.from_pylist([{"ids": list(range(100))}] * 100)
     parts = list(slices(batch, 30))
     assert [part.num_rows for part in parts] == [30, 30, 30, 10]
@@ -64,14 +64,14 @@ def test_slices_hold_only_their_own_rows() -> None:
     assert pa.Table.from_batches(parts) == pa.Table.from_batches([batch])
 
 
-def test_batches_are_gathered_up_to_a_size(wide: pa.RecordBatch) -> None:
+def test_batches_are_combined_up_to_a_size(wide: pa.RecordBatch) -> None:
     ones = [wide.slice(i, 1) for i in range(ROWS)]
     assert [one.num_rows for one in gathered(ones, 1_000, 10 * MIB)] == [10] * 6 + [4]
     assert [one.num_rows for one in gathered(ones, 7, 10 * MIB)] == [7] * 9 + [1]
     assert [one.num_rows for one in gathered(ones, 1_000)] == [ROWS]
 
 
-def test_files_are_written_in_groups_of_bounded_size(
+def test_row_groups_have_bounded_size(
     wide: pa.RecordBatch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(columnar, "ROW_GROUP_BYTES", 10 * MIB)

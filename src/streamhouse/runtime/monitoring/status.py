@@ -180,7 +180,9 @@ class Statuses:
             raise TableError(f"there is no pipeline '{name}'; {nearest(name, known)}")
         status = self.read(name)
         if status is not None and status.lives:
-            raise PipelineError(f"pipeline '{name}' runs; stop it first, and wait for its end")
+            raise PipelineError(
+                f"pipeline '{name}' is running; stop it first and wait until it has ended"
+            )
         folder = f"{self._root}/{_folder(name)}"
         self._files.delete(folder)
         if self._files.names(folder):

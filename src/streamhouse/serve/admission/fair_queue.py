@@ -9,7 +9,7 @@ from collections import Counter, OrderedDict, deque
 
 from streamhouse.serve.errors import Problem
 
-_MOST_RETRY_S = 60
+_MAX_RETRY_S = 60
 _WEIGHT = 0.2
 """Weight of the newest turn in the moving average of the turns' duration."""
 
@@ -82,7 +82,7 @@ class Lane:
         except BaseException as error:
             self._forget(client, waiter)
             if isinstance(error, TimeoutError):
-                raise self._busy(f"none was free within {seconds:g} s") from None
+                raise self._busy(f"no slot was free within {seconds:g} s") from None
             raise
         return Turn(self, client)
 
@@ -103,7 +103,7 @@ class Lane:
         while self._free and (chosen := self._next()) is not None:
             waiter = self._waiting[chosen].popleft()
             self._waiting.move_to_end(chosen)
-            self._tidy(chosen)
+            self._remove_if_empty(chosen)
             if not waiter.done():
                 self._count(chosen)
                 waiter.set_result(None)
@@ -113,38 +113,40 @@ class Lane:
 
     def _next(self) -> str | None:
         """The client that gets the next slot; None if no waiting client may have one."""
-        able = (client for client in self._waiting if self._may(client))
-        return min(able, key=lambda client: self._running[client], default=None)
+        eligible = (client for client in self._waiting if self._may(client))
+        return min(eligible, key=lambda client: self._running[client], default=None)
 
     def _make_room(self, client: str) -> None:
         if self.waiting < self._most_waiting:
             return
         greediest = max(self._waiting, key=lambda one: len(self._waiting[one]))
         if len(self._waiting[greediest]) <= len(self._waiting.get(client, ())) + 1:
-            raise self._busy(f"{self._most_waiting} others wait already")
+            raise self._busy(f"{self._most_waiting} requests already wait")
         last = self._waiting[greediest].pop()
-        self._tidy(greediest)
+        self._remove_if_empty(greediest)
         if not last.done():
-            last.set_exception(self._busy("the queue is full, and others have asked for less"))
+            last.set_exception(
+                self._busy("the queue is full, and other clients have fewer requests in it")
+            )
 
     def _forget(self, client: str, waiter: asyncio.Future[None]) -> None:
         if waiter in self._waiting.get(client, ()):
             self._waiting[client].remove(waiter)
-            self._tidy(client)
+            self._remove_if_empty(client)
         elif waiter.done() and not waiter.cancelled() and waiter.exception() is None:
             # It got its slot at the moment of the timeout or cancellation.
             self._release(client)
 
-    def _tidy(self, client: str) -> None:
+    def _remove_if_empty(self, client: str) -> None:
         if not self._waiting[client]:
             del self._waiting[client]
 
-    def _busy(self, why: str) -> Problem:
+    def _busy(self, reason: str) -> Problem:
         wait = math.ceil(self._seconds * (self.waiting + 1) / self._slots)
-        after = min(max(1, wait), _MOST_RETRY_S)
+        retry_s = min(max(1, wait), _MAX_RETRY_S)
         return Problem(
             "busy",
-            f"the server does as many {self.name} as it may at a time ({self._slots}), and {why}; "
-            f"ask again in {after} s",
-            {"Retry-After": str(after)},
+            f"the server runs its maximum of {self._slots} {self.name} at a time, and {reason}; "
+            f"try again in {retry_s} s",
+            {"Retry-After": str(retry_s)},
         )

@@ -73,7 +73,7 @@ class Outgoing:
             self._deliveries.remove(delivery)
             self.held -= delivery.size
 
-    def stalled(self, delivery: Delivery) -> None:
+    def abort_stalled(self, delivery: Delivery) -> None:
         """Abort a response whose client is too slow, and count it in `cut`."""
         self.cut += 1
         self.finish(delivery)
@@ -81,34 +81,36 @@ class Outgoing:
 
     def make_room(self, client: str, size: int = 0) -> None:
         """Make room for `size` more bytes of a client; `Problem` busy if that is impossible."""
-        while (own := self._of(client)) and own + size > self._most // 2:
+        while (own_bytes := self._of(client)) and own_bytes + size > self._most // 2:
             if not self._cut_slowest(client):
                 raise Problem(
                     "busy",
-                    f"{own >> 20:,} MiB of answers are on their way to you; read them, or close "
-                    "their connections, then ask again",
+                    f"{own_bytes >> 20:,} MiB of responses are being sent to you; read them, or "
+                    "close their connections, then try again",
                     _RETRY,
                 )
         while self._deliveries and self.held + size > self._most:
             if not self._cut_slowest():
                 raise Problem(
                     "busy",
-                    f"{self.held >> 20:,} MiB of answers are on their way to readers, of at most "
-                    f"{self._most >> 20:,} MiB; ask again in a moment, or start the server with "
-                    "more --answers",
+                    f"{self.held >> 20:,} MiB of responses are being sent, of at most "
+                    f"{self._most >> 20:,} MiB; try again later, or start the server with a higher "
+                    "--answers",
                     _RETRY,
                 )
 
     def _of(self, client: str) -> int:
-        return sum(one.size for one in self._deliveries if one.client == client)
+        return sum(delivery.size for delivery in self._deliveries if delivery.client == client)
 
     def _cut_slowest(self, client: str | None = None) -> bool:
         """Abort the slowest response, of one client or of any; False if none is old enough."""
         slow = [
-            one
-            for one in self._deliveries
-            if one.seconds > _PATIENCE_S and client in (None, one.client)
+            delivery
+            for delivery in self._deliveries
+            if delivery.seconds > _PATIENCE_S and client in (None, delivery.client)
         ]
         if slow:
-            self.stalled(max(slow, key=lambda one: (self._of(one.client), -one.rate)))
+            self.abort_stalled(
+                max(slow, key=lambda delivery: (self._of(delivery.client), -delivery.rate))
+            )
         return bool(slow)

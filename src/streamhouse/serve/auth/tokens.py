@@ -29,14 +29,15 @@ from streamhouse.options import check_known, choice
 from streamhouse.serve.auth.scope import ACTS, READ, SQL, Scope
 
 HOW_TO = (
-    "make one with `openssl rand -hex 32 > token` and give it with --token-file token, or in the "
+    "create a token with `openssl rand -hex 32 > token` and pass it with --token-file token, or "
+    "in the "
     "environment variable STREAMHOUSE_TOKEN"
 )
 
 _KEYS = ("name", "token", "sha256", "views", "acts")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _YAML = re.compile(r"^tokens\s*:", re.MULTILINE)
-_NO_TOKEN = re.compile(r"[\s:\"'{}\[\],]")
+_NOT_IN_TOKENS = re.compile(r"[\s:\"'{}\[\],]")
 
 
 @dataclass(frozen=True)
@@ -59,16 +60,16 @@ def of_text(token: str, name: str = "token") -> Token:
     return Token(digest(token.strip()), Scope(name))
 
 
-def find(tokens: Iterable[Token], given: str) -> Scope | None:
-    """The permissions of a given token; None if it is unknown.
+def find(tokens: Iterable[Token], sent: str) -> Scope | None:
+    """The permissions of the token that a client sent; None if it is unknown.
 
     Compares with every token in constant time, so the duration reveals nothing.
     """
-    wanted, found = digest(given), None
+    sent_digest, scope = digest(sent), None
     for token in tokens:
-        if hmac.compare_digest(token.digest, wanted):
-            found = token.scope
-    return found
+        if hmac.compare_digest(token.digest, sent_digest):
+            scope = token.scope
+    return scope
 
 
 def read(path: str) -> tuple[Token, ...]:
@@ -80,31 +81,31 @@ def read(path: str) -> tuple[Token, ...]:
         raise OptionError(f"{where} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
         raise OptionError(f"{where} is not text in UTF-8") from None
-    found = _of_yaml(text, where) if _YAML.search(text) else _of_lines(text, where)
-    if not found:
-        raise OptionError(f"{where} holds no token; {HOW_TO}")
-    if len({token.digest for token in found}) < len(found):
-        raise OptionError(f"{where}: a token is there twice; keep one of them")
-    return found
+    tokens = _parse_yaml(text, where) if _YAML.search(text) else _parse_lines(text, where)
+    if not tokens:
+        raise OptionError(f"{where} contains no token; {HOW_TO}")
+    if len({token.digest for token in tokens}) < len(tokens):
+        raise OptionError(f"{where}: a token is listed twice; remove one of them")
+    return tokens
 
 
-def _of_lines(text: str, where: str) -> tuple[Token, ...]:
-    found: list[Token] = []
+def _parse_lines(text: str, where: str) -> tuple[Token, ...]:
+    tokens: list[Token] = []
     for number, line in enumerate(text.splitlines(), 1):
         token = line.strip()
         if not token or token.startswith("#"):
             continue
-        if _NO_TOKEN.search(token):
+        if _NOT_IN_TOKENS.search(token):
             # Otherwise each line of a malformed YAML file would be a token with all permissions.
             raise OptionError(
-                f"{where}, line {number}: a token has no blanks, colons, quotes or brackets; a "
-                "file that says what each token is good for begins with `tokens:`"
+                f"{where}, line {number}: a token cannot contain spaces, colons, quotes or "
+                "brackets; a file with the permissions of each token begins with `tokens:`"
             )
-        found.append(of_text(token, f"token {len(found) + 1}"))
-    return tuple(found)
+        tokens.append(of_text(token, f"token {len(tokens) + 1}"))
+    return tuple(tokens)
 
 
-def _of_yaml(text: str, where: str) -> tuple[Token, ...]:
+def _parse_yaml(text: str, where: str) -> tuple[Token, ...]:
     import yaml
 
     try:
@@ -115,33 +116,35 @@ def _of_yaml(text: str, where: str) -> tuple[Token, ...]:
         # The parser's own message quotes the text, which may hold tokens.
         raise OptionError(f"{where} is not YAML{line}") from None
     tokens = record.get("tokens") if isinstance(record, dict) else None
-    if not isinstance(tokens, list) or not all(isinstance(one, dict) for one in tokens):
-        raise OptionError(f"{where}: 'tokens' is a list of `- name: …` with `token: …`")
+    if not isinstance(tokens, list) or not all(isinstance(entry, dict) for entry in tokens):
+        raise OptionError(f"{where}: 'tokens' must be a list of `- name: …` with `token: …`")
     check_known(map(str, record), ("tokens",), where)
-    return tuple(_token(one, f"{where}, token {place}") for place, one in enumerate(tokens, 1))
+    return tuple(
+        _token(entry, f"{where}, token {number}") for number, entry in enumerate(tokens, 1)
+    )
 
 
 def _token(record: Mapping[Any, Any], where: str) -> Token:
     check_known(map(str, record), _KEYS, where)
-    given = [key for key in ("token", "sha256") if record.get(key) is not None]
-    if len(given) != 1:
+    keys = [key for key in ("token", "sha256") if record.get(key) is not None]
+    if len(keys) != 1:
         raise OptionError(f"{where}: give either 'token' or 'sha256'")
-    value = record[given[0]]
+    value = record[keys[0]]
     if not isinstance(value, str):
         # YAML reads 0123 as the number 83, and yes as true.
-        raise OptionError(f"{where}: '{given[0]}' is a text; put it between quotes")
+        raise OptionError(f"{where}: '{keys[0]}' must be a string; put it in quotes")
     value = value.strip()
-    if given[0] == "token":
-        kept = of_text(value).digest
+    if keys[0] == "token":
+        token_digest = of_text(value).digest
     elif _DIGEST.fullmatch(value.lower()):
-        kept = bytes.fromhex(value)
+        token_digest = bytes.fromhex(value)
     else:
-        raise OptionError(f"{where}: 'sha256' is 64 hexadecimal digits, as `sha256sum` prints")
+        raise OptionError(f"{where}: 'sha256' must be 64 hexadecimal digits, as `sha256sum` prints")
     acts = frozenset(
         choice(f"{where}: acts", act, ACTS) for act in _texts(record, "acts", (READ, SQL), where)
     )
     views = _texts(record, "views", ("*",), where)
-    return Token(kept, Scope(str(record.get("name", "token")), views, acts))
+    return Token(token_digest, Scope(str(record.get("name", "token")), views, acts))
 
 
 def _texts(
@@ -150,6 +153,6 @@ def _texts(
     value = record.get(key)
     if value is None:
         return default
-    if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
-        raise OptionError(f"{where}: '{key}' is a list of texts, such as {list(default)}")
+    if not isinstance(value, list) or not all(isinstance(entry, str) for entry in value):
+        raise OptionError(f"{where}: '{key}' must be a list of strings, such as {list(default)}")
     return tuple(value)

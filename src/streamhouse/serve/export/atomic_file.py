@@ -42,11 +42,11 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
 
 def sweep(path: Path) -> int:
     """Delete the leftovers of killed writers of `path`; returns how many files that were."""
-    prefix, found = f".{path.name}.", 0
+    prefix, deleted = f".{path.name}.", 0
     for name in os.listdir(path.parent):
         if name.startswith(prefix) and name.endswith(_SUFFIX):
-            found += _sweep_one(path.with_name(name))
-    return found
+            deleted += _sweep_one(path.with_name(name))
+    return deleted
 
 
 def _sweep_one(part: Path) -> bool:

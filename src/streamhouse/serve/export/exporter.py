@@ -61,16 +61,16 @@ class Export:
         stopped: Callable[[], bool] = lambda: False,
     ) -> None:
         if os.sep in name:
-            raise TableError(f"'{name}' cannot be the name of a file: it has a '{os.sep}'")
+            raise TableError(f"'{name}' cannot be the name of a file: it contains '{os.sep}'")
         self._extracts = extracts
         self._format = format
         self._stopped = stopped
         self._state: str | None = None
         self.path = folder / f"{name}.{format.value}"
-        _make(folder)
+        _make_folder(folder)
         sweep(self.path)
 
-    def write(self, shown: ProgressListener) -> Written | None:
+    def write(self, progress: ProgressListener) -> Written | None:
         """Replace the file with the current rows; None if it has them already.
 
         Raises `Stopped`, and `TableError`, `SqlError` or `DataLossError` if the rows cannot be
@@ -81,7 +81,7 @@ class Export:
             if extract.state == self._state:
                 return None
             try:
-                done = self._replace(extract, shown)
+                done = self._replace(extract, progress)
             except DataLossError:
                 # The snapshot expired while it was read: retry, unless there is no newer one.
                 if attempt == _TRIES or self._extracts.look().state == extract.state:
@@ -91,23 +91,23 @@ class Export:
                 return done
         raise AssertionError("the last attempt returns or raises")
 
-    def _replace(self, extract: Extract, shown: ProgressListener) -> Written:
+    def _replace(self, extract: Extract, progress: ProgressListener) -> Written:
         began = time.monotonic()
-        shown.part("reading", extract.total)
+        progress.part("reading", extract.total)
         origin = Origin(extract.name, extract.snapshot, extract.time_ms)
-        with replacing(self.path) as out, extract.open(self._step(shown)) as rows:
-            counted = _Counted(rows, shown, self._step(shown))
-            write_rows(self._format, out, origin, rows.schema, counted)
+        with replacing(self.path) as out, extract.open(self._step(progress)) as rows:
+            counting = _Counted(rows, progress, self._step(progress))
+            write_rows(self._format, out, origin, rows.schema, counting)
             out.flush()
             size = out.tell()
         seconds = time.monotonic() - began
-        return Written(self.path, extract.snapshot, counted.rows, size, seconds)
+        return Written(self.path, extract.snapshot, counting.rows, size, seconds)
 
-    def _step(self, shown: ProgressListener) -> Callable[[int], None]:
+    def _step(self, progress: ProgressListener) -> Callable[[int], None]:
         def step(rows: int) -> None:
             if self._stopped():
                 raise Stopped
-            shown.advance(rows)
+            progress.advance(rows)
 
         return step
 
@@ -115,27 +115,27 @@ class Export:
 class _Counted:
     """Counts the batches that are written, and reports their progress."""
 
-    def __init__(self, rows: Rows, shown: ProgressListener, step: Callable[[int], None]) -> None:
-        self._given = rows
-        self._shown = shown
+    def __init__(self, rows: Rows, progress: ProgressListener, step: Callable[[int], None]) -> None:
+        self._rows = rows
+        self._progress = progress
         self._step = step
         self.rows = 0
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
-        for number, batch in enumerate(self._given.batches):
+        for number, batch in enumerate(self._rows.batches):
             # Unsorted rows are read while they are written, and the reading reports progress.
-            if self._given.sorted and number == 0:
-                self._shown.part("writing", None)
+            if self._rows.sorted and number == 0:
+                self._progress.part("writing", None)
             self.rows += batch.num_rows
             yield batch
-            if self._given.sorted:
+            if self._rows.sorted:
                 self._step(batch.num_rows)
 
 
-def _make(folder: Path) -> None:
+def _make_folder(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError):
         raise OptionError(
-            f"'{folder}' cannot be a folder, since there is a file; name another one"
+            f"'{folder}' cannot be a folder, since a file is in its place; choose another folder"
         ) from None

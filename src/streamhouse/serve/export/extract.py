@@ -88,18 +88,18 @@ class Extracts:
             raise TableError(f"'{self._name}' names no database; write database.table")
         pins = Pins(self._warehouse, self._moment)
         try:
-            found = pins.take(self._name)
+            pin = pins.take(self._name)
         except TableError:
             view = self._tables.view(tuple(self._name.split(".", 1)))
             if view is None:
                 raise
             return self._of_view(view, pins)
-        return self._of_table(found, pins)
+        return self._of_table(pin, pins)
 
-    def _of_table(self, found: Pin, pins: Pins) -> Extract:
-        names = found.table.arrow_schema.names if self._columns is None else list(self._columns)
-        schema, snapshot = found.schema(names), found.snapshot
-        read = partial(_in_order if _sortable(found.table) else _as_read, found, schema)
+    def _of_table(self, pin: Pin, pins: Pins) -> Extract:
+        names = pin.table.arrow_schema.names if self._columns is None else list(self._columns)
+        schema, snapshot = pin.schema(names), pin.snapshot
+        read = partial(_sorted_by_key if _sortable(pin.table) else _unsorted, pin, schema)
         total = 0 if snapshot is None else snapshot.total_record_count
         return Extract(self._name, pins.snapshot, pins.time_ms, total, pins.stamp, read)
 
@@ -112,11 +112,11 @@ class Extracts:
             raise
         if self._moment is not None and self._moment.isdigit() and len(pins.held) > 1:
             raise TableError(
-                f"'{self._name}' is a view of several tables ({', '.join(pins.held)}), of which "
-                f"snapshot {self._moment} means another moment each; give a time or a tag"
+                f"'{self._name}' is a view of several tables ({', '.join(pins.held)}), whose "
+                f"snapshots {self._moment} are of different moments; give a time or a tag"
             )
         state = f"{view.query}\n{pins.stamp}"
-        read = partial(_answered, plan, pins.scanner)
+        read = partial(_query_rows, plan, pins.scanner)
         return Extract(self._name, pins.snapshot, pins.time_ms, None, state, read)
 
     def _plan(self, view: ViewInfo) -> BoundedQuery:
@@ -127,14 +127,14 @@ class Extracts:
 
 
 @contextlib.contextmanager
-def _as_read(found: Pin, schema: pa.Schema, tick: Tick) -> Iterator[Rows]:
-    yield Rows(schema, _told(found.read(schema.names), tick), False)
+def _unsorted(pin: Pin, schema: pa.Schema, tick: Tick) -> Iterator[Rows]:
+    yield Rows(schema, _with_progress(pin.read(schema.names), tick), False)
 
 
 @contextlib.contextmanager
-def _in_order(found: Pin, schema: pa.Schema, tick: Tick) -> Iterator[Rows]:
+def _sorted_by_key(pin: Pin, schema: pa.Schema, tick: Tick) -> Iterator[Rows]:
     """Sort by the primary key in DuckDB, which spills to disk."""
-    table, key = found.table, found.table.primary_key
+    table, key = pin.table, pin.table.primary_key
     columns = list(dict.fromkeys((*schema.names, *key)))
     info = TableInfo((table.database, table.name), table.columns)
     scan = BoundedScan(info, "scan_0", tuple(columns))
@@ -143,19 +143,19 @@ def _in_order(found: Pin, schema: pa.Schema, tick: Tick) -> Iterator[Rows]:
     plan = BoundedQuery((scan,), sql, tuple(schema.names))
 
     def scanner(_: BoundedScan) -> tuple[pa.Schema, Batches]:
-        return found.schema(columns), lambda: found.read(columns)
+        return pin.schema(columns), lambda: pin.read(columns)
 
-    with _answered(plan, scanner, tick) as rows:
+    with _query_rows(plan, scanner, tick) as rows:
         yield Rows(schema, (batch.cast(schema) for batch in rows.batches), True)
 
 
 @contextlib.contextmanager
-def _answered(plan: BoundedQuery, scanner: Scanner, tick: Tick) -> Iterator[Rows]:
-    def told(scan: BoundedScan) -> tuple[pa.Schema, Batches]:
+def _query_rows(plan: BoundedQuery, scanner: Scanner, tick: Tick) -> Iterator[Rows]:
+    def counting_scanner(scan: BoundedScan) -> tuple[pa.Schema, Batches]:
         schema, read = scanner(scan)
-        return schema, lambda: _told(read(), tick)
+        return schema, lambda: _with_progress(read(), tick)
 
-    with bounded_reader(plan, told) as reader:
+    with bounded_reader(plan, counting_scanner) as reader:
         yield Rows(reader.schema, iter(reader), True)
 
 
@@ -165,11 +165,11 @@ def _sortable(table: Table) -> bool:
     It needs a primary key. DuckDB's timestamps with time zone end at microseconds.
     """
     kinds = [one.type for one in table.arrow_schema]
-    cut = any(pa.types.is_timestamp(one) and one.unit == "ns" and one.tz for one in kinds)
-    return bool(table.primary_key) and not cut
+    loses_digits = any(pa.types.is_timestamp(one) and one.unit == "ns" and one.tz for one in kinds)
+    return bool(table.primary_key) and not loses_digits
 
 
-def _told(batches: Iterator[pa.RecordBatch], tick: Tick) -> Iterator[pa.RecordBatch]:
+def _with_progress(batches: Iterator[pa.RecordBatch], tick: Tick) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         tick(batch.num_rows)
         yield batch

@@ -23,10 +23,10 @@ class StaticFeed(Feed):
 
     def __init__(self, warehouse: Warehouse, identifier: str, moment: str) -> None:
         super().__init__(warehouse, identifier)
-        found = settled(self._table, named(self._table, moment))
-        self._record = record(self._table, found)
-        self._table = pinned(self._table, found)
-        self._columns = self._pick()
+        as_of = settled(self._table, named(self._table, moment))
+        self._record = record(self._table, as_of)
+        self._table = pinned(self._table, as_of)
+        self._columns = self._select_columns()
 
     def poll(self) -> Change | None:
         """All rows as `+I`; None afterwards, and if the table had no snapshot."""

@@ -79,7 +79,7 @@ class Feed:
         self._rows: pa.Table | None = None
         self._table = warehouse.table(identifier)
         self.identifier: str = self._table.identifier
-        self._columns = self._pick()
+        self._columns = self._select_columns()
         if consumer is not None:
             self._progress = Progress(consumer)
             self._resume(self._progress)
@@ -113,14 +113,14 @@ class Feed:
     @property
     def incarnation(self) -> str:
         """A digest that changes if the table is dropped and created again under its name."""
-        return self._identified().digest
+        return self._table_identity().digest
 
-    def replaced(self, snapshot: int, time_ms: int, sure: bool = True) -> bool:
+    def replaced(self, snapshot: int, time_ms: int, immediate: bool = True) -> bool:
         """Whether the table was recreated or rolled back since `snapshot`, committed at `time_ms`.
 
-        Unless `sure`, an object store is queried only every two seconds; in between this is False.
+        Unless `immediate`, queries an object store every two seconds only; in between it is False.
         """
-        return not self._identified().holds(snapshot, time_ms, sure)
+        return not self._table_identity().holds(snapshot, time_ms, immediate)
 
     def refresh(self) -> bool:
         """Apply schema changes that came without a commit; returns whether there was one.
@@ -129,12 +129,12 @@ class Feed:
         """
         if not is_local(self._table.location) or self._table.schema_stamp() is not None:
             return False
-        self._open_again()
+        self._reopen()
         if self.primary_key and self._seen is not None:
             self._rows = self.state_at(self._seen)
         return True
 
-    def go_on(self, snapshot: int, state: pa.Table | None) -> None:
+    def resume_after(self, snapshot: int, state: pa.Table | None) -> None:
         """Make the next poll return the changes after `snapshot`.
 
         `state` is the value of the property `state` at that snapshot; None for an append-only
@@ -145,15 +145,15 @@ class Feed:
     def taken(self, change: Change) -> None:
         """Advance the consumer past a change that has been processed."""
         if self._progress is not None:
-            at = {"snapshot": change.snapshot}
-            self._progress.reached(self._table, at, bool(self.primary_key))
+            position = {"snapshot": change.snapshot}
+            self._progress.reached(self._table, position, bool(self.primary_key))
 
     def _resume(self, progress: Progress) -> None:
         """Resume after the snapshot that the consumer has reached."""
-        following = progress.start(self._table)
-        if following is None or following == 1:
+        next_id = progress.start(self._table)
+        if next_id is None or next_id == 1:
             return
-        self._seen = following - 1
+        self._seen = next_id - 1
         if self.primary_key:
             self._rows = self.state_at(self._seen)
 
@@ -181,8 +181,8 @@ class Feed:
                 # Start DuckDB while idle, not when the first change waits for it.
                 self._compare()
             return None
-        # Opening it anew picks up a new schema, or a table that was dropped and created again.
-        self._open_again()
+        # Reopen, for a new schema, or if the table was dropped and created again.
+        self._reopen()
         if latest is None:
             self._seen = None
             return None
@@ -190,57 +190,60 @@ class Feed:
             return self._newest_state(latest)
         if self._seen is None or latest < self._seen:
             return self._all_rows(latest)
-        return self._next_rows(self._following(self._seen + 1, latest))
+        return self._next_rows(self._next_snapshot(self._seen + 1, latest))
 
-    def _identified(self) -> Identity:
+    def _table_identity(self) -> Identity:
         if self._identity is None:
             self._identity = Identity(self._table)
         return self._identity
 
-    def _open_again(self) -> None:
-        before, self._table = self._table, self._warehouse.table(self.identifier)
-        if self._table.schema_id > before.schema_id:
-            self._follow(before)
-        self._columns = self._pick()
+    def _reopen(self) -> None:
+        previous, self._table = self._table, self._warehouse.table(self.identifier)
+        if self._table.schema_id > previous.schema_id:
+            self._apply_renames(previous)
+        self._columns = self._select_columns()
 
-    def _follow(self, before: Table) -> None:
+    def _apply_renames(self, previous: Table) -> None:
         """Apply column renames to the wanted columns and the kept rows, and remove dropped ones.
 
         A rename by itself is not a change of any row.
         """
-        now = {number: name for name, number in column_ids(self._table).items()}
-        names = {name: now.get(number, name) for name, number in column_ids(before).items()}
+        new_names = {number: name for name, number in column_ids(self._table).items()}
+        names = {name: new_names.get(number, name) for name, number in column_ids(previous).items()}
         if self._wanted is not None:
             self._wanted = tuple(names.get(name, name) for name in self._wanted)
         if self._rows is not None:
-            gone = set(column_ids(before).values()) - set(now)
-            left = [n for n in self._rows.column_names if column_ids(before)[n] not in gone]
-            self._rows = self._rows.select(left).rename_columns([names[n] for n in left])
+            dropped = set(column_ids(previous).values()) - set(new_names)
+            remaining = [
+                n for n in self._rows.column_names if column_ids(previous)[n] not in dropped
+            ]
+            self._rows = self._rows.select(remaining).rename_columns([names[n] for n in remaining])
 
-    def _following(self, following: int, latest: int) -> int:
+    def _next_snapshot(self, next_id: int, latest: int) -> int:
         """The next snapshot to read; with `lost`, skips expired snapshots and reports them."""
-        first = following
-        while self._lost is not None and following < latest:
-            if self._table.snapshots.find(following) is not None:
+        first = next_id
+        while self._lost is not None and next_id < latest:
+            if self._table.snapshots.find(next_id) is not None:
                 break
-            following = max(following + 1, self._table.earliest_snapshot_id() or 0)
-        if self._lost is not None and following > first:
-            self._lost(first, following - 1)
-        return following
+            next_id = max(next_id + 1, self._table.earliest_snapshot_id() or 0)
+        if self._lost is not None and next_id > first:
+            self._lost(first, next_id - 1)
+        return next_id
 
-    def _pick(self) -> tuple[str, ...]:
-        known = tuple(column.name for column in self._table.columns)
-        if ROW_KIND in (known if self._wanted is None else self._wanted):
+    def _select_columns(self) -> tuple[str, ...]:
+        column_names = tuple(column.name for column in self._table.columns)
+        if ROW_KIND in (column_names if self._wanted is None else self._wanted):
             raise TableError(
-                f"table '{self.identifier}' has a column '{ROW_KIND}', which is the name of the "
-                "row kind here; leave it out of the columns, or rename it"
+                f"table '{self.identifier}' has a column '{ROW_KIND}', a name that is "
+                "reserved for the row kind; leave it out of the columns, or rename it"
             )
         if self._wanted is None:
-            return known
+            return column_names
         for name in self._wanted:
-            if name not in known:
+            if name not in column_names:
                 raise TableError(
-                    f"table '{self.identifier}' has no column '{name}'; {nearest(name, known)}"
+                    f"table '{self.identifier}' has no column '{name}'; "
+                    f"{nearest(name, column_names)}"
                 )
         return self._wanted
 
@@ -283,19 +286,19 @@ class Feed:
         )
         return self._change(latest, True, None, batches)
 
-    def _next_rows(self, following: int) -> Change:
-        kind = self._table.snapshot(following).commit_kind
-        self._seen = following
+    def _next_rows(self, next_id: int) -> Change:
+        kind = self._table.snapshot(next_id).commit_kind
+        self._seen = next_id
         batches: Iterable[pa.RecordBatch] = ()
         if kind == "APPEND":
-            batches = self._read_in_time(following)
+            batches = self._read_in_time(next_id)
         elif kind == "OVERWRITE":
             # Incremental reads skip overwrites, so compare the two snapshots.
             columns = list(self._columns)
-            old, new = self._read(following - 1, columns), self._read(following, columns)
+            old, new = self._read(next_id - 1, columns), self._read(next_id, columns)
             changes = self._compare().by_row(as_schema(old, new.schema), new)
             batches = changes.to_batches()
-        return self._change(following, False, None, batches)
+        return self._change(next_id, False, None, batches)
 
     def _read_in_time(self, snapshot: int) -> Iterator[pa.RecordBatch]:
         try:

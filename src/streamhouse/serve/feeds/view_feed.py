@@ -50,7 +50,7 @@ class ViewFeed(Feed):
         self._times: dict[str, tuple[int, int]] = {}
         self.identifier = identifier
         self._defined = self._definition()
-        self._looked = time.monotonic()
+        self._definition_read_at = time.monotonic()
         self._plan, self._schema = self._planned()
 
     @property
@@ -77,23 +77,23 @@ class ViewFeed(Feed):
             digest.update(f"{name} {self._identity_of(name, table).digest}".encode())
         return digest.hexdigest()
 
-    def replaced(self, snapshot: int, time_ms: int, sure: bool = True) -> bool:
+    def replaced(self, snapshot: int, time_ms: int, immediate: bool = True) -> bool:
         """Whether the view was redefined, or one of its tables was recreated or rolled back.
 
-        Unless `sure`, the definition is read at most once a second.
+        Unless `immediate`, the definition is read at most once a second.
         """
-        if sure or time.monotonic() - self._looked > _DEFINITION_EVERY_S:
-            self._looked = time.monotonic()
+        if immediate or time.monotonic() - self._definition_read_at > _DEFINITION_EVERY_S:
+            self._definition_read_at = time.monotonic()
             if self._definition() != self._defined:
                 return True
         seen = self._times.items()
-        return not all(self._identities[name].holds(*moment, sure) for name, moment in seen)
+        return not all(self._identities[name].holds(*commit, immediate) for name, commit in seen)
 
     def refresh(self) -> bool:
         """False: schema changes of the view's tables take effect with the next commit."""
         return False
 
-    def go_on(self, snapshot: int, state: pa.Table | None) -> None:
+    def resume_after(self, snapshot: int, state: pa.Table | None) -> None:
         """Make the next poll return the difference from `state`."""
         self._rows, self._states = state, ()
 
@@ -105,7 +105,7 @@ class ViewFeed(Feed):
         # Picks up a redefinition of the view, and schema changes of its tables.
         self._defined = self._definition()
         self._plan, self._schema = self._planned()
-        new = self._answer().cast(self._schema)
+        new = self._query_rows().cast(self._schema)
         order = [f.name for f in self._schema if not pa.types.is_nested(f.type)]
         new = new.sort_by([(name, "ascending") for name in order]) if order else new
         if self.memory is not None:
@@ -116,12 +116,14 @@ class ViewFeed(Feed):
             changes, first = with_kind(new, "+I"), True
         else:
             changes = self._compare().by_row(old, new)
-        number = sum(state or 0 for state in states)
+        snapshot_sum = sum(state or 0 for state in states)
         self._times = self._commit_times(tables, states)
         times = [time_ms for _, time_ms in self._times.values()]
-        return Change(number, max(times, default=0), first, new.num_rows, changes.to_batches())
+        return Change(
+            snapshot_sum, max(times, default=0), first, new.num_rows, changes.to_batches()
+        )
 
-    def _answer(self) -> pa.Table:
+    def _query_rows(self) -> pa.Table:
         if self.memory is None:
             return run_bounded(self._plan, self._warehouse)
         with bounded_reader(self._plan, self._warehouse) as reader:
@@ -131,12 +133,12 @@ class ViewFeed(Feed):
         self, tables: dict[str, Table], states: tuple[int | None, ...]
     ) -> dict[str, tuple[int, int]]:
         """The latest snapshot and its commit time, for each table that has one."""
-        found = {}
+        commits = {}
         for (name, table), state in zip(tables.items(), states, strict=True):
             self._identity_of(name, table)
             if state is not None:
-                found[name] = (state, table.snapshot(state).time_ms)
-        return found
+                commits[name] = (state, table.snapshot(state).time_ms)
+        return commits
 
     def _identity_of(self, name: str, table: Table) -> Identity:
         if name not in self._identities:
@@ -156,7 +158,7 @@ class ViewFeed(Feed):
             return None
         view = self._resolver.view(tuple(self.identifier.split(".", 1)))
         if view is None:
-            raise TableError(f"there is no view '{self.identifier}' any more")
+            raise TableError(f"view '{self.identifier}' no longer exists")
         return view.query
 
     def _planned(self) -> tuple[BoundedQuery, pa.Schema]:

@@ -135,8 +135,8 @@ def _maps(column: pa.Array) -> list[Any]:
     keys, items = json_values(column.keys), json_values(column.items)
     pairs = _lists(column, list(zip(keys, items, strict=True)))
     if pa.types.is_string(column.type.key_type):
-        return [None if one is None else dict(one) for one in pairs]
-    return [None if one is None else [list(pair) for pair in one] for one in pairs]
+        return [None if entries is None else dict(entries) for entries in pairs]
+    return [None if entries is None else [list(pair) for pair in entries] for entries in pairs]
 
 
 def _structs(column: pa.Array) -> list[Any]:

@@ -48,17 +48,17 @@ def _texts(column: pa.Array) -> pa.Array:
 
     kind, text = column.type, pa.large_string()
     if pa.types.is_integer(kind) or pa.types.is_boolean(kind):
-        found = column.cast(text)
+        texts = column.cast(text)
     elif pa.types.is_floating(kind):
         finite = pc.if_else(pc.is_finite(column), column, None).to_pylist()
         # Python's shortest representation, as elsewhere; numbers contain no commas.
-        found = pa.array(compact(finite)[1:-1].split(","), text)
+        texts = pa.array(compact(finite)[1:-1].split(","), text)
     elif pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        found = _strings(column.cast(text))
+        texts = _strings(column.cast(text))
     else:
-        told = _quoted if _is_plain(kind) else compact
-        found = pa.array(list(map(told, json_values(column))), text)
-    return pc.fill_null(found, "null")
+        encode = _quoted if _is_plain(kind) else compact
+        texts = pa.array(list(map(encode, json_values(column))), text)
+    return pc.fill_null(texts, "null")
 
 
 def _strings(column: pa.Array) -> pa.Array:

@@ -30,7 +30,7 @@ _scheme = HTTPBearer(
 )
 
 
-def check_place(settings: ServerSettings, method: str, headers: Mapping[str, str]) -> None:
+def check_origin(settings: ServerSettings, method: str, headers: Mapping[str, str]) -> None:
     """Raise `Problem` for a request that a page of another site may have made.
 
     `method` is `WEBSOCKET` for a WebSocket. Without tokens, tables are protected only by the
@@ -39,22 +39,22 @@ def check_place(settings: ServerSettings, method: str, headers: Mapping[str, str
     and Sec-Fetch-Site).
     """
     host = headers.get("host")
-    if not settings.tokens and host is not None and not is_loopback(_name(host)):
+    if not settings.tokens and host is not None and not is_loopback(_host_name(host)):
         raise Problem(
             "forbidden",
-            f"this server answers as localhost or 127.0.0.1, not as '{host[:80]}'; start it with "
-            "--token-file to serve other names",
+            f"this server accepts requests to localhost or 127.0.0.1, not to '{host[:80]}'; "
+            "start it with --token-file to serve other names",
         )
     origin = headers.get("origin")
-    if origin is not None and not _is_ours(settings, origin, host):
+    if origin is not None and not _is_allowed_origin(settings, origin, host):
         if method not in _SAFE or headers.get("sec-fetch-site") == "cross-site":
             raise Problem(
                 "forbidden",
-                f"pages of '{origin[:80]}' may not ask this server; start it with "
+                f"pages of '{origin[:80]}' may not send requests to this server; start it with "
                 f"--allow-origin {origin[:80]}",
             )
-    if origin is None and _is_drawn_in(headers):
-        raise Problem("forbidden", "pages of other sites may not ask this server")
+    if origin is None and _is_embedded(headers):
+        raise Problem("forbidden", "pages of other sites may not send requests to this server")
 
 
 def check_body(request: Request) -> None:
@@ -69,20 +69,20 @@ async def allowed(request: HTTPConnection, _: Annotated[object, Depends(_scheme)
     settings: ServerSettings = request.app.state.settings
     if not settings.tokens:
         return EVERYTHING
-    scope = known(settings, request)
+    scope = token_scope(settings, request)
     if scope is None:
-        message = "this server needs a token; send it as Authorization: Bearer <token>"
-        if _given(request) is not None:
-            message = "the token is not known here; ask whoever runs the server for a valid one"
+        message = "this server requires a token; send it as Authorization: Bearer <token>"
+        if _sent_token(request) is not None:
+            message = "the token is unknown; ask the administrator of the server for a valid one"
         raise Problem("unauthorized", message, {"WWW-Authenticate": "Bearer"})
     request.scope["streamhouse.token"] = scope.name
     return scope
 
 
-def known(settings: ServerSettings, connection: HTTPConnection) -> Scope | None:
+def token_scope(settings: ServerSettings, connection: HTTPConnection) -> Scope | None:
     """The permissions of a request's token; None if the token is missing or unknown."""
-    given = _given(connection)
-    return None if given is None else tokens.find(settings.tokens, given)
+    token = _sent_token(connection)
+    return None if token is None else tokens.find(settings.tokens, token)
 
 
 def may(act: str) -> Callable[..., Awaitable[Scope]]:
@@ -97,8 +97,8 @@ def may(act: str) -> Callable[..., Awaitable[Scope]]:
         if act == RUN and not settings.allow_run:
             raise Problem(
                 "forbidden",
-                "this server does not run pipelines; start it with --allow-run, for people whom "
-                "you would let run programs on its machine",
+                "this server does not run pipelines; start it with --allow-run if its clients may "
+                "run programs on its machine",
             )
         return scope
 
@@ -113,17 +113,17 @@ Runs = Annotated[Scope, Depends(may(RUN))]
 
 def subprotocol(connection: HTTPConnection) -> str | None:
     """The subprotocol to accept a WebSocket with; None if the client did not offer ours."""
-    asked: list[str] = connection.scope.get("subprotocols", [])
-    return SUBPROTOCOL if SUBPROTOCOL in asked else None
+    offered: list[str] = connection.scope.get("subprotocols", [])
+    return SUBPROTOCOL if SUBPROTOCOL in offered else None
 
 
-def _given(connection: HTTPConnection) -> str | None:
+def _sent_token(connection: HTTPConnection) -> str | None:
     scheme, _, token = connection.headers.get("authorization", "").partition(" ")
     if scheme.lower() == "bearer" and token.strip():
         return token.strip()
-    for asked in connection.scope.get("subprotocols", []):
-        if asked.startswith(_BEARER):
-            return _decoded(asked.removeprefix(_BEARER))
+    for offered in connection.scope.get("subprotocols", []):
+        if offered.startswith(_BEARER):
+            return _decoded(offered.removeprefix(_BEARER))
     return None
 
 
@@ -135,22 +135,22 @@ def _decoded(text: str) -> str:
         return ""
 
 
-def _name(host: str) -> str:
+def _host_name(host: str) -> str:
     """The host in `name:port` or `[::1]:port`."""
     if host.startswith("["):
         return host.partition("]")[0] + "]"
     return host.partition(":")[0].lower()
 
 
-def _is_ours(settings: ServerSettings, origin: str, host: str | None) -> bool:
+def _is_allowed_origin(settings: ServerSettings, origin: str, host: str | None) -> bool:
     allowed_origins = settings.origin_set
     if ANY_ORIGIN in allowed_origins or origin in allowed_origins:
         return True
-    own = "" if host is None else host.lower()
-    return bool(own) and origin.lower() in (f"http://{own}", f"https://{own}")
+    own_host = "" if host is None else host.lower()
+    return bool(own_host) and origin.lower() in (f"http://{own_host}", f"https://{own_host}")
 
 
-def _is_drawn_in(headers: Mapping[str, str]) -> bool:
+def _is_embedded(headers: Mapping[str, str]) -> bool:
     """Whether a page of another site embeds the URL, such as an image or a script."""
-    across = headers.get("sec-fetch-site") == "cross-site"
-    return across and headers.get("sec-fetch-mode") != "navigate"
+    cross_site = headers.get("sec-fetch-site") == "cross-site"
+    return cross_site and headers.get("sec-fetch-mode") != "navigate"

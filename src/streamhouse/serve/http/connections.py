@@ -15,20 +15,20 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 
 from streamhouse.serve.settings import MAX_HEAD_BYTES, MAX_LINE_BYTES
 
-LOOK_S = 1.0
+CLOSE_CHECK_S = 1.0
 """How often to check for a disconnect where reading is paused, as behind a pipelined request."""
 HEAD_S = 10.0
 """Timeout for the head of a request, from its first byte or from the connection's start."""
-_MOST_HEAD = 2 * (MAX_HEAD_BYTES + MAX_LINE_BYTES)
+_MAX_HEAD = 2 * (MAX_HEAD_BYTES + MAX_LINE_BYTES)
 _REASONS = {400: "Bad Request", 408: "Request Timeout", 413: "Content Too Large",
             429: "Too Many Requests", 503: "Service Unavailable"}  # fmt: skip
 _ADDRESSES = 4_096
-_CLOSED = (7, 8)
+_PEER_CLOSED = (7, 8)
 """TCP states in which the peer sends no more: CLOSE and CLOSE_WAIT."""
 
 
 class HttpConnection(HttpToolsProtocol):
-    """One HTTP connection; `http_protocol` sets `most`, `most_of_one` and `send_s`.
+    """One HTTP connection; `http_protocol` sets `max_connections`, `max_per_address` and `send_s`.
 
     The path and headers of a request must arrive within `HEAD_S`. Beyond 96 KiB of them the
     connection is closed; the middleware applies the smaller limits. The ASGI scope gets
@@ -36,32 +36,33 @@ class HttpConnection(HttpToolsProtocol):
     registers a function to call when the client disconnects.
     """
 
-    most = 0
-    most_of_one = 0
+    max_connections = 0
+    max_per_address = 0
     send_s = 30.0
     _timer: asyncio.TimerHandle | None = None
     _in_head = True
     _head_bytes = 0
     _messages = 0
     _watcher: Callable[[], None] | None = None
-    _look: asyncio.TimerHandle | None = None
+    _close_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
-        if len(self.connections) > self.most:
-            self._refuse(503, "busy", "the server has as many connections as it may; come again")
-        elif self._are_too_many():
+        if len(self.connections) > self.max_connections:
+            self._refuse(503, "busy", "the server has too many connections; try again later")
+        elif self._exceeds_address_limit():
             self._refuse(
                 429,
                 "too_many",
-                f"your address has more than {self.most_of_one:,} connections open; close some, or "
-                "start the server with more --max-per-address",
+                f"your address has more than {self.max_per_address:,} connections open; close "
+                "some, or "
+                "start the server with a higher --max-per-address",
             )
         else:
-            self._expect()
+            self._start_timer()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._came()
+        self._stop_timer()
         super().connection_lost(exc)
         watcher = self._watcher
         self.watch(None)
@@ -71,29 +72,29 @@ class HttpConnection(HttpToolsProtocol):
     def watch(self, watcher: Callable[[], None] | None) -> None:
         """Call the function once when the client disconnects; None unregisters it."""
         self._watcher = watcher
-        if self._look is not None:
-            self._look.cancel()
-            self._look = None
+        if self._close_timer is not None:
+            self._close_timer.cancel()
+            self._close_timer = None
         if watcher is not None:
-            self._look = self.loop.call_later(LOOK_S, self._look_after)
+            self._close_timer = self.loop.call_later(CLOSE_CHECK_S, self._check_closed)
 
-    def _look_after(self) -> None:
+    def _check_closed(self) -> None:
         """Abort a connection that its client has closed while reading from it is paused."""
-        if self.flow.read_paused and _has_left(self.transport):
+        if self.flow.read_paused and _peer_has_closed(self.transport):
             self.transport.abort()
         else:
-            self._look = self.loop.call_later(LOOK_S, self._look_after)
+            self._close_timer = self.loop.call_later(CLOSE_CHECK_S, self._check_closed)
 
     def data_received(self, data: bytes) -> None:
         if self.transport.is_closing():
             return
         if self._in_head and self._timer is None:
-            self._expect()
+            self._start_timer()
         messages = self._messages
         super().data_received(data)
         if self._in_head and self._messages == messages:
             self._head_bytes += len(data)
-            if self._head_bytes > _MOST_HEAD:
+            if self._head_bytes > _MAX_HEAD:
                 self._refuse(413, "too_large", "the path and headers are too long")
 
     def on_message_begin(self) -> None:
@@ -105,7 +106,7 @@ class HttpConnection(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._in_head = False
-        self._came()
+        self._stop_timer()
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
@@ -133,35 +134,35 @@ class HttpConnection(HttpToolsProtocol):
         return int(self.transport.get_write_buffer_size())
 
     def send_400_response(self, msg: str) -> None:
-        self._refuse(400, "bad_request", "this is not a request in HTTP")
+        self._refuse(400, "bad_request", "this is not an HTTP request")
 
-    def _are_too_many(self) -> bool:
+    def _exceeds_address_limit(self) -> bool:
         """Whether this connection's address has more connections than one address may have."""
-        most = self.most_of_one
-        if not most or len(self.connections) <= most:
+        max_connections = self.max_per_address
+        if not max_connections or len(self.connections) <= max_connections:
             return False
-        mine = neighbourhood(self.client)
-        known = (getattr(one, "client", None) for one in self.connections)
-        return sum(neighbourhood(client) == mine for client in known) > most
+        own_network = client_network(self.client)
+        clients = (getattr(one, "client", None) for one in self.connections)
+        return sum(client_network(client) == own_network for client in clients) > max_connections
 
-    def _expect(self) -> None:
-        self._timer = self.loop.call_later(HEAD_S, self._too_slow)
+    def _start_timer(self) -> None:
+        self._timer = self.loop.call_later(HEAD_S, self._head_timeout)
 
-    def _came(self) -> None:
+    def _stop_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
-    def _too_slow(self) -> None:
+    def _head_timeout(self) -> None:
         self._timer = None
         if not self._head_bytes:
             self.transport.close()
         elif not self.transport.is_closing():
-            self._refuse(408, "bad_request", f"the request did not come within {HEAD_S:g} s")
+            self._refuse(408, "bad_request", f"the request did not arrive within {HEAD_S:g} s")
 
     def _refuse(self, status: int, code: str, message: str) -> None:
         """Send an error response without calling the application, and close the connection."""
-        self._came()
+        self._stop_timer()
         if self.cycle is None or self.cycle.response_complete:
             body = json.dumps({"error": {"code": code, "message": message}}).encode()
             head = (
@@ -180,42 +181,48 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
         await super().run_asgi()
 
 
-def _has_left(transport: Any) -> bool:
+def _peer_has_closed(transport: Any) -> bool:
     """Whether the peer has closed the connection; False where the system does not report it."""
     info = getattr(socket, "TCP_INFO", None)
     opened = transport.get_extra_info("socket")
     if info is None or opened is None or transport.is_closing():
         return False
     try:
-        return opened.getsockopt(socket.IPPROTO_TCP, info, 1)[0] in _CLOSED
+        return opened.getsockopt(socket.IPPROTO_TCP, info, 1)[0] in _PEER_CLOSED
     except OSError:
         return False
 
 
-def http_protocol(most: int, most_of_one: int = 0, send_s: float = 30.0) -> type[HttpConnection]:
-    """The protocol class for a server with at most `most` concurrent connections.
+def http_protocol(
+    max_connections: int, max_per_address: int = 0, send_s: float = 30.0
+) -> type[HttpConnection]:
+    """The protocol class for a server with at most `max_connections` concurrent connections.
 
-    One address may have at most `most_of_one`; 0: unlimited. A client that reads nothing of the
+    One address may have at most `max_per_address`; 0: unlimited. A client that reads nothing of the
     end of a response for `send_s` seconds is disconnected.
     """
 
     class Bounded(HttpConnection):
         pass
 
-    Bounded.most, Bounded.most_of_one, Bounded.send_s = most, most_of_one, send_s
+    Bounded.max_connections, Bounded.max_per_address, Bounded.send_s = (
+        max_connections,
+        max_per_address,
+        send_s,
+    )
     return Bounded
 
 
-def neighbourhood(client: tuple[str, int] | None) -> str:
+def client_network(client: tuple[str, int] | None) -> str:
     """The address by which clients are counted: an IPv4 address, or the /64 network of an IPv6 one.
 
     An IPv4-mapped IPv6 address counts as its IPv4 address. Empty if the address is unknown.
     """
-    return "" if client is None else _neighbourhood(client[0])
+    return "" if client is None else _client_network(client[0])
 
 
 @lru_cache(_ADDRESSES)
-def _neighbourhood(host: str) -> str:
+def _client_network(host: str) -> str:
     try:
         address = ipaddress.ip_address(host)
     except ValueError:

@@ -13,7 +13,7 @@ from streamhouse.serve.access_log import LOGGER
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-WELL = "ok"
+OK = "ok"
 
 
 class Health:
@@ -26,19 +26,21 @@ class Health:
     def __init__(self, warehouse: Mapping[str, str]) -> None:
         self._options = dict(warehouse)
         self._executor = ThreadPoolExecutor(1, "streamhouse-health")
-        self._look: asyncio.Future[str] | None = None
+        self._check: asyncio.Future[str] | None = None
 
-    async def said(self) -> str:
+    async def status(self) -> str:
         """`ok`, or a description of the failure."""
-        if self._look is None or self._look.done():
-            self._look = asyncio.get_running_loop().run_in_executor(self._executor, self._looked)
-        return await asyncio.shield(self._look)
+        if self._check is None or self._check.done():
+            self._check = asyncio.get_running_loop().run_in_executor(
+                self._executor, self._check_warehouse
+            )
+        return await asyncio.shield(self._check)
 
     def close(self) -> None:
         """Stop the thread; does not wait for a running check."""
         self._executor.shutdown(wait=False, cancel_futures=True)
 
-    def _looked(self) -> str:
+    def _check_warehouse(self) -> str:
         from streamhouse.paimon.catalog.warehouse import Warehouse
 
         try:
@@ -47,7 +49,7 @@ class Health:
             if is_local(warehouse.path) and not os.path.isdir(local_path(warehouse.path)):
                 raise FileNotFoundError(warehouse.path)
             warehouse.databases()
-            return WELL
+            return OK
         except Exception as error:  # noqa: BLE001 - whatever it is, the warehouse is not well
             LOGGER.warning("the warehouse cannot be read: %s", type(error).__name__)
             return f"cannot be read: {type(error).__name__}"

@@ -32,54 +32,52 @@ class Metrics:
     ) -> None:
         self._streams = streams
         self._registry = CollectorRegistry()
-        self._gauge("answers", "Answers on their way to readers").set_function(
-            lambda: outgoing.count
-        )
-        self._gauge("answer_bytes", "Bytes of answers on their way to readers").set_function(
+        self._gauge("answers", "Responses that are being sent").set_function(lambda: outgoing.count)
+        self._gauge("answer_bytes", "Total size of the responses that are being sent").set_function(
             lambda: outgoing.held
         )
-        self._gauge("answers_cut", "Readers that were cut off, so far").set_function(
-            lambda: outgoing.cut
-        )
-        running = self._gauge("running", "What runs now, by kind", "kind")
-        waiting = self._gauge("waiting", "What waits for its turn, by kind", "kind")
+        self._gauge(
+            "answers_cut", "Clients that were disconnected because they read too slowly"
+        ).set_function(lambda: outgoing.cut)
+        running = self._gauge("running", "Requests that are running, by kind", "kind")
+        waiting = self._gauge("waiting", "Requests that wait for a slot, by kind", "kind")
         for lane in lanes:
             kind = lane.name.replace(" ", "_")
             running.labels(kind).set_function(partial(getattr, lane, "running"))
             waiting.labels(kind).set_function(partial(getattr, lane, "waiting"))
         self.requests = Counter(
             "streamhouse_requests",
-            "Requests that were answered, WebSockets when they end",
+            "Completed requests; a WebSocket counts when it closes",
             ("route", "method", "code"),
             registry=self._registry,
         )
         self.seconds = Histogram(
             "streamhouse_request_seconds",
-            "Time until an answer was sent, streams of changes left out",
+            "Duration of a request until its response is sent; excludes change streams",
             ("route",),
             buckets=_SECONDS,
             registry=self._registry,
         )
         self.sent = Counter(
             "streamhouse_sent_bytes",
-            "Bytes of bodies and messages that were sent",
+            "Bytes sent in response bodies and WebSocket messages",
             ("route",),
             registry=self._registry,
         )
         self.open = Gauge(
             "streamhouse_open_requests",
-            "Requests and WebSockets that are being answered",
+            "Requests and WebSockets in progress",
             registry=self._registry,
         )
         self.queries = Counter(
             "streamhouse_queries",
-            "Queries of clients by how they ended",
+            "Queries of clients, by outcome",
             ("outcome",),
             registry=self._registry,
         )
         self.query_seconds = Histogram(
             "streamhouse_query_seconds",
-            "Time of a query of a client, waiting for its turn included",
+            "Duration of a query of a client, including the wait for a slot",
             buckets=_SECONDS,
             registry=self._registry,
         )
@@ -89,8 +87,8 @@ class Metrics:
 
     def text(self, scope: Scope = EVERYTHING) -> bytes:
         """All metrics in Prometheus text format; of streams those whose view the scope sees."""
-        seen = [one for one in self._streams() if scope.sees(one.name)]
-        return generate_latest(self._registry) + generate_latest(_Streams(seen))
+        visible = [stats for stats in self._streams() if scope.sees(stats.name)]
+        return generate_latest(self._registry) + generate_latest(_Streams(visible))
 
 
 class _Streams:
@@ -101,38 +99,41 @@ class _Streams:
 
     def collect(self) -> Iterable[Metric]:
         gauges: dict[str, tuple[str, Callable[[ChannelStats], float | None]]] = {
-            "subscribers": ("Readers of a followed view", lambda one: one.subscribers),
-            "snapshot": ("Newest snapshot that was sent", lambda one: one.snapshot),
+            "subscribers": ("Subscribers of a view", lambda stats: stats.subscribers),
+            "snapshot": ("Newest snapshot that was sent", lambda stats: stats.snapshot),
             "freshness_seconds": (
                 "Age of the newest change when it was ready to be sent",
-                lambda one: None if one.freshness_ms is None else one.freshness_ms / 1000,
+                lambda stats: None if stats.freshness_ms is None else stats.freshness_ms / 1000,
             ),
         }
         counters: dict[str, tuple[str, Callable[[ChannelStats], float]]] = {
-            "events": ("Events that were encoded, each once for all readers", lambda s: s.events),
-            "rows": ("Changed rows that were encoded, each once", lambda one: one.rows),
-            "encoded_bytes": ("Bytes of encoded events", lambda one: one.bytes),
+            "events": ("Encoded events, each once for all subscribers", lambda s: s.events),
+            "rows": (
+                "Encoded changed rows, each once for all subscribers",
+                lambda stats: stats.rows,
+            ),
+            "encoded_bytes": ("Bytes of encoded events", lambda stats: stats.bytes),
             "overflows": (
-                "Readers that were cut off because they were slow",
+                "Subscribers that were disconnected because they read too slowly",
                 lambda s: s.overflows,
             ),
-            "state_rows": ("Rows that were encoded for first snapshots", lambda s: s.state_rows),
-            "polls": ("Looks at a followed view", lambda one: one.polls),
-            "poll_seconds": ("Time that the looks took", lambda one: one.poll_ms / 1000),
-            "failures": ("Looks that failed, and were tried again", lambda one: one.failures),
+            "state_rows": ("Rows encoded for first snapshots", lambda s: s.state_rows),
+            "polls": ("Polls of a view", lambda stats: stats.polls),
+            "poll_seconds": ("Total duration of the polls", lambda stats: stats.poll_ms / 1000),
+            "failures": ("Polls that failed and were retried", lambda stats: stats.failures),
         }
         yield GaugeMetricFamily(
-            "streamhouse_followed_views", "Views that are followed", len(self._streams)
+            "streamhouse_followed_views", "Views with a change stream", len(self._streams)
         )
-        for name, (text, measured) in gauges.items():
+        for name, (text, value_of) in gauges.items():
             gauge = GaugeMetricFamily(f"streamhouse_stream_{name}", text, labels=["view"])
-            for one in self._streams:
-                value = measured(one)
+            for stats in self._streams:
+                value = value_of(stats)
                 if value is not None:
-                    gauge.add_metric([one.name], value)
+                    gauge.add_metric([stats.name], value)
             yield gauge
-        for name, (text, counted) in counters.items():
+        for name, (text, value_of) in counters.items():
             counter = CounterMetricFamily(f"streamhouse_stream_{name}", text, labels=["view"])
-            for one in self._streams:
-                counter.add_metric([one.name], counted(one))
+            for stats in self._streams:
+                counter.add_metric([stats.name], value_of(stats))
             yield counter

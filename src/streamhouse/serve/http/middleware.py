@@ -26,8 +26,8 @@ from streamhouse.serve.admission.rate_limits import Rate
 from streamhouse.serve.admission.response_memory import Delivery, Outgoing
 from streamhouse.serve.errors import Problem, problem_of
 from streamhouse.serve.formats.cells import printable
-from streamhouse.serve.http.authorization import check_place, known
-from streamhouse.serve.http.connections import neighbourhood
+from streamhouse.serve.http.authorization import check_origin, token_scope
+from streamhouse.serve.http.connections import client_network
 from streamhouse.serve.http.responses import HEAD
 from streamhouse.serve.settings import MAX_BODY_BYTES, MAX_HEAD_BYTES, MAX_LINE_BYTES
 
@@ -39,7 +39,7 @@ BODY_S = 30.0
 """Timeout for receiving the body of a request."""
 _LOGGED_CHARACTERS = 300
 _STREAM = "text/event-stream"
-_PIECE = 64 << 10
+_CHUNK_BYTES = 64 << 10
 """Responses are sent in pieces of this size; at most twice as much is buffered in memory."""
 
 
@@ -67,17 +67,17 @@ class Access:
             except Problem as problem:
                 await problem.response()(scope, receive, exchange.send)
                 return
-            with _ended_with_its_client(exchange):
+            with _cancelled_on_disconnect(exchange):
                 await self._app(exchange.scope, _bounded(receive, exchange), exchange.send)
         except ClientDisconnect:
             # The client disconnected, so nobody waits for a response.
             return
         except asyncio.CancelledError:
-            if exchange.left:
+            if exchange.disconnected:
                 return
             # The server is shutting down, and has closed the open streams.
             if exchange.status is None:
-                ending = Problem("busy", "the server ends; ask again when it is there again")
+                ending = Problem("busy", "the server is shutting down; try again later")
                 await ending.response()(scope, receive, exchange.send)
             elif not exchange.streams:
                 exchange.abort()
@@ -89,7 +89,7 @@ class Access:
         finally:
             exchange.close()
             self._metrics.open.dec()
-            self._told(exchange)
+            self._record(exchange)
 
     def _check(self, scope: Scope) -> None:
         line = len(scope.get("raw_path") or b"") + len(scope.get("query_string") or b"")
@@ -102,26 +102,26 @@ class Access:
         headers = Headers(scope=scope)
         length = headers.get("content-length", "0")
         if not length.isdecimal() or int(length[:20]) > MAX_BODY_BYTES:
-            message = f"the body of a request has at most {MAX_BODY_BYTES:,} bytes"
+            message = f"the request body is longer than {MAX_BODY_BYTES:,} bytes"
             raise Problem("too_large", message, {"Connection": "close"})
-        check_place(self._settings, _method(scope), headers)
+        check_origin(self._settings, _method(scope), headers)
         client = scope[CLIENT] = self._client(scope)
         wait = self._rate.take(client)
         if wait:
             raise Problem(
                 "too_many",
-                f"that were more than {self._settings.rate:g} requests a second; wait a moment "
-                "between requests, or follow changes instead of asking again",
+                f"more than {self._settings.rate:g} requests a second; wait between requests, or "
+                "subscribe to /changes instead of polling",
                 {"Retry-After": str(math.ceil(wait))},
             )
 
     def _client(self, scope: Scope) -> str:
         """The client that rate limits and queues count: a known token, else an address."""
-        address = neighbourhood(scope.get("client"))
+        address = client_network(scope.get("client"))
         if not self._settings.tokens:
             return address
-        found = known(self._settings, HTTPConnection(scope))
-        return address if found is None else f"token {found.name}"
+        permissions = token_scope(self._settings, HTTPConnection(scope))
+        return address if permissions is None else f"token {permissions.name}"
 
     async def _failed(
         self, error: BaseException, scope: Scope, receive: Receive, exchange: _Exchange
@@ -131,12 +131,12 @@ class Access:
         if exchange.status is not None:
             exchange.abort()
             return
-        problem = Problem("failed", "the server failed; what happened is in its log")
+        problem = Problem("failed", "internal server error; the server's log has the details")
         if is_full(error):
             problem = problem_of(NoSpaceError())
         await problem.response()(scope, receive, exchange.send)
 
-    def _told(self, exchange: _Exchange) -> None:
+    def _record(self, exchange: _Exchange) -> None:
         scope, status = exchange.scope, exchange.status or 499
         seconds = time.perf_counter() - exchange.began
         route = _route(scope)
@@ -167,12 +167,12 @@ class _Exchange:
 
     def __init__(self, scope: Scope, send: Send, outgoing: Outgoing, send_s: float) -> None:
         self.method = _method(scope)
-        self._bare = self.method == "HEAD"
-        self.scope: Scope = {**scope, "method": "GET", HEAD: True} if self._bare else scope
+        self._head_only = self.method == "HEAD"
+        self.scope: Scope = {**scope, "method": "GET", HEAD: True} if self._head_only else scope
         self.status: int | None = None
         self.bytes = 0
         self.streams = scope["type"] == "websocket"
-        self.left = False
+        self.disconnected = False
         """Whether the client has disconnected."""
         self.began = time.perf_counter()
         self._send = send
@@ -185,7 +185,7 @@ class _Exchange:
         if kind in ("http.response.start", "websocket.http.response.start"):
             headers = MutableHeaders(scope=message)
             self.streams = self.streams or headers.get("content-type", "").startswith(_STREAM)
-            await self._hold(int(headers.get("content-length", "0")))
+            await self._reserve(int(headers.get("content-length", "0")))
             self.status = message["status"]
             headers.setdefault("X-Content-Type-Options", "nosniff")
             headers.setdefault("Cache-Control", "no-store")
@@ -195,21 +195,21 @@ class _Exchange:
         elif kind == "websocket.close" and self.status is None:
             self.status = 403
         elif kind == "http.response.body":
-            await self._send_body({**message, "body": b""} if self._bare else message)
+            await self._send_body({**message, "body": b""} if self._head_only else message)
             return
         self.bytes += len(message.get("text") or b"")
         await self._send(message)
 
-    async def _hold(self, size: int) -> None:
+    async def _reserve(self, size: int) -> None:
         """Register the response with `Outgoing`; if there is no room, send an error instead."""
-        if self._bare or self.streams or self.status is not None or not size:
+        if self._head_only or self.streams or self.status is not None or not size:
             return
         client = self.scope.get(CLIENT, "")
         try:
             self._delivery = self._outgoing.begin(client, size, self.abort)
         except Problem as problem:
-            self._bare = False
-            await problem.response()(self.scope, _nothing, self.send)
+            self._head_only = False
+            await problem.response()(self.scope, _disconnected_message, self.send)
             # No handler responds to this class: it only stops the application from sending more.
             raise ClientDisconnect from None
 
@@ -220,9 +220,9 @@ class _Exchange:
             self.bytes += len(body)
             await self._send(message)
             return
-        for start in range(0, max(1, len(body)), _PIECE):
-            piece = bytes(body[start : start + _PIECE])
-            more = message.get("more_body", False) or start + _PIECE < len(body)
+        for start in range(0, max(1, len(body)), _CHUNK_BYTES):
+            piece = bytes(body[start : start + _CHUNK_BYTES])
+            more = message.get("more_body", False) or start + _CHUNK_BYTES < len(body)
             try:
                 async with asyncio.timeout(self._send_s):
                     await self._send({**message, "body": piece, "more_body": more})
@@ -230,7 +230,7 @@ class _Exchange:
                 if self._delivery is None:
                     self.abort()
                 else:
-                    self._outgoing.stalled(self._delivery)
+                    self._outgoing.abort_stalled(self._delivery)
                 raise ClientDisconnect from None
             self.bytes += len(piece)
             if self._delivery is not None:
@@ -248,12 +248,12 @@ class _Exchange:
             abort()
 
 
-async def _nothing() -> Message:
+async def _disconnected_message() -> Message:
     return {"type": "http.disconnect"}
 
 
 @contextlib.contextmanager
-def _ended_with_its_client(exchange: _Exchange) -> Iterator[None]:
+def _cancelled_on_disconnect(exchange: _Exchange) -> Iterator[None]:
     """Cancel the request's task when its client disconnects."""
     watch = exchange.scope.get("streamhouse.watch")
     task = asyncio.current_task()
@@ -261,11 +261,11 @@ def _ended_with_its_client(exchange: _Exchange) -> Iterator[None]:
         yield
         return
 
-    def left() -> None:
-        exchange.left = True
+    def disconnected() -> None:
+        exchange.disconnected = True
         task.cancel()
 
-    watch(left)
+    watch(disconnected)
     try:
         yield
     finally:
@@ -277,12 +277,12 @@ def _bounded(receive: Receive, exchange: _Exchange) -> Receive:
 
     Counts the bytes received, whatever Content-Length says.
     """
-    taken, whole = 0, False
+    received, complete = 0, False
     deadline = asyncio.get_running_loop().time() + BODY_S
 
     async def bounded() -> Message:
-        nonlocal taken, whole
-        if whole:
+        nonlocal received, complete
+        if complete:
             return await receive()
         try:
             async with asyncio.timeout_at(deadline):
@@ -290,12 +290,12 @@ def _bounded(receive: Receive, exchange: _Exchange) -> Receive:
         except TimeoutError:
             if exchange.status is not None:
                 return {"type": "http.disconnect"}
-            # Code that reads bodies lets this class pass, here and below.
-            text = f"the body did not come within {BODY_S:g} s"
+            # FastAPI passes this class on unchanged while it reads a body, here and below.
+            text = f"the body did not arrive within {BODY_S:g} s"
             raise HTTPException(408, text, {"Connection": "close"}) from None
-        whole = not message.get("more_body", False)
-        taken += len(message.get("body") or b"")
-        if taken > MAX_BODY_BYTES:
+        complete = not message.get("more_body", False)
+        received += len(message.get("body") or b"")
+        if received > MAX_BODY_BYTES:
             raise HTTPException(413, headers={"Connection": "close"})
         return message
 

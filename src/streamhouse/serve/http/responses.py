@@ -17,7 +17,7 @@ from streamhouse.serve.formats.json_rows import compact
 
 HEAD = "streamhouse.head"
 """Key in the ASGI scope of a GET that was a HEAD, so its body is not needed."""
-_AT_ONCE = 256 << 10
+_ONE_CHUNK_BYTES = 256 << 10
 _CHUNK = 128 << 10
 END: Message = {"type": "http.response.body", "body": b"", "more_body": False}
 
@@ -54,14 +54,14 @@ class FileAnswer(Response):
                 os.unlink(self._path)
 
     async def _send(self, file: BinaryIO, send: Send) -> None:
-        left = self._size
+        remaining = self._size
         while True:
-            if self._size <= _AT_ONCE:
+            if self._size <= _ONE_CHUNK_BYTES:
                 chunk = file.read()
             else:
                 chunk = await anyio.to_thread.run_sync(file.read, _CHUNK)
-            left -= len(chunk)
-            more = left > 0 and bool(chunk)
+            remaining -= len(chunk)
+            more = remaining > 0 and bool(chunk)
             await send({"type": "http.response.body", "body": chunk, "more_body": more})
             if not more:
                 return
@@ -72,12 +72,12 @@ def json_answer(request: Request, value: object) -> Response:
     body = compact(value).encode()
     tag = f'"{hashlib.blake2b(body, digest_size=12).hexdigest()}"'
     headers = {"ETag": tag, "Cache-Control": "private, no-cache", "Vary": "Authorization"}
-    if tag in known_tags(request):
+    if tag in request_etags(request):
         return Response(status_code=304, headers=headers)
     return Response(body, media_type="application/json", headers=headers)
 
 
-def known_tags(request: Request) -> tuple[str, ...]:
+def request_etags(request: Request) -> tuple[str, ...]:
     """The ETags in If-None-Match, at most 50, in quotes and without `W/`."""
-    given = request.headers.get("if-none-match", "")
-    return tuple(tag.strip().removeprefix("W/") for tag in given.split(",")[:50] if tag.strip())
+    header = request.headers.get("if-none-match", "")
+    return tuple(tag.strip().removeprefix("W/") for tag in header.split(",")[:50] if tag.strip())

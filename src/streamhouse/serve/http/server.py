@@ -30,50 +30,50 @@ _GRACE_S = 0.6
 _BACKLOG = 2_048
 _SEND_BYTES = 512 << 10
 _OTHER_FILES = 512
-_MOST_MESSAGE = 4_096
+_MAX_MESSAGE = 4_096
 
 
 def bind(host: str, port: int) -> socket.socket:
     """Open the listening socket; an `OptionError` about the address names the option to change."""
     name = host.removeprefix("[").removesuffix("]")
     try:
-        found = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        addresses = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except socket.gaierror:
         raise OptionError(
-            f"option '--host': there is no host '{host}'; give an address of this machine, such as "
+            f"option '--host': host '{host}' is unknown; give an address of this machine, such as "
             "127.0.0.1, or 0.0.0.0 for all of them"
         ) from None
-    family, _, _, _, address = found[0]
+    family, _, _, _, address = addresses[0]
     try:
         listening = socket.create_server(address, family=family, backlog=_BACKLOG)
     except OSError as error:
-        raise _unbound(error, host, port) from None
+        raise _bind_error(error, host, port) from None
     # Connections inherit the buffer size. By default Linux buffers megabytes for a slow client.
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BYTES)
     return listening
 
 
-def _unbound(error: OSError, host: str, port: int) -> OptionError:
+def _bind_error(error: OSError, host: str, port: int) -> OptionError:
     if error.errno == errno.EADDRINUSE:
         return OptionError(
-            f"option '--port': {port} of {host} is in use by another program; choose another "
-            "port, or --port 0 for one that is free"
+            f"option '--port': {port} on {host} is already in use; choose another port, or "
+            "--port 0 for a free one"
         )
     if error.errno == errno.EACCES:
         return OptionError(
-            f"option '--port': {port} is for the system's administrator; choose one from 1024 on"
+            f"option '--port': {port} requires administrator rights; choose a port from 1024 on"
         )
     if error.errno == errno.EADDRNOTAVAIL:
-        return OptionError(f"option '--host': {host} is no address of this machine")
-    return OptionError(f"option '--port': {port} of {host} cannot be had: {error.strerror}")
+        return OptionError(f"option '--host': {host} is not an address of this machine")
+    return OptionError(f"option '--port': {port} on {host} cannot be opened: {error.strerror}")
 
 
 def url_of(host: str, port: int, tls: bool = False) -> str:
     """The URL of a server that listens on a host and a port."""
-    shown = {"0.0.0.0": "127.0.0.1", "::": "[::1]", "[::]": "[::1]"}.get(host, host)
-    if ":" in shown and not shown.startswith("["):
-        shown = f"[{shown}]"
-    return f"{'https' if tls else 'http'}://{shown}:{port}"
+    address = {"0.0.0.0": "127.0.0.1", "::": "[::1]", "[::]": "[::1]"}.get(host, host)
+    if ":" in address and not address.startswith("["):
+        address = f"[{address}]"
+    return f"{'https' if tls else 'http'}://{address}:{port}"
 
 
 class Server(uvicorn.Server):
@@ -106,12 +106,12 @@ class Server(uvicorn.Server):
         try:
             async with asyncio.timeout(_STREAMS_S):
                 await end()
-                await self._streams_left()
+                await self._wait_for_streams()
         except TimeoutError:
-            LOGGER.warning("some readers were cut off: they took nothing of what they were sent")
+            LOGGER.warning("some clients were disconnected: they read nothing of their responses")
         await super().shutdown(sockets)
 
-    async def _streams_left(self) -> None:
+    async def _wait_for_streams(self) -> None:
         """Wait until all streams have ended."""
         while self.config.app.state.streams:  # type: ignore[union-attr]
             await asyncio.sleep(0.01)
@@ -126,12 +126,12 @@ def serve(
 ) -> None:
     """Serve until `stop` returns True; calls `ready` once the server listens."""
     tls = settings.tls
-    allow_files(settings.max_connections)
+    raise_file_limit(settings.max_connections)
     config = uvicorn.Config(
         app,
         http=http_protocol(settings.max_connections, settings.max_per_address, settings.send_s),
         ws=WebSocketConnection,
-        ws_max_size=_MOST_MESSAGE,
+        ws_max_size=_MAX_MESSAGE,
         ws_per_message_deflate=False,
         log_config=None,
         access_log=False,
@@ -147,18 +147,18 @@ def serve(
         Server(config, stop, ready).run([listening])
 
 
-def allow_files(connections: int) -> None:
+def raise_file_limit(connections: int) -> None:
     """Raise the limit of open files for so many connections; print a notice if that fails."""
-    wanted = connections + _OTHER_FILES
+    needed = connections + _OTHER_FILES
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft == resource.RLIM_INFINITY or soft >= wanted:
+    if soft == resource.RLIM_INFINITY or soft >= needed:
         return
-    allowed = wanted if hard == resource.RLIM_INFINITY else min(hard, wanted)
+    allowed = needed if hard == resource.RLIM_INFINITY else min(hard, needed)
     resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
-    if allowed < wanted:
+    if allowed < needed:
         print(
-            f"notice: the system lets this process have {allowed} files open, which is too few for "
-            f"{connections} connections; raise it with ulimit -n {wanted}",
+            f"notice: the limit of {allowed} open files is too low for {connections} connections; "
+            f"raise it with ulimit -n {needed}",
             file=sys.stderr,
         )
 
@@ -166,10 +166,10 @@ def allow_files(connections: int) -> None:
 def write_port(path: str, port: int) -> None:
     """Write the port to a file, atomically: a reader finds all digits or no file."""
     target = Path(path)
-    fresh = target.with_name(f".{target.name}.{os.getpid()}")
+    part = target.with_name(f".{target.name}.{os.getpid()}")
     try:
-        fresh.write_text(f"{port}\n")
-        fresh.replace(target)
+        part.write_text(f"{port}\n")
+        part.replace(target)
     except OSError as error:
         raise OptionError(
             f"option '--port-file': {path} cannot be written: {error.strerror}"

@@ -25,20 +25,20 @@ def tls_context(cert: str, key: str) -> ssl.SSLContext:
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(["http/1.1"])
 
-    def asked() -> NoReturn:
+    def reject_password() -> NoReturn:
         raise OptionError(
             f"option '--tls-key': {key} is encrypted; give a key without a password, such as "
             f"`openssl pkey -in {key}` writes"
         )
 
     try:
-        context.load_cert_chain(cert, key, asked)
+        context.load_cert_chain(cert, key, reject_password)
     except ssl.SSLError as error:
-        raise _unfit(error, cert, key) from None
+        raise _tls_error(error, cert, key) from None
     return context
 
 
-def _unfit(error: ssl.SSLError, cert: str, key: str) -> OptionError:
+def _tls_error(error: ssl.SSLError, cert: str, key: str) -> OptionError:
     if error.reason == "KEY_VALUES_MISMATCH":
         return OptionError(f"option '--tls-key': {key} is not the key of the certificate in {cert}")
     return OptionError(

@@ -1,32 +1,32 @@
 // The buttons that edit, forget, stop and restart a pipeline.
 
+import { confirmed } from "./confirm.js";
 import { h, put } from "./dom.js";
 import { keepName, keepScript } from "./draft.js";
-import { json, pipelinePath, said } from "./server.js";
-import { sure } from "./sure.js";
+import { json, messageOf, pipelinePath } from "./server.js";
 
 /** @typedef {import("./records.d.ts").PipelineRecord} PipelineRecord */
 
 export class Actions {
   #name;
-  #tell;
+  #notify;
   #changed;
   /** @type {boolean | null} */
-  #may = null;
+  #mayRun = null;
   /** @type {PipelineRecord | null} */
   #last = null;
   #acting = false;
   element = h("div", { className: "buttons" });
 
   /**
-   * `tell` shows the result of an action, `changed` reloads the pipeline.
+   * `notify` shows the result of an action, `changed` reloads the pipeline.
    * @param {string} name
-   * @param {(text: string) => void} tell
+   * @param {(text: string) => void} notify
    * @param {() => void} changed
    */
-  constructor(name, tell, changed) {
+  constructor(name, notify, changed) {
     this.#name = name;
-    this.#tell = tell;
+    this.#notify = notify;
     this.#changed = changed;
   }
 
@@ -35,7 +35,7 @@ export class Actions {
    * @param {boolean} may
    */
   allow(may) {
-    this.#may = may;
+    this.#mayRun = may;
     if (this.#last) this.show(this.#last);
   }
 
@@ -52,12 +52,12 @@ export class Actions {
   show(pipeline) {
     this.#last = pipeline;
     const { script, startable } = pipeline;
-    const shown = `${pipeline.state} ${this.#may}`;
+    const shown = `${pipeline.state} ${this.#mayRun}`;
     if (this.element.dataset.shown === shown) return;
-    const held = this.element.contains(document.activeElement);
+    const hadFocus = this.element.contains(document.activeElement);
     this.element.dataset.shown = shown;
     const running = pipeline.state === "running";
-    const may = this.#may ?? false;
+    const may = this.#mayRun ?? false;
     put(
       this.element,
       script ? button("Edit", () => this.#edit(script)) : null,
@@ -70,14 +70,14 @@ export class Actions {
     );
     // The pressed button is gone: keep the focus in this group.
     const last = this.element.lastElementChild;
-    if (held && last instanceof HTMLElement) last.focus();
+    if (hadFocus && last instanceof HTMLElement) last.focus();
   }
 
   /** @param {boolean} running */
   #change(running) {
     if (running)
-      return button("Stop", () => this.#ask("DELETE", "", "is asked to stop between two batches"));
-    const start = () => this.#ask("POST", "/start", "starts again");
+      return button("Stop", () => this.#send("DELETE", "", "will stop after its current batch"));
+    const start = () => this.#send("POST", "/start", "is starting");
     return button("Start again", start, "main-button");
   }
 
@@ -89,22 +89,23 @@ export class Actions {
   }
 
   async #forget() {
-    const agreed = await sure(
+    const isConfirmed = await confirmed(
       `Forget ${this.#name}?`,
-      "Its script, log and status are removed. Its tables stay, and its checkpoints: the same script under this name goes on where it was.",
+      "This deletes its script, log and status. Its tables and checkpoints stay: the same script under this name resumes where it stopped.",
       "Forget",
     );
-    if (agreed && (await this.#ask("POST", "/forget", "is forgotten")))
+    if (isConfirmed && (await this.#send("POST", "/forget", "was forgotten")))
       location.hash = "#/pipelines";
   }
 
   async #startFromScratch() {
-    const agreed = await sure(
+    const isConfirmed = await confirmed(
       `Start ${this.#name} from scratch?`,
-      "All rows of the tables that its queries write are removed, and computed anew from what their sources have now.",
-      "Remove and start",
+      "This deletes all rows of the tables that its queries write, and computes them again from the current sources.",
+      "Delete and start",
     );
-    if (agreed) await this.#ask("POST", "/start", "starts from scratch", { from_scratch: true });
+    if (isConfirmed)
+      await this.#send("POST", "/start", "is starting from scratch", { from_scratch: true });
   }
 
   /**
@@ -114,7 +115,7 @@ export class Actions {
    * @param {string} done
    * @param {{ from_scratch: boolean }} [body]
    */
-  async #ask(method, below, done, body) {
+  async #send(method, below, done, body) {
     // Not by `disabled`, which would drop the focus of the button.
     if (this.#acting) return false;
     this.#acting = true;
@@ -124,10 +125,10 @@ export class Actions {
         body,
         headers: { "Content-Type": "application/json" },
       });
-      this.#tell(`${this.#name} ${done}.`);
+      this.#notify(`${this.#name} ${done}.`);
       return true;
     } catch (problem) {
-      this.#tell(said(problem));
+      this.#notify(messageOf(problem));
       return false;
     } finally {
       this.#acting = false;

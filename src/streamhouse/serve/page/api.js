@@ -29,7 +29,7 @@
  * @param {string} [text]
  * @param {string} [name]
  */
-const made = (tag, text, name) => {
+const create = (tag, text, name) => {
   const node = document.createElement(tag);
   if (text) node.textContent = text;
   if (name) node.className = name;
@@ -41,17 +41,17 @@ const made = (tag, text, name) => {
  * @param {(string | undefined)[][]} rows
  */
 const table = (heads, rows) => {
-  const node = made("table");
+  const node = create("table");
   const head = node.createTHead().insertRow();
   for (const text of heads) {
-    const cell = made("th", text);
+    const cell = create("th", text);
     cell.scope = "col";
     head.append(cell);
   }
   const body = node.createTBody();
   for (const row of rows) {
     const line = body.insertRow();
-    row.forEach((text, place) => line.insertCell().append(made(place ? "span" : "code", text)));
+    row.forEach((text, place) => line.insertCell().append(create(place ? "span" : "code", text)));
   }
   return node;
 };
@@ -72,15 +72,15 @@ const kindOf = (schema = {}) =>
  * @param {Operation} one
  */
 const operation = (path, method, one) => {
-  const node = made("details");
-  const line = made("summary");
-  line.append(made("span", method.toUpperCase(), "method"), made("span", path, "path"));
-  line.append(made("span", one.summary, "said"));
-  const inside = made("div", "", "inside");
-  inside.append(made("p", one.description, "text"));
+  const node = create("details");
+  const line = create("summary");
+  line.append(create("span", method.toUpperCase(), "method"), create("span", path, "path"));
+  line.append(create("span", one.summary, "said"));
+  const inside = create("div", "", "inside");
+  inside.append(create("p", one.description, "text"));
   if (one.parameters?.length) {
     const rows = one.parameters.map((each) => [each.name, kindOf(each.schema), each.description]);
-    inside.append(table(["Parameter", "Type", "What it does"], rows));
+    inside.append(table(["Parameter", "Type", "Description"], rows));
   }
   if (one.requestBody) {
     const types = Object.keys(one.requestBody.content);
@@ -108,7 +108,7 @@ const show = async () => {
   const main = byId("paths");
   const answer = await fetch("/openapi.json");
   if (!answer.ok) {
-    main.replaceChildren(made("p", `openapi.json cannot be had: ${answer.status}`));
+    main.replaceChildren(create("p", `openapi.json cannot be loaded: HTTP ${answer.status}`));
     return;
   }
   /** @type {OpenApi} */
@@ -117,11 +117,11 @@ const show = async () => {
   /** @type {Map<string, HTMLElement[]>} */
   const parts = new Map();
   for (const tag of api.tags ?? [])
-    parts.set(tag.name, [made("h2", tag.name), made("p", tag.description)]);
+    parts.set(tag.name, [create("h2", tag.name), create("p", tag.description)]);
   for (const [path, methods] of Object.entries(api.paths)) {
     for (const [method, one] of Object.entries(methods)) {
       const name = one.tags?.[0] ?? "other";
-      const part = parts.get(name) ?? [made("h2", name)];
+      const part = parts.get(name) ?? [create("h2", name)];
       part.push(operation(path, method, one));
       parts.set(name, part);
     }

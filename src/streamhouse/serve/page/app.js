@@ -6,7 +6,7 @@ import { Editor } from "./editor.js";
 import { Pipelines } from "./pipelines.js";
 import { promptIn } from "./prompt.js";
 import { Sql } from "./sql.js";
-import { keptTheme, toggleTheme } from "./theme.js";
+import { applyStoredTheme, toggleTheme } from "./theme.js";
 import { View } from "./view.js";
 import { Views } from "./views.js";
 import { welcome } from "./welcome.js";
@@ -28,7 +28,7 @@ import { welcome } from "./welcome.js";
  */
 
 const KEYS = "streamhouse.keys";
-const SAID_MS = 6000;
+const NOTICE_MS = 6000;
 
 /**
  * @template {string} Id
@@ -43,14 +43,14 @@ const screenLinks = document.querySelectorAll("a[data-screen]");
 
 /** @type {Shown | null} */
 let screen = null;
-let shown = "";
-let unsaid = 0;
+let currentRoute = "";
+let noticeTimer = 0;
 /** @type {string | null} */
 let lastView = null;
 
 const views = new Views(byId("side"), () => {
   // The address may name a view that was not in the list until now.
-  if (shown === "waiting") route();
+  if (currentRoute === "waiting") route();
 });
 
 /**
@@ -65,39 +65,39 @@ function linkTo(name) {
  * Shows a message at the foot of the page for some seconds.
  * @param {string} text
  */
-function tell(text) {
+function notify(text) {
   say(byId("said"), text);
-  clearTimeout(unsaid);
-  unsaid = setTimeout(() => say(byId("said"), ""), SAID_MS);
+  clearTimeout(noticeTimer);
+  noticeTimer = setTimeout(() => say(byId("said"), ""), NOTICE_MS);
 }
 
 /** @param {string | null} text */
 function lost(text) {
-  say(byId("lost"), text === null ? "" : `Connection lost, trying again: ${text}`);
+  say(byId("lost"), text === null ? "" : `Connection lost, reconnecting: ${text}`);
 }
 
 /** @type {import("./view.js").ViewTools} */
 const tools = {
   note: (...given) => views.note(...given),
   summary: (text) => say(byId("summary"), text),
-  say: tell,
+  say: notify,
   lost,
   reload: async (old) => {
     await views.load();
     const found = views.find(old.name);
     if (found && JSON.stringify(found.columns) !== JSON.stringify(old.columns)) {
-      shown = "";
+      currentRoute = "";
       route();
     }
   },
 };
 
 function route() {
-  const [, asked, second = ""] = location.hash.split("/");
-  const first = asked || "views";
+  const [, path, second = ""] = location.hash.split("/");
+  const first = path || "views";
   const name = decoded(second);
-  const wanted = `${first}/${name}`;
-  if (shown === wanted) return;
+  const newRoute = `${first}/${name}`;
+  if (currentRoute === newRoute) return;
   const held = document.activeElement;
   screen?.close?.();
   screen = null;
@@ -108,13 +108,13 @@ function route() {
     if (link.dataset.screen === first) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
-  shown = wanted;
+  currentRoute = newRoute;
   document.title = `${name || titleOf(first)} · Streamhouse`;
   main.scrollTop = 0;
   if (first === "pipelines")
-    screen = new Pipelines(main, name || null, { link: linkTo, say: tell, lost }, allowed);
+    screen = new Pipelines(main, name || null, { link: linkTo, say: notify, lost }, allowed);
   else if (first === "sql") screen = new Sql(main, lastView ?? views.names[0] ?? null, health);
-  else if (first === "editor") screen = new Editor(main, linkTo, tell, allowed);
+  else if (first === "editor") screen = new Editor(main, linkTo, notify, allowed);
   else openView(name);
   keepFocus(held);
 }
@@ -148,7 +148,7 @@ function openView(name) {
   views.open(name || null);
   const found = name ? views.find(name) : null;
   if (found?.error) {
-    shown = "waiting";
+    currentRoute = "waiting";
     put(main, empty(`${name} cannot be shown`, found.error));
     return;
   }
@@ -158,7 +158,7 @@ function openView(name) {
     return;
   }
   // Routed again when the list changes: a script that has just started may create the view.
-  shown = "waiting";
+  currentRoute = "waiting";
   if (!views.loaded) put(main);
   else if (!name) first();
   else welcome(main, views.names, name);
@@ -241,8 +241,8 @@ function onEscape(event) {
  */
 async function aboutServer() {
   const ask = () => json("health").catch(() => null);
-  const told = /** @type {Health | null} */ (await ask());
-  if (!told?.token_needed || told.limits) return told;
+  const answer = /** @type {Health | null} */ (await ask());
+  if (!answer?.token_needed || answer.limits) return answer;
   await views.ready;
   return /** @type {Health | null} */ (await ask());
 }
@@ -255,7 +255,7 @@ function keepKeys() {
 }
 
 askWith(promptIn(byId("token"), byId("token-text"), byId("token-why")));
-keptTheme();
+applyStoredTheme();
 keepKeys();
 byId("theme").addEventListener("click", toggleTheme);
 byId("help").addEventListener("click", () => shortcuts.showModal());
@@ -266,5 +266,5 @@ byId("skip").addEventListener("click", (event) => {
 addEventListener("hashchange", route);
 addEventListener("keydown", onKey);
 const health = aboutServer();
-const allowed = health.then((told) => told?.allow_run ?? null);
+const allowed = health.then((answer) => answer?.allow_run ?? null);
 route();

@@ -15,20 +15,20 @@ import { kindOf } from "./format.js";
 const LIKELY = /revenue|amount|total|price|score|sum|value|balance|paid/i;
 const NUMBERED = /(^|_)id$|_no$/i;
 
-/** Columns are indexes, -1 for none; `wanted` is the `chart` of the file of views. */
+/** Columns are indexes, -1 for none; `settings` is the `chart` of the views file. */
 export class Axes {
   #names;
-  #wanted;
+  #settings;
 
   /**
    * @param {TypedColumn[]} columns
    * @param {string[]} key
-   * @param {ChartSettings | null} wanted
+   * @param {ChartSettings | null} settings
    */
-  constructor(columns, key, wanted) {
+  constructor(columns, key, settings) {
     this.columns = columns;
     this.#names = columns.map((column) => column.name);
-    this.#wanted = wanted;
+    this.#settings = settings;
     const keyAt = key.map((name) => this.#names.indexOf(name));
     this.keyAt = keyAt.includes(-1) ? [] : keyAt;
     this.timeAt = this.#firstTime();
@@ -55,8 +55,8 @@ export class Axes {
   }
 
   /** The column of the setting `x`. */
-  get #asked() {
-    const x = this.#wanted?.x;
+  get #configuredX() {
+    const x = this.#settings?.x;
     return x === undefined ? -1 : this.#names.indexOf(x);
   }
 
@@ -66,33 +66,33 @@ export class Axes {
   }
 
   #firstTime() {
-    const asked = this.#wanted?.type === "bars" ? -1 : this.#asked;
-    return asked >= 0 && kindOf(this.columns[asked].type) === "time"
-      ? asked
+    const configured = this.#settings?.type === "bars" ? -1 : this.#configuredX;
+    return configured >= 0 && kindOf(this.columns[configured].type) === "time"
+      ? configured
       : this.#firstOf("time");
   }
 
   #labels() {
-    const overTime = this.#wanted?.type === "lines" && this.#asked === this.timeAt;
-    if (this.#asked >= 0 && !overTime) return [this.#asked];
+    const overTime = this.#settings?.type === "lines" && this.#configuredX === this.timeAt;
+    if (this.#configuredX >= 0 && !overTime) return [this.#configuredX];
     if (this.keyAt.length) return this.keyAt;
     const text = this.#firstOf("text");
     return text >= 0 ? [text] : [];
   }
 
   #measures() {
-    const asked = (this.#wanted?.y ?? [])
+    const configured = (this.#settings?.y ?? [])
       .map((name) => this.#names.indexOf(name))
       .filter((at) => at >= 0);
     const found = this.columns
       .map((_, at) => at)
       .filter((at) => kindOf(this.columns[at].type) === "number" && !this.keyAt.includes(at));
-    return [...new Set([...asked, ...found])];
+    return [...new Set([...configured, ...found])];
   }
 
   #firstMeasure() {
-    const asked = this.#names.indexOf(this.#wanted?.y?.[0] ?? "");
-    if (asked >= 0) return asked;
+    const configured = this.#names.indexOf(this.#settings?.y?.[0] ?? "");
+    if (configured >= 0) return configured;
     const fair = this.measures.filter((at) => !NUMBERED.test(this.#names[at]));
     const likely = fair.findLast((at) => LIKELY.test(this.#names[at]));
     return likely ?? fair.at(-1) ?? this.measures[0] ?? -1;
@@ -100,7 +100,7 @@ export class Axes {
 
   /** @returns {ChartKind[]} */
   #kinds() {
-    if (this.#wanted?.type === "none") return [];
+    if (this.#settings?.type === "none") return [];
     if (!this.measures.length) return this.keyAt.length ? [] : ["seen"];
     /** @type {ChartKind[]} */
     const found = this.labelAt.length ? ["bars"] : [];
@@ -109,7 +109,7 @@ export class Axes {
   }
 
   #firstKind() {
-    const lines = this.#wanted?.type === "lines";
+    const lines = this.#settings?.type === "lines";
     if (this.kinds.includes("time")) {
       const keyIsTime = this.keyAt.length === 1 && this.keyAt[0] === this.timeAt;
       if (lines || !this.keyAt.length || keyIsTime) return "time";

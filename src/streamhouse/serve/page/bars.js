@@ -39,12 +39,12 @@ export class Bars {
   draw(items, { width, height }, title) {
     const scale = this.#scale(items, width, height);
     const all = items.length * scale.step + 2;
-    const told = items.slice(0, READ_ITEMS).map((item) => `${item.label} ${item.text}`);
+    const spoken = items.slice(0, READ_ITEMS).map((item) => `${item.label} ${item.text}`);
     setAttributes(this.svg, {
       viewBox: `0 0 ${width} ${all}`,
       width,
       height: all,
-      "aria-label": `${title}: ${told.join(", ")}`,
+      "aria-label": `${title}: ${spoken.join(", ")}`,
     });
     /** @type {Set<string>} */
     const seen = new Set();

@@ -1,4 +1,4 @@
-// The chart of a view: bars by key, lines of what was seen, lines over a time column.
+// The chart of a view: bars by key, lines of the live values, lines over a time column.
 
 import { Axes } from "./axes.js";
 import { Bars } from "./bars.js";
@@ -39,13 +39,13 @@ export class Chart {
   #hint = h("p", { className: "hint" });
 
   /**
-   * `wanted` is the `chart` of the file of views.
+   * `settings` is the `chart` of the views file.
    * @param {TypedColumn[]} columns
    * @param {string[]} key
-   * @param {ChartSettings | null} wanted
+   * @param {ChartSettings | null} settings
    */
-  constructor(columns, key, wanted) {
-    this.#axes = new Axes(columns, key, wanted);
+  constructor(columns, key, settings) {
+    this.#axes = new Axes(columns, key, settings);
     this.#frames = new Frames(this.#axes);
     this.#measure = this.#axes.measure;
     this.#kind = this.#axes.kind;
@@ -90,8 +90,8 @@ export class Chart {
   }
 
   /** Drops the recorded lines, since another table has taken the view's name. */
-  anew() {
-    this.#frames.anew();
+  reset() {
+    this.#frames.reset();
   }
 
   #controls() {
@@ -120,7 +120,7 @@ export class Chart {
       { className: "chart-controls" },
       measures.length > 1 ? select : null,
       buttons.length > 1
-        ? h("div", { className: "segments", role: "group", "aria-label": "Kind of chart" }, buttons)
+        ? h("div", { className: "segments", role: "group", "aria-label": "Chart type" }, buttons)
         : null,
     );
   }
@@ -183,7 +183,7 @@ export class Chart {
     const format = formatter(type, Math.max(0, ...items.map((item) => Math.abs(item.value))));
     say(this.#title, `${name} by ${labelAt.map((at) => columns[at].name).join(", ")}`);
     const cut = of > items.length ? `The ${TOP_BARS} largest of ${count(of, "row")}.` : "";
-    say(this.#hint, items.length ? cut : `No row has a ${name} yet.`);
+    say(this.#hint, items.length ? cut : `No row has a value of ${name} yet.`);
     if (!items.length) return false;
     this.#mount("bars", [this.#bars.svg]);
     this.#bars.draw(
@@ -207,7 +207,7 @@ export class Chart {
     const { series, hint } = isTime
       ? overTime(rows, this.#axes, this.#measure, TOP_LINES)
       : this.#frames.lines(rows.size, this.#measure, TOP_LINES);
-    say(this.#title, isTime ? `${name} over ${columns[timeAt].name}` : `${name}, as seen live`);
+    say(this.#title, isTime ? `${name} over ${columns[timeAt].name}` : `${name}, live`);
     say(this.#hint, hint);
     if (!series.length) return false;
     this.#mount("lines", [this.#lines.svg, this.#lines.legend]);

@@ -1,7 +1,7 @@
 // A text area for SQL with line numbers, syntax highlighting and a marked line.
 
 import { h, put } from "./dom.js";
-import { goTo } from "./place.js";
+import { goTo } from "./mistakes.js";
 
 const TOKENS =
   /(?<comment>--[^\n]*|\/\*[^]*?(?:\*\/|$))|(?<string>'(?:[^']|'')*'?)|(?<quoted>`[^`]*`?)|(?<number>\b\d+(?:\.\d+)?\b)|(?<word>\b[A-Za-z_]\w*\b)/g;

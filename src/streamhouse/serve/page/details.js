@@ -1,14 +1,14 @@
 // The schema, options, snapshots and files of a view, as tables.
 
-import { json, said, viewPath } from "./server.js";
+import { json, messageOf, viewPath } from "./server.js";
 import { empty, h, put } from "./dom.js";
 import { moment, whole } from "./format.js";
 
 /** @typedef {import("./records.d.ts").Json} Json */
 /** @typedef {import("./records.d.ts").JsonObject} JsonObject */
-/** @typedef {keyof typeof ASKED} Part */
+/** @typedef {keyof typeof PATHS} Part */
 
-const ASKED = {
+const PATHS = {
   schema: "/schema",
   options: "/options",
   snapshots: "/snapshots?limit=200",
@@ -16,7 +16,7 @@ const ASKED = {
 };
 /** @type {{ [name: string]: string }} */
 const TITLES = {
-  schema_versions: "Versions of the schema",
+  schema_versions: "Schema versions",
   primary_key: "Primary key",
   partitioned_by: "Partitioned by",
 };
@@ -31,10 +31,10 @@ const TIME = /(^|_)(time|at|created|changed)$/;
 export async function showDetails(panel, name, what) {
   if (!panel.firstChild) put(panel, h("p", { className: "hint" }, "Loading …"));
   try {
-    const answer = /** @type {JsonObject} */ (await json(viewPath(name, ASKED[what])));
+    const answer = /** @type {JsonObject} */ (await json(viewPath(name, PATHS[what])));
     put(panel, sections(answer, what));
   } catch (problem) {
-    put(panel, empty(`There is no word on the ${what}`, said(problem)));
+    put(panel, empty(`The ${what} cannot be loaded`, messageOf(problem)));
   }
 }
 
@@ -56,7 +56,7 @@ function sections(answer, what) {
     else if (!Array.isArray(value) || value.length) single[name] = value;
   }
   if (Object.keys(single).length) parts.unshift(pairs(single, "Summary"));
-  return parts.length ? parts : [empty(`No ${what}`, "There are none yet.")];
+  return parts.length ? parts : [empty(`No ${what}`, "This view has none yet.")];
 }
 
 /**

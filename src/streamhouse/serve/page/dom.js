@@ -9,7 +9,7 @@
  * @typedef {{ [K in keyof HTMLElementEventMap as `on${K}`]?: (event: HTMLElementEventMap[K]) => void }
  *   & { [K in keyof E as NonNullable<E[K]> extends Scalar ? K : never]?:
  *       NonNullable<E[K]> extends string ? E[K] | number | null : E[K] | null }
- *   & { [name: `aria-${string}` | `data-${string}`]: Scalar }} Given
+ *   & { [name: `aria-${string}` | `data-${string}`]: Scalar }} Attributes
  */
 
 const SVG = "http://www.w3.org/2000/svg";
@@ -18,12 +18,12 @@ const SVG = "http://www.w3.org/2000/svg";
  * An HTML element.
  * @template {keyof HTMLElementTagNameMap} Tag
  * @param {Tag} tag
- * @param {Given<HTMLElementTagNameMap[Tag]>} [given]
+ * @param {Attributes<HTMLElementTagNameMap[Tag]>} [attributes]
  * @param {...(Child | Child[])} children
  */
-export function h(tag, given, ...children) {
+export function h(tag, attributes, ...children) {
   const element = document.createElement(tag);
-  for (const [name, value] of Object.entries(given ?? {})) {
+  for (const [name, value] of Object.entries(attributes ?? {})) {
     if (value === null || value === undefined || value === false) continue;
     if (typeof value === "function")
       element.addEventListener(name.slice(2), /** @type {EventListener} */ (value));
@@ -38,22 +38,22 @@ export function h(tag, given, ...children) {
  * An SVG element with these attributes.
  * @template {keyof SVGElementTagNameMap} Tag
  * @param {Tag} tag
- * @param {{ [name: string]: string | number }} [given]
+ * @param {{ [name: string]: string | number }} [attributes]
  * @param {...(Child | Child[])} children
  */
-export function s(tag, given = {}, ...children) {
+export function s(tag, attributes = {}, ...children) {
   const element = document.createElementNS(SVG, tag);
-  setAttributes(element, given);
+  setAttributes(element, attributes);
   element.append(...present(children));
   return element;
 }
 
 /**
  * @param {Element} element
- * @param {{ [name: string]: string | number }} given
+ * @param {{ [name: string]: string | number }} attributes
  */
-export function setAttributes(element, given) {
-  for (const [name, value] of Object.entries(given)) element.setAttribute(name, String(value));
+export function setAttributes(element, attributes) {
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, String(value));
 }
 
 /**

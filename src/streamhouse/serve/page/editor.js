@@ -6,17 +6,17 @@ import { draft, keepName, keepScript } from "./draft.js";
 import { state } from "./figures.js";
 import { count } from "./format.js";
 import { draw } from "./graph.js";
-import { mistake } from "./place.js";
-import { json, mistakeOf, pipelinePath, said, statusOf } from "./server.js";
+import { mistake } from "./mistakes.js";
+import { json, messageOf, mistakeOf, pipelinePath, statusOf } from "./server.js";
 
-/** @typedef {import("./place.js").Mistake} Mistake */
+/** @typedef {import("./mistakes.js").Mistake} Mistake */
 /** @typedef {import("./records.d.ts").CheckAnswer} CheckAnswer */
 /** @typedef {import("./records.d.ts").Graph} Graph */
 /** @typedef {import("./records.d.ts").PipelinesAnswer} PipelinesAnswer */
 
 const NAMES = "[a-z0-9_\\-]{1,64}";
 const EVERY_MS = 3000;
-const EXAMPLE = `-- Orders are made up; what each customer has spent is kept up to date.
+const EXAMPLE = `-- Random orders; keeps the total spending of each customer up to date.
 CREATE DATABASE IF NOT EXISTS shop;
 USE shop;
 
@@ -38,20 +38,20 @@ INSERT INTO spending
 SELECT customer_id, COUNT(*), SUM(price) FROM order_source GROUP BY customer_id;
 `;
 const RUN_REFUSED =
-  "Here scripts are only checked. To run them takes a server that was started with --allow-run, and a token that allows it.";
+  "You can only check scripts here. To run them, the server must be started with --allow-run, and your token must allow it.";
 const STARS = /(?<![*/])\*{4}(?![*/])/;
 const STARRED =
-  "**** stands for a password or key, which is not shown. Leave it, and the pipeline of this name goes on with its own; or write a new one.";
+  "**** masks a password or key. Leave it to keep the one that this pipeline has, or write a new one.";
 
 export class Editor {
   #timer;
   #link;
-  #tell;
+  #notify;
   #name;
   #code;
   #check = h("button", { type: "button", onclick: () => this.#checked() }, "Check");
   #run = h("button", { type: "submit", className: "main-button" }, "Run");
-  #stop = h("button", { type: "button", hidden: true, onclick: () => this.#end() }, "Stop");
+  #stop = h("button", { type: "button", hidden: true, onclick: () => this.#endPipeline() }, "Stop");
   #state = h("span", { className: "editor-state" });
   #refused = h("p", { className: "notice", hidden: true }, RUN_REFUSED);
   #stars = h("p", { className: "notice", hidden: true }, STARRED);
@@ -65,17 +65,17 @@ export class Editor {
   });
 
   /**
-   * `tell` shows a message. `allowed` resolves to whether the server runs scripts, null if that is
+   * `notify` shows a message. `allowed` resolves to whether the server runs scripts, null if that is
    * unknown.
    * @param {HTMLElement} main
    * @param {(table: string) => string | null} link the address of a table's view
-   * @param {(text: string) => void} tell
+   * @param {(text: string) => void} notify
    * @param {Promise<boolean | null>} allowed
    */
-  constructor(main, link, tell, allowed) {
+  constructor(main, link, notify, allowed) {
     const { name, script } = draft();
     this.#link = link;
-    this.#tell = tell;
+    this.#notify = notify;
     this.#code = new Code(script ?? EXAMPLE, () => this.#changed());
     this.#name = h("input", {
       id: "script-name",
@@ -84,8 +84,8 @@ export class Editor {
       required: true,
       spellcheck: false,
       autocomplete: "off",
-      title: "Small letters, digits, _ and -, up to 64",
-      oninput: () => this.#look(),
+      title: "1 to 64 lower-case letters, digits, _ and -",
+      oninput: () => this.#updateState(),
     });
     const form = h(
       "form",
@@ -125,9 +125,9 @@ export class Editor {
       ),
     );
     allowed.then((may) => this.#mayRun(may !== false));
-    this.#tellStars();
-    this.#look();
-    this.#timer = setInterval(() => document.hidden || this.#look(), EVERY_MS);
+    this.#updateStars();
+    this.#updateState();
+    this.#timer = setInterval(() => document.hidden || this.#updateState(), EVERY_MS);
   }
 
   close() {
@@ -142,10 +142,10 @@ export class Editor {
 
   #changed() {
     keepScript(this.#code.area.value);
-    this.#tellStars();
+    this.#updateStars();
   }
 
-  #tellStars() {
+  #updateStars() {
     this.#stars.hidden = !STARS.test(this.#code.area.value);
   }
 
@@ -209,23 +209,23 @@ export class Editor {
     }
   }
 
-  async #end() {
+  async #endPipeline() {
     this.#stop.disabled = true;
     try {
       await json(pipelinePath(this.#name.value), {
         method: "DELETE",
         headers: { "Content-Type": "application/json" },
       });
-      this.#tell(`${this.#name.value} is asked to stop between two batches.`);
+      this.#notify(`${this.#name.value} will stop after its current batch.`);
     } catch (problem) {
-      this.#wrong({ message: said(problem) });
+      this.#wrong({ message: messageOf(problem) });
     }
     this.#stop.disabled = false;
-    this.#look();
+    this.#updateState();
   }
 
   /** Shows whether a pipeline of this name is running. */
-  async #look() {
+  async #updateState() {
     let found;
     try {
       const { pipelines } = /** @type {PipelinesAnswer} */ (await json("pipelines"));

@@ -13,17 +13,17 @@ const FLASH_MS = 1400;
  */
 export function flash(cell, record, index) {
   const [was, is] = [numberOf(record.before?.[index]), numberOf(record.cells[index])];
-  const way =
+  const direction =
     cell.classList.contains("number") && was !== null && is !== null
       ? is < was
         ? "down"
         : "up"
       : "set";
-  cell.dataset.flash = way;
+  cell.dataset.flash = direction;
   for (const running of cell.getAnimations()) running.cancel();
   const easing = still() ? "steps(1, end)" : "ease-out";
   const animation = cell.animate(
-    [{ backgroundColor: `var(--flash-${way})` }, { backgroundColor: "transparent" }],
+    [{ backgroundColor: `var(--flash-${direction})` }, { backgroundColor: "transparent" }],
     { duration: FLASH_MS, easing },
   );
   animation.onfinish = () => delete cell.dataset.flash;

@@ -21,7 +21,7 @@ export class Frames {
   }
 
   /** Drops the record, since another table has taken the view's name. */
-  anew() {
+  reset() {
     this.#frames = [];
   }
 
@@ -49,15 +49,15 @@ export class Frames {
    * @returns {{ series: Series[], hint: string }}
    */
   lines(size, measure, most) {
-    const hint = "Since this page was opened; lines grow with each change.";
-    if (this.#frames.length < 2) return { series: [], hint: "Lines begin with the next change." };
+    const hint = "Since you opened this page; each change adds a point.";
+    if (this.#frames.length < 2) return { series: [], hint: "The lines start at the next change." };
     if (!this.#axes.keyAt.length)
       return { series: [this.#line("rows", (frame) => frame.size)], hint };
     const largest = this.#largest(measure);
     if (!largest.length)
       return {
         series: [],
-        hint: `Lines are drawn of up to ${FRAME_ROWS} rows; this view has ${count(size, "row")}.`,
+        hint: `Lines are drawn for views of up to ${FRAME_ROWS} rows; this one has ${count(size, "row")}.`,
       };
     const series = largest
       .slice(0, most)

@@ -12,7 +12,7 @@ const WORDS = {
   connecting: "connecting",
   live: "live",
   lost: "reconnecting",
-  gone: "not there",
+  gone: "missing",
   large: "polled",
   past: "past",
 };
@@ -29,7 +29,7 @@ export class Freshness {
   #ms = null;
   #pill = h("span", { className: "pill" });
   #age = h("span", { className: "fresh-age" });
-  #delay = h("span", { className: "fresh-delay", title: "From the commit to this screen" });
+  #delay = h("span", { className: "fresh-delay", title: "Delay from the commit to this screen" });
   element = h("div", { className: "fresh" }, this.#pill, this.#age, this.#delay);
 
   /** @param {() => boolean} isPast whether the past is shown */
@@ -48,7 +48,7 @@ export class Freshness {
 
   set state(state) {
     this.#state = state;
-    this.tell();
+    this.update();
   }
 
   /**
@@ -63,7 +63,7 @@ export class Freshness {
     this.#time = committed;
   }
 
-  tell() {
+  update() {
     const past = this.#isPast();
     const shown = past ? "past" : this.#state;
     say(this.#pill, WORDS[shown]);

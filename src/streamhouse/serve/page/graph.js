@@ -42,7 +42,7 @@ export function draw(graph, link, notes = new Map()) {
   const viewBox = `0 0 ${width} ${height}`;
   return s(
     "svg",
-    { class: "graph", role: "group", width, height, viewBox, "aria-label": told(graph) },
+    { class: "graph", role: "group", width, height, viewBox, "aria-label": description(graph) },
     tip(),
     edges.map((edge) => path(edge, boxes)),
     [...boxes.values()].map((each) => drawn(each, link(each.node.id))),
@@ -175,6 +175,6 @@ function drawn({ node, details, notes, x, y, width, height }, href) {
 }
 
 /** @param {Graph} graph */
-function told(graph) {
+function description(graph) {
   return `Graph: ${graph.edges.map((edge) => `${edge.from} ${edge.kind} ${edge.to}`).join("; ")}`;
 }

@@ -32,7 +32,7 @@ export class Head {
         this.#cells.map((cell) => cell.element),
       ),
     );
-    this.#tell();
+    this.#update();
   }
 
   get sort() {
@@ -77,11 +77,11 @@ export class Head {
     if (this.#sort.at !== at) this.#sort = { at, down: first };
     else if (this.#sort.down === first) this.#sort = { at, down: !first };
     else this.#sort = { at: -1, down: false };
-    this.#tell();
+    this.#update();
     this.#changed();
   }
 
-  #tell() {
+  #update() {
     this.#cells.forEach(({ element, arrow }, at) => {
       const [order, sign] =
         at !== this.#sort.at

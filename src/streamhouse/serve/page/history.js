@@ -23,7 +23,7 @@ import { ago, moment } from "./format.js";
  * @property {(problem: unknown) => void} failed
  */
 
-const KEPT = 500;
+const MAX_SNAPSHOTS = 500;
 const ROWS = 20_000;
 const CACHED = 24;
 const WAIT_MS = 60;
@@ -36,10 +36,10 @@ export class History {
   /** @type {number | null} */
   #at = null;
   /** @type {AbortController | null} */
-  #asked = null;
+  #request = null;
   #timer = 0;
   /** @type {Map<number, PastRows>} */
-  #kept = new Map();
+  #cache = new Map();
   #text = h("span", { className: "history-text" });
   #slider;
   #back;
@@ -104,13 +104,13 @@ export class History {
       this.#text,
       this.#button,
     );
-    this.#tell();
+    this.#update();
     this.load();
   }
 
   close() {
     clearTimeout(this.#timer);
-    this.#asked?.abort();
+    this.#request?.abort();
   }
 
   /** Whether the past is shown. */
@@ -121,7 +121,7 @@ export class History {
   /** Loads the list of snapshots. */
   async load() {
     try {
-      const path = viewPath(this.#name, `/snapshots?limit=${KEPT}`);
+      const path = viewPath(this.#name, `/snapshots?limit=${MAX_SNAPSHOTS}`);
       const found = /** @type {SnapshotsAnswer} */ (await json(path));
       // The selected index refers to the current list.
       if (this.past) return;
@@ -129,7 +129,7 @@ export class History {
       const newest = known.at(-1)?.snapshot ?? -1;
       const newer = this.#snapshots.filter(({ snapshot }) => snapshot > newest);
       this.#snapshots = [...known, ...newer];
-      this.#tell();
+      this.#update();
     } catch (problem) {
       // A SQL view has no snapshots.
       const status = statusOf(problem);
@@ -138,10 +138,10 @@ export class History {
   }
 
   /** Drops the snapshots, since another table has taken the view's name. */
-  anew() {
+  reset() {
     this.live();
     this.#snapshots = [];
-    this.#kept.clear();
+    this.#cache.clear();
     this.load();
   }
 
@@ -156,8 +156,8 @@ export class History {
     if (last && last.snapshot >= snapshot) return;
     this.#snapshots.push({ snapshot, time });
     // Not while the past is shown: the selected index refers to the current list.
-    if (this.#snapshots.length > KEPT && !this.past) this.#snapshots.shift();
-    this.#tell();
+    if (this.#snapshots.length > MAX_SNAPSHOTS && !this.past) this.#snapshots.shift();
+    this.#update();
   }
 
   /**
@@ -173,11 +173,11 @@ export class History {
   }
 
   live() {
-    this.#asked?.abort();
+    this.#request?.abort();
     clearTimeout(this.#timer);
     const was = this.past;
     this.#at = null;
-    this.#tell();
+    this.#update();
     if (was) this.#handlers.live();
   }
 
@@ -191,17 +191,17 @@ export class History {
   /** @param {number} at */
   #go(at) {
     this.#at = at;
-    this.#tell();
+    this.#update();
     clearTimeout(this.#timer);
     this.#timer = setTimeout(() => this.#show(this.#snapshots[at]), WAIT_MS);
   }
 
   /** @param {Snapshot} wanted */
   async #show(wanted) {
-    this.#asked?.abort();
-    this.#asked = new AbortController();
+    this.#request?.abort();
+    this.#request = new AbortController();
     try {
-      const past = await this.#rowsOf(wanted.snapshot, this.#asked.signal);
+      const past = await this.#rowsOf(wanted.snapshot, this.#request.signal);
       if (this.#at !== null && this.#snapshots[this.#at]?.snapshot === wanted.snapshot)
         this.#handlers.past(past, wanted);
     } catch (problem) {
@@ -217,18 +217,18 @@ export class History {
    * @param {AbortSignal} signal
    */
   async #rowsOf(snapshot, signal) {
-    const known = this.#kept.get(snapshot);
+    const known = this.#cache.get(snapshot);
     if (known) return known;
     const path = viewPath(this.#name, `?as_of=${snapshot}&limit=${ROWS}`);
     const { rows } = /** @type {RowsAnswer} */ (await json(path, { signal }));
     const past = { rows, cut: rows.length === ROWS };
-    this.#kept.set(snapshot, past);
-    const [oldest] = this.#kept.keys();
-    if (this.#kept.size > CACHED) this.#kept.delete(oldest);
+    this.#cache.set(snapshot, past);
+    const [oldest] = this.#cache.keys();
+    if (this.#cache.size > CACHED) this.#cache.delete(oldest);
     return past;
   }
 
-  #tell() {
+  #update() {
     const newest = Math.max(0, this.#snapshots.length - 1);
     const at = this.#at ?? newest;
     this.#slider.max = String(newest);

@@ -5,7 +5,7 @@ import { clock, moment, short } from "./format.js";
 
 /** @typedef {[ms: number, value: number]} Point */
 /** @typedef {{ label: string, points: Point[] }} Series at least one point */
-/** @typedef {(number: number) => number} Place */
+/** @typedef {(number: number) => number} Coordinate */
 
 const LEAST_PX = 220;
 const MOST_PX = 420;
@@ -17,7 +17,7 @@ export class Lines {
   /** @type {Series[]} */
   #series = [];
   #format = short;
-  /** @type {{ x: Place, from: number, to: number, width: number } | null} */
+  /** @type {{ x: Coordinate, from: number, to: number, width: number } | null} */
   #scale = null;
   /** @type {number | null} */
   #at = null;
@@ -57,12 +57,12 @@ export class Lines {
       EDGE.bottom -
       ((value - low) / (high - low || 1)) * (this.#height - EDGE.top - EDGE.bottom);
     this.#scale = { x, from, to, width };
-    const told = series.map((one) => `${one.label} ${format(lastOf(one.points)[1])}`);
+    const spoken = series.map((one) => `${one.label} ${format(lastOf(one.points)[1])}`);
     setAttributes(this.svg, {
       viewBox: `0 0 ${width} ${this.#height}`,
       width,
       height: this.#height,
-      "aria-label": `${title}: ${told.join(", ")}`,
+      "aria-label": `${title}: ${spoken.join(", ")}`,
     });
     setAttributes(this.#rule, { y2: this.#height - EDGE.bottom });
     put(
@@ -72,12 +72,12 @@ export class Lines {
       series.map((one, index) => line(one.points, index, x, y)),
       this.#rule,
     );
-    this.#tell();
+    this.#update();
   }
 
   /**
    * @param {number[]} ticks
-   * @param {Place} y
+   * @param {Coordinate} y
    * @param {number} width
    */
   #grid(ticks, y, width) {
@@ -110,7 +110,7 @@ export class Lines {
   /**
    * @param {number} from
    * @param {number} to
-   * @param {Place} x
+   * @param {Coordinate} x
    */
   #times(from, to, x) {
     const text = to - from > 2 * DAY_MS ? day : to - from > DAY_MS / 2 ? moment : clock;
@@ -133,10 +133,10 @@ export class Lines {
     this.#at = share === null || share < 0 || share > 1 ? null : from + share * (to - from);
     this.#rule.style.display = this.#at === null ? "none" : "";
     if (this.#at !== null) setAttributes(this.#rule, { x1: x(this.#at), x2: x(this.#at) });
-    this.#tell();
+    this.#update();
   }
 
-  #tell() {
+  #update() {
     const at = this.#at;
     if (at === null) this.#rule.style.display = "none";
     const texts = this.#series.map(({ label, points }) => {
@@ -163,8 +163,8 @@ export class Lines {
 /**
  * @param {Point[]} points
  * @param {number} index
- * @param {Place} x
- * @param {Place} y
+ * @param {Coordinate} x
+ * @param {Coordinate} y
  */
 function line(points, index, x, y) {
   const path = points

@@ -24,7 +24,7 @@ export function streamNames(names) {
  * @param {RowsEvent} event
  * @param {string[]} names
  */
-export function hasOthers({ rows: [row], plain }, names) {
+export function hasOtherColumns({ rows: [row], plain }, names) {
   if (!row) return false;
   const expected = plain ? names : [...streamNames(names), "rowkind"];
   return expected.length !== Object.keys(row).length || expected.some((name) => !(name in row));

@@ -4,15 +4,15 @@ import { h, put, renew, say } from "./dom.js";
 import { errorOf, lagOf, rateOf, since, state } from "./figures.js";
 import { count, whole } from "./format.js";
 import { draw } from "./graph.js";
-import { pipelinePath, problemOf, request, said } from "./server.js";
+import { messageOf, pipelinePath, problemOf, request } from "./server.js";
 
 /** @typedef {import("./records.d.ts").Graph} Graph */
 /** @typedef {import("./records.d.ts").PipelineRecord} PipelineRecord */
 /** @typedef {import("./records.d.ts").QueryRecord} QueryRecord */
 /** @typedef {(table: string) => string | null} Link the address of a table's view */
 
-const HEADS = ["query", "rows/s", "lag", "batches", "last batch", "took", "last error"];
-const NUMBERS = new Set(["rows/s", "lag", "batches", "took"]);
+const HEADS = ["query", "rows/s", "lag", "batches", "last batch", "duration", "last error"];
+const NUMBERS = new Set(["rows/s", "lag", "batches", "duration"]);
 const LOG_LINES = 200;
 
 export class Pipeline {
@@ -120,14 +120,14 @@ function aboutProcess({ pid, host, started, ended, restarts, maintenance }) {
     `started ${since(started)}`,
     ended ? `ended ${since(ended)}` : null,
   ];
-  if (restarts) parts.push(`began anew ${count(restarts, "time")} within an hour`);
+  if (restarts) parts.push(`restarted ${count(restarts, "time")} within an hour`);
   if (maintenance)
     parts.push(
       maintenance.busy
-        ? `looking after ${count(maintenance.busy, "table")} now`
-        : "tables are looked after",
+        ? `maintaining ${count(maintenance.busy, "table")} now`
+        : "table maintenance is idle",
     );
-  if (maintenance?.last_error) parts.push(`last trouble there: ${maintenance.last_error}`);
+  if (maintenance?.last_error) parts.push(`last maintenance error: ${maintenance.last_error}`);
   return parts.filter(Boolean).join(" · ");
 }
 
@@ -142,10 +142,10 @@ function log(name) {
     try {
       const answer = await request(pipelinePath(name, `/log?lines=${LOG_LINES}`));
       const body = await answer.text();
-      const told = answer.ok ? body : problemOf(answer.status, body).message;
-      say(text, told || "It has written nothing.");
+      const shownText = answer.ok ? body : problemOf(answer.status, body).message;
+      say(text, shownText || "The log is empty.");
     } catch (problem) {
-      say(text, said(problem));
+      say(text, messageOf(problem));
     }
   };
   details.addEventListener("toggle", () => details.open && load());

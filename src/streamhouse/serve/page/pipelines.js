@@ -5,7 +5,7 @@ import { command, empty, h, put, renew } from "./dom.js";
 import { errorOf, lagOf, since, state } from "./figures.js";
 import { whole } from "./format.js";
 import { Pipeline } from "./pipeline.js";
-import { json, pipelinePath, said, statusOf } from "./server.js";
+import { json, messageOf, pipelinePath, statusOf } from "./server.js";
 
 /** @typedef {import("./records.d.ts").Graph} Graph */
 /** @typedef {import("./records.d.ts").PipelineRecord} PipelineRecord */
@@ -21,13 +21,13 @@ import { json, pipelinePath, said, statusOf } from "./server.js";
 
 const EVERY_MS = 2000;
 
-/** Polls the server; while it does not answer, the last state stays on the screen. */
+/** Polls the server; while it does not respond, the last state stays on the screen. */
 export class Pipelines {
   #name;
   #tools;
   #timer;
   #actions;
-  #asking = false;
+  #loading = false;
   #closed = false;
   /** Whether the screen shows the result of an earlier request. */
   #known = false;
@@ -61,7 +61,7 @@ export class Pipelines {
         "p",
         { className: "soft" },
         name === null
-          ? "What keeps the tables of this warehouse up to date"
+          ? "The scripts that keep the tables of this warehouse up to date"
           : "A script that runs until it is stopped",
       ),
     );
@@ -78,28 +78,28 @@ export class Pipelines {
   }
 
   async load() {
-    if (this.#asking) return;
-    this.#asking = true;
+    if (this.#loading) return;
+    this.#loading = true;
     try {
       if (this.#name === null) await this.#list();
-      else await this.#one(this.#name);
+      else await this.#showOne(this.#name);
       if (!this.#closed) this.#tools.lost(null);
     } catch (problem) {
       if (!this.#closed) this.#failed(problem);
     } finally {
-      this.#asking = false;
+      this.#loading = false;
     }
   }
 
   /** @param {unknown} problem */
   #failed(problem) {
     if (problem instanceof TypeError && this.#known) {
-      this.#tools.lost("the server does not answer");
+      this.#tools.lost("the server does not respond");
       return;
     }
-    const gone = statusOf(problem) === 404 && this.#name !== null;
-    const title = gone ? "No such pipeline" : "Nothing is known of pipelines";
-    put(this.#body, empty(title, said(problem)));
+    const missing = statusOf(problem) === 404 && this.#name !== null;
+    const title = missing ? "No such pipeline" : "The pipelines cannot be shown";
+    put(this.#body, empty(title, messageOf(problem)));
     this.#actions.clear();
     this.#pipeline = null;
     this.#known = false;
@@ -113,11 +113,11 @@ export class Pipelines {
       { className: "cards" },
       pipelines.map((each) => h("li", {}, card(each))),
     );
-    renew(this.#body, pipelines.length ? cards : none());
+    renew(this.#body, pipelines.length ? cards : noPipelines());
   }
 
   /** @param {string} name */
-  async #one(name) {
+  async #showOne(name) {
     const pipeline = /** @type {PipelineRecord} */ (await json(pipelinePath(name)));
     // A pipeline whose script is unknown has no graph.
     if (pipeline.script && !this.#graph) {
@@ -131,10 +131,10 @@ export class Pipelines {
   }
 }
 
-function none() {
+function noPipelines() {
   return empty(
     "No pipeline has run on this warehouse",
-    "Start one in a terminal, or write it in the editor:",
+    "Start one in a terminal or in the editor:",
     command("streamhouse run script.sql --warehouse …"),
     h("p", {}, h("a", { href: "#/editor", className: "main-button" }, "Open the editor")),
   );

@@ -3,26 +3,26 @@
 import { say } from "./dom.js";
 
 /**
- * Asks in a dialog with one form; `told` is the element for the reason.
+ * Asks in a dialog with one form; `reason` is the element for the reason.
  * @param {HTMLDialogElement} dialog
  * @param {HTMLInputElement} text
- * @param {HTMLElement} told
+ * @param {HTMLElement} reason
  * @returns {import("./server.js").Prompt}
  */
-export function promptIn(dialog, text, told) {
+export function promptIn(dialog, text, reason) {
   // The page is empty without a token, so the dialog cannot be closed.
   dialog.addEventListener("cancel", (event) => event.preventDefault());
   return (why) => {
-    if (why) say(told, why);
+    if (why) say(reason, why);
     text.value = "";
     dialog.showModal();
     return new Promise((resolve) => {
-      const given = (/** @type {Event} */ event) => {
+      const submit = (/** @type {Event} */ event) => {
         event.preventDefault();
         dialog.close();
         resolve(text.value.trim());
       };
-      dialog.addEventListener("submit", given, { once: true });
+      dialog.addEventListener("submit", submit, { once: true });
     });
   };
 }

@@ -26,7 +26,7 @@ export interface Column extends TypedColumn {
   nullable: boolean;
 }
 
-/** The chart of a view, from the server's file of views. */
+/** The chart of a view, from the server's views file. */
 export interface ChartSettings {
   type: "bars" | "lines" | "none";
   x?: string;

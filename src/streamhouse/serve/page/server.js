@@ -37,7 +37,7 @@ class Problem extends Error {
    * @param {ErrorText | null} error
    */
   constructor(status, error) {
-    super(error?.message ?? `the server answered with ${status}`);
+    super(error?.message ?? `the server responded with status ${status}`);
     this.status = status;
     /** @type {Partial<ErrorText>} */
     this.more = error ?? {};
@@ -150,8 +150,8 @@ export function problemOf(status, text) {
  * The message of a failed request.
  * @param {unknown} problem
  */
-export function said(problem) {
-  if (problem instanceof TypeError) return "The server does not answer.";
+export function messageOf(problem) {
+  if (problem instanceof TypeError) return "The server does not respond.";
   return problem instanceof Error ? problem.message : String(problem);
 }
 
@@ -166,11 +166,11 @@ export function statusOf(problem) {
 /**
  * The error of a text that the server rejected, with its line and column, if there are any.
  * @param {unknown} problem
- * @returns {import("./place.js").Mistake}
+ * @returns {import("./mistakes.js").Mistake}
  */
 export function mistakeOf(problem) {
   const { line, column } = problem instanceof Problem ? problem.more : {};
-  return { message: said(problem), line, column };
+  return { message: messageOf(problem), line, column };
 }
 
 /**
@@ -197,9 +197,11 @@ function exact(_, value, context) {
 /** @param {boolean} refused */
 async function newToken(refused) {
   sessionStorage.removeItem(TOKEN);
-  asking ??= ask(refused ? "That token is not accepted here. Try another." : null).finally(() => {
-    asking = null;
-  });
+  asking ??= ask(refused ? "The server does not accept this token. Enter another." : null).finally(
+    () => {
+      asking = null;
+    },
+  );
   sessionStorage.setItem(TOKEN, await asking);
 }
 

@@ -3,7 +3,7 @@
 import { json, mistakeOf } from "./server.js";
 import { h, put, say } from "./dom.js";
 import { count, whole } from "./format.js";
-import { goTo, mistake } from "./place.js";
+import { goTo, mistake } from "./mistakes.js";
 import { Rows } from "./rows.js";
 import { Table } from "./table.js";
 
@@ -11,7 +11,7 @@ import { Table } from "./table.js";
 /** @typedef {import("./records.d.ts").SqlAnswer} SqlAnswer */
 
 const TEXT = "streamhouse.query";
-const KEYS = "Ctrl+Enter runs it.";
+const KEYS = "Ctrl+Enter runs the query.";
 
 /** `view` is the view of the example query; `health` resolves to the answer of `/health`. */
 export class Sql {
@@ -21,7 +21,7 @@ export class Sql {
   #table = null;
   #limits = h("span", { className: "soft", id: "query-limits" }, KEYS);
   #result = h("div", { className: "result", role: "status", "aria-live": "polite" });
-  #answer = h("section", { className: "rows answer", "aria-label": "Answer", hidden: true });
+  #answer = h("section", { className: "rows answer", "aria-label": "Result", hidden: true });
   #text;
   #form;
 
@@ -68,7 +68,7 @@ export class Sql {
       ),
       h("div", { className: "editor" }, this.#form, this.#result, this.#answer),
     );
-    health.then((told) => this.#tellLimits(told?.limits));
+    health.then((answer) => this.#showLimits(answer?.limits));
   }
 
   close() {
@@ -84,10 +84,13 @@ export class Sql {
   }
 
   /** @param {Health["limits"]} limits */
-  #tellLimits(limits) {
+  #showLimits(limits) {
     if (!limits) return;
     const { query_seconds: seconds, query_rows: rows } = limits;
-    say(this.#limits, `${KEYS} It may take ${seconds} s, and gives up to ${count(rows, "row")}.`);
+    say(
+      this.#limits,
+      `${KEYS} It may take up to ${seconds} s and return up to ${count(rows, "row")}.`,
+    );
   }
 
   #changed() {
@@ -108,7 +111,7 @@ export class Sql {
     if (this.#asking) return;
     const asking = new AbortController();
     this.#asking = asking;
-    put(this.#result, h("p", { className: "hint" }, "Asking …"));
+    put(this.#result, h("p", { className: "hint" }, "Running …"));
     const began = performance.now();
     try {
       const body = { sql: this.#text.value };
@@ -127,17 +130,20 @@ export class Sql {
    */
   #show({ columns, rows, truncated }, ms) {
     this.#clear();
-    const table = new Table("Answer", columns, [], "given");
-    table.nothing = "The query gives no rows.";
+    const table = new Table("Result", columns, [], "given");
+    table.nothing = "The query returns no rows.";
     this.#table = table;
     const kept = new Rows(columns, []);
     kept.take({ type: "snapshot", plain: true, rows });
     put(this.#answer, table.element);
     this.#answer.hidden = false;
     table.show(kept);
-    const told = `${count(rows.length, "row")} in ${whole(ms)} ms`;
-    const cut = `The first ${told}: there are more than the server gives for one query.`;
-    put(this.#result, h("p", { className: truncated ? "notice" : "hint" }, truncated ? cut : told));
+    const summary = `${count(rows.length, "row")} in ${whole(ms)} ms`;
+    const cut = `The first ${summary}; the query has more rows than the server returns.`;
+    put(
+      this.#result,
+      h("p", { className: truncated ? "notice" : "hint" }, truncated ? cut : summary),
+    );
   }
 
   /** @param {unknown} problem */

@@ -5,10 +5,10 @@ import { eventsOf } from "./events.js";
 import {
   address,
   json,
+  messageOf,
   parse,
   problemOf,
   request,
-  said,
   statusOf,
   token,
   viewPath,
@@ -87,17 +87,20 @@ export class Stream {
     this.#handlers.state("connecting", "");
     while (!this.#closed) {
       /** @type {Outcome} */
-      let how;
+      let outcome;
       try {
-        how = await this.#follow();
+        outcome = await this.#connect();
       } catch (error) {
         const silent = error instanceof TypeError;
-        if (statusOf(error) === 404) how = this.#isGone(said(error));
-        else how = { wait: true, text: silent ? "the server does not answer" : said(error) };
+        if (statusOf(error) === 404) outcome = this.#isGone(messageOf(error));
+        else {
+          const text = silent ? "the server does not respond" : messageOf(error);
+          outcome = { wait: true, text };
+        }
       }
       this.#parts = [];
-      if (this.#closed || how.end) return;
-      if (how.wait) await this.#pause(how);
+      if (this.#closed || outcome.end) return;
+      if (outcome.wait) await this.#pause(outcome);
     }
   }
 
@@ -105,7 +108,7 @@ export class Stream {
    * Runs one connection until it ends.
    * @returns {Promise<Outcome>}
    */
-  async #follow() {
+  async #connect() {
     const ended = await this.#overSocket();
     if (this.#closed) return {};
     if (ended.code === OVERFLOW && ended.opened) return {};
@@ -139,30 +142,30 @@ export class Stream {
       : new WebSocket(where);
     this.#socket = socket;
     let opened = false;
-    let watch = 0;
-    const heard = () => {
-      clearTimeout(watch);
+    let watchdog = 0;
+    const restartWatchdog = () => {
+      clearTimeout(watchdog);
       // Heartbeats are more frequent, so the connection is dead.
-      watch = setTimeout(() => socket.close(), SILENT_MS);
+      watchdog = setTimeout(() => socket.close(), SILENT_MS);
     };
-    heard();
+    restartWatchdog();
     socket.addEventListener("open", () => {
       opened = true;
     });
     socket.addEventListener("message", (event) => {
-      heard();
+      restartWatchdog();
       this.#take(/** @type {StreamMessage} */ (parse(event.data)));
     });
     return new Promise((resolve) => {
       socket.addEventListener("close", (event) => {
-        clearTimeout(watch);
+        clearTimeout(watchdog);
         resolve({ opened, code: event.code, reason: event.reason });
       });
     });
   }
 
   /**
-   * Repeats the request over HTTP, since a failed WebSocket does not tell why; follows the stream
+   * Repeats the request over HTTP, since a failed WebSocket does not report why; follows the stream
    * if that works.
    * @returns {Promise<Outcome>}
    */
@@ -171,12 +174,12 @@ export class Stream {
       headers: { Accept: "text/event-stream" },
       signal: this.#stop.signal,
     });
-    if (answer.ok) return this.#follows(answer);
+    if (answer.ok) return this.#readEvents(answer);
     const problem = problemOf(answer.status, await answer.text());
     if (problem.status === 410 || problem.status === 400) {
-      const begun = this.#last === null;
+      const fromStart = this.#last === null;
       this.#last = null;
-      return { wait: begun, text: problem.message };
+      return { wait: fromStart, text: problem.message };
     }
     if (problem.status === 413) {
       this.#handlers.state("large", problem.message);
@@ -190,7 +193,7 @@ export class Stream {
    * @param {Response} answer
    * @returns {Promise<Outcome>}
    */
-  async #follows(answer) {
+  async #readEvents(answer) {
     /** @type {ErrorText | null} */
     let error = null;
     for await (const message of eventsOf(answer)) {
@@ -206,7 +209,7 @@ export class Stream {
   #take(message) {
     if (message.type === "heartbeat") {
       if (message.id && !this.#parts.length) this.#last = message.id;
-      this.#lives();
+      this.#connected();
       return;
     }
     if (message.type !== "snapshot" && message.type !== "changes") return;
@@ -219,11 +222,11 @@ export class Stream {
     const type = this.#parts[0].type;
     this.#parts = [];
     if (message.id) this.#last = message.id;
-    this.#lives();
+    this.#connected();
     this.#handlers.event({ type, snapshot: message.snapshot, time: message.time, rows });
   }
 
-  #lives() {
+  #connected() {
     this.#failed = 0;
     this.#handlers.state("live", "");
   }
@@ -236,11 +239,11 @@ export class Stream {
     /** @type {string | null} */
     let etag = null;
     /** @type {string | null} */
-    let asked = null;
+    let lastOrder = null;
     while (!this.#closed) {
       const order = this.#handlers.order();
-      if (order !== asked) etag = null;
-      asked = order;
+      if (order !== lastOrder) etag = null;
+      lastOrder = order;
       const by = order ? `&order=${encodeURIComponent(order)}` : "";
       const path = viewPath(this.#name, `?limit=${POLL_ROWS}${by}`);
       const answer = await json(path, { etag, signal: this.#stop.signal });
@@ -256,7 +259,7 @@ export class Stream {
     return { end: true };
   }
 
-  /** @param {Outcome} how */
+  /** @param {Outcome} outcome */
   async #pause({ text = "", gone }) {
     const wait = WAITS_MS[Math.min(this.#failed, WAITS_MS.length - 1)] * (0.75 + Math.random() / 2);
     this.#failed += 1;

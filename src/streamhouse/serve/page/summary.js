@@ -8,16 +8,16 @@ const WAITS_MS = [5000, 10_000, 20_000, 40_000, 60_000];
 const CALM_MS = 30_000;
 
 export class Summary {
-  #tell;
+  #announce;
   /** @type {Counts} */
   #counts = { added: 0, changed: 0, removed: 0 };
   #timer = 0;
-  #toldAt = -Infinity;
-  #often = 0;
+  #announcedAt = -Infinity;
+  #announcements = 0;
 
-  /** @param {(changes: string) => void} tell */
-  constructor(tell) {
-    this.#tell = tell;
+  /** @param {(changes: string) => void} announce */
+  constructor(announce) {
+    this.#announce = announce;
   }
 
   close() {
@@ -30,22 +30,22 @@ export class Summary {
     this.#counts.changed += changed;
     this.#counts.removed += removed;
     if (this.#timer) return;
-    if (performance.now() - this.#toldAt > CALM_MS) this.#often = 0;
-    const wait = WAITS_MS[Math.min(this.#often, WAITS_MS.length - 1)];
-    this.#often += 1;
-    this.#timer = setTimeout(() => this.#tellChanges(), wait);
+    if (performance.now() - this.#announcedAt > CALM_MS) this.#announcements = 0;
+    const wait = WAITS_MS[Math.min(this.#announcements, WAITS_MS.length - 1)];
+    this.#announcements += 1;
+    this.#timer = setTimeout(() => this.#flush(), wait);
   }
 
-  #tellChanges() {
+  #flush() {
     this.#timer = 0;
-    this.#toldAt = performance.now();
+    this.#announcedAt = performance.now();
     const { added, changed, removed } = this.#counts;
     this.#counts = { added: 0, changed: 0, removed: 0 };
     const parts = [
       changed ? `${count(changed, "row")} changed` : "",
       added ? `${whole(added)} new` : "",
-      removed ? `${whole(removed)} gone` : "",
+      removed ? `${whole(removed)} removed` : "",
     ].filter(Boolean);
-    if (parts.length) this.#tell(parts.join(", "));
+    if (parts.length) this.#announce(parts.join(", "));
   }
 }

@@ -115,7 +115,7 @@ export function overTime(rows, axes, measure, most) {
     points: [...bins].sort((one, other) => one[0] - other[0]),
   }));
   const cut = sums.size > most ? `; the ${most} largest of ${sums.size}` : "";
-  return { series, hint: `Sums of ${stepText(step)}${cut}.` };
+  return { series, hint: `Sums per ${stepText(step)}${cut}.` };
 }
 
 /** @param {{ ms: number }[]} points */
@@ -139,8 +139,8 @@ function seriesOf(cells, { columns, keyAt, timeAt }, measure) {
 
 /** @param {number} ms */
 function stepText(ms) {
-  if (ms >= DAY_MS) return ms === DAY_MS ? "a day" : `${ms / DAY_MS} days`;
-  if (ms >= 3_600_000) return ms === 3_600_000 ? "an hour" : `${ms / 3_600_000} hours`;
-  if (ms >= 60_000) return ms === 60_000 ? "a minute" : `${ms / 60_000} minutes`;
-  return ms >= 1000 ? (ms === 1000 ? "a second" : `${ms / 1000} seconds`) : `${ms} ms`;
+  if (ms >= DAY_MS) return ms === DAY_MS ? "day" : `${ms / DAY_MS} days`;
+  if (ms >= 3_600_000) return ms === 3_600_000 ? "hour" : `${ms / 3_600_000} hours`;
+  if (ms >= 60_000) return ms === 60_000 ? "minute" : `${ms / 60_000} minutes`;
+  return ms >= 1000 ? (ms === 1000 ? "second" : `${ms / 1000} seconds`) : `${ms} ms`;
 }

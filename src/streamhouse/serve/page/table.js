@@ -53,7 +53,7 @@ export class Table {
   /** Called after each draw. */
   onDraw = () => {};
   /** The text of an empty table. */
-  nothing = "No rows. They show here as soon as something is written.";
+  nothing = "No rows yet. They appear here as soon as they are written.";
 
   /**
    * @param {string} label
@@ -178,7 +178,7 @@ export class Table {
       this.#push = 0;
     }
     this.#place(rows);
-    this.#tellEmpty(rows);
+    this.#showEmpty(rows);
     this.onDraw();
     if (fading) this.#again();
   }
@@ -290,10 +290,10 @@ export class Table {
   }
 
   /** @param {Rows} rows */
-  #tellEmpty(rows) {
+  #showEmpty(rows) {
     this.#note.hidden = this.#visible.length > 0;
     if (this.#note.hidden) return;
-    const none = `None of ${count(rows.size, "row")} has “${this.#words.join(" ")}”.`;
+    const none = `None of ${count(rows.size, "row")} matches “${this.#words.join(" ")}”.`;
     put(this.#note, h("p", {}, this.#words.length ? none : this.nothing));
   }
 }

@@ -3,7 +3,7 @@
 const THEME = "streamhouse.theme";
 
 /** Applies the stored choice. */
-export function keptTheme() {
+export function applyStoredTheme() {
   const name = localStorage.getItem(THEME);
   if (name) document.documentElement.dataset.theme = name;
 }

@@ -1,13 +1,13 @@
 // The screen of a view: its live rows, chart, history and metadata.
 
-import { said, serverNow } from "./server.js";
+import { messageOf, serverNow } from "./server.js";
 import { Chart } from "./chart.js";
 import { showDetails } from "./details.js";
 import { h, put, say } from "./dom.js";
 import { count, whole } from "./format.js";
 import { Freshness } from "./freshness.js";
 import { History } from "./history.js";
-import { hasOthers } from "./names.js";
+import { hasOtherColumns } from "./names.js";
 import { Rows } from "./rows.js";
 import { Stream } from "./stream.js";
 import { Summary } from "./summary.js";
@@ -32,7 +32,7 @@ import { Tabs } from "./tabs.js";
  */
 
 const WIDE_COLUMNS = 6;
-const TELL_MS = 200;
+const UPDATE_MS = 200;
 const HISTORY_MS = 60_000;
 
 export class View {
@@ -72,7 +72,7 @@ export class View {
     this.#history = new History(view.name, {
       past: (past, which) => this.#showPast(past, which.snapshot),
       live: () => this.#showLive(),
-      failed: (problem) => tools.say(said(problem)),
+      failed: (problem) => tools.say(messageOf(problem)),
     });
     this.#freshness = new Freshness(() => this.#history.past);
     this.#filter = h("input", {
@@ -99,7 +99,7 @@ export class View {
       this.#panel,
     );
     this.#rows = new Rows(view.columns, view.primary_key);
-    this.#summary = new Summary((changes) => this.#tellChanges(changes));
+    this.#summary = new Summary((changes) => this.#announce(changes));
     this.#stream = new Stream(view.name, {
       event: (event) => this.#take(event),
       progress: (rows) => say(this.#shown, `${count(rows, "row")} so far …`),
@@ -107,7 +107,7 @@ export class View {
       order: () => this.#table.serverOrder,
     });
     this.#timers = [
-      setInterval(() => this.#freshness.tell(), TELL_MS),
+      setInterval(() => this.#freshness.update(), UPDATE_MS),
       setInterval(() => this.#history.past || this.#history.load(), HISTORY_MS),
     ];
   }
@@ -200,14 +200,14 @@ export class View {
   #take(event) {
     const known = this.#view.columns.map((column) => column.name);
     // The table was altered or created again since the list was loaded.
-    if (!this.#reloaded && hasOthers(event, known)) {
+    if (!this.#reloaded && hasOtherColumns(event, known)) {
       this.#reloaded = true;
       this.#tools.reload(this.#view);
     }
     const first = this.#freshness.snapshot === null;
     if (this.#isAnother(event)) {
-      this.#history.anew();
-      this.#chart.anew();
+      this.#history.reset();
+      this.#chart.reset();
     }
     const counts = this.#rows.take(event);
     this.#freshness.note(event);
@@ -221,7 +221,7 @@ export class View {
       this.#chart.show(this.#rows);
     }
     if (!first) this.#summary.add(counts);
-    this.#freshness.tell();
+    this.#freshness.update();
   }
 
   /**
@@ -247,10 +247,10 @@ export class View {
     const some = cut ? ` Only its first ${whole(rows.length)} rows are shown.` : "";
     say(
       this.#banner,
-      `This is the past: snapshot ${snapshot}. What comes meanwhile waits behind “Live”.${some}`,
+      `This is snapshot ${snapshot}, not the live view. “Live” shows the newest rows.${some}`,
     );
     this.#panel.classList.add("past");
-    this.#freshness.tell();
+    this.#freshness.update();
   }
 
   #showLive() {
@@ -259,7 +259,7 @@ export class View {
     this.#panel.classList.remove("past");
     this.#table.show(this.#rows);
     this.#chart.show(this.#rows);
-    this.#freshness.tell();
+    this.#freshness.update();
   }
 
   /**
@@ -273,11 +273,11 @@ export class View {
     if (state === "gone") {
       this.#wasGone = true;
       this.#say(
-        `${this.#view.name} is not there any more. This is how it was last; it goes on by itself once it is there again.`,
+        `${this.#view.name} no longer exists. These are its last rows; they update again when it is recreated.`,
       );
     } else if (state === "large")
       this.#say(
-        "This view has more rows than a stream carries. Shown are 500 of them, asked for again every 2 s; sort to choose which.",
+        "This view has too many rows for a stream. The page shows 500 rows and reloads them every 2 s; sort to choose which.",
       );
   }
 
@@ -288,7 +288,7 @@ export class View {
   }
 
   /** @param {string} changes */
-  #tellChanges(changes) {
+  #announce(changes) {
     const { title, name } = this.#view;
     this.#tools.summary(`${title ?? name}: ${changes}; ${count(this.#rows.size, "row")} now.`);
   }

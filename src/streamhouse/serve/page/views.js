@@ -1,6 +1,6 @@
 // The list of views with their age and row counts, polled, with a search.
 
-import { json, said, serverNow } from "./server.js";
+import { json, messageOf, serverNow } from "./server.js";
 import { command, empty, h, put, say } from "./dom.js";
 import { ago, count, whole } from "./format.js";
 
@@ -61,7 +61,7 @@ export class Views {
     /** Resolves after the first load, when the user has given a token if one is required. */
     this.ready = this.load();
     setInterval(() => document.hidden || this.load(), EVERY_MS);
-    setInterval(() => this.#tellAges(), 1000);
+    setInterval(() => this.#updateAges(), 1000);
   }
 
   get names() {
@@ -137,7 +137,7 @@ export class Views {
       }
       this.#changed();
     } catch (problem) {
-      if (!this.#loaded) put(this.#list, h("p", { className: "hint" }, said(problem)));
+      if (!this.#loaded) put(this.#list, h("p", { className: "hint" }, messageOf(problem)));
     }
   }
 
@@ -188,10 +188,10 @@ export class Views {
 
   #nothing() {
     if (this.search.value)
-      return h("p", { className: "hint" }, `No view is called “${this.search.value}”.`);
+      return h("p", { className: "hint" }, `No view matches “${this.search.value}”.`);
     return empty(
       "No tables yet",
-      "They show here as soon as a script makes one:",
+      "Tables appear here as soon as a script creates one:",
       command("streamhouse run script.sql \\\n  --warehouse …"),
     );
   }
@@ -235,16 +235,16 @@ export class Views {
     const ms = view.time ? serverNow() - Date.parse(view.time) : null;
     const age = ms === null ? "empty" : ago(Math.round(ms / 1000) * 1000).replace(".0 s", " s");
     say(item.age, age);
-    const told = [item.name.textContent, view.error ? "cannot be read" : null];
-    if (view.rows !== null) told.push(count(view.rows, "row"));
-    told.push(age);
+    const labels = [item.name.textContent, view.error ? "cannot be read" : null];
+    if (view.rows !== null) labels.push(count(view.rows, "row"));
+    labels.push(age);
     // Not while focused: screen readers would read each change.
-    if (document.activeElement !== item.link) label(item.link, told.filter(Boolean).join(", "));
+    if (document.activeElement !== item.link) label(item.link, labels.filter(Boolean).join(", "));
     item.dot.dataset.fresh =
       ms === null ? "none" : ms < FRESH_MS ? "now" : ms < WARM_MS ? "warm" : "old";
   }
 
-  #tellAges() {
+  #updateAges() {
     for (const view of this.#views) this.#fill(view);
   }
 }

@@ -15,16 +15,16 @@ export function welcome(main, names, missing = null) {
       main,
       empty(
         `There is no view “${missing}”`,
-        "It shows here by itself as soon as a script makes it. The views that there are stand in the list.",
+        "It appears here as soon as a script creates it. The list has all existing views.",
       ),
     );
   } else if (!names.length) {
     put(
       main,
       empty(
-        "Nothing to show yet",
-        "This warehouse has no tables. Run a script that makes some, and they appear here by themselves.",
-        h("p", {}, h("a", { href: "#/editor", className: "main-button" }, "Write one")),
+        "No tables yet",
+        "This warehouse has no tables. They appear here as soon as a script creates them.",
+        h("p", {}, h("a", { href: "#/editor", className: "main-button" }, "Write a script")),
       ),
     );
   } else {
@@ -32,7 +32,7 @@ export function welcome(main, names, missing = null) {
       main,
       empty(
         "Choose a view",
-        `${count(names.length, "view")} in the list: j and k walk through them, Enter opens one, / searches.`,
+        `${count(names.length, "view")} in the list: j and k move through it, Enter opens a view, / searches.`,
       ),
     );
   }

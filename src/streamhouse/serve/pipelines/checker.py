@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from streamhouse.errors import BusyError
-from streamhouse.serve.private_paths import placeless
+from streamhouse.serve.private_paths import hide_path
 
 _WORKER = "streamhouse.graph.worker"
 _START_S = 60.0
@@ -26,7 +26,7 @@ ANSWER_S = 10.0
 WAIT_S = 20.0
 """How long a script may wait for the scripts before it."""
 _MOST_BYTES = 16 << 20
-_KEPT = 32
+_CACHED_RESULTS = 32
 _CHUNK = 1 << 16
 
 
@@ -46,7 +46,7 @@ class Checker:
         self._wait_s = wait_s
         self._turn = threading.Lock()
         self._worker: subprocess.Popen[bytes] | None = None
-        self._drawn: OrderedDict[tuple[str, bool], dict[str, Any]] = OrderedDict()
+        self._drawings: OrderedDict[tuple[str, bool], dict[str, Any]] = OrderedDict()
         self._closed = False
 
     def check(self, sql: str, functions: bool = False) -> dict[str, Any]:
@@ -66,15 +66,15 @@ class Checker:
 
         The tables that the script creates may exist already. The last 32 results are cached.
         """
-        found = self._drawn.get((sql, functions))
-        if found is None:
-            asked = {"sql": sql, "applied": True, "svg": True, "functions": functions}
-            found = self._request(asked)
-            if found["ok"]:
-                self._drawn[sql, functions] = found
-                if len(self._drawn) > _KEPT:
-                    self._drawn.popitem(last=False)
-        return found
+        result = self._drawings.get((sql, functions))
+        if result is None:
+            request = {"sql": sql, "applied": True, "svg": True, "functions": functions}
+            result = self._request(request)
+            if result["ok"]:
+                self._drawings[sql, functions] = result
+                if len(self._drawings) > _CACHED_RESULTS:
+                    self._drawings.popitem(last=False)
+        return result
 
     def close(self) -> None:
         """Kill the worker, even in the middle of a script."""
@@ -83,7 +83,7 @@ class Checker:
         if worker is not None:
             worker.kill()
         with self._turn:
-            self._end()
+            self._stop_worker()
 
     def _request(self, request: Mapping[str, Any]) -> dict[str, Any]:
         line = json.dumps({**request, "warehouse": self._warehouse}).encode() + b"\n"
@@ -92,38 +92,40 @@ class Checker:
         try:
             answer = self._answer(line)
         except TimeoutError:
-            self._end()
-            return _error(f"the script cannot be planned within {self._answer_s:g} s; cut it up")
+            self._stop_worker()
+            return _error_result(
+                f"planning the script takes longer than {self._answer_s:g} s; split it"
+            )
         except (OSError, ValueError):
-            self._end()
-            return _error("the script cannot be planned: it takes too much memory; cut it up")
+            self._stop_worker()
+            return _error_result("planning the script takes too much memory; split it")
         finally:
             self._turn.release()
         return answer
 
     def _answer(self, line: bytes) -> dict[str, Any]:
-        worker = self._running()
+        worker = self._running_worker()
         try:
             _write(worker, line, self._answer_s)
         except BrokenPipeError:
             # The worker was idle for too long and has just exited.
-            self._end()
-            worker = self._running()
+            self._stop_worker()
+            worker = self._running_worker()
             _write(worker, line, self._answer_s)
-        return self._placeless(json.loads(_read_line(worker, self._answer_s)))
+        return self._without_path(json.loads(_read_line(worker, self._answer_s)))
 
-    def _placeless(self, answer: dict[str, Any]) -> dict[str, Any]:
+    def _without_path(self, answer: dict[str, Any]) -> dict[str, Any]:
         """The answer; its error message no longer contains the path of the warehouse."""
         if not answer["ok"]:
-            error, place = answer["error"], self._warehouse["warehouse"]
-            error["message"] = placeless(error["message"], place)
+            error, warehouse = answer["error"], self._warehouse["warehouse"]
+            error["message"] = hide_path(error["message"], warehouse)
         return answer
 
-    def _running(self) -> subprocess.Popen[bytes]:
+    def _running_worker(self) -> subprocess.Popen[bytes]:
         if self._closed:
-            raise OSError("the server is ending")
+            raise OSError("the server is shutting down")
         if self._worker is None or self._worker.poll() is not None:
-            self._end()
+            self._stop_worker()
             self._worker = subprocess.Popen(
                 [sys.executable, "-P", "-m", _WORKER],
                 stdin=subprocess.PIPE,
@@ -135,26 +137,30 @@ class Checker:
             _read_line(self._worker, _START_S)
         return self._worker
 
-    def _end(self) -> None:
+    def _stop_worker(self) -> None:
         worker, self._worker = self._worker, None
         if worker is not None:
             worker.kill()
             worker.communicate()
 
 
-def _error(message: str) -> dict[str, Any]:
+def _error_result(message: str) -> dict[str, Any]:
     return {"ok": False, "error": {"message": message, "line": None, "column": None}}
 
 
 def _write(worker: subprocess.Popen[bytes], line: bytes, within_s: float) -> None:
     """Write a whole line to a process that may have stopped reading; `TimeoutError`."""
     assert worker.stdin is not None
-    deadline, handle, left = time.monotonic() + within_s, worker.stdin.fileno(), memoryview(line)
+    deadline, handle, remaining = (
+        time.monotonic() + within_s,
+        worker.stdin.fileno(),
+        memoryview(line),
+    )
     os.set_blocking(handle, False)
-    while left:
+    while remaining:
         if not _ready(handle, select.POLLOUT, deadline):
             raise TimeoutError
-        left = left[os.write(handle, left) :]
+        remaining = remaining[os.write(handle, remaining) :]
 
 
 def _read_line(worker: subprocess.Popen[bytes], within_s: float) -> bytes:

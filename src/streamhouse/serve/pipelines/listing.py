@@ -47,15 +47,15 @@ class Pipelines:
 
     def all(self) -> list[Pipeline]:
         """All pipelines, sorted by name."""
-        found = ((name, self._statuses.read(name)) for name in self._statuses.names())
-        return [self._record(status) for _, status in found if status is not None]
+        statuses = ((name, self._statuses.read(name)) for name in self._statuses.names())
+        return [self._record(status) for _, status in statuses if status is not None]
 
     def find(self, name: str) -> Pipeline:
         """One pipeline; `TableError`, which names the nearest match, if it does not exist."""
         status = self._statuses.read(name)
         if status is None:
-            close = nearest(name, self._statuses.names())
-            raise TableError(f"there is no pipeline '{name}'; {close}")
+            suggestion = nearest(name, self._statuses.names())
+            raise TableError(f"there is no pipeline '{name}'; {suggestion}")
         return self._record(status)
 
     def forget(self, name: str) -> None:
@@ -98,14 +98,14 @@ def _query(query: QueryStatus, lives: bool) -> dict[str, Any]:
     }
 
 
-def _maintenance(told: MaintenanceStatus | None) -> dict[str, Any] | None:
-    if told is None:
+def _maintenance(status: MaintenanceStatus | None) -> dict[str, Any] | None:
+    if status is None:
         return None
     return {
-        "busy": told.busy,
-        "failures": told.failures,
-        "last_error": told.last_error,
-        "last_error_time": _time(told.last_error_ms),
+        "busy": status.busy,
+        "failures": status.failures,
+        "last_error": status.last_error,
+        "last_error_time": _time(status.last_error_ms),
     }
 
 

@@ -90,10 +90,13 @@ class StartBody(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
     from_scratch: bool = Field(
-        False, description="All its queries begin anew and their targets are emptied, this once."
+        False,
+        description=(
+            "For this start only: all queries start from the beginning, with empty targets."
+        ),
     )
     keep_targets: bool = Field(
-        False, description="With `from_scratch`: the rows of the targets stay."
+        False, description="With `from_scratch`: keep the rows of the targets."
     )
 
 

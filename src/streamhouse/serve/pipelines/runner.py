@@ -57,24 +57,25 @@ class Runner:
 
         Raises `OptionError` for an invalid name or script, for `keep_targets` alone, or if the
         warehouse is not a local directory, `SqlError` for a masked secret that is unknown, and
-        `PipelineError` if a pipeline of that name runs.
+        `PipelineError` if a pipeline of that name is running.
         """
         self._check_local()
-        how = _how(from_scratch, keep_targets)
+        arguments = _start_arguments(from_scratch, keep_targets)
         if not _NAME.fullmatch(name):
             raise OptionError(
-                "the name of a pipeline is 1 to 64 of a to z, 0 to 9, _ and -, such as 'revenue'"
+                "the name of a pipeline has 1 to 64 characters of a to z, 0 to 9, _ and -, "
+                "such as 'revenue'"
             )
         if len(sql.encode()) > MOST_SQL_BYTES:
-            raise OptionError(f"the script is longer than {MOST_SQL_BYTES:,} bytes; cut it up")
+            raise OptionError(f"the script is longer than {MOST_SQL_BYTES:,} bytes; split it")
         with self._lock:
-            self._check_free(name)
-            sql = with_secrets(sql, self._kept(name))
+            self._check_not_running(name)
+            sql = with_secrets(sql, self._stored_script(name))
             folder = self._folder(name)
             folder.mkdir(parents=True, exist_ok=True)
             _replace(folder / SCRIPT, sql)
             self._statuses.show(name, without_secrets(sql))
-            self._launch(name, how)
+            self._launch(name, arguments)
 
     def start_again(
         self, name: str, from_scratch: bool = False, keep_targets: bool = False
@@ -84,11 +85,11 @@ class Runner:
         Raises `TableError` if there is no pipeline of that name, `PipelineError` if it runs or was
         not started by a server, `OptionError` for `keep_targets` alone.
         """
-        how = _how(from_scratch, keep_targets)
+        arguments = _start_arguments(from_scratch, keep_targets)
         with self._lock:
             self._status(name)
-            self._check_free(name)
-            self._launch(name, how)
+            self._check_not_running(name)
+            self._launch(name, arguments)
 
     def stop(self, name: str) -> None:
         """Send SIGTERM to a pipeline, which ends between two batches; does not wait for the end.
@@ -100,11 +101,11 @@ class Runner:
             status = self._status(name)
             child = self._child(name)
             if status.state == "starting" and child is not None:
-                self._end(name, Process.of(child.pid))
+                self._terminate(name, Process.of(child.pid))
             elif status.state == "running":
-                self._end(name, status.process)
+                self._terminate(name, status.process)
             else:
-                raise PipelineError(f"pipeline '{name}' does not run")
+                raise PipelineError(f"pipeline '{name}' is not running")
 
     def forget(self, name: str) -> None:
         """Delete the files of a pipeline that has ended, whoever started it; keeps checkpoints.
@@ -122,17 +123,17 @@ class Runner:
         started it.
         """
         self._status(name)
-        found = LogFile(self._folder(name) / LOG).last_lines(lines)
-        return hide_secrets("".join(f"{line}\n" for line in found))
+        lines_read = LogFile(self._folder(name) / LOG).last_lines(lines)
+        return hide_secrets("".join(f"{line}\n" for line in lines_read))
 
-    def settle(self) -> None:
+    def record_ended(self) -> None:
         """Write the status of child processes that ended before they could write it themselves."""
         for name, child in list(self._children.items()):
             if child.poll() is not None:
                 with self._lock:
-                    self._settle(name, child)
+                    self._record_ended(name, child)
 
-    def _settle(self, name: str, child: subprocess.Popen[bytes]) -> None:
+    def _record_ended(self, name: str, child: subprocess.Popen[bytes]) -> None:
         if self._children.get(name) is not child:
             return
         del self._children[name]
@@ -143,10 +144,12 @@ class Runner:
         if child.returncode == -signal.SIGTERM:
             ended = replace(status, state="stopped", ended_ms=now)
         else:
-            said = LogFile(self._folder(name) / LOG).last_lines(1)
-            why = f"it ended with code {child.returncode} at its start: {''.join(said)}"
+            last_line = LogFile(self._folder(name) / LOG).last_lines(1)
+            reason = (
+                f"its process exited with code {child.returncode} at startup: {''.join(last_line)}"
+            )
             ended = replace(
-                status, state="failed", ended_ms=now, error=hide_secrets(why), error_ms=now
+                status, state="failed", ended_ms=now, error=hide_secrets(reason), error_ms=now
             )
         self._statuses.write(ended)
 
@@ -157,44 +160,45 @@ class Runner:
             raise TableError(f"there is no pipeline '{name}'")
         if not is_local(self._warehouse) or not self._statuses.has(name, SCRIPT):
             raise PipelineError(
-                f"pipeline '{name}' was not started by a server; it is ended and started again "
-                f"where it was started (process {status.process.pid} on {status.process.host})"
+                f"pipeline '{name}' was not started by a server; stop and start it where it was "
+                f"started (process {status.process.pid} on {status.process.host})"
             )
         return status
 
     def _check_local(self) -> None:
         if not is_local(self._warehouse):
             raise OptionError(
-                "pipelines are started here only for a warehouse that is a local directory; for "
+                "the server starts pipelines only for a warehouse in a local directory; for "
                 "others use `streamhouse run` with --checkpoints DIR"
             )
 
-    def _check_free(self, name: str) -> None:
+    def _check_not_running(self, name: str) -> None:
         self._child(name)
         status = self._statuses.read(name)
         if status is not None and status.lives:
             raise PipelineError(
-                f"pipeline '{name}' runs; stop it first and wait for its end, or take another name"
+                f"pipeline '{name}' is running; stop it first and wait until it has ended, or "
+                "choose another name"
             )
 
     def _child(self, name: str) -> subprocess.Popen[bytes] | None:
         """The process of a pipeline, if this server started it and it is still alive."""
         child = self._children.get(name)
         if child is not None and child.poll() is not None:
-            self._settle(name, child)
+            self._record_ended(name, child)
             return None
         return child
 
-    def _launch(self, name: str, how: Sequence[str]) -> None:
+    def _launch(self, name: str, arguments: Sequence[str]) -> None:
         folder, now = self._folder(name), _now_ms()
         # Before the process starts: its own, later status must not be overwritten.
         self._statuses.write(Status(name, "starting", own(), now, now))
-        kept = {k: v for k, v in os.environ.items() if k not in _NOT_FOR_PIPELINES}
+        environment = {k: v for k, v in os.environ.items() if k not in _NOT_FOR_PIPELINES}
         with open(folder / LOG, "ab", opener=_private) as log:
             child = subprocess.Popen(
-                [sys.executable, *_PROGRAM, *self._command(name), *how],
+                [sys.executable, *_PROGRAM, *self._command(name), *arguments],
                 cwd=folder,
-                env=kept,
+                env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -204,13 +208,13 @@ class Runner:
         # Reaps the child, so that it leaves no zombie. A daemon thread does not delay our exit.
         threading.Thread(target=child.wait, name=f"pipeline-{name}", daemon=True).start()
 
-    def _end(self, name: str, process: Process | None) -> None:
+    def _terminate(self, name: str, process: Process | None) -> None:
         """Send SIGTERM to a process, if its command line is that of the pipeline."""
         if process is None:
-            raise PipelineError(f"pipeline '{name}' is just ending")
+            raise PipelineError(f"pipeline '{name}' is already ending")
         if not process.here:
             raise PipelineError(
-                f"pipeline '{name}' runs on {process.host}; stop it by a server there"
+                f"pipeline '{name}' is running on {process.host}; stop it with a server there"
             )
         with contextlib.ExitStack() as stack:
             try:
@@ -219,23 +223,25 @@ class Runner:
                 raise PipelineError(f"pipeline '{name}' has just ended") from None
             stack.callback(os.close, handle)
             # The pidfd pins the process: from here on its pid cannot be reused before the signal.
-            if not process.alive or not _runs(process.pid, self._command(name)):
+            if not process.alive or not _has_command(process.pid, self._command(name)):
                 raise PipelineError(
-                    f"process {process.pid} is not that of pipeline '{name}'; nothing was stopped"
+                    f"process {process.pid} does not belong to pipeline '{name}'; "
+                    "nothing was stopped"
                 )
             self._statuses.ask_to_stop(name, process)
             try:
                 signal.pidfd_send_signal(handle, signal.SIGTERM)
             except (PermissionError, ProcessLookupError):
                 raise PipelineError(
-                    f"pipeline '{name}' (process {process.pid}) may not be ended by this server"
+                    f"this server has no permission to stop pipeline '{name}' "
+                    f"(process {process.pid})"
                 ) from None
 
     def _command(self, name: str) -> list[str]:
         warehouse = str(self._folder(name).parent.parent)
         return ["run", SCRIPT, "--name", name, "--warehouse", warehouse]
 
-    def _kept(self, name: str) -> str:
+    def _stored_script(self, name: str) -> str:
         """The script that a server last started under the name, with its secrets; else empty."""
         try:
             return (self._folder(name) / SCRIPT).read_bytes().decode()
@@ -246,23 +252,23 @@ class Runner:
         return Path(local_path(self._statuses.path(name, SCRIPT))).absolute().parent
 
 
-def _how(from_scratch: bool, keep_targets: bool) -> list[str]:
+def _start_arguments(from_scratch: bool, keep_targets: bool) -> list[str]:
     """The arguments of `streamhouse run` that decide where its queries start."""
     if keep_targets and not from_scratch:
         raise OptionError("'keep_targets' needs 'from_scratch': without it no target is emptied")
-    given = (("--from-scratch", from_scratch), ("--keep-targets", keep_targets))
-    return [argument for argument, wanted in given if wanted]
+    flags = (("--from-scratch", from_scratch), ("--keep-targets", keep_targets))
+    return [argument for argument, enabled in flags if enabled]
 
 
-def _runs(pid: int, command: Sequence[str]) -> bool:
+def _has_command(pid: int, command: Sequence[str]) -> bool:
     """Whether the command line of a process is `streamhouse` with this command as its prefix."""
     words = _command_line(pid)
-    wanted = [word.encode() for word in (*_PROGRAM, *command)]
-    return words[1 : 1 + len(wanted)] == wanted
+    expected = [word.encode() for word in (*_PROGRAM, *command)]
+    return words[1 : 1 + len(expected)] == expected
 
 
 def _command_line(pid: int) -> list[bytes]:
-    """The command line of a process; one empty word if it is gone."""
+    """The command line of a process; one empty word if it has ended."""
     deadline = time.monotonic() + _STARTING_S
     text = b""
     with contextlib.suppress(OSError):

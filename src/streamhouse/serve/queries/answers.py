@@ -34,7 +34,7 @@ class UnexpectedError(StreamhouseError):
         self.trace = trace
 
 
-def answer(warehouse: Warehouse, question: ReadRequest) -> ReadResult:
+def answer(warehouse: Warehouse, request: ReadRequest) -> ReadResult:
     """Run a request and write its rows to the target's file; on failure the file is deleted.
 
     Raises errors of `streamhouse.errors` only. An unexpected exception becomes an
@@ -42,32 +42,32 @@ def answer(warehouse: Warehouse, question: ReadRequest) -> ReadResult:
     server.
     """
     try:
-        return _answer(warehouse, question)
+        return _answer(warehouse, request)
     except StreamhouseError as error:
-        discard(question)
-        if not question.trusted and _NO_MEMORY.search(str(error)):
-            raise LimitError.of_memory(question.limits.memory) from None
+        discard(request)
+        if not request.trusted and _NO_MEMORY.search(str(error)):
+            raise LimitError.of_memory(request.limits.memory) from None
         raise
     except RecursionError:
-        discard(question)
-        raise SqlError("the query is nested too deeply; write it in fewer levels") from None
+        discard(request)
+        raise SqlError("the query is nested too deeply; reduce the levels of nesting") from None
     except MemoryError:
-        discard(question)
-        raise LimitError.of_memory(question.limits.memory) from None
+        discard(request)
+        raise LimitError.of_memory(request.limits.memory) from None
     except BaseException as error:
         if not isinstance(error, Exception) and not is_panic(error):
             raise
-        discard(question)
+        discard(request)
         if is_full(error):
             raise NoSpaceError from None
-        where = "".join(traceback.format_tb(error.__traceback__)) + type(error).__name__
-        said = "the query cannot be run as it is written; write it in a simpler way"
-        if question.trusted:
-            said = "the server failed; what happened is in its log"
-        raise UnexpectedError(said, where) from None
+        trace = "".join(traceback.format_tb(error.__traceback__)) + type(error).__name__
+        message = "the query cannot be run; simplify it"
+        if request.trusted:
+            message = "internal server error; the server's log has the details"
+        raise UnexpectedError(message, trace) from None
 
 
-def small_answer(warehouse: Warehouse, asked: RowsRequest) -> ReadResult | None:
+def small_answer(warehouse: Warehouse, request: RowsRequest) -> ReadResult | None:
     """Run a request if it is small enough for a thread of the server, else return None.
 
     Only for requests without a client's SQL text. Deletes the target's file unless it succeeds.
@@ -76,29 +76,29 @@ def small_answer(warehouse: Warehouse, asked: RowsRequest) -> ReadResult | None:
     from streamhouse.serve.queries import view_rows
 
     try:
-        found = view_rows.small_answer(warehouse, asked)
+        result = view_rows.small_answer(warehouse, request)
     except BaseException as error:
-        discard(asked)
+        discard(request)
         if is_full(error):
             raise NoSpaceError from None
         raise
-    if found is None:
-        discard(asked)
-    return found
+    if result is None:
+        discard(request)
+    return result
 
 
-def _answer(warehouse: Warehouse, question: ReadRequest) -> ReadResult:
+def _answer(warehouse: Warehouse, request: ReadRequest) -> ReadResult:
     # Imported here, since these modules load slowly and the server's start does not need them.
-    if isinstance(question, RowsRequest):
+    if isinstance(request, RowsRequest):
         from streamhouse.serve.queries import view_rows
 
-        return view_rows.answer(warehouse, question)
+        return view_rows.answer(warehouse, request)
     from streamhouse.serve.queries import client_select
 
-    return client_select.answer(warehouse, question)
+    return client_select.answer(warehouse, request)
 
 
-def discard(question: ReadRequest) -> None:
+def discard(request: ReadRequest) -> None:
     """Delete the target's file, if it exists."""
     with contextlib.suppress(OSError):
-        os.unlink(question.target.path)
+        os.unlink(request.target.path)

@@ -35,26 +35,26 @@ _RAW, _SERVED = "streamhouse_source", "streamhouse_served"
 _RELATION = re.compile(r"scan_\d+", re.IGNORECASE)
 
 
-def answer(warehouse: Warehouse, asked: SelectRequest) -> ReadResult:
+def answer(warehouse: Warehouse, request: SelectRequest) -> ReadResult:
     """Run the SELECT and write its rows to the target; returns their number.
 
     Raises `SqlError` for anything but one SELECT over views that the scope sees, `QueryError` if it
     fails on a value, `LimitError` and `TooLargeError` if it exceeds a limit.
     """
     pins = Pins(warehouse)
-    plan = planned(warehouse, asked)
+    plan = planned(warehouse, request)
     pins.hold(plan.scans)
-    with bounded_reader(plan, pins.scanner, asked.limits, output.ROWS_AT_ONCE) as reader:
+    with bounded_reader(plan, pins.scanner, request.limits, output.ROWS_AT_ONCE) as reader:
         head = {"columns": _columns(reader.schema)}
-        counted = output.write(asked.target, reader.schema, reader, head, {})
-    return ReadResult(rows=counted.rows, truncated=counted.truncated)
+        written = output.write(request.target, reader.schema, reader, head, {})
+    return ReadResult(rows=written.rows, truncated=written.truncated)
 
 
-def planned(warehouse: Warehouse, asked: SelectRequest) -> BoundedQuery:
+def planned(warehouse: Warehouse, request: SelectRequest) -> BoundedQuery:
     """The plan of the one SELECT."""
-    query = selected(asked.sql)
-    catalogue = Catalogue(asked.views)
-    tables = _Served(warehouse, catalogue, asked)
+    query = selected(request.sql)
+    catalogue = Catalogue(request.views)
+    tables = _Served(warehouse, catalogue, request)
     _check(query, tables)
     return analyze_bounded(query, tables)
 
@@ -62,14 +62,14 @@ def planned(warehouse: Warehouse, asked: SelectRequest) -> BoundedQuery:
 class _Served(WarehouseTables):
     """Resolves names of a client's query to served views, with their columns and filters."""
 
-    def __init__(self, warehouse: Warehouse, catalogue: Catalogue, asked: SelectRequest) -> None:
+    def __init__(self, warehouse: Warehouse, catalogue: Catalogue, request: SelectRequest) -> None:
         super().__init__(warehouse)
         self._catalogue = catalogue
-        self._asked = asked
+        self._request = request
 
     def served(self, name: Name) -> ServedView:
         """The served view of a name in a client's query; `TableError` names the nearest match."""
-        scope = self._asked.scope
+        scope = self._request.scope
         if len(name) == 1:
             full = self._catalogue.qualified(self._warehouse, name[0], scope)
         elif len(name) == 2:
@@ -81,14 +81,14 @@ class _Served(WarehouseTables):
     def view(self, name: Name) -> ViewInfo | None:
         """The definition of a served view; None if it is a whole table under its own name."""
         if _is_raw(name):
-            found = super().view(name[1:])
-            return None if found is None else _raw(found)
+            view_info = super().view(name[1:])
+            return None if view_info is None else _raw(view_info)
         served = self.served(name)
         source = tuple(served.source.split(".", 1))
         if served.columns is None and served.filter is None:
-            found = super().view(source)
-            if found is not None:
-                return _raw(found)
+            view_info = super().view(source)
+            if view_info is not None:
+                return _raw(view_info)
             if served.name == served.source:
                 return None
         return ViewInfo((_SERVED, *served.name.split(".", 1)), (), definition(served))
@@ -121,7 +121,10 @@ def _check(query: Query, tables: _Served) -> None:
             raise lowering.unsupported(script, table, "table functions are not supported here")
         for key in names.table_options(script, table):
             if key not in TRAVEL_KEYS:
-                message = f"hint OPTIONS: option '{key}' is not served; {nearest(key, TRAVEL_KEYS)}"
+                message = (
+                    f"hint OPTIONS: option '{key}' is not supported here; "
+                    f"{nearest(key, TRAVEL_KEYS)}"
+                )
                 raise lowering.error(script, table.meta["hints"][0], message)
         try:
             tables.served(names.table_name(table))
@@ -129,11 +132,11 @@ def _check(query: Query, tables: _Served) -> None:
             raise lowering.error(script, table, str(error)) from None
 
 
-def _check_names(given: Iterable[str]) -> None:
+def _check_names(with_names: Iterable[str]) -> None:
     """Reject WITH queries that could shadow the engine's relations (`scan_0`, …)."""
-    for name in given:
+    for name in with_names:
         if _RELATION.fullmatch(name):
-            raise UnsupportedSqlError(f"'{name}' is a reserved name; give the WITH query another")
+            raise UnsupportedSqlError(f"'{name}' is a reserved name; rename the WITH query")
 
 
 def _columns(schema: pa.Schema) -> list[dict[str, str]]:

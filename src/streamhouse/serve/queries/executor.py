@@ -69,17 +69,17 @@ class Queries:
         """The path for a new file with the rows of a response."""
         return os.path.join(self._folder, uuid.uuid4().hex)
 
-    async def run(self, client: str, question: ReadRequest) -> ReadResult:
+    async def run(self, client: str, request: ReadRequest) -> ReadResult:
         """Run a request of a client; raises as `answers.answer`, and `Problem` busy."""
-        if isinstance(question, RowsRequest) and question.trusted:
-            small = await self._small(client, question)
+        if isinstance(request, RowsRequest) and request.trusted:
+            small = await self._small(client, request)
             if small is not None:
                 return small
         started, outcome = time.perf_counter(), "failed"
         try:
-            told = await self._queried(client, question)
+            result = await self._run_in_process(client, request)
             outcome = "answered"
-            return told
+            return result
         except LimitError:
             outcome = "limited"
             raise
@@ -90,62 +90,64 @@ class Queries:
             self._metrics.queries.labels(outcome).inc()
             self._metrics.query_seconds.observe(time.perf_counter() - started)
 
-    async def _small(self, client: str, asked: RowsRequest) -> ReadResult | None:
+    async def _small(self, client: str, request: RowsRequest) -> ReadResult | None:
         """Run a request in a thread; None if it is too large for that."""
-        left = threading.Event()
+        disconnected = threading.Event()
 
         def answered(warehouse: Warehouse) -> ReadResult | None:
-            found = small_answer(warehouse, asked)
-            if left.is_set():
-                discard(asked)
-            return found
+            result = small_answer(warehouse, request)
+            if disconnected.is_set():
+                discard(request)
+            return result
 
         try:
             return await self._pool.run(client, answered)
         except asyncio.CancelledError:
             # The thread keeps running; nobody needs the file that it writes.
-            left.set()
-            discard(asked)
+            disconnected.set()
+            discard(request)
             raise
 
-    async def _queried(self, client: str, question: ReadRequest) -> ReadResult:
+    async def _run_in_process(self, client: str, request: ReadRequest) -> ReadResult:
         """Run a request in a process, within its time limit including the wait for a slot.
 
         At most half of the time is spent waiting. While all slots of the `heavy` lane are taken, a
         query with a client's SQL text first gets `LONG_S` in the `light` lane. If that is too
         short, it starts again when it gets a `heavy` slot.
         """
-        began, seconds = time.monotonic(), question.limits.seconds
+        started_at, seconds = time.monotonic(), request.limits.seconds
         assert seconds is not None
         # Before the query runs, since a response that may not be sent would be wasted.
         self._outgoing.make_room(client)
         heavy = self._admission.heavy
-        if not question.trusted and not heavy.admits(client) and seconds > 2 * LONG_S:
-            told = await self._tried(client, question, seconds / 4)
-            if told is not None:
-                return told
-        left = max(seconds / 2 - (time.monotonic() - began), LONG_S)
-        with await heavy.take(client, left):
-            waited = time.monotonic() - began
+        if not request.trusted and not heavy.admits(client) and seconds > 2 * LONG_S:
+            result = await self._try_light_lane(client, request, seconds / 4)
+            if result is not None:
+                return result
+        remaining = max(seconds / 2 - (time.monotonic() - started_at), LONG_S)
+        with await heavy.take(client, remaining):
+            waited = time.monotonic() - started_at
             try:
-                return await self._asked(question, began)
+                return await self._run_in_worker(request, started_at)
             except TimeLimitError as error:
                 if waited < seconds / 10:
                     raise
                 raise Problem(
                     "busy",
-                    f"{error}; of these it waited {waited:.1f} s for others: ask again",
+                    f"{error}; it waited {waited:.1f} s of that time for a slot, so try again",
                     {"Retry-After": str(math.ceil(seconds))},
                 ) from None
 
-    async def _tried(self, client: str, question: ReadRequest, wait_s: float) -> ReadResult | None:
+    async def _try_light_lane(
+        self, client: str, request: ReadRequest, wait_s: float
+    ) -> ReadResult | None:
         """Run a query in the `light` lane; None if it takes too long, or gets no slot in time."""
         try:
             turn = await self._admission.light.take(client, wait_s)
         except Problem:
             return None
         with turn, contextlib.suppress(TimeLimitError):
-            return await self._asked(_within(question, LONG_S), time.monotonic())
+            return await self._run_in_worker(_with_time_limit(request, LONG_S), time.monotonic())
         return None
 
     async def close(self) -> None:
@@ -164,37 +166,40 @@ class Queries:
         task.add_done_callback(self._ending.discard)
 
     @staticmethod
-    def _unexpected(question: ReadRequest, error: UnexpectedError) -> StreamhouseError:
+    def _unexpected(request: ReadRequest, error: UnexpectedError) -> StreamhouseError:
         LOGGER.error("a query failed unexpectedly:\n%s", error.trace)
-        return StreamhouseError(str(error)) if question.trusted else SqlError(str(error))
+        return StreamhouseError(str(error)) if request.trusted else SqlError(str(error))
 
-    async def _asked(self, question: ReadRequest, began: float) -> ReadResult:
-        """Run a request in a process, within the time left since `began`, at least a second."""
-        seconds = question.limits.seconds
+    async def _run_in_worker(self, request: ReadRequest, started_at: float) -> ReadResult:
+        """Run a request in a process, within the time left since `started_at`.
+
+        It gets at least a second.
+        """
+        seconds = request.limits.seconds
         assert seconds is not None
         worker = await self._worker()
-        asked = time.monotonic()
-        left = max(seconds - (asked - began), min(seconds, LONG_S))
+        sent_at = time.monotonic()
+        remaining = max(seconds - (sent_at - started_at), min(seconds, LONG_S))
         try:
-            found = await worker.ask(_within(question, left), seconds)
+            reply = await worker.ask(_with_time_limit(request, remaining), seconds)
         except BaseException:
-            # Cancelled or timed out: neither the process nor its file is of any use.
+            # Cancelled or timed out: discard the process and its file.
             self._end(worker)
-            discard(question)
+            discard(request)
             raise
-        if time.monotonic() - asked > LONG_S or isinstance(found, LimitError | UnexpectedError):
+        if time.monotonic() - sent_at > LONG_S or isinstance(reply, LimitError | UnexpectedError):
             # It may not have freed all memory, and it cannot raise its priority again.
             self._end(worker)
         else:
             self._idle.append(worker)
-        if isinstance(found, UnexpectedError):
-            raise self._unexpected(question, found)
-        if isinstance(found, TimeLimitError):
+        if isinstance(reply, UnexpectedError):
+            raise self._unexpected(request, reply)
+        if isinstance(reply, TimeLimitError):
             raise TimeLimitError.after(seconds)
-        if isinstance(found, StreamhouseError):
-            raise found
-        assert isinstance(found, ReadResult)
-        return found
+        if isinstance(reply, StreamhouseError):
+            raise reply
+        assert isinstance(reply, ReadResult)
+        return reply
 
     async def _worker(self) -> _Worker:
         while self._idle:
@@ -207,8 +212,8 @@ class Queries:
         return await _Worker.start(self._forks, self._settings, folder)
 
 
-def _within(question: ReadRequest, seconds: float) -> ReadRequest:
-    return replace(question, limits=replace(question.limits, seconds=seconds))
+def _with_time_limit(request: ReadRequest, seconds: float) -> ReadRequest:
+    return replace(request, limits=replace(request.limits, seconds=seconds))
 
 
 class _Worker:
@@ -232,34 +237,34 @@ class _Worker:
         try:
             pid, ours = await forks.fork()
         except (OSError, TimeoutError):
-            raise _unstarted() from None
+            raise _start_error() from None
         worker = cls(forks, pid, await asyncio.open_unix_connection(sock=ours), folder)
         try:
             async with asyncio.timeout(_START_S):
-                given = (dict(settings.warehouse), settings.query_memory, folder)
-                await worker._exchange(given)
+                setup = (dict(settings.warehouse), settings.query_memory, folder)
+                await worker._exchange(setup)
         except BaseException as error:
             await worker.end()
             if isinstance(error, TimeoutError | EOFError):
-                raise _unstarted() from None
+                raise _start_error() from None
             raise
         return worker
 
-    async def ask(self, question: ReadRequest, seconds: float) -> Any:
+    async def ask(self, request: ReadRequest, seconds: float) -> Any:
         """Send a request and return the process's answer, which is a result or an exception.
 
         Raises `TimeLimitError` if it does not answer in time, so it has to be killed, and
         `LimitError` if it died, presumably of its memory limit. `seconds` is the time limit in
         messages.
         """
-        own = question.limits.seconds
+        limit_s = request.limits.seconds
         try:
-            async with asyncio.timeout(None if own is None else own + _GRACE_S):
-                return await self._exchange(question)
+            async with asyncio.timeout(None if limit_s is None else limit_s + _GRACE_S):
+                return await self._exchange(request)
         except TimeoutError:
             raise TimeLimitError.after(seconds) from None
         except EOFError:
-            raise LimitError.of_memory(question.limits.memory) from None
+            raise LimitError.of_memory(request.limits.memory) from None
 
     @property
     def alive(self) -> bool:
@@ -282,7 +287,7 @@ class _Worker:
             raise EOFError from None
 
 
-def _unstarted() -> StreamhouseError:
+def _start_error() -> StreamhouseError:
     return StreamhouseError(
-        "the process that runs queries does not start; see what it wrote to standard error"
+        "the process that runs queries does not start; see the server's standard error"
     )

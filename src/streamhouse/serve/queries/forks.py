@@ -34,14 +34,14 @@ class Forks:
 
     async def fork(self) -> tuple[int, socket.socket]:
         """Fork a process; returns its pid and the socket on which it waits for requests."""
-        ours, its = socket.socketpair()
+        ours, theirs = socket.socketpair()
         try:
-            with its:
-                number = await self._request(FORK, 0, [its.fileno()])
+            with theirs:
+                pid = await self._request(FORK, 0, [theirs.fileno()])
         except BaseException:
             ours.close()
             raise
-        return number, ours
+        return pid, ours
 
     async def end(self, process: int) -> None:
         """Kill a process and wait until it has ended."""
@@ -69,7 +69,7 @@ class Forks:
             self._control = None
 
     async def _request(self, kind: bytes, process: int, files: list[int] | None = None) -> int:
-        """Send a command to the parent and return its reply; `OSError` if the parent is gone."""
+        """Send a command to the parent and return its reply; `OSError` if the parent has died."""
         async with self._lock:
             if self._control is None:
                 if kind == END:
@@ -81,27 +81,27 @@ class Forks:
             try:
                 socket.send_fds(self._control, [message], files or [])
                 async with asyncio.timeout(_START_S):
-                    answer = await loop.sock_recv(self._control, NUMBER.size)
-                if len(answer) < NUMBER.size:
+                    reply = await loop.sock_recv(self._control, NUMBER.size)
+                if len(reply) < NUMBER.size:
                     raise ConnectionError
             except BaseException:
-                # Otherwise the late reply would be taken for that to the next command.
+                # Otherwise the late reply would be read as the reply to the next command.
                 self._cut()
                 raise
-            found: int = NUMBER.unpack(answer)[0]
-            return found
+            pid: int = NUMBER.unpack(reply)[0]
+            return pid
 
     async def _start(self) -> None:
-        ours, its = socket.socketpair()
+        ours, theirs = socket.socketpair()
         ours.setblocking(False)
         environment = {k: v for k, v in os.environ.items() if k != "STREAMHOUSE_TOKEN"}
-        with its:
+        with theirs:
             self._parent = await asyncio.create_subprocess_exec(
                 sys.executable,
                 "-P",
                 "-m",
                 "streamhouse.serve.queries.worker",
-                stdin=its.fileno(),
+                stdin=theirs.fileno(),
                 env=environment,
                 start_new_session=True,
             )

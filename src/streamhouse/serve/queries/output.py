@@ -44,7 +44,7 @@ class Target:
 
 
 @dataclass
-class Counted:
+class Written:
     """The number of rows written, and whether the rest was truncated."""
 
     rows: int = 0
@@ -57,19 +57,19 @@ def write(
     batches: Iterable[pa.RecordBatch],
     head: Mapping[str, Any],
     metadata: Mapping[str, str],
-) -> Counted:
+) -> Written:
     """Write the rows to the target's file.
 
     `head` are the keys of the JSON object before `rows`. `metadata` becomes the schema's metadata
     in Arrow and Parquet.
     """
-    counted = Counted()
+    written = Written()
     with open(target.path, "wb") as out:
-        rows = _bounded(batches, target, out, counted)
+        rows = _bounded(batches, target, out, written)
         stored = schema.with_metadata(dict(metadata))
         match target.format:
             case Format.JSON:
-                _write_json(rows, out, head, counted, target.cut)
+                _write_json(rows, out, head, written, target.cut)
             case Format.CSV:
                 text = io.TextIOWrapper(out, encoding="utf-8", newline="", write_through=True)
                 with text:
@@ -78,30 +78,30 @@ def write(
                 columnar.write_stream(out, stored, rows)
             case Format.PARQUET:
                 columnar.write_parquet(out, stored, rows, "zstd")
-    return counted
+    return written
 
 
 def _bounded(
-    batches: Iterable[pa.RecordBatch], target: Target, out: BinaryIO, counted: Counted
+    batches: Iterable[pa.RecordBatch], target: Target, out: BinaryIO, written: Written
 ) -> Iterator[pa.RecordBatch]:
     for batch in batches:
-        left = target.max_rows - counted.rows
-        if batch.num_rows > left:
+        remaining = target.max_rows - written.rows
+        if batch.num_rows > remaining:
             if not target.cut:
                 raise TooLargeError(
-                    f"the answer has more than {target.max_rows:,} rows; {target.advice}"
+                    f"the result has more than {target.max_rows:,} rows; {target.advice}"
                 )
-            counted.truncated = True
-            batch = batch.slice(0, left)
-        counted.rows += batch.num_rows
+            written.truncated = True
+            batch = batch.slice(0, remaining)
+        written.rows += batch.num_rows
         if batch.num_rows:
             yield batch
         if out.tell() > target.max_bytes:
             raise LimitError(
-                f"the answer is longer than {target.max_bytes >> 20} MiB; ask for fewer rows or "
-                "columns, or for format=parquet"
+                f"the result is larger than {target.max_bytes >> 20} MiB; request fewer rows or "
+                "columns, or format=parquet"
             )
-        if counted.truncated:
+        if written.truncated:
             return
 
 
@@ -109,9 +109,9 @@ def _write_json(
     batches: Iterable[pa.RecordBatch],
     out: BinaryIO,
     head: Mapping[str, Any],
-    counted: Counted,
+    written: Written,
     cut: bool,
 ) -> None:
     write_rows(out, head, batches)
-    end = f',"truncated":{"true" if counted.truncated else "false"}}}' if cut else "}"
+    end = f',"truncated":{"true" if written.truncated else "false"}}}' if cut else "}"
     out.write(f"{end}\n".encode())

@@ -25,21 +25,24 @@ if TYPE_CHECKING:
 class Pin:
     """A table as of one snapshot; `snapshot` is None before the first commit.
 
-    `then`: read with the columns of that time. Otherwise with the current columns, as change
-    streams do, even if a column was added after the snapshot.
+    `own_schema`: read with the columns that the table had at the snapshot. Otherwise with the
+    current columns, as change streams do, even if a column was added after the snapshot.
     """
 
     table: Table
     snapshot: Snapshot | None
-    then: bool = False
+    own_schema: bool = False
 
     @property
     def stamp(self) -> str:
         """A key that is unique for this state, also after the table is dropped and recreated."""
-        one = self.snapshot
-        if one is None:
+        snapshot = self.snapshot
+        if snapshot is None:
             return f"empty {self.table.location} {self.table.schema_id}"
-        return f"{one.id} {one.time_ms} {one.commit_user} {one.schema_id} {self.table.schema_id}"
+        return (
+            f"{snapshot.id} {snapshot.time_ms} {snapshot.commit_user} {snapshot.schema_id} "
+            f"{self.table.schema_id}"
+        )
 
     def schema(self, columns: list[str]) -> pa.Schema:
         return self.table.read_schema(columns)
@@ -47,7 +50,7 @@ class Pin:
     def read(self, columns: list[str]) -> Iterator[pa.RecordBatch]:
         if self.snapshot is None:
             return iter(())
-        if self.then:
+        if self.own_schema:
             return self.table.read(columns=columns)
         return self.table.read(columns=columns, snapshot=self.snapshot.id)
 
@@ -62,11 +65,11 @@ def pin(table: Table, moment: AsOf | None = None) -> Pin:
         latest = table.latest_snapshot_id()
         return Pin(table, None if latest is None else table.snapshot(latest))
     try:
-        found = settled(table, moment)
-        snapshot = record(table, found)
-        return Pin(pinned(table, found) if found else table, snapshot, then=True)
+        as_of = settled(table, moment)
+        snapshot = record(table, as_of)
+        return Pin(pinned(table, as_of) if as_of else table, snapshot, own_schema=True)
     except (ValueError, OverflowError):
-        raise _no_moment() from None
+        raise _out_of_range() from None
 
 
 def moment_of(table: Table, text: str) -> AsOf:
@@ -74,13 +77,13 @@ def moment_of(table: Table, text: str) -> AsOf:
     try:
         return named(table, text)
     except (ValueError, OverflowError):
-        raise _no_moment() from None
+        raise _out_of_range() from None
 
 
-def _no_moment() -> OptionError:
+def _out_of_range() -> OptionError:
     return OptionError(
-        "parameter 'as_of': that is no moment; give a snapshot's number, a tag, a time such as "
-        "2026-01-01 00:00:00 (UTC), or such as '5 min ago'"
+        "parameter 'as_of' is out of range; give a snapshot's number, a tag, a time such as "
+        "2026-01-01 00:00:00 (UTC), or a relative time such as '5 min ago'"
     )
 
 
@@ -123,8 +126,8 @@ class Pins:
         """The pinned table `database.table`."""
         if name not in self.held:
             table = self.warehouse.table(name)
-            asked = None if self.moment is None else moment_of(table, self.moment)
-            self.held[name] = pin(table, asked)
+            moment = None if self.moment is None else moment_of(table, self.moment)
+            self.held[name] = pin(table, moment)
         return self.held[name]
 
     def scanner(self, scan: BoundedScan) -> tuple[pa.Schema, Batches]:
@@ -149,7 +152,7 @@ class Pins:
         if moment:
             return pin(self._with(self.warehouse.table(name), options), moment)
         held = self.take(name)
-        return Pin(self._with(held.table, options), held.snapshot, held.then)
+        return Pin(self._with(held.table, options), held.snapshot, held.own_schema)
 
     @staticmethod
     def _with(table: Table, options: Mapping[str, str]) -> Table:
@@ -173,6 +176,6 @@ def view_moments(name: str) -> Iterator[None]:
         yield
     except TableError as error:
         raise TableError(
-            f"view '{name}' cannot be read as of that moment: {error}; a view takes a time, such "
-            "as '5 min ago', which all of its tables must still have"
+            f"view '{name}' cannot be read as of that moment: {error}; give a time, such as "
+            "'5 min ago', that all of its tables still have"
         ) from None

@@ -17,8 +17,8 @@ class RowsRequest:
 
     `columns` are the wanted columns, None for all. `filter` is a client's condition in the Flink
     dialect. `order` are columns, each with whether it is descending; by default the primary key.
-    `as_of` is a moment as in `pinned_tables.moment_of`. `known` are the ETags of responses that the
-    client has. `few`: give up if the tables have many records.
+    `as_of` is a moment as in `pinned_tables.moment_of`. `known_etags` are those of responses
+    that the client has. `small_only`: give up if the tables have many records.
     """
 
     view: ServedView
@@ -29,8 +29,8 @@ class RowsRequest:
     order: tuple[tuple[str, bool], ...] | None = None
     limit: int | None = None
     as_of: str | None = None
-    known: tuple[str, ...] = ()
-    few: bool = False
+    known_etags: tuple[str, ...] = ()
+    small_only: bool = False
 
     @property
     def trusted(self) -> bool:
@@ -63,7 +63,7 @@ class ReadResult:
 
     `snapshot` and `time_ms` (the commit time in milliseconds since 1970) are None before the first
     commit. `etag` is None if the rows depend on the current time. `changed` is False if the client
-    has the rows already (`known`); then there is no file.
+    has the rows already (`known_etags`); then there is no file.
     """
 
     snapshot: int | None = None

@@ -51,12 +51,12 @@ class Origin:
         `streamhouse.view`, and after the first commit `streamhouse.snapshot` and
         `streamhouse.time`.
         """
-        told = {"streamhouse.view": self.view}
+        metadata = {"streamhouse.view": self.view}
         if self.snapshot is not None:
-            told["streamhouse.snapshot"] = str(self.snapshot)
+            metadata["streamhouse.snapshot"] = str(self.snapshot)
         if self.time is not None:
-            told["streamhouse.time"] = self.time
-        return told
+            metadata["streamhouse.time"] = self.time
+        return metadata
 
 
 def write_rows(

@@ -18,7 +18,7 @@ from streamhouse.options import hide_secrets, is_secret, nearest
 from streamhouse.paimon.read.system_tables import open_table
 from streamhouse.serve.access_log import LOGGER
 from streamhouse.serve.formats.row_formats import json_objects
-from streamhouse.serve.private_paths import placeless
+from streamhouse.serve.private_paths import hide_path
 from streamhouse.serve.streams.event import iso
 from streamhouse.serve.views.served_view import ServedView
 from streamhouse.serve.views.warehouse_tables import WarehouseTables
@@ -38,7 +38,7 @@ _WORD = re.compile(r"[^\s.,;:=|]+")
 
 def summary(warehouse: Warehouse, view: ServedView) -> dict[str, Any]:
     """The entry of a view in the list of all; if the view cannot be read, it has an `error`."""
-    told: dict[str, Any] = {
+    record: dict[str, Any] = {
         "name": view.name,
         "kind": TABLE,
         "title": view.title,
@@ -53,15 +53,15 @@ def summary(warehouse: Warehouse, view: ServedView) -> dict[str, Any]:
     }
     try:
         table = data_table(warehouse, view)
-        return told | (_of_view(warehouse, view) if table is None else _of_table(table, view))
+        return record | (_of_view(warehouse, view) if table is None else _of_table(table, view))
     except _Missing:
         # Not the error's own text, which suggests other tables.
-        return told | {"error": f"what view '{view.name}' shows is not there"}
+        return record | {"error": f"the table of view '{view.name}' does not exist"}
     except StreamhouseError as error:
-        return told | _error(error, warehouse)
-    except Exception as error:  # noqa: BLE001 - one table is not to take the list from all
-        LOGGER.error("%s cannot be told of: %s", view.name, hide_secrets(repr(error)))
-        return told | {"error": f"it cannot be read: {type(error).__name__}"}
+        return record | _error(error, warehouse)
+    except Exception as error:  # noqa: BLE001 - one bad table must not fail the whole list
+        LOGGER.error("view %s cannot be described: %s", view.name, hide_secrets(repr(error)))
+        return record | {"error": f"the view cannot be read: {type(error).__name__}"}
 
 
 def data_table(warehouse: Warehouse, view: ServedView) -> Table | None:
@@ -80,7 +80,7 @@ class _Missing(TableError):
 
 
 def _error(error: StreamhouseError, warehouse: Warehouse) -> dict[str, str]:
-    return {"error": placeless(str(error), warehouse.path)}
+    return {"error": hide_path(str(error), warehouse.path)}
 
 
 def required_table(warehouse: Warehouse, view: ServedView) -> Table:
@@ -91,18 +91,18 @@ def required_table(warehouse: Warehouse, view: ServedView) -> Table:
     return table
 
 
-def shown(view: ServedView, columns: tuple[Column, ...]) -> list[Column]:
+def visible_columns(view: ServedView, columns: tuple[Column, ...]) -> list[Column]:
     """Those of a table's columns that the view shows; `TableError` if one does not exist."""
     if view.columns is None:
         return list(columns)
-    known = {column.name: column for column in columns}
-    missing = next((name for name in view.columns if name not in known), None)
+    columns_by_name = {column.name: column for column in columns}
+    missing = next((name for name in view.columns if name not in columns_by_name), None)
     if missing is not None:
         raise TableError(
-            f"view '{view.name}' is to show column '{missing}', which {view.source} does not have; "
-            f"{nearest(missing, known)}"
+            f"view '{view.name}' is defined with column '{missing}', which {view.source} does not "
+            f"have; {nearest(missing, columns_by_name)}"
         )
-    return [known[name] for name in view.columns]
+    return [columns_by_name[name] for name in view.columns]
 
 
 def schema(warehouse: Warehouse, view: ServedView) -> dict[str, Any]:
@@ -110,12 +110,12 @@ def schema(warehouse: Warehouse, view: ServedView) -> dict[str, Any]:
     table = data_table(warehouse, view)
     if table is None:
         return _of_view(warehouse, view) | {"name": view.name, "kind": VIEW, "schema_versions": []}
-    columns = shown(view, table.columns)
+    columns = visible_columns(view, table.columns)
     keys = _keys(table, columns)
     return {
         "name": view.name,
         "kind": TABLE,
-        "columns": _told_columns(columns),
+        "columns": _column_records(columns),
         **keys,
         "version": table.schema_id,
         "schema_versions": _versions(table),
@@ -126,40 +126,40 @@ def options(warehouse: Warehouse, view: ServedView) -> dict[str, Any]:
     """The table's options; masks secrets, and leaves out options that name hidden columns."""
     table = required_table(warehouse, view)
     hidden = {column.name for column in table.columns} - _names(view, table)
-    told = {
+    visible = {
         key: MASK if is_secret(key) else hide_secrets(value)
         for key, value in sorted(table.options.items())
         if key != "path" and hidden.isdisjoint(_WORD.findall(f"{key} {value}"))
     }
-    return {"options": told}
+    return {"options": visible}
 
 
 def snapshots(warehouse: Warehouse, view: ServedView, limit: int) -> dict[str, Any]:
     """The newest snapshots, newest first; row counts are null if the view has a filter."""
     table = required_table(warehouse, view)
-    found = [
+    records = [
         {
-            "snapshot": one.id,
-            "time": iso(one.time_ms),
-            "kind": one.commit_kind,
-            "rows": one.total_record_count if view.filter is None else None,
-            "delta_rows": one.delta_record_count if view.filter is None else None,
-            "schema": one.schema_id,
+            "snapshot": snapshot.id,
+            "time": iso(snapshot.time_ms),
+            "kind": snapshot.commit_kind,
+            "rows": snapshot.total_record_count if view.filter is None else None,
+            "delta_rows": snapshot.delta_record_count if view.filter is None else None,
+            "schema": snapshot.schema_id,
         }
-        for one in itertools.islice(table.snapshots.newest_first(), limit)
+        for snapshot in itertools.islice(table.snapshots.newest_first(), limit)
     ]
-    return {"snapshots": found}
+    return {"snapshots": records}
 
 
 def tags(warehouse: Warehouse, view: ServedView) -> dict[str, Any]:
     """The tags and their snapshots."""
     table = required_table(warehouse, view)
-    found = []
+    records = []
     for name in table.tags():
-        one = table.tag(name)
-        if one is not None:
-            found.append({"tag": name, "snapshot": one.id, "time": iso(one.time_ms)})
-    return {"tags": found}
+        snapshot = table.tag(name)
+        if snapshot is not None:
+            records.append({"tag": name, "snapshot": snapshot.id, "time": iso(snapshot.time_ms)})
+    return {"tags": records}
 
 
 def files(warehouse: Warehouse, view: ServedView, limit: int) -> dict[str, Any]:
@@ -174,7 +174,7 @@ def files(warehouse: Warehouse, view: ServedView, limit: int) -> dict[str, Any]:
     columns = ("partition", "bucket", "file_path", "file_format", "level", "record_count",
                "file_size_in_bytes", "creation_time")  # fmt: skip
     rows = _system_rows(warehouse, view.source, "files", columns)
-    found = [
+    records = [
         {
             "partition": None if hidden else row["partition"],
             "bucket": row["bucket"],
@@ -187,7 +187,7 @@ def files(warehouse: Warehouse, view: ServedView, limit: int) -> dict[str, Any]:
         }
         for row in rows[:limit]
     ]
-    return {"files": found, "total": len(rows)}
+    return {"files": records, "total": len(rows)}
 
 
 def _system_rows(
@@ -200,29 +200,29 @@ def _system_rows(
 
 def _versions(table: Table) -> list[dict[str, Any]]:
     """The newest 100 schema versions and their creation times, newest first."""
-    found = []
+    records = []
     for version in range(table.schema_id, max(-1, table.schema_id - _VERSIONS), -1):
         text = table.files.read_text(f"{table.root}/schema/schema-{version}")
         if text is not None:
             time_ms = json.loads(text).get("timeMillis")
-            found.append({"version": version, "time": None if time_ms is None else iso(time_ms)})
-    return found
+            records.append({"version": version, "time": None if time_ms is None else iso(time_ms)})
+    return records
 
 
 def _of_table(table: Table, view: ServedView) -> dict[str, Any]:
-    columns = shown(view, table.columns)
-    told = {"kind": TABLE, "columns": _told_columns(columns), **_keys(table, columns)}
+    columns = visible_columns(view, table.columns)
+    record = {"kind": TABLE, "columns": _column_records(columns), **_keys(table, columns)}
     latest = table.latest_snapshot_id()
     if latest is None:
-        return told | {"rows": 0}
+        return record | {"rows": 0}
     try:
-        record = table.snapshot(latest)
+        snapshot = table.snapshot(latest)
     except DataLossError:
-        return told
-    rows = record.total_record_count if view.filter is None else None
+        return record
+    rows = snapshot.total_record_count if view.filter is None else None
     if rows is not None and table.primary_key:
-        rows = _COUNTS.rows(table, latest, record.time_ms, rows)
-    return told | {"snapshot": latest, "time": iso(record.time_ms), "rows": rows}
+        rows = _COUNTS.rows(table, latest, snapshot.time_ms, rows)
+    return record | {"snapshot": latest, "time": iso(snapshot.time_ms), "rows": rows}
 
 
 def _of_view(warehouse: Warehouse, view: ServedView) -> dict[str, Any]:
@@ -238,33 +238,36 @@ def _of_view(warehouse: Warehouse, view: ServedView) -> dict[str, Any]:
     database, name = view.source.split(".", 1)
     info = tables.view((database, name))
     if info is None:
-        raise TableError(f"view '{view.source}' was dropped meanwhile")
-    told: dict[str, Any] = {
+        raise TableError(f"view '{view.source}' was dropped while it was read")
+    record: dict[str, Any] = {
         "kind": VIEW,
-        "columns": _told_columns(shown(view, info.columns)),
+        "columns": _column_records(visible_columns(view, info.columns)),
         "primary_key": [],
         "partitioned_by": [],
     }
     if info.comment and view.description is None:
-        told["description"] = info.comment
+        record["description"] = info.comment
     try:
         quoted = ".".join("`" + part.replace("`", "``") + "`" for part in (database, name))
         plan = analyze_bounded(Query(f"SELECT * FROM {quoted}", Position(1, 1)), tables)
         pins = Pins(warehouse)
         pins.hold(plan.scans)
     except (SqlError, TableError, DataLossError) as error:
-        return told | _error(error, warehouse)
+        return record | _error(error, warehouse)
     time = None if pins.time_ms is None else iso(pins.time_ms)
-    return told | {"snapshot": pins.snapshot, "time": time}
+    return record | {"snapshot": pins.snapshot, "time": time}
 
 
 def _names(view: ServedView, table: Table) -> set[str]:
     """The names of the columns that a view shows."""
-    return {column.name for column in shown(view, table.columns)}
+    return {column.name for column in visible_columns(view, table.columns)}
 
 
-def _told_columns(columns: list[Column]) -> list[dict[str, Any]]:
-    return [{"name": one.name, "type": one.type, "nullable": one.nullable} for one in columns]
+def _column_records(columns: list[Column]) -> list[dict[str, Any]]:
+    return [
+        {"name": column.name, "type": column.type, "nullable": column.nullable}
+        for column in columns
+    ]
 
 
 def _keys(table: Table, columns: list[Column]) -> Mapping[str, list[str]]:
@@ -284,7 +287,7 @@ class _Counts:
     """
 
     def __init__(self) -> None:
-        self._known: dict[tuple[str, int, int], int] = {}
+        self._rows_by_snapshot: dict[tuple[str, int, int], int] = {}
         self._lock = threading.Lock()
 
     def rows(self, table: Table, snapshot: int, time_ms: int, records: int) -> int | None:
@@ -295,20 +298,20 @@ class _Counts:
         """
         key = (table.location + table.branch, snapshot, time_ms)
         with self._lock:
-            if key in self._known:
-                return self._known[key]
+            if key in self._rows_by_snapshot:
+                return self._rows_by_snapshot[key]
         if records > _COUNTED_RECORDS:
             return None
         try:
             batches = list(table.read(columns=[table.primary_key[0]], snapshot=snapshot))
         except StreamhouseError:
             return None  # the snapshot has expired
-        found = int(sum(batch.num_rows for batch in batches))
+        rows = int(sum(batch.num_rows for batch in batches))
         with self._lock:
-            while len(self._known) >= _COUNTS_KEPT:
-                self._known.pop(next(iter(self._known)))
-            self._known[key] = found
-        return found
+            while len(self._rows_by_snapshot) >= _COUNTS_KEPT:
+                self._rows_by_snapshot.pop(next(iter(self._rows_by_snapshot)))
+            self._rows_by_snapshot[key] = rows
+        return rows
 
 
 _COUNTS = _Counts()

@@ -38,31 +38,33 @@ _SMALL = Limits(1.0, "128MiB", "0MiB")
 _SMALL_BYTES = 4 << 20
 
 
-def answer(warehouse: Warehouse, asked: RowsRequest) -> ReadResult:
+def answer(warehouse: Warehouse, request: RowsRequest) -> ReadResult:
     """Write the rows to the target; returns their number and their snapshot.
 
     Raises `OptionError` for a column that is not served, `SqlError` for a condition that cannot be
     parsed, `TableError` and `DataLossError` for a moment that does not exist, `LimitError` and
     `TooLargeError` if a limit is exceeded.
     """
-    for left in reversed(range(_TRIES)):
+    for tries_left in reversed(range(_TRIES)):
         try:
-            return _answer(warehouse, asked)
+            return _answer(warehouse, request)
         except DataLossError:
             # The newest snapshot expired while it was read, so there is a newer one: retry.
-            if asked.as_of is not None or not left:
+            if request.as_of is not None or not tries_left:
                 raise
     raise AssertionError("the last try returns or raises")
 
 
-def small_answer(warehouse: Warehouse, asked: RowsRequest) -> ReadResult | None:
+def small_answer(warehouse: Warehouse, request: RowsRequest) -> ReadResult | None:
     """As `answer`, within small limits; None if they are exceeded.
 
-    Rows that the client has already (`RowsRequest.known`) are never too many.
+    Rows that the client has already (`RowsRequest.known_etags`) are never too many.
     """
-    few = replace(asked.target, max_bytes=_SMALL_BYTES)
+    small_target = replace(request.target, max_bytes=_SMALL_BYTES)
     try:
-        return answer(warehouse, replace(asked, target=few, limits=_SMALL, few=True))
+        return answer(
+            warehouse, replace(request, target=small_target, limits=_SMALL, small_only=True)
+        )
     except (_LargeError, LimitError):
         return None
 
@@ -71,35 +73,35 @@ class _LargeError(Exception):
     """The request may be too large for a thread of the server."""
 
 
-def _answer(warehouse: Warehouse, asked: RowsRequest) -> ReadResult:
-    source = _Source(warehouse, asked)
+def _answer(warehouse: Warehouse, request: RowsRequest) -> ReadResult:
+    source = _Source(warehouse, request)
     plan = source.plan()
     pins = source.pins
-    etag = None if "getvariable(" in plan.sql.lower() else _etag(asked, plan, pins.stamp)
-    told = ReadResult(pins.snapshot, pins.time_ms, etag)
-    if etag is not None and etag in asked.known:
-        return replace(told, changed=False)
-    if asked.few and pins.records > SMALL_RECORDS:
+    etag = None if "getvariable(" in plan.sql.lower() else _etag(request, plan, pins.stamp)
+    result = ReadResult(pins.snapshot, pins.time_ms, etag)
+    if etag is not None and etag in request.known_etags:
+        return replace(result, changed=False)
+    if request.small_only and pins.records > SMALL_RECORDS:
         raise _LargeError
-    with bounded_reader(plan, pins.scanner, asked.limits, output.ROWS_AT_ONCE) as reader:
+    with bounded_reader(plan, pins.scanner, request.limits, output.ROWS_AT_ONCE) as reader:
         schema = source.schema(reader.schema)
         batches = _cast(reader, schema)
-        origin = Origin(asked.view.name, pins.snapshot, pins.time_ms)
-        counted = output.write(asked.target, schema, batches, origin.head, origin.metadata)
-    return replace(told, rows=counted.rows, truncated=counted.truncated)
+        origin = Origin(request.view.name, pins.snapshot, pins.time_ms)
+        written = output.write(request.target, schema, batches, origin.head, origin.metadata)
+    return replace(result, rows=written.rows, truncated=written.truncated)
 
 
 class _Source:
     """The table or SQL view behind a served view, and the query that reads it."""
 
-    def __init__(self, warehouse: Warehouse, asked: RowsRequest) -> None:
-        self._asked = asked
+    def __init__(self, warehouse: Warehouse, request: RowsRequest) -> None:
+        self._request = request
         self._warehouse = warehouse
-        self.pins = Pins(warehouse, asked.as_of)
+        self.pins = Pins(warehouse, request.as_of)
         self._pin = self._table()
-        self._tables = _Held(warehouse, asked.view.source, self._pin)
+        self._tables = _PinnedTables(warehouse, request.view.source, self._pin)
         self._all = self._columns()
-        self._served = self._shown()
+        self._served = self._served_columns()
 
     def plan(self) -> BoundedQuery:
         """Build the query and pin all tables that it reads."""
@@ -125,36 +127,36 @@ class _Source:
         select.set("limit", exp.Limit(expression=exp.Literal.number(limit)))
         analyzed = analyze_tree(Parsed(script, select, ""), select, self._tables)
         plan = analyzed.plan(analyzed.tree, list(wanted))
-        if self._pin is None and self._asked.as_of is not None:
+        if self._pin is None and self._request.as_of is not None:
             self._check_moment(plan)
-            with view_moments(self._asked.view.name):
+            with view_moments(self._request.view.name):
                 self.pins.hold(plan.scans)
         self.pins.hold(plan.scans)
         return plan
 
     def _check_moment(self, plan: BoundedQuery) -> None:
         names = sorted({full_name(scan) for scan in plan.scans if is_data(scan)})
-        if len(names) > 1 and (self._asked.as_of or "").isdigit():
+        if len(names) > 1 and (self._request.as_of or "").isdigit():
             raise TableError(
-                f"'{self._asked.view.name}' is a view of several tables ({', '.join(names)}), of "
-                "which a snapshot's number means another moment each; give a time"
+                f"'{self._request.view.name}' is a view of several tables ({', '.join(names)}), "
+                "whose snapshots with the same number are of different moments; give a time"
             )
 
-    def schema(self, given: pa.Schema) -> pa.Schema:
+    def schema(self, engine_schema: pa.Schema) -> pa.Schema:
         """The schema of the response: a table's own types, since the engine may widen them."""
         if self._pin is None:
-            return given
-        own = self._pin.table.arrow_schema
-        return pa.schema([own.field(name) for name in given.names])
+            return engine_schema
+        table_schema = self._pin.table.arrow_schema
+        return pa.schema([table_schema.field(name) for name in engine_schema.names])
 
     @property
     def _name(self) -> tuple[str, str]:
-        database, table = self._asked.view.source.split(".", 1)
+        database, table = self._request.view.source.split(".", 1)
         return database, table
 
     def _table(self) -> Pin | None:
         """The pinned table; None for a SQL view."""
-        name = self._asked.view.source
+        name = self._request.view.source
         try:
             self._warehouse.table(name)
         except TableError:
@@ -169,27 +171,29 @@ class _Source:
             return tuple(column.name for column in self._pin.table.columns)
         view = self._tables.view(self._name)
         if view is None:
-            raise TableError(f"view '{self._asked.view.source}' was dropped meanwhile; ask again")
+            raise TableError(
+                f"view '{self._request.view.source}' was dropped while it was read; try again"
+            )
         return tuple(column.name for column in view.columns)
 
-    def _shown(self) -> tuple[str, ...]:
-        shown = self._asked.view.columns
-        if shown is None:
+    def _served_columns(self) -> tuple[str, ...]:
+        names = self._request.view.columns
+        if names is None:
             return self._all
-        for name in shown:
+        for name in names:
             if name not in self._all:
                 raise TableError(
-                    f"view '{self._asked.view.name}' is to show column '{name}', which "
-                    f"{self._asked.view.source} does not have; {nearest(name, self._all)}"
+                    f"view '{self._request.view.name}' is defined with column '{name}', which "
+                    f"{self._request.view.source} does not have; {nearest(name, self._all)}"
                 )
-        return shown
+        return names
 
     def _wanted(self) -> tuple[str, ...]:
-        if self._asked.columns is None:
+        if self._request.columns is None:
             return self._served
-        for name in self._asked.columns:
+        for name in self._request.columns:
             self._check("columns", name)
-        return tuple(dict.fromkeys(self._asked.columns))
+        return tuple(dict.fromkeys(self._request.columns))
 
     def _check(self, parameter: str, name: str) -> None:
         if name not in self._served:
@@ -199,33 +203,33 @@ class _Source:
             )
 
     def _order(self) -> Sequence[tuple[str, bool]]:
-        if self._asked.order is not None:
-            for name, _ in self._asked.order:
+        if self._request.order is not None:
+            for name, _ in self._request.order:
                 self._check("order", name)
-            return self._asked.order
+            return self._request.order
         key = () if self._pin is None else self._pin.table.primary_key
         return [(name, False) for name in key if set(key) <= set(self._served)]
 
     def _limit(self) -> int:
-        most = self._asked.target.max_rows
-        wanted = self._asked.limit
+        max_rows = self._request.target.max_rows
+        wanted = self._request.limit
         # One more than may be returned, to detect that there are more.
-        return most + 1 if wanted is None else min(wanted, most + 1)
+        return max_rows + 1 if wanted is None else min(wanted, max_rows + 1)
 
     def _condition(self) -> tuple[exp.Expr | None, Script]:
         """The WHERE condition, and the script to which positions in error messages refer."""
-        asked, own = self._asked.filter, self._asked.view.filter
-        given = None if asked is None else _parsed(asked)
-        if given is not None:
-            self._check_columns(given, Script(asked or ""))
-        fixed = None if own is None else _parsed(own)
-        script = Script(asked if asked is not None else own or "")
-        if given is None or fixed is None:
-            return (fixed if given is None else given), script
-        for node in fixed.walk():
+        client_filter, view_filter = self._request.filter, self._request.view.filter
+        client_condition = None if client_filter is None else _parsed(client_filter)
+        if client_condition is not None:
+            self._check_columns(client_condition, Script(client_filter or ""))
+        view_condition = None if view_filter is None else _parsed(view_filter)
+        script = Script(client_filter if client_filter is not None else view_filter or "")
+        if client_condition is None or view_condition is None:
+            return (view_condition if client_condition is None else client_condition), script
+        for node in view_condition.walk():
             for key in ("line", "col", "start", "end"):
                 node.meta.pop(key, None)
-        return exp.and_(exp.Paren(this=fixed), exp.Paren(this=given)), script
+        return exp.and_(exp.Paren(this=view_condition), exp.Paren(this=client_condition)), script
 
     def _check_columns(self, condition: exp.Expr, script: Script) -> None:
         """Reject a client's condition on hidden columns, whose values it could probe."""
@@ -233,24 +237,24 @@ class _Source:
         for column in condition.find_all(exp.Column):
             parts = [part.name for part in column.parts]
             # After the table's name comes a column name, even if a column has the table's name.
-            behind = [name for before, name in itertools.pairwise(parts) if before == table]
-            for name in behind or parts[:1]:
+            after_table = [name for before, name in itertools.pairwise(parts) if before == table]
+            for name in after_table or parts[:1]:
                 if name not in self._served:
                     message = f"there is no column '{name}'; {nearest(name, self._served)}"
                     raise lowering.error(script, column, message)
 
 
-class _Held(WarehouseTables):
+class _PinnedTables(WarehouseTables):
     """Name resolution in a warehouse, with one table pinned."""
 
-    def __init__(self, warehouse: Warehouse, name: str, held: Pin | None) -> None:
+    def __init__(self, warehouse: Warehouse, name: str, pin: Pin | None) -> None:
         super().__init__(warehouse)
         self._name: Name = tuple(name.split(".", 1))
-        self._pin = held
+        self._pin = pin
 
     def view(self, name: Name) -> ViewInfo | None:
-        held = self._pin is not None and name == self._name
-        return None if held else super().view(name)
+        is_pinned = self._pin is not None and name == self._name
+        return None if is_pinned else super().view(name)
 
     def table_as_of(self, name: Name, moment: AsOf) -> TableInfo:
         if moment or self._pin is None or name != self._name:
@@ -274,11 +278,11 @@ def _cast(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.R
         yield batch if batch.schema.types == schema.types else batch.cast(schema)
 
 
-def _etag(asked: RowsRequest, plan: BoundedQuery, stamp: str) -> str:
+def _etag(request: RowsRequest, plan: BoundedQuery, stamp: str) -> str:
     scans = [
         (full_name(scan), scan.columns, str(scan.as_of)) for scan in plan.scans if is_data(scan)
     ]
-    parts = (asked.target.format, plan.sql, plan.output, scans, stamp)
+    parts = (request.target.format, plan.sql, plan.output, scans, stamp)
     digest = hashlib.blake2b(json.dumps(parts).encode(), digest_size=12).hexdigest()
     return f'"{digest}"'
 

@@ -41,7 +41,7 @@ _LIBRARIES = (
     "streamhouse.serve.queries.flink_types",
 )
 _NICE = 10
-_BESIDES = 512 << 20
+_OVERHEAD_BYTES = 512 << 20
 """Memory that a query may take besides the engine's: batches in flight, thread stacks."""
 
 
@@ -92,20 +92,20 @@ def _serve(client: socket.socket) -> None:
     _limit(memory)
     _write(out, None)
     while True:
-        question = _read(source)
-        if question is None:
+        request = _read(source)
+        if request is None:
             return
-        waiting = threading.Timer(LONG_S, _give_way)
-        waiting.start()
+        timer = threading.Timer(LONG_S, _lower_priority)
+        timer.start()
         try:
-            found: object = answer(warehouse, question)
+            reply: object = answer(warehouse, request)
         except StreamhouseError as error:
-            found = error
-        waiting.cancel()
-        _write(out, found)
+            reply = error
+        timer.cancel()
+        _write(out, reply)
 
 
-def _give_way() -> None:
+def _lower_priority() -> None:
     """Lower the priority of all threads: short queries and the server go first."""
     with contextlib.suppress(OSError):
         for thread in os.listdir("/proc/self/task"):
@@ -127,13 +127,13 @@ def _limit(memory: int) -> None:
     status = Path("/proc/self/status")
     if not status.exists():
         return
-    found = re.search(r"^VmData:\s+(\d+) kB$", status.read_text(), re.MULTILINE)
-    if found is None:
+    data_size = re.search(r"^VmData:\s+(\d+) kB$", status.read_text(), re.MULTILINE)
+    if data_size is None:
         return
-    most = (int(found[1]) << 10) + memory + _BESIDES
+    limit = (int(data_size[1]) << 10) + memory + _OVERHEAD_BYTES
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    if hard == resource.RLIM_INFINITY or most < hard:
-        resource.setrlimit(resource.RLIMIT_DATA, (most, hard))
+    if hard == resource.RLIM_INFINITY or limit < hard:
+        resource.setrlimit(resource.RLIMIT_DATA, (limit, hard))
 
 
 def _read(source: BinaryIO) -> Any:

@@ -29,7 +29,7 @@ from streamhouse.serve.feeds.table_feed import Feed
 from streamhouse.serve.streams.encoding import Stopped, events
 from streamhouse.serve.streams.event import CHANGES, Moment, heartbeat
 from streamhouse.serve.streams.follow_settings import FollowSettings
-from streamhouse.serve.streams.follower import Follower, Found, Looks
+from streamhouse.serve.streams.follower import Follower, PollResult, PollStats
 from streamhouse.serve.streams.initial_state import InitialStates, Work
 from streamhouse.serve.streams.resume import LATEST, Position
 from streamhouse.serve.streams.subscriber import Link, Start, Subscription
@@ -72,23 +72,23 @@ class Channel:
         self._trim = work.trim
         self._ended = ended
         self._loop = asyncio.get_running_loop()
-        self._current: Found | None = None
+        self._current: PollResult | None = None
         self._head = Link()
         self._positions: dict[int, tuple[Moment, Link]] = {}
         self._readers: set[Subscription] = set()
-        self._held = 0
+        self._openings = 0
         self._closed = False
-        self._gone: TableError | None = None
-        self._rest: asyncio.TimerHandle | None = None
-        self._beating: asyncio.TimerHandle | None = None
-        self._told = self._loop.time()
-        self._starts = InitialStates(view, open_feed, settings, work, self._here)
+        self._end_error: TableError | None = None
+        self._linger_timer: asyncio.TimerHandle | None = None
+        self._heartbeat_timer: asyncio.TimerHandle | None = None
+        self._last_sent_at = self._loop.time()
+        self._starts = InitialStates(view, open_feed, settings, work, self._current_position)
         self._follower = Follower(
             view.name,
             partial(open_feed, view),
             settings,
-            partial(self._post, self._take),
-            partial(self._post, self._end_gone),
+            partial(self._post, self._on_result),
+            partial(self._post, self._end_missing),
         )
         self._follower.start()
 
@@ -108,9 +108,9 @@ class Channel:
         return self._starts.rows_encoded
 
     @property
-    def looks(self) -> Looks:
+    def poll_stats(self) -> PollStats:
         """Statistics of the polls."""
-        return self._follower.looks
+        return self._follower.poll_stats
 
     @property
     def history_bytes(self) -> int:
@@ -123,30 +123,30 @@ class Channel:
         del self._positions[next(iter(self._positions))]
 
     @contextmanager
-    def held(self) -> Iterator[None]:
+    def kept_open(self) -> Iterator[None]:
         """Keep the channel open while a subscription is being set up."""
-        self._held += 1
+        self._openings += 1
         try:
             yield
         finally:
-            self._held -= 1
-            self._maybe_rest()
+            self._openings -= 1
+            self._start_linger()
 
-    async def start(self, place: Position | str | None) -> Start:
+    async def start(self, position: Position | str | None) -> Start:
         """Make the first events of a subscriber: initial state, missed events, or `latest`.
 
         Polls first, so the result includes every commit before the call. Raises `TableError` and
         `SqlError` if the table is missing, and `TooLargeError` and `ExpiredError` as
         `Hub.subscribe`.
         """
-        for again in range(_TRIES, 0, -1):
+        for attempts_left in range(_TRIES, 0, -1):
             try:
-                return await self._begin(place, await self._look())
+                return await self._first_events(position, await self._poll())
             except ExpiredError:
                 raise
             except DataLossError:
                 # The snapshot expired before it was read, or the table was recreated.
-                if again == 1:
+                if attempts_left == 1:
                     raise
             except Stopped:
                 break
@@ -163,27 +163,27 @@ class Channel:
             raise self._stopped()
         reader = Subscription(start, self._leave, last_id)
         self._readers.add(reader)
-        if self._beating is None:
-            self._told = self._loop.time()
-            self._beat_at(self._told + self._settings.heartbeat_s)
+        if self._heartbeat_timer is None:
+            self._last_sent_at = self._loop.time()
+            self._schedule_heartbeat(self._last_sent_at + self._settings.heartbeat_s)
         return reader
 
-    def close(self, gone: TableError | None = None) -> None:
+    def close(self, end_error: TableError | None = None) -> None:
         """Stop polling and end all subscriptions.
 
-        With `gone`, subscribers first get all events so far, then that error.
+        With `end_error`, subscribers first get all events so far, then that error.
         """
         if self._closed:
             return
-        self._closed, self._gone = True, gone
-        for timer in (self._rest, self._beating):
+        self._closed, self._end_error = True, end_error
+        for timer in (self._linger_timer, self._heartbeat_timer):
             if timer is not None:
                 timer.cancel()
-        if gone is None:
+        if end_error is None:
             for reader in tuple(self._readers):
                 reader.end(None)
         else:
-            self._head = self._head.append(None, gone)
+            self._head = self._head.append(None, end_error)
             self._wake()
         self._starts.close()
         self._follower.stop()
@@ -193,88 +193,89 @@ class Channel:
         """Wait for the follower's thread to end; blocks, so not for the event loop."""
         self._follower.join(seconds)
 
-    async def _look(self) -> Found:
+    async def _poll(self) -> PollResult:
         if self._closed:
             raise self._stopped()
         done: asyncio.Future[BaseException | None] = self._loop.create_future()
-        self._follower.ask(partial(self._post, _settle, done))
+        self._follower.poll_now(partial(self._post, _set_result, done))
         error = await done
         if self._closed:
             raise self._stopped()
-        gone = isinstance(error, TableError | SqlError)
-        if error is not None and (gone or self._current is None):
+        is_missing = isinstance(error, TableError | SqlError)
+        if error is not None and (is_missing or self._current is None):
             if isinstance(error, StreamhouseError):
                 raise error.with_traceback(None)
-            raise StreamhouseError(f"{self.view.name} cannot be read now: {error}") from error
-        return self._here()[0]
+            raise StreamhouseError(f"{self.view.name} cannot be read: {error}") from error
+        return self._current_position()[0]
 
-    async def _begin(self, place: Position | str | None, now: Found) -> Start:
-        if place == LATEST:
+    async def _first_events(self, position: Position | str | None, now: PollResult) -> Start:
+        if position == LATEST:
             return Start(events(CHANGES, now.moment, (), self._settings), self._head)
         start = None
-        if isinstance(place, Position):
-            known = self._positions.get(place.snapshot)
-            if known is not None and place.names(known[0]):
-                return Start((), known[1])
-            start = await self._starts.missed(place)
+        if isinstance(position, Position):
+            recorded = self._positions.get(position.snapshot)
+            if recorded is not None and position.matches(recorded[0]):
+                return Start((), recorded[1])
+            start = await self._starts.missed(position)
         start = start or await self._starts.state()
         if start is None:
             raise self._stopped()
         return start
 
-    def _here(self) -> tuple[Found, Link]:
+    def _current_position(self) -> tuple[PollResult, Link]:
         if self._current is None:
             raise self._stopped()
         return self._current, self._head
 
-    def _take(self, found: Found) -> None:
+    def _on_result(self, result: PollResult) -> None:
         """Process the result of a poll: append its events and record the new position."""
         if self._closed:
             return
-        self._current = found
-        self._starts.changed(found)
-        if found.chunks is None:
-            self._break_off(found)
-        elif found.events:
-            if found.anew:
+        self._current = result
+        self._starts.changed(result)
+        if result.chunks is None:
+            self._expire_positions(result)
+        elif result.events:
+            if result.full:
                 self._positions.clear()
             else:
-                self.counts.rows += sum(chunk.changed for chunk in found.chunks)
-                self.freshness_ms = max(0, time.time_ns() // 1_000_000 - found.moment.time_ms)
-            self._publish(found)
-        self._mark(found.moment)
+                self.counts.rows += sum(chunk.changed for chunk in result.chunks)
+                self.freshness_ms = max(0, time.time_ns() // 1_000_000 - result.moment.time_ms)
+            self._publish(result)
+        self._record_position(result.moment)
 
-    def _publish(self, found: Found) -> None:
+    def _publish(self, result: PollResult) -> None:
         self._cut_slow()
-        for event in found.events:
+        for event in result.events:
             self._head = self._head.append(event)
             self.counts.events += 1
             self.counts.bytes += len(event.data)
         self._wake()
 
-    def _break_off(self, found: Found) -> None:
+    def _expire_positions(self, result: PollResult) -> None:
         self._cut_slow()
         self._positions.clear()
         error = ExpiredError(
-            f"the stream of {self.view.name} cannot go on: at snapshot {found.moment.snapshot} "
-            f"more than {self._settings.max_rows:,} rows changed at once, a table as large was "
-            "made again or altered, or it is too large to be followed; begin anew, with "
+            f"the stream of {self.view.name} cannot continue after snapshot "
+            f"{result.moment.snapshot}: more than {self._settings.max_rows:,} rows changed at "
+            "once, a table with as many rows was recreated or altered, or its rows exceed the "
+            "memory limit; start again, with "
             f"last_id={LATEST} if only the first snapshot is too large"
         )
         self._head = self._head.append(None, error)
         self._wake()
 
-    def _end_gone(self) -> None:
-        """Close the channel, and send subscribers an error, because the table or view is gone."""
-        # Names no source table: a client that may see the view need not be allowed to see that.
+    def _end_missing(self) -> None:
+        """Close the channel and send subscribers an error: the table or view does not exist."""
+        # Does not name the source table, which the client may not be allowed to see.
         message = (
-            f"{self.view.name} is gone: it was dropped, or what it shows was; ask for it again "
-            "once it is there"
+            f"{self.view.name} no longer exists: it, or a table that it reads, was dropped; "
+            "subscribe again once it exists"
         )
         self.close(TableError(message))
 
     def _wake(self) -> None:
-        self._told = self._loop.time()
+        self._last_sent_at = self._loop.time()
         for reader in self._readers:
             reader.wake()
 
@@ -282,11 +283,11 @@ class Channel:
         """Cut off subscribers whose backlog, before the new events, exceeds a limit."""
         settings = self._settings
         for reader in tuple(self._readers):
-            waiting, size = reader.behind(self._head)
-            if waiting > settings.queue_events or size > settings.queue_bytes:
-                reader.cut(f"{waiting:,} events of {size:,} bytes were waiting for it")
+            unread, size = reader.behind(self._head)
+            if unread > settings.queue_events or size > settings.queue_bytes:
+                reader.cut(f"it had {unread:,} unread events of {size:,} bytes")
 
-    def _mark(self, moment: Moment) -> None:
+    def _record_position(self, moment: Moment) -> None:
         """Record a position from which subscribers can resume."""
         # Reinsert at the end, so that the dict stays ordered by age.
         self._positions.pop(moment.snapshot, None)
@@ -295,42 +296,42 @@ class Channel:
             self.forget_oldest()
         self._trim()
 
-    def _beat_at(self, when: float) -> None:
-        self._beating = self._loop.call_at(when, self._beat)
+    def _schedule_heartbeat(self, at: float) -> None:
+        self._heartbeat_timer = self._loop.call_at(at, self._send_heartbeats)
 
-    def _beat(self) -> None:
-        self._beating = None
+    def _send_heartbeats(self) -> None:
+        self._heartbeat_timer = None
         self._starts.forget_unused()
         if not self._readers:
             return
         now, idle = self._loop.time(), self._settings.heartbeat_s
-        if now - self._told >= idle - _EARLY_S and self._current is not None:
-            self._told = now
-            made = heartbeat(self._current.moment)
+        if now - self._last_sent_at >= idle - _EARLY_S and self._current is not None:
+            self._last_sent_at = now
+            event = heartbeat(self._current.moment)
             for reader in self._readers:
-                reader.beat(made)
-        self._beat_at(self._told + idle)
+                reader.send_heartbeat(event)
+        self._schedule_heartbeat(self._last_sent_at + idle)
 
     def _leave(self, reader: Subscription) -> None:
         if reader not in self._readers:
             return
         self._readers.remove(reader)
         self.counts.overflows += reader.cut_off.is_set()
-        self._maybe_rest()
+        self._start_linger()
 
-    def _maybe_rest(self) -> None:
-        if self._closed or self._held or self._readers:
+    def _start_linger(self) -> None:
+        if self._closed or self._openings or self._readers:
             return
         if self._current is None:
             self.close()
             return
-        if self._rest is not None:
-            self._rest.cancel()
-        self._rest = self._loop.call_later(self._settings.linger_s, self._close_unused)
+        if self._linger_timer is not None:
+            self._linger_timer.cancel()
+        self._linger_timer = self._loop.call_later(self._settings.linger_s, self._close_unused)
 
     def _close_unused(self) -> None:
-        self._rest = None
-        if not self._held and not self._readers:
+        self._linger_timer = None
+        if not self._openings and not self._readers:
             self.close()
 
     def _post(self, function: Callable[..., None], *values: object) -> None:
@@ -342,13 +343,14 @@ class Channel:
             self._follower.stop()
 
     def _stopped(self) -> StreamhouseError:
-        if self._gone is not None:
-            return self._gone.with_traceback(None)
+        if self._end_error is not None:
+            return self._end_error.with_traceback(None)
         return BusyError(
-            f"{self.view.name} is not followed any more, since the server stops; ask again later"
+            f"the stream of {self.view.name} has ended, since the server is shutting down; try "
+            "again later"
         )
 
 
-def _settle(done: asyncio.Future[BaseException | None], error: BaseException | None) -> None:
+def _set_result(done: asyncio.Future[BaseException | None], error: BaseException | None) -> None:
     if not done.done():
         done.set_result(error)

@@ -24,7 +24,7 @@ _TEXT_PER_ARROW = 2
 class Chunk:
     """Some rows as JSON objects, separated by commas.
 
-    `rows` counts all of them. `changed` counts an updated row once, although it is there as -U and
+    `rows` counts all of them. `changed` counts an updated row once, although it occurs as -U and
     as +U. `only_new`: all rows are +I.
     """
 
@@ -41,22 +41,22 @@ class Stopped(Exception):
 def encoded(
     batches: Iterable[pa.RecordBatch],
     settings: FollowSettings,
-    what: str,
+    subject: str,
     most: int | None = None,
     stopping: Callable[[], bool] = lambda: False,
 ) -> tuple[Chunk, ...]:
     """Encode batches, which have a leading `rowkind` column, as chunks.
 
-    Raises `TooLargeError`, whose message begins with `what` (`the first snapshot of shop.orders`),
-    for more than `most` rows, by default `settings.max_rows`; `Stopped` once `stopping` returns
-    True.
+    Raises `TooLargeError`, whose message begins with `subject` (such as `the first snapshot of
+    shop.orders`), for more than `most` rows, by default `settings.max_rows`; `Stopped` once
+    `stopping` returns True.
     """
     most = settings.max_rows if most is None else most
     chunks, rows = [], 0
     for batch in batches:
         rows += batch.num_rows
         if rows > most:
-            raise too_large(what, most)
+            raise too_large(subject, most)
         for piece in _pieces(batch, settings):
             if stopping():
                 raise Stopped
@@ -64,12 +64,12 @@ def encoded(
     return tuple(chunks)
 
 
-def too_large(what: str, most: int) -> TooLargeError:
+def too_large(subject: str, most: int) -> TooLargeError:
     """The error for more rows than a stream may send at once."""
     return TooLargeError(
-        f"{what} has more than {most:,} rows, which is more than a stream carries at once; give "
-        "last_id=latest to get only what comes from now on, and read the rows that are there with "
-        "GET and a filter"
+        f"{subject} has more than {most:,} rows, the most that a stream sends at once; give "
+        "last_id=latest to receive only new changes, and read the existing rows with GET and a "
+        "filter"
     )
 
 
@@ -82,13 +82,13 @@ def events(
     """
     head = compact(moment.fields)[:-1] + ',"rows":['
     texts = list(_parts(chunks, settings)) or [""]
-    found = []
+    result = []
     for number, text in enumerate(texts, 1):
         more = number < len(texts)
         data = f'{head}{text}],"more":{"true" if more else "false"}}}'
         name = None if more else moment.id
-        found.append(Event(name, kind, moment.snapshot, moment.time_ms, data))
-    return tuple(found)
+        result.append(Event(name, kind, moment.snapshot, moment.time_ms, data))
+    return tuple(result)
 
 
 def row_count(chunks: Iterable[Chunk]) -> int:
@@ -104,7 +104,7 @@ def _pieces(batch: pa.RecordBatch, settings: FollowSettings) -> Iterator[pa.Reco
 
 def _chunk(batch: pa.RecordBatch) -> Chunk:
     kinds = batch.column(0).to_pylist()
-    names = [ROW_KIND, *_shown(batch.schema.names[1:])]
+    names = [ROW_KIND, *_json_names(batch.schema.names[1:])]
     columns = [json_values(batch.column(i)) for i in range(1, batch.num_columns)]
     rows = [dict(zip(names, row, strict=True)) for row in zip(kinds, *columns, strict=True)]
     changed = len(kinds) - kinds.count("-U")
@@ -112,17 +112,17 @@ def _chunk(batch: pa.RecordBatch) -> Chunk:
     return Chunk(compact(rows)[1:-1], len(rows), changed, only_new)
 
 
-def _shown(names: Sequence[str]) -> list[str]:
+def _json_names(names: Sequence[str]) -> list[str]:
     """The columns' names in JSON rows: `_` is appended to names that collide with reserved keys."""
-    taken = {*names, *_RESERVED}
-    found = []
+    used = {*names, *_RESERVED}
+    result = []
     for name in names:
         if name in _RESERVED:
-            while name in taken:
+            while name in used:
                 name += "_"
-            taken.add(name)
-        found.append(name)
-    return found
+            used.add(name)
+        result.append(name)
+    return result
 
 
 def _parts(chunks: Sequence[Chunk], settings: FollowSettings) -> Iterator[str]:

@@ -106,11 +106,11 @@ def overflow(message: str, last_id: str | None) -> Event:
 def base36(text: bytes) -> str:
     """A short digest (32 bits), in digits and lower-case letters."""
     digest = hashlib.blake2b(text, digest_size=_STAMP_BYTES).digest()
-    number, found = int.from_bytes(digest, "big"), ""
-    while number or not found:
+    number, digits = int.from_bytes(digest, "big"), ""
+    while number or not digits:
         number, digit = divmod(number, len(_DIGITS))
-        found = _DIGITS[digit] + found
-    return found
+        digits = _DIGITS[digit] + digits
+    return digits
 
 
 def iso(time_ms: int) -> str:

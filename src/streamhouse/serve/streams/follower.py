@@ -31,15 +31,15 @@ from streamhouse.serve.streams.state import state_chunks
 log = logging.getLogger("streamhouse.serve")
 
 RETRY_S = (0.1, 5.0)
-_LOOK_S = 0.5
+_POLL_S = 0.5
 """A poll ends after so long, even if a fast writer keeps adding snapshots."""
 
 
 @dataclass(frozen=True)
-class Found:
+class PollResult:
     """The result of a poll.
 
-    `chunks` are the changes up to `moment`, or with `anew` all rows at it; None if they are more
+    `chunks` are the changes up to `moment`, or with `full` all rows at it; None if they are more
     than a stream may send. `state` is that of `Feed.state`, `rows` the number of rows, None if
     unknown. `events` is what subscribers get. `first`: the first result of the stream, which has no
     subscribers yet. `keyed`: the source is a table with a primary key, or a view.
@@ -52,12 +52,12 @@ class Found:
     chunks: tuple[Chunk, ...] | None = ()
     events: tuple[Event, ...] = ()
     first: bool = False
-    anew: bool = False
+    full: bool = False
     keyed: bool = True
 
 
 @dataclass
-class Looks:
+class PollStats:
     """Poll statistics; written by the follower's thread, read by any thread.
 
     `error` is the last poll's error, None after a success.
@@ -69,16 +69,16 @@ class Looks:
     error: str | None = None
 
 
-Answer = Callable[[BaseException | None], None]
+Callback = Callable[[BaseException | None], None]
 
 
 class Follower:
-    """Polls a feed in a thread, encodes the changes once, and passes them to `hand_on`.
+    """Polls a feed in a thread, encodes the changes once, and passes them to `on_result`.
 
-    `open_feed`, the feed, `hand_on`, `gone` and the callbacks of `ask` all run in that thread. A
-    failed poll is retried after 0.1 s, then with exponential backoff up to 5 s; it then also finds
-    what was committed in between. `gone` is called once, when a table that was read before has been
-    missing for `settings.gone_s`.
+    `open_feed`, the feed, `on_result`, `on_missing` and the callbacks of `poll_now` all run in that
+    thread. A failed poll is retried after 0.1 s, then with exponential backoff up to 5 s; the next
+    successful poll returns all changes since the last one. `on_missing` is called once, when a
+    table that was read before has been missing for `settings.gone_s`.
     """
 
     def __init__(
@@ -86,77 +86,77 @@ class Follower:
         name: str,
         open_feed: Callable[[], Feed],
         settings: FollowSettings,
-        hand_on: Callable[[Found], None],
-        gone: Callable[[], None],
+        on_result: Callable[[PollResult], None],
+        on_missing: Callable[[], None],
     ) -> None:
-        self.looks = Looks()
+        self.poll_stats = PollStats()
         self._name = name
         self._open_feed = open_feed
         self._settings = settings
-        self._hand_on = hand_on
-        self._gone = gone
+        self._on_result = on_result
+        self._on_missing = on_missing
         self._missing_since: float | None = None
         self._feed: Feed | None = None
         self._incarnation = ""
-        self._seen: Found | None = None
-        # None: no polling until the first `ask`.
+        self._seen: PollResult | None = None
+        # None: no polling until the first `poll_now`.
         self._pause_s: float | None = None
-        self._asked: queue.SimpleQueue[Answer | None] = queue.SimpleQueue()
+        self._requests: queue.SimpleQueue[Callback | None] = queue.SimpleQueue()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"follow {name}", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
 
-    def ask(self, answer: Answer) -> None:
-        """Poll now; `answer` is called with None, or with the error of the poll."""
-        self._asked.put(answer)
+    def poll_now(self, callback: Callback) -> None:
+        """Poll now; `callback` is called with None, or with the error of the poll."""
+        self._requests.put(callback)
 
     def stop(self) -> None:
         """Stop after the current poll; `join` waits for it."""
         self._stopping.set()
-        self._asked.put(None)
+        self._requests.put(None)
 
     def join(self, seconds: float) -> None:
         self._thread.join(seconds)
 
     def _run(self) -> None:
-        asked: list[Answer] = []
+        callbacks: list[Callback] = []
         try:
             while True:
-                asked[:] = self._wait()
+                callbacks[:] = self._wait()
                 if self._stopping.is_set():
                     break
-                error = self._looked()
-                for answer in asked:
-                    answer(error)
+                error = self._poll_safely()
+                for callback in callbacks:
+                    callback(error)
         finally:
             self._drop_feed()
-            asked.extend(self._waiting())
-            for answer in asked:
-                answer(BusyError(f"{self._name} is not followed any more; ask again"))
+            callbacks.extend(self._queued_callbacks())
+            for callback in callbacks:
+                callback(BusyError(f"the stream of {self._name} has ended; try again"))
 
-    def _wait(self) -> list[Answer]:
-        first: list[Answer | None] = []
+    def _wait(self) -> list[Callback]:
+        first: list[Callback | None] = []
         with suppress(queue.Empty):
-            first.append(self._asked.get(timeout=self._pause_s))
-        return [answer for answer in first if answer is not None] + self._waiting()
+            first.append(self._requests.get(timeout=self._pause_s))
+        return [callback for callback in first if callback is not None] + self._queued_callbacks()
 
-    def _waiting(self) -> list[Answer]:
-        found = []
+    def _queued_callbacks(self) -> list[Callback]:
+        result = []
         with suppress(queue.Empty):
             while True:
-                answer = self._asked.get_nowait()
-                if answer is not None:
-                    found.append(answer)
-        return found
+                callback = self._requests.get_nowait()
+                if callback is not None:
+                    result.append(callback)
+        return result
 
-    def _looked(self) -> BaseException | None:
+    def _poll_safely(self) -> BaseException | None:
         started = time.monotonic()
         try:
-            self._look()
+            self._poll()
         except Stopped:
-            return BusyError("the server is stopping; ask again later")
+            return BusyError("the server is shutting down; try again later")
         except BaseException as error:
             if not isinstance(error, Exception) and not is_panic(error):
                 raise
@@ -164,29 +164,29 @@ class Follower:
             self._failed(error)
             return error
         finally:
-            self.looks.polls += 1
-            self.looks.poll_ms += 1000 * (time.monotonic() - started)
-        if self.looks.error is not None:
+            self.poll_stats.polls += 1
+            self.poll_stats.poll_ms += 1000 * (time.monotonic() - started)
+        if self.poll_stats.error is not None:
             log.info("%s can be read again", self._name)
-            self.looks.error = None
+            self.poll_stats.error = None
         self._missing_since = None
         self._pause_s = self._settings.every_ms / 1000
         return None
 
     def _failed(self, error: BaseException) -> None:
-        self.looks.failures += 1
+        self.poll_stats.failures += 1
         least, most = RETRY_S
-        first = self.looks.error is None
+        first = self.poll_stats.error is None
         self._pause_s = least if first else min(most, 2 * (self._pause_s or least))
-        self.looks.error = hide_secrets(str(error))
+        self.poll_stats.error = hide_secrets(str(error))
         if first:
-            log.warning("%s cannot be read, and is tried again: %s", self._name, self.looks.error)
+            log.warning("%s cannot be read; retrying: %s", self._name, self.poll_stats.error)
         # The feed's position is uncertain; a new feed resumes from the last result handed on.
         self._drop_feed()
-        self._missed(error)
+        self._check_missing(error)
 
-    def _missed(self, error: BaseException) -> None:
-        """Call `gone` for a table that has been missing for `gone_s`; until then, retry soon."""
+    def _check_missing(self, error: BaseException) -> None:
+        """Call `on_missing` for a table missing for `gone_s`; until then, retry soon."""
         missing = isinstance(error, TableError | SqlError) and not isinstance(error, TooLargeError)
         if not missing or self._seen is None:
             self._missing_since = None
@@ -194,50 +194,52 @@ class Follower:
         now = time.monotonic()
         if self._missing_since is None:
             self._missing_since = now
-        left = self._missing_since + self._settings.gone_s - now
-        if left > 0:
-            self._pause_s = min(left, self._pause_s or left)
+        remaining_s = self._missing_since + self._settings.gone_s - now
+        if remaining_s > 0:
+            self._pause_s = min(remaining_s, self._pause_s or remaining_s)
             return
-        log.info("%s is gone; its readers are told", self._name)
+        log.info("%s no longer exists; its streams end", self._name)
         self._seen = None
-        self._gone()
+        self._on_missing()
 
-    def _look(self) -> None:
-        deadline = time.monotonic() + _LOOK_S
+    def _poll(self) -> None:
+        deadline = time.monotonic() + _POLL_S
         try:
             while self._step() and time.monotonic() < deadline and not self._stopping.is_set():
                 pass
         except TooLargeError:
-            # Otherwise subscribers would take the silence for "nothing has changed".
+            # Otherwise subscribers would assume that nothing has changed.
             if self._seen is not None:
-                self._hand_on(replace(self._seen, chunks=None, events=()))
+                self._on_result(replace(self._seen, chunks=None, events=()))
             raise
         except DataLossError as error:
             if self._seen is None:
                 raise
-            log.warning("%s: its readers begin anew: %s", self._name, error)
-            self._begin_anew()
+            log.warning("%s: its subscribers get all rows again: %s", self._name, error)
+            self._restart()
 
     def _step(self) -> bool:
         """Poll once; returns whether there may be more changes."""
-        feed = self._opened()
+        feed = self._current_feed()
         change = feed.poll()
         seen = self._seen
         if seen is None:
             self._first(feed, change)
             return False
         moment = seen.moment
-        if feed.replaced(moment.snapshot, moment.time_ms, sure=change is not None):
-            log.info("%s was made again or rolled back; its readers begin anew", self._name)
-            self._begin_anew()
+        if feed.replaced(moment.snapshot, moment.time_ms, immediate=change is not None):
+            log.info(
+                "%s was recreated or rolled back; its subscribers get all rows again", self._name
+            )
+            self._restart()
             return True
         if change is not None:
             return self._changed(feed, change, seen)
-        if feed.refresh() and not alike(feed.schema, seen.schema):
-            self._hand_on_anew(feed, moment, seen.rows)
+        if feed.refresh() and not same_columns(feed.schema, seen.schema):
+            self._emit_all_rows(feed, moment, seen.rows)
         return False
 
-    def _opened(self) -> Feed:
+    def _current_feed(self) -> Feed:
         """The open feed; a new one resumes from the last result if the table is still the same."""
         if self._feed is not None:
             return self._feed
@@ -245,79 +247,81 @@ class Follower:
         try:
             incarnation = feed.incarnation
             if self._seen is not None and incarnation == self._incarnation:
-                self._go_on(feed, self._seen)
+                self._resume(feed, self._seen)
         except BaseException:
             feed.close()
             raise
         self._feed, self._incarnation = feed, incarnation
         return feed
 
-    def _go_on(self, feed: Feed, seen: Found) -> None:
+    def _resume(self, feed: Feed, seen: PollResult) -> None:
         snapshot = seen.moment.snapshot
-        if alike(feed.schema, seen.schema) and (snapshot or seen.state is not None):
-            feed.go_on(snapshot, seen.state)
+        if same_columns(feed.schema, seen.schema) and (snapshot or seen.state is not None):
+            feed.resume_after(snapshot, seen.state)
 
-    def _begin_anew(self) -> None:
+    def _restart(self) -> None:
         """Reopen the feed and hand on the current state as a new initial state."""
         self._drop_feed()
         self._incarnation = ""
-        feed = self._opened()
+        feed = self._current_feed()
         change = feed.poll()
-        self._hand_on_anew(feed, self._moment(change), None if change is None else change.rows)
+        self._emit_all_rows(feed, self._moment(change), None if change is None else change.rows)
 
     def _first(self, feed: Feed, change: Change | None) -> None:
         moment = self._moment(change)
         rows = 0 if change is None else change.rows
-        self._give(feed, moment, rows, first=True)
+        self._emit(feed, moment, rows, first=True)
 
-    def _changed(self, feed: Feed, change: Change, seen: Found) -> bool:
+    def _changed(self, feed: Feed, change: Change, seen: PollResult) -> bool:
         """Hand on a change; returns whether there may be more changes."""
-        same = feed.incarnation == self._incarnation and alike(feed.schema, seen.schema)
+        same = feed.incarnation == self._incarnation and same_columns(feed.schema, seen.schema)
         self._incarnation = feed.incarnation
         moment = self._moment(change)
         if moment == seen.moment and same:
             return False
         backwards = moment.snapshot <= seen.moment.snapshot
         if backwards or not same or (change.first and seen.moment.snapshot):
-            self._hand_on_anew(feed, moment, change.rows)
+            self._emit_all_rows(feed, moment, change.rows)
             return True
         chunks: tuple[Chunk, ...] | None
         what = f"snapshot {moment.snapshot} of {self._name}"
         try:
             chunks = encoded(change.batches, self._settings, what, None, self._stopping.is_set)
         except TooLargeError as error:
-            log.warning("%s; its readers have to begin anew", error)
+            log.warning("%s; its subscribers must start again", error)
             chunks = None
-        self._give(feed, moment, change.rows, chunks)
+        self._emit(feed, moment, change.rows, chunks)
         return True
 
-    def _hand_on_anew(self, feed: Feed, moment: Moment, rows: int | None) -> None:
+    def _emit_all_rows(self, feed: Feed, moment: Moment, rows: int | None) -> None:
         chunks: tuple[Chunk, ...] | None
         try:
             chunks = state_chunks(
                 feed, moment.snapshot, self._settings, self._name, self._stopping.is_set
             )
         except TooLargeError as error:
-            log.warning("%s; its readers have to begin anew", error)
+            log.warning("%s; its subscribers must start again", error)
             chunks = None
-        self._give(feed, moment, rows, chunks, anew=True)
+        self._emit(feed, moment, rows, chunks, full=True)
 
-    def _give(
+    def _emit(
         self,
         feed: Feed,
         moment: Moment,
         rows: int | None,
         chunks: tuple[Chunk, ...] | None = (),
         first: bool = False,
-        anew: bool = False,
+        full: bool = False,
     ) -> None:
         keyed = feed.table is None or bool(feed.primary_key)
-        made: tuple[Event, ...] = ()
-        if chunks or (anew and chunks is not None):
-            made = events(SNAPSHOT if anew else CHANGES, moment, chunks, self._settings)
-        found = Found(moment, feed.schema, feed.state, rows, chunks, made, first, anew, keyed)
-        self._hand_on(found)
-        self._seen = found
+        emitted: tuple[Event, ...] = ()
+        if chunks or (full and chunks is not None):
+            emitted = events(SNAPSHOT if full else CHANGES, moment, chunks, self._settings)
+        result = PollResult(
+            moment, feed.schema, feed.state, rows, chunks, emitted, first, full, keyed
+        )
+        self._on_result(result)
+        self._seen = result
 
     def _moment(self, change: Change | None) -> Moment:
         if change is None:
@@ -331,6 +335,6 @@ class Follower:
                 feed.close()
 
 
-def alike(one: pa.Schema, other: pa.Schema) -> bool:
+def same_columns(one: pa.Schema, other: pa.Schema) -> bool:
     """Whether two schemas have the same names and types in the same order."""
     return bool(one.names == other.names and one.types == other.types)

@@ -64,7 +64,7 @@ class Hub:
         self._open_feed = open_feed
         self._settings = settings or FollowSettings()
         self._channels: dict[Key, Channel] = {}
-        self._past: dict[str, ChannelStats] = {}
+        self._ended_stats: dict[str, ChannelStats] = {}
         self._stopping = threading.Event()
         self._workers = ThreadPoolExecutor(_WORKERS, thread_name_prefix="stream")
         states = States(self._settings.state_bytes)
@@ -81,13 +81,13 @@ class Hub:
         from it, `TableError` and `SqlError` if the view is missing, `TooLargeError` if it has too
         many rows, `BusyError` if too many views are followed.
         """
-        place: Position | str | None = last_id or None
-        if place is not None and place != LATEST:
-            place = Position.parse(str(place))
+        position: Position | str | None = last_id or None
+        if position is not None and position != LATEST:
+            position = Position.parse(str(position))
         channel = self._channel(view)
-        with channel.held():
-            start = await channel.start(place)
-            return channel.attach(start, str(place) if isinstance(place, Position) else None)
+        with channel.kept_open():
+            start = await channel.start(position)
+            return channel.attach(start, str(position) if isinstance(position, Position) else None)
 
     async def close(self) -> None:
         """End all subscriptions and follower threads; waits at most a second for the threads."""
@@ -101,20 +101,20 @@ class Hub:
 
     def stats(self) -> list[ChannelStats]:
         """Statistics of each view that has had subscribers, sorted by name."""
-        found = dict(self._past)
+        by_name = dict(self._ended_stats)
         for channel in self._channels.values():
-            found[channel.view.name] = _sum(found.get(channel.view.name), channel)
-        return [found[name] for name in sorted(found)]
+            by_name[channel.view.name] = _sum(by_name.get(channel.view.name), channel)
+        return [by_name[name] for name in sorted(by_name)]
 
     def _channel(self, view: ServedView) -> Channel:
         if self._stopping.is_set():
-            raise BusyError("the server is stopping; ask again later")
+            raise BusyError("the server is shutting down; try again later")
         channel = self._channels.get(view.key)
         if channel is None:
             if len(self._channels) >= self._settings.max_streams:
                 raise BusyError(
-                    f"{len(self._channels)} views, or choices of their columns, are read already, "
-                    "and no more are followed at once; ask again later"
+                    f"the server already streams its maximum of {len(self._channels)} views or "
+                    "selections of their columns; try again later"
                 )
             channel = Channel(view, self._open_feed, self._settings, self._work, self._ended)
             self._channels[view.key] = channel
@@ -123,8 +123,8 @@ class Hub:
     def _ended(self, channel: Channel) -> None:
         name = channel.view.name
         del self._channels[channel.view.key]
-        past = _sum(self._past.get(name), channel)
-        self._past[name] = replace(past, subscribers=0, streams=0, error=None)
+        previous = _sum(self._ended_stats.get(name), channel)
+        self._ended_stats[name] = replace(previous, subscribers=0, streams=0, error=None)
 
     def _trim(self) -> None:
         """Drop events from the largest histories until their total is within `history_bytes`."""
@@ -137,25 +137,27 @@ class Hub:
             sizes[largest] = largest.history_bytes
 
 
-def _sum(before: ChannelStats | None, channel: Channel) -> ChannelStats:
-    past = before or ChannelStats(channel.view.name)
-    counts, looks = channel.counts, channel.looks
-    newest = (past.snapshot, channel.snapshot)
+def _sum(stats: ChannelStats | None, channel: Channel) -> ChannelStats:
+    previous = stats or ChannelStats(channel.view.name)
+    counts, poll_stats = channel.counts, channel.poll_stats
+    snapshots = (previous.snapshot, channel.snapshot)
     return replace(
-        past,
-        subscribers=past.subscribers + channel.readers,
-        streams=past.streams + 1,
-        snapshot=max((one for one in newest if one is not None), default=None),
-        freshness_ms=past.freshness_ms if channel.freshness_ms is None else channel.freshness_ms,
-        error=looks.error or past.error,
-        events=past.events + counts.events,
-        rows=past.rows + counts.rows,
-        state_rows=past.state_rows + channel.state_rows,
-        bytes=past.bytes + counts.bytes,
-        overflows=past.overflows + counts.overflows,
-        polls=past.polls + looks.polls,
-        poll_ms=past.poll_ms + looks.poll_ms,
-        failures=past.failures + looks.failures,
+        previous,
+        subscribers=previous.subscribers + channel.readers,
+        streams=previous.streams + 1,
+        snapshot=max((one for one in snapshots if one is not None), default=None),
+        freshness_ms=previous.freshness_ms
+        if channel.freshness_ms is None
+        else channel.freshness_ms,
+        error=poll_stats.error or previous.error,
+        events=previous.events + counts.events,
+        rows=previous.rows + counts.rows,
+        state_rows=previous.state_rows + channel.state_rows,
+        bytes=previous.bytes + counts.bytes,
+        overflows=previous.overflows + counts.overflows,
+        polls=previous.polls + poll_stats.polls,
+        poll_ms=previous.poll_ms + poll_stats.poll_ms,
+        failures=previous.failures + poll_stats.failures,
     )
 
 

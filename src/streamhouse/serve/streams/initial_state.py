@@ -13,9 +13,9 @@ from streamhouse.serve.feeds.table_feed import Feed
 from streamhouse.serve.streams.encoding import Chunk, events, row_count
 from streamhouse.serve.streams.event import SNAPSHOT, Event, Moment
 from streamhouse.serve.streams.follow_settings import FollowSettings
-from streamhouse.serve.streams.follower import Found, alike
+from streamhouse.serve.streams.follower import PollResult, same_columns
 from streamhouse.serve.streams.resume import Now, Position, missed
-from streamhouse.serve.streams.state import States, known_chunks, read_chunks
+from streamhouse.serve.streams.state import States, memory_chunks, read_chunks
 from streamhouse.serve.streams.subscriber import Link, Start
 from streamhouse.serve.views.served_view import ServedView
 
@@ -47,9 +47,9 @@ class Work:
 class InitialStates:
     """Builds the `Start`s of one stream; on the event loop.
 
-    `here` returns the stream's latest result and the last link of its chain. Concurrent subscribers
-    share a start that is being built. The stream may move on meanwhile: the later events are in the
-    chain after the start's link.
+    `current_position` returns the stream's latest result and the last link of its chain. Concurrent
+    subscribers share a start that is being built. If the stream continues in the meantime, its
+    later events are in the chain after the start's link.
     """
 
     def __init__(
@@ -58,18 +58,18 @@ class InitialStates:
         open_feed: Callable[[ServedView], Feed],
         settings: FollowSettings,
         work: Work,
-        here: Callable[[], tuple[Found, Link]],
+        current_position: Callable[[], tuple[PollResult, Link]],
     ) -> None:
         self.rows_encoded = 0
         self._view = view
         self._open_feed = open_feed
         self._settings = settings
         self._work = work
-        self._here = here
+        self._current_position = current_position
         self._chunks: tuple[Chunk, ...] | None = None
-        self._since: tuple[Chunk, ...] | None = None
+        self._added_since: tuple[Chunk, ...] | None = None
         self._ready: Start | None = None
-        self._caught: dict[str, Start] = {}
+        self._caught_up: dict[str, Start] = {}
         self._tasks: dict[str, asyncio.Task[Start | None]] = {}
         self._used = False
 
@@ -83,32 +83,32 @@ class InitialStates:
             return self._ready
         return await self._shared("", self._make_state)
 
-    async def missed(self, place: Position) -> Start | None:
+    async def missed(self, position: Position) -> Start | None:
         """The events after a position; None if the subscriber needs the initial state.
 
         Raises as `serve.streams.resume.missed`.
         """
         self._used = True
-        key = str(place)
-        if key in self._caught:
-            return self._caught[key]
-        return await self._shared(key, partial(self._catch_up, place))
+        key = str(position)
+        if key in self._caught_up:
+            return self._caught_up[key]
+        return await self._shared(key, partial(self._catch_up, position))
 
-    def changed(self, found: Found) -> None:
-        """Update the cached chunks: the stream's latest result is now `found`."""
+    def changed(self, result: PollResult) -> None:
+        """Update the cached chunks: the stream's latest result is now `result`."""
         self._ready = None
-        self._caught.clear()
-        if found.anew or found.chunks is None:
-            self._chunks, self._since = found.chunks, None
-            self.rows_encoded += row_count(found.chunks or ())
-        elif found.chunks:
-            self._keep(found, found.chunks)
+        self._caught_up.clear()
+        if result.full or result.chunks is None:
+            self._chunks, self._added_since = result.chunks, None
+            self.rows_encoded += row_count(result.chunks or ())
+        elif result.chunks:
+            self._keep(result, result.chunks)
 
     def forget_unused(self) -> None:
         """Free the cached starts and chunks if they were not used since the last call."""
         if not self._used:
             self._chunks = self._ready = None
-            self._caught.clear()
+            self._caught_up.clear()
         self._used = False
 
     def close(self) -> None:
@@ -116,11 +116,11 @@ class InitialStates:
         for task in self._tasks.values():
             task.cancel()
 
-    def _keep(self, found: Found, added: tuple[Chunk, ...]) -> None:
+    def _keep(self, result: PollResult, added: tuple[Chunk, ...]) -> None:
         """Extend the encoded state of an append-only table by new rows; otherwise discard it."""
-        only_new = not found.keyed and all(chunk.only_new for chunk in added)
+        only_new = not result.keyed and all(chunk.only_new for chunk in added)
         self._chunks = self._joined(self._chunks, added) if only_new else None
-        self._since = self._joined(self._since, added) if only_new else None
+        self._added_since = self._joined(self._added_since, added) if only_new else None
 
     def _joined(
         self, kept: tuple[Chunk, ...] | None, added: tuple[Chunk, ...] | None
@@ -136,65 +136,65 @@ class InitialStates:
         if task is None:
             task = asyncio.get_running_loop().create_task(_awaited(make))
             self._tasks[key] = task
-            task.add_done_callback(partial(self._made, key))
+            task.add_done_callback(partial(self._on_done, key))
         # Shielded: a subscriber that disconnects does not cancel it for the others.
         return await asyncio.shield(task)
 
-    def _made(self, key: str, task: asyncio.Task[Start | None]) -> None:
+    def _on_done(self, key: str, task: asyncio.Task[Start | None]) -> None:
         del self._tasks[key]
         if not task.cancelled():
             task.exception()
 
     async def _make_state(self) -> Start:
-        now, link = self._here()
+        now, link = self._current_position()
         chunks = self._chunks
         if chunks is None:
-            self._since = ()
+            self._added_since = ()
             chunks = await self._work.run(partial(self._read_state, now))
             self.rows_encoded += row_count(chunks)
             # Together with the rows added while it was read, this is the current state.
-            self._chunks, self._since = self._joined(chunks, self._since), None
-        made = await self._work.run(partial(events, SNAPSHOT, now.moment, chunks, self._settings))
-        start = Start(made, link)
+            self._chunks, self._added_since = self._joined(chunks, self._added_since), None
+        encode = partial(events, SNAPSHOT, now.moment, chunks, self._settings)
+        start = Start(await self._work.run(encode), link)
         self._work.states.add(start)
-        if self._here()[0] is now:
+        if self._current_position()[0] is now:
             self._ready = start
         return start
 
-    def _read_state(self, now: Found) -> tuple[Chunk, ...]:
+    def _read_state(self, now: PollResult) -> tuple[Chunk, ...]:
         name, settings, stopping = self._view.name, self._settings, self._work.stopping
         if now.state is not None:
-            return known_chunks(now.state.select(now.schema.names), settings, name, stopping)
+            return memory_chunks(now.state.select(now.schema.names), settings, name, stopping)
         if now.keyed or not now.moment.snapshot:
             return ()
         feed = self._open_feed(self._view)
         try:
             moment, table = now.moment, feed.table
             same = Moment.of(feed.incarnation, moment.snapshot, moment.time_ms) == moment
-            if table is None or not same or not alike(feed.schema, now.schema):
-                raise DataLossError(f"{name} is not the table any more that it was")
+            if table is None or not same or not same_columns(feed.schema, now.schema):
+                raise DataLossError(f"{name} was recreated or altered")
             return read_chunks(table, now.schema.names, moment.snapshot, settings, name, stopping)
         finally:
             feed.close()
 
-    async def _catch_up(self, place: Position) -> Start | None:
+    async def _catch_up(self, position: Position) -> Start | None:
         async with self._work.catching_up:
-            now, link = self._here()
-            found = await self._work.run(partial(self._read_missed, place, now))
-        if found is None:
+            now, link = self._current_position()
+            missed_events = await self._work.run(partial(self._read_missed, position, now))
+        if missed_events is None:
             return None
-        start = Start(found, link)
+        start = Start(missed_events, link)
         self._work.states.add(start)
-        if self._here()[0] is now:
-            self._caught[str(place)] = start
+        if self._current_position()[0] is now:
+            self._caught_up[str(position)] = start
         return start
 
-    def _read_missed(self, place: Position, now: Found) -> tuple[Event, ...] | None:
+    def _read_missed(self, position: Position, now: PollResult) -> tuple[Event, ...] | None:
         feed = self._open_feed(self._view)
         try:
-            upto = Now(now.moment, now.state)
+            end = Now(now.moment, now.state)
             name, stopping = self._view.name, self._work.stopping
-            return missed(feed, place, upto, self._settings, name, stopping)
+            return missed(feed, position, end, self._settings, name, stopping)
         finally:
             feed.close()
 

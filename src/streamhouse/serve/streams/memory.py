@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from streamhouse.errors import BusyError, TooLargeError
 
-_LESS = "ask for some of the columns (columns=), or follow a view of some of the rows"
+_LESS = "select fewer columns (columns=), or subscribe to a view of fewer rows"
 
 
 class Memory:
@@ -25,39 +25,39 @@ class Memory:
     def __init__(self, most: int) -> None:
         self._most = most
         self._lock = threading.Lock()
-        self._held: weakref.WeakKeyDictionary[object, int] = weakref.WeakKeyDictionary()
+        self._bytes_by_feed: weakref.WeakKeyDictionary[object, int] = weakref.WeakKeyDictionary()
 
     @property
     def held(self) -> int:
         """The bytes kept now."""
         with self._lock:
-            return sum(self._held.values())
+            return sum(self._bytes_by_feed.values())
 
     def table(self, batches: Iterable[pa.RecordBatch], schema: pa.Schema, name: str) -> pa.Table:
         """Collect batches of the table `name`; `TooLargeError` if they alone exceed the limit."""
-        found, size = [], 0
+        collected, size = [], 0
         for batch in batches:
             size += batch.nbytes
             if size > self._most:
                 raise TooLargeError(
-                    f"{name} is larger than the {self._most >> 20:,} MiB that the server keeps of "
-                    f"what it follows; {_LESS}"
+                    f"{name} is larger than {self._most >> 20:,} MiB, the memory for all tables "
+                    f"with subscribers; {_LESS}"
                 )
-            found.append(batch)
-        return pa.Table.from_batches(found, schema)
+            collected.append(batch)
+        return pa.Table.from_batches(collected, schema)
 
     def hold(self, feed: object, size: int, name: str) -> None:
         """Set how many bytes a feed keeps; `BusyError` if they do not fit beside the others."""
         with self._lock:
-            others = sum(self._held.values()) - self._held.get(feed, 0)
+            others = sum(self._bytes_by_feed.values()) - self._bytes_by_feed.get(feed, 0)
             if others + size > self._most:
                 raise BusyError(
-                    f"there is no room for {name} beside the other tables that are followed now; "
-                    f"ask again later, or {_LESS}"
+                    f"there is no memory for {name} beside the other tables with subscribers; try "
+                    f"again later, or {_LESS}"
                 )
-            self._held[feed] = size
+            self._bytes_by_feed[feed] = size
 
     def free(self, feed: object) -> None:
         """Remove a feed from the count."""
         with self._lock:
-            self._held.pop(feed, None)
+            self._bytes_by_feed.pop(feed, None)

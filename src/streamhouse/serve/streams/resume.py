@@ -16,7 +16,7 @@ from streamhouse.serve.formats.cells import printable
 from streamhouse.serve.streams.encoding import encoded, events, row_count, too_large
 from streamhouse.serve.streams.event import CHANGES, Event, Moment
 from streamhouse.serve.streams.follow_settings import FollowSettings
-from streamhouse.serve.streams.follower import alike
+from streamhouse.serve.streams.follower import same_columns
 from streamhouse.source import ROW_KIND
 
 LATEST = "latest"
@@ -39,16 +39,16 @@ class Position:
         match = _ID.fullmatch(text)
         if match is None:
             raise BadIdError(
-                f"last_id '{printable(text[:_SHOWN])}' is no id of a stream; give the id of the "
-                "last event that came, such as 17-k3x9, or a snapshot's number, or "
-                f"'{LATEST}' for only what comes from now on"
+                f"last_id '{printable(text[:_SHOWN])}' is not an event id; give the id of the "
+                "last event received, such as 17-k3x9, a snapshot's number, or "
+                f"'{LATEST}' for new changes only"
             )
         return cls(int(match[1]), match[2])
 
     def __str__(self) -> str:
         return f"{self.snapshot}" if self.stamp is None else f"{self.snapshot}-{self.stamp}"
 
-    def names(self, moment: Moment) -> bool:
+    def matches(self, moment: Moment) -> bool:
         """Whether this is the position of that moment."""
         return self.snapshot == moment.snapshot and self.stamp in (None, moment.stamp)
 
@@ -80,20 +80,20 @@ def missed(
     table = feed.table
     if table is None:
         raise ExpiredError(
-            f"the stream of {name} cannot go on from {position}: what a view gave is not kept for "
-            "long; begin anew, without last_id"
+            f"the stream of {name} cannot resume from {position}: the past changes of a view are "
+            "kept only for a short time; start again without last_id"
         )
     if now.moment != Moment.of(feed.incarnation, now.moment.snapshot, now.moment.time_ms):
-        raise DataLossError(f"{name} was made again")
-    found = _moment(table, feed.incarnation, position)
-    if found is None or not position.names(found) or found.snapshot > now.moment.snapshot:
+        raise DataLossError(f"{name} was recreated")
+    start = _moment(table, feed.incarnation, position)
+    if start is None or not position.matches(start) or start.snapshot > now.moment.snapshot:
         raise expired(table, position, name)
-    if not found.snapshot or not _same_columns(feed, table, found.snapshot):
+    if not start.snapshot or not _same_columns(feed, table, start.snapshot):
         return None
     try:
         if feed.primary_key:
-            return _compared(feed, found, now, settings, name, stopping)
-        return _one_by_one(feed, found, now, settings, name, stopping)
+            return _compared(feed, start, now, settings, name, stopping)
+        return _one_by_one(feed, start, now, settings, name, stopping)
     except ExpiredError:
         raise
     except DataLossError:
@@ -103,11 +103,11 @@ def missed(
 def expired(table: Table, position: Position, name: str) -> ExpiredError:
     """The error for a position from which a stream cannot resume."""
     earliest = table.earliest_snapshot_id()
-    left = "the table has no snapshot" if earliest is None else f"the oldest left is {earliest}"
+    oldest = "the table has no snapshot" if earliest is None else f"the oldest is {earliest}"
     return ExpiredError(
-        f"the stream of {name} cannot go on from {position}: that snapshot has expired, or is none "
-        f"of this table's; {left}; begin anew, without last_id. The table options "
-        "snapshot.time-retained and snapshot.num-retained.min keep more",
+        f"the stream of {name} cannot resume from {position}: that snapshot has expired, or does "
+        f"not belong to this table; {oldest}; start again without last_id. The table options "
+        "snapshot.time-retained and snapshot.num-retained.min keep more snapshots",
         earliest,
     )
 
@@ -125,10 +125,10 @@ def _same_columns(feed: Feed, table: Table, snapshot: int) -> bool:
         return False
     names = feed.schema.names
     if names == table.arrow_schema.names:
-        return alike(then.arrow_schema, feed.schema)
+        return same_columns(then.arrow_schema, feed.schema)
     if any(name not in then.arrow_schema.names for name in names):
         return False
-    return alike(pa.schema([then.arrow_schema.field(name) for name in names]), feed.schema)
+    return same_columns(pa.schema([then.arrow_schema.field(name) for name in names]), feed.schema)
 
 
 def _compared(
@@ -141,16 +141,16 @@ def _compared(
 ) -> tuple[Event, ...]:
     old, new = feed.state_at(then.snapshot), now.state
     if new is None:
-        raise DataLossError(f"{name} has no rows any more")
+        raise DataLossError(f"the rows of {name} are not in memory")
     differ = Differ()
     try:
         changes = differ.by_key(as_schema(old, new.schema), new, feed.primary_key)
     finally:
         differ.close()
     visible = changes.select([ROW_KIND, *feed.schema.names]).to_batches()
-    # An updated row is there twice, as -U and as +U.
+    # An updated row counts twice, as -U and as +U.
     most = 2 * settings.max_rows
-    chunks = encoded(visible, settings, _what(name, then), most, stopping)
+    chunks = encoded(visible, settings, _subject(name, then), most, stopping)
     return events(CHANGES, now.moment, chunks, settings)
 
 
@@ -162,24 +162,24 @@ def _one_by_one(
     name: str,
     stopping: Callable[[], bool],
 ) -> tuple[Event, ...]:
-    feed.go_on(then.snapshot, None)
-    found: list[Event] = []
-    left, last, what = settings.max_rows, then.snapshot, _what(name, then)
+    feed.resume_after(then.snapshot, None)
+    missed_events: list[Event] = []
+    rows_left, last, subject = settings.max_rows, then.snapshot, _subject(name, then)
     while last < now.moment.snapshot:
         change = feed.poll()
         if change is None or change.first or change.snapshot > now.moment.snapshot:
             raise DataLossError(f"{name} was rolled back")
         last = change.snapshot
         try:
-            chunks = encoded(change.batches, settings, what, left, stopping)
+            chunks = encoded(change.batches, settings, subject, rows_left, stopping)
         except TooLargeError:
-            raise too_large(what, settings.max_rows) from None
-        left -= row_count(chunks)
+            raise too_large(subject, settings.max_rows) from None
+        rows_left -= row_count(chunks)
         moment = Moment.of(feed.incarnation, change.snapshot, change.commit_time_ms)
         if chunks or last == now.moment.snapshot:
-            found += events(CHANGES, moment, chunks, settings)
-    return tuple(found)
+            missed_events += events(CHANGES, moment, chunks, settings)
+    return tuple(missed_events)
 
 
-def _what(name: str, then: Moment) -> str:
-    return f"what {name} has changed by since snapshot {then.snapshot}"
+def _subject(name: str, then: Moment) -> str:
+    return f"the backlog of {name} since snapshot {then.snapshot}"

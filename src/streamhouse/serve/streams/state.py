@@ -26,13 +26,13 @@ def state_chunks(
     has expired.
     """
     if feed.rows is not None:
-        return known_chunks(feed.rows, settings, name, stopping)
+        return memory_chunks(feed.rows, settings, name, stopping)
     if feed.table is None or not snapshot:
         return ()
     return read_chunks(feed.table, feed.schema.names, snapshot, settings, name, stopping)
 
 
-def known_chunks(
+def memory_chunks(
     rows: pa.Table, settings: FollowSettings, name: str, stopping: Callable[[], bool]
 ) -> tuple[Chunk, ...]:
     """As `state_chunks`, for rows that are in memory."""
@@ -65,17 +65,17 @@ class States:
 
     def __init__(self, most_bytes: int) -> None:
         self._most = most_bytes
-        self._known: list[weakref.ref[Start]] = []
+        self._starts: list[weakref.ref[Start]] = []
 
     def add(self, start: Start) -> None:
         """Add a state; beyond the limit, cuts off subscribers still reading the oldest states."""
-        alive = [one for one in (known() for known in self._known) if one is not None]
-        total = start.size + sum(one.size for one in alive)
+        alive = [one for one in (reference() for reference in self._starts) if one is not None]
+        total = start.size + sum(state.size for state in alive)
         while alive and total > self._most:
             oldest = alive.pop(0)
             total -= oldest.size
-            oldest.give_up()
-        self._known = [weakref.ref(one) for one in (*alive, start)]
+            oldest.cut_readers()
+        self._starts = [weakref.ref(state) for state in (*alive, start)]
 
 
 def _what(name: str) -> str:

@@ -50,10 +50,10 @@ class Start:
         self.size = sum(event.size for event in self.events)
         self.readers: set[Subscription] = set()
 
-    def give_up(self) -> None:
+    def cut_readers(self) -> None:
         """Cut off the subscribers that have not read all of it."""
         for reader in tuple(self.readers):
-            reader.cut("more is being sent than this server keeps in memory")
+            reader.cut("the first snapshots being sent exceed the server's memory limit")
 
 
 class Subscription:
@@ -71,7 +71,7 @@ class Subscription:
         self.cut_off = asyncio.Event()
         self.last_id = last_id
         self._start: Start | None = start if start.events else None
-        self._place = 0
+        self._start_index = 0
         self._link: Link | None = start.link
         self._leave = leave
         self._error: StreamhouseError | None = None
@@ -108,8 +108,8 @@ class Subscription:
 
     def cut(self, reason: str) -> None:
         """End the subscription with `SlowReaderError`."""
-        place = "begin anew" if self.last_id is None else f"go on with last_id={self.last_id}"
-        message = f"this reader is too slow and was cut off: {reason}; {place}"
+        advice = "start again" if self.last_id is None else f"resume with last_id={self.last_id}"
+        message = f"this subscriber reads too slowly and was disconnected: {reason}; {advice}"
         self.cut_off.set()
         self.end(SlowReaderError(message, self.last_id))
 
@@ -121,7 +121,7 @@ class Subscription:
         self._leave(self)
         self.wake()
 
-    def beat(self, heartbeat: Event) -> None:
+    def send_heartbeat(self, heartbeat: Event) -> None:
         """Send a heartbeat, if the subscriber is waiting for an event."""
         if self._waiter is not None:
             self._heartbeat = heartbeat
@@ -134,9 +134,9 @@ class Subscription:
     def _next(self) -> Event | None:
         """The next event that is available; None if the subscriber has to wait."""
         if self._start is not None:
-            event = self._start.events[self._place]
-            self._place += 1
-            if self._place == len(self._start.events):
+            event = self._start.events[self._start_index]
+            self._start_index += 1
+            if self._start_index == len(self._start.events):
                 self._finish_start()
             return event
         if self._link is None:

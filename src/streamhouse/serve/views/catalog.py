@@ -49,7 +49,7 @@ class Catalogue:
         """
         if is_name(name) and scope.sees(name):
             if self._fixed is not None and name in self._fixed:
-                return self._there(warehouse, self._fixed[name])
+                return self._existing(warehouse, self._fixed[name])
             if self._fixed is None and self._exists(warehouse, name):
                 return ServedView(name, name)
         raise self._missing(warehouse, name, scope)
@@ -59,14 +59,14 @@ class Catalogue:
 
         Raises `TableError` unless exactly one served view has that name.
         """
-        having = [v.name for v in self.listed(warehouse, scope) if v.name.split(".", 1)[1] == name]
-        if len(having) == 1:
-            return having[0]
-        if having:
-            raise TableError(f"'{name}' is in several databases; write {' or '.join(having)}")
+        matches = [v.name for v in self.listed(warehouse, scope) if v.name.split(".", 1)[1] == name]
+        if len(matches) == 1:
+            return matches[0]
+        if matches:
+            raise TableError(f"'{name}' is in several databases; write {' or '.join(matches)}")
         raise self._missing(warehouse, name, scope)
 
-    def _there(self, warehouse: Warehouse, view: ServedView) -> ServedView:
+    def _existing(self, warehouse: Warehouse, view: ServedView) -> ServedView:
         """The view, if its source exists; the `TableError` does not reveal the source's name."""
         try:
             if self._exists(warehouse, view.source):
@@ -74,8 +74,8 @@ class Catalogue:
         except TableError:
             pass
         raise TableError(
-            f"view '{view.name}' shows nothing now: what the server's file of views names for it "
-            "is not there"
+            f"view '{view.name}' cannot be read: its table, as defined in the server's views file, "
+            "does not exist"
         )
 
     def _exists(self, warehouse: Warehouse, name: str) -> bool:
@@ -83,7 +83,7 @@ class Catalogue:
         parsed = TableName.parse(table)
         if parsed.system is not None:
             raise TableError(
-                f"'{name}' is a system table, which is not served; ask "
+                f"'{name}' is a system table, which is not served; see "
                 f"/views/{database}.{parsed.data}/snapshots, /files, /tags, /options or /schema"
             )
         if parsed.branch != MAIN:
@@ -95,12 +95,12 @@ class Catalogue:
         return database in warehouse.databases() and table in Views(warehouse).names(database)
 
     def _missing(self, warehouse: Warehouse, name: str, scope: Scope) -> TableError:
-        known = [view.name for view in self.listed(warehouse, scope)]
-        shown = name[:80]
-        if not known:
-            return TableError(f"there is no view '{shown}'; nothing is served here yet")
-        if difflib.get_close_matches(name, known, n=1, cutoff=0.5) or len(known) <= _NAMED:
-            return TableError(f"there is no view '{shown}'; {nearest(name, known)}")
+        names = [view.name for view in self.listed(warehouse, scope)]
+        short_name = name[:80]
+        if not names:
+            return TableError(f"there is no view '{short_name}'; the server has no views yet")
+        if difflib.get_close_matches(name, names, n=1, cutoff=0.5) or len(names) <= _NAMED:
+            return TableError(f"there is no view '{short_name}'; {nearest(name, names)}")
         return TableError(
-            f"there is no view '{shown}'; GET /views lists the {len(known)} that there are"
+            f"there is no view '{short_name}'; GET /views lists all {len(names)} views"
         )

@@ -45,14 +45,16 @@ def read_views(path: str) -> tuple[ServedView, ...]:
     except yaml.YAMLError as error:
         raise OptionError(f"{where} is not YAML: {' '.join(str(error).split())}") from None
     views = record.get("views") if isinstance(record, dict) else None
-    if not isinstance(views, list) or not all(isinstance(one, dict) for one in views):
-        raise OptionError(f"{where}: the file is `views:` and a list of `- name: database.table`")
+    if not isinstance(views, list) or not all(isinstance(entry, dict) for entry in views):
+        raise OptionError(
+            f"{where}: the file must be `views:` with a list of `- name: database.table`"
+        )
     check_known(map(str, record), ("views",), where)
-    found = tuple(_view(one, f"{where}, view {place}") for place, one in enumerate(views, 1))
+    found = tuple(_view(entry, f"{where}, view {number}") for number, entry in enumerate(views, 1))
     names = [view.name for view in found]
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
-        raise OptionError(f"{where}: view '{twice}' is there twice; give one another name")
+    duplicate = next((name for name in names if names.count(name) > 1), None)
+    if duplicate is not None:
+        raise OptionError(f"{where}: view '{duplicate}' is defined twice; rename one of them")
     return found
 
 
@@ -93,7 +95,7 @@ def _text(record: Mapping[Any, Any], key: str, where: str) -> str | None:
     if value is None:
         return None
     if not isinstance(value, str) or not value.strip():
-        raise OptionError(f"{where}: '{key}' is a text; put it between quotes")
+        raise OptionError(f"{where}: '{key}' must be a string; put it in quotes")
     return value.strip()
 
 
@@ -102,9 +104,9 @@ def _texts(record: Mapping[Any, Any], key: str, where: str) -> tuple[str, ...] |
     if value is None:
         return None
     if not isinstance(value, list) or not value or not all(isinstance(v, str) for v in value):
-        raise OptionError(f"{where}: '{key}' is a list of names, such as [country, total]")
+        raise OptionError(f"{where}: '{key}' must be a list of names, such as [country, total]")
     if len(set(value)) < len(value):
-        raise OptionError(f"{where}: a name is twice in '{key}'")
+        raise OptionError(f"{where}: '{key}' lists a name twice")
     return tuple(value)
 
 
@@ -113,15 +115,17 @@ def _chart(record: Mapping[Any, Any], where: str) -> Mapping[str, Any] | None:
     if chart is None:
         return None
     if not isinstance(chart, dict):
-        raise OptionError(f"{where}: 'chart' is such as {{type: bars, x: country, y: [total]}}")
+        raise OptionError(
+            f"{where}: 'chart' must be a mapping such as {{type: bars, x: country, y: [total]}}"
+        )
     check_known(map(str, chart), _CHART_KEYS, f"{where}, chart")
     kind = chart.get("type", _CHARTS[0])
     if kind not in _CHARTS:
         raise OptionError(f"{where}, chart: type '{kind}' is not one of {', '.join(_CHARTS)}")
-    made: dict[str, Any] = {"type": kind}
+    settings: dict[str, Any] = {"type": kind}
     x, title = _text(chart, "x", where), _text(chart, "title", where)
     y = chart.get("y")
     measures = (y,) if isinstance(y, str) else _texts(chart, "y", where)
-    made |= {} if x is None else {"x": x}
-    made |= {} if measures is None else {"y": list(measures)}
-    return made | ({} if title is None else {"title": title})
+    settings |= {} if x is None else {"x": x}
+    settings |= {} if measures is None else {"y": list(measures)}
+    return settings | ({} if title is None else {"title": title})

@@ -57,7 +57,7 @@ class WarehouseTables:
             info = self.table(name)
         except TableError:
             missing = ".".join(name[-2:])
-            raise TableError(f"the view reads '{missing}', which is not there") from None
+            raise TableError(f"the view reads '{missing}', which does not exist") from None
         return replace(info, computed=computed_of(info.options)[1])
 
     def qualified(self, name: str) -> str:
@@ -68,12 +68,12 @@ class WarehouseTables:
         if len(name) != 1:
             return name[-2:]
         base = name[0].partition("$")[0]
-        having = [db for db in self._warehouse.databases() if self._has(db, base)]
-        if len(having) == 1:
-            return having[0], name[0]
-        if having:
-            named = " or ".join(f"{database}.{name[0]}" for database in sorted(having))
-            raise TableError(f"table '{name[0]}' is in several databases; write {named}")
+        databases = [db for db in self._warehouse.databases() if self._has(db, base)]
+        if len(databases) == 1:
+            return databases[0], name[0]
+        if databases:
+            choices = " or ".join(f"{database}.{name[0]}" for database in sorted(databases))
+            raise TableError(f"table '{name[0]}' is in several databases; write {choices}")
         raise TableError(f"there is no table '{base}'; {self._nearest(base)}")
 
     def _has(self, database: str, table: str) -> bool:

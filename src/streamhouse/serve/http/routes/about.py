@@ -15,11 +15,11 @@ from streamhouse.errors import StreamhouseError
 from streamhouse.serve.admission.lanes import client_of
 from streamhouse.serve.auth.scope import EVERYTHING, RUN, Scope
 from streamhouse.serve.errors import Problem
-from streamhouse.serve.http.authorization import Reads, known
-from streamhouse.serve.http.health import WELL
+from streamhouse.serve.http.authorization import Reads, token_scope
+from streamhouse.serve.http.health import OK
 from streamhouse.serve.http.metrics import CONTENT_TYPE
 from streamhouse.serve.http.models import HealthAnswer
-from streamhouse.serve.http.openapi import refusals
+from streamhouse.serve.http.openapi import error_responses
 from streamhouse.serve.http.routes.parameters import check_parameters, state
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ _PAGES = {"api.html": "text/html", "api.js": "text/javascript", "api.css": "text
 
 @router.get(
     "/health",
-    summary="Whether the server works",
+    summary="Health of the server",
     response_model=HealthAnswer,
     responses={503: {"model": HealthAnswer, "description": "The warehouse cannot be read."}},
 )
@@ -46,16 +46,16 @@ async def health(request: Request) -> Response:
     """
     parts = state(request)
     settings: ServerSettings = parts.settings
-    scope = known(settings, request) if settings.tokens else EVERYTHING
-    said = await parts.health.said()
-    well = said == WELL
+    scope = token_scope(settings, request) if settings.tokens else EVERYTHING
+    status = await parts.health.status()
+    well = status == OK
     body: dict[str, object] = {"status": "ok" if well else "failing"}
     body["token_needed"] = bool(settings.tokens)
     if scope is not None:
         count = partial(_count, parts.views, scope)
         body |= {
-            "warehouse": said,
-            "views": await _views(request, count) if well else None,
+            "warehouse": status,
+            "views": await _view_count(request, count) if well else None,
             "uptime_seconds": round(time.time() - parts.started, 3),
             "allow_run": settings.allow_run and scope.may(RUN),
             "limits": {
@@ -69,11 +69,11 @@ async def health(request: Request) -> Response:
 
 @router.get(
     "/metrics",
-    summary="Figures for Prometheus",
+    summary="Metrics for Prometheus",
     response_class=Response,
     responses={
         200: {"description": "Counters as text.", "content": {"text/plain": {}}},
-        **refusals("bad_request"),
+        **error_responses("bad_request"),
     },
 )
 async def metrics(request: Request, scope: Reads) -> Response:
@@ -102,11 +102,11 @@ def _file(name: str) -> Response:
     return Response(body, media_type=_PAGES[name], headers=headers)
 
 
-async def _views(request: Request, count: Callable[[Warehouse], int]) -> int | None:
+async def _view_count(request: Request, count: Callable[[Warehouse], int]) -> int | None:
     """The number of views; None if the server is too busy to count them, or counting fails."""
     try:
-        found: int = await state(request).warehouse_pool.run(client_of(request), count)
-        return found
+        number: int = await state(request).warehouse_pool.run(client_of(request), count)
+        return number
     except (Problem, StreamhouseError):
         return None
 

@@ -33,7 +33,7 @@ from streamhouse.serve.auth import scope as scopes
 from streamhouse.serve.errors import Problem, problem_of
 from streamhouse.serve.formats.json_rows import compact
 from streamhouse.serve.http.authorization import Reads, subprotocol
-from streamhouse.serve.http.openapi import refusals
+from streamhouse.serve.http.openapi import error_responses
 from streamhouse.serve.http.responses import END, HEAD
 from streamhouse.serve.http.routes.parameters import (
     Columns,
@@ -54,16 +54,16 @@ router = APIRouter(tags=["changes"])
 
 GOING_AWAY, POLICY, FAILED = 1001, 1008, 1011
 GONE, OVERFLOW, EXPIRED = 4404, 4408, 4410
-_CUT_S = 1.0
+_ABORT_S = 1.0
 """How long a subscriber that was too slow still has to read the reason before the abort."""
-_MOST_MESSAGES = 100
+_MAX_MESSAGES = 100
 _REASON_BYTES = 120
 
 LastId = Annotated[
     str | None,
     Query(
-        description="The id of the last event that came: only what came after it is sent. "
-        "`latest`: only what comes from now on.",
+        description="The id of the last event received: the stream resumes after it. "
+        "`latest`: only changes from now on.",
         examples=["17-k3x9"],
         max_length=100,
     ),
@@ -72,8 +72,8 @@ LastEventId = Annotated[
     str | None,
     Header(
         alias="Last-Event-ID",
-        description="As `last_id`, and before it: browsers send it when they connect again, to the "
-        "address with which they began.",
+        description="As `last_id`, and takes precedence over it: browsers send it when they "
+        "reconnect to the address of the stream.",
         max_length=100,
     ),
 ]
@@ -81,25 +81,25 @@ LastEventId = Annotated[
 _EVENTS = """
 `event: snapshot` with all rows, then an `event: changes` for each commit:
 `data: {"snapshot":17,"time":"…Z","rows":[{"rowkind":"+U", …columns}],"more":false}`. Row kinds are
-`+I`, `-U` (as it was), `+U` (as it is) and `-D`. A large event comes in parts, of which all but the
-last have `"more":true` and no id. `event: heartbeat` when nothing changes for a while,
-`event: overflow` before the end for a reader that is too slow, `event: error` with what other
-answers say (`data: {"error":{"code":…,"message":…}}`) before the end of a view that was dropped
-(`not_found`), and for a reader that has to begin anew (`expired`). The same path as a WebSocket
-gives the same objects with `type` and `id` in them, and closes with a code and the message instead.
+`+I`, `-U` (the old row), `+U` (the new row) and `-D`. A large event is sent in parts, of which all
+but the last have `"more":true` and no id. `event: heartbeat` is sent while nothing changes. The
+last event is `overflow` if the subscriber reads too slowly, or `error`, with the body of an error
+response (`data: {"error":{"code":…,"message":…}}`), if the view was dropped (`not_found`) or the
+subscriber must start again (`expired`). The same path accepts WebSockets: the messages are the same
+objects, with `type` and `id` in them, and a code and a message close the connection.
 """
 
 
 @router.get(
     "/views/{name}/changes",
-    summary="A view, and each change of it",
+    summary="The rows of a view, then each change",
     response_class=Response,
     responses={
         200: {
             "description": _EVENTS,
             "content": {"text/event-stream": {"schema": {"type": "string"}}},
         },
-        **refusals("bad_request", "not_found", "expired", "too_large"),
+        **error_responses("bad_request", "not_found", "expired", "too_large"),
     },
 )
 async def events(
@@ -116,7 +116,7 @@ async def events(
     start again without it.
     """
     check_parameters(request, "last_id", "columns")
-    subscription = await _subscribed(request, scope, name, last_event_id or last_id, columns)
+    subscription = await _subscribe(request, scope, name, last_event_id or last_id, columns)
     return EventStream(subscription, state(request))
 
 
@@ -131,17 +131,17 @@ async def messages(
 ) -> None:
     """The same events as WebSocket messages."""
     check_parameters(websocket, "last_id", "columns")
-    subscription = await _subscribed(websocket, scope, name, last_event_id or last_id, columns)
+    subscription = await _subscribe(websocket, scope, name, last_event_id or last_id, columns)
     parts = state(websocket)
     with _counted(parts):
         try:
             await websocket.accept(subprotocol(websocket))
-            await _sent(websocket, subscription, parts)
+            await _send_messages(websocket, subscription, parts)
         finally:
             await subscription.close()
 
 
-async def _subscribed(
+async def _subscribe(
     connection: Request | WebSocket,
     scope: scopes.Scope,
     name: str,
@@ -150,39 +150,39 @@ async def _subscribed(
 ) -> Subscription:
     parts = state(connection)
     if parts.ending:
-        raise BusyError("the server is ending; come again")
-    wanted = names_of("columns", columns)
+        raise BusyError("the server is shutting down; try again later")
+    selected = names_of("columns", columns)
 
-    def look(warehouse: Warehouse) -> ServedView:
-        found: ServedView = parts.views.find(warehouse, name, scope)
-        return found if wanted is None else _narrowed(warehouse, found, wanted)
+    def find_view(warehouse: Warehouse) -> ServedView:
+        view: ServedView = parts.views.find(warehouse, name, scope)
+        return view if selected is None else _with_columns(warehouse, view, selected)
 
-    view = await parts.warehouse_pool.run(client_of(connection), look)
+    view = await parts.warehouse_pool.run(client_of(connection), find_view)
     try:
         subscription: Subscription = await parts.hub.subscribe(view, last_id)
     except ExpiredError as error:
-        more = {"restart": _address(name, columns), "earliest": error.earliest}
-        raise Problem("expired", str(error), None, **more) from None
+        details = {"restart": _address(name, columns), "earliest": error.earliest}
+        raise Problem("expired", str(error), None, **details) from None
     return subscription
 
 
 def _address(name: str, columns: str | None) -> str:
     """The path that starts the stream of a view from its current state."""
-    chosen = "" if columns is None else f"?{urlencode({'columns': columns})}"
-    return f"/views/{quote(name, safe='$')}/changes{chosen}"
+    query = "" if columns is None else f"?{urlencode({'columns': columns})}"
+    return f"/views/{quote(name, safe='$')}/changes{query}"
 
 
-def _narrowed(warehouse: Warehouse, view: ServedView, wanted: tuple[str, ...]) -> ServedView:
+def _with_columns(warehouse: Warehouse, view: ServedView, selected: tuple[str, ...]) -> ServedView:
     """The view with the wanted columns only, in the view's order, so that streams are shared."""
     shape = view_details.schema(warehouse, view)
     names = [column["name"] for column in shape["columns"]]
-    for column in wanted:
+    for column in selected:
         if column not in names:
             raise OptionError(
                 f"parameter 'columns': there is no column '{column[:80]}'; {nearest(column, names)}"
             )
-    kept = tuple(name for name in names if name in wanted)
-    return view if len(kept) == len(names) else replace(view, columns=kept)
+    columns_kept = tuple(name for name in names if name in selected)
+    return view if len(columns_kept) == len(names) else replace(view, columns=columns_kept)
 
 
 @contextlib.contextmanager
@@ -221,27 +221,27 @@ class EventStream(Response):
                 if HEAD in scope:
                     await send(END)
                 else:
-                    await self._streamed(scope, receive, send)
+                    await self._send_stream(scope, receive, send)
             finally:
                 await self._subscription.close()
 
-    async def _streamed(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _send_stream(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def stream() -> None:
             async for text in self._blocks():
                 await send({"type": "http.response.body", "body": text, "more_body": True})
             await send({"type": "http.response.body", "body": b"", "more_body": False})
 
-        async def gone() -> None:
+        async def disconnected() -> None:
             while (await receive())["type"] != "http.disconnect":
                 pass
 
-        await _first(stream(), gone(), _stuck(self._subscription, scope))
+        await _first(stream(), disconnected(), _abort_if_stuck(self._subscription, scope))
 
     async def _blocks(self) -> AsyncIterator[bytes]:
         warehouse = self._parts.settings.warehouse["warehouse"]
         try:
-            async for found in self._subscription:
-                yield found.sse
+            async for message in self._subscription:
+                yield message.sse
         except SlowReaderError as error:
             yield event.overflow(str(error), error.last_id).sse
         except StreamhouseError as error:
@@ -250,14 +250,14 @@ class EventStream(Response):
             yield f"event: error\ndata: {compact(body)}\n\n".encode()
 
 
-async def _sent(websocket: WebSocket, subscription: Subscription, parts: Any) -> None:
+async def _send_messages(websocket: WebSocket, subscription: Subscription, parts: Any) -> None:
     """Send all events, then close the WebSocket with a code and the reason why they ended."""
 
     async def stream() -> None:
-        code, reason = GOING_AWAY, "the server ends"
+        code, reason = GOING_AWAY, "the server is shutting down"
         try:
-            async for found in subscription:
-                await websocket.send_text(found.text)
+            async for message in subscription:
+                await websocket.send_text(message.text)
         except SlowReaderError as error:
             code, reason = OVERFLOW, str(error)
         except DataLossError as error:
@@ -269,21 +269,21 @@ async def _sent(websocket: WebSocket, subscription: Subscription, parts: Any) ->
             code, reason = FAILED, problem_of(error, warehouse).message
         await websocket.close(code, _short(reason))
 
-    async def gone() -> None:
+    async def disconnected() -> None:
         # Subscribers need not send anything; close on a client that keeps sending messages.
-        for _ in range(_MOST_MESSAGES):
+        for _ in range(_MAX_MESSAGES):
             if (await websocket.receive())["type"] == "websocket.disconnect":
                 return
-        await websocket.close(POLICY, "this path takes no messages")
+        await websocket.close(POLICY, "this path accepts no messages")
 
     with contextlib.suppress(WebSocketDisconnect):
-        await _first(stream(), gone(), _stuck(subscription, websocket.scope))
+        await _first(stream(), disconnected(), _abort_if_stuck(subscription, websocket.scope))
 
 
-async def _stuck(subscription: Subscription, scope: Scope) -> None:
+async def _abort_if_stuck(subscription: Subscription, scope: Scope) -> None:
     """Abort the connection of a slow subscriber that does not even read the reason."""
     await subscription.cut_off.wait()
-    await asyncio.sleep(_CUT_S)
+    await asyncio.sleep(_ABORT_S)
     abort = scope.get("streamhouse.abort")
     if abort is not None:
         abort()

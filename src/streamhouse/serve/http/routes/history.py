@@ -17,7 +17,7 @@ from streamhouse.serve.http.models import (
     SnapshotsAnswer,
     TagsAnswer,
 )
-from streamhouse.serve.http.openapi import refusals
+from streamhouse.serve.http.openapi import error_responses
 from streamhouse.serve.http.responses import json_answer
 from streamhouse.serve.http.routes.parameters import ViewName, check_parameters, state
 from streamhouse.serve.queries import view_details
@@ -27,10 +27,12 @@ if TYPE_CHECKING:
     from streamhouse.serve.auth.scope import Scope
     from streamhouse.serve.views.served_view import ServedView
 
-router = APIRouter(tags=["history"], responses=refusals("bad_request", "not_found", "expired"))
+router = APIRouter(
+    tags=["history"], responses=error_responses("bad_request", "not_found", "expired")
+)
 
-Told = dict[str, Any]
-Count = Annotated[int, Query(description="At most so many.", ge=1, le=10_000)]
+Json = dict[str, Any]
+Count = Annotated[int, Query(description="The maximum number of entries.", ge=1, le=10_000)]
 
 
 @router.get(
@@ -75,11 +77,13 @@ async def tags(request: Request, scope: Reads, name: ViewName) -> Response:
 
 
 async def _respond(
-    request: Request, scope: Scope, name: str, tell: Callable[[Warehouse, ServedView], Told]
+    request: Request, scope: Scope, name: str, describe: Callable[[Warehouse, ServedView], Json]
 ) -> Response:
     catalogue = state(request).views
 
-    def look(warehouse: Warehouse) -> Told:
-        return tell(warehouse, catalogue.find(warehouse, name, scope))
+    def read_view(warehouse: Warehouse) -> Json:
+        return describe(warehouse, catalogue.find(warehouse, name, scope))
 
-    return json_answer(request, await state(request).warehouse_pool.run(client_of(request), look))
+    return json_answer(
+        request, await state(request).warehouse_pool.run(client_of(request), read_view)
+    )

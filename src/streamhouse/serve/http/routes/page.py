@@ -40,7 +40,7 @@ _HEADERS = {
     "Content-Security-Policy": POLICY,
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
-    # Browsers revalidate each time by ETag, so a new version of the server shows at once.
+    # Browsers revalidate each time by ETag, so they load the page of a new server version at once.
     "Cache-Control": "no-cache",
 }
 
@@ -62,14 +62,14 @@ class Asset:
 @cache
 def assets() -> dict[str, Asset]:
     """All files of the page by name; read once and cached."""
-    found = {}
+    files_by_name = {}
     for file in files("streamhouse.serve").joinpath("page").iterdir():
         kind = _TYPES.get(PurePosixPath(file.name).suffix)
         if kind is not None:
             body = file.read_bytes()
             etag = f'"{hashlib.sha256(body).hexdigest()[:24]}"'
-            found[file.name] = Asset(body, {**_HEADERS, "Content-Type": kind, "ETag": etag})
-    return found
+            files_by_name[file.name] = Asset(body, {**_HEADERS, "Content-Type": kind, "ETag": etag})
+    return files_by_name
 
 
 @router.api_route("/", methods=["GET", "HEAD"])
@@ -88,8 +88,8 @@ def _send(name: str, request: Request) -> Response:
     asset = assets().get(name)
     if asset is None:
         raise HTTPException(404, f"the page has no file '{name}'; the page itself is at /")
-    known = request.headers.get("if-none-match", "")
-    if asset.etag in (each.strip().removeprefix("W/") for each in known.split(",")):
-        kept = {key: value for key, value in asset.headers.items() if key != "Content-Type"}
-        return Response(status_code=304, headers=kept)
+    client_etags = request.headers.get("if-none-match", "")
+    if asset.etag in (tag.strip().removeprefix("W/") for tag in client_etags.split(",")):
+        headers = {key: value for key, value in asset.headers.items() if key != "Content-Type"}
+        return Response(status_code=304, headers=headers)
     return Response(asset.body, headers=dict(asset.headers))

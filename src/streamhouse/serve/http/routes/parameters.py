@@ -14,8 +14,8 @@ from streamhouse.serve.settings import MAX_FILTER_CHARACTERS
 from streamhouse.serve.views.names import MOST_CHARACTERS, is_plain
 
 FORMATS = tuple(one.value for one in Format)
-_MOST_COLUMNS = 8_000
-_MOST_ROWS = 2**53
+_MAX_COLUMNS = 8_000
+_MAX_ROWS = 2**53
 
 ViewName = Annotated[
     str,
@@ -29,7 +29,7 @@ FormatName = Annotated[
     str | None,
     Query(
         alias="format",
-        description="By default what the Accept header says, else json.",
+        description="The format; by default the one in the Accept header, else json.",
         json_schema_extra={"enum": list(FORMATS)},
         max_length=20,
     ),
@@ -37,9 +37,9 @@ FormatName = Annotated[
 Columns = Annotated[
     str | None,
     Query(
-        description="The columns wanted, with commas between them; all by default.",
+        description="The columns to return, separated by commas; by default all.",
         examples=["country,total"],
-        max_length=_MOST_COLUMNS,
+        max_length=_MAX_COLUMNS,
     ),
 ]
 Filter = Annotated[
@@ -53,20 +53,21 @@ Filter = Annotated[
 Order = Annotated[
     str | None,
     Query(
-        description="Columns to sort by, with commas between them; `-` before one: descending. "
-        "Nulls come last. By default the primary key.",
+        description="Columns to sort by, separated by commas; `-` before a column sorts it "
+        "descending. Nulls come last. By default the primary key.",
         examples=["-total,country"],
-        max_length=_MOST_COLUMNS,
+        max_length=_MAX_COLUMNS,
     ),
 ]
 Limit = Annotated[
-    int | None, Query(description="At most so many rows.", ge=0, le=_MOST_ROWS, examples=[100])
+    int | None,
+    Query(description="The maximum number of rows.", ge=0, le=_MAX_ROWS, examples=[100]),
 ]
 AsOf = Annotated[
     str | None,
     Query(
-        description="The moment to read: a snapshot's number, a tag, a time (UTC) or such as "
-        "`5 min ago`. By default now.",
+        description="Time travel: a snapshot's number, a tag, a time (UTC) or a relative time "
+        "such as `5 min ago`. By default now.",
         examples=["17"],
         max_length=200,
     ),
@@ -91,16 +92,18 @@ def check_parameters(connection: HTTPConnection, *known: str) -> None:
         if key in seen:
             raise OptionError(f"parameter '{key}' is given twice; give it once")
         if not is_plain(value):
-            raise OptionError(f"parameter '{key}' holds a control character; leave it out")
+            raise OptionError(f"parameter '{key}' contains a control character; remove it")
         seen.add(key)
 
 
-def format_of(request: Request, given: str | None) -> Format:
+def format_of(request: Request, parameter: str | None) -> Format:
     """The response format: the parameter's, else the first known type in Accept, else JSON."""
-    if given is not None:
-        if given not in FORMATS:
-            raise OptionError(f"parameter 'format': '{given}' is not one of {', '.join(FORMATS)}")
-        return Format(given)
+    if parameter is not None:
+        if parameter not in FORMATS:
+            raise OptionError(
+                f"parameter 'format': '{parameter}' is not one of {', '.join(FORMATS)}"
+            )
+        return Format(parameter)
     for accepted in request.headers.get("accept", "").split(","):
         kind = accepted.partition(";")[0].strip().lower()
         if kind in _TYPES:
@@ -112,12 +115,12 @@ def names_of(parameter: str, text: str | None) -> tuple[str, ...] | None:
     """The names of a comma-separated list; None if the parameter is not given."""
     if text is None:
         return None
-    found = tuple(part.strip() for part in text.split(","))
-    if not all(found):
+    names = tuple(part.strip() for part in text.split(","))
+    if not all(names):
         raise OptionError(
             f"parameter '{parameter}': a name is missing between two commas; write a,b"
         )
-    return found
+    return names
 
 
 def order_of(text: str | None) -> tuple[tuple[str, bool], ...] | None:

@@ -21,7 +21,7 @@ from streamhouse.serve.admission.thread_pool import LaneThreads
 from streamhouse.serve.auth.scope import RUN, Scope
 from streamhouse.serve.errors import Problem
 from streamhouse.serve.http.authorization import Reads, Runs, check_body
-from streamhouse.serve.http.openapi import refusals
+from streamhouse.serve.http.openapi import error_responses
 from streamhouse.serve.http.routes.parameters import check_parameters
 from streamhouse.serve.pipelines.checker import Checker
 from streamhouse.serve.pipelines.listing import Pipelines
@@ -98,12 +98,12 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
 
 
 router = APIRouter(lifespan=_lifespan, tags=["pipelines"])
-_making = threading.Lock()
+_services_lock = threading.Lock()
 
 
 def _services(request: Request) -> Services:
     state = request.app.state
-    with _making:
+    with _services_lock:
         if getattr(state, "pipelines", None) is None:
             state.pipelines = Services.of(state)
     services: Services = state.pipelines
@@ -114,17 +114,17 @@ async def _sees_all(request: Request, scope: Reads) -> Scope:
     if not {"*", "*.*"} & set(scope.views):
         raise Problem(
             "forbidden",
-            "pipelines name tables of the whole warehouse, and this token sees some of its views; "
-            "ask with a token for all of them",
+            "pipelines name tables of the whole warehouse, but this token sees only some of its "
+            "views; use a token that sees all of them",
         )
     settings: ServerSettings = request.app.state.settings
     runs = settings.allow_run and scope.may(RUN)
     if settings.views is not None and not runs:
         raise Problem(
             "forbidden",
-            "pipelines and scripts name tables of the whole warehouse, and this server serves some "
-            "of its views; start it with --allow-run, and ask with a token that may run them where "
-            "it has tokens",
+            "pipelines and scripts name tables of the whole warehouse, but this server serves only "
+            "some of its views; start it with --allow-run and, if it has tokens, use one that may "
+            "run pipelines",
         )
     return scope
 
@@ -143,14 +143,14 @@ async def _no_parameters(request: Request) -> None:
     check_parameters(request)
 
 
-Seeing = [Depends(_sees_all), Depends(_no_parameters)]
-Running = [Depends(_runs), Depends(_no_parameters)]
-Asked = Annotated[Services, Depends(_services)]
-Programs = Annotated[bool, Depends(_may_run)]
+SEES_ALL = [Depends(_sees_all), Depends(_no_parameters)]
+MAY_RUN = [Depends(_runs), Depends(_no_parameters)]
+PipelineServices = Annotated[Services, Depends(_services)]
+MayRunCode = Annotated[bool, Depends(_may_run)]
 _CHANGED: dict[str, Any] = {
-    "dependencies": Running,
+    "dependencies": MAY_RUN,
     "response_model": PipelineModel,
-    "responses": refusals("bad_request", "not_found", "conflict"),
+    "responses": error_responses("bad_request", "not_found", "conflict"),
 }
 """Arguments shared by the routes that change an existing pipeline."""
 
@@ -158,15 +158,15 @@ _CHANGED: dict[str, Any] = {
 @router.get(
     "/pipelines",
     summary="All pipelines",
-    dependencies=Seeing,
+    dependencies=SEES_ALL,
     response_model=PipelineList,
-    responses=refusals("bad_request"),
+    responses=error_responses("bad_request"),
 )
-async def pipelines(services: Asked) -> Any:
+async def pipelines(services: PipelineServices) -> Any:
     """All pipelines of the warehouse, running and ended, with their throughput and lag."""
 
     def all_of_them() -> dict[str, Any]:
-        services.runner.settle()
+        services.runner.record_ended()
         return {"pipelines": services.pipelines.all()}
 
     return await services.read(all_of_them)
@@ -175,51 +175,51 @@ async def pipelines(services: Asked) -> Any:
 @router.get(
     "/pipelines/{name}",
     summary="One pipeline",
-    dependencies=Seeing,
+    dependencies=SEES_ALL,
     response_model=PipelineModel,
-    responses=refusals("bad_request", "not_found"),
+    responses=error_responses("bad_request", "not_found"),
 )
-async def pipeline(name: Name, services: Asked) -> Any:
+async def pipeline(name: Name, services: PipelineServices) -> Any:
     """One pipeline, as in the list of all."""
-    return await services.read(lambda: _one(services, name))
+    return await services.read(lambda: _find(services, name))
 
 
 @router.get(
     "/pipelines/{name}/graph",
     summary="The graph of a pipeline",
-    dependencies=Seeing,
+    dependencies=SEES_ALL,
     response_model=GraphModel,
-    responses=refusals("bad_request", "not_found"),
+    responses=error_responses("bad_request", "not_found"),
 )
-async def graph(name: Name, services: Asked, programs: Programs) -> Any:
+async def graph(name: Name, services: PipelineServices, programs: MayRunCode) -> Any:
     """The tables and queries of a pipeline's script, and the data flow between them."""
-    return (await _drawn(services, name, programs))["graph"]
+    return (await _draw(services, name, programs))["graph"]
 
 
 @router.get(
     "/pipelines/{name}/graph.svg",
     summary="The graph of a pipeline, drawn",
-    dependencies=Seeing,
+    dependencies=SEES_ALL,
     response_class=Response,
     responses={
         200: {"content": {"image/svg+xml": {"schema": {"type": "string"}}}},
-        **refusals("bad_request", "not_found"),
+        **error_responses("bad_request", "not_found"),
     },
 )
-async def drawing(name: Name, services: Asked, programs: Programs) -> Response:
+async def drawing(name: Name, services: PipelineServices, programs: MayRunCode) -> Response:
     """The graph as SVG; it follows the viewer's dark or light mode."""
-    drawn = await _drawn(services, name, programs)
+    drawn = await _draw(services, name, programs)
     return Response(drawn["svg"], media_type="image/svg+xml", headers=_SVG_HEADERS)
 
 
 @router.post(
     "/scripts/check",
     summary="Check a script",
-    dependencies=Seeing,
+    dependencies=SEES_ALL,
     response_model=Right | Wrong,
-    responses=refusals("bad_request", "too_large"),
+    responses=error_responses("bad_request", "too_large"),
 )
-async def check(body: ScriptBody, services: Asked, programs: Programs) -> Any:
+async def check(body: ScriptBody, services: PipelineServices, programs: MayRunCode) -> Any:
     """Plan a script and return its graph, without creating anything or connecting to databases.
 
     A script with Python functions needs `--allow-run` and a token that may run pipelines, since
@@ -232,55 +232,57 @@ async def check(body: ScriptBody, services: Asked, programs: Programs) -> Any:
     "/pipelines",
     summary="Start a pipeline",
     status_code=201,
-    dependencies=[*Running, Depends(check_body)],
+    dependencies=[*MAY_RUN, Depends(check_body)],
     response_model=PipelineModel,
-    responses=refusals("bad_request", "conflict", "too_large", "unsupported"),
+    responses=error_responses("bad_request", "conflict", "too_large", "unsupported"),
 )
-async def start(body: PipelineBody, services: Asked) -> Any:
+async def start(body: PipelineBody, services: PipelineServices) -> Any:
     """Run a script as a process that outlives the server, until it is stopped.
 
     If a pipeline of that name has ended, this script replaces its script. `****`, by which
     displayed scripts mask a secret, stands for the same secret of the previous script. Needs
     `--allow-run`.
     """
-    found = await services.check(lambda: services.checker.check(body.sql, functions=True))
-    if not found["ok"]:
-        mistake = found["error"]
+    result = await services.check(lambda: services.checker.check(body.sql, functions=True))
+    if not result["ok"]:
+        mistake = result["error"]
         message, line, column = mistake["message"], mistake["line"], mistake["column"]
         raise Problem("invalid", message, line=line, column=column)
-    how = (body.from_scratch, body.keep_targets)
-    return await _after(services, body.name, lambda runner: runner.start(body.name, body.sql, *how))
+    options = (body.from_scratch, body.keep_targets)
+    return await _change(
+        services, body.name, lambda runner: runner.start(body.name, body.sql, *options)
+    )
 
 
 @router.post("/pipelines/{name}/start", summary="Start a pipeline again", **_CHANGED)
-async def start_again(name: Name, services: Asked, body: StartBody | None = None) -> Any:
+async def start_again(name: Name, services: PipelineServices, body: StartBody | None = None) -> Any:
     """Restart a pipeline that has ended, with its previous script, from its checkpoints.
 
     The body is optional. With `from_scratch` the queries start from the beginning instead.
     """
-    how = (body.from_scratch, body.keep_targets) if body is not None else ()
-    return await _after(services, name, lambda runner: runner.start_again(name, *how))
+    options = (body.from_scratch, body.keep_targets) if body is not None else ()
+    return await _change(services, name, lambda runner: runner.start_again(name, *options))
 
 
 @router.delete("/pipelines/{name}", summary="Stop a pipeline", status_code=202, **_CHANGED)
-async def stop(name: Name, services: Asked) -> Any:
+async def stop(name: Name, services: PipelineServices) -> Any:
     """Ask a pipeline that a server started to end between two batches; does not wait for it."""
-    return await _after(services, name, lambda runner: runner.stop(name))
+    return await _change(services, name, lambda runner: runner.stop(name))
 
 
 @router.post("/pipelines/{name}/forget", summary="Forget a pipeline", **_CHANGED)
-async def forget(name: Name, services: Asked) -> Any:
+async def forget(name: Name, services: PipelineServices) -> Any:
     """Delete the script, log and status of a pipeline that has ended; returns its last status.
 
     Its tables and checkpoints stay, so the same script resumes where it stopped.
     """
 
-    def forgotten() -> dict[str, Any]:
-        found = _one(services, name)
+    def forget_and_return() -> dict[str, Any]:
+        record = _find(services, name)
         services.runner.forget(name)
-        return found
+        return record
 
-    return await services.read(forgotten)
+    return await services.read(forget_and_return)
 
 
 @router.get(
@@ -290,14 +292,14 @@ async def forget(name: Name, services: Asked) -> Any:
     response_class=Response,
     responses={
         200: {"content": {"text/plain": {"schema": {"type": "string"}}}},
-        **refusals("bad_request", "not_found", "conflict"),
+        **error_responses("bad_request", "not_found", "conflict"),
     },
 )
 async def log(
     request: Request,
     name: Name,
-    services: Asked,
-    lines: Annotated[int, Query(ge=1, le=10_000, description="How many of the last lines.")] = 200,
+    services: PipelineServices,
+    lines: Annotated[int, Query(ge=1, le=10_000, description="The maximum number of lines.")] = 200,
 ) -> Response:
     """The last lines that a pipeline, started by a server, has written."""
     check_parameters(request, "lines")
@@ -305,25 +307,27 @@ async def log(
     return Response(text, media_type="text/plain")
 
 
-def _one(services: Services, name: str) -> dict[str, Any]:
-    services.runner.settle()
+def _find(services: Services, name: str) -> dict[str, Any]:
+    services.runner.record_ended()
     return services.pipelines.find(name)
 
 
-async def _after(services: Services, name: str, act: Callable[[Runner], None]) -> dict[str, Any]:
-    """The pipeline's status after calling `act` with the runner."""
+async def _change(
+    services: Services, name: str, action: Callable[[Runner], None]
+) -> dict[str, Any]:
+    """The pipeline's status after calling `action` with the runner."""
 
-    def done() -> dict[str, Any]:
-        act(services.runner)
-        return _one(services, name)
+    def act_and_find() -> dict[str, Any]:
+        action(services.runner)
+        return _find(services, name)
 
-    return await services.read(done)
+    return await services.read(act_and_find)
 
 
-async def _drawn(services: Services, name: str, programs: bool) -> dict[str, Any]:
-    script = (await services.read(lambda: _one(services, name)))["script"]
+async def _draw(services: Services, name: str, programs: bool) -> dict[str, Any]:
+    script = (await services.read(lambda: _find(services, name)))["script"]
     if script is None:
-        raise Problem("not_found", f"the script of pipeline '{name}' is not known")
+        raise Problem("not_found", f"the script of pipeline '{name}' is unknown")
     drawn = await services.check(lambda: services.checker.draw(script, programs))
     if not drawn["ok"]:
         raise Problem("invalid", f"the script cannot be drawn: {drawn['error']['message']}")

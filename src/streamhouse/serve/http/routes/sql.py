@@ -15,7 +15,7 @@ from streamhouse.serve.errors import Problem
 from streamhouse.serve.formats.row_formats import Format
 from streamhouse.serve.http.authorization import Asks
 from streamhouse.serve.http.models import SqlAnswer
-from streamhouse.serve.http.openapi import file_answer, refusals
+from streamhouse.serve.http.openapi import error_responses, file_answer
 from streamhouse.serve.http.responses import FileAnswer
 from streamhouse.serve.http.routes.parameters import (
     FORMATS,
@@ -67,11 +67,11 @@ _BODY: dict[str, Any] = {
     response_model=SqlAnswer,
     responses={
         200: {
-            "description": "The answer. Beyond the server's --query-rows the rest is left out, and "
+            "description": "The result. Rows beyond the server's --query-rows are left out; then "
             "`truncated` (or the header `X-Streamhouse-Truncated`) is true.",
             "content": file_answer("SqlAnswer"),
         },
-        **refusals("bad_request", "not_found", "expired", "too_large", "unsupported"),
+        **error_responses("bad_request", "not_found", "expired", "too_large", "unsupported"),
     },
     openapi_extra=_BODY,
 )
@@ -83,15 +83,15 @@ async def sql(request: Request, scope: Asks, format_name: FormatName = None) -> 
     check_parameters(request, "format")
     parts = state(request)
     settings = parts.settings
-    text, form = await _asked(request, format_name)
+    text, form = await _parse_body(request, format_name)
     target = Target(parts.queries.path(), form, settings.query_rows, MAX_ANSWER_BYTES, cut=True)
-    question = SelectRequest(text, target, settings.query_limits, settings.views, scope)
-    told = await parts.queries.run(client_of(request), question)
-    headers = {"X-Streamhouse-Truncated": "true" if told.truncated else "false"}
+    select = SelectRequest(text, target, settings.query_limits, settings.views, scope)
+    result = await parts.queries.run(client_of(request), select)
+    headers = {"X-Streamhouse-Truncated": "true" if result.truncated else "false"}
     return FileAnswer(target.path, MEDIA_TYPES[form], headers)
 
 
-async def _asked(request: Request, format_name: str | None) -> tuple[str, Format]:
+async def _parse_body(request: Request, format_name: str | None) -> tuple[str, Format]:
     """The text of the query and the format of the response, from the body and the parameters."""
     body = await request.body()
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -100,31 +100,31 @@ async def _asked(request: Request, format_name: str | None) -> tuple[str, Format
     except UnicodeDecodeError:
         raise OptionError("the body is not text in UTF-8") from None
     if kind == _JSON or kind.endswith("+json"):
-        text, format_name = _of_json(text, format_name)
+        text, format_name = _parse_json(text, format_name)
     elif kind not in _TEXTS:
         raise Problem(
             "unsupported",
-            'send the query as {"sql": "SELECT …"} with Content-Type: application/json, or as it '
-            "is with application/sql or text/plain",
+            'send the query as {"sql": "SELECT …"} with Content-Type: application/json, or as '
+            "plain text with application/sql or text/plain",
         )
     if len(text) > MAX_SQL_CHARACTERS:
         raise Problem(
             "too_large", f"the query is longer than {MAX_SQL_CHARACTERS:,} characters; shorten it"
         )
     if not is_plain(text):
-        raise SqlError("the query holds a control character; leave it out")
+        raise SqlError("the query contains a control character; remove it")
     return text, format_of(request, format_name)
 
 
-def _of_json(text: str, format_name: str | None) -> tuple[str, str | None]:
+def _parse_json(text: str, format_name: str | None) -> tuple[str, str | None]:
     try:
         record = json.loads(text)
     except (ValueError, RecursionError):
         raise OptionError('the body is not JSON; send {"sql": "SELECT …"}') from None
     if not isinstance(record, dict) or not isinstance(record.get("sql"), str):
-        raise OptionError('the body has no text "sql"; send {"sql": "SELECT …"}')
+        raise OptionError('the body has no string "sql"; send {"sql": "SELECT …"}')
     check_known(record, ("sql", "format"), "the body")
     form = record.get("format", format_name)
     if form is not None and not isinstance(form, str):
-        raise OptionError(f'"format" is one of {", ".join(FORMATS)}')
+        raise OptionError(f'"format" must be one of {", ".join(FORMATS)}')
     return record["sql"], form

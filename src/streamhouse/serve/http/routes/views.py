@@ -11,8 +11,8 @@ from starlette.responses import Response
 from streamhouse.serve.admission.lanes import client_of
 from streamhouse.serve.http.authorization import Reads
 from streamhouse.serve.http.models import RowsAnswer, ViewsAnswer, ViewShape
-from streamhouse.serve.http.openapi import file_answer, refusals
-from streamhouse.serve.http.responses import FileAnswer, json_answer, known_tags
+from streamhouse.serve.http.openapi import error_responses, file_answer
+from streamhouse.serve.http.responses import FileAnswer, json_answer, request_etags
 from streamhouse.serve.http.routes.parameters import (
     AsOf,
     Columns,
@@ -39,28 +39,28 @@ if TYPE_CHECKING:
 
 router = APIRouter(tags=["views"])
 
-_ADVICE = (
-    "ask for fewer with limit=, filter= or columns=, follow /changes, or start the server with "
-    "more --max-rows"
-)
+_ADVICE = "request fewer with limit= or filter=, or start the server with a higher --max-rows"
 _CACHED = "private, no-cache"
 """Caches must revalidate a response, by its ETag, each time."""
 
 
 @router.get(
-    "/views", summary="All views", response_model=ViewsAnswer, responses=refusals("bad_request")
+    "/views",
+    summary="All views",
+    response_model=ViewsAnswer,
+    responses=error_responses("bad_request"),
 )
 async def views(request: Request, scope: Reads) -> Response:
     """All served views: their columns, keys, newest snapshot and number of rows."""
     check_parameters(request)
     catalogue = state(request).views
 
-    def look(warehouse: Warehouse) -> list[dict[str, Any]]:
-        found = catalogue.listed(warehouse, scope)
-        return [view_details.summary(warehouse, view) for view in found]
+    def read_views(warehouse: Warehouse) -> list[dict[str, Any]]:
+        served = catalogue.listed(warehouse, scope)
+        return [view_details.summary(warehouse, view) for view in served]
 
     return json_answer(
-        request, {"views": await state(request).warehouse_pool.run(client_of(request), look)}
+        request, {"views": await state(request).warehouse_pool.run(client_of(request), read_views)}
     )
 
 
@@ -70,12 +70,12 @@ async def views(request: Request, scope: Reads) -> Response:
     response_model=RowsAnswer,
     responses={
         200: {
-            "description": "The rows, in the primary key's order unless another is asked for. "
-            "`X-Streamhouse-Snapshot` says of which snapshot, `ETag` changes with the rows.",
+            "description": "The rows, by default in the order of the primary key. "
+            "`X-Streamhouse-Snapshot` is their snapshot, `ETag` changes with the rows.",
             "content": file_answer("RowsAnswer"),
         },
-        304: {"description": "What the client has (If-None-Match) is still so."},
-        **refusals("bad_request", "not_found", "expired", "too_large"),
+        304: {"description": "The rows that the client has (If-None-Match) are current."},
+        **error_responses("bad_request", "not_found", "expired", "too_large"),
     },
 )
 async def rows(
@@ -93,54 +93,56 @@ async def rows(
     check_parameters(request, "format", "columns", "filter", "order", "limit", "as_of")
     parts = state(request)
     settings, form = parts.settings, format_of(request, format_name)
-    wanted, sorting = names_of("columns", columns), order_of(order)
+    selected, order_columns = names_of("columns", columns), order_of(order)
     client = client_of(request)
-    view = await parts.warehouse_pool.run(client, partial(_found, parts.views, name, scope))
+    view = await parts.warehouse_pool.run(client, partial(_find_view, parts.views, name, scope))
     target = Target(parts.queries.path(), form, settings.max_rows, MAX_ANSWER_BYTES, advice=_ADVICE)
-    asked = RowsRequest(
+    rows_request = RowsRequest(
         view,
         target,
         settings.read_limits if filter is None else settings.query_limits,
-        wanted,
+        selected,
         filter,
-        sorting,
+        order_columns,
         limit,
         as_of,
-        known_tags(request),
+        request_etags(request),
     )
-    told = await parts.queries.run(client, asked)
-    return _answer(told, target)
+    result = await parts.queries.run(client, rows_request)
+    return _response(result, target)
 
 
 @router.get(
     "/views/{name}/about",
     summary="One view",
     response_model=ViewShape,
-    responses=refusals("bad_request", "not_found"),
+    responses=error_responses("bad_request", "not_found"),
 )
 async def about(request: Request, scope: Reads, name: ViewName) -> Response:
     """One view, as in `/views`."""
     check_parameters(request)
     catalogue = state(request).views
 
-    def look(warehouse: Warehouse) -> dict[str, Any]:
+    def read_view(warehouse: Warehouse) -> dict[str, Any]:
         return view_details.summary(warehouse, catalogue.find(warehouse, name, scope))
 
-    return json_answer(request, await state(request).warehouse_pool.run(client_of(request), look))
+    return json_answer(
+        request, await state(request).warehouse_pool.run(client_of(request), read_view)
+    )
 
 
-def _found(catalogue: Any, name: str, scope: Scope, warehouse: Warehouse) -> Any:
+def _find_view(catalogue: Any, name: str, scope: Scope, warehouse: Warehouse) -> Any:
     return catalogue.find(warehouse, name, scope)
 
 
-def _answer(told: ReadResult, target: Target) -> Response:
+def _response(result: ReadResult, target: Target) -> Response:
     headers = {"Cache-Control": _CACHED, "Vary": "Accept, Authorization"}
-    if told.etag is not None:
-        headers["ETag"] = told.etag
-    if told.snapshot is not None:
-        headers["X-Streamhouse-Snapshot"] = str(told.snapshot)
-    if told.time_ms is not None:
-        headers["X-Streamhouse-Time"] = iso(told.time_ms)
-    if not told.changed:
+    if result.etag is not None:
+        headers["ETag"] = result.etag
+    if result.snapshot is not None:
+        headers["X-Streamhouse-Snapshot"] = str(result.snapshot)
+    if result.time_ms is not None:
+        headers["X-Streamhouse-Time"] = iso(result.time_ms)
+    if not result.changed:
         return Response(status_code=304, headers=headers)
     return FileAnswer(target.path, MEDIA_TYPES[target.format], headers)

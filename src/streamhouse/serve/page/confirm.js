@@ -9,15 +9,15 @@ import { h } from "./dom.js";
  * @param {string} verb
  * @returns {Promise<boolean>}
  */
-export function sure(title, text, verb) {
+export function confirmed(title, text, verb) {
   const dialog = h(
     "dialog",
-    { "aria-labelledby": "sure-title", "aria-describedby": "sure-text" },
+    { "aria-labelledby": "confirm-title", "aria-describedby": "confirm-text" },
     h(
       "form",
       { method: "dialog" },
-      h("h2", { id: "sure-title" }, title),
-      h("p", { id: "sure-text" }, text),
+      h("h2", { id: "confirm-title" }, title),
+      h("p", { id: "confirm-text" }, text),
       h(
         "div",
         { className: "buttons" },
