@@ -5,6 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,8 @@ _TEXT = ("STRING", "VARCHAR", "CHAR", "BYTES", "BINARY", "VARBINARY")
 _REAL = ("FLOAT", "DOUBLE")
 _DECIMAL = ("DECIMAL", "NUMERIC")
 _TIME = ("TIMESTAMP", "TIMESTAMP_LTZ")
+_DEFAULT_MAX = 1_000_000
+"""The default `max` of other numbers than integers, if their type can hold it."""
 _SUPPORTED = (*_INTEGER_RANGE, *_TEXT, *_REAL, *_DECIMAL, *_TIME, "BOOLEAN")
 
 
@@ -84,7 +87,9 @@ class Field:
             reals = low_f + unit_interval(bits) * (high_f - low_f)
             if self.base in _REAL:
                 return pa.array(reals).cast(self.type)
-            return pa.array(np.round(reals, self.type.scale)).cast(self.type, safe=False)
+            # Rounding may exceed the type's greatest value by a digit.
+            most = _rounded_down(_greatest_decimal(self.type))
+            return pa.array(np.clip(np.round(reals, self.type.scale), -most, most)).cast(self.type)
         if self.base in _TIME:
             past = (unit_interval(bits) * self.max_past_ms).astype(np.int64)
             return pa.array(due_ms - past).cast(pa.timestamp("ms")).cast(self.type)
@@ -148,6 +153,17 @@ def _field(column: Column, options: Mapping[str, str]) -> Field:
     )
 
 
+def _greatest_decimal(kind: pa.Decimal128Type) -> Fraction:
+    """The greatest value of a DECIMAL type."""
+    return Fraction(10**kind.precision - 1, 10**kind.scale)
+
+
+def _rounded_down(value: Fraction) -> float:
+    """The greatest DOUBLE that is not greater than a positive value."""
+    nearest = float(value)
+    return nearest if nearest <= value else float(np.nextafter(nearest, 0))
+
+
 def _bounds(
     column: Column, base: str, kind: str, low: str | None, high: str | None
 ) -> tuple[float | int | None, float | int | None]:
@@ -160,10 +176,15 @@ def _bounds(
         if low is None or high is None:
             raise OptionError(f"datagen: a sequence needs '{prefix}.start' and '{prefix}.end'")
     convert: Any = int if base in _INTEGER_RANGE else float
+    least: float
+    most: float
     if base in _INTEGER_RANGE:
         least, most = _INTEGER_RANGE[base]
-    elif base in _REAL or base in _DECIMAL:
-        least, most = 0, 1_000_000
+    elif base in _REAL:
+        least, most = 0, _DEFAULT_MAX
+    elif base in _DECIMAL:
+        greatest = float(_greatest_decimal(arrow_type(column.type)))
+        least, most = 0, min(_DEFAULT_MAX, greatest)
     else:
         return None, None
     names = ("start", "end") if kind == "sequence" else ("min", "max")
@@ -172,8 +193,17 @@ def _bounds(
         most if high is None else _number(f"{prefix}.{names[1]}", high, convert),
     )
     if bounds[0] > bounds[1]:
-        raise OptionError(f"option '{prefix}.{names[0]}': {low} is more than the end, {high}")
-    if base in _INTEGER_RANGE and (bounds[0] < least or bounds[1] > most):
+        default = " (the default)"
+        start = f"{bounds[0]}{default}" if low is None else low
+        end = f"{bounds[1]}{default}" if high is None else high
+        raise OptionError(
+            f"option '{prefix}.{names[0]}': {start} is greater than '{prefix}.{names[1]}', {end}"
+        )
+    if base in _INTEGER_RANGE:
+        fits = least <= bounds[0] and bounds[1] <= most
+    else:
+        fits = base in _REAL or max(-bounds[0], bounds[1]) <= greatest
+    if not fits:
         raise OptionError(f"option '{prefix}': {bounds[0]} to {bounds[1]} do not fit {column.type}")
     return bounds
 
