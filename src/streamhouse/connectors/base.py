@@ -75,7 +75,7 @@ class SinkCommitter(Protocol):
         """
 
     def remove_leftovers(self, from_batch: int, keep: Collection[str] = ()) -> int:
-        """Delete files that dead tasks of batches from `from_batch` on left; returns how many.
+        """Delete the files of dead tasks, of batches from `from_batch` on; returns how many.
 
         `keep`: the attempts that have been committed.
         """

@@ -81,7 +81,7 @@ def test_a_failed_installation_shows_its_first_error(tmp_path: Path) -> None:
     assert "https://" not in str(caught.value)
 
 
-def test_a_bad_server_option_is_told_in_one_line(home: Path) -> None:
+def test_a_bad_server_option_is_reported_in_one_line(home: Path) -> None:
     with pytest.raises(ConnectError, match="unknown variable 'no-such-option=1'") as caught:
         MariaDB(home, server_options=["--no-such-option=1"]).start()
     assert len(str(caught.value).splitlines()) == 1

@@ -83,7 +83,7 @@ def test_a_blackhole_takes_rows_and_keeps_none() -> None:
     assert sink.committer("q").commit(lambda: WrittenBatch(0, []), lambda: None)
 
 
-def test_wrong_options_are_told() -> None:
+def test_wrong_options_are_errors() -> None:
     table = TableInfo(("c", "d", "t"), (Column("id", "INT"),), connector="print")
     kind = connector("print")
 

@@ -45,22 +45,22 @@ def test_the_cache() -> None:
     assert found == JdbcOptions(found.server, True, 20, 60_000, 10_000, False)
     assert found.server.connect_retries == 7
     assert found.words() == (
-        "cache PARTIAL, 20 keys, read again after 60000 ms, dropped 10000 ms after they were last "
-        "asked for, missing keys not kept"
+        "cache PARTIAL, 20 keys, valid for 60000 ms, dropped 10000 ms after their last lookup, "
+        "missing keys not cached"
     )
 
 
 @pytest.mark.parametrize(
-    ("extra", "told"),
+    ("extra", "message"),
     [
         ({"urll": "x"}, "unknown option 'urll'; did you mean 'url'"),
         ({"url": "jdbc:postgresql://u:s3cret@db/shop"}, "write 'jdbc:mysql://host:3306/database'"),
-        ({"url": "jdbc:mysql://reader:s3cret@db/shop"}, "is not one of a MySQL server"),
+        ({"url": "jdbc:mysql://reader:s3cret@db/shop"}, "is not the URL of a MySQL server"),
         ({"url": "jdbc:mysql://db/shop?password=s3cret"}, "'username' and 'password'"),
         ({"url": "jdbc:mysql://db/shop?useSll=true"}, "did you mean 'useSSL'"),
         ({"url": "jdbc:mysql://db/shop?useSSL=maybe"}, "option 'url': useSSL: 'maybe'"),
         ({"url": "jdbc:mysql://db/shop?serverTimezone=Mars"}, "'url': serverTimezone: 'Mars'"),
-        ({"url": "jdbc:mysql://db"}, "no database is named"),
+        ({"url": "jdbc:mysql://db"}, "the database is missing"),
         ({"driver": "org.postgresql.Driver"}, "is not one of com.mysql"),
         ({"lookup.cache": "FULL"}, "'FULL' is not one of NONE, PARTIAL"),
         ({EXPIRY: "1s"}, "needs 'lookup.cache' = 'PARTIAL'"),
@@ -68,10 +68,10 @@ def test_the_cache() -> None:
         ({"lookup.max-retries": "-1"}, "'lookup.max-retries': -1 is too small"),
     ],
 )
-def test_a_wrong_option_is_told(extra: dict[str, str], told: str) -> None:
+def test_a_wrong_option_is_an_error(extra: dict[str, str], message: str) -> None:
     with pytest.raises(OptionError) as raised:
         parse(BASE | extra)
-    assert told in str(raised.value)
+    assert message in str(raised.value)
     assert "s3cret" not in str(raised.value)
 
 

@@ -50,7 +50,7 @@ def test_it_counts_the_bytes_up_to_the_last_change_of_the_table(
     kept.close()
 
 
-def test_bytes_of_several_files_are_not_known(source: MySqlSource, tmp_path: Path) -> None:
+def test_bytes_across_binlog_files_are_unknown(source: MySqlSource, tmp_path: Path) -> None:
     server, kept = Server(), log(tmp_path)
     kept.keep(server.track, server.rotation("binlog.000002"))
     kept.keep(server.track, server.transaction("orders", b"1"))

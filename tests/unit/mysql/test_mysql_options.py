@@ -35,7 +35,7 @@ def test_a_server_id_is_taken_from_the_range() -> None:
 
 
 @pytest.mark.parametrize(
-    ("extra", "told"),
+    ("extra", "message"),
     [
         ({"hostnam": "x"}, "unknown option 'hostnam'; did you mean 'hostname'"),
         ({"port": "x"}, "'port': 'x' is not a whole number"),
@@ -50,8 +50,8 @@ def test_a_server_id_is_taken_from_the_range() -> None:
         ({"jdbc.properties.useSSL": "maybe"}, "neither 'true' nor 'false'"),
     ],
 )
-def test_a_wrong_option_is_told(extra: dict[str, str], told: str) -> None:
-    with pytest.raises(OptionError, match=told):
+def test_a_wrong_option_is_an_error(extra: dict[str, str], message: str) -> None:
+    with pytest.raises(OptionError, match=message):
         parse(BASE | extra)
 
 

@@ -99,7 +99,7 @@ def test_any_range_between_transactions_is_read_again(tmp_path: Path, view: Rela
             assert rows(tmp_path, ends[first], ends[last]) == wanted
 
 
-def test_what_has_not_ended_is_not_known_and_can_be_taken_back(
+def test_events_of_an_open_transaction_are_invisible_and_can_be_undone(
     tmp_path: Path, view: RelayView
 ) -> None:
     server, kept = Server(), log(tmp_path)

@@ -52,7 +52,11 @@ def unit_interval(bits: npt.NDArray[np.uint64]) -> npt.NDArray[np.float64]:
 
 @dataclass(frozen=True)
 class Field:
-    """A generated column: its base type (`BIGINT`, `TIMESTAMP`, …), and how to make its values."""
+    """A generated column: its base type (`BIGINT`, `TIMESTAMP`, …), and how to generate its values.
+
+    `kind`: `random` or `sequence`. `low` and `high` are inclusive; None for types without numbers.
+    `length`: characters or bytes. `null_rate`: the share of nulls, 0 to 1.
+    """
 
     name: str
     base: str
@@ -100,8 +104,8 @@ class Field:
     def _text(self, bits: npt.NDArray[np.uint64]) -> pa.Array:
         words = -(-self.length // 16) or 1
         rows = np.stack([random_bits(bits.view(np.int64), word) for word in range(words)], axis=1)
-        hexes = [row.tobytes().hex()[: self.length] for row in rows]
-        return pa.array(hexes).cast(self.type)
+        digits = [row.tobytes().hex()[: self.length] for row in rows]
+        return pa.array(digits).cast(self.type)
 
     def _cast(self, numbers: Numbers) -> pa.Array:
         return pa.array(numbers).cast(self.type)
@@ -128,16 +132,16 @@ def _field(column: Column, options: Mapping[str, str]) -> Field:
     if base not in _SUPPORTED:
         raise OptionError(
             f"datagen: column '{column.name}' of type {column.type} cannot be generated; "
-            f"possible types: {', '.join(_SUPPORTED)}"
+            f"supported types: {', '.join(_SUPPORTED)}"
         )
 
-    def given(key: str) -> str | None:
+    def option(key: str) -> str | None:
         return options.get(f"fields.{column.name}.{key}")
 
-    kind = choice(f"fields.{column.name}.kind", given("kind") or "random", ("random", "sequence"))
+    kind = choice(f"fields.{column.name}.kind", option("kind") or "random", ("random", "sequence"))
     low_key, high_key = ("start", "end") if kind == "sequence" else ("min", "max")
-    low, high = _bounds(column, base, kind, given(low_key), given(high_key))
-    null_rate = _number(f"fields.{column.name}.null-rate", given("null-rate") or "0", float)
+    low, high = _bounds(column, base, kind, option(low_key), option(high_key))
+    null_rate = _number(f"fields.{column.name}.null-rate", option("null-rate") or "0", float)
     if not 0 <= null_rate <= 1:
         raise OptionError(f"option 'fields.{column.name}.null-rate': {null_rate} is not in 0 to 1")
     return Field(
@@ -147,8 +151,8 @@ def _field(column: Column, options: Mapping[str, str]) -> Field:
         kind=kind,
         low=low,
         high=high,
-        length=integer(f"fields.{column.name}.length", given("length") or "100", 0),
-        max_past_ms=duration_ms(f"fields.{column.name}.max-past", given("max-past") or "0 ms"),
+        length=integer(f"fields.{column.name}.length", option("length") or "100", 0),
+        max_past_ms=duration_ms(f"fields.{column.name}.max-past", option("max-past") or "0 ms"),
         null_rate=null_rate,
     )
 

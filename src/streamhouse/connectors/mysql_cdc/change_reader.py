@@ -44,15 +44,15 @@ class BinlogReader:
 
     def changes(self, end: Position) -> Iterator[Change]:
         """The table's changes from `position` to `end`, which must be the end of an event."""
-        progress, last = time.monotonic(), self.position
+        advanced, last = time.monotonic(), self.position
         while self.position < end:
             if self._at >= len(self._block):
                 if self.position != last:
-                    progress, last = time.monotonic(), self.position
-                elif time.monotonic() - progress > _STALLED_SECONDS:
+                    advanced, last = time.monotonic(), self.position
+                elif time.monotonic() - advanced > _STALLED_SECONDS:
                     raise DataLossError(
                         f"the binlog of MySQL at {self._following.options.address} ends at {last}, "
-                        f"before {end}: it was reset; start anew with a new checkpoint"
+                        f"before {end}: it was reset; start again with a new checkpoint"
                     )
                 self._block, self._at = self._dump.block(), 0
             yield from self._next_event()
@@ -105,16 +105,18 @@ def read_changes(following: Following, start: Position, end: Position) -> Iterat
     is read from the server. After a lost connection the range is read again from its start, without
     the changes that were already yielded.
     """
-    given, attempt, relayed = 0, 0, True
+    yielded, attempt, relayed = 0, 0, True
     while start < end:
         reader: Reader | None = None
         try:
-            reader = _kept(following, start, relayed) or open_reader(following, start, relayed)
+            reader = _take_cached(following, start, relayed) or open_reader(
+                following, start, relayed
+            )
             for number, change in enumerate(reader.changes(end)):
-                if number >= given:
-                    given += 1
+                if number >= yielded:
+                    yielded += 1
                     yield change
-            _keep(following, reader, end)
+            _cache(following, reader, end)
             return
         except (pymysql.err.MySQLError, OSError) as error:
             if isinstance(reader, RelayReader):
@@ -129,21 +131,22 @@ def read_changes(following: Following, start: Position, end: Position) -> Iterat
                 reader.close()
 
 
-def _kept(following: Following, start: Position, relayed: bool) -> Reader | None:
+def _take_cached(following: Following, start: Position, relayed: bool) -> Reader | None:
+    """Take the cached reader, if it is at `start` and reads from where it should."""
     # The process id: a forked worker must not share its parent's connection.
     reader = _READERS.pop((os.getpid(), following), None)
     if reader is None:
         return None
     view = relay_view(following)
     begin = None if view is None or view.state() is None else view.begin()
-    held = relayed and begin is not None and begin <= start
-    if reader.position == start and held == isinstance(reader, RelayReader):
+    in_relay = relayed and begin is not None and begin <= start
+    if reader.position == start and in_relay == isinstance(reader, RelayReader):
         return reader
     reader.close()
     return None
 
 
-def _keep(following: Following, reader: Reader, end: Position) -> None:
+def _cache(following: Following, reader: Reader, end: Position) -> None:
     key = (os.getpid(), following)
     if reader.position == end and key not in _READERS:
         _READERS[key] = reader

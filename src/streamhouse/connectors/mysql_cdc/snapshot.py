@@ -110,24 +110,24 @@ class ChunkReader:
         self._keys = KeySpace(following.table)
         self._session = Session(following.options)
         self._connection: pymysql.Connection[Any] | None = None
-        wanted = [column.name for column in following.wanted]
-        self._key_at = [wanted.index(column.name) for column in following.table.key]
-        self._rows_then: dict[KeyJson, Row | None] = {}
+        names = [column.name for column in following.wanted]
+        self._key_at = [names.index(column.name) for column in following.table.key]
+        self._rows_at_position: dict[KeyJson, Row | None] = {}
         self._reader: Reader | None = None
         self._relayed = True
-        self._looked_back = False
+        self._lookback_read = False
 
     def read(self, chunk: Chunk) -> ChunkRows:
         """The chunk's rows as of the position."""
         texts = self._select(chunk)
-        self._read_on(self._server.position(self._session))
-        if self._rows_then:
-            texts = [row for row in texts if self._text_key(row) not in self._rows_then]
-        candidates = [(key, row) for key, row in self._rows_then.items() if row is not None]
+        self._read_binlog(self._server.position(self._session))
+        if self._rows_at_position:
+            texts = [row for row in texts if self._text_key(row) not in self._rows_at_position]
+        candidates = [(key, row) for key, row in self._rows_at_position.items() if row is not None]
         inside = self._keys.within(
             [key for key, _ in candidates], chunk.low, chunk.high, self._session
         )
-        values = [row for (_, row), yes in zip(candidates, inside, strict=True) if yes]
+        values = [row for (_, row), is_in in zip(candidates, inside, strict=True) if is_in]
         return ChunkRows(texts, values)
 
     def close(self) -> None:
@@ -176,24 +176,25 @@ class ChunkReader:
             run(connection, "START TRANSACTION WITH CONSISTENT SNAPSHOT")
             if not self._server.mariadb:
                 return
-            seen = {str(k).lower(): v for k, v in run(connection, _SNAPSHOT_STATUS)}
-            place = Position(seen["binlog_snapshot_file"], int(seen["binlog_snapshot_position"]))
-            if place >= self._position:
+            status = {str(k).lower(): v for k, v in run(connection, _SNAPSHOT_STATUS)}
+            file, pos = status["binlog_snapshot_file"], int(status["binlog_snapshot_position"])
+            visible = Position(file, pos)
+            if visible >= self._position:
                 return
             if time.monotonic() > deadline:
                 raise ConnectError(
-                    f"MySQL at {self._following.options.address} shows the table at {place}, "
-                    f"which does not reach {self._position}; a commit hangs on the server"
+                    f"MySQL at {self._following.options.address} shows the table as of {visible}, "
+                    f"not yet as of {self._position}: a commit hangs on the server"
                 )
             run(connection, "ROLLBACK")
             time.sleep(0.005)
 
-    def _read_on(self, end: Position) -> None:
+    def _read_binlog(self, end: Position) -> None:
         attempt = 0
         while True:
             try:
-                self._look_back()
-                self._look_ahead(end)
+                self._read_lookback()
+                self._read_up_to(end)
                 return
             except (pymysql.err.MySQLError, OSError) as error:
                 attempt += 1
@@ -205,10 +206,10 @@ class ChunkReader:
                     self._reader = None
                 time.sleep(0.1 * 2**attempt)
 
-    def _look_back(self) -> None:
-        if self._looked_back or self._lookback is None or self._server.mariadb:
+    def _read_lookback(self) -> None:
+        if self._lookback_read or self._lookback is None or self._server.mariadb:
             return
-        self._rows_then.clear()
+        self._rows_at_position.clear()
         reader = open_reader(self._following, self._lookback, self._relayed)
         try:
             for change in reader.changes(self._position):
@@ -216,9 +217,9 @@ class ChunkReader:
                 self._set(change.after, change.after)
         finally:
             reader.close()
-        self._looked_back = True
+        self._lookback_read = True
 
-    def _look_ahead(self, end: Position) -> None:
+    def _read_up_to(self, end: Position) -> None:
         if self._reader is None:
             # After a failure, reading the range again is harmless: first changes are kept.
             start = self._position
@@ -230,13 +231,13 @@ class ChunkReader:
 
     def _note_first(self, change: Change) -> None:
         if change.before is not None:
-            self._rows_then.setdefault(self._value_key(change.before), change.before)
+            self._rows_at_position.setdefault(self._value_key(change.before), change.before)
         if change.after is not None:
-            self._rows_then.setdefault(self._value_key(change.after), None)
+            self._rows_at_position.setdefault(self._value_key(change.after), None)
 
     def _set(self, image: Row | None, row: Row | None) -> None:
         if image is not None:
-            self._rows_then[self._value_key(image)] = row
+            self._rows_at_position[self._value_key(image)] = row
 
     def _text_key(self, row: Row) -> KeyJson:
         columns = self._following.table.key

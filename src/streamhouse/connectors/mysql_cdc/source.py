@@ -36,7 +36,7 @@ from streamhouse.sql.plan import Column
 
 _CHUNKS_A_BATCH = 64
 _BATCH_ROWS = 65_536
-_MOST_UNREAD = 1_000
+_MAX_UNREAD = 1_000
 
 
 @dataclass(frozen=True)
@@ -89,26 +89,26 @@ class MySqlSource:
             self._server = check_server(self._session, self._options)
             table = load_table(self._session, self._options)
             KeySpace(table)
-            chosen = selected_columns(self._options, table.columns, columns)
+            selected = selected_columns(self._options, table.columns, columns)
             zone = self._options.server_time_zone or server_zone(
-                self._session, chosen, "the option 'server-time-zone'"
+                self._session, selected, "the option 'server-time-zone'"
             )
         except Exception:
             self._session.close()
             raise
-        names = {column.name for column, _ in chosen}
+        names = {column.name for column, _ in selected}
         extra = [column for column in table.key if column.name not in names]
         self._following = Following(
             self._options,
             table,
-            (*(column for column, _ in chosen), *extra),
+            (*(column for column, _ in selected), *extra),
             self._server.mariadb,
             relay,
         )
-        self._writer = RowWriter(tuple(chosen), zone)
+        self._writer = RowWriter(tuple(selected), zone)
         self._plan: tuple[Place, list[Chunk]] | None = None
         self._held: Position | None = None
-        self._moved = time.monotonic()
+        self._advanced = time.monotonic()
         self._unread: deque[tuple[float, Position]] = deque()
 
     def __repr__(self) -> str:
@@ -214,15 +214,16 @@ class MySqlSource:
         if not place.whole or place.position is None or state is None:
             return None
         changed, now = state.changed.get(self._options.name, state.end), time.monotonic()
-        if len(self._unread) < _MOST_UNREAD and (not self._unread or self._unread[-1][1] < changed):
+        if len(self._unread) < _MAX_UNREAD and (not self._unread or self._unread[-1][1] < changed):
             self._unread.append((now, changed))
         while self._unread and not place.position < self._unread[0][1]:
             self._unread.popleft()
         if not place.position < changed:
             return Lag(seconds=0.0, bytes=0)
         waited = now - self._unread[0][0] if self._unread else 0.0
-        same = changed.file == place.position.file
-        return Lag(seconds=waited, bytes=changed.pos - place.position.pos if same else None)
+        same_file = changed.file == place.position.file
+        unread = changed.pos - place.position.pos if same_file else None
+        return Lag(seconds=waited, bytes=unread)
 
     def close(self) -> None:
         self._session.close()
@@ -245,7 +246,7 @@ class MySqlSource:
         if current < start and self._held is None:
             raise DataLossError(
                 f"the binlog of MySQL at {self._options.address} ends at {current}, before "
-                f"{start}: it was reset; start {self._options.name} anew with a new checkpoint"
+                f"{start}: it was reset; start {self._options.name} again with a new checkpoint"
             )
         end = bounded_end(self._session, self._following.table, start, current, max_rows)
         return Place(end, whole=True)
@@ -259,11 +260,11 @@ class MySqlSource:
         still has the binlog from there on at a restart.
         """
         now = time.monotonic()
-        due = now - self._moved > self._options.heartbeat_ms / 1000
+        due = now - self._advanced > self._options.heartbeat_ms / 1000
         changed = state.changed.get(self._options.name)
         if not start < state.end or not (due or changed is None or start < changed):
             return start
-        self._moved = now
+        self._advanced = now
         altered = state.altered.get(self._options.name, ())
         end = min((place for place in altered if start < place), default=state.end)
         return view.bounded(start, end, byte_budget(self._following.table, max_rows))
@@ -273,11 +274,11 @@ class MySqlSource:
             # Set a position first: the binlog after it will correct the SELECTs (`lookback`).
             return Place(self._current())
         size = self._options.chunk_size
-        most = _CHUNKS_A_BATCH
+        max_chunks = _CHUNKS_A_BATCH
         if max_rows is not None:
             size = min(size, max_rows)
-            most = max(1, min(most, max_rows // size))
-        ends, whole = chunk_ends(self._session, self._following, place.key, size, most)
+            max_chunks = max(1, min(max_chunks, max_rows // size))
+        ends, whole = chunk_ends(self._session, self._following, place.key, size, max_chunks)
         bounds = [place.key, *ends, *([None] if whole else [])]
         chunks = [Chunk(a, b) for a, b in zip(bounds, bounds[1:], strict=False)]
         after = Place(self._current(), None if whole else ends[-1], whole)
@@ -324,7 +325,7 @@ class MySqlSource:
             yield self._writer.changes(kinds, rows)
 
 
-def _groups(chunks: Sequence[Chunk], most: int) -> list[Sequence[Chunk]]:
-    count = max(1, min(most, len(chunks)))
+def _groups(chunks: Sequence[Chunk], max_groups: int) -> list[Sequence[Chunk]]:
+    count = max(1, min(max_groups, len(chunks)))
     bounds = [len(chunks) * i // count for i in range(count + 1)]
     return [chunks[a:b] for a, b in zip(bounds, bounds[1:], strict=False)]

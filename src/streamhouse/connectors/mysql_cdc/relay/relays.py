@@ -60,18 +60,18 @@ class Relays:
 
     def close(self) -> None:
         """Stop all readers and remove their logs."""
-        running, self._running = self._running, []
-        for one in running:
-            one.relay.close()
-            shutil.rmtree(one.folder, ignore_errors=True)
-            os.close(one.lock)
+        relays, self._running = self._running, []
+        for running in relays:
+            running.relay.close()
+            shutil.rmtree(running.folder, ignore_errors=True)
+            os.close(running.lock)
 
     def _start(self, queries: Sequence[Following], options: Sequence[MySqlOptions]) -> None:
         folder, lock = _own_folder(queries[0].checkpoint_path.parent / FOLDER)
         tables = {RelayTable(one.database, one.table): None for one in options}
         positions = [_position(query.last_offset) for query in queries]
-        most = max(one.relay_bytes for one in options)
-        relay = Relay(options[0], list(tables), folder, [p for p in positions if p], most)
+        most_bytes = max(one.relay_bytes for one in options)
+        relay = Relay(options[0], list(tables), folder, [p for p in positions if p], most_bytes)
         self._running.append(_Running(relay, folder, lock, queries))
         relay.start()
         if relay.error is not None:
@@ -98,10 +98,10 @@ def _position(offset: Offset) -> Position | None:
 def _own_folder(root: Path) -> tuple[Path, int]:
     """Create and lock a new folder; removes the folders of drivers that have died."""
     root.mkdir(parents=True, exist_ok=True)
-    for left in root.iterdir():
-        handle = _lock(left)
+    for folder in root.iterdir():
+        handle = _lock(folder)
         if handle is not None:
-            shutil.rmtree(left, ignore_errors=True)
+            shutil.rmtree(folder, ignore_errors=True)
             os.close(handle)
     while True:
         folder = root / uuid.uuid4().hex[:12]
