@@ -150,7 +150,7 @@ def test_a_view_and_a_table_that_goes(
         (["shop.sales", "--columns", "country,revenu"], "has no column 'revenu'; did you mean"),
         (["shop.sales", "--columns", ","], "option '--columns' is empty"),
         (["shop.sales", "--every", "0s"], "the least is 1ms"),
-        (["shop.sales", "--every", "1s", "--as-of", "1"], "do not go together"),
+        (["shop.sales", "--every", "1s", "--as-of", "1"], "cannot be combined"),
         (["shop.sales", "--as-of", "x"], "has no tag 'x'"),
     ],
 )

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from streamhouse.cli.commands.pipelines import lag_words
+from streamhouse.cli.commands.pipelines import lag_text
 from streamhouse.cli.main import build
 from streamhouse.runtime.monitoring.process import own
 from streamhouse.runtime.monitoring.status import QueryStatus, Status, Statuses
@@ -78,7 +78,7 @@ def test_where_nothing_runs_it_says_how_to_begin(tmp_path: Path) -> None:
     ],
 )
 def test_a_lag_in_words(lag: Lag | None, words: str) -> None:
-    assert lag_words(None if lag is None else vars(lag)) == words
+    assert lag_text(None if lag is None else vars(lag)) == words
 
 
 def test_those_that_have_ended_are_forgotten(lake: str) -> None:

@@ -142,7 +142,7 @@ def test_append_table_as_json(shop: Any, watch: Callable[..., Watching]) -> None
     }
 
 
-def test_a_watch_goes_on_while_its_columns_change(
+def test_a_watch_continues_while_its_columns_change(
     shop: Any, watch: Callable[..., Watching]
 ) -> None:
     table = shop.sales()
@@ -198,7 +198,7 @@ def test_pipe_gets_one_plain_table_a_change(shop: Any, watch: Callable[..., Watc
     shop.write(table, ("Chad", 1_234, 1.5), kinds=["-D"])
     text = watching.until(lambda text: text.count("\n\n") == 2)
     assert "snapshot 2" not in text and "snapshot 3 · 1 row · " in text
-    assert text.rstrip().endswith("gone: Chad")
+    assert text.rstrip().endswith("removed: Chad")
     assert "\x1b" not in text
 
 
@@ -279,7 +279,7 @@ def test_a_moment_is_printed_once(
     watching = watch(table, "--as-of", moment, "--format", "json")
     assert watching.process.wait(DEADLINE_S) == 0
     assert [line["orders"] for line in watching.lines(1)] == [orders]
-    said = f"{table} as of {moment}: it does not change any more\n"
+    said = f"{table} as of {moment} is a past state, which does not change\n"
     assert watching.errors.read_text() == said
 
 
@@ -313,11 +313,11 @@ def test_a_view_is_watched(shop: Any, watch: Callable[..., Watching]) -> None:
     assert watching.interrupt() in (0, 130)
     named = watch("shop.big", "--consumer-id", "c1")
     assert named.process.wait(DEADLINE_S) == 1
-    assert "only tables keep consumers" in named.errors.read_text()
+    assert "only tables have consumers" in named.errors.read_text()
 
 
 @pytest.mark.parametrize("keyed", [True, False])
-def test_a_named_watch_goes_on_where_the_last_one_stopped(
+def test_a_watch_resumes_where_the_last_one_with_its_consumer_id_stopped(
     shop: Any, watch: Callable[..., Watching], keyed: bool
 ) -> None:
     columns = (Column("id", "INT"), Column("v", "INT"))
