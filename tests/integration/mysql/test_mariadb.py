@@ -17,7 +17,7 @@ from streamhouse.errors import ConnectError
 @pytest.fixture
 def home(tmp_path: Path) -> Iterator[Path]:
     yield tmp_path
-    MariaDB(tmp_path)._stop_earlier()
+    MariaDB(tmp_path)._stop_leftover()
 
 
 def test_a_second_start_resumes_the_data_on_the_same_port(home: Path) -> None:

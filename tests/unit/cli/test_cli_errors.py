@@ -142,9 +142,9 @@ def test_a_failure_is_reported_before_it_propagates(error: BaseException) -> Non
     assert raised.value is error and seen == [error]
 
 
-@pytest.mark.parametrize("request", [KeyboardInterrupt(), SystemExit(0)])
-def test_an_end_that_was_asked_for_is_no_failure(request: BaseException) -> None:
+@pytest.mark.parametrize("ending", [KeyboardInterrupt(), SystemExit(0)])
+def test_a_requested_end_is_not_a_failure(ending: BaseException) -> None:
     seen: list[BaseException] = []
-    with pytest.raises(type(request)), on_failure(seen.append):
-        raise request
+    with pytest.raises(type(ending)), on_failure(seen.append):
+        raise ending
     assert seen == []

@@ -15,7 +15,7 @@ def test_figures_are_those_of_all_values() -> None:
     for part in parts:
         ages.add(part)
     every = np.concatenate(parts)
-    figures = ages.figures()
+    figures = ages.percentiles()
     assert figures is not None
     assert figures["p50"] == pytest.approx(np.percentile(every, 50), abs=1.5)
     assert figures["p99"] == pytest.approx(np.percentile(every, 99), abs=5)
@@ -25,10 +25,10 @@ def test_figures_are_those_of_all_values() -> None:
 def test_nothing_gives_no_figures() -> None:
     ages = Ages()
     ages.add(np.array([]))
-    assert ages.figures() is None
+    assert ages.percentiles() is None
 
 
 def test_clocks_that_disagree_give_no_age_below_zero() -> None:
     ages = Ages()
     ages.add(np.array([-3.0, 0.2]))
-    assert ages.figures() == {"p50": 0.0, "p99": 0.0, "max": 0.0}
+    assert ages.percentiles() == {"p50": 0.0, "p99": 0.0, "max": 0.0}

@@ -34,5 +34,5 @@ def test_a_page_that_does_not_come_up_says_where_to_look(tmp_path: Path) -> None
     with Page(tmp_path / "nowhere", tmp_path, "shop.sales") as page:
         with pytest.raises(StreamhouseError, match="page.log says why"):
             page.wait(nothing)
-        assert page.news() == f"the page could not be served; {tmp_path / 'page.log'} says why"
+        assert page.news() == f"the web page could not be started; see {tmp_path / 'page.log'}"
     assert "nowhere" in (tmp_path / "page.log").read_text()

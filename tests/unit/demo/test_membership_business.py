@@ -36,14 +36,14 @@ def test_all_kinds_of_changes_happen() -> None:
 
 def test_nothing_happens_to_an_order_once_it_is_cancelled() -> None:
     _, steps = history(2)
-    gone: set[int] = set()
+    cancelled: set[int] = set()
     for step in steps:
-        assert not gone & set(orders(step)), step
+        assert not cancelled & set(orders(step)), step
         if step.kind == "cancel":
             mark, journal, delete = step.statements
             assert "event_time" in mark.sql and delete.sql.startswith("DELETE")
-            gone.add(journal.parameters[0])
-    assert len(gone) > 50
+            cancelled.add(journal.parameters[0])
+    assert len(cancelled) > 50
 
 
 def test_nothing_happens_to_orders_of_closed_days() -> None:

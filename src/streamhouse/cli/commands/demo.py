@@ -142,43 +142,44 @@ class _Run:
 
     def report(self, page: Page | None, measure: Callable[[], Mapping[str, object]]) -> None:
         """Measure, and print the result as JSON."""
-        from streamhouse.demo.progress import tell
+        from streamhouse.demo.progress import print_progress
 
         page_result: dict[str, object] = {}
         if page is not None:
             page_result["page"] = page.wait(self.check)
-            tell(page.news())
+            print_progress(page.news())
         print(json.dumps({**measure(), **page_result}))
 
 
 def _revenue(run: _Run, rate: int) -> None:
     from streamhouse.demo.revenue.scenario import VIEW
-    from streamhouse.demo.revenue.scenario import Scenario as World
+    from streamhouse.demo.revenue.scenario import Scenario as Revenue
 
-    with World(run.folder, rate) as world, run.page(str(world.warehouse), VIEW) as page:
+    scenario = Revenue(run.folder, rate)
+    with scenario, run.page(str(scenario.warehouse), VIEW) as page:
         if run.as_json:
             from streamhouse.demo.revenue.measure import measure
 
-            run.report(page, lambda: measure(world, run.seconds or 0.0, run.kills, run.check))
+            run.report(page, lambda: measure(scenario, run.seconds or 0.0, run.kills, run.check))
         else:
-            from streamhouse.demo.revenue.terminal import Show
+            from streamhouse.demo.revenue.terminal import LiveView
 
-            Show(world, run.seconds, run.kills, run.check, page).run()
+            LiveView(scenario, run.seconds, run.kills, run.check, page).run()
 
 
 def _membership(run: _Run, rate: int, seed: int) -> None:
     from streamhouse.demo.membership.scenario import SPRINT_BOARD, Membership
 
-    world = Membership(run.folder, rate, seed)
-    with world, run.page(world.warehouse.path, SPRINT_BOARD) as page:
+    scenario = Membership(run.folder, rate, seed)
+    with scenario, run.page(scenario.warehouse.path, SPRINT_BOARD) as page:
         if run.as_json:
             from streamhouse.demo.membership.measure import measure
 
-            run.report(page, lambda: measure(world, run.seconds or 0.0, run.kills, run.check))
+            run.report(page, lambda: measure(scenario, run.seconds or 0.0, run.kills, run.check))
         else:
-            from streamhouse.demo.membership.terminal import Show
+            from streamhouse.demo.membership.terminal import LiveView
 
-            Show(world, run.seconds, run.kills, run.check, page).run()
+            LiveView(scenario, run.seconds, run.kills, run.check, page).run()
 
 
 def _kill_all() -> None:
