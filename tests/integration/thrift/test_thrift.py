@@ -229,7 +229,7 @@ SEALED = {
     "DROP VIEW shop.sales": "not allowed",
     "CREATE OR REPLACE VIEW shop.sales AS SELECT 1 AS a": "not allowed",
     "SELECT * FROM streamhouse_sources.`{source}` WITH ('served' = '../shop.sales')": (
-        "read the views"
+        "query the served views"
     ),
 }
 

@@ -16,7 +16,12 @@ from tests.unit.serve.test_view_feed import TOP, keep
 from streamhouse.cli.commands import thrift
 from streamhouse.errors import OptionError, TableError
 from streamhouse.thrift import server
-from streamhouse.thrift.source import CATALOG_VARIABLE, ServedSource, findable, served_schema
+from streamhouse.thrift.source import (
+    CATALOG_VARIABLE,
+    ServedSource,
+    make_discoverable,
+    served_schema,
+)
 
 FIND = """
 from pkgutil import iter_modules
@@ -63,7 +68,7 @@ def test_the_columns_are_known_without_rows(shop_with_view: Any) -> None:
 
 def test_nothing_can_be_written(shop_with_view: Any) -> None:
     source = ServedSource({"served": "shop.sales"})
-    with pytest.raises(TableError, match="'shop.sales' is served to be read"):
+    with pytest.raises(TableError, match="'shop.sales' is read-only here"):
         source.writer(source.schema(), False)
 
 
@@ -72,14 +77,14 @@ def test_it_says_what_it_is_for(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(OptionError, match="use 'paimon'"):
         ServedSource({"served": "shop.sales"})
     monkeypatch.setenv(CATALOG_VARIABLE, "{}")
-    with pytest.raises(OptionError, match="read the views"):
+    with pytest.raises(OptionError, match="query the served views"):
         ServedSource({})
 
 
 def test_spark_finds_it_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", os.environ.get("PYTHONPATH", ""))
     monkeypatch.setenv(CATALOG_VARIABLE, "")
-    findable({"warehouse": "somewhere", "s3.secret-key": "hidden"})
+    make_discoverable({"warehouse": "somewhere", "s3.secret-key": "hidden"})
     found = subprocess.run(
         [sys.executable, "-c", FIND], capture_output=True, text=True, timeout=60, check=True
     )
@@ -117,23 +122,28 @@ def test_the_password(tmp_path: Path) -> None:
         thrift._password(file, False, {})
     with pytest.raises(OptionError, match="cannot be read"):
         thrift._password(tmp_path / "none", False, {})
-    with pytest.raises(OptionError, match="either"):
+    with pytest.raises(OptionError, match="cannot be combined"):
         thrift._password(file, True, {})
 
 
 @pytest.mark.parametrize(
     ("host", "master", "given", "message"),
     [
-        ("0.0.0.0", "local", {}, "others can reach 0.0.0.0, and nobody has to log in"),
-        ("10.0.0.1", "local", {"hive.server2.authentication": "NOSASL"}, "nobody has to log in"),
+        ("0.0.0.0", "local", {}, "can reach 0.0.0.0, and no login is set"),
+        ("10.0.0.1", "local", {"hive.server2.authentication": "NOSASL"}, "no login is set"),
         ("127.0.0.1", "yarn", {}, "'yarn' is not on this machine"),
-        ("127.0.0.1", "local", {"server2.port": "1"}, "'server2.port' is no setting of Spark"),
-        ("127.0.0.1", "local", {"hive.server2.thrift.bind.host": "0.0.0.0"}, "give these"),
+        ("127.0.0.1", "local", {"server2.port": "1"}, "'server2.port' is not a setting of Spark"),
+        (
+            "127.0.0.1",
+            "local",
+            {"hive.server2.thrift.bind.host": "0.0.0.0"},
+            "use the options --host and --port",
+        ),
         (
             "127.0.0.1",
             "local",
             {"spark.hadoop.hive.server2.thrift.bind.host": "0.0.0.0"},
-            "give these",
+            "use the options --host and --port",
         ),
     ],
 )
