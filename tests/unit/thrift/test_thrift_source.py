@@ -92,7 +92,7 @@ def test_spark_finds_it_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("host", "given", "password"),
+    ("host", "overrides", "password"),
     [
         ("127.0.0.1", {}, None),
         ("localhost", {"spark.driver.memory": "2g"}, "secret"),
@@ -100,12 +100,12 @@ def test_spark_finds_it_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
         ("0.0.0.0", {}, "secret"),
     ],
 )
-def test_who_is_let_in(host: str, given: Mapping[str, str], password: str | None) -> None:
-    server._check(host, "local[2]", given, password)
+def test_allowed_logins(host: str, overrides: Mapping[str, str], password: str | None) -> None:
+    server._check(host, "local[2]", overrides, password)
 
 
-def test_there_is_one_login() -> None:
-    with pytest.raises(OptionError, match="so does the password; give one"):
+def test_a_password_and_another_login_cannot_be_combined() -> None:
+    with pytest.raises(OptionError, match="a password cannot be combined"):
         server._check("127.0.0.1", "local", {"hive.server2.authentication": "LDAP"}, "secret")
 
 
@@ -127,7 +127,7 @@ def test_the_password(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("host", "master", "given", "message"),
+    ("host", "master", "overrides", "message"),
     [
         ("0.0.0.0", "local", {}, "can reach 0.0.0.0, and no login is set"),
         ("10.0.0.1", "local", {"hive.server2.authentication": "NOSASL"}, "no login is set"),
@@ -147,9 +147,11 @@ def test_the_password(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_who_is_not(host: str, master: str, given: Mapping[str, str], message: str) -> None:
+def test_refused_settings(
+    host: str, master: str, overrides: Mapping[str, str], message: str
+) -> None:
     with pytest.raises(OptionError, match=message):
-        server._check(host, master, given, None)
+        server._check(host, master, overrides, None)
 
 
 def test_the_environment_does_not_say_where_to_listen() -> None:
