@@ -35,55 +35,64 @@ class Scenario(StrEnum):
     MEMBERSHIP = "membership"
 
 
+_ScenarioArgument = Annotated[
+    Scenario, typer.Argument(metavar="[revenue|membership]", help="Which demo to run.")
+]
+_SecondsOption = Annotated[
+    float | None,
+    typer.Option("--seconds", metavar="N", help="How long to run. Default: until Ctrl-C."),
+]
+_OrdersPerSecondOption = Annotated[
+    int,
+    typer.Option("--orders-per-second", metavar="R", help="revenue: generated orders per second."),
+]
+_ChangesPerSecondOption = Annotated[
+    int,
+    typer.Option(
+        "--changes-per-second", metavar="R", help="membership: changes per second in MySQL."
+    ),
+]
+_SeedOption = Annotated[
+    int, typer.Option("--seed", metavar="N", help="membership: the seed of the random changes.")
+]
+_AsJsonOption = Annotated[
+    bool, typer.Option("--json", help="No live view; print one JSON object at the end.")
+]
+_KillEveryOption = Annotated[
+    float | None,
+    typer.Option(
+        "--kill-every",
+        metavar="S",
+        help="Kill (SIGKILL) and restart the driver about every S seconds.",
+    ),
+]
+_PageOption = Annotated[
+    bool | None,
+    typer.Option(
+        "--page/--no-page",
+        help="Also serve the tables on a web page. Default: --page, except with --json.",
+    ),
+]
+_DirOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--dir",
+        metavar="DIR",
+        help="The folder of the demo. Default: .streamhouse/demo or .streamhouse/membership.",
+    ),
+]
+
+
 def demo(
-    scenario: Annotated[
-        Scenario, typer.Argument(metavar="[revenue|membership]", help="Which demo to run.")
-    ] = Scenario.REVENUE,
-    seconds: Annotated[
-        float | None,
-        typer.Option("--seconds", metavar="N", help="How long to run. Default: until Ctrl-C."),
-    ] = None,
-    orders_per_second: Annotated[
-        int,
-        typer.Option(
-            "--orders-per-second", metavar="R", help="revenue: generated orders per second."
-        ),
-    ] = 1000,
-    changes_per_second: Annotated[
-        int,
-        typer.Option(
-            "--changes-per-second", metavar="R", help="membership: changes per second in MySQL."
-        ),
-    ] = 500,
-    seed: Annotated[
-        int, typer.Option("--seed", metavar="N", help="membership: the seed of the random changes.")
-    ] = 1,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="No live view; print one JSON object at the end.")
-    ] = False,
-    kill_every: Annotated[
-        float | None,
-        typer.Option(
-            "--kill-every",
-            metavar="S",
-            help="Kill (SIGKILL) and restart the driver about every S seconds.",
-        ),
-    ] = None,
-    page: Annotated[
-        bool | None,
-        typer.Option(
-            "--page/--no-page",
-            help="Also serve the tables on a web page. Default: --page, except with --json.",
-        ),
-    ] = None,
-    dir: Annotated[
-        Path | None,
-        typer.Option(
-            "--dir",
-            metavar="DIR",
-            help="The folder of the demo. Default: .streamhouse/demo or .streamhouse/membership.",
-        ),
-    ] = None,
+    scenario: _ScenarioArgument = Scenario.REVENUE,
+    seconds: _SecondsOption = None,
+    orders_per_second: _OrdersPerSecondOption = 1000,
+    changes_per_second: _ChangesPerSecondOption = 500,
+    seed: _SeedOption = 1,
+    as_json: _AsJsonOption = False,
+    kill_every: _KillEveryOption = None,
+    page: _PageOption = None,
+    dir: _DirOption = None,
 ) -> None:
     """Run a pipeline with its own MariaDB, and show its views live.
 

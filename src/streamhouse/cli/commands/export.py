@@ -31,35 +31,39 @@ STEP_S = 0.05
 _T = TypeVar("_T")
 
 
+_ViewArgument = Annotated[
+    str,
+    typer.Argument(metavar="DATABASE.VIEW", help="The table or view, or a branch (db.t$branch_b)."),
+]
+_ToOption = Annotated[
+    Path,
+    typer.Option("--to", metavar="DIR", help="The folder of the file; created if missing."),
+]
+_FormatOption = Annotated[Format, typer.Option("--format", help="The file's format.")]
+_EveryOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="DURATION",
+        help="Keep running and check for changes this often, such as 5s. Default: write once.",
+    ),
+]
+_ColumnsOption = Annotated[
+    str | None,
+    typer.Option(metavar="NAMES", help="Only these columns, separated by commas."),
+]
+_QuietOption = Annotated[bool, typer.Option("--quiet", help="Do not print a line for each file.")]
+
+
 def export(
-    view: Annotated[
-        str,
-        typer.Argument(
-            metavar="DATABASE.VIEW", help="The table or view, or a branch (db.t$branch_b)."
-        ),
-    ],
-    to: Annotated[
-        Path,
-        typer.Option("--to", metavar="DIR", help="The folder of the file; created if missing."),
-    ],
+    view: _ViewArgument,
+    to: _ToOption,
     warehouse: WarehouseArgument = DEFAULT_WAREHOUSE,
     option: OptionsArgument = None,
-    format: Annotated[Format, typer.Option("--format", help="The file's format.")] = Format.JSON,
-    every: Annotated[
-        str | None,
-        typer.Option(
-            metavar="DURATION",
-            help="Keep running and check for changes this often, such as 5s. Default: write once.",
-        ),
-    ] = None,
-    columns: Annotated[
-        str | None,
-        typer.Option(metavar="NAMES", help="Only these columns, separated by commas."),
-    ] = None,
+    format: _FormatOption = Format.JSON,
+    every: _EveryOption = None,
+    columns: _ColumnsOption = None,
     as_of: MomentArgument = None,
-    quiet: Annotated[
-        bool, typer.Option("--quiet", help="Do not print a line for each file.")
-    ] = False,
+    quiet: _QuietOption = False,
 ) -> None:
     """Write a table or view to the file DIR/database.view.format, once or each time it changes.
 

@@ -26,61 +26,68 @@ if TYPE_CHECKING:
     from streamhouse.sql.plan import Statement
 
 
+_FileArgument = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="FILE...",
+        help="The SQL script; - reads stdin. Several files run as one script, in this order.",
+    ),
+]
+_WarehouseOption = Annotated[
+    str | None,
+    typer.Option(
+        "--warehouse",
+        envvar="STREAMHOUSE_WAREHOUSE",
+        metavar="DIR",
+        help="The warehouse; replaces the path of every catalog that the script creates.",
+    ),
+]
+_UntilCaughtUpOption = Annotated[
+    bool,
+    typer.Option(
+        "--until-caught-up", help="Stop when all queries have caught up with their sources."
+    ),
+]
+_CheckpointsOption = Annotated[
+    Path | None,
+    typer.Option("--checkpoints", metavar="DIR", help="Where queries keep their checkpoints."),
+]
+_NameOption = Annotated[
+    str | None,
+    typer.Option(
+        "--name",
+        metavar="NAME",
+        help="The name of the pipeline, also for `streamhouse pipelines`. Default: the "
+        "script's 'pipeline.name', or the name of the file.",
+    ),
+]
+_MasterOption = Annotated[str, typer.Option("--master", help="Spark's master, such as local[2].")]
+_FromScratchOption = Annotated[
+    bool,
+    typer.Option(
+        "--from-scratch",
+        help="Restart all continuous queries from scratch: drop their checkpoints and empty "
+        "their targets. Applies to this run only.",
+    ),
+]
+_KeepTargetsOption = Annotated[
+    bool,
+    typer.Option("--keep-targets", help="With --from-scratch: keep the rows of the targets."),
+]
+_VerboseOption = Annotated[bool, typer.Option("--verbose", help="Print logs and stack traces.")]
+
+
 def run(
-    file: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="FILE...",
-            help="The SQL script; - reads stdin. Several files run as one script, in this order.",
-        ),
-    ],
-    warehouse: Annotated[
-        str | None,
-        typer.Option(
-            "--warehouse",
-            envvar="STREAMHOUSE_WAREHOUSE",
-            metavar="DIR",
-            help="The warehouse; replaces the path of every catalog that the script creates.",
-        ),
-    ] = None,
-    until_caught_up: Annotated[
-        bool,
-        typer.Option(
-            "--until-caught-up", help="Stop when all queries have caught up with their sources."
-        ),
-    ] = False,
-    checkpoints: Annotated[
-        Path | None,
-        typer.Option("--checkpoints", metavar="DIR", help="Where queries keep their checkpoints."),
-    ] = None,
-    name: Annotated[
-        str | None,
-        typer.Option(
-            "--name",
-            metavar="NAME",
-            help="The name of the pipeline, also for `streamhouse pipelines`. Default: the "
-            "script's 'pipeline.name', or the name of the file.",
-        ),
-    ] = None,
-    master: Annotated[
-        str, typer.Option("--master", help="Spark's master, such as local[2].")
-    ] = "local[2]",
-    from_scratch: Annotated[
-        bool,
-        typer.Option(
-            "--from-scratch",
-            help="Restart all continuous queries from scratch: drop their checkpoints and empty "
-            "their targets. Applies to this run only.",
-        ),
-    ] = False,
-    keep_targets: Annotated[
-        bool,
-        typer.Option("--keep-targets", help="With --from-scratch: keep the rows of the targets."),
-    ] = False,
+    file: _FileArgument,
+    warehouse: _WarehouseOption = None,
+    until_caught_up: _UntilCaughtUpOption = False,
+    checkpoints: _CheckpointsOption = None,
+    name: _NameOption = None,
+    master: _MasterOption = "local[2]",
+    from_scratch: _FromScratchOption = False,
+    keep_targets: _KeepTargetsOption = False,
     option: OptionsArgument = None,
-    verbose: Annotated[
-        bool, typer.Option("--verbose", help="Print logs and stack traces.")
-    ] = False,
+    verbose: _VerboseOption = False,
 ) -> None:
     """Run a SQL script: DDL at once, and each INSERT from a stream as a continuous query.
 

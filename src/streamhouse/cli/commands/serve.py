@@ -6,9 +6,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, NoReturn
-
-import typer
+from typing import TYPE_CHECKING, NoReturn
 
 from streamhouse.cli.arguments import (
     DEFAULT_WAREHOUSE,
@@ -19,6 +17,31 @@ from streamhouse.cli.arguments import (
     is_local,
 )
 from streamhouse.cli.errors import INTERRUPTED
+from streamhouse.cli.serve_options import (
+    AllowOriginOption,
+    AllowRunOption,
+    AnswersOption,
+    EveryOption,
+    HeartbeatOption,
+    HostOption,
+    LogOption,
+    MaxConnectionsOption,
+    MaxPerAddressOption,
+    MaxRowsOption,
+    PortFileOption,
+    PortOption,
+    QueriesOption,
+    QueryMemoryOption,
+    QueryRowsOption,
+    QueryTimeoutOption,
+    QueueOption,
+    RateOption,
+    SendTimeoutOption,
+    TlsCertOption,
+    TlsKeyOption,
+    TokenFileOption,
+    ViewsOption,
+)
 from streamhouse.cli.stop_signals import StopSignal
 from streamhouse.errors import OptionError
 from streamhouse.options import choice, duration_ms, memory_bytes
@@ -39,141 +62,29 @@ _TOKEN = "STREAMHOUSE_TOKEN"
 def serve(
     warehouse: WarehouseArgument = DEFAULT_WAREHOUSE,
     option: OptionsArgument = None,
-    views: Annotated[
-        str | None,
-        typer.Option(
-            "--views",
-            metavar="FILE",
-            help="Serve only the views in this YAML file. Default: all tables and views.",
-        ),
-    ] = None,
-    host: Annotated[
-        str,
-        typer.Option(
-            "--host",
-            metavar="ADDRESS",
-            help="The address to listen on; other addresses need a token.",
-        ),
-    ] = "127.0.0.1",
-    port: Annotated[
-        int, typer.Option("--port", min=0, max=65535, help="The port; 0 chooses a free one.")
-    ] = 8080,
-    port_file: Annotated[
-        str | None,
-        typer.Option(
-            "--port-file",
-            metavar="FILE",
-            help="Write the port to this file once the server listens.",
-        ),
-    ] = None,
-    token_file: Annotated[
-        str | None,
-        typer.Option(
-            "--token-file",
-            metavar="FILE",
-            help="Tokens, one per line, or YAML with the permissions of each. The environment "
-            "variable STREAMHOUSE_TOKEN can hold one more token.",
-        ),
-    ] = None,
-    tls_cert: Annotated[
-        str | None,
-        typer.Option(
-            "--tls-cert",
-            metavar="FILE",
-            help="Use HTTPS, with the certificate chain in this PEM file.",
-        ),
-    ] = None,
-    tls_key: Annotated[
-        str | None,
-        typer.Option("--tls-key", metavar="FILE", help="The certificate's private key, in PEM."),
-    ] = None,
-    allow_run: Annotated[
-        bool,
-        typer.Option(
-            "--allow-run", help="Let clients start and stop pipelines, which run on this machine."
-        ),
-    ] = False,
-    allow_origin: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--allow-origin",
-            metavar="URL",
-            help="Allow requests from web pages of this origin (CORS); can be repeated.",
-        ),
-    ] = None,
-    every: Annotated[
-        str | None,
-        typer.Option(
-            metavar="DURATION",
-            help="Check followed tables this often. Default: 50ms, object stores 500ms.",
-        ),
-    ] = None,
-    heartbeat: Annotated[
-        str,
-        typer.Option(metavar="DURATION", help="Send an idle stream a heartbeat this often."),
-    ] = "15s",
-    queue: Annotated[
-        int,
-        typer.Option(
-            "--queue", min=1, help="Disconnect a stream's reader that lags this many events."
-        ),
-    ] = 256,
-    max_rows: Annotated[
-        int, typer.Option("--max-rows", min=1, help="The maximum rows of one response.")
-    ] = 1_000_000,
-    query_timeout: Annotated[
-        str, typer.Option("--query-timeout", metavar="DURATION", help="The time limit of a query.")
-    ] = "10s",
-    query_rows: Annotated[
-        int, typer.Option("--query-rows", min=1, help="The maximum rows of a query's result.")
-    ] = 100_000,
-    query_memory: Annotated[
-        str, typer.Option("--query-memory", metavar="SIZE", help="The memory limit of a query.")
-    ] = "256MB",
-    answers: Annotated[
-        str,
-        typer.Option(
-            "--answers",
-            metavar="SIZE",
-            help="The maximum size of all responses that clients have not yet received.",
-        ),
-    ] = "2GB",
-    send_timeout: Annotated[
-        str,
-        typer.Option(
-            "--send-timeout",
-            metavar="DURATION",
-            help="Disconnect a client that receives nothing of its response for this long.",
-        ),
-    ] = "30s",
-    queries: Annotated[
-        int, typer.Option("--queries", min=1, help="The maximum number of concurrent queries.")
-    ] = 2,
-    max_connections: Annotated[
-        int, typer.Option("--max-connections", min=1, help="The maximum number of connections.")
-    ] = 2_000,
-    max_per_address: Annotated[
-        int,
-        typer.Option(
-            "--max-per-address",
-            min=0,
-            help="The maximum number of connections per address; 0: no limit.",
-        ),
-    ] = 1_500,
-    rate: Annotated[
-        float,
-        typer.Option(
-            "--rate",
-            min=0,
-            help="Requests per second and client, by token or address; 0: no limit.",
-        ),
-    ] = 200.0,
-    log: Annotated[
-        str,
-        typer.Option(
-            "--log", metavar="FORMAT", help="The log, a line per request: text, json or off."
-        ),
-    ] = "text",
+    views: ViewsOption = None,
+    host: HostOption = "127.0.0.1",
+    port: PortOption = 8080,
+    port_file: PortFileOption = None,
+    token_file: TokenFileOption = None,
+    tls_cert: TlsCertOption = None,
+    tls_key: TlsKeyOption = None,
+    allow_run: AllowRunOption = False,
+    allow_origin: AllowOriginOption = None,
+    every: EveryOption = None,
+    heartbeat: HeartbeatOption = "15s",
+    queue: QueueOption = 256,
+    max_rows: MaxRowsOption = 1_000_000,
+    query_timeout: QueryTimeoutOption = "10s",
+    query_rows: QueryRowsOption = 100_000,
+    query_memory: QueryMemoryOption = "256MB",
+    answers: AnswersOption = "2GB",
+    send_timeout: SendTimeoutOption = "30s",
+    queries: QueriesOption = 2,
+    max_connections: MaxConnectionsOption = 2_000,
+    max_per_address: MaxPerAddressOption = 1_500,
+    rate: RateOption = 200.0,
+    log: LogOption = "text",
 ) -> None:
     """Serve the tables and views of a warehouse over HTTP until Ctrl-C: rows, changes, SQL.
 

@@ -26,49 +26,55 @@ REFRESH_S = 2.0
 REMOTE_REFRESH_S = 10.0
 
 
+_HostOption = Annotated[str, typer.Option("--host", help="The address to listen on.")]
+_PortOption = Annotated[
+    int, typer.Option("--port", min=0, max=65535, help="The port; 0 chooses a free one.")
+]
+_PortFileOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--port-file",
+        metavar="FILE",
+        help="Write the port to this file once the server listens.",
+    ),
+]
+_PasswordFileOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--password-file",
+        metavar="FILE",
+        help="Clients log in with the password in this file. Default: a random one, which is "
+        "printed.",
+    ),
+]
+_NoPasswordOption = Annotated[
+    bool,
+    typer.Option("--no-password", help="Let all users of this machine connect without a password."),
+]
+_ConfOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--conf",
+        metavar="KEY=VALUE",
+        help="A setting of Spark or Hive, such as hive.server2.authentication=LDAP; can be "
+        "repeated.",
+    ),
+]
+_MasterOption = Annotated[str, typer.Option("--master", help="Spark's master, on this machine.")]
+_VerboseOption = Annotated[bool, typer.Option("--verbose", help="Print Spark's logs, too.")]
+
+
 def thrift(
     warehouse: WarehouseArgument = DEFAULT_WAREHOUSE,
     option: OptionsArgument = None,
-    host: Annotated[str, typer.Option("--host", help="The address to listen on.")] = "127.0.0.1",
-    port: Annotated[
-        int, typer.Option("--port", min=0, max=65535, help="The port; 0 chooses a free one.")
-    ] = 10000,
-    port_file: Annotated[
-        Path | None,
-        typer.Option(
-            "--port-file",
-            metavar="FILE",
-            help="Write the port to this file once the server listens.",
-        ),
-    ] = None,
-    password_file: Annotated[
-        Path | None,
-        typer.Option(
-            "--password-file",
-            metavar="FILE",
-            help="Clients log in with the password in this file. Default: a random one, which is "
-            "printed.",
-        ),
-    ] = None,
-    no_password: Annotated[
-        bool,
-        typer.Option(
-            "--no-password", help="Let all users of this machine connect without a password."
-        ),
-    ] = False,
-    conf: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--conf",
-            metavar="KEY=VALUE",
-            help="A setting of Spark or Hive, such as hive.server2.authentication=LDAP; can be "
-            "repeated.",
-        ),
-    ] = None,
-    master: Annotated[
-        str, typer.Option("--master", help="Spark's master, on this machine.")
-    ] = "local[2]",
-    verbose: Annotated[bool, typer.Option("--verbose", help="Print Spark's logs, too.")] = False,
+    host: _HostOption = "127.0.0.1",
+    port: _PortOption = 10000,
+    port_file: _PortFileOption = None,
+    password_file: _PasswordFileOption = None,
+    no_password: _NoPasswordOption = False,
+    conf: _ConfOption = None,
+    master: _MasterOption = "local[2]",
+    verbose: _VerboseOption = False,
 ) -> None:
     """Serve a warehouse by Spark's Thrift server: for Tableau, Power BI, Superset and JDBC.
 

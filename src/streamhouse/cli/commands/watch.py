@@ -32,45 +32,53 @@ WAIT_POLL_MS = 200
 TICK_S = 1.0
 
 
+_TableArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="DATABASE.TABLE", help="The table or view, or a branch (db.t$branch_b)."
+    ),
+]
+_FormatOption = Annotated[
+    WatchFormat, typer.Option("--format", help="A table, or one JSON object per changed row.")
+]
+_EveryOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="DURATION",
+        help="Check for changes this often, such as 1s. Default: 15ms, object stores 500ms.",
+    ),
+]
+_WaitOption = Annotated[
+    bool, typer.Option("--wait", help="If the table does not exist yet, wait for it.")
+]
+_ConsumerIdOption = Annotated[
+    str | None,
+    typer.Option(
+        "--consumer-id",
+        metavar="NAME",
+        help="Resume where the last watch with this name stopped; the table retains its data.",
+    ),
+]
+_FailOnDataLossOption = Annotated[
+    bool,
+    typer.Option(
+        "--fail-on-data-loss",
+        help="Fail, instead of a notice, if rows of a table without a key expire before they "
+        "are printed.",
+    ),
+]
+
+
 def watch(
-    table: Annotated[
-        str,
-        typer.Argument(
-            metavar="DATABASE.TABLE", help="The table or view, or a branch (db.t$branch_b)."
-        ),
-    ],
+    table: _TableArgument,
     warehouse: WarehouseArgument = DEFAULT_WAREHOUSE,
     option: OptionsArgument = None,
-    format: Annotated[
-        WatchFormat, typer.Option("--format", help="A table, or one JSON object per changed row.")
-    ] = WatchFormat.TABLE,
-    every: Annotated[
-        str | None,
-        typer.Option(
-            metavar="DURATION",
-            help="Check for changes this often, such as 1s. Default: 15ms, object stores 500ms.",
-        ),
-    ] = None,
-    wait: Annotated[
-        bool, typer.Option("--wait", help="If the table does not exist yet, wait for it.")
-    ] = False,
+    format: _FormatOption = WatchFormat.TABLE,
+    every: _EveryOption = None,
+    wait: _WaitOption = False,
     as_of: MomentArgument = None,
-    consumer_id: Annotated[
-        str | None,
-        typer.Option(
-            "--consumer-id",
-            metavar="NAME",
-            help="Resume where the last watch with this name stopped; the table retains its data.",
-        ),
-    ] = None,
-    fail_on_data_loss: Annotated[
-        bool,
-        typer.Option(
-            "--fail-on-data-loss",
-            help="Fail, instead of a notice, if rows of a table without a key expire before they "
-            "are printed.",
-        ),
-    ] = False,
+    consumer_id: _ConsumerIdOption = None,
+    fail_on_data_loss: _FailOnDataLossOption = False,
 ) -> None:
     """Print a table each time it changes, until Ctrl-C.
 
