@@ -95,7 +95,7 @@ class Sink(Protocol):
         """The committer of a query; called on the driver."""
 
 
-class Following(Protocol):
+class SharingQuery(Protocol):
     """What a `SharedReader` needs of a continuous query."""
 
     @property
@@ -114,7 +114,7 @@ class Following(Protocol):
 class SharedReader(Protocol):
     """Reads shared data once for the sources of several queries; driver only."""
 
-    def start(self, queries: Sequence[Following]) -> None:
+    def start(self, queries: Sequence[SharingQuery]) -> None:
         """Start reading; called before the queries are prepared."""
 
     def step(self) -> None:

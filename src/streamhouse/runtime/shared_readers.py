@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from streamhouse.connectors.base import Following, SharedReader
+from streamhouse.connectors.base import SharedReader, SharingQuery
 from streamhouse.connectors.registry import connector
 
 
@@ -14,7 +14,7 @@ class SharedReaders:
     def __init__(self) -> None:
         self._readers: dict[str, SharedReader] = {}
 
-    def start(self, queries: Sequence[Following]) -> None:
+    def start(self, queries: Sequence[SharingQuery]) -> None:
         """Start the readers that these queries share; call it before the queries are prepared."""
         for name in {query.source.connector: None for query in queries}:
             if name not in self._readers:

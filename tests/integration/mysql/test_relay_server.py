@@ -15,7 +15,7 @@ from streamhouse.connectors.mysql_cdc.relay import relay as relay_module
 from streamhouse.connectors.mysql_cdc.relay.files import drop_old, segments
 from streamhouse.connectors.mysql_cdc.relay.relay import Relay
 from streamhouse.connectors.mysql_cdc.server import connection
-from streamhouse.connectors.mysql_cdc.server.position import Place, Position
+from streamhouse.connectors.mysql_cdc.server.position import Position, Progress
 from streamhouse.connectors.mysql_cdc.source import MySqlSource
 from streamhouse.demo.mariadb import MariaDB
 from streamhouse.errors import ConnectError, DataLossError, StreamhouseError
@@ -41,7 +41,7 @@ def database(server: MariaDB) -> Iterator[Database]:
 
 
 def position(offset: Offset) -> Position:
-    found = Place.from_offset(offset).position
+    found = Progress.from_offset(offset).position
     assert found is not None
     return found
 
@@ -86,7 +86,7 @@ def test_what_is_dropped_while_it_is_read_comes_from_the_server(
             database.run("FLUSH BINARY LOGS")
         database.run(f"INSERT INTO t VALUES ({number}, REPEAT('x', 2000))")
     end = reached(source, server, offset)
-    changes = read_changes(source._following, position(offset), position(end))
+    changes = read_changes(source._captured, position(offset), position(end))
     some = [next(changes) for _ in range(3)]
     assert len(segments(tmp_path)) > 3
     # As the log's writer does when a query is slow and the files take too much.
@@ -164,7 +164,7 @@ def test_what_the_server_purges_is_read_from_the_log(
     # The next run, whose log begins later.
     again = tmp_path / "again"
     again.mkdir()
-    database.relay(again, "t", wanted=[position(offset)])
+    database.relay(again, "t", resume_positions=[position(offset)])
     for late in (database.source("t"), database.source("t", relay=again)):
         message = rf"has removed .*, which {database.name}\.t still needs .*keep binlogs longer"
         with pytest.raises(DataLossError, match=message):

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.unit.mysql.test_relay_files import FILE, SHOP, Server, log
 
-from streamhouse.connectors.mysql_cdc.server.position import Place, Position
+from streamhouse.connectors.mysql_cdc.server.position import Position, Progress
 from streamhouse.connectors.mysql_cdc.source import MySqlSource
 from streamhouse.source import Lag
 
@@ -19,7 +19,7 @@ from streamhouse.source import Lag
 def source(tmp_path: Path) -> MySqlSource:
     """A source that has a relay log; it would connect to a server if it were made as usual."""
     made: Any = MySqlSource.__new__(MySqlSource)
-    made._following = SimpleNamespace(relay=tmp_path)
+    made._captured = SimpleNamespace(relay=tmp_path)
     made._options = SimpleNamespace(name=SHOP.full_name)
     made._unread = deque()
     found: MySqlSource = made
@@ -27,7 +27,7 @@ def source(tmp_path: Path) -> MySqlSource:
 
 
 def at(position: int, file: str = FILE) -> dict[str, Any]:
-    return Place(Position(file, position), whole=True).to_offset()
+    return Progress(Position(file, position), snapshot_complete=True).to_offset()
 
 
 def test_it_counts_the_bytes_up_to_the_last_change_of_the_table(

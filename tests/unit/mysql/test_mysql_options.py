@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamhouse.connectors.mysql_cdc.server.options import KNOWN, parse
-from streamhouse.connectors.mysql_cdc.server.position import Place, Position
+from streamhouse.connectors.mysql_cdc.server.position import Position, Progress
 from streamhouse.errors import OptionError
 
 BASE = {
@@ -75,5 +75,5 @@ def test_positions_are_ordered_by_number() -> None:
 def test_an_offset_survives_json(pos: int | None, key: list[int | str] | None, whole: bool) -> None:
     whole = whole and pos is not None
     position = None if pos is None else Position("binlog.000007", pos)
-    place = Place(position, None if whole or key is None else tuple(key), whole)
-    assert Place.from_offset(json.loads(json.dumps(place.to_offset()))) == place
+    progress = Progress(position, None if whole or key is None else tuple(key), whole)
+    assert Progress.from_offset(json.loads(json.dumps(progress.to_offset()))) == progress

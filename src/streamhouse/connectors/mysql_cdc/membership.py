@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from streamhouse.connectors.mysql_cdc.binlog.changes import Following
+from streamhouse.connectors.mysql_cdc.binlog.changes import CapturedTable
 from streamhouse.connectors.mysql_cdc.server.connection import Session
 from streamhouse.connectors.mysql_cdc.server.keys import KeySpace
 from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
@@ -18,12 +18,14 @@ class Membership:
     That part has the keys up to `up_to`; None: all keys.
     """
 
-    def __init__(self, following: Following, up_to: KeyJson | None, options: MySqlOptions) -> None:
-        self._columns = following.table.key
-        names = [column.name for column in following.wanted]
+    def __init__(
+        self, captured: CapturedTable, up_to: KeyJson | None, options: MySqlOptions
+    ) -> None:
+        self._columns = captured.table.key
+        names = [column.name for column in captured.columns]
         self._key_indexes = [names.index(column.name) for column in self._columns]
         self._up_to = up_to
-        self._space = KeySpace(following.table)
+        self._space = KeySpace(captured.table)
         self._session = Session(options)
         self._cache: dict[KeyJson, bool] = {}
 

@@ -29,7 +29,7 @@ from streamhouse.connectors.mysql_cdc.binlog.events import (
 )
 from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
 from streamhouse.connectors.mysql_cdc.server.position import Position
-from streamhouse.connectors.mysql_cdc.server.table import FollowedTable
+from streamhouse.connectors.mysql_cdc.server.table import TableDefinition
 from streamhouse.connectors.mysql_cdc.server.types import MySqlColumn
 from streamhouse.errors import ConnectError, DataLossError, SchemaChangeError
 
@@ -51,22 +51,22 @@ _MAP_BODY = HEADER.size + 8
 
 
 class Change(NamedTuple):
-    """The change of one row; the images contain the wanted columns in their order."""
+    """The change of one row; the images contain the captured columns in their order."""
 
     before: Row | None
     after: Row | None
 
 
 @dataclass(frozen=True)
-class Following:
-    """The table whose changes are read, and the wanted columns, in order.
+class CapturedTable:
+    """A table whose changes are captured, and the columns to read, in order.
 
     `relay`: the folder of a relay log that has the table's changes, if any.
     """
 
     options: MySqlOptions
-    table: FollowedTable
-    wanted: tuple[MySqlColumn, ...]
+    table: TableDefinition
+    columns: tuple[MySqlColumn, ...]
     mariadb: bool = True
     relay: Path | None = None
 
@@ -75,7 +75,7 @@ class _Readers(NamedTuple):
     """The decoders of a row's columns, for one TABLE_MAP event's description of the table."""
 
     columns: list[decode.Read]
-    wanted: list[int]
+    column_indexes: list[int]
 
 
 class ChangeDecoder:
@@ -85,9 +85,9 @@ class ChangeDecoder:
     `DataLossError` or `ConnectError` for events that cannot be followed.
     """
 
-    def __init__(self, following: Following) -> None:
-        self._following = following
-        table = following.table
+    def __init__(self, captured: CapturedTable) -> None:
+        self._captured = captured
+        table = captured.table
         self._names = names_of(table.database, table.name)
         self._by_table_id: dict[bytes, _Readers] = {}
         self._by_map_body: dict[bytes, _Readers] = {}
@@ -108,7 +108,7 @@ class ChangeDecoder:
             kind == PARTIAL_UPDATE and table_number(data, at) in self._by_table_id
         ):
             raise ConnectError(
-                f"the binlog of MySQL at {self._following.options.address} contains compressed "
+                f"the binlog of MySQL at {self._captured.options.address} contains compressed "
                 "or partial row events, which are not supported; set log_bin_compress = OFF, "
                 "binlog_transaction_compression = OFF, binlog_row_value_options = ''"
             )
@@ -121,7 +121,7 @@ class ChangeDecoder:
             return
         body = data[at + _MAP_BODY : end]
         if body not in self._by_map_body:
-            wires = _table_map_columns(data[at:end], self._following.mariadb)
+            wires = _table_map_columns(data[at:end], self._captured.mariadb)
             self._by_map_body[body] = self._make_readers(wires, where)
         self._by_table_id[number] = self._by_map_body[body]
 
@@ -136,13 +136,13 @@ class ChangeDecoder:
         for _ in range(2 if kind in UPDATES else 1):
             if int.from_bytes(data[at : at + size], "little") + 1 < 1 << count:
                 raise ConnectError(
-                    f"the binlog of MySQL at {self._following.options.address} contains "
-                    f"incomplete rows of {self._following.table.full_name}; set binlog_row_image "
+                    f"the binlog of MySQL at {self._captured.options.address} contains "
+                    f"incomplete rows of {self._captured.table.full_name}; set binlog_row_image "
                     "= FULL, "
                     "in sessions too, and start again with a new checkpoint"
                 )
             at += size
-        images = decode.rows(data, at, end, readers.columns, readers.wanted)
+        images = decode.rows(data, at, end, readers.columns, readers.column_indexes)
         if kind in INSERTS:
             return (Change(None, image) for image in images)
         if kind in DELETES:
@@ -150,7 +150,7 @@ class ChangeDecoder:
         return (Change(a, b) for a, b in zip(images[::2], images[1::2], strict=True))
 
     def _make_readers(self, wires: list[Any], where: Position) -> _Readers:
-        table = self._following.table
+        table = self._captured.table
         names = [wire.name for wire in wires]
         if not all(names):
             # Without binlog_row_metadata = FULL, columns are identified by their order alone.
@@ -162,23 +162,23 @@ class ChangeDecoder:
                     "again with a new checkpoint"
                 )
             names = [column.name for column in table.columns]
-        wanted = {column.name: column for column in self._following.wanted}
+        wanted = {column.name: column for column in self._captured.columns}
         for name in wanted:
             if name not in names:
                 raise SchemaChangeError(
                     f"MySQL table {table.full_name} has no column '{name}' in the binlog at "
                     f"{where}, where it has {', '.join(names)}: it was added, dropped or renamed; "
-                    + (_REDECLARE if self._following.relay else _START_AGAIN)
+                    + (_REDECLARE if self._captured.relay else _START_AGAIN)
                 )
         readers = [
             decode.reader(wire, wanted[name]) if name in wanted else decode.skipper(wire)
             for name, wire in zip(names, wires, strict=True)
         ]
-        return _Readers(readers, [names.index(column.name) for column in self._following.wanted])
+        return _Readers(readers, [names.index(column.name) for column in self._captured.columns])
 
     def _check_statement(self, schema: str, query: str, where: Position) -> None:
         match = _STATEMENT.match(query)
-        table = self._following.table
+        table = self._captured.table
         if match is None or not _mentions(query, schema, table):
             return
         verb = match.group(1).upper()
@@ -263,7 +263,7 @@ def _table_map_columns(event: bytes, mariadb: bool) -> list[Any]:
     return columns
 
 
-def _mentions(query: str, schema: str, table: FollowedTable) -> bool:
+def _mentions(query: str, schema: str, table: TableDefinition) -> bool:
     name = re.escape(table.name)
     database = re.escape(table.database)
     if re.search(rf"(?i)`?\b{database}\b`?\s*\.\s*`?{name}\b", query):

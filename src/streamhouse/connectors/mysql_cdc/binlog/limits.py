@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from streamhouse.connectors.mysql_cdc.server.connection import Session
 from streamhouse.connectors.mysql_cdc.server.position import BINLOG_START, Position
-from streamhouse.connectors.mysql_cdc.server.table import FollowedTable
+from streamhouse.connectors.mysql_cdc.server.table import TableDefinition
 from streamhouse.errors import ConnectError, DataLossError
 
 _MOST_BYTES = 256 * 1024 * 1024
@@ -28,7 +28,7 @@ def first_position(session: Session) -> Position:
 
 def bounded_end(
     session: Session,
-    table: FollowedTable,
+    table: TableDefinition,
     start: Position,
     current: Position,
     max_rows: int | None,
@@ -59,7 +59,7 @@ def bounded_end(
     return end or Position(names[at + 1], BINLOG_START)
 
 
-def byte_budget(table: FollowedTable, max_rows: int | None) -> int:
+def byte_budget(table: TableDefinition, max_rows: int | None) -> int:
     """About how many bytes of binlog hold `max_rows` rows, at most 256 MB."""
     if max_rows is None:
         return _MOST_BYTES

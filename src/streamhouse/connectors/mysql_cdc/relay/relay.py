@@ -39,7 +39,7 @@ _CLEANUP_S = 1.0
 class Relay:
     """Reads a server's binlog over one connection, and keeps the changes of `tables` in `folder`.
 
-    It starts at the oldest `wanted` position after which the server's binlog has at most half of
+    It starts at the oldest of `resume_positions` after which the binlog has at most half of
     `most_bytes`, or else at the end of the binlog. Each query reads older changes over a connection
     of its own, and also changes that the log dropped because of `most_bytes`.
 
@@ -52,13 +52,13 @@ class Relay:
         options: MySqlOptions,
         tables: Sequence[RelayTable],
         folder: Path,
-        wanted: Sequence[Position] = (),
+        resume_positions: Sequence[Position] = (),
         most_bytes: int = MOST_BYTES,
     ) -> None:
         self._options = options
         self._tables = list(tables)
         self._folder = folder
-        self._wanted = list(wanted)
+        self._resume_positions = list(resume_positions)
         self._most = most_bytes
         self._session = Session(options)
         self._stopped = threading.Event()
@@ -101,7 +101,7 @@ class Relay:
 
     def _follow_until_stopped(self) -> None:
         self._server = check_server(self._session, self._options)
-        start = _start(self._session, self._server, self._wanted, self._most)
+        start = _start(self._session, self._server, self._resume_positions, self._most)
         relay_log = RelayLog(self._folder, self._tables, start, self._most)
         since, delay = time.monotonic(), _FIRST_DELAY_S
         try:
@@ -188,12 +188,12 @@ def _idle(block: bytes) -> bool:
 
 
 def _start(
-    session: Session, server: Server, wanted: Sequence[Position], most_bytes: int
+    session: Session, server: Server, resume_positions: Sequence[Position], most_bytes: int
 ) -> Position:
     current = server.position(session)
     files = log_files(session)
     names = [name for name, _ in files]
-    for position in sorted(wanted):
+    for position in sorted(resume_positions):
         if position.file in names and position < current:
             size = sum(size for _, size in files[names.index(position.file) :]) - position.pos
             if size <= most_bytes // 2:

@@ -13,11 +13,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from streamhouse.connectors.base import Following
+from streamhouse.connectors.base import SharingQuery
 from streamhouse.connectors.mysql_cdc.relay.log import RelayTable
 from streamhouse.connectors.mysql_cdc.relay.relay import Relay
 from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions, parse
-from streamhouse.connectors.mysql_cdc.server.position import Place, Position
+from streamhouse.connectors.mysql_cdc.server.position import Position, Progress
 from streamhouse.source import Offset
 
 FOLDER = ".relay"
@@ -30,7 +30,7 @@ class _Running:
     relay: Relay
     folder: Path
     lock: int
-    queries: Sequence[Following]
+    queries: Sequence[SharingQuery]
 
 
 class Relays:
@@ -39,9 +39,9 @@ class Relays:
     def __init__(self) -> None:
         self._running: list[_Running] = []
 
-    def start(self, queries: Sequence[Following]) -> None:
+    def start(self, queries: Sequence[SharingQuery]) -> None:
         """Start a reader for each MySQL server that `queries` follow, and make them use it."""
-        groups: dict[tuple[object, ...], list[tuple[Following, MySqlOptions]]] = {}
+        groups: dict[tuple[object, ...], list[tuple[SharingQuery, MySqlOptions]]] = {}
         for query in queries:
             options = parse(query.source.options)
             if options.relay_bytes and options.startup_mode != "snapshot":
@@ -66,7 +66,7 @@ class Relays:
             shutil.rmtree(running.folder, ignore_errors=True)
             os.close(running.lock)
 
-    def _start(self, queries: Sequence[Following], options: Sequence[MySqlOptions]) -> None:
+    def _start(self, queries: Sequence[SharingQuery], options: Sequence[MySqlOptions]) -> None:
         folder, lock = _own_folder(queries[0].checkpoint_path.parent / FOLDER)
         tables = {RelayTable(one.database, one.table): None for one in options}
         positions = [_position(query.last_offset) for query in queries]
@@ -92,7 +92,7 @@ def _login(options: MySqlOptions) -> tuple[object, ...]:
 
 
 def _position(offset: Offset) -> Position | None:
-    return Place.from_offset(offset["source"]).position if offset else None
+    return Progress.from_offset(offset["source"]).position if offset else None
 
 
 def _own_folder(root: Path) -> tuple[Path, int]:

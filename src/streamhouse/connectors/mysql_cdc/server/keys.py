@@ -8,7 +8,7 @@ from typing import Any
 
 from streamhouse.connectors.mysql_cdc.server.connection import Session
 from streamhouse.connectors.mysql_cdc.server.position import KeyJson
-from streamhouse.connectors.mysql_cdc.server.table import FollowedTable
+from streamhouse.connectors.mysql_cdc.server.table import TableDefinition
 from streamhouse.connectors.mysql_cdc.server.types import MySqlColumn, quote
 from streamhouse.errors import TableError
 
@@ -22,7 +22,7 @@ class KeySpace:
     Raises `TableError` for key columns whose type cannot be read in chunks (ENUM, FLOAT, …).
     """
 
-    def __init__(self, table: FollowedTable) -> None:
+    def __init__(self, table: TableDefinition) -> None:
         self.columns = table.key
         for column in self.columns:
             if column.family not in _LOCAL and column.family != "string":

@@ -44,7 +44,7 @@ class Server:
 
 
 @dataclass(frozen=True)
-class FollowedTable:
+class TableDefinition:
     """The table as it was when the source was created."""
 
     database: str
@@ -105,7 +105,7 @@ def _check_grants(session: Session, options: MySqlOptions) -> None:
             raise ConnectError(grants_message(options, f"{privilege} is not granted"))
 
 
-def load_table(session: Session, options: MySqlOptions) -> FollowedTable:
+def load_table(session: Session, options: MySqlOptions) -> TableDefinition:
     """Load the table's columns and primary key.
 
     Raises `TableError` if the table is missing, naming the most similar one, or has no usable key.
@@ -125,7 +125,7 @@ def load_table(session: Session, options: MySqlOptions) -> FollowedTable:
                 f"MySQL table {options.name}: its primary key has only a prefix of column "
                 f"'{name}', which is not supported; use the whole column as the key"
             )
-    return FollowedTable(
+    return TableDefinition(
         options.database,
         options.table,
         columns,
