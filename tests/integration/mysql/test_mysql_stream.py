@@ -253,7 +253,7 @@ def test_a_purged_binlog_is_data_loss(own_server: MariaDB) -> None:
     while len(own_server.execute("SHOW BINARY LOGS")) > 1:
         assert time.monotonic() < deadline
         own_server.execute("PURGE BINARY LOGS TO 'binlog.000003'")
-    with pytest.raises(DataLossError, match=r"binlog.000001.*the oldest is binlog.000003"):
+    with pytest.raises(DataLossError, match=r"binlog.000001.*the oldest file is binlog.000003"):
         source.latest_offset(offset)
     with pytest.raises(DataLossError, match="no longer has the binlog"):
         rows_of(source, offset, end)
