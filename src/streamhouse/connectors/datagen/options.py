@@ -56,7 +56,7 @@ OPTIONS = (
     Option(
         "fields.<column>.max-past",
         "DURATION",
-        "the longest time from a random timestamp to the time at which its row is due",
+        "the maximum age of random timestamps when their row is due; default: 0",
     ),
     Option("fields.<column>.null-rate", "DOUBLE", "the share of nulls, 0 to 1", "0"),
 )
