@@ -124,7 +124,7 @@ def test_each_snapshot_until_a_signal(
     assert [file.name for file in path.parent.iterdir()] == ["shop.sales.json"]
 
 
-def test_a_view_and_a_table_that_goes(
+def test_a_view_and_a_dropped_table(
     shop: Any, tmp_path: Path, start: Callable[..., Exporting]
 ) -> None:
     from tests.unit.serve.test_view_feed import TOP, keep

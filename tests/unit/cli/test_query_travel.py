@@ -111,7 +111,7 @@ def test_versions_of_one_table_in_one_query(sales: Any) -> None:
     assert found == [(1, 2, 3, 2)]
 
 
-def test_columns_are_those_of_the_moment(sales: Any) -> None:
+def test_columns_are_those_of_the_snapshot(sales: Any) -> None:
     from pypaimon import CatalogFactory
     from pypaimon.schema.data_types import AtomicType
     from pypaimon.schema.schema_change import SchemaChange

@@ -30,7 +30,7 @@ def test_restarts_once_a_month_never_add_up() -> None:
     assert {restart_state.count(environment, number * month) for number in range(1, 30)} == {1}
 
 
-def test_the_hour_moves_on_with_time() -> None:
+def test_only_restarts_of_the_last_hour_count() -> None:
     environment: dict[str, str] = {}
     times = (10_000.0, 11_000.0, 13_599.0, 13_601.0, 14_601.0, 30_000.0)
     assert [restart_state.count(environment, at) for at in times] == [1, 2, 3, 3, 3, 1]

@@ -36,7 +36,7 @@ def signals() -> Iterator[None]:
 @pytest.mark.parametrize(
     ("number", "interrupted"), [(signal.SIGINT, True), (signal.SIGTERM, False)]
 )
-def test_a_signal_is_a_wish(number: signal.Signals, interrupted: bool) -> None:
+def test_a_signal_sets_a_flag(number: signal.Signals, interrupted: bool) -> None:
     stop = StopSignal()
     stop.check()
     assert (stop.requested(), stop.interrupted) == (False, False)

@@ -165,7 +165,7 @@ def test_a_watch_continues_while_its_columns_change(
 
 
 @pytest.mark.parametrize("fail", [False, True])
-def test_an_append_table_that_has_lost_snapshots(
+def test_an_append_table_with_expired_snapshots(
     shop: Any, watch: Callable[..., Watching], fail: bool
 ) -> None:
     table = shop.orders()
@@ -186,7 +186,7 @@ def test_an_append_table_that_has_lost_snapshots(
     assert watching.interrupt() == 130
 
 
-def test_pipe_gets_one_plain_table_a_change(shop: Any, watch: Callable[..., Watching]) -> None:
+def test_a_pipe_gets_one_plain_table_per_change(shop: Any, watch: Callable[..., Watching]) -> None:
     table = shop.sales()
     shop.write(table, ("Chad", 1_234, 1.5), ("Mali", 2, None))
     watching = watch(table)
@@ -269,7 +269,7 @@ def test_a_branch_is_followed(shop: Any, watch: Callable[..., Watching]) -> None
 @pytest.mark.parametrize(
     ("moment", "orders"), [("1", 1), ("one", 1), ("2", 2), ("2100-01-01", 2), ("0s ago", 2)]
 )
-def test_a_moment_is_printed_once(
+def test_a_past_state_is_printed_once(
     shop: Any, watch: Callable[..., Watching], moment: str, orders: int
 ) -> None:
     table = shop.sales()
@@ -283,7 +283,7 @@ def test_a_moment_is_printed_once(
     assert watching.errors.read_text() == said
 
 
-def test_a_moment_of_an_append_table_is_a_table_on_the_screen(
+def test_a_past_state_of_an_append_table_on_a_terminal(
     shop: Any, watch: Callable[..., Watching]
 ) -> None:
     table = shop.orders()

@@ -70,7 +70,7 @@ def test_a_replay_makes_the_same_rows_in_another_process_state() -> None:
         assert rows(source, a, b).equals(rows(again, a, b))
 
 
-def test_pace_and_no_catching_up_after_a_pause() -> None:
+def test_rate_and_no_rows_for_the_downtime_of_a_restart() -> None:
     options = {**OPTIONS, "rows-per-second": "1000"}
     source = DatagenSource(COLUMNS, options)
     began = time.monotonic()
@@ -137,7 +137,7 @@ def test_bad_options_say_what_to_change(options: dict[str, str], message: str) -
         DatagenSource(COLUMNS, options)
 
 
-def test_rows_that_are_due_and_not_made_are_its_lag(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_lag_counts_due_rows_that_are_not_generated(monkeypatch: pytest.MonkeyPatch) -> None:
     source = DatagenSource(COLUMNS, {**OPTIONS, "rows-per-second": "1000"})
     offset = {"rows": 100, "base_rows": 0, "base_ms": 10_000}
     monkeypatch.setattr("time.time_ns", lambda: 12_100 * 1_000_000)

@@ -76,7 +76,7 @@ def test_only_the_desk_sells_for_the_desk() -> None:
 
 
 @pytest.mark.parametrize(("rate", "desk"), [(1, 50), (9, 450), (19, 950), (20, 1000), (500, 1000)])
-def test_at_any_rate_the_desk_leaves_half_to_the_others(rate: int, desk: int) -> None:
+def test_the_desk_takes_at_most_half_of_the_changes(rate: int, desk: int) -> None:
     pace, made = Pace(rate), {True: 0, False: 0}
     # A hundred seconds, looked at every 2 ms.
     for tick in range(50_000):

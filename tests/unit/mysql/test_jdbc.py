@@ -75,7 +75,7 @@ def test_a_wrong_option_is_an_error(extra: dict[str, str], message: str) -> None
     assert "s3cret" not in str(raised.value)
 
 
-def test_each_needed_option_is_asked_for() -> None:
+def test_each_required_option_is_checked() -> None:
     assert set(BASE) < KNOWN
     for key in ("url", "table-name", "username"):
         with pytest.raises(OptionError, match=f"option '{key}' is missing"):
@@ -92,7 +92,7 @@ def test_a_hint_sets_the_cache_and_no_login() -> None:
         check_hint({"password": "s3cret"}, "lookup of c")
 
 
-def test_keys_of_earlier_releases_ask_for_a_cache() -> None:
+def test_keys_of_earlier_releases_enable_the_cache() -> None:
     earlier = {"lookup.cache.max-rows": "7", "lookup.cache.ttl": "1 min"}
     options = parse(BASE | earlier)
     assert (options.cache, options.max_keys, options.after_write_ms) == (True, 7, 60_000)

@@ -30,7 +30,7 @@ def at(position: int, file: str = FILE) -> dict[str, Any]:
     return Progress(Position(file, position), snapshot_complete=True).to_offset()
 
 
-def test_it_counts_the_bytes_up_to_the_last_change_of_the_table(
+def test_the_lag_is_the_bytes_up_to_the_last_change_of_the_table(
     source: MySqlSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = [100.0]
@@ -59,7 +59,7 @@ def test_bytes_across_binlog_files_are_unknown(source: MySqlSource, tmp_path: Pa
     kept.close()
 
 
-def test_a_snapshot_and_a_log_that_is_not_there_have_no_lag(
+def test_the_lag_is_unknown_in_the_snapshot_and_without_a_log(
     source: MySqlSource, tmp_path: Path
 ) -> None:
     assert source.lag(at(4)) is None

@@ -55,7 +55,7 @@ def test_a_wrong_option_is_an_error(extra: dict[str, str], message: str) -> None
         parse(BASE | extra)
 
 
-def test_each_needed_option_is_asked_for() -> None:
+def test_each_required_option_is_checked() -> None:
     assert set(BASE) < KNOWN
     for key in BASE:
         with pytest.raises(OptionError, match=f"option '{key}' is missing"):

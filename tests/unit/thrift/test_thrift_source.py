@@ -49,7 +49,7 @@ def rows(name: str) -> list[tuple[Any, ...]]:
     return [tuple(row.values()) for batch in batches for row in batch.to_pylist()]
 
 
-def test_tables_and_views_are_read_as_they_are_now(shop_with_view: Any) -> None:
+def test_tables_and_views_return_their_newest_rows(shop_with_view: Any) -> None:
     assert rows("shop.sales") == [("Chad", 1, 1.5), ("Peru", 2, 2.5)]
     assert rows("shop.big") == [("Peru", 4)]
     shop_with_view.write("shop.sales", ("Peru", 3, 2.5))
@@ -57,7 +57,7 @@ def test_tables_and_views_are_read_as_they_are_now(shop_with_view: Any) -> None:
     assert rows("shop.big") == [("Peru", 6)]
 
 
-def test_the_columns_are_known_without_rows(shop_with_view: Any) -> None:
+def test_the_schema_needs_no_rows(shop_with_view: Any) -> None:
     warehouse = shop_with_view.warehouse
     assert served_schema(warehouse, "shop.big").simpleString() == (
         "struct<country:string,twice:bigint>"
@@ -72,7 +72,9 @@ def test_nothing_can_be_written(shop_with_view: Any) -> None:
         source.writer(source.schema(), False)
 
 
-def test_it_says_what_it_is_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_outside_of_the_thrift_server_the_source_is_an_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.delenv(CATALOG_VARIABLE, raising=False)
     with pytest.raises(OptionError, match="use 'paimon'"):
         ServedSource({"served": "shop.sales"})
@@ -81,7 +83,7 @@ def test_it_says_what_it_is_for(monkeypatch: pytest.MonkeyPatch) -> None:
         ServedSource({})
 
 
-def test_spark_finds_it_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_spark_discovers_the_source(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", os.environ.get("PYTHONPATH", ""))
     monkeypatch.setenv(CATALOG_VARIABLE, "")
     make_discoverable({"warehouse": "somewhere", "s3.secret-key": "hidden"})
@@ -154,7 +156,7 @@ def test_refused_settings(
         server._check(host, master, overrides, None)
 
 
-def test_the_environment_does_not_say_where_to_listen() -> None:
+def test_environment_variables_do_not_set_the_address() -> None:
     environment = {"HIVE_SERVER2_THRIFT_BIND_HOST": "0.0.0.0", "PATH": "/bin"}
     server._forget_address(environment)
     assert environment == {"PATH": "/bin"}
