@@ -26,7 +26,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from streamhouse.demo.revenue.measure import first_figures
+from streamhouse.demo.revenue.measure import wait_for_view
 from streamhouse.demo.revenue.scenario import Scenario
 
 GOAL_S, GOAL_MINUTE_S = 6.0, 15.0
@@ -41,7 +41,7 @@ def check() -> None:
 def recovered(scenario: Scenario, alone: bool) -> float:
     """Kill the driver and start it; seconds until the view has a new figure."""
     killed = time.time()
-    scenario.driver.kill(alone)
+    scenario.driver.kill(driver_only=alone)
     dead = time.time()
     scenario.start()
     while time.time() < dead + AGAIN_S:
@@ -69,7 +69,7 @@ def measure(given: argparse.Namespace) -> list[dict[str, Any]]:
         Scenario(Path(folder), given.rate) as scenario,
     ):
         scenario.start()
-        first_figures(scenario, check)
+        wait_for_view(scenario, check)
         run(scenario, given.pause)
         took: dict[str, list[float]] = {}
         # In this order: the first driver that is killed alone has a JVM of its own.

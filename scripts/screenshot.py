@@ -16,8 +16,8 @@ from pathlib import Path
 
 from playwright.sync_api import sync_playwright
 
-from streamhouse.demo.revenue.measure import first_figures
 from streamhouse.demo.page import Page
+from streamhouse.demo.revenue.measure import wait_for_view
 from streamhouse.demo.revenue.scenario import MOVE, VIEW, Scenario
 
 WIDTH, HEIGHT = 1200, 750
@@ -58,7 +58,7 @@ def main() -> None:
         Page(scenario.warehouse, scenario.folder, VIEW) as page,
     ):
         scenario.start()
-        first_figures(scenario, go_on)
+        wait_for_view(scenario, go_on)
         started = time.monotonic()
         picture(page.wait(go_on), scenario, target)
         scenario.driver.stop()

@@ -22,7 +22,7 @@ WarehouseArgument = Annotated[
         "--warehouse",
         envvar="STREAMHOUSE_WAREHOUSE",
         metavar="DIR",
-        help="Where the tables are: a directory or an object store's URL.",
+        help="The warehouse: a directory, or the URL of an object store.",
     ),
 ]
 
@@ -31,7 +31,7 @@ OptionsArgument = Annotated[
     typer.Option(
         "--option",
         metavar="KEY=VALUE",
-        help="A catalog option, such as s3.endpoint=…; may be given several times.",
+        help="A catalog option, such as s3.endpoint=…; can be repeated.",
     ),
 ]
 
@@ -40,12 +40,12 @@ MomentArgument = Annotated[
     typer.Option(
         "--as-of",
         metavar="MOMENT",
-        help="Once, as it was: a tag, a snapshot's number, a time (UTC), or such as '5 min ago'.",
+        help="Print one past state: a tag, a snapshot id, a time (UTC), or such as '5 min ago'.",
     ),
 ]
 
 
-class LookFormat(StrEnum):
+class QueryFormat(StrEnum):
     """How `query` prints its rows."""
 
     TABLE = "table"
@@ -83,8 +83,8 @@ def check_warehouse(warehouse: str) -> None:
 
     if is_local(warehouse) and not Path(local_path(warehouse)).is_dir():
         raise TableError(
-            f"there is no warehouse at '{warehouse}'; name its directory with --warehouse DIR "
-            "or in the environment variable STREAMHOUSE_WAREHOUSE"
+            f"there is no warehouse at '{warehouse}'; set its directory by --warehouse DIR "
+            "or the environment variable STREAMHOUSE_WAREHOUSE"
         )
 
 
@@ -92,6 +92,6 @@ def open_warehouse(warehouse: str, options: Sequence[str] | None = None) -> Ware
     """Open the warehouse; `TableError` if it is a local directory that does not exist."""
     from streamhouse.paimon.catalog.warehouse import Warehouse
 
-    given = catalog_options(warehouse, options)
+    catalog = catalog_options(warehouse, options)
     check_warehouse(warehouse)
-    return Warehouse(given)
+    return Warehouse(catalog)

@@ -2,10 +2,10 @@
 
 | code | when                                                        |
 |------|-------------------------------------------------------------|
-| 1    | something that the user can change (`StreamhouseError`, …)  |
+| 1    | an error that the user can fix (`StreamhouseError`, …)      |
 | 2    | wrong usage of the command, or an internal error            |
 | 130  | interrupted with Ctrl-C                                     |
-| 141  | whatever reads our output has gone away                     |
+| 141  | the reader of our output has closed it (broken pipe)        |
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from streamhouse.options import hide_secrets
 _RAISED = re.compile(r"streamhouse\.errors\.[A-Za-z]+: ([^\r\n]+)")
 _INNER = re.compile(r"^[\w.]+(?:Error|Exception|Interrupt|Failed)\b.*$", re.MULTILINE)
 _USER_ERRNO = {errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS}
-_VERBOSE_HELP = "On an error, print the whole stack trace too."
+_VERBOSE_HELP = "On an error, print the stack trace, too."
 
 USER_ERROR, INTERNAL_ERROR, INTERRUPTED, BROKEN_PIPE = 1, 2, 130, 141
 
@@ -42,16 +42,16 @@ def explain(error: BaseException) -> tuple[str, int]:
     """
     if isinstance(error, StreamhouseError):
         return hide_secrets(f"error: {error}"), USER_ERROR
-    found = _RAISED.search(str(error))
-    if found:
-        return hide_secrets(f"error: {found.group(1).strip()}"), USER_ERROR
+    wrapped = _RAISED.search(str(error))
+    if wrapped:
+        return hide_secrets(f"error: {wrapped.group(1).strip()}"), USER_ERROR
     if isinstance(error, OSError) and error.errno in _USER_ERRNO:
         where = f"{error.filename}: " if error.filename else ""
         return f"error: {where}{os.strerror(error.errno).lower()}", USER_ERROR
     # The last line of a Python traceback in the text has the cause.
-    said = _INNER.findall(str(error))[-1:] or str(error).strip().splitlines()[:1]
-    what = ": ".join([type(error).__name__, *said])
-    return hide_secrets(f"internal error: {what}; run again with --verbose"), INTERNAL_ERROR
+    cause = _INNER.findall(str(error))[-1:] or str(error).strip().splitlines()[:1]
+    text = ": ".join([type(error).__name__, *cause])
+    return hide_secrets(f"internal error: {text}; run again with --verbose"), INTERNAL_ERROR
 
 
 def is_failure(error: BaseException) -> bool:
@@ -76,11 +76,11 @@ def on_failure(act: Callable[[BaseException], None]) -> Iterator[None]:
 def reported(function: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap a command's function: adds `--verbose`, and prints errors as `explain` words them."""
     signature = inspect.signature(function, eval_str=True)
-    own = "verbose" in signature.parameters
+    has_verbose = "verbose" in signature.parameters
 
     @functools.wraps(function)
     def command(**arguments: Any) -> Any:
-        verbose = bool(arguments["verbose"] if own else arguments.pop("verbose"))
+        verbose = bool(arguments["verbose"] if has_verbose else arguments.pop("verbose"))
         try:
             result = function(**arguments)
             sys.stdout.flush()
@@ -99,7 +99,7 @@ def reported(function: Callable[..., Any]) -> Callable[..., Any]:
             code = report(error, verbose)
         raise typer.Exit(code)
 
-    if not own:
+    if not has_verbose:
         _add_verbose(command, signature)
     return command
 

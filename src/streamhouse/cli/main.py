@@ -35,36 +35,36 @@ class Command:
 COMMANDS = {
     "run": Command("run", "run", "Run a SQL script and its continuous queries."),
     "watch": Command("watch", "watch", "Print a table each time it changes."),
-    "query": Command("query", "query", "Print the answer of one SELECT."),
+    "query": Command("query", "query", "Print the result of one SELECT."),
     "serve": Command(
         "serve",
         "serve",
-        "Serve tables and views over HTTP, live, with a page.",
+        "Serve tables and views over HTTP, live, with a web page.",
     ),
     "export": Command(
         "export",
         "export",
-        "Write a table or view to a file, again when it changes.",
+        "Write a table or view to a file, once or on each change.",
     ),
-    "thrift": Command("thrift", "thrift", "Serve a warehouse to JDBC and ODBC, by Spark."),
+    "thrift": Command("thrift", "thrift", "Serve a warehouse over JDBC and ODBC, by Spark."),
     "execute": Command("execute", "execute", "Change rows: MERGE, UPDATE, DELETE, INSERT."),
     "call": Command(
         "call",
         "call",
-        "Compact, expire, tag, branch, roll back: a procedure.",
+        "Run a procedure: compact, expire, tag, branch, roll back.",
     ),
     "graph": Command("graph", "graph", "Draw a script's tables and queries."),
     "pipelines": Command("pipelines", "pipelines", "List the pipelines of a warehouse."),
     "audit": Command(
         "audit",
         "audit",
-        "Compute a view again from its history and compare.",
+        "Recompute a view from its history, and compare.",
     ),
-    "repair": Command("repair", "repair", "Compute a view again and write what differs."),
+    "repair": Command("repair", "repair", "Recompute a view, and write the differences."),
     "demo": Command(
         "demo",
         "demo",
-        "Run a pipeline on a MariaDB of its own: revenue, membership.",
+        "Run a demo pipeline with its own MariaDB.",
     ),
 }
 
@@ -72,10 +72,10 @@ COMMANDS = {
 def build(arguments: Sequence[str]) -> typer.Typer:
     """The application for these arguments.
 
-    Only the command that they name is imported; the others have only their line of help. So
+    Only the command that they name is imported; the others have only their line of help, so that
     `--help` and `query` do not import Spark.
     """
-    asked = next((word for word in arguments if not word.startswith("-")), None)
+    requested = next((word for word in arguments if not word.startswith("-")), None)
     app = typer.Typer(
         name="streamhouse",
         no_args_is_help=True,
@@ -84,8 +84,8 @@ def build(arguments: Sequence[str]) -> typer.Typer:
     )
     app.callback()(_globals)
     for name, command in COMMANDS.items():
-        function = reported(command.load()) if name == asked else _unloaded
-        app.command(name, help=_help(function) if name == asked else command.help)(function)
+        function = reported(command.load()) if name == requested else _unloaded
+        app.command(name, help=_help(function) if name == requested else command.help)(function)
     return app
 
 
@@ -111,8 +111,8 @@ def _unloaded() -> None:
     raise AssertionError("a command ran that the arguments did not name")
 
 
-def _version(asked: bool) -> None:
-    if asked:
+def _version(requested: bool) -> None:
+    if requested:
         from importlib.metadata import version
 
         typer.echo(f"streamhouse {version('streamhouse')}")

@@ -10,26 +10,26 @@ import pyarrow as pa
 from streamhouse.serve.formats.cells import is_number, table_texts
 
 MAX_TABLE_ROWS = 1000
-"""How many rows `write_table` prints; people do not read more, and JSON and CSV have them all."""
+"""How many rows `write_table` prints; JSON and CSV have no limit."""
 
 
 def write_table(schema: pa.Schema, reader: Iterable[pa.RecordBatch], out: IO[str]) -> None:
     """Print a table for people: at most `MAX_TABLE_ROWS` rows, then how many there are."""
     from rich.text import Text
 
-    kept: list[pa.RecordBatch] = []
+    printed: list[pa.RecordBatch] = []
     total = 0
     for batch in reader:
         if total < MAX_TABLE_ROWS:
-            kept.append(batch.slice(0, MAX_TABLE_ROWS - total))
+            printed.append(batch.slice(0, MAX_TABLE_ROWS - total))
         total += batch.num_rows
-    rows = pa.Table.from_batches(kept, schema)
+    rows = pa.Table.from_batches(printed, schema)
     texts = [table_texts(rows.column(i)) for i in range(rows.num_columns)]
     cells = [[null() if t is None else Text(t) for t in row] for row in zip(*texts, strict=True)]
     print_wide(grid(schema, cells), out)
     note = f"{total:,} row{'' if total == 1 else 's'}"
     if total > rows.num_rows:
-        note += f", the first {rows.num_rows:,} shown; --format csv or json prints all"
+        note += f", only the first {rows.num_rows:,} printed; --format csv or json prints all"
     print_wide(Text(note, style="dim"), out)
 
 
@@ -65,7 +65,7 @@ def null() -> Any:
 
 
 def console(out: IO[str]) -> Any:
-    """A console on `out`; if that is no terminal, as wide as its tables need."""
+    """A console on `out`; if that is not a terminal, as wide as its tables need."""
     from rich.console import Console
 
     if out.isatty():
@@ -74,5 +74,5 @@ def console(out: IO[str]) -> Any:
 
 
 def print_wide(renderable: Any, out: IO[str]) -> None:
-    """Print to `out`: wrapped on a terminal, else without a limit of the width."""
+    """Print to `out`: wrapped on a terminal, else of any width."""
     console(out).print(renderable)

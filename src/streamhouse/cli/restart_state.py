@@ -11,9 +11,9 @@ import time
 from collections.abc import MutableMapping
 
 VARIABLE = "STREAMHOUSE_RESTARTS"
-MOST = 5
+MAX_RESTARTS = 5
 WITHIN_S = 3600.0
-"""Older restarts are forgotten: a command that ran this long has recovered."""
+"""Older restarts do not count: a command that ran this long has recovered."""
 _RESET = "STREAMHOUSE_RESET_DONE"
 
 
@@ -24,18 +24,18 @@ def count(environment: MutableMapping[str, str] = os.environ, now: float | None 
     clock, which `exec` does not reset; `now` is such a time, by default the present.
     """
     at = time.monotonic() if now is None else now
-    times = [*(one for one in _noted(environment) if 0 <= at - one < WITHIN_S), at]
-    environment[VARIABLE] = " ".join(f"{one:.3f}" for one in times)
+    times = [*(restart for restart in _times(environment) if 0 <= at - restart < WITHIN_S), at]
+    environment[VARIABLE] = " ".join(f"{restart:.3f}" for restart in times)
     return len(times)
 
 
-def lately(environment: MutableMapping[str, str] = os.environ, now: float | None = None) -> int:
+def recent(environment: MutableMapping[str, str] = os.environ, now: float | None = None) -> int:
     """How many restarts there were within the last hour."""
     at = time.monotonic() if now is None else now
-    return sum(0 <= at - one < WITHIN_S for one in _noted(environment))
+    return sum(0 <= at - restart < WITHIN_S for restart in _times(environment))
 
 
-def _noted(environment: MutableMapping[str, str]) -> list[float]:
+def _times(environment: MutableMapping[str, str]) -> list[float]:
     times = []
     for word in environment.get(VARIABLE, "").split():
         with contextlib.suppress(ValueError):

@@ -21,7 +21,7 @@ def read_script(file: str) -> str:
         # Without the byte order mark that some editors write.
         return Path(file).read_text(encoding="utf-8-sig")
     except FileNotFoundError:
-        raise OptionError(f"there is no script '{file}'") from None
+        raise OptionError(f"script '{file}' does not exist") from None
     except (IsADirectoryError, UnicodeDecodeError):
         raise OptionError(f"'{file}' is not a text file") from None
 
@@ -56,20 +56,20 @@ def parsed(
     functions = NONE
     for file, text in zip(files, texts(files) if read is None else read, strict=True):
         try:
-            found = parse_script(text, functions)
+            in_file = parse_script(text, functions)
         except SqlError as error:
             if len(files) > 1:
                 error.within(file)
             raise
-        for statement in found:
+        for statement in in_file:
             functions = declared_after(functions, statement)
-        statements += found
-        origins += [file] * len(found)
-    _find_modules(statements, files)
+        statements += in_file
+        origins += [file] * len(in_file)
+    _search_modules_beside(statements, files)
     return statements, origins if len(files) > 1 else []
 
 
-def _find_modules(statements: Sequence[Statement], files: Sequence[str]) -> None:
+def _search_modules_beside(statements: Sequence[Statement], files: Sequence[str]) -> None:
     """Add the folders of a script's files to the search path of its functions' modules."""
     from streamhouse.sql.plan import CreateFunction
 

@@ -27,7 +27,7 @@ class StopSignal:
         at_once: Callable[[], None] | None = None,
         notice: str = "",
     ) -> None:
-        self._asked: int | None = None
+        self._received: int | None = None
         self._at_once = at_once
         self._notice = notice
         for number in numbers:
@@ -36,23 +36,23 @@ class StopSignal:
     @property
     def interrupted(self) -> bool:
         """Whether Ctrl-C requested the stop."""
-        return self._asked == signal.SIGINT
+        return self._received == signal.SIGINT
 
-    def asked(self) -> bool:
+    def requested(self) -> bool:
         """Whether to stop at the next step."""
-        return self._asked is not None
+        return self._received is not None
 
     def check(self) -> None:
         """Raise `KeyboardInterrupt` if a stop was requested; called between steps."""
-        if self.asked():
+        if self.requested():
             raise KeyboardInterrupt
 
     def _request_stop(self, number: int, frame: object) -> None:
-        if self._asked is not None:
+        if self._received is not None:
             if self._at_once is not None:
                 self._at_once()
             os._exit(INTERRUPTED)
-        self._asked = number
+        self._received = number
         if self._notice and sys.stderr.isatty():
             # Not print: the handler may run in the middle of another print.
             os.write(sys.stderr.fileno(), f"{self._notice}\n".encode())

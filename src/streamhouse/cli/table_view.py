@@ -23,11 +23,12 @@ MAX_ROWS = 1000
 PLAIN_ADDED_ROWS = 20
 """How many of the newest rows of an append table plain output prints at each commit."""
 
-MAX_GONE = 5
+MAX_REMOVED = 5
+"""How many removed rows are named."""
 FRAME_LINES = 8
 """Lines besides the rows: the title (up to two), the table's header and borders, a note."""
 
-NEW, CHANGED, GONE = "green", "bold black on yellow", "red"
+NEW, CHANGED, REMOVED = "green", "bold black on yellow", "red"
 
 
 class View:
@@ -43,15 +44,15 @@ class View:
         self._rows: pa.Table = feed.schema.empty_table()
         self._before: dict[tuple[Any, ...], tuple[Any, ...] | None] = {}
         self._new_from = 0
-        self._gone: list[str] = []
-        self._shown_after_ms = 0.0
+        self._removed: list[str] = []
+        self._latency_ms = 0.0
 
     def take(self, change: Change) -> bool:
         """Update the view; returns whether any row changed."""
         self._change = change
-        self._before, self._gone = {}, []
+        self._before, self._removed = {}, []
         changed = self._take_keyed(change) if self._feed.primary_key else self._take_added(change)
-        self._shown_after_ms = time.time() * 1000 - change.commit_time_ms
+        self._latency_ms = time.time() * 1000 - change.commit_time_ms
         return changed
 
     def render(self, height: int | None = None) -> Any:
@@ -72,8 +73,8 @@ class View:
         if cut:
             where = "" if self._feed.primary_key else " before these"
             parts.append(Text(f"… and {cut:,} more row{'' if cut == 1 else 's'}{where}", "dim"))
-        if self._gone:
-            parts.append(Text(self._gone_line(), style=GONE))
+        if self._removed:
+            parts.append(Text(self._removed_line(), style=REMOVED))
         return Group(*parts)
 
     def _take_keyed(self, change: Change) -> bool:
@@ -91,47 +92,47 @@ class View:
     def _mark(self, changes: pa.Table) -> None:
         key = [name for name in self._feed.primary_key if name in changes.schema.names]
         kinds = changes.column(ROW_KIND)
-        gone = changes.filter(pc.equal(kinds, "-D"))
-        texts = [table_texts(gone.column(name)) for name in key or gone.schema.names[1:]]
-        self._gone = ["/".join(t or "NULL" for t in row) for row in zip(*texts, strict=True)]
+        removed = changes.filter(pc.equal(kinds, "-D"))
+        texts = [table_texts(removed.column(name)) for name in key or removed.schema.names[1:]]
+        self._removed = ["/".join(t or "NULL" for t in row) for row in zip(*texts, strict=True)]
         if not key:
             return
         # Only displayed keys matter, and the key's first column already excludes most others.
-        near = pc.is_in(
+        possible = pc.is_in(
             changes.column(key[0]), value_set=self._rows.column(key[0]).combine_chunks()
         )
-        shown = changes.filter(pc.and_(near, pc.is_in(kinds, pa.array(["+I", "-U"]))))
-        values = shown.select(self._rows.schema.names)
-        for kind, at, row in zip(
-            shown.column(ROW_KIND).to_pylist(), _tuples(shown, key), _tuples(values), strict=True
-        ):
-            self._before[at] = None if kind == "+I" else row
+        displayed = changes.filter(pc.and_(possible, pc.is_in(kinds, pa.array(["+I", "-U"]))))
+        values = displayed.select(self._rows.schema.names)
+        row_kinds = displayed.column(ROW_KIND).to_pylist()
+        keys = _tuples(displayed, key)
+        for kind, key_values, row in zip(row_kinds, keys, _tuples(values), strict=True):
+            self._before[key_values] = None if kind == "+I" else row
 
     def _take_added(self, change: Change) -> bool:
         newest = self._rows if not change.first else self._feed.schema.empty_table()
-        kept, added, gone = newest, 0, 0
+        kept, added, removed = newest, 0, 0
         for batch in change.batches:
             table = pa.Table.from_batches([batch])
             new = table.filter(pc.equal(table.column(0), "+I")).remove_column(0)
-            gone += table.num_rows - new.num_rows
+            removed += table.num_rows - new.num_rows
             added += new.num_rows
             kept = _newest(kept, new)
-        if gone:
-            self._gone = [f"{gone:,} rows overwritten"]
+        if removed:
+            self._removed = [f"{removed:,} rows overwritten"]
         self._rows = kept
         self._new_from = kept.num_rows if change.first else max(0, kept.num_rows - added)
-        return change.first or bool(added or gone)
+        return change.first or bool(added or removed)
 
     def _visible(self, height: int | None) -> tuple[pa.Table, int]:
-        known = self._change.rows if self._change else None
-        total = self._rows.num_rows if known is None else known
-        room = self._rows.num_rows if self._feed.primary_key else PLAIN_ADDED_ROWS
+        count = self._change.rows if self._change else None
+        total = self._rows.num_rows if count is None else count
+        max_rows = self._rows.num_rows if self._feed.primary_key else PLAIN_ADDED_ROWS
         if height is not None:
-            room = max(1, height - FRAME_LINES - (1 if self._gone else 0))
-        count = min(room, self._rows.num_rows)
+            max_rows = max(1, height - FRAME_LINES - (1 if self._removed else 0))
+        visible = min(max_rows, self._rows.num_rows)
         if self._feed.primary_key:
-            return self._rows.slice(0, count), total - count
-        return self._rows.slice(self._rows.num_rows - count), total - count
+            return self._rows.slice(0, visible), total - visible
+        return self._rows.slice(self._rows.num_rows - visible), total - visible
 
     def _cells(self, rows: pa.Table, marked: bool) -> list[list[Any]]:
         from rich.text import Text
@@ -170,7 +171,7 @@ class View:
 
         title = Text(printable(self._feed.identifier), style="bold")
         if self._change is None:
-            return title.append(" · nothing committed yet", style="not bold dim")
+            return title.append(" · no snapshot yet", style="not bold dim")
         rows = self._change.rows
         at = datetime.datetime.fromtimestamp(self._change.commit_time_ms / 1000, datetime.UTC)
         day = "" if live and time.time() - at.timestamp() < 43_200 else f"{at:%Y-%m-%d} "
@@ -179,15 +180,15 @@ class View:
             facts.append(f"{rows:,} row{'' if rows == 1 else 's'}")
         facts.append(f"committed {day}{at:%H:%M:%S}.{at.microsecond // 1000:03d} UTC")
         if not self._change.first:
-            facts.append(f"shown {self._shown_after_ms:,.0f} ms later")
+            facts.append(f"shown {self._latency_ms:,.0f} ms later")
         age = time.time() - self._change.commit_time_ms / 1000
         if live and age >= 1:
             facts.append(f"{_age(age)} ago")
         return title.append(" · " + " · ".join(facts), style="not bold dim")
 
-    def _gone_line(self) -> str:
-        more = len(self._gone) - MAX_GONE
-        text = "gone: " + ", ".join(self._gone[:MAX_GONE])
+    def _removed_line(self) -> str:
+        more = len(self._removed) - MAX_REMOVED
+        text = "removed: " + ", ".join(self._removed[:MAX_REMOVED])
         return text + (f" and {more:,} more" if more > 0 else "")
 
 

@@ -75,7 +75,7 @@ class SinkCommitter(Protocol):
         """
 
     def remove_leftovers(self, from_batch: int, keep: Collection[str] = ()) -> int:
-        """Delete files that dead tasks of batches from `from_batch` on left; returns how many.
+        """Delete the files of dead tasks, of batches from `from_batch` on; returns how many.
 
         `keep`: the attempts that have been committed.
         """
@@ -95,7 +95,7 @@ class Sink(Protocol):
         """The committer of a query; called on the driver."""
 
 
-class Following(Protocol):
+class SharingSource(Protocol):
     """What a `SharedReader` needs of one source of a continuous query."""
 
     @property
@@ -116,7 +116,7 @@ class Following(Protocol):
 class SharedReader(Protocol):
     """Reads shared data once for the sources of several queries; driver only."""
 
-    def start(self, sources: Sequence[Following]) -> None:
+    def start(self, sources: Sequence[SharingSource]) -> None:
         """Start reading; called before the queries are prepared."""
 
     def step(self) -> None:

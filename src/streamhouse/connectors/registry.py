@@ -21,8 +21,8 @@ from streamhouse.sql.plan import TableInfo
 @cache
 def names() -> tuple[str, ...]:
     """The names of all connectors, sorted."""
-    found = pkgutil.iter_modules(connectors.__path__)
-    return tuple(sorted(module.name.replace("_", "-") for module in found if module.ispkg))
+    modules = pkgutil.iter_modules(connectors.__path__)
+    return tuple(sorted(module.name.replace("_", "-") for module in modules if module.ispkg))
 
 
 @cache
@@ -31,8 +31,8 @@ def connector(name: str) -> Connector:
     if name not in names():
         raise OptionError(f"unknown connector '{name}'; {nearest(name, names())}")
     module = import_module(f"{connectors.__name__}.{name.replace('-', '_')}.connector")
-    found: Connector = module.CONNECTOR
-    return found
+    loaded: Connector = module.CONNECTOR
+    return loaded
 
 
 def declared(table: TableInfo) -> TableInfo:

@@ -20,7 +20,7 @@ _SIDECAR = "py4j.GatewayServer"
 _MAIN = "from streamhouse.cli.main import main; main()"
 
 Check = Callable[[], None]
-"""Called by a demo at each step; raises `KeyboardInterrupt` when the demo has to end."""
+"""Called by a demo at each step; raises `KeyboardInterrupt` to end the demo."""
 
 
 class Driver:
@@ -40,7 +40,7 @@ class Driver:
     def check(self) -> None:
         """Raise the driver's error message, if it has failed."""
         if self._process is not None and self._process.poll() not in (None, 0):
-            raise StreamhouseError(f"the pipeline ended: {self._last_words()}")
+            raise StreamhouseError(f"the pipeline failed: {self._last_error()}")
 
     def wait(self, timeout_s: float, check: Check | None = None) -> None:
         """Wait for a run that ends by itself; `check` is called meanwhile."""
@@ -52,15 +52,15 @@ class Driver:
             if time.monotonic() > deadline:
                 self.kill()
                 raise StreamhouseError(
-                    f"the pipeline was not done after {timeout_s:.0f} s; see {self._log}"
+                    f"the pipeline did not finish within {timeout_s:.0f} s; see {self._log}"
                 )
             time.sleep(0.05)
         self.check()
 
-    def kill(self, alone: bool = False) -> None:
-        """SIGKILL the driver, its JVMs and workers; `alone`: the driver only."""
+    def kill(self, driver_only: bool = False) -> None:
+        """SIGKILL the driver, its JVMs and workers; `driver_only`: not those."""
         if self._process is not None:
-            if alone:
+            if driver_only:
                 self._process.kill()
             else:
                 _kill_tree(self._process.pid)
@@ -68,7 +68,7 @@ class Driver:
             self._process = None
 
     def kill_sidecar(self) -> bool:
-        """SIGKILL the driver's Java sidecar; returns whether one ran."""
+        """SIGKILL the driver's Java sidecar; returns whether there was one."""
         killed = False
         for process in [] if self._process is None else _tree(self._process.pid):
             with contextlib.suppress(psutil.Error):
@@ -87,10 +87,11 @@ class Driver:
             time.sleep(0.05)
         self.kill()
 
-    def _last_words(self) -> str:
+    def _last_error(self) -> str:
+        """The last error in the log, or else its last line."""
         lines = [line for line in self._log.read_text(errors="replace").splitlines() if line]
-        said = next((line for line in reversed(lines) if line.startswith("error: ")), None)
-        return (said or (lines[-1] if lines else "it said nothing")).removeprefix("error: ")
+        error = next((line for line in reversed(lines) if line.startswith("error: ")), None)
+        return (error or (lines[-1] if lines else "its log is empty")).removeprefix("error: ")
 
 
 def start_command(arguments: list[str], log: Path) -> subprocess.Popen[bytes]:

@@ -1,4 +1,4 @@
-"""The folder of a demo: it is locked by one demo at a time, and starts without tables."""
+"""The folder of a demo: one demo at a time locks it, and starts with an empty warehouse."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ class Folder:
         except BlockingIOError:
             os.close(lock)
             raise StreamhouseError(
-                f"a demo is running in {self.path} already; stop it, or give --dir DIR"
+                f"a demo is already running in {self.path}; stop it, or use another folder by "
+                "--dir DIR"
             ) from None
         self._lock = lock
         shutil.rmtree(self.warehouse, ignore_errors=True)

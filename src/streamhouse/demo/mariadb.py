@@ -69,7 +69,7 @@ class MariaDB:
     ) -> None:
         self.data_dir = Path(data_dir).absolute()
         self.server_options = tuple(server_options)
-        self._given_port = port
+        self._fixed_port = port
         self._port = port
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -77,7 +77,7 @@ class MariaDB:
     def port(self) -> int:
         """The TCP port; known once the server has been started."""
         if self._port is None:
-            raise ConnectError("the private MariaDB has no port yet: call start() first")
+            raise ConnectError("the private MariaDB has no port before start()")
         return self._port
 
     @property
@@ -101,7 +101,7 @@ class MariaDB:
         if self.pid is not None:
             return self
         self.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._stop_earlier()
+        self._stop_leftover()
         self._install()
         self._port = self._choose_port()
         command = [
@@ -148,10 +148,12 @@ class MariaDB:
             process.kill()
             process.wait(timeout=_STOP_SECONDS)
 
-    def connect(self, database: str | None = None, many: bool = False) -> pymysql.Connection[Any]:
+    def connect(
+        self, database: str | None = None, multi_statements: bool = False
+    ) -> pymysql.Connection[Any]:
         """A connection of `root` by the socket, in autocommit mode, UTF-8.
 
-        With `many` it accepts several statements at once, separated by `;`.
+        With `multi_statements` it accepts several statements at once, separated by `;`.
         """
         return pymysql.connect(
             unix_socket=str(self.socket),
@@ -161,7 +163,7 @@ class MariaDB:
             autocommit=True,
             connect_timeout=10,
             ssl_disabled=True,
-            client_flag=CLIENT.MULTI_STATEMENTS if many else 0,
+            client_flag=CLIENT.MULTI_STATEMENTS if multi_statements else 0,
         )
 
     def execute(self, *statements: str, database: str | None = None) -> list[tuple[Any, ...]]:
@@ -194,7 +196,8 @@ class MariaDB:
     def _log_file(self) -> Path:
         return self.data_dir / "mariadb.log"
 
-    def _stop_earlier(self) -> None:
+    def _stop_leftover(self) -> None:
+        """Stop a server that an earlier run left behind in this folder."""
         try:
             process = psutil.Process(int(self._pid_file.read_text()))
             command = process.cmdline()
@@ -207,14 +210,14 @@ class MariaDB:
 
     @property
     def _temporary(self) -> Path:
-        """A folder for temporary tables: a server that starts removes those of all in its own."""
+        """The folder of temporary tables, not shared: at its start a server empties it."""
         path = self.data_dir / "tmp"
         path.mkdir(mode=0o700, exist_ok=True)
         return path
 
     def _install(self) -> None:
-        done = self.data_dir / "installed"
-        if done.exists():
+        marker = self.data_dir / "installed"
+        if marker.exists():
             return
         data = self.data_dir / "data"
         shutil.rmtree(data, ignore_errors=True)
@@ -239,18 +242,18 @@ class MariaDB:
         if result.returncode != 0:
             reason = _first_error(result.stderr + result.stdout) or f"code {result.returncode}"
             raise ConnectError(f"mariadb-install-db failed in {self.data_dir}: {reason}")
-        done.touch()
+        marker.touch()
 
     def _choose_port(self) -> int:
-        remembered = self.data_dir / "port"
-        if self._given_port is not None:
-            return self._given_port
+        port_file = self.data_dir / "port"
+        if self._fixed_port is not None:
+            return self._fixed_port
         with contextlib.suppress(OSError, ValueError):
-            port = self._port or int(remembered.read_text())
+            port = self._port or int(port_file.read_text())
             if _is_free(port):
                 return port
         port = free_port()
-        remembered.write_text(str(port))
+        port_file.write_text(str(port))
         return port
 
     def _wait_until_up(self) -> None:
@@ -259,7 +262,7 @@ class MariaDB:
         deadline = time.monotonic() + _START_SECONDS
         while time.monotonic() < deadline:
             # Test the socket first: PyMySQL leaks its own if the server does not listen yet.
-            if _answers(self.socket):
+            if _is_listening(self.socket):
                 with contextlib.suppress(pymysql.err.OperationalError):
                     self.connect().close()
                     return
@@ -293,10 +296,10 @@ def free_port() -> int:
         port = _PORTS[(first + number) % len(_PORTS)]
         if _is_free(port):
             return port
-    raise ConnectError(f"no port of {_PORTS.start} to {_PORTS.stop - 1} is free; give one")
+    raise ConnectError(f"no port from {_PORTS.start} to {_PORTS.stop - 1} is free; set one")
 
 
-def _answers(path: Path) -> bool:
+def _is_listening(path: Path) -> bool:
     with socket.socket(socket.AF_UNIX) as probe:
         try:
             probe.connect(str(path))
@@ -318,13 +321,13 @@ def _is_free(port: int) -> bool:
 def _program(name: str) -> str:
     # Debian keeps the server in sbin, which is not on every user's PATH.
     path = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/usr/local/sbin", "/sbin"])
-    found = shutil.which(name, path=path)
-    if found is None:
+    program = shutil.which(name, path=path)
+    if program is None:
         raise ConnectError(
             f"{name} is not installed; run `make setup`, or "
             "`apt-get install mariadb-server-core mariadb-client-core`"
         )
-    return found
+    return program
 
 
 def _first_error(output: str) -> str:

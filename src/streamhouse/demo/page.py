@@ -28,14 +28,14 @@ class Page:
         self._log = folder / "page.log"
         self._process: subprocess.Popen[bytes] | None = None
         self._url: str | None = None
-        self._told = False
+        self._reported = False
 
     def __enter__(self) -> Page:
-        for left in (self._port_file, self._log):
-            left.unlink(missing_ok=True)
-        place = ["--warehouse", str(self._warehouse)]
+        for leftover in (self._port_file, self._log):
+            leftover.unlink(missing_ok=True)
+        warehouse = ["--warehouse", str(self._warehouse)]
         port = ["--port", "0", "--port-file", str(self._port_file)]
-        self._process = start_command(["serve", *place, *port], self._log)
+        self._process = start_command(["serve", *warehouse, *port], self._log)
         return self
 
     def __exit__(
@@ -67,10 +67,10 @@ class Page:
     def news(self) -> str | None:
         """A message for the user, only once: the page's address, or that it could not start."""
         line = self.line
-        if self._told or (line is None and self._runs()):
+        if self._reported or (line is None and self._is_running()):
             return None
-        self._told = True
-        return line or f"the page could not be served; {self._log} says why"
+        self._reported = True
+        return line or f"the web page could not be started; see {self._log}"
 
     @property
     def line(self) -> str | None:
@@ -83,10 +83,10 @@ class Page:
         deadline = time.monotonic() + _START_S
         while self.url is None:
             check()
-            if not self._runs() or time.monotonic() > deadline:
-                raise StreamhouseError(f"the page could not be served; {self._log} says why")
+            if not self._is_running() or time.monotonic() > deadline:
+                raise StreamhouseError(f"the web page could not be started; see {self._log}")
             time.sleep(0.05)
         return self.url or ""
 
-    def _runs(self) -> bool:
+    def _is_running(self) -> bool:
         return self._process is not None and self._process.poll() is None

@@ -29,7 +29,7 @@ class Query(Protocol):
 
 
 class FollowedSource:
-    """One source of a continuous query; the `Following` of a shared reader."""
+    """One source of a continuous query; the `SharingSource` of a shared reader."""
 
     def __init__(self, query: Query, number: int) -> None:
         """`number`: the index of the source in the query's `sources`."""

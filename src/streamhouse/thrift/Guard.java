@@ -26,10 +26,10 @@ import org.apache.spark.sql.execution.command.SetCommand;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
 
 /**
- * What clients of the Thrift server may do: log in with the password, and read what is served.
+ * Restricts clients of the Thrift server: they log in with the password, and only read.
  *
- * <p>It is compiled at the server's start by Janino, which Spark brings along: no lambdas, and no
- * generics of Scala's. What is allowed is listed, so that what a later Spark adds is refused.
+ * <p>Janino, a part of Spark, compiles it when the server starts: no lambdas, no Scala generics.
+ * It lists what is allowed, so that it refuses commands that a later version of Spark adds.
  */
 public class Guard {
   private static final Set COMMANDS = new HashSet(Arrays.asList(new Object[] {
@@ -59,12 +59,12 @@ public class Guard {
 
   private static volatile byte[] digest = new byte[0];
 
-  /** Let in only who knows the password of this SHA-256, in hexadecimal digits. */
+  /** Sets the SHA-256 of the password, in hexadecimal digits. */
   public void password(String hexadecimal) {
     digest = new BigInteger(hexadecimal, 16).toByteArray();
   }
 
-  /** Have all sessions that are made of this one from now on confined. */
+  /** Restricts all sessions that are derived from this one from now on. */
   public void confine(SparkSession session) {
     Map base = settings(session.newSession());
     SparkSessionExtensions extensions =
@@ -74,32 +74,32 @@ public class Guard {
   }
 
   static Map settings(SparkSession session) {
-    Map found = new HashMap();
+    Map result = new HashMap();
     scala.collection.Iterator all = session.conf().getAll().iterator();
     while (all.hasNext()) {
-      scala.Tuple2 one = (scala.Tuple2) all.next();
-      found.put(one._1(), one._2());
+      scala.Tuple2 entry = (scala.Tuple2) all.next();
+      result.put(entry._1(), entry._2());
     }
-    return found;
+    return result;
   }
 
   static SecurityException refused(String what) {
     return new SecurityException(
-        what + " is not allowed here: this server is for reading what it serves");
+        what + " is not allowed here: this server only reads its tables and views");
   }
 
-  /** Lets in whoever knows the password, under any name. */
+  /** Checks the password; any user name is accepted. */
   public static class Password implements PasswdAuthenticationProvider {
     public void Authenticate(String user, String password) throws AuthenticationException {
-      byte[] given;
+      byte[] actual;
       try {
         MessageDigest sha = MessageDigest.getInstance("SHA-256");
         String text = password == null ? "" : password;
-        given = sha.digest(text.getBytes(StandardCharsets.UTF_8));
+        actual = sha.digest(text.getBytes(StandardCharsets.UTF_8));
       } catch (java.security.NoSuchAlgorithmException error) {
         throw new AuthenticationException("there is no SHA-256", error);
       }
-      if (!MessageDigest.isEqual(new BigInteger(1, given).toByteArray(), digest)) {
+      if (!MessageDigest.isEqual(new BigInteger(1, actual).toByteArray(), digest)) {
         try {
           Thread.sleep(1000L);
         } catch (InterruptedException error) {
@@ -110,7 +110,7 @@ public class Guard {
     }
   }
 
-  /** Makes the parser of a session, which looks at the session's settings before each text. */
+  /** Creates the parser of a session, which checks the session's settings before each statement. */
   public static class Parsers extends scala.runtime.AbstractFunction2 {
     private final Map base;
 
@@ -126,7 +126,7 @@ public class Guard {
     }
   }
 
-  /** Refuses all texts of a session with settings that could lead out of what is served. */
+  /** Refuses all statements of a session whose settings could give access to other data. */
   public static class Parser implements InvocationHandler {
     private final Map base;
     private final SparkSession session;
@@ -152,24 +152,24 @@ public class Guard {
     private void check() {
       java.util.Iterator all = settings(session).entrySet().iterator();
       while (all.hasNext()) {
-        Map.Entry one = (Map.Entry) all.next();
-        String key = (String) one.getKey();
-        boolean ours = one.getValue().equals(base.get(key));
-        if (key.startsWith("spark.") && !ours && !SETTINGS.contains(key)) {
+        Map.Entry entry = (Map.Entry) all.next();
+        String key = (String) entry.getKey();
+        boolean unchanged = entry.getValue().equals(base.get(key));
+        if (key.startsWith("spark.") && !unchanged && !SETTINGS.contains(key)) {
           throw refused("the setting " + key + " of this connection");
         }
       }
     }
   }
 
-  /** Makes the check of a session. */
+  /** Creates the check of a session. */
   public static class Checks extends scala.runtime.AbstractFunction1 {
     public Object apply(Object session) {
       return new Check();
     }
   }
 
-  /** Refuses analyzed plans that do more than read what is served. */
+  /** Refuses analyzed plans that do more than read the served tables and views. */
   public static class Check extends scala.runtime.AbstractFunction1 {
     public Object apply(Object plan) {
       check((LogicalPlan) plan);
@@ -199,7 +199,7 @@ public class Guard {
       if (plan instanceof SetCommand) {
         checkSetting(((SetCommand) plan).kv());
       } else if (plan instanceof CreateViewCommand) {
-        // For the connection alone; what it is of is checked when it is read.
+        // Only this connection sees the view; a query that reads it is checked, too.
         String kind = ((CreateViewCommand) plan).viewType().toString();
         if (!kind.startsWith("LocalTempView")) {
           throw refused(name);
@@ -209,11 +209,11 @@ public class Guard {
       }
     }
 
-    private void checkSetting(scala.Option given) {
-      if (given.isEmpty()) {
+    private void checkSetting(scala.Option assignment) {
+      if (assignment.isEmpty()) {
         return;
       }
-      scala.Tuple2 pair = (scala.Tuple2) given.get();
+      scala.Tuple2 pair = (scala.Tuple2) assignment.get();
       boolean sets = ((scala.Option) pair._2()).isDefined();
       if (sets && !SETTINGS.contains(pair._1())) {
         throw refused("SET " + pair._1());

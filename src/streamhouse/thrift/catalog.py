@@ -1,10 +1,10 @@
 """Keeps the tables and views of a warehouse as views in Spark's catalog.
 
 A view is SQL text, which Spark analyzes for each query, so each query plans its read again and sees
-the newest snapshot. (A temporary view is a plan, with which Spark keeps what a Python data source
-has planned: all queries would see the snapshot of the first one.) Each view reads a table of its
-own in the database `streamhouse_sources`, since Spark treats two reads of one table in a query as
-the same, whatever their options.
+the newest snapshot. (A temporary view is a plan, which includes what a Python data source has
+planned: all queries would see the snapshot of the first one.) Each view reads its own table in the
+database `streamhouse_sources`, since Spark treats two reads of one table in a query as the same,
+whatever their options.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _SPARK_NAME = re.compile(r"[A-Za-z0-9_]+")
 
 
 @dataclass(frozen=True)
-class _Found:
+class _WarehouseEntry:
     """A table or view of the warehouse; its columns can have changed only if `stamp` has."""
 
     database: str
@@ -35,7 +35,8 @@ class _Found:
     stamp: object
 
     @property
-    def full(self) -> str:
+    def full_name(self) -> str:
+        """`database.name`."""
         return f"{self.database}.{self.name}"
 
 
@@ -55,7 +56,7 @@ class ServedCatalog:
         self._spark = spark
         self._warehouse = warehouse
         self._notice = notice
-        self._seen: dict[str, _Found] = {}
+        self._entries: dict[str, _WarehouseEntry] = {}
         self._served: dict[str, _Served] = {}
         self._number = 0
         spark.sql(f"CREATE DATABASE IF NOT EXISTS {SOURCES}")
@@ -63,34 +64,34 @@ class ServedCatalog:
     @property
     def names(self) -> list[str]:
         """The served tables and views, as `database.table`, sorted."""
-        return sorted(self._seen[key].full for key in self._served)
+        return sorted(self._entries[key].full_name for key in self._served)
 
     def refresh(self) -> None:
         """Create views for new tables and changed columns, and drop those of removed tables."""
         # Spark's names are case-insensitive.
-        there: dict[str, _Found] = {}
-        for one in self._find():
-            there.setdefault(one.full.lower(), one)
-        for key in [key for key in self._seen if key not in there]:
-            del self._seen[key]
+        current: dict[str, _WarehouseEntry] = {}
+        for entry in self._list():
+            current.setdefault(entry.full_name.lower(), entry)
+        for key in [key for key in self._entries if key not in current]:
+            del self._entries[key]
             self._drop(self._served.pop(key, None))
-        for key, found in there.items():
-            if self._seen.get(key) != found:
-                self._seen[key] = found
-                self._serve(key, found)
+        for key, entry in current.items():
+            if self._entries.get(key) != entry:
+                self._entries[key] = entry
+                self._serve(key, entry)
 
-    def _find(self) -> Iterator[_Found]:
+    def _list(self) -> Iterator[_WarehouseEntry]:
         """The tables, then the views, whose columns depend on those of tables."""
         views: list[tuple[str, str]] = []
-        tables: list[_Found] = []
+        tables: list[_WarehouseEntry] = []
         for database in self._warehouse.databases():
             for name in self._warehouse.tables(database):
-                tables.append(_Found(database, name, self._columns(f"{database}.{name}")))
+                tables.append(_WarehouseEntry(database, name, self._columns(f"{database}.{name}")))
             views += [(database, name) for name in Views(self._warehouse).names(database)]
         yield from tables
         for database, name in views:
             query = self._query(database, name)
-            yield _Found(database, name, (query, tuple(tables)))
+            yield _WarehouseEntry(database, name, (query, tuple(tables)))
 
     def _columns(self, name: str) -> object:
         try:
@@ -106,40 +107,41 @@ class ServedCatalog:
             return str(error)
         return "" if view is None else view.query
 
-    def _serve(self, key: str, found: _Found) -> None:
-        wrong = [one for one in (found.database, found.name) if not _SPARK_NAME.fullmatch(one)]
-        if wrong:
-            why = f"'{wrong[0]}' is not of letters, digits and underscores, as Spark's names are"
-            self._notice(f"{found.full} is not served: {why}")
+    def _serve(self, key: str, entry: _WarehouseEntry) -> None:
+        names = (entry.database, entry.name)
+        invalid = [name for name in names if not _SPARK_NAME.fullmatch(name)]
+        if invalid:
+            reason = f"Spark allows only letters, digits and underscores in '{invalid[0]}'"
+            self._notice(f"{entry.full_name} is not served: {reason}")
             return
         old = self._served.get(key)
         try:
-            schema = served_schema(self._warehouse, found.full)
+            schema = served_schema(self._warehouse, entry.full_name)
             if old is None or old.schema != schema:
-                self._served[key] = self._make(found, schema)
-                self._forget(old)
+                self._served[key] = self._create(entry, schema)
+                self._drop_source(old)
         except (StreamhouseError, PySparkException) as error:
-            why = str(error).strip().splitlines()[0]
-            self._notice(f"{found.full} is not served: {why}")
+            reason = str(error).strip().splitlines()[0]
+            self._notice(f"{entry.full_name} is not served: {reason}")
             self._drop(self._served.pop(key, None))
 
-    def _make(self, found: _Found, schema: StructType) -> _Served:
+    def _create(self, entry: _WarehouseEntry, schema: StructType) -> _Served:
         self._number += 1
-        source = f"{SOURCES}.`{found.database}__{found.name}__{self._number}`"
-        view = f"`{found.database}`.`{found.name}`"
-        self._spark.sql(f"CREATE DATABASE IF NOT EXISTS `{found.database}`")
+        source = f"{SOURCES}.`{entry.database}__{entry.name}__{self._number}`"
+        view = f"`{entry.database}`.`{entry.name}`"
+        self._spark.sql(f"CREATE DATABASE IF NOT EXISTS `{entry.database}`")
         self._spark.catalog.createTable(source, source=FORMAT, schema=schema)
         self._spark.sql(
             f"CREATE OR REPLACE VIEW {view} AS "
-            f"SELECT * FROM {source} WITH ('{SERVED}' = '{found.full}')"
+            f"SELECT * FROM {source} WITH ('{SERVED}' = '{entry.full_name}')"
         )
         return _Served(schema, source, view)
 
     def _drop(self, served: _Served | None) -> None:
         if served is not None:
             self._spark.sql(f"DROP VIEW IF EXISTS {served.view}")
-            self._forget(served)
+            self._drop_source(served)
 
-    def _forget(self, served: _Served | None) -> None:
+    def _drop_source(self, served: _Served | None) -> None:
         if served is not None:
             self._spark.sql(f"DROP TABLE IF EXISTS {served.source}")

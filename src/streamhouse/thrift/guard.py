@@ -21,7 +21,7 @@ def new_password() -> str:
 
 
 def install(spark: Any, password: str | None, folder: Path) -> None:
-    """Confine the sessions that are derived from Spark's from now on, and set the password.
+    """Restrict the sessions that are derived from Spark's from now on, and set the password.
 
     The classes are written to `folder`, which is in the class path of the JVM: Hive's server loads
     the one that checks the password in threads with different class loaders.

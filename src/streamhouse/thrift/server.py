@@ -15,7 +15,7 @@ from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.runtime.spark.session import end_session, start_session
 from streamhouse.thrift.catalog import ServedCatalog
 from streamhouse.thrift.guard import install
-from streamhouse.thrift.source import findable
+from streamhouse.thrift.source import make_discoverable
 from streamhouse.work_folder import work_folder
 
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -51,9 +51,9 @@ LOGIN = "hive.server2.authentication"
 class ThriftServer:
     """Serves a warehouse until `close`; calls `notice` with what cannot be served.
 
-    `given`: settings of Spark and Hive that override the defaults (`hive.server2.…`, `spark.…`);
-    `port` 0 is any free one. Clients log in with the `password` under any name; without one, as
-    `given` says. They can read what is served, and nothing else of the machine. Raises
+    `overrides`: settings of Spark and Hive that override the defaults (`hive.…`, `spark.…`);
+    `port` 0 chooses a free one. Clients log in with the `password` under any name; without one, as
+    `overrides` set. They can read what is served, and nothing else of the machine. Raises
     `OptionError` for a host that others can reach without a login, `ConnectError` if the port is
     not available.
     """
@@ -64,23 +64,23 @@ class ThriftServer:
         host: str,
         port: int,
         master: str,
-        given: Mapping[str, str],
+        overrides: Mapping[str, str],
         notice: Callable[[str], None],
         verbose: bool = False,
         password: str | None = None,
     ) -> None:
-        _check(host, master, given, password)
+        _check(host, master, overrides, password)
         self._notice = notice
-        self._trouble = ""
-        self._folder = contextlib.ExitStack()
-        folder = Path(self._folder.enter_context(work_folder("streamhouse-thrift-")))
-        findable(warehouse.options)
+        self._last_error = ""
+        self._resources = contextlib.ExitStack()
+        folder = Path(self._resources.enter_context(work_folder("streamhouse-thrift-")))
+        make_discoverable(warehouse.options)
         _forget_address(os.environ)
         settings = {**_SETTINGS, **_folders(folder), **_address(host, port), **_login(password)}
         classes = folder / "classes"
         classes.mkdir()
-        paths = filter(None, [os.fspath(classes), given.get(_CLASS_PATH)])
-        settings |= {**given, **_SEALED, _CLASS_PATH: os.pathsep.join(paths)}
+        paths = filter(None, [os.fspath(classes), overrides.get(_CLASS_PATH)])
+        settings |= {**overrides, **_SEALED, _CLASS_PATH: os.pathsep.join(paths)}
         try:
             spark = start_session("streamhouse-thrift", master, verbose, settings)
             self._catalog = ServedCatalog(spark, warehouse, notice)
@@ -109,17 +109,17 @@ class ThriftServer:
         try:
             self._catalog.refresh()
         except (StreamhouseError, OSError, ValueError, RuntimeError) as error:
-            why = (str(error).strip() or type(error).__name__).splitlines()[0]
-            if why != self._trouble:
-                self._notice(f"the warehouse cannot be listed now: {why}")
-            self._trouble = why
+            reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+            if reason != self._last_error:
+                self._notice(f"the warehouse cannot be listed now: {reason}")
+            self._last_error = reason
         else:
-            self._trouble = ""
+            self._last_error = ""
 
     def close(self) -> None:
         """Stop the server, its connections and its JVM."""
         end_session()
-        self._folder.close()
+        self._resources.close()
 
 
 def _started(spark: Any, host: str, port: int) -> Any:
@@ -130,45 +130,42 @@ def _started(spark: Any, host: str, port: int) -> Any:
         cause = error.java_exception
         while cause.getCause() is not None:
             cause = cause.getCause()
-        why = cause.getMessage() or cause.toString()
+        reason = cause.getMessage() or cause.toString()
         raise ConnectError(
-            f"the Thrift server cannot listen at {host}:{port} ({why}); choose another --port "
-            "(0 is any free one) or --host"
+            f"the Thrift server cannot listen on {host}:{port} ({reason}); choose another --port "
+            "(0 chooses a free one) or --host"
         ) from error
 
 
-def _check(host: str, master: str, given: Mapping[str, str], password: str | None) -> None:
+def _check(host: str, master: str, overrides: Mapping[str, str], password: str | None) -> None:
     if not master.startswith("local"):
         raise OptionError(
-            f"option '--master': '{master}' is not on this machine; the Thrift server reads in "
-            "processes beside it: give local[2] or the like"
+            f"option '--master': '{master}' is not on this machine, where the Thrift server runs "
+            "its tasks; set local[2] or another local master"
         )
-    for key in given:
+    for key in overrides:
         if not key.startswith(("hive.", "spark.")):
             raise OptionError(
-                f"option '--conf': '{key}' is no setting of Spark or Hive; these begin with "
+                f"option '--conf': '{key}' is not a setting of Spark or Hive, which start with "
                 "'spark.' or 'hive.'"
             )
         if key.lower().removeprefix("spark.").removeprefix("hadoop.") in _ADDRESS:
             raise OptionError(
-                f"option '--conf': '{key}' says where to listen, as the options --host and --port "
-                "do; give these"
+                f"option '--conf': '{key}' cannot be set; use the options --host and --port"
             )
-    if password is not None and LOGIN in given:
-        raise OptionError(
-            f"option '--conf': {LOGIN} says how users log in, and so does the password; give one"
-        )
-    login = given.get(LOGIN, "NONE").upper()
+    if password is not None and LOGIN in overrides:
+        raise OptionError(f"option '--conf': {LOGIN} and a password cannot be combined; give one")
+    login = overrides.get(LOGIN, "NONE").upper()
     if host not in _LOOPBACK and password is None and login in ("NONE", "NOSASL"):
         raise OptionError(
-            f"option '--host': others can reach {host}, and nobody has to log in. Leave out "
-            "--no-password, or --host, or have users log in otherwise, such as by --conf "
+            f"option '--host': other machines can reach {host}, and no login is set. Leave out "
+            "--no-password, or --host, or set another login, such as --conf "
             "hive.server2.authentication=LDAP --conf hive.server2.authentication.ldap.url=…"
         )
 
 
 def _forget_address(environment: MutableMapping[str, str]) -> None:
-    """Remove variables that Hive's server prefers to its settings: `_check` does not see them."""
+    """Remove variables that override the settings of Hive's server, which `_check` cannot see."""
     for name in ("HIVE_SERVER2_THRIFT_BIND_HOST", "HIVE_SERVER2_THRIFT_PORT"):
         environment.pop(name, None)
 
@@ -184,8 +181,8 @@ def _login(password: str | None) -> dict[str, str]:
 
 
 def _folders(folder: Path) -> dict[str, str]:
-    """Working folders of Hive and Spark, which by default are shared between users in /tmp."""
-    places = {
+    """Working folders of Hive and Spark; the defaults are in /tmp, where users would share them."""
+    names = {
         "hive.exec.scratchdir": "scratch",
         "hive.exec.local.scratchdir": "local",
         "hive.downloaded.resources.dir": "resources",
@@ -193,4 +190,4 @@ def _folders(folder: Path) -> dict[str, str]:
         "hive.server2.logging.operation.log.location": "operations",
         "spark.sql.warehouse.dir": "catalog",
     }
-    return {key: os.fspath(folder / name) for key, name in places.items()}
+    return {key: os.fspath(folder / name) for key, name in names.items()}

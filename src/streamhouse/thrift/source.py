@@ -33,8 +33,8 @@ CATALOG_VARIABLE = "STREAMHOUSE_SERVED_CATALOG"
 _ON_PATH = Path(__file__).parent / "on_path"
 
 
-def findable(catalog: Mapping[str, str]) -> None:
-    """Make the source known to all sessions of the Spark that this process starts next."""
+def make_discoverable(catalog: Mapping[str, str]) -> None:
+    """Let all sessions of the Spark that this process starts next discover the source."""
     path = [str(_ON_PATH), *filter(None, [os.environ.get("PYTHONPATH")])]
     os.environ["PYTHONPATH"] = os.pathsep.join(path)
     os.environ[CATALOG_VARIABLE] = json.dumps(dict(catalog))
@@ -52,7 +52,7 @@ def served_schema(warehouse: Warehouse, name: str) -> StructType:
         return spark_schema(_without_times(warehouse.table(name).arrow_schema))
     feed = view_feed(warehouse, name)
     if feed is None:
-        raise TableError(f"there is no table or view '{name}' any more")
+        raise TableError(f"table or view '{name}' no longer exists")
     try:
         return spark_schema(_without_times(feed.schema))
     finally:
@@ -68,13 +68,15 @@ class ServedSource(DataSource):
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
-        given = os.environ.get(CATALOG_VARIABLE)
-        if given is None:
-            raise OptionError(f"format '{FORMAT}' is for `streamhouse thrift`; use 'paimon'")
-        self._catalog: dict[str, str] = json.loads(given)
+        catalog = os.environ.get(CATALOG_VARIABLE)
+        if catalog is None:
+            raise OptionError(f"format '{FORMAT}' works only in `streamhouse thrift`; use 'paimon'")
+        self._catalog: dict[str, str] = json.loads(catalog)
         self._name = options.get(SERVED, "")
         if not is_name(self._name):
-            raise OptionError(f"format '{FORMAT}': read the views, which name their tables")
+            raise OptionError(
+                f"format '{FORMAT}': '{SERVED}' is not a table's name; query the served views"
+            )
 
     @classmethod
     def name(cls) -> str:
@@ -89,9 +91,7 @@ class ServedSource(DataSource):
         return ViewReader(self._catalog, self._name, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        raise TableError(
-            f"'{self._name}' is served to be read; `streamhouse execute` changes tables"
-        )
+        raise TableError(f"'{self._name}' is read-only here; change it by `streamhouse execute`")
 
 
 class ViewReader(DataSourceReader):

@@ -17,7 +17,7 @@ from streamhouse.errors import ConnectError
 @pytest.fixture
 def home(tmp_path: Path) -> Iterator[Path]:
     yield tmp_path
-    MariaDB(tmp_path)._stop_earlier()
+    MariaDB(tmp_path)._stop_leftover()
 
 
 def test_a_second_start_resumes_the_data_on_the_same_port(home: Path) -> None:
@@ -81,7 +81,7 @@ def test_a_failed_installation_shows_its_first_error(tmp_path: Path) -> None:
     assert "https://" not in str(caught.value)
 
 
-def test_a_bad_server_option_is_told_in_one_line(home: Path) -> None:
+def test_a_bad_server_option_is_reported_in_one_line(home: Path) -> None:
     with pytest.raises(ConnectError, match="unknown variable 'no-such-option=1'") as caught:
         MariaDB(home, server_options=["--no-such-option=1"]).start()
     assert len(str(caught.value).splitlines()) == 1

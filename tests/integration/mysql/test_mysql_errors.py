@@ -1,4 +1,4 @@
-"""What goes wrong at set-up is told in one line that says what to change, without the password."""
+"""Errors at set-up take one line that says what to change, without the password."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_missing_grants_say_what_to_grant(table: Database) -> None:
     table.server.execute("GRANT REPLICATION SLAVE ON *.* TO poor@'%'")
     source = MySqlSource(options)
     assert SECRET not in repr(source) and SECRET not in repr(source._options)
-    assert SECRET not in repr(source._following)
+    assert SECRET not in repr(source._captured)
     catch_up(source, source.initial_offset())
     source.close()
 
@@ -94,7 +94,7 @@ def server_with(
 
 
 @pytest.mark.parametrize(
-    ("server_with", "told"),
+    ("server_with", "message"),
     [
         ("--skip-log-bin", "log_bin is OFF; change data capture needs log-bin = ON"),
         ("--binlog-format=MIXED", "binlog_format is MIXED; .* needs binlog-format = ROW"),
@@ -103,15 +103,15 @@ def server_with(
     ],
     indirect=["server_with"],
 )
-def test_a_server_set_up_otherwise(server_with: MariaDB, told: str) -> None:
+def test_a_server_set_up_otherwise(server_with: MariaDB, message: str) -> None:
     database = Database(server_with)
     database.run("CREATE TABLE t (id INT PRIMARY KEY)")
-    with pytest.raises(ConnectError, match=told):
+    with pytest.raises(ConnectError, match=message):
         database.source("t")
     database.close()
 
 
-def test_a_session_with_small_row_images_is_told(table: Database) -> None:
+def test_small_row_images_of_a_session_are_an_error(table: Database) -> None:
     table.run("INSERT INTO customers VALUES (1, 1)")
     source = table.source("customers")
     offset, _ = catch_up(source, source.initial_offset())

@@ -103,7 +103,7 @@ CASES: list[tuple[str, list[str], pa.DataType, list[Any]]] = [
 @pytest.mark.parametrize(
     ("kind", "literals", "arrow", "expected"), CASES, ids=[c[0] for c in CASES]
 )
-def test_a_type_is_read_the_same_both_ways(
+def test_snapshot_and_binlog_give_equal_values_of_a_type(
     database: Database, kind: str, literals: list[str], arrow: pa.DataType, expected: list[Any]
 ) -> None:
     database.run(f"CREATE TABLE t (id INT PRIMARY KEY, v {kind})")
@@ -166,7 +166,7 @@ def test_keys_that_a_declaration_cuts_are_not_asked_for(database: Database) -> N
     table.close()
 
 
-def test_declared_types_are_cast_the_same_both_ways(database: Database) -> None:
+def test_snapshot_and_binlog_give_equal_values_of_declared_types(database: Database) -> None:
     database.run(
         "CREATE TABLE t (id INT PRIMARY KEY, ts TIMESTAMP(3) NULL, dt DATETIME(3), n INT, "
         "flag TINYINT(1), tm TIME(3), extra GEOMETRY, bits BIT(12), price DECIMAL(10,2))"
@@ -213,7 +213,7 @@ def test_a_value_that_does_not_fit_names_its_column(database: Database) -> None:
         catch_up(source, source.initial_offset())
 
 
-def test_an_unsupported_type_is_told_unless_left_out(database: Database) -> None:
+def test_an_unsupported_type_is_an_error_unless_left_out(database: Database) -> None:
     database.run("CREATE TABLE t (id INT PRIMARY KEY, g GEOMETRY, u UUID)")
     with pytest.raises(TableError, match="column 'g' has the type geometry"):
         database.source("t")

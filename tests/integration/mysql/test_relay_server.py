@@ -15,7 +15,7 @@ from streamhouse.connectors.mysql_cdc.relay import relay as relay_module
 from streamhouse.connectors.mysql_cdc.relay.files import drop_old, segments
 from streamhouse.connectors.mysql_cdc.relay.relay import Relay
 from streamhouse.connectors.mysql_cdc.server import connection
-from streamhouse.connectors.mysql_cdc.server.position import Place, Position
+from streamhouse.connectors.mysql_cdc.server.position import Position, Progress
 from streamhouse.connectors.mysql_cdc.source import MySqlSource
 from streamhouse.demo.mariadb import MariaDB
 from streamhouse.errors import ConnectError, DataLossError, StreamhouseError
@@ -41,7 +41,7 @@ def database(server: MariaDB) -> Iterator[Database]:
 
 
 def position(offset: Offset) -> Position:
-    found = Place.from_offset(offset).position
+    found = Progress.from_offset(offset).position
     assert found is not None
     return found
 
@@ -86,7 +86,7 @@ def test_what_is_dropped_while_it_is_read_comes_from_the_server(
             database.run("FLUSH BINARY LOGS")
         database.run(f"INSERT INTO t VALUES ({number}, REPEAT('x', 2000))")
     end = reached(source, server, offset)
-    changes = read_changes(source._following, position(offset), position(end))
+    changes = read_changes(source._captured, position(offset), position(end))
     some = [next(changes) for _ in range(3)]
     assert len(segments(tmp_path)) > 3
     # As the log's writer does when a query is slow and the files take too much.
@@ -101,7 +101,7 @@ def test_what_is_dropped_while_it_is_read_comes_from_the_server(
 
 
 @pytest.mark.parametrize("crash", [False, True], ids=["restart", "crash"])
-def test_the_log_goes_on_after_the_server_was_away(
+def test_the_log_continues_after_a_server_outage(
     server: MariaDB, database: Database, tmp_path: Path, crash: bool
 ) -> None:
     relay = database.relay(tmp_path, "t")
@@ -129,7 +129,7 @@ def test_the_log_goes_on_after_the_server_was_away(
     assert [(row[ROW_KIND], row["id"]) for row in rows] == [("-D", 3)]
 
 
-def test_a_server_that_stays_away_is_told(
+def test_a_permanent_server_outage_is_an_error(
     server: MariaDB, database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(relay_module, "_PATIENCE_S", 0.5)
@@ -164,15 +164,15 @@ def test_what_the_server_purges_is_read_from_the_log(
     # The next run, whose log begins later.
     again = tmp_path / "again"
     again.mkdir()
-    database.relay(again, "t", wanted=[position(offset)])
+    database.relay(again, "t", resume_positions=[position(offset)])
     for late in (database.source("t"), database.source("t", relay=again)):
-        told = f"which {database.name}.t still needs, is gone from the server .*keep binlogs longer"
-        with pytest.raises(DataLossError, match=told):
+        message = rf"has removed .*, which {database.name}\.t still needs .*keep binlogs longer"
+        with pytest.raises(DataLossError, match=message):
             late.latest_offset(offset)
 
 
 @pytest.mark.parametrize("grown", [False, True], ids=["shorter", "grown"])
-def test_a_reset_of_the_server_is_told(
+def test_a_binlog_reset_is_an_error(
     server: MariaDB, database: Database, tmp_path: Path, grown: bool
 ) -> None:
     """Also where the new binlog has the old one's name, and is longer by the time of a look."""

@@ -58,7 +58,7 @@ def test_a_failed_query_goes_on_and_says_why(tmp_path: Path) -> None:
     assert ended.returncode == 0, ended.stderr
     assert ended.stderr.count("a query has failed") == 1
     assert "RuntimeError: no fault of the user's" in ended.stderr
-    assert ended.stderr.count("the table core has broken down") == 1
+    assert ended.stderr.count("Paimon's Rust core has panicked") == 1
     assert "PanicException: index out of bounds" in ended.stderr
     table = Warehouse(str(warehouse)).table("default.numbers")
     rows = [row["n"] for batch in table.read() for row in batch.to_pylist()]

@@ -192,7 +192,7 @@ def test_plans_and_selects(shop: Shop, customers: MariaDB) -> None:
     [
         ({"'{password}'": "'s3cret'"}, ConnectError, "refuses the login of user"),
         ({"127.0.0.1:{port}/": "127.0.0.1:1/"}, ConnectError, "check the option 'url'"),
-        ({"/jdbc'": "/mysql'", "'customers', 'user": "'user', 'user"}, TableError, "may see"),
+        ({"/jdbc'": "/mysql'", "'customers', 'user": "'user', 'user"}, TableError, "can see"),
         ({"'customers', 'user": "'customer', 'user"}, TableError, "did you mean 'customers'"),
         ({"c.rate": "c.rates", "rate D": "rates D"}, TableError, "did you mean 'rate'"),
         ({"(id INT, kind": "(id FLOAT, kind"}, OptionError, "compares cust as another type"),

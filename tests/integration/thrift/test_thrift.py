@@ -195,7 +195,7 @@ def test_nothing_can_be_written(served: Served) -> None:
 
 
 @pytest.mark.parametrize("password", ["", "wrong"])
-def test_who_does_not_know_the_password_is_not_let_in(served: Served, password: str) -> None:
+def test_a_wrong_password_is_refused(served: Served, password: str) -> None:
     with pytest.raises(Py4JJavaError) as raised:
         served.drivers.getConnection(f"{served.url}/shop", "me", password)
     assert "validating the login" in str(raised.value.java_exception.getMessage())
@@ -229,7 +229,7 @@ SEALED = {
     "DROP VIEW shop.sales": "not allowed",
     "CREATE OR REPLACE VIEW shop.sales AS SELECT 1 AS a": "not allowed",
     "SELECT * FROM streamhouse_sources.`{source}` WITH ('served' = '../shop.sales')": (
-        "read the views"
+        "query the served views"
     ),
 }
 
@@ -247,7 +247,7 @@ def test_files_are_neither_read_nor_written(served: Served, tmp_path: Path) -> N
     ]
 
 
-def test_settings_of_a_connection_lead_nowhere(served: Served) -> None:
+def test_settings_of_a_connection_give_no_access_to_files(served: Served) -> None:
     for setting in (
         "spark.sql.runSQLOnFiles=true",
         "spark.sql.variable.substitute=true",
@@ -260,7 +260,7 @@ def test_settings_of_a_connection_lead_nowhere(served: Served) -> None:
     served.drivers.getConnection(url, "me", served.password).close()
 
 
-def test_what_clients_do_besides_reading(served: Served) -> None:
+def test_metadata_requests_of_clients(served: Served) -> None:
     for text in (
         "USE shop",
         "SET spark.sql.session.timeZone=UTC",
@@ -279,7 +279,7 @@ def test_what_clients_do_besides_reading(served: Served) -> None:
         statement.close()
 
 
-def test_new_tables_and_columns_are_served_and_old_ones_no_more(served: Served) -> None:
+def test_new_tables_and_columns_appear_and_dropped_ones_disappear(served: Served) -> None:
     def columns() -> list[Any]:
         found = served.connection.getMetaData().getColumns(None, "shop", "later", "%")
         return [row[3] for row in of_result(found)]

@@ -97,7 +97,7 @@ def test_secrets_are_hidden(text: str) -> None:
     assert "***" in hide_secrets(text)
 
 
-def test_a_message_about_a_password_is_left_as_it_is() -> None:
+def test_a_message_about_a_password_is_unchanged() -> None:
     error = ConnectError("access denied for user 'shop'; check the option 'password'")
     assert explain(error) == (f"error: {error}", 1)
 
@@ -135,16 +135,16 @@ def test_every_command_is_listed() -> None:
 
 
 @pytest.mark.parametrize("error", [ValueError("x"), PanicException("x")])
-def test_a_failure_is_told_of_before_it_goes_on(error: BaseException) -> None:
+def test_a_failure_is_reported_before_it_propagates(error: BaseException) -> None:
     seen: list[BaseException] = []
     with pytest.raises(type(error)) as raised, on_failure(seen.append):
         raise error
     assert raised.value is error and seen == [error]
 
 
-@pytest.mark.parametrize("asked", [KeyboardInterrupt(), SystemExit(0)])
-def test_an_end_that_was_asked_for_is_no_failure(asked: BaseException) -> None:
+@pytest.mark.parametrize("ending", [KeyboardInterrupt(), SystemExit(0)])
+def test_a_requested_end_is_not_a_failure(ending: BaseException) -> None:
     seen: list[BaseException] = []
-    with pytest.raises(type(asked)), on_failure(seen.append):
-        raise asked
+    with pytest.raises(type(ending)), on_failure(seen.append):
+        raise ending
     assert seen == []

@@ -15,7 +15,7 @@ from streamhouse.cli.main import build
 from streamhouse.errors import SqlError
 
 
-def test_counts_and_what_is_not_executed(shop: Shop) -> None:
+def test_counts_and_refused_statements(shop: Shop) -> None:
     table = shop.sales()
     shop.write(table, ("Peru", 1, 2.0), ("Chile", 2, 3.0))
     words = ["execute", "UPDATE shop.sales SET orders = 5 WHERE country = 'Peru'; "

@@ -124,7 +124,7 @@ def test_each_snapshot_until_a_signal(
     assert [file.name for file in path.parent.iterdir()] == ["shop.sales.json"]
 
 
-def test_a_view_and_a_table_that_goes(
+def test_a_view_and_a_dropped_table(
     shop: Any, tmp_path: Path, start: Callable[..., Exporting]
 ) -> None:
     from tests.unit.serve.test_view_feed import TOP, keep
@@ -150,7 +150,7 @@ def test_a_view_and_a_table_that_goes(
         (["shop.sales", "--columns", "country,revenu"], "has no column 'revenu'; did you mean"),
         (["shop.sales", "--columns", ","], "option '--columns' is empty"),
         (["shop.sales", "--every", "0s"], "the least is 1ms"),
-        (["shop.sales", "--every", "1s", "--as-of", "1"], "do not go together"),
+        (["shop.sales", "--every", "1s", "--as-of", "1"], "cannot be combined"),
         (["shop.sales", "--as-of", "x"], "has no tag 'x'"),
     ],
 )

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from streamhouse.cli.commands.pipelines import lag_words
+from streamhouse.cli.commands.pipelines import lag_text
 from streamhouse.cli.main import build
 from streamhouse.runtime.monitoring.process import own
 from streamhouse.runtime.monitoring.status import QueryStatus, Status, Statuses
@@ -35,7 +35,7 @@ def lake(tmp_path: Path) -> str:
     return str(tmp_path)
 
 
-def test_they_are_listed_with_how_they_go(lake: str) -> None:
+def test_pipelines_are_listed_with_state_and_progress(lake: str) -> None:
     code, output = run("--warehouse", lake)
     assert code == 0
     running = next(line for line in output.splitlines() if "revenue" in line)
@@ -45,7 +45,7 @@ def test_they_are_listed_with_how_they_go(lake: str) -> None:
     assert "failed" in failed and "the table [a] is gone" in failed and " 0 " in failed
 
 
-def test_programs_get_all_of_it(lake: str) -> None:
+def test_json_has_all_details(lake: str) -> None:
     code, output = run("--warehouse", lake, "--json")
     assert code == 0
     old, revenue = json.loads(output)["pipelines"]
@@ -58,7 +58,7 @@ def test_programs_get_all_of_it(lake: str) -> None:
     assert revenue["started"].endswith("Z") and revenue["startable"] is False
 
 
-def test_where_nothing_runs_it_says_how_to_begin(tmp_path: Path) -> None:
+def test_an_empty_list_says_how_to_start_a_pipeline(tmp_path: Path) -> None:
     code, output = run("--warehouse", str(tmp_path))
     assert code == 0 and "streamhouse run" in output
     assert run("--warehouse", str(tmp_path), "--json")[1].strip() == '{"pipelines": []}'
@@ -77,11 +77,11 @@ def test_where_nothing_runs_it_says_how_to_begin(tmp_path: Path) -> None:
         (Lag(bytes=7), "7 bytes"),
     ],
 )
-def test_a_lag_in_words(lag: Lag | None, words: str) -> None:
-    assert lag_words(None if lag is None else vars(lag)) == words
+def test_the_text_of_a_lag(lag: Lag | None, words: str) -> None:
+    assert lag_text(None if lag is None else vars(lag)) == words
 
 
-def test_those_that_have_ended_are_forgotten(lake: str) -> None:
+def test_ended_pipelines_can_be_forgotten(lake: str) -> None:
     code, output = run("--warehouse", lake, "--forget", "old", "--json")
     assert code == 0 and "pipeline 'old' is forgotten" in output
     told = next(line for line in output.splitlines() if line.startswith("{"))

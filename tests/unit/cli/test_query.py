@@ -114,7 +114,7 @@ def test_a_bare_name_must_be_in_one_database(shop: Any) -> None:
         ("", "there is no statement; write one SELECT"),
     ],
 )
-def test_what_cannot_be_answered_is_one_message(shop: Any, sql: str, message: str) -> None:
+def test_an_invalid_query_prints_one_message(shop: Any, sql: str, message: str) -> None:
     result = query(shop, sql, "--format", "json")
     assert result.exit_code == 1
     assert message in result.stderr and result.stderr.startswith("error: ")

@@ -111,7 +111,7 @@ def test_versions_of_one_table_in_one_query(sales: Any) -> None:
     assert found == [(1, 2, 3, 2)]
 
 
-def test_columns_are_those_of_the_moment(sales: Any) -> None:
+def test_columns_are_those_of_the_snapshot(sales: Any) -> None:
     from pypaimon import CatalogFactory
     from pypaimon.schema.data_types import AtomicType
     from pypaimon.schema.schema_change import SchemaChange
@@ -126,7 +126,7 @@ def test_columns_are_those_of_the_moment(sales: Any) -> None:
     assert "there is no column 'note'" in failure(sales, "SELECT note FROM sales VERSION AS OF 1")
 
 
-def test_a_branch_goes_its_own_way(sales: Any) -> None:
+def test_a_branch_has_its_own_rows(sales: Any) -> None:
     sales.write("shop.sales$branch_b", ("Mali", 9, 1.0))
     assert answer(sales, "SELECT COUNT(*) FROM shop.sales$branch_b") == [(2,)]
     assert answer(sales, "SELECT COUNT(*) FROM `sales$branch_b` VERSION AS OF 'two'") == [(1,)]
@@ -161,11 +161,13 @@ def test_a_branch_goes_its_own_way(sales: Any) -> None:
         ("SELECT * FROM sales /*+ OPTIONS('scan.timestamp'='noon') */", "'noon' is not a time"),
     ],
 )
-def test_what_is_not_there_is_told_with_what_is(sales: Any, sql: str, message: str) -> None:
+def test_an_error_about_a_missing_moment_lists_the_existing_ones(
+    sales: Any, sql: str, message: str
+) -> None:
     assert message in failure(sales, sql)
 
 
-def test_an_expired_snapshot_tells_what_is_left(sales: Any) -> None:
+def test_the_error_of_an_expired_snapshot_lists_the_remaining_ones(sales: Any) -> None:
     table = sales.warehouse.table("shop.sales")
     table.files.delete(f"{table.location}/snapshot/snapshot-1")
     said = failure(sales, "SELECT * FROM sales VERSION AS OF 1")

@@ -34,7 +34,7 @@ def run(folder: Path, *texts: str) -> tuple[int, str]:
     return ended.exit_code, ended.output
 
 
-def test_a_file_goes_on_where_the_one_before_it_ended(tmp_path: Path) -> None:
+def test_files_run_as_one_script(tmp_path: Path) -> None:
     code, output = run(tmp_path, TABLES, "INSERT INTO t VALUES (1), (2);")
     assert code == 0, output
     table = Warehouse(str(tmp_path / "lake")).table("d.t")
@@ -42,7 +42,7 @@ def test_a_file_goes_on_where_the_one_before_it_ended(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("wrong", ["CREAT TABLE u (a INT)", "\nINSERT INTO nowhere VALUES (1)"])
-def test_a_mistake_is_told_with_its_file(tmp_path: Path, wrong: str) -> None:
+def test_an_error_names_its_file(tmp_path: Path, wrong: str) -> None:
     code, output = run(tmp_path, TABLES, wrong)
     assert code == 1
     assert output.startswith(f"error: {tmp_path / 'part1.sql'}: line {1 + wrong.count(chr(10))},")

@@ -70,7 +70,7 @@ def commands() -> Iterator[list[Serve]]:
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
-def test_it_listens_and_ends_with_readers(
+def test_the_server_stops_while_readers_are_connected(
     shop: Any, tmp_path: Path, commands: list[Serve], number: signal.Signals, code: int
 ) -> None:
     table = shop.sales()
@@ -122,7 +122,7 @@ def refused(tmp_path: Path, *arguments: str) -> str:
     return " ".join(text.split())
 
 
-def test_what_it_cannot_start_with(shop: Any, tmp_path: Path) -> None:
+def test_invalid_options_prevent_the_start(shop: Any, tmp_path: Path) -> None:
     warehouse = ("--warehouse", str(shop.path))
     assert "there is no warehouse at 'none'" in refused(tmp_path, "--warehouse", "none")
     with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -152,7 +152,7 @@ def test_neither_the_server_nor_its_queries_load_spark_or_a_jvm() -> None:
     assert (done.stdout.strip(), done.stderr) == ("set()", "")
 
 
-def test_it_speaks_tls(shop: Any, tmp_path: Path, commands: list[Serve]) -> None:
+def test_the_server_supports_tls(shop: Any, tmp_path: Path, commands: list[Serve]) -> None:
     cert, key = certificate(tmp_path)
     warehouse = ("--warehouse", str(shop.path))
     commands.append(Serve(tmp_path, *warehouse, "--tls-cert", cert, "--tls-key", key))

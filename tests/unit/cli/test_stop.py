@@ -18,7 +18,7 @@ from streamhouse.cli.stop_signals import StopSignal
 
 stop = StopSignal(at_once=lambda: print("at once", flush=True))
 signal.raise_signal(signal.SIGTERM)
-print(stop.asked(), flush=True)
+print(stop.requested(), flush=True)
 signal.raise_signal(signal.SIGINT)
 print("went on", flush=True)
 """
@@ -36,17 +36,17 @@ def signals() -> Iterator[None]:
 @pytest.mark.parametrize(
     ("number", "interrupted"), [(signal.SIGINT, True), (signal.SIGTERM, False)]
 )
-def test_a_signal_is_a_wish(number: signal.Signals, interrupted: bool) -> None:
+def test_a_signal_sets_a_flag(number: signal.Signals, interrupted: bool) -> None:
     stop = StopSignal()
     stop.check()
-    assert (stop.asked(), stop.interrupted) == (False, False)
+    assert (stop.requested(), stop.interrupted) == (False, False)
     signal.raise_signal(number)
-    assert (stop.asked(), stop.interrupted) == (True, interrupted)
+    assert (stop.requested(), stop.interrupted) == (True, interrupted)
     with pytest.raises(KeyboardInterrupt):
         stop.check()
 
 
-def test_a_query_goes_on_to_its_end_under_a_signal() -> None:
+def test_a_signal_does_not_interrupt_a_query() -> None:
     """DuckDB makes an error of its own out of an exception that a handler raises."""
     stop = StopSignal()
 
@@ -62,7 +62,7 @@ def test_a_query_goes_on_to_its_end_under_a_signal() -> None:
     finally:
         db.close()
     assert found == [(499_500,)]
-    assert stop.asked()
+    assert stop.requested()
 
 
 def test_a_second_signal_ends_at_once() -> None:

@@ -142,7 +142,7 @@ def test_append_table_as_json(shop: Any, watch: Callable[..., Watching]) -> None
     }
 
 
-def test_a_watch_goes_on_while_its_columns_change(
+def test_a_watch_continues_while_its_columns_change(
     shop: Any, watch: Callable[..., Watching]
 ) -> None:
     table = shop.sales()
@@ -165,7 +165,7 @@ def test_a_watch_goes_on_while_its_columns_change(
 
 
 @pytest.mark.parametrize("fail", [False, True])
-def test_an_append_table_that_has_lost_snapshots(
+def test_an_append_table_with_expired_snapshots(
     shop: Any, watch: Callable[..., Watching], fail: bool
 ) -> None:
     table = shop.orders()
@@ -186,7 +186,7 @@ def test_an_append_table_that_has_lost_snapshots(
     assert watching.interrupt() == 130
 
 
-def test_pipe_gets_one_plain_table_a_change(shop: Any, watch: Callable[..., Watching]) -> None:
+def test_a_pipe_gets_one_plain_table_per_change(shop: Any, watch: Callable[..., Watching]) -> None:
     table = shop.sales()
     shop.write(table, ("Chad", 1_234, 1.5), ("Mali", 2, None))
     watching = watch(table)
@@ -198,7 +198,7 @@ def test_pipe_gets_one_plain_table_a_change(shop: Any, watch: Callable[..., Watc
     shop.write(table, ("Chad", 1_234, 1.5), kinds=["-D"])
     text = watching.until(lambda text: text.count("\n\n") == 2)
     assert "snapshot 2" not in text and "snapshot 3 · 1 row · " in text
-    assert text.rstrip().endswith("gone: Chad")
+    assert text.rstrip().endswith("removed: Chad")
     assert "\x1b" not in text
 
 
@@ -269,7 +269,7 @@ def test_a_branch_is_followed(shop: Any, watch: Callable[..., Watching]) -> None
 @pytest.mark.parametrize(
     ("moment", "orders"), [("1", 1), ("one", 1), ("2", 2), ("2100-01-01", 2), ("0s ago", 2)]
 )
-def test_a_moment_is_printed_once(
+def test_a_past_state_is_printed_once(
     shop: Any, watch: Callable[..., Watching], moment: str, orders: int
 ) -> None:
     table = shop.sales()
@@ -279,11 +279,11 @@ def test_a_moment_is_printed_once(
     watching = watch(table, "--as-of", moment, "--format", "json")
     assert watching.process.wait(DEADLINE_S) == 0
     assert [line["orders"] for line in watching.lines(1)] == [orders]
-    said = f"{table} as of {moment}: it does not change any more\n"
+    said = f"{table} as of {moment} is a past state, which does not change\n"
     assert watching.errors.read_text() == said
 
 
-def test_a_moment_of_an_append_table_is_a_table_on_the_screen(
+def test_a_past_state_of_an_append_table_on_a_terminal(
     shop: Any, watch: Callable[..., Watching]
 ) -> None:
     table = shop.orders()
@@ -313,11 +313,11 @@ def test_a_view_is_watched(shop: Any, watch: Callable[..., Watching]) -> None:
     assert watching.interrupt() in (0, 130)
     named = watch("shop.big", "--consumer-id", "c1")
     assert named.process.wait(DEADLINE_S) == 1
-    assert "only tables keep consumers" in named.errors.read_text()
+    assert "only tables have consumers" in named.errors.read_text()
 
 
 @pytest.mark.parametrize("keyed", [True, False])
-def test_a_named_watch_goes_on_where_the_last_one_stopped(
+def test_a_watch_resumes_where_the_last_one_with_its_consumer_id_stopped(
     shop: Any, watch: Callable[..., Watching], keyed: bool
 ) -> None:
     columns = (Column("id", "INT"), Column("v", "INT"))

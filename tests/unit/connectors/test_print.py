@@ -51,7 +51,7 @@ def test_a_value(kind: pa.DataType, value: object, text: str) -> None:
     assert list(row_texts(batch)) == [f"+I[{text}]"]
 
 
-def test_kinds_stand_before_the_rows() -> None:
+def test_row_kinds_precede_the_rows() -> None:
     rows = {"id": [1, 1, 2], "name": ["a", "b", "c"], "rowkind": ["-U", "+U", "-D"]}
 
     assert list(row_texts(pa.RecordBatch.from_pydict(rows))) == ["-U[1, a]", "+U[1, b]", "-D[2, c]"]
@@ -74,7 +74,7 @@ def test_a_batch_is_printed_once_it_is_committed(
     assert not sink.committer("q").commit(lambda: None, lambda: None)
 
 
-def test_a_blackhole_takes_rows_and_keeps_none() -> None:
+def test_a_blackhole_discards_rows() -> None:
     sink = SinkSpec("blackhole", {}, (Column("id", "INT"),)).open()
     writer = sink.writer("q", 0, "a")
     writer.write(pa.record_batch([pa.array([1], pa.int32())], schema=sink.schema))
@@ -83,7 +83,7 @@ def test_a_blackhole_takes_rows_and_keeps_none() -> None:
     assert sink.committer("q").commit(lambda: WrittenBatch(0, []), lambda: None)
 
 
-def test_wrong_options_are_told() -> None:
+def test_wrong_options_are_errors() -> None:
     table = TableInfo(("c", "d", "t"), (Column("id", "INT"),), connector="print")
     kind = connector("print")
 

@@ -60,9 +60,9 @@ def forget() -> Iterator[None]:
 
 
 def table(connector: str, **options: str) -> TableInfo:
-    given = {key.replace("_", "-"): value for key, value in options.items()}
+    keyed = {key.replace("_", "-"): value for key, value in options.items()}
     return registry.declared(
-        TableInfo(("c", "d", "t"), COLUMNS, options=given, connector=connector)
+        TableInfo(("c", "d", "t"), COLUMNS, options=keyed, connector=connector)
     )
 
 
@@ -78,13 +78,13 @@ def test_each_has_a_name_a_summary_and_options_with_docs(name: str) -> None:
     assert (kind.guarantee != "none") <= kind.capabilities.sink
 
 
-def test_an_unknown_one_is_told_with_the_nearest() -> None:
+def test_the_error_of_an_unknown_connector_names_the_nearest() -> None:
     with pytest.raises(OptionError, match=r"t: unknown connector 'mysqlcdc'; did you mean 'mysql-"):
         registry.check_declaration(table("mysqlcdc"), "t")
 
 
 @pytest.mark.usefixtures("trial")
-def test_a_folder_is_all_that_a_new_one_takes() -> None:
+def test_a_new_connector_takes_only_a_folder() -> None:
     info = table("trial-numbers", upto="3", speed="9")
 
     assert registry.check_declaration(info, "t") == [

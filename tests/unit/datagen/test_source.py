@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import time
+from decimal import Decimal
 
 import pyarrow as pa
 import pytest
@@ -68,7 +70,7 @@ def test_a_replay_makes_the_same_rows_in_another_process_state() -> None:
         assert rows(source, a, b).equals(rows(again, a, b))
 
 
-def test_pace_and_no_catching_up_after_a_pause() -> None:
+def test_rate_and_no_rows_for_the_downtime_of_a_restart() -> None:
     options = {**OPTIONS, "rows-per-second": "1000"}
     source = DatagenSource(COLUMNS, options)
     began = time.monotonic()
@@ -92,20 +94,50 @@ def test_whole_range_of_bigint_and_nulls() -> None:
 
 
 @pytest.mark.parametrize(
+    ("kind", "options", "most"),
+    [
+        ("DECIMAL(4, 2)", {}, "99.99"),
+        ("DECIMAL(5, 5)", {}, "0.99999"),
+        ("DECIMAL(10, 2)", {"min": "99999998", "max": "99999999.99"}, "99999999.99"),
+        ("DECIMAL(38, 18)", {}, "1000000"),
+        ("DECIMAL(38, 0)", {"max": "99999999999999990000000000000000000000"}, "1E+38"),
+    ],
+)
+def test_decimals_fit_their_precision(kind: str, options: dict[str, str], most: str) -> None:
+    least = Decimal(options.get("min", "0"))
+    fields = {f"fields.x.{key}": value for key, value in options.items()}
+    source = DatagenSource((Column("x", kind),), {"number-of-rows": "2000", **fields})
+    (part,) = source.partitions({}, {"rows": 2_000, "base_rows": 0, "base_ms": 0})
+    values = [value for batch in source.read(part) for value in batch.column(0).to_pylist()]
+    spread = Decimal(most) - least
+    assert least <= min(values) < least + spread / 10
+    assert Decimal(most) - spread / 10 < max(values) <= Decimal(most)
+
+
+def test_a_decimal_range_that_its_precision_cannot_hold_is_an_error() -> None:
+    with pytest.raises(OptionError, match=r"0 to 100.0 do not fit DECIMAL\(4, 2\)"):
+        DatagenSource((Column("x", "DECIMAL(4, 2)"),), {"fields.x.max": "100"})
+
+
+@pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"fields.price.kind": "sequence"}, "a sequence needs an integer column, not DOUBLE"),
         ({"fields.order_id.kind": "sequence"}, "'fields.order_id.start'"),
-        ({"fields.price.min": "9", "fields.price.max": "3"}, "9 is more than the end, 3"),
+        (
+            {"fields.price.min": "9", "fields.price.max": "3"},
+            "9 is greater than 'fields.price.max', 3",
+        ),
+        ({"fields.price.min": "2000000"}, "'fields.price.max', 1000000 (the default)"),
         ({"rows-per-second": "fast"}, "'fast' is not a whole number"),
     ],
 )
 def test_bad_options_say_what_to_change(options: dict[str, str], message: str) -> None:
-    with pytest.raises(OptionError, match=message.replace("(", r"\(")):
+    with pytest.raises(OptionError, match=re.escape(message)):
         DatagenSource(COLUMNS, options)
 
 
-def test_rows_that_are_due_and_not_made_are_its_lag(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_lag_counts_due_rows_that_are_not_generated(monkeypatch: pytest.MonkeyPatch) -> None:
     source = DatagenSource(COLUMNS, {**OPTIONS, "rows-per-second": "1000"})
     offset = {"rows": 100, "base_rows": 0, "base_ms": 10_000}
     monkeypatch.setattr("time.time_ns", lambda: 12_100 * 1_000_000)

@@ -8,27 +8,27 @@ import pytest
 from streamhouse.demo.revenue.freshness import Ages
 
 
-def test_figures_are_those_of_all_values() -> None:
+def test_percentiles_equal_those_of_all_values() -> None:
     random = np.random.default_rng(3)
     parts = [random.gamma(2.0, 150.0, size) for size in (1, 700, 12_000)]
     ages = Ages()
     for part in parts:
         ages.add(part)
     every = np.concatenate(parts)
-    figures = ages.figures()
+    figures = ages.percentiles()
     assert figures is not None
     assert figures["p50"] == pytest.approx(np.percentile(every, 50), abs=1.5)
     assert figures["p99"] == pytest.approx(np.percentile(every, 99), abs=5)
     assert figures["max"] == round(every.max())
 
 
-def test_nothing_gives_no_figures() -> None:
+def test_an_empty_histogram_has_no_percentiles() -> None:
     ages = Ages()
     ages.add(np.array([]))
-    assert ages.figures() is None
+    assert ages.percentiles() is None
 
 
-def test_clocks_that_disagree_give_no_age_below_zero() -> None:
+def test_negative_ages_count_as_zero() -> None:
     ages = Ages()
     ages.add(np.array([-3.0, 0.2]))
-    assert ages.figures() == {"p50": 0.0, "p99": 0.0, "max": 0.0}
+    assert ages.percentiles() == {"p50": 0.0, "p99": 0.0, "max": 0.0}

@@ -16,7 +16,7 @@ def nothing() -> None:
     """What a demo does at each step, where nobody asks it to end."""
 
 
-def test_the_page_is_there_until_the_demo_ends(shop: Any, tmp_path: Path) -> None:
+def test_the_page_is_served_until_the_demo_ends(shop: Any, tmp_path: Path) -> None:
     shop.sales()
     with Page(shop.path, tmp_path, "shop.sales") as page:
         url = page.wait(nothing)
@@ -30,9 +30,9 @@ def test_the_page_is_there_until_the_demo_ends(shop: Any, tmp_path: Path) -> Non
         httpx.get(url)
 
 
-def test_a_page_that_does_not_come_up_says_where_to_look(tmp_path: Path) -> None:
+def test_the_error_of_a_page_that_does_not_start_names_its_log(tmp_path: Path) -> None:
     with Page(tmp_path / "nowhere", tmp_path, "shop.sales") as page:
-        with pytest.raises(StreamhouseError, match="page.log says why"):
+        with pytest.raises(StreamhouseError, match=r"see .*page\.log"):
             page.wait(nothing)
-        assert page.news() == f"the page could not be served; {tmp_path / 'page.log'} says why"
+        assert page.news() == f"the web page could not be started; see {tmp_path / 'page.log'}"
     assert "nowhere" in (tmp_path / "page.log").read_text()

@@ -36,14 +36,14 @@ def test_all_kinds_of_changes_happen() -> None:
 
 def test_nothing_happens_to_an_order_once_it_is_cancelled() -> None:
     _, steps = history(2)
-    gone: set[int] = set()
+    cancelled: set[int] = set()
     for step in steps:
-        assert not gone & set(orders(step)), step
+        assert not cancelled & set(orders(step)), step
         if step.kind == "cancel":
             mark, journal, delete = step.statements
             assert "event_time" in mark.sql and delete.sql.startswith("DELETE")
-            gone.add(journal.parameters[0])
-    assert len(gone) > 50
+            cancelled.add(journal.parameters[0])
+    assert len(cancelled) > 50
 
 
 def test_nothing_happens_to_orders_of_closed_days() -> None:
@@ -76,7 +76,7 @@ def test_only_the_desk_sells_for_the_desk() -> None:
 
 
 @pytest.mark.parametrize(("rate", "desk"), [(1, 50), (9, 450), (19, 950), (20, 1000), (500, 1000)])
-def test_at_any_rate_the_desk_leaves_half_to_the_others(rate: int, desk: int) -> None:
+def test_the_desk_takes_at_most_half_of_the_changes(rate: int, desk: int) -> None:
     pace, made = Pace(rate), {True: 0, False: 0}
     # A hundred seconds, looked at every 2 ms.
     for tick in range(50_000):

@@ -316,7 +316,7 @@ def test_the_command_prints_text_json_and_writes_svg(tmp_path: Path) -> None:
     out = json.loads(runner.invoke(app, ["graph", str(script), "--json"]).stdout)
     assert [edge["kind"] for edge in out["edges"]] == ["reads", "writes"]
     lost = runner.invoke(app, ["graph", str(script), "--svg", str(tmp_path / "no" / "s.svg")])
-    assert lost.exit_code == 1 and "there is no such folder" in lost.stderr
+    assert lost.exit_code == 1 and "the folder does not exist" in lost.stderr
     assert sorted(path.name for path in tmp_path.iterdir()) == ["s.sql", "s.svg"]
 
 

@@ -45,22 +45,22 @@ def test_the_cache() -> None:
     assert found == JdbcOptions(found.server, True, 20, 60_000, 10_000, False)
     assert found.server.connect_retries == 7
     assert found.words() == (
-        "cache PARTIAL, 20 keys, read again after 60000 ms, dropped 10000 ms after they were last "
-        "asked for, missing keys not kept"
+        "cache PARTIAL, 20 keys, valid for 60000 ms, dropped 10000 ms after their last lookup, "
+        "missing keys not cached"
     )
 
 
 @pytest.mark.parametrize(
-    ("extra", "told"),
+    ("extra", "message"),
     [
         ({"urll": "x"}, "unknown option 'urll'; did you mean 'url'"),
         ({"url": "jdbc:postgresql://u:s3cret@db/shop"}, "write 'jdbc:mysql://host:3306/database'"),
-        ({"url": "jdbc:mysql://reader:s3cret@db/shop"}, "is not one of a MySQL server"),
+        ({"url": "jdbc:mysql://reader:s3cret@db/shop"}, "is not the URL of a MySQL server"),
         ({"url": "jdbc:mysql://db/shop?password=s3cret"}, "'username' and 'password'"),
         ({"url": "jdbc:mysql://db/shop?useSll=true"}, "did you mean 'useSSL'"),
         ({"url": "jdbc:mysql://db/shop?useSSL=maybe"}, "option 'url': useSSL: 'maybe'"),
         ({"url": "jdbc:mysql://db/shop?serverTimezone=Mars"}, "'url': serverTimezone: 'Mars'"),
-        ({"url": "jdbc:mysql://db"}, "no database is named"),
+        ({"url": "jdbc:mysql://db"}, "the database is missing"),
         ({"driver": "org.postgresql.Driver"}, "is not one of com.mysql"),
         ({"lookup.cache": "FULL"}, "'FULL' is not one of NONE, PARTIAL"),
         ({EXPIRY: "1s"}, "needs 'lookup.cache' = 'PARTIAL'"),
@@ -68,14 +68,14 @@ def test_the_cache() -> None:
         ({"lookup.max-retries": "-1"}, "'lookup.max-retries': -1 is too small"),
     ],
 )
-def test_a_wrong_option_is_told(extra: dict[str, str], told: str) -> None:
+def test_a_wrong_option_is_an_error(extra: dict[str, str], message: str) -> None:
     with pytest.raises(OptionError) as raised:
         parse(BASE | extra)
-    assert told in str(raised.value)
+    assert message in str(raised.value)
     assert "s3cret" not in str(raised.value)
 
 
-def test_each_needed_option_is_asked_for() -> None:
+def test_each_required_option_is_checked() -> None:
     assert set(BASE) < KNOWN
     for key in ("url", "table-name", "username"):
         with pytest.raises(OptionError, match=f"option '{key}' is missing"):
@@ -92,7 +92,7 @@ def test_a_hint_sets_the_cache_and_no_login() -> None:
         check_hint({"password": "s3cret"}, "lookup of c")
 
 
-def test_keys_of_earlier_releases_ask_for_a_cache() -> None:
+def test_keys_of_earlier_releases_enable_the_cache() -> None:
     earlier = {"lookup.cache.max-rows": "7", "lookup.cache.ttl": "1 min"}
     options = parse(BASE | earlier)
     assert (options.cache, options.max_keys, options.after_write_ms) == (True, 7, 60_000)

@@ -59,7 +59,7 @@ def test_decimals_of_each_shape(precision: int, scale: int, data: st.DataObject)
     assert decode.skipper(wire)(packed, 0) == (None, len(packed))
 
 
-def test_an_altered_column_is_told() -> None:
+def test_an_altered_column_is_an_error() -> None:
     column = MySqlColumn("n", "int", "int(11)")
     for wire in (
         SimpleNamespace(type=FIELD_TYPE.VARCHAR),

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.unit.mysql.test_relay_files import FILE, SHOP, Server, log
 
-from streamhouse.connectors.mysql_cdc.server.position import Place, Position
+from streamhouse.connectors.mysql_cdc.server.position import Position, Progress
 from streamhouse.connectors.mysql_cdc.source import MySqlSource
 from streamhouse.source import Lag
 
@@ -19,7 +19,7 @@ from streamhouse.source import Lag
 def source(tmp_path: Path) -> MySqlSource:
     """A source that has a relay log; it would connect to a server if it were made as usual."""
     made: Any = MySqlSource.__new__(MySqlSource)
-    made._following = SimpleNamespace(relay=tmp_path)
+    made._captured = SimpleNamespace(relay=tmp_path)
     made._options = SimpleNamespace(name=SHOP.full_name)
     made._unread = deque()
     found: MySqlSource = made
@@ -27,10 +27,10 @@ def source(tmp_path: Path) -> MySqlSource:
 
 
 def at(position: int, file: str = FILE) -> dict[str, Any]:
-    return Place(Position(file, position), whole=True).to_offset()
+    return Progress(Position(file, position), snapshot_complete=True).to_offset()
 
 
-def test_it_counts_the_bytes_up_to_the_last_change_of_the_table(
+def test_the_lag_is_the_bytes_up_to_the_last_change_of_the_table(
     source: MySqlSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = [100.0]
@@ -50,7 +50,7 @@ def test_it_counts_the_bytes_up_to_the_last_change_of_the_table(
     kept.close()
 
 
-def test_bytes_of_several_files_are_not_known(source: MySqlSource, tmp_path: Path) -> None:
+def test_bytes_across_binlog_files_are_unknown(source: MySqlSource, tmp_path: Path) -> None:
     server, kept = Server(), log(tmp_path)
     kept.keep(server.track, server.rotation("binlog.000002"))
     kept.keep(server.track, server.transaction("orders", b"1"))
@@ -59,7 +59,7 @@ def test_bytes_of_several_files_are_not_known(source: MySqlSource, tmp_path: Pat
     kept.close()
 
 
-def test_a_snapshot_and_a_log_that_is_not_there_have_no_lag(
+def test_the_lag_is_unknown_in_the_snapshot_and_without_a_log(
     source: MySqlSource, tmp_path: Path
 ) -> None:
     assert source.lag(at(4)) is None

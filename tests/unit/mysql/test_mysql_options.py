@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamhouse.connectors.mysql_cdc.server.options import KNOWN, parse
-from streamhouse.connectors.mysql_cdc.server.position import Place, Position
+from streamhouse.connectors.mysql_cdc.server.position import Position, Progress
 from streamhouse.errors import OptionError
 
 BASE = {
@@ -35,7 +35,7 @@ def test_a_server_id_is_taken_from_the_range() -> None:
 
 
 @pytest.mark.parametrize(
-    ("extra", "told"),
+    ("extra", "message"),
     [
         ({"hostnam": "x"}, "unknown option 'hostnam'; did you mean 'hostname'"),
         ({"port": "x"}, "'port': 'x' is not a whole number"),
@@ -50,12 +50,12 @@ def test_a_server_id_is_taken_from_the_range() -> None:
         ({"jdbc.properties.useSSL": "maybe"}, "neither 'true' nor 'false'"),
     ],
 )
-def test_a_wrong_option_is_told(extra: dict[str, str], told: str) -> None:
-    with pytest.raises(OptionError, match=told):
+def test_a_wrong_option_is_an_error(extra: dict[str, str], message: str) -> None:
+    with pytest.raises(OptionError, match=message):
         parse(BASE | extra)
 
 
-def test_each_needed_option_is_asked_for() -> None:
+def test_each_required_option_is_checked() -> None:
     assert set(BASE) < KNOWN
     for key in BASE:
         with pytest.raises(OptionError, match=f"option '{key}' is missing"):
@@ -75,5 +75,5 @@ def test_positions_are_ordered_by_number() -> None:
 def test_an_offset_survives_json(pos: int | None, key: list[int | str] | None, whole: bool) -> None:
     whole = whole and pos is not None
     position = None if pos is None else Position("binlog.000007", pos)
-    place = Place(position, None if whole or key is None else tuple(key), whole)
-    assert Place.from_offset(json.loads(json.dumps(place.to_offset()))) == place
+    progress = Progress(position, None if whole or key is None else tuple(key), whole)
+    assert Progress.from_offset(json.loads(json.dumps(progress.to_offset()))) == progress

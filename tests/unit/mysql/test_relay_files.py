@@ -99,7 +99,7 @@ def test_any_range_between_transactions_is_read_again(tmp_path: Path, view: Rela
             assert rows(tmp_path, ends[first], ends[last]) == wanted
 
 
-def test_what_has_not_ended_is_not_known_and_can_be_taken_back(
+def test_events_of_an_open_transaction_are_invisible_and_can_be_undone(
     tmp_path: Path, view: RelayView
 ) -> None:
     server, kept = Server(), log(tmp_path)
@@ -126,7 +126,7 @@ def test_a_transaction_that_a_crash_cut_off_is_left_out(tmp_path: Path) -> None:
     kept.close()
 
 
-def test_other_tables_move_the_end_and_nothing_else(tmp_path: Path, view: RelayView) -> None:
+def test_events_of_other_tables_only_advance_the_end(tmp_path: Path, view: RelayView) -> None:
     server, kept = Server(), log(tmp_path)
     kept.keep(server.track, server.transaction("orders", b"1"))
     changed = Position(FILE, server.at)
@@ -160,9 +160,7 @@ def test_a_range_is_bounded_by_bytes(tmp_path: Path, view: RelayView) -> None:
     kept.close()
 
 
-def test_old_segments_go_when_they_are_not_needed_or_too_much(
-    tmp_path: Path, view: RelayView
-) -> None:
+def test_segments_are_dropped_if_unneeded_or_too_large(tmp_path: Path, view: RelayView) -> None:
     server, kept = Server(), log(tmp_path, most_bytes=4_000)
     for number in range(60):
         kept.keep(server.track, server.transaction("orders", b"%02d" % number))
@@ -185,7 +183,7 @@ def test_old_segments_go_when_they_are_not_needed_or_too_much(
     kept.close()
 
 
-def test_a_segment_that_goes_while_a_batch_is_planned_does_no_harm(
+def test_a_segment_may_be_dropped_while_a_batch_is_planned(
     tmp_path: Path, view: RelayView, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server, kept = Server(), log(tmp_path, most_bytes=4_000)
@@ -207,7 +205,7 @@ def test_a_segment_that_goes_while_a_batch_is_planned_does_no_harm(
     kept.close()
 
 
-def test_a_reader_that_finds_nothing_leaves_no_file_open(tmp_path: Path) -> None:
+def test_a_reader_that_fails_to_open_leaves_no_file_open(tmp_path: Path) -> None:
     server, kept = Server(), log(tmp_path)
     kept.keep(server.track, server.transaction("orders", b"1"))
     (segment,) = segments(tmp_path)

@@ -84,8 +84,8 @@ def test_options_of_a_connector_that_change_nothing_are_told() -> None:
     assert isinstance(statement, CreateTable)
     session.create_table(statement)
     assert told == [
-        "table default.t: option 'scan.newly-added-table.enabled' has no effect here: each table "
-        "is a table of the script"
+        "table default.t: option 'scan.newly-added-table.enabled' has no effect here: a script "
+        "declares each table that it reads"
     ]
     (wrong,) = parse_script(text.format(options.replace("newly-added", "newly-addded")))
     assert isinstance(wrong, CreateTable)

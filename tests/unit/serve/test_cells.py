@@ -103,5 +103,5 @@ def test_long_tables_end_with_a_count() -> None:
     output.write_table(table.schema, table.to_batches(max_chunksize=700), out)
     assert "│ 999 │" in out.getvalue() and "1,000 │" not in out.getvalue()
     assert out.getvalue().endswith(
-        "2,500 rows, the first 1,000 shown; --format csv or json prints all\n"
+        "2,500 rows, only the first 1,000 printed; --format csv or json prints all\n"
     )

@@ -16,7 +16,12 @@ from tests.unit.serve.test_view_feed import TOP, keep
 from streamhouse.cli.commands import thrift
 from streamhouse.errors import OptionError, TableError
 from streamhouse.thrift import server
-from streamhouse.thrift.source import CATALOG_VARIABLE, ServedSource, findable, served_schema
+from streamhouse.thrift.source import (
+    CATALOG_VARIABLE,
+    ServedSource,
+    make_discoverable,
+    served_schema,
+)
 
 FIND = """
 from pkgutil import iter_modules
@@ -44,7 +49,7 @@ def rows(name: str) -> list[tuple[Any, ...]]:
     return [tuple(row.values()) for batch in batches for row in batch.to_pylist()]
 
 
-def test_tables_and_views_are_read_as_they_are_now(shop_with_view: Any) -> None:
+def test_tables_and_views_return_their_newest_rows(shop_with_view: Any) -> None:
     assert rows("shop.sales") == [("Chad", 1, 1.5), ("Peru", 2, 2.5)]
     assert rows("shop.big") == [("Peru", 4)]
     shop_with_view.write("shop.sales", ("Peru", 3, 2.5))
@@ -52,34 +57,36 @@ def test_tables_and_views_are_read_as_they_are_now(shop_with_view: Any) -> None:
     assert rows("shop.big") == [("Peru", 6)]
 
 
-def test_the_columns_are_known_without_rows(shop_with_view: Any) -> None:
+def test_the_schema_needs_no_rows(shop_with_view: Any) -> None:
     warehouse = shop_with_view.warehouse
     assert served_schema(warehouse, "shop.big").simpleString() == (
         "struct<country:string,twice:bigint>"
     )
-    with pytest.raises(TableError, match="there is no table or view 'shop.bag' any more"):
+    with pytest.raises(TableError, match="'shop.bag' no longer exists"):
         served_schema(warehouse, "shop.bag")
 
 
 def test_nothing_can_be_written(shop_with_view: Any) -> None:
     source = ServedSource({"served": "shop.sales"})
-    with pytest.raises(TableError, match="'shop.sales' is served to be read"):
+    with pytest.raises(TableError, match="'shop.sales' is read-only here"):
         source.writer(source.schema(), False)
 
 
-def test_it_says_what_it_is_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_outside_of_the_thrift_server_the_source_is_an_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.delenv(CATALOG_VARIABLE, raising=False)
     with pytest.raises(OptionError, match="use 'paimon'"):
         ServedSource({"served": "shop.sales"})
     monkeypatch.setenv(CATALOG_VARIABLE, "{}")
-    with pytest.raises(OptionError, match="read the views"):
+    with pytest.raises(OptionError, match="query the served views"):
         ServedSource({})
 
 
-def test_spark_finds_it_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_spark_discovers_the_source(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", os.environ.get("PYTHONPATH", ""))
     monkeypatch.setenv(CATALOG_VARIABLE, "")
-    findable({"warehouse": "somewhere", "s3.secret-key": "hidden"})
+    make_discoverable({"warehouse": "somewhere", "s3.secret-key": "hidden"})
     found = subprocess.run(
         [sys.executable, "-c", FIND], capture_output=True, text=True, timeout=60, check=True
     )
@@ -87,7 +94,7 @@ def test_spark_finds_it_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("host", "given", "password"),
+    ("host", "overrides", "password"),
     [
         ("127.0.0.1", {}, None),
         ("localhost", {"spark.driver.memory": "2g"}, "secret"),
@@ -95,12 +102,12 @@ def test_spark_finds_it_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
         ("0.0.0.0", {}, "secret"),
     ],
 )
-def test_who_is_let_in(host: str, given: Mapping[str, str], password: str | None) -> None:
-    server._check(host, "local[2]", given, password)
+def test_allowed_logins(host: str, overrides: Mapping[str, str], password: str | None) -> None:
+    server._check(host, "local[2]", overrides, password)
 
 
-def test_there_is_one_login() -> None:
-    with pytest.raises(OptionError, match="so does the password; give one"):
+def test_a_password_and_another_login_cannot_be_combined() -> None:
+    with pytest.raises(OptionError, match="a password cannot be combined"):
         server._check("127.0.0.1", "local", {"hive.server2.authentication": "LDAP"}, "secret")
 
 
@@ -117,32 +124,39 @@ def test_the_password(tmp_path: Path) -> None:
         thrift._password(file, False, {})
     with pytest.raises(OptionError, match="cannot be read"):
         thrift._password(tmp_path / "none", False, {})
-    with pytest.raises(OptionError, match="either"):
+    with pytest.raises(OptionError, match="cannot be combined"):
         thrift._password(file, True, {})
 
 
 @pytest.mark.parametrize(
-    ("host", "master", "given", "message"),
+    ("host", "master", "overrides", "message"),
     [
-        ("0.0.0.0", "local", {}, "others can reach 0.0.0.0, and nobody has to log in"),
-        ("10.0.0.1", "local", {"hive.server2.authentication": "NOSASL"}, "nobody has to log in"),
+        ("0.0.0.0", "local", {}, "can reach 0.0.0.0, and no login is set"),
+        ("10.0.0.1", "local", {"hive.server2.authentication": "NOSASL"}, "no login is set"),
         ("127.0.0.1", "yarn", {}, "'yarn' is not on this machine"),
-        ("127.0.0.1", "local", {"server2.port": "1"}, "'server2.port' is no setting of Spark"),
-        ("127.0.0.1", "local", {"hive.server2.thrift.bind.host": "0.0.0.0"}, "give these"),
+        ("127.0.0.1", "local", {"server2.port": "1"}, "'server2.port' is not a setting of Spark"),
+        (
+            "127.0.0.1",
+            "local",
+            {"hive.server2.thrift.bind.host": "0.0.0.0"},
+            "use the options --host and --port",
+        ),
         (
             "127.0.0.1",
             "local",
             {"spark.hadoop.hive.server2.thrift.bind.host": "0.0.0.0"},
-            "give these",
+            "use the options --host and --port",
         ),
     ],
 )
-def test_who_is_not(host: str, master: str, given: Mapping[str, str], message: str) -> None:
+def test_refused_settings(
+    host: str, master: str, overrides: Mapping[str, str], message: str
+) -> None:
     with pytest.raises(OptionError, match=message):
-        server._check(host, master, given, None)
+        server._check(host, master, overrides, None)
 
 
-def test_the_environment_does_not_say_where_to_listen() -> None:
+def test_environment_variables_do_not_set_the_address() -> None:
     environment = {"HIVE_SERVER2_THRIFT_BIND_HOST": "0.0.0.0", "PATH": "/bin"}
     server._forget_address(environment)
     assert environment == {"PATH": "/bin"}

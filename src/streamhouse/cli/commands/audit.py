@@ -19,7 +19,7 @@ from streamhouse.cli.arguments import (
 if TYPE_CHECKING:
     from streamhouse.runtime.audit.audit import Audit, Difference
 
-_SHOWN = 20
+_MAX_PRINTED = 20
 
 
 def audit(
@@ -30,10 +30,10 @@ def audit(
         WatchFormat, typer.Option("--format", help="Text for people, or one JSON object.")
     ] = WatchFormat.TABLE,
 ) -> None:
-    """Compute a view again from its sources and compare it, key by key.
+    """Recompute a view from its sources and compare it, key by key.
 
     The batch query reads the source ranges and joins the dimension versions that the lineage has
-    for each batch. Prints "equal", or the keys that differ with exit code 1.
+    for each batch. Prints "equal", or the keys that differ, with exit code 1.
     """
     from streamhouse.runtime.audit.audit import audit as run_audit
 
@@ -69,31 +69,31 @@ def _record(result: Audit) -> dict[str, Any]:
 
 def _print(result: Audit) -> None:
     about = (
-        f"{result.table} at snapshot {result.snapshot}: {result.rows:,} rows, computed again from "
+        f"{result.table} at snapshot {result.snapshot}: {result.rows:,} rows, recomputed from "
         f"{result.joined_rows:,} rows of {result.batches:,} batches"
     )
     if result.waiting_rows:
         about += f" ({result.waiting_rows:,} rows wait for their lookup)"
     if result.foreign_snapshots:
-        about += f", with {result.foreign_snapshots:,} snapshots of other writers taken as they are"
+        about += f"; {result.foreign_snapshots:,} snapshots of other writers are not verified"
     print(about)
     if result.from_snapshot and not result.batches:
-        print("nothing could be proved: what its newest state was computed from has expired")
+        print("nothing was verified: the sources of its newest state have expired")
     elif result.from_snapshot:
         print(
-            f"proved from snapshot {result.from_snapshot} on; what it was computed from has "
-            "expired or was overwritten, and it is taken as it is"
+            f"verified from snapshot {result.from_snapshot} on; the sources of its state at that "
+            "snapshot have expired or were overwritten, so that state is not verified"
         )
     for one in result.unread:
-        print(f"not in it: {one}")
+        print(f"not included: {one}")
     if result.equal:
         print("equal" if result.complete else "equal to what was read")
         return
     print(f"{len(result.differences):,} keys differ")
-    for difference in result.differences[:_SHOWN]:
+    for difference in result.differences[:_MAX_PRINTED]:
         print(_line(difference))
-    if len(result.differences) > _SHOWN:
-        print(f"… and {len(result.differences) - _SHOWN:,} more")
+    if len(result.differences) > _MAX_PRINTED:
+        print(f"… and {len(result.differences) - _MAX_PRINTED:,} more")
 
 
 def _line(difference: Difference) -> str:
@@ -101,7 +101,7 @@ def _line(difference: Difference) -> str:
     if difference.actual is None:
         return f"  {key}: missing, should be {difference.expected}"
     if difference.expected is None:
-        return f"  {key}: should not be there, is {difference.actual}"
+        return f"  {key}: should not exist, is {difference.actual}"
     parts = [
         f"{name} is {value}, should be {difference.expected[name]}"
         for name, value in difference.actual.items()

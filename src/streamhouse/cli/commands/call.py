@@ -46,12 +46,12 @@ def call(
         bool, typer.Option("--list", help="Print all procedures with their arguments.")
     ] = False,
     master: Annotated[
-        str, typer.Option("--master", help="Spark's master, where a procedure needs Spark.")
+        str, typer.Option("--master", help="Spark's master, if the procedure needs Spark.")
     ] = "local[2]",
 ) -> None:
     """Run a procedure over a warehouse: compact, expire, tag, branch, roll back, clean up.
 
-    Tables are named database.table; a bare name does where only one database has it.
+    Write tables as database.table, or just table if only one database has it.
     """
     if list_them:
         import streamhouse.runtime.audit.repair_procedure
@@ -60,11 +60,11 @@ def call(
         _print(listed(), format)
         return
     if procedure is None:
-        raise SqlError("there is no procedure; write one, or see --list")
+        raise SqlError("the procedure is missing; --list prints all procedures")
     statement = parsed(procedure)
     opened = open_warehouse(warehouse, option)
 
-    import streamhouse.runtime.audit.repair_procedure  # noqa: F401  # makes sys.repair known
+    import streamhouse.runtime.audit.repair_procedure  # noqa: F401  # registers sys.repair
     from streamhouse.procedures.context import Context
     from streamhouse.procedures.listing import run
     from streamhouse.serve.views.warehouse_tables import WarehouseTables
@@ -81,11 +81,11 @@ def parsed(text: str) -> Call:
     from streamhouse.sql.statements.script import parse_script
 
     first = text.split(maxsplit=1)[:1]
-    whole = text if first and first[0].upper() == "CALL" else f"CALL {text}"
-    statements = parse_script(whole)
+    statement = text if first and first[0].upper() == "CALL" else f"CALL {text}"
+    statements = parse_script(statement)
     if len(statements) == 1 and isinstance(statements[0], Call):
         return statements[0]
-    raise SqlError("`call` takes one procedure and nothing else; `streamhouse run` runs scripts")
+    raise SqlError("`call` takes exactly one procedure; `streamhouse run` runs scripts")
 
 
 class _Spark:
@@ -93,13 +93,13 @@ class _Spark:
 
     def __init__(self, master: str) -> None:
         self._master = master
-        self._asked = False
+        self._started = False
 
     def __enter__(self) -> _Spark:
         return self
 
     def __exit__(self, *raised: object) -> None:
-        if self._asked:
+        if self._started:
             from streamhouse.runtime.spark.session import end_session
 
             end_session()
@@ -107,7 +107,7 @@ class _Spark:
     def session(self) -> SparkSession:
         from streamhouse.runtime.spark.session import start_session
 
-        self._asked = True
+        self._started = True
         return start_session("streamhouse", self._master)
 
 

@@ -35,87 +35,98 @@ class Scenario(StrEnum):
     MEMBERSHIP = "membership"
 
 
+_ScenarioArgument = Annotated[
+    Scenario, typer.Argument(metavar="[revenue|membership]", help="Which demo to run.")
+]
+_SecondsOption = Annotated[
+    float | None,
+    typer.Option("--seconds", metavar="N", help="How long to run. Default: until Ctrl-C."),
+]
+_OrdersPerSecondOption = Annotated[
+    int,
+    typer.Option("--orders-per-second", metavar="R", help="revenue: generated orders per second."),
+]
+_ChangesPerSecondOption = Annotated[
+    int,
+    typer.Option(
+        "--changes-per-second", metavar="R", help="membership: changes per second in MySQL."
+    ),
+]
+_SeedOption = Annotated[
+    int, typer.Option("--seed", metavar="N", help="membership: the seed of the random changes.")
+]
+_AsJsonOption = Annotated[
+    bool, typer.Option("--json", help="No live view; print one JSON object at the end.")
+]
+_KillEveryOption = Annotated[
+    float | None,
+    typer.Option(
+        "--kill-every",
+        metavar="S",
+        help="Kill (SIGKILL) and restart the driver about every S seconds.",
+    ),
+]
+_PageOption = Annotated[
+    bool | None,
+    typer.Option(
+        "--page/--no-page",
+        help="Also serve the tables on a web page. Default: --page, except with --json.",
+    ),
+]
+_DirOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--dir",
+        metavar="DIR",
+        help="The folder of the demo. Default: .streamhouse/demo or .streamhouse/membership.",
+    ),
+]
+
+
 def demo(
-    scenario: Annotated[
-        Scenario, typer.Argument(metavar="[revenue|membership]", help="Which demo to run.")
-    ] = Scenario.REVENUE,
-    seconds: Annotated[
-        float | None,
-        typer.Option("--seconds", metavar="N", help="How long; by default until Ctrl-C."),
-    ] = None,
-    orders_per_second: Annotated[
-        int,
-        typer.Option("--orders-per-second", metavar="R", help="revenue: orders made in a second."),
-    ] = 1000,
-    changes_per_second: Annotated[
-        int,
-        typer.Option(
-            "--changes-per-second", metavar="R", help="membership: changes made in a second."
-        ),
-    ] = 500,
-    seed: Annotated[
-        int, typer.Option("--seed", metavar="N", help="membership: of what happens.")
-    ] = 1,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="No live view; one JSON object at the end.")
-    ] = False,
-    kill_every: Annotated[
-        float | None,
-        typer.Option(
-            "--kill-every",
-            metavar="S",
-            help="SIGKILL and restart the driver every S seconds or so.",
-        ),
-    ] = None,
-    page: Annotated[
-        bool | None,
-        typer.Option(
-            "--page/--no-page",
-            help="Serve the tables on a web page too. By default, but not with --json.",
-        ),
-    ] = None,
-    dir: Annotated[
-        Path | None,
-        typer.Option(
-            "--dir",
-            metavar="DIR",
-            help="Where the demo keeps its files; .streamhouse/demo or .streamhouse/membership.",
-        ),
-    ] = None,
+    scenario: _ScenarioArgument = Scenario.REVENUE,
+    seconds: _SecondsOption = None,
+    orders_per_second: _OrdersPerSecondOption = 1000,
+    changes_per_second: _ChangesPerSecondOption = 500,
+    seed: _SeedOption = 1,
+    as_json: _AsJsonOption = False,
+    kill_every: _KillEveryOption = None,
+    page: _PageOption = None,
+    dir: _DirOption = None,
 ) -> None:
-    """Run a whole pipeline on a MariaDB of its own, and show its views live.
+    """Run a pipeline with its own MariaDB, and show its views live.
 
-    revenue: orders stream in, customers change in MySQL. After 20 seconds customer 7 moves to
-    China; 20 seconds later Santa comes, and a merge job brings the view's countries up to date.
+    revenue: orders stream in, and customers change in MySQL. After 20 seconds customer 7 moves to
+    China; 20 seconds later Santa becomes a customer, and a MERGE updates the countries in the view.
 
-    membership: orders of members are made, corrected, cancelled and late in MySQL; four layers of
-    tables keep the agents' scores and the members of the month right. Then an order of Zoe's goes
-    through all of that, and a day that somebody has spoilt is repaired.
+    membership: MySQL has new, corrected, cancelled and late orders of members; four layers of
+    tables keep the agents' scores and the monthly members up to date. Then one order goes through
+    all of these changes, and a day with wrong data is repaired.
 
-    The tables are on a web page too, whose address is told.
+    The demo prints the address of a web page that shows the tables, too.
 
-    Needs nothing but what `make setup` prepares.
+    Needs only what `make setup` installs.
     """
     from streamhouse.demo.revenue.scenario import Kills
 
     if seconds is None and as_json:
-        raise OptionError("--json needs --seconds N, as it prints when the demo has ended")
+        raise OptionError("--json needs --seconds N, since it prints at the end of the demo")
     rates = {"orders-per-second": orders_per_second, "changes-per-second": changes_per_second}
     for name, rate in rates.items():
         if rate < 1:
             raise OptionError(f"--{name}: {rate} is too small; the least is 1")
-    stop = StopSignal((*SIGNALS, signal.SIGHUP), at_once=_end_all)
+    stop = StopSignal((*SIGNALS, signal.SIGHUP), at_once=_kill_all)
     kills = None if kill_every is None else Kills(kill_every)
-    serves = not as_json if page is None else page
+    with_page = not as_json if page is None else page
     if scenario is Scenario.MEMBERSHIP:
         folder = dir or Path(".streamhouse/membership")
-        run = _Run(folder, seconds, as_json, serves, kills, stop.check)
+        run = _Run(folder, seconds, as_json, with_page, kills, stop.check)
         _membership(run, changes_per_second, seed)
     else:
         folder = dir or Path(".streamhouse/demo")
-        run = _Run(folder, seconds, as_json, serves, kills, stop.check)
+        run = _Run(folder, seconds, as_json, with_page, kills, stop.check)
         _revenue(run, orders_per_second)
-    if stop.asked():
+    if stop.requested():
         raise typer.Exit(INTERRUPTED)
 
 
@@ -126,61 +137,62 @@ class _Run:
     folder: Path
     seconds: float | None
     as_json: bool
-    serves: bool
+    with_page: bool
     kills: Kills | None
     check: Check
 
     def page(self, warehouse: str, view: str) -> AbstractContextManager[Page | None]:
-        """The page of the demo's warehouse, with a view to begin with, if there is to be one."""
+        """The web page of the warehouse, which shows `view` first; None inside without a page."""
         from streamhouse.demo.page import Page
 
-        if not self.serves:
+        if not self.with_page:
             return contextlib.nullcontext()
         return Page(Path(warehouse), self.folder, view)
 
     def report(self, page: Page | None, measure: Callable[[], Mapping[str, object]]) -> None:
-        """Measure, and print what has come of it."""
-        from streamhouse.demo.progress import tell
+        """Measure, and print the result as JSON."""
+        from streamhouse.demo.progress import print_progress
 
-        served: dict[str, object] = {}
+        page_result: dict[str, object] = {}
         if page is not None:
-            served["page"] = page.wait(self.check)
-            tell(page.news())
-        print(json.dumps({**measure(), **served}))
+            page_result["page"] = page.wait(self.check)
+            print_progress(page.news())
+        print(json.dumps({**measure(), **page_result}))
 
 
 def _revenue(run: _Run, rate: int) -> None:
     from streamhouse.demo.revenue.scenario import VIEW
-    from streamhouse.demo.revenue.scenario import Scenario as World
+    from streamhouse.demo.revenue.scenario import Scenario as Revenue
 
-    with World(run.folder, rate) as world, run.page(str(world.warehouse), VIEW) as page:
+    scenario = Revenue(run.folder, rate)
+    with scenario, run.page(str(scenario.warehouse), VIEW) as page:
         if run.as_json:
             from streamhouse.demo.revenue.measure import measure
 
-            run.report(page, lambda: measure(world, run.seconds or 0.0, run.kills, run.check))
+            run.report(page, lambda: measure(scenario, run.seconds or 0.0, run.kills, run.check))
         else:
-            from streamhouse.demo.revenue.terminal import Show
+            from streamhouse.demo.revenue.terminal import LiveView
 
-            Show(world, run.seconds, run.kills, run.check, page).run()
+            LiveView(scenario, run.seconds, run.kills, run.check, page).run()
 
 
 def _membership(run: _Run, rate: int, seed: int) -> None:
     from streamhouse.demo.membership.scenario import SPRINT_BOARD, Membership
 
-    world = Membership(run.folder, rate, seed)
-    with world, run.page(world.warehouse.path, SPRINT_BOARD) as page:
+    scenario = Membership(run.folder, rate, seed)
+    with scenario, run.page(scenario.warehouse.path, SPRINT_BOARD) as page:
         if run.as_json:
             from streamhouse.demo.membership.measure import measure
 
-            run.report(page, lambda: measure(world, run.seconds or 0.0, run.kills, run.check))
+            run.report(page, lambda: measure(scenario, run.seconds or 0.0, run.kills, run.check))
         else:
-            from streamhouse.demo.membership.terminal import Show
+            from streamhouse.demo.membership.terminal import LiveView
 
-            Show(world, run.seconds, run.kills, run.check, page).run()
+            LiveView(scenario, run.seconds, run.kills, run.check, page).run()
 
 
-def _end_all() -> None:
-    """Kill what the demo has started: MariaDB and the driver are in sessions of their own."""
+def _kill_all() -> None:
+    """Kill MariaDB and the driver: in OS sessions of their own, they get no Ctrl-C."""
     import psutil
 
     for process in psutil.Process().children(recursive=True):

@@ -29,8 +29,8 @@ def execute(
 ) -> None:
     """Run statements that change tables, and print how many rows they changed.
 
-    MERGE, UPDATE, DELETE, TRUNCATE, INSERT of given rows or of a query, and definitions. Tables are
-    named database.table. Continuous queries may write the same tables meanwhile.
+    Supported are MERGE, UPDATE, DELETE, TRUNCATE, INSERT of VALUES or of a query, and DDL. Write
+    tables as database.table. Continuous queries may write the same tables at the same time.
     """
     opened = open_warehouse(warehouse, option)
 

@@ -31,45 +31,54 @@ STEP_S = 0.05
 _T = TypeVar("_T")
 
 
+_ViewArgument = Annotated[
+    str,
+    typer.Argument(metavar="DATABASE.VIEW", help="The table or view, or a branch (db.t$branch_b)."),
+]
+_ToOption = Annotated[
+    Path,
+    typer.Option("--to", metavar="DIR", help="The folder of the file; created if missing."),
+]
+_FormatOption = Annotated[Format, typer.Option("--format", help="The file's format.")]
+_EveryOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="DURATION",
+        help="Keep running and check for changes this often, such as 5s. Default: write once.",
+    ),
+]
+_ColumnsOption = Annotated[
+    str | None,
+    typer.Option(metavar="NAMES", help="Only these columns, separated by commas."),
+]
+_QuietOption = Annotated[bool, typer.Option("--quiet", help="Do not print a line for each file.")]
+
+
 def export(
-    view: Annotated[
-        str,
-        typer.Argument(
-            metavar="DATABASE.VIEW", help="The table or view, or a branch (db.t$branch_b)."
-        ),
-    ],
-    to: Annotated[
-        Path, typer.Option("--to", metavar="DIR", help="The folder of the file; made if missing.")
-    ],
+    view: _ViewArgument,
+    to: _ToOption,
     warehouse: WarehouseArgument = DEFAULT_WAREHOUSE,
     option: OptionsArgument = None,
-    format: Annotated[Format, typer.Option("--format", help="What the file is.")] = Format.JSON,
-    every: Annotated[
-        str | None,
-        typer.Option(
-            metavar="DURATION",
-            help="Go on, and look this often, such as 5s. Default: write once, and end.",
-        ),
-    ] = None,
-    columns: Annotated[
-        str | None,
-        typer.Option(metavar="NAMES", help="Only these columns, with commas between."),
-    ] = None,
+    format: _FormatOption = Format.JSON,
+    every: _EveryOption = None,
+    columns: _ColumnsOption = None,
     as_of: MomentArgument = None,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Print no line for each file.")] = False,
+    quiet: _QuietOption = False,
 ) -> None:
     """Write a table or view to the file DIR/database.view.format, once or each time it changes.
 
-    The file is replaced as a whole: who reads it sees the old one or the new one. With --every it
-    is written anew when there is a new snapshot, until Ctrl-C (exit code 130) or SIGTERM (0).
+    The file is replaced atomically: a reader sees the old one or the new one. With --every it is
+    written again for each new snapshot, until Ctrl-C (exit code 130) or SIGTERM (0).
 
     json is {"snapshot": 17, "time": "…Z", "rows": […]}, with decimals and timestamps as strings;
-    csv is RFC 4180; parquet and arrow have the columns' own types, and the snapshot's number in
-    their metadata. Rows of a table with a primary key are in the key's order.
+    csv is RFC 4180; parquet and arrow have the columns' own types, and the snapshot id in their
+    metadata. Rows of a table with a primary key are in the order of the key.
     """
     interval = None if every is None else _interval(every)
     if interval is not None and as_of is not None:
-        raise OptionError("options '--every' and '--as-of' do not go together: it does not change")
+        raise OptionError(
+            "options '--every' and '--as-of' cannot be combined: a past state does not change"
+        )
     stop = StopSignal(notice="stopping …")
     opened = open_warehouse(warehouse, option)
 
@@ -77,35 +86,35 @@ def export(
     from streamhouse.serve.export.extract import Extracts
 
     names = None if columns is None else _names(columns)
-    made = Export(Extracts(opened, view, names, as_of), view, format, to, stop.asked)
+    exporter = Export(Extracts(opened, view, names, as_of), view, format, to, stop.requested)
     # A thread writes, since only the main thread handles signals, and not during a library call.
     with ThreadPoolExecutor(1, "streamhouse-export") as pool:
         try:
-            for written in _files(made, interval, stop, pool):
+            for written in _files(exporter, interval, stop, pool):
                 if not quiet:
                     print(_line(view, written), file=sys.stderr, flush=True)
         except Stopped:
-            assert stop.asked()
-    if stop.interrupted or (stop.asked() and interval is None):
+            assert stop.requested()
+    if stop.interrupted or (stop.requested() and interval is None):
         raise typer.Exit(INTERRUPTED)
 
 
 def _files(
-    made: Export, interval: float | None, stop: StopSignal, pool: ThreadPoolExecutor
+    exporter: Export, interval: float | None, stop: StopSignal, pool: ThreadPoolExecutor
 ) -> Iterator[Written]:
-    """Each file as it has been written; one, or those until a stop is asked for."""
+    """Write the file, and yield each time; with an interval, until a stop is requested."""
     from streamhouse.runtime.batch.progress_line import progress
 
-    while not stop.asked():
-        began = time.monotonic()
-        with progress() as shown:
-            written = _awaited(pool.submit(made.write, shown))
+    while not stop.requested():
+        started = time.monotonic()
+        with progress() as report:
+            written = _awaited(pool.submit(exporter.write, report))
         if written is not None:
             yield written
         if interval is None:
             return
-        while not stop.asked() and (left := began + interval - time.monotonic()) > 0:
-            time.sleep(min(left, STEP_S))
+        while not stop.requested() and (rest := started + interval - time.monotonic()) > 0:
+            time.sleep(min(rest, STEP_S))
 
 
 def _awaited(future: Future[_T]) -> _T:
@@ -124,7 +133,7 @@ def _interval(every: str) -> float:
 def _names(columns: str) -> list[str]:
     names = [name.strip() for name in columns.split(",") if name.strip()]
     if not names:
-        raise OptionError("option '--columns' is empty; write names with commas between")
+        raise OptionError("option '--columns' is empty; write column names, separated by commas")
     return names
 
 
@@ -132,8 +141,8 @@ def _line(view: str, written: Written) -> str:
     snapshot = written.snapshot
     state = "no snapshot yet" if snapshot is None else f"snapshot {snapshot}"
     rows = f"{written.rows:,} row{'' if written.rows == 1 else 's'}"
-    took = f"{_size(written.bytes)} in {written.seconds:.2f} s"
-    return f"{view}: {state}, {rows}, {took}: {written.path}"
+    size = f"{_size(written.bytes)} in {written.seconds:.2f} s"
+    return f"{view}: {state}, {rows}, {size}: {written.path}"
 
 
 def _size(count: int) -> str:

@@ -19,11 +19,12 @@ def graph(
         list[str],
         typer.Argument(
             metavar="SCRIPT...",
-            help="The SQL script; - reads stdin. Several files are one script, in their order.",
+            help="The SQL script; - reads stdin. Several files form one script, in this order.",
         ),
     ],
     svg: Annotated[
-        Path | None, typer.Option("--svg", metavar="FILE", help="Write the drawing as SVG, too.")
+        Path | None,
+        typer.Option("--svg", metavar="FILE", help="Also write the graph to a file, as SVG."),
     ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print nodes and edges as one JSON object.")
@@ -34,34 +35,34 @@ def graph(
             "--warehouse",
             envvar="STREAMHOUSE_WAREHOUSE",
             metavar="DIR",
-            help="Where tables are that the script does not create.",
+            help="The warehouse of tables that the script does not create.",
         ),
     ] = None,
     option: OptionsArgument = None,
 ) -> None:
-    """Draw the tables and queries of a script; nothing is run or created.
+    """Draw the tables and queries of a script; runs and creates nothing.
 
-    Each table stands once, below it the queries that read it and the tables that those write.
-    Lookups are dashed and tell their strategy. Mistakes in the script are told as by `run`.
+    Each table appears once; below it are the queries that read it, and the tables that those write.
+    Lookups are dashed and show their strategy. Errors in the script are reported as by `run`.
     """
     from streamhouse.graph.build import graph_of
 
-    given = None if warehouse is None else catalog_options(warehouse, option)
+    catalog = None if warehouse is None else catalog_options(warehouse, option)
     statements, files = parsed(script)
-    found = graph_of(statements, given, files)
+    drawn = graph_of(statements, catalog, files)
     if svg is not None:
         from streamhouse.graph.svg import draw
 
         try:
-            svg.write_text(draw(found), encoding="utf-8")
+            svg.write_text(draw(drawn), encoding="utf-8")
         except FileNotFoundError:
-            raise OptionError(f"--svg {svg}: there is no such folder") from None
+            raise OptionError(f"--svg {svg}: the folder does not exist") from None
         except IsADirectoryError:
-            raise OptionError(f"--svg {svg}: this is a folder; name a file in it") from None
+            raise OptionError(f"--svg {svg}: this is a folder; write the name of a file") from None
     if as_json:
-        print(json.dumps(found.record(), ensure_ascii=False))
+        print(json.dumps(drawn.record(), ensure_ascii=False))
         return
     from streamhouse.cli.output import console
     from streamhouse.graph.text import render
 
-    console(sys.stdout).print(render(found))
+    console(sys.stdout).print(render(drawn))

@@ -9,8 +9,8 @@ import typer
 
 from streamhouse.cli.arguments import (
     DEFAULT_WAREHOUSE,
-    LookFormat,
     OptionsArgument,
+    QueryFormat,
     WarehouseArgument,
     open_warehouse,
 )
@@ -21,18 +21,18 @@ def query(
     warehouse: WarehouseArgument = DEFAULT_WAREHOUSE,
     option: OptionsArgument = None,
     format: Annotated[
-        LookFormat,
+        QueryFormat,
         typer.Option("--format", help="A table, one JSON array of objects, or CSV (RFC 4180)."),
-    ] = LookFormat.TABLE,
+    ] = QueryFormat.TABLE,
 ) -> None:
-    """Print the answer of one SELECT over the tables of a warehouse.
+    """Print the result of one SELECT over the tables of a warehouse.
 
-    Tables are named database.table; a bare name does where only one database has it. In JSON,
-    decimals and timestamps are strings (all digits, ISO 8601), bytes base64, NaN null.
+    Write tables as database.table, or just table if only one database has it. In JSON, decimals and
+    timestamps are strings (all digits, ISO 8601), bytes are base64, and NaN is null.
     """
     from streamhouse.serve.queries.single_select import selected
 
-    asked = selected(sql)
+    select = selected(sql)
     opened = open_warehouse(warehouse, option)
 
     from streamhouse.cli import output
@@ -41,12 +41,12 @@ def query(
     from streamhouse.serve.views.warehouse_tables import WarehouseTables
     from streamhouse.sql.batch.bounded_query import analyze_bounded
 
-    plan = analyze_bounded(asked, WarehouseTables(opened))
+    plan = analyze_bounded(select, WarehouseTables(opened))
     with bounded_reader(plan, opened) as reader:
         match format:
-            case LookFormat.JSON:
+            case QueryFormat.JSON:
                 row_formats.write_json(reader, sys.stdout)
-            case LookFormat.CSV:
+            case QueryFormat.CSV:
                 row_formats.write_csv(reader.schema, reader, sys.stdout)
-            case LookFormat.TABLE:
+            case QueryFormat.TABLE:
                 output.write_table(reader.schema, reader, sys.stdout)

@@ -19,21 +19,20 @@ from streamhouse.cli.arguments import (
 def repair(
     table: Annotated[str, typer.Argument(metavar="DB.TABLE", help="The view to repair.")],
     where: Annotated[
-        str | None, typer.Option("--where", help="Which rows: a condition over the primary key.")
+        str | None,
+        typer.Option("--where", help="Repair only these rows: a condition over the primary key."),
     ] = None,
     warehouse: WarehouseArgument = DEFAULT_WAREHOUSE,
     option: OptionsArgument = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Count what differs, and write nothing.")
-    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count the differences.")] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the counts as one JSON object.")
     ] = False,
 ) -> None:
-    """Compute a view again from its sources, by its queries' own definitions, and write what
-    differs in one snapshot.
+    """Recompute a view from its sources, by the definitions of its queries, and write the
+    differences in one snapshot.
 
-    The queries may run on: each is computed as of its last commit.
+    The queries can keep running: each is computed as of its last commit.
     """
     from streamhouse.runtime.audit.repair import repair as run
 

@@ -26,109 +26,114 @@ if TYPE_CHECKING:
     from streamhouse.sql.plan import Statement
 
 
-def run(
-    file: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="FILE...",
-            help="The SQL script; - reads stdin. Several files run as one script, in their order.",
-        ),
-    ],
-    warehouse: Annotated[
-        str | None,
-        typer.Option(
-            "--warehouse",
-            envvar="STREAMHOUSE_WAREHOUSE",
-            metavar="DIR",
-            help="Where the tables are; replaces the path of every catalog the script creates.",
-        ),
-    ] = None,
-    until_caught_up: Annotated[
-        bool,
-        typer.Option("--until-caught-up", help="Stop when nothing moves in any query."),
-    ] = False,
-    checkpoints: Annotated[
-        Path | None,
-        typer.Option(
-            "--checkpoints", metavar="DIR", help="Where queries keep their place between runs."
-        ),
-    ] = None,
-    name: Annotated[
-        str | None,
-        typer.Option(
-            "--name",
-            metavar="NAME",
-            help="What the pipeline is called, by `streamhouse pipelines` too; "
-            "by default as its script says, or as the file is called.",
-        ),
-    ] = None,
-    master: Annotated[
-        str, typer.Option("--master", help="Spark's master, such as local[2].")
-    ] = "local[2]",
-    from_scratch: Annotated[
-        bool,
-        typer.Option(
-            "--from-scratch",
-            help="Have all continuous queries begin anew: without their checkpoints, and with "
-            "their targets emptied. Only for this run.",
-        ),
-    ] = False,
-    keep_targets: Annotated[
-        bool,
-        typer.Option(
-            "--keep-targets", help="With --from-scratch: leave the rows that the targets have."
-        ),
-    ] = False,
-    option: OptionsArgument = None,
-    verbose: Annotated[
-        bool, typer.Option("--verbose", help="Print logs and stack traces.")
-    ] = False,
-) -> None:
-    """Run a SQL script: definitions at once, every INSERT over a stream as a continuous query.
+_FileArgument = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="FILE...",
+        help="The SQL script; - reads stdin. Several files run as one script, in this order.",
+    ),
+]
+_WarehouseOption = Annotated[
+    str | None,
+    typer.Option(
+        "--warehouse",
+        envvar="STREAMHOUSE_WAREHOUSE",
+        metavar="DIR",
+        help="The warehouse; replaces the path of every catalog that the script creates.",
+    ),
+]
+_UntilCaughtUpOption = Annotated[
+    bool,
+    typer.Option(
+        "--until-caught-up", help="Stop when all queries have caught up with their sources."
+    ),
+]
+_CheckpointsOption = Annotated[
+    Path | None,
+    typer.Option("--checkpoints", metavar="DIR", help="Where queries keep their checkpoints."),
+]
+_NameOption = Annotated[
+    str | None,
+    typer.Option(
+        "--name",
+        metavar="NAME",
+        help="The name of the pipeline, also for `streamhouse pipelines`. Default: the "
+        "script's 'pipeline.name', or the name of the file.",
+    ),
+]
+_MasterOption = Annotated[str, typer.Option("--master", help="Spark's master, such as local[2].")]
+_FromScratchOption = Annotated[
+    bool,
+    typer.Option(
+        "--from-scratch",
+        help="Restart all continuous queries from scratch: drop their checkpoints and empty "
+        "their targets. Applies to this run only.",
+    ),
+]
+_KeepTargetsOption = Annotated[
+    bool,
+    typer.Option("--keep-targets", help="With --from-scratch: keep the rows of the targets."),
+]
+_VerboseOption = Annotated[bool, typer.Option("--verbose", help="Print logs and stack traces.")]
 
-    Continuous queries run until Ctrl-C (exit code 130) or SIGTERM (0), which let the batch at hand
-    end, or, with --until-caught-up, until nothing moves in any of them. Running the script again
-    goes on where it stopped, or, with --from-scratch, computes all of its targets anew.
+
+def run(
+    file: _FileArgument,
+    warehouse: _WarehouseOption = None,
+    until_caught_up: _UntilCaughtUpOption = False,
+    checkpoints: _CheckpointsOption = None,
+    name: _NameOption = None,
+    master: _MasterOption = "local[2]",
+    from_scratch: _FromScratchOption = False,
+    keep_targets: _KeepTargetsOption = False,
+    option: OptionsArgument = None,
+    verbose: _VerboseOption = False,
+) -> None:
+    """Run a SQL script: DDL at once, and each INSERT from a stream as a continuous query.
+
+    Continuous queries run until Ctrl-C (exit code 130) or SIGTERM (0), which let the current batch
+    finish, or, with --until-caught-up, until all have caught up. Running the script again resumes
+    where it stopped, or, with --from-scratch, recomputes all of its targets.
     """
-    read = texts(file)
-    given = None if warehouse is None else catalog_options(_absolute(warehouse), option)
-    with _spark(read, master, verbose):
+    scripts = texts(file)
+    catalog = None if warehouse is None else catalog_options(_absolute(warehouse), option)
+    with _spark(scripts, master, verbose):
         from streamhouse.runtime.monitoring.reporter import Reporter
         from streamhouse.sql.secrets import without_secrets
 
-        reporter = Reporter(without_secrets(joined(file, read)), name, restart_state.lately())
-        with _reported(reporter, given):
-            statements, origins = parsed(file, read)
+        reporter = Reporter(without_secrets(joined(file, scripts)), name, restart_state.recent())
+        with _reported(reporter, catalog):
+            statements, origins = parsed(file, scripts)
             from streamhouse.runtime.script import ScriptOptions, script_name
 
             if warehouse is not None and is_local(warehouse):
                 Path(_absolute(warehouse)).mkdir(parents=True, exist_ok=True)
             stop = StopSignal(at_once=_at_once, notice="stopping …")
-            anew = from_scratch and not restart_state.has_reset()
+            reset = from_scratch and not restart_state.has_reset()
             options = ScriptOptions(
                 name=name or script_name(Path(file[0])),
-                warehouse=given,
+                warehouse=catalog,
                 checkpoints=checkpoints,
                 until_caught_up=until_caught_up,
                 master=master,
                 verbose=verbose,
-                stopped=stop.asked,
+                stopped=stop.requested,
                 reporter=reporter,
-                from_scratch=anew,
-                keep_targets=keep_targets and (anew or not from_scratch),
+                from_scratch=reset,
+                keep_targets=keep_targets and (reset or not from_scratch),
             )
-            _run(options, statements, origins, may_start_again="-" not in file)
+            _run(options, statements, origins, may_restart="-" not in file)
     if stop.interrupted:
         raise typer.Exit(INTERRUPTED)
 
 
 @contextmanager
 def _reported(reporter: Reporter, warehouse: Mapping[str, str] | None) -> Iterator[None]:
-    """Have the reporter tell how what is done in the `with` begins and ends."""
+    """Report the start, end and failure of the `with` block in the pipeline's status."""
 
     def failed(error: BaseException) -> None:
-        said = explain(error)[0].removeprefix("error: ")
-        reporter.failed(said, getattr(error, "query", None))
+        message = explain(error)[0].removeprefix("error: ")
+        reporter.failed(message, getattr(error, "query", None))
 
     try:
         with on_failure(failed):
@@ -140,11 +145,11 @@ def _reported(reporter: Reporter, warehouse: Mapping[str, str] | None) -> Iterat
 
 
 @contextmanager
-def _spark(read: Sequence[str], master: str, verbose: bool) -> Iterator[None]:
-    """Spark for continuous queries, started beside all that comes before they need it."""
+def _spark(scripts: Sequence[str], master: str, verbose: bool) -> Iterator[None]:
+    """Start Spark in the background if a script may have continuous queries; end it at the end."""
     from streamhouse.sql.statements.likely_streaming import may_stream
 
-    if not any(map(may_stream, read)):
+    if not any(map(may_stream, scripts)):
         yield
         return
     from streamhouse.runtime.spark.session import begin_session, end_session
@@ -158,7 +163,7 @@ def _spark(read: Sequence[str], master: str, verbose: bool) -> Iterator[None]:
 
 
 def _at_once() -> None:
-    """Leave nothing behind that waits for this command to be started again."""
+    """End Spark's JVM, which otherwise waits for this command to restart."""
     session = sys.modules.get("streamhouse.runtime.spark.session")
     if session is not None:
         session.let_go()
@@ -168,7 +173,7 @@ def _run(
     options: ScriptOptions,
     statements: Sequence[Statement],
     origins: Sequence[str],
-    may_start_again: bool,
+    may_restart: bool,
 ) -> None:
     from streamhouse.runtime.script import Script
     from streamhouse.runtime.spark.session import died, end_session, last_words
@@ -176,41 +181,40 @@ def _run(
 
     script = Script(options, ConsolePrinter())
 
-    def mend(error: BaseException) -> None:
+    def restart(error: BaseException) -> None:
         if script.has_reset:
             restart_state.note_reset()
-        if not may_start_again or options.stopped():
+        if not may_restart or options.stopped():
             return
         if died():
-            _start_again(options.reporter, "Spark's JVM has died", last_words())
+            _restart(options.reporter, "Spark's JVM has died", last_words())
         elif isinstance(error, QueryFailed) and explain(error)[1] == INTERNAL_ERROR:
             end_session()
-            _start_again(options.reporter, "a query has failed", explain(error)[0])
+            _restart(options.reporter, "a query has failed", explain(error)[0])
         elif is_panic(error):
             end_session()
-            why = explain(error)[0]
-            _start_again(options.reporter, "the table core has broken down", why)
+            _restart(options.reporter, "Paimon's Rust core has panicked", explain(error)[0])
 
     try:
-        with on_failure(mend):
+        with on_failure(restart):
             script.run(statements, origins)
     finally:
         end_session()
 
 
-def _start_again(reporter: Reporter | None, what: str, why: str) -> None:
-    """Become a fresh process of the same command, after a failure that no user can mend.
+def _restart(reporter: Reporter | None, what: str, cause: str) -> None:
+    """Replace this process by a new one of the same command, after an internal failure.
 
-    All that a crash can leave is mended at a start. What fails more than `restart_state.MOST` times
-    within an hour is told of instead.
+    A start recovers from all that a crash can leave. After more than `restart_state.MAX_RESTARTS`
+    restarts within an hour, raises `StreamhouseError` instead.
     """
     count = restart_state.count()
-    if count > restart_state.MOST:
-        raise StreamhouseError(f"{what}, {count} times within an hour; the last it said: {why}")
-    said = f"{what} ({why or 'it said nothing'})"
-    print(f"notice: {said}; starting again", file=sys.stderr, flush=True)
+    if count > restart_state.MAX_RESTARTS:
+        raise StreamhouseError(f"{what}, {count} times within an hour; the last cause: {cause}")
+    message = f"{what} ({cause or 'without a message'})"
+    print(f"notice: {message}; restarting", file=sys.stderr, flush=True)
     if reporter is not None:
-        reporter.restarting(said)
+        reporter.restarting(message)
     os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
 
 

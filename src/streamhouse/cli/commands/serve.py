@@ -6,9 +6,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, NoReturn
-
-import typer
+from typing import TYPE_CHECKING, NoReturn
 
 from streamhouse.cli.arguments import (
     DEFAULT_WAREHOUSE,
@@ -19,6 +17,31 @@ from streamhouse.cli.arguments import (
     is_local,
 )
 from streamhouse.cli.errors import INTERRUPTED
+from streamhouse.cli.serve_options import (
+    AllowOriginOption,
+    AllowRunOption,
+    AnswersOption,
+    EveryOption,
+    HeartbeatOption,
+    HostOption,
+    LogOption,
+    MaxConnectionsOption,
+    MaxPerAddressOption,
+    MaxRowsOption,
+    PortFileOption,
+    PortOption,
+    QueriesOption,
+    QueryMemoryOption,
+    QueryRowsOption,
+    QueryTimeoutOption,
+    QueueOption,
+    RateOption,
+    SendTimeoutOption,
+    TlsCertOption,
+    TlsKeyOption,
+    TokenFileOption,
+    ViewsOption,
+)
 from streamhouse.cli.stop_signals import StopSignal
 from streamhouse.errors import OptionError
 from streamhouse.options import choice, duration_ms, memory_bytes
@@ -29,151 +52,55 @@ if TYPE_CHECKING:
     from streamhouse.serve.auth import tokens
     from streamhouse.serve.settings import ServerSettings
 
-LOCAL_LOOK = "50ms"
-REMOTE_LOOK = "500ms"
+LOCAL_POLL = "50ms"
+REMOTE_POLL = "500ms"
 _END_S = 1.6
+"""How long the server may take to stop."""
 _TOKEN = "STREAMHOUSE_TOKEN"
 
 
 def serve(
     warehouse: WarehouseArgument = DEFAULT_WAREHOUSE,
     option: OptionsArgument = None,
-    views: Annotated[
-        str | None,
-        typer.Option(
-            "--views",
-            metavar="FILE",
-            help="Serve only the views that this YAML file names. Default: all tables and views.",
-        ),
-    ] = None,
-    host: Annotated[
-        str,
-        typer.Option(
-            "--host", metavar="ADDRESS", help="Where to listen; others than this need a token."
-        ),
-    ] = "127.0.0.1",
-    port: Annotated[
-        int, typer.Option("--port", min=0, max=65535, help="The port; 0 takes a free one.")
-    ] = 8080,
-    port_file: Annotated[
-        str | None,
-        typer.Option("--port-file", metavar="FILE", help="Write the port here once it listens."),
-    ] = None,
-    token_file: Annotated[
-        str | None,
-        typer.Option(
-            "--token-file",
-            metavar="FILE",
-            help="Tokens, one a line, or in YAML with what each may read. One token can also be in "
-            "the environment variable STREAMHOUSE_TOKEN.",
-        ),
-    ] = None,
-    tls_cert: Annotated[
-        str | None,
-        typer.Option(
-            "--tls-cert",
-            metavar="FILE",
-            help="Speak HTTPS, with the certificate in this PEM file and those that lead to it.",
-        ),
-    ] = None,
-    tls_key: Annotated[
-        str | None,
-        typer.Option("--tls-key", metavar="FILE", help="The certificate's private key, in PEM."),
-    ] = None,
-    allow_run: Annotated[
-        bool,
-        typer.Option(
-            "--allow-run", help="Let clients run and stop pipelines: programs on this machine."
-        ),
-    ] = False,
-    allow_origin: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--allow-origin",
-            metavar="URL",
-            help="Let pages of this site ask from a browser; may be given several times.",
-        ),
-    ] = None,
-    every: Annotated[
-        str | None,
-        typer.Option(
-            metavar="DURATION",
-            help="Look at followed tables this often. Default: 50ms, object stores 500ms.",
-        ),
-    ] = None,
-    heartbeat: Annotated[
-        str,
-        typer.Option(metavar="DURATION", help="Tell readers that nothing changed, this often."),
-    ] = "15s",
-    queue: Annotated[
-        int,
-        typer.Option("--queue", min=1, help="Events that a reader may lag before it is cut off."),
-    ] = 256,
-    max_rows: Annotated[
-        int, typer.Option("--max-rows", min=1, help="The most rows of one answer.")
-    ] = 1_000_000,
-    query_timeout: Annotated[
-        str, typer.Option("--query-timeout", metavar="DURATION", help="The longest query.")
-    ] = "10s",
-    query_rows: Annotated[
-        int, typer.Option("--query-rows", min=1, help="The most rows that a query gives.")
-    ] = 100_000,
-    query_memory: Annotated[
-        str, typer.Option("--query-memory", metavar="SIZE", help="The most memory of a query.")
-    ] = "256MB",
-    answers: Annotated[
-        str,
-        typer.Option(
-            "--answers",
-            metavar="SIZE",
-            help="The most bytes of answers that readers have not taken yet, in sum.",
-        ),
-    ] = "2GB",
-    send_timeout: Annotated[
-        str,
-        typer.Option(
-            "--send-timeout",
-            metavar="DURATION",
-            help="Cut off a reader that takes nothing of its answer for so long.",
-        ),
-    ] = "30s",
-    queries: Annotated[
-        int, typer.Option("--queries", min=1, help="Queries that run at the same time.")
-    ] = 2,
-    max_connections: Annotated[
-        int, typer.Option("--max-connections", min=1, help="The most connections at a time.")
-    ] = 2_000,
-    max_per_address: Annotated[
-        int,
-        typer.Option(
-            "--max-per-address", min=0, help="The most connections of one address; 0: any number."
-        ),
-    ] = 1_500,
-    rate: Annotated[
-        float,
-        typer.Option(
-            "--rate", min=0, help="Requests a second of one client, by token or address; 0: any."
-        ),
-    ] = 200.0,
-    log: Annotated[
-        str, typer.Option("--log", metavar="FORMAT", help="text, json or off: a line a request.")
-    ] = "text",
+    views: ViewsOption = None,
+    host: HostOption = "127.0.0.1",
+    port: PortOption = 8080,
+    port_file: PortFileOption = None,
+    token_file: TokenFileOption = None,
+    tls_cert: TlsCertOption = None,
+    tls_key: TlsKeyOption = None,
+    allow_run: AllowRunOption = False,
+    allow_origin: AllowOriginOption = None,
+    every: EveryOption = None,
+    heartbeat: HeartbeatOption = "15s",
+    queue: QueueOption = 256,
+    max_rows: MaxRowsOption = 1_000_000,
+    query_timeout: QueryTimeoutOption = "10s",
+    query_rows: QueryRowsOption = 100_000,
+    query_memory: QueryMemoryOption = "256MB",
+    answers: AnswersOption = "2GB",
+    send_timeout: SendTimeoutOption = "30s",
+    queries: QueriesOption = 2,
+    max_connections: MaxConnectionsOption = 2_000,
+    max_per_address: MaxPerAddressOption = 1_500,
+    rate: RateOption = 200.0,
+    log: LogOption = "text",
 ) -> None:
     """Serve the tables and views of a warehouse over HTTP until Ctrl-C: rows, changes, SQL.
 
-    GET /views lists them; GET /views/DATABASE.TABLE gives rows as JSON, CSV, Arrow or Parquet;
-    …/changes the changes as they are committed, as server-sent events or WebSocket; POST /sql
-    answers a SELECT. A page for people is at /, the whole interface at /docs. No JVM is started.
+    GET /views lists them; GET /views/DATABASE.TABLE returns rows as JSON, CSV, Arrow or Parquet;
+    …/changes streams the changes as they are committed, as server-sent events or over a WebSocket;
+    POST /sql runs a SELECT. The web page is at /, the API documentation at /docs. Needs no JVM.
 
-    It listens to this machine only, unless there is a token. It ends within two seconds: with exit
-    code 130 at Ctrl-C, 0 at SIGTERM.
+    Without a token it listens on this machine only. It ends within two seconds, with exit code 130
+    at Ctrl-C and 0 at SIGTERM.
     """
     check_warehouse(warehouse)
     from streamhouse.serve.settings import LOG_FORMATS, ServerSettings
     from streamhouse.serve.streams.follow_settings import FollowSettings
     from streamhouse.serve.views.views_file import read_views
 
-    look = every or (LOCAL_LOOK if is_local(warehouse) else REMOTE_LOOK)
+    poll = every or (LOCAL_POLL if is_local(warehouse) else REMOTE_POLL)
     settings = ServerSettings(
         warehouse=_options(warehouse, option),
         views=None if views is None else read_views(views),
@@ -195,7 +122,7 @@ def serve(
         rate=rate,
         log=choice("--log", log, LOG_FORMATS),
         follow=FollowSettings(
-            every_ms=_at_least("--every", look, 1),
+            every_ms=_at_least("--every", poll, 1),
             heartbeat_s=_at_least("--heartbeat", heartbeat, 10) / 1000,
             queue_events=queue,
         ),
@@ -204,12 +131,12 @@ def serve(
 
 
 def _serve(settings: ServerSettings, warehouse: str, port_file: str | None) -> None:
-    """Serve until a signal asks for the end, and end the process with its exit code."""
+    """Serve until a signal requests a stop, then end the process with its exit code."""
     from streamhouse.serve.http.server import bind, serve, url_of, write_port
 
     # Before the slow imports, so that a port in use is reported at once.
-    listening = bind(settings.host, settings.port)
-    port = listening.getsockname()[1]
+    listener = bind(settings.host, settings.port)
+    port = listener.getsockname()[1]
     stop = StopSignal()
 
     from streamhouse.serve.http.app import create_app
@@ -223,30 +150,30 @@ def _serve(settings: ServerSettings, warehouse: str, port_file: str | None) -> N
         print(f"Streamhouse serves {warehouse} at {url} (Ctrl-C ends)", file=sys.stderr, flush=True)
 
     try:
-        serve(app, listening, settings, _watched(stop), ready)
+        serve(app, listener, settings, _with_deadline(stop), ready)
     finally:
         if port_file is not None and os.path.exists(port_file):
             os.unlink(port_file)
-    _leave(INTERRUPTED if stop.interrupted else 0)
+    _exit_now(INTERRUPTED if stop.interrupted else 0)
 
 
-def _watched(stop: StopSignal) -> Callable[[], bool]:
-    """Whether to end; from then on the process has two seconds, whatever holds it up."""
-    begun: list[threading.Timer] = []
+def _with_deadline(stop: StopSignal) -> Callable[[], bool]:
+    """`stop.requested`, which also starts a timer that ends the process after `_END_S` seconds."""
+    timers: list[threading.Timer] = []
 
-    def asked() -> bool:
-        if stop.asked() and not begun:
+    def requested() -> bool:
+        if stop.requested() and not timers:
             code = INTERRUPTED if stop.interrupted else 0
-            begun.append(threading.Timer(_END_S, _leave, (code,)))
-            begun[0].daemon = True
-            begun[0].start()
-        return stop.asked()
+            timers.append(threading.Timer(_END_S, _exit_now, (code,)))
+            timers[0].daemon = True
+            timers[0].start()
+        return stop.requested()
 
-    return asked
+    return requested
 
 
-def _leave(code: int) -> NoReturn:
-    """End now: threads that still read tables are of no use to anybody, nor worth waiting for."""
+def _exit_now(code: int) -> NoReturn:
+    """End the process without waiting for threads that still read tables."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
@@ -262,13 +189,13 @@ def _options(warehouse: str, option: list[str] | None) -> dict[str, str]:
 
 
 def _tokens(path: str | None) -> tuple[tokens.Token, ...]:
-    from streamhouse.serve.auth import tokens as kept
+    from streamhouse.serve.auth import tokens
 
-    found = () if path is None else kept.read(path)
-    given = os.environ.get(_TOKEN)
-    if given is None:
-        return found
-    return (*found, kept.of_text(given))
+    from_file = () if path is None else tokens.read(path)
+    from_environment = os.environ.get(_TOKEN)
+    if from_environment is None:
+        return from_file
+    return (*from_file, tokens.of_text(from_environment))
 
 
 def _tls(cert: str | None, key: str | None) -> ssl.SSLContext | None:
@@ -276,7 +203,9 @@ def _tls(cert: str | None, key: str | None) -> ssl.SSLContext | None:
         return None
     if cert is None or key is None:
         missing = "--tls-cert" if cert is None else "--tls-key"
-        raise OptionError(f"option '{missing}' is missing: --tls-cert and --tls-key go together")
+        raise OptionError(
+            f"option '{missing}' is missing: --tls-cert and --tls-key need each other"
+        )
     from streamhouse.serve.http.tls import tls_context
 
     return tls_context(cert, key)

@@ -26,62 +26,72 @@ REFRESH_S = 2.0
 REMOTE_REFRESH_S = 10.0
 
 
+_HostOption = Annotated[str, typer.Option("--host", help="The address to listen on.")]
+_PortOption = Annotated[
+    int, typer.Option("--port", min=0, max=65535, help="The port; 0 chooses a free one.")
+]
+_PortFileOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--port-file",
+        metavar="FILE",
+        help="Write the port to this file once the server listens.",
+    ),
+]
+_PasswordFileOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--password-file",
+        metavar="FILE",
+        help="Clients log in with the password in this file. Default: a random one, which is "
+        "printed.",
+    ),
+]
+_NoPasswordOption = Annotated[
+    bool,
+    typer.Option("--no-password", help="Let all users of this machine connect without a password."),
+]
+_ConfOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--conf",
+        metavar="KEY=VALUE",
+        help="A setting of Spark or Hive, such as hive.server2.authentication=LDAP; can be "
+        "repeated.",
+    ),
+]
+_MasterOption = Annotated[str, typer.Option("--master", help="Spark's master, on this machine.")]
+_VerboseOption = Annotated[bool, typer.Option("--verbose", help="Print Spark's logs, too.")]
+
+
 def thrift(
     warehouse: WarehouseArgument = DEFAULT_WAREHOUSE,
     option: OptionsArgument = None,
-    host: Annotated[str, typer.Option("--host", help="The address to listen at.")] = "127.0.0.1",
-    port: Annotated[
-        int, typer.Option("--port", min=0, max=65535, help="The port; 0 is any free one.")
-    ] = 10000,
-    port_file: Annotated[
-        Path | None,
-        typer.Option("--port-file", metavar="FILE", help="Write the port to a file, for programs."),
-    ] = None,
-    password_file: Annotated[
-        Path | None,
-        typer.Option(
-            "--password-file",
-            metavar="FILE",
-            help="Clients log in with the password in this file. Default: a new one, which is "
-            "printed once.",
-        ),
-    ] = None,
-    no_password: Annotated[
-        bool,
-        typer.Option(
-            "--no-password", help="Let everybody on this machine connect without a password."
-        ),
-    ] = False,
-    conf: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--conf",
-            metavar="KEY=VALUE",
-            help="A setting of Spark or Hive, such as hive.server2.authentication=LDAP; may be "
-            "given several times.",
-        ),
-    ] = None,
-    master: Annotated[
-        str, typer.Option("--master", help="Spark's master, on this machine.")
-    ] = "local[2]",
-    verbose: Annotated[bool, typer.Option("--verbose", help="Print Spark's logs, too.")] = False,
+    host: _HostOption = "127.0.0.1",
+    port: _PortOption = 10000,
+    port_file: _PortFileOption = None,
+    password_file: _PasswordFileOption = None,
+    no_password: _NoPasswordOption = False,
+    conf: _ConfOption = None,
+    master: _MasterOption = "local[2]",
+    verbose: _VerboseOption = False,
 ) -> None:
     """Serve a warehouse by Spark's Thrift server: for Tableau, Power BI, Superset and JDBC.
 
-    Each table and view is there under its own name, to be read; each query sees the newest
-    snapshot. New tables and columns are there after some seconds. Clients log in with a password,
-    under any name, or as --conf says. They can read what is served, and no file besides; they can
-    write nothing. Runs until Ctrl-C (exit code 130) or SIGTERM (0).
+    Clients read each table and view under its own name; each query reads the newest snapshot. New
+    tables and columns appear after some seconds. Clients log in with a password and any user name,
+    or as --conf sets. They can read only what is served, no other files, and cannot write. Runs
+    until Ctrl-C (exit code 130) or SIGTERM (0).
     """
-    given = _settings(conf)
-    password = _password(password_file, no_password, given)
+    settings = _settings(conf)
+    password = _password(password_file, no_password, settings)
     stop = StopSignal(notice="stopping …")
     opened = open_warehouse(warehouse, option)
 
     from streamhouse.runtime.spark.session import died, last_words
     from streamhouse.thrift.server import ThriftServer
 
-    server = ThriftServer(opened, host, port, master, given, _notice, verbose, password)
+    server = ThriftServer(opened, host, port, master, settings, _notice, verbose, password)
     try:
         if port_file is not None:
             port_file.write_text(f"{server.port}\n")
@@ -89,16 +99,18 @@ def thrift(
         if password is not None and password_file is None:
             _print(f"The password, for any user name: {password}")
         _print(f"Streamhouse serves {warehouse} at {url} (Ctrl-C ends)")
-        pause = REFRESH_S if is_local(warehouse) else REMOTE_REFRESH_S
-        looked = time.monotonic()
-        while not stop.asked():
+        interval = REFRESH_S if is_local(warehouse) else REMOTE_REFRESH_S
+        refreshed = time.monotonic()
+        while not stop.requested():
             time.sleep(STEP_S)
-            if time.monotonic() - looked < pause:
+            if time.monotonic() - refreshed < interval:
                 continue
             if died(0.0):
-                raise StreamhouseError(f"Spark's JVM has died: {last_words() or 'it said nothing'}")
+                raise StreamhouseError(
+                    f"Spark's JVM has died: {last_words() or 'without a message'}"
+                )
             server.refresh()
-            looked = time.monotonic()
+            refreshed = time.monotonic()
     finally:
         server.close()
     if stop.interrupted:
@@ -106,34 +118,36 @@ def thrift(
 
 
 def _settings(conf: list[str] | None) -> dict[str, str]:
-    given = {}
-    for one in conf or ():
-        key, separator, value = one.partition("=")
+    settings = {}
+    for setting in conf or ():
+        key, separator, value = setting.partition("=")
         if not separator or not key.strip():
             # The message does not quote the text, which may be a secret.
             raise OptionError("--conf takes KEY=VALUE, such as --conf spark.driver.memory=2g")
-        given[key.strip()] = value
-    return given
+        settings[key.strip()] = value
+    return settings
 
 
-def _password(path: Path | None, none: bool, given: dict[str, str]) -> str | None:
-    """What clients log in with; None where there is another login, or none."""
+def _password(path: Path | None, none: bool, settings: dict[str, str]) -> str | None:
+    """The password of clients; None if `settings` set another login, or there is none."""
     from streamhouse.thrift.guard import new_password
     from streamhouse.thrift.server import LOGIN
 
     if none and path is not None:
-        raise OptionError("give either --password-file or --no-password")
+        raise OptionError(
+            "options '--password-file' and '--no-password' cannot be combined; give one"
+        )
     if path is None:
-        return None if none or LOGIN in given else new_password()
+        return None if none or LOGIN in settings else new_password()
     try:
-        found = path.read_text(encoding="utf-8").strip()
+        password = path.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
         raise OptionError(f"option '--password-file': {path} cannot be read: {error}") from None
-    if not found or "\n" in found:
+    if not password or "\n" in password:
         raise OptionError(
-            f"option '--password-file': {path} is to hold one line, which is the password"
+            f"option '--password-file': {path} must contain exactly one line, the password"
         )
-    return found
+    return password
 
 
 def _notice(text: str) -> None:

@@ -32,58 +32,66 @@ WAIT_POLL_MS = 200
 TICK_S = 1.0
 
 
+_TableArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="DATABASE.TABLE", help="The table or view, or a branch (db.t$branch_b)."
+    ),
+]
+_FormatOption = Annotated[
+    WatchFormat, typer.Option("--format", help="A table, or one JSON object per changed row.")
+]
+_EveryOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="DURATION",
+        help="Check for changes this often, such as 1s. Default: 15ms, object stores 500ms.",
+    ),
+]
+_WaitOption = Annotated[
+    bool, typer.Option("--wait", help="If the table does not exist yet, wait for it.")
+]
+_ConsumerIdOption = Annotated[
+    str | None,
+    typer.Option(
+        "--consumer-id",
+        metavar="NAME",
+        help="Resume where the last watch with this name stopped; the table retains its data.",
+    ),
+]
+_FailOnDataLossOption = Annotated[
+    bool,
+    typer.Option(
+        "--fail-on-data-loss",
+        help="Fail, instead of a notice, if rows of a table without a key expire before they "
+        "are printed.",
+    ),
+]
+
+
 def watch(
-    table: Annotated[
-        str,
-        typer.Argument(
-            metavar="DATABASE.TABLE", help="The table or view, or a branch (db.t$branch_b)."
-        ),
-    ],
+    table: _TableArgument,
     warehouse: WarehouseArgument = DEFAULT_WAREHOUSE,
     option: OptionsArgument = None,
-    format: Annotated[
-        WatchFormat, typer.Option("--format", help="A table, or one JSON object a changed row.")
-    ] = WatchFormat.TABLE,
-    every: Annotated[
-        str | None,
-        typer.Option(
-            metavar="DURATION",
-            help="Look no more often than this, such as 1s. Default: 15ms, object stores 500ms.",
-        ),
-    ] = None,
-    wait: Annotated[
-        bool, typer.Option("--wait", help="If the table is not there yet, wait for it.")
-    ] = False,
+    format: _FormatOption = WatchFormat.TABLE,
+    every: _EveryOption = None,
+    wait: _WaitOption = False,
     as_of: MomentArgument = None,
-    consumer_id: Annotated[
-        str | None,
-        typer.Option(
-            "--consumer-id",
-            metavar="NAME",
-            help="Go on where the last watch of this name stopped; the table keeps what it needs.",
-        ),
-    ] = None,
-    fail_on_data_loss: Annotated[
-        bool,
-        typer.Option(
-            "--fail-on-data-loss",
-            help="End with an error when rows of a table without a key expire before they are "
-            "printed, instead of a notice.",
-        ),
-    ] = False,
+    consumer_id: _ConsumerIdOption = None,
+    fail_on_data_loss: _FailOnDataLossOption = False,
 ) -> None:
     """Print a table each time it changes, until Ctrl-C.
 
-    In a terminal the table is drawn in place: new rows green, changed cells marked, rows that went
-    named below. Elsewhere each state is printed below the last. With --format json each line is one
-    row that changed: {"snapshot": 12, "rowkind": "+U", …columns}, first all rows as +I, later +I,
-    -U (as it was), +U (as it is), -D. Decimals and timestamps are strings (all digits, ISO 8601),
-    bytes base64, NaN null. A column called snapshot or rowkind is written with a trailing
-    underscore.
+    In a terminal the table is redrawn in place: new rows are green, changed cells are marked,
+    and removed rows are named below. Elsewhere each state is printed below the previous one. With
+    --format json each line is a changed row: {"snapshot": 12, "rowkind": "+U", …columns}, first all
+    rows as +I, then +I, -U (before the update), +U (after it), -D. Decimals and timestamps are
+    strings (all digits, ISO 8601), bytes are base64, and NaN is null. A column named snapshot or
+    rowkind gets a trailing underscore.
     """
     every_ms = _interval(every, warehouse)
     if as_of is not None and consumer_id is not None:
-        raise OptionError("options '--as-of' and '--consumer-id' do not go together; give one")
+        raise OptionError("options '--as-of' and '--consumer-id' cannot be combined; give one")
     if as_of is not None:
         _print_once(table, open_warehouse(warehouse, option), as_of, format)
         return
@@ -121,7 +129,7 @@ def _print_once(table: str, warehouse: Warehouse, moment: str, format: WatchForm
         if change is not None:
             view.take(change)
         console(sys.stdout).print(view.render())
-    print(f"{table} as of {moment}: it does not change any more", file=sys.stderr)
+    print(f"{table} as of {moment} is a past state, which does not change", file=sys.stderr)
 
 
 def _open(
@@ -136,31 +144,31 @@ def _open(
     from streamhouse.serve.feeds.table_feed import Feed
     from streamhouse.serve.views.warehouse_tables import view_feed
 
-    given = {} if consumer_id is None else {"consumer-id": consumer_id}
-    consumer = ConsumerOptions.parse(given, "watch")
+    options = {} if consumer_id is None else {"consumer-id": consumer_id}
+    consumer = ConsumerOptions.parse(options, "watch")
 
     if "." not in table:
         raise TableError(f"'{table}' names no database; write database.table")
-    told = False
+    notified = False
     while True:
         opened = open_warehouse(warehouse, option)
         try:
-            lost = None if fail_on_data_loss else partial(_print_loss, table)
-            return Feed(opened, table, consumer=consumer, lost=lost)
+            on_loss = None if fail_on_data_loss else partial(_print_loss, table)
+            return Feed(opened, table, consumer=consumer, lost=on_loss)
         except TableError:
             view = view_feed(opened, table)
             if view is not None and consumer is not None:
                 raise OptionError(
-                    f"option '--consumer-id': {table} is a view, and only tables keep consumers; "
-                    "name the table that it reads"
+                    f"option '--consumer-id': {table} is a view, and only tables have consumers; "
+                    "watch the table that it reads"
                 ) from None
             if view is not None:
                 return view
             if not wait:
                 raise
-        if not told:
+        if not notified:
             print(f"waiting for table {table} …", file=sys.stderr, flush=True)
-            told = True
+            notified = True
         time.sleep(WAIT_POLL_MS / 1000)
 
 
@@ -168,15 +176,15 @@ def _print_loss(table: str, first: int, last: int) -> None:
     which = f"snapshot {first}" if first == last else f"snapshots {first} to {last}"
     print(
         f"notice: {which} of {table} expired before they were printed; their rows are in the "
-        f"table, and not in this output, which goes on with snapshot {last + 1}. With "
-        "--consumer-id the table keeps what a watch has still to print",
+        f"table, but not in this output, which continues with snapshot {last + 1}. With "
+        "--consumer-id the table retains the snapshots that a watch has not printed yet",
         file=sys.stderr,
         flush=True,
     )
 
 
-def _looks(feed: Feed, every_ms: int) -> Iterator[Change | None]:
-    """Each change as it comes, and None about once in `TICK_S` while there is none."""
+def _polls(feed: Feed, every_ms: int) -> Iterator[Change | None]:
+    """Yield each change, and None about every `TICK_S` seconds without a change."""
     quiet_since = time.monotonic()
     while True:
         change = feed.poll()
@@ -188,7 +196,7 @@ def _looks(feed: Feed, every_ms: int) -> Iterator[Change | None]:
 
 
 def _changes(feed: Feed, every_ms: int) -> Iterator[Change]:
-    return (change for change in _looks(feed, every_ms) if change is not None)
+    return (change for change in _polls(feed, every_ms) if change is not None)
 
 
 def _print_json(
@@ -235,7 +243,7 @@ def _print_live(feed: Feed, every_ms: int, out: IO[str]) -> None:
 
     view, screen = View(feed), console(out)
     with Live(view.render(screen.height), console=screen, auto_refresh=False) as live:
-        for change in _looks(feed, every_ms):
+        for change in _polls(feed, every_ms):
             if change is not None:
                 view.take(change)
             live.update(view.render(screen.height), refresh=True)

@@ -1,1 +1,1 @@
-"""The `blackhole` connector: takes rows and keeps none."""
+"""The `blackhole` connector: discards all rows."""

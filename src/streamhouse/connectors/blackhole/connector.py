@@ -1,4 +1,4 @@
-"""The `blackhole` connector, which measures how fast a query is without its sink."""
+"""The `blackhole` connector, which measures a query without the cost of its sink."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from streamhouse.sql.plan import Capabilities
 
 class _Blackhole(Connector):
     name = "blackhole"
-    summary = "Takes all rows and keeps none, to see how fast a query is without its sink."
+    summary = "Discards all rows, to measure a query without the cost of its sink."
     capabilities = Capabilities(stream=False, lookup=False, scan=False, merges=False)
 
     def sink(self, spec: SinkSpec) -> BlackholeSink:
@@ -21,7 +21,7 @@ class _Blackhole(Connector):
 
 
 class BlackholeSink:
-    """A `Sink`, its writers and its committer."""
+    """A `Sink` that discards rows; also its own writer and committer."""
 
     table = None
 
@@ -41,7 +41,7 @@ class BlackholeSink:
         return []
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Holds no resources."""
 
     def commit(self, write: Callable[[], WrittenBatch | None], discard: Callable[[], None]) -> bool:
         return write() is not None

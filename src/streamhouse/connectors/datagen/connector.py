@@ -16,9 +16,9 @@ from streamhouse.sql.plan import Capabilities, TableInfo
 
 class _Datagen(Connector):
     name = "datagen"
-    summary = "Rows that are made up at a steady rate; a replayed micro-batch has the same rows."
+    summary = "Generates rows at a steady rate; a replayed micro-batch has the same rows."
     options = OPTIONS
-    without_effect = {"scan.parallelism": "tasks are as many as SET 'parallelism.default' says"}
+    without_effect = {"scan.parallelism": "SET 'parallelism.default' sets the number of tasks"}
     capabilities = Capabilities(changelog=False, lookup=False, sink=False, merges=False)
     scan_note = "all rows; needs `number-of-rows` or a sequence"
 
@@ -32,8 +32,8 @@ class _Datagen(Connector):
         source = DatagenSource(table.columns, options)
         if not source.bounded:
             raise OptionError(
-                f"table {table.name[-1]} never ends, so a bounded query over it would not; give it "
-                "'number-of-rows', or leave SET 'execution.runtime-mode' at 'streaming'"
+                f"table {table.name[-1]} is unbounded, so a bounded query over it would never end; "
+                "set 'number-of-rows', or keep SET 'execution.runtime-mode' = 'streaming'"
             )
 
         def read() -> Iterator[pa.RecordBatch]:

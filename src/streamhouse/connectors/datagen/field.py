@@ -5,6 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,8 @@ _TEXT = ("STRING", "VARCHAR", "CHAR", "BYTES", "BINARY", "VARBINARY")
 _REAL = ("FLOAT", "DOUBLE")
 _DECIMAL = ("DECIMAL", "NUMERIC")
 _TIME = ("TIMESTAMP", "TIMESTAMP_LTZ")
+_DEFAULT_MAX = 1_000_000
+"""The default `max` of other numbers than integers, if their type can hold it."""
 _SUPPORTED = (*_INTEGER_RANGE, *_TEXT, *_REAL, *_DECIMAL, *_TIME, "BOOLEAN")
 
 
@@ -49,7 +52,11 @@ def unit_interval(bits: npt.NDArray[np.uint64]) -> npt.NDArray[np.float64]:
 
 @dataclass(frozen=True)
 class Field:
-    """A generated column: its base type (`BIGINT`, `TIMESTAMP`, …), and how to make its values."""
+    """A generated column: its base type (`BIGINT`, `TIMESTAMP`, …), and how to generate its values.
+
+    `kind`: `random` or `sequence`. `low` and `high` are inclusive; None for types without numbers.
+    `length`: characters or bytes. `null_rate`: the share of nulls, 0 to 1.
+    """
 
     name: str
     base: str
@@ -84,7 +91,9 @@ class Field:
             reals = low_f + unit_interval(bits) * (high_f - low_f)
             if self.base in _REAL:
                 return pa.array(reals).cast(self.type)
-            return pa.array(np.round(reals, self.type.scale)).cast(self.type, safe=False)
+            # Rounding may exceed the type's greatest value by a digit.
+            most = _rounded_down(_greatest_decimal(self.type))
+            return pa.array(np.clip(np.round(reals, self.type.scale), -most, most)).cast(self.type)
         if self.base in _TIME:
             past = (unit_interval(bits) * self.max_past_ms).astype(np.int64)
             return pa.array(due_ms - past).cast(pa.timestamp("ms")).cast(self.type)
@@ -95,8 +104,8 @@ class Field:
     def _text(self, bits: npt.NDArray[np.uint64]) -> pa.Array:
         words = -(-self.length // 16) or 1
         rows = np.stack([random_bits(bits.view(np.int64), word) for word in range(words)], axis=1)
-        hexes = [row.tobytes().hex()[: self.length] for row in rows]
-        return pa.array(hexes).cast(self.type)
+        digits = [row.tobytes().hex()[: self.length] for row in rows]
+        return pa.array(digits).cast(self.type)
 
     def _cast(self, numbers: Numbers) -> pa.Array:
         return pa.array(numbers).cast(self.type)
@@ -123,16 +132,16 @@ def _field(column: Column, options: Mapping[str, str]) -> Field:
     if base not in _SUPPORTED:
         raise OptionError(
             f"datagen: column '{column.name}' of type {column.type} cannot be generated; "
-            f"possible types: {', '.join(_SUPPORTED)}"
+            f"supported types: {', '.join(_SUPPORTED)}"
         )
 
-    def given(key: str) -> str | None:
+    def option(key: str) -> str | None:
         return options.get(f"fields.{column.name}.{key}")
 
-    kind = choice(f"fields.{column.name}.kind", given("kind") or "random", ("random", "sequence"))
+    kind = choice(f"fields.{column.name}.kind", option("kind") or "random", ("random", "sequence"))
     low_key, high_key = ("start", "end") if kind == "sequence" else ("min", "max")
-    low, high = _bounds(column, base, kind, given(low_key), given(high_key))
-    null_rate = _number(f"fields.{column.name}.null-rate", given("null-rate") or "0", float)
+    low, high = _bounds(column, base, kind, option(low_key), option(high_key))
+    null_rate = _number(f"fields.{column.name}.null-rate", option("null-rate") or "0", float)
     if not 0 <= null_rate <= 1:
         raise OptionError(f"option 'fields.{column.name}.null-rate': {null_rate} is not in 0 to 1")
     return Field(
@@ -142,10 +151,21 @@ def _field(column: Column, options: Mapping[str, str]) -> Field:
         kind=kind,
         low=low,
         high=high,
-        length=integer(f"fields.{column.name}.length", given("length") or "100", 0),
-        max_past_ms=duration_ms(f"fields.{column.name}.max-past", given("max-past") or "0 ms"),
+        length=integer(f"fields.{column.name}.length", option("length") or "100", 0),
+        max_past_ms=duration_ms(f"fields.{column.name}.max-past", option("max-past") or "0 ms"),
         null_rate=null_rate,
     )
+
+
+def _greatest_decimal(kind: pa.Decimal128Type) -> Fraction:
+    """The greatest value of a DECIMAL type."""
+    return Fraction(10**kind.precision - 1, 10**kind.scale)
+
+
+def _rounded_down(value: Fraction) -> float:
+    """The greatest DOUBLE that is not greater than a positive value."""
+    nearest = float(value)
+    return nearest if nearest <= value else float(np.nextafter(nearest, 0))
 
 
 def _bounds(
@@ -160,10 +180,15 @@ def _bounds(
         if low is None or high is None:
             raise OptionError(f"datagen: a sequence needs '{prefix}.start' and '{prefix}.end'")
     convert: Any = int if base in _INTEGER_RANGE else float
+    least: float
+    most: float
     if base in _INTEGER_RANGE:
         least, most = _INTEGER_RANGE[base]
-    elif base in _REAL or base in _DECIMAL:
-        least, most = 0, 1_000_000
+    elif base in _REAL:
+        least, most = 0, _DEFAULT_MAX
+    elif base in _DECIMAL:
+        greatest = float(_greatest_decimal(arrow_type(column.type)))
+        least, most = 0, min(_DEFAULT_MAX, greatest)
     else:
         return None, None
     names = ("start", "end") if kind == "sequence" else ("min", "max")
@@ -172,8 +197,17 @@ def _bounds(
         most if high is None else _number(f"{prefix}.{names[1]}", high, convert),
     )
     if bounds[0] > bounds[1]:
-        raise OptionError(f"option '{prefix}.{names[0]}': {low} is more than the end, {high}")
-    if base in _INTEGER_RANGE and (bounds[0] < least or bounds[1] > most):
+        default = " (the default)"
+        start = f"{bounds[0]}{default}" if low is None else low
+        end = f"{bounds[1]}{default}" if high is None else high
+        raise OptionError(
+            f"option '{prefix}.{names[0]}': {start} is greater than '{prefix}.{names[1]}', {end}"
+        )
+    if base in _INTEGER_RANGE:
+        fits = least <= bounds[0] and bounds[1] <= most
+    else:
+        fits = base in _REAL or max(-bounds[0], bounds[1]) <= greatest
+    if not fits:
         raise OptionError(f"option '{prefix}': {bounds[0]} to {bounds[1]} do not fit {column.type}")
     return bounds
 

@@ -56,7 +56,7 @@ class DatagenSource:
         )
         self._clock: tuple[int, int] | None = None
         if not columns:
-            raise OptionError("datagen: the table has no physical column to fill")
+            raise OptionError("datagen: the table has no physical column; declare one")
         self._schema = pa.schema([pa.field(c.name, arrow_type(c.type)) for c in columns])
 
     @property

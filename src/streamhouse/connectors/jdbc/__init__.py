@@ -1,1 +1,1 @@
-"""The `jdbc` connector: a MySQL table as it is now, read whole or by key."""
+"""The `jdbc` connector: the current rows of a MySQL table, all or by key."""

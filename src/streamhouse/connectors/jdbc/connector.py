@@ -12,20 +12,20 @@ from streamhouse.sql.plan import Capabilities, TableInfo
 
 class _Jdbc(Connector):
     name = "jdbc"
-    summary = "A MySQL or MariaDB table as it is now, looked up by key or read whole."
+    summary = "The current rows of a MySQL or MariaDB table: lookup joins by key, or a full read."
     options = OPTIONS
     without_effect = WITHOUT_EFFECT
     capabilities = Capabilities(stream=False, server=True, sink=False, merges=False)
-    scan_note = "the rows as they are now"
+    scan_note = "the current rows"
 
     def check(self, table: TableInfo, options: Mapping[str, str], where: str) -> None:
         parse(options)
 
     def scan(self, table: TableInfo, options: Mapping[str, str], columns: Sequence[str]) -> Scan:
-        wanted = [column for column in table.columns if column.name in columns]
-        opened = KeyedTable(parse(options).server, wanted)
-        opened.close()
-        return opened.schema, opened.all_rows
+        selected = [column for column in table.columns if column.name in columns]
+        reader = KeyedTable(parse(options).server, selected)
+        reader.close()
+        return reader.schema, reader.all_rows
 
 
 CONNECTOR = _Jdbc()

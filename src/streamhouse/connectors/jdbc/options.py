@@ -20,8 +20,8 @@ OPTIONS = (
     Option(
         "url",
         "STRING",
-        "`jdbc:mysql://host:port/database` or `jdbc:mariadb://…`; of its parameters `useSSL` and "
-        "`serverTimezone` have an effect",
+        "`jdbc:mysql://host:port/database` or `jdbc:mariadb://…`; only its parameters `useSSL` "
+        "and `serverTimezone` have an effect",
         required=True,
     ),
     Option(
@@ -33,43 +33,43 @@ OPTIONS = (
     Option(
         "username",
         "STRING",
-        "the login; it needs `SELECT` on the table, nothing else",
+        "the user, who needs only `SELECT` on the table",
         required=True,
     ),
-    Option("password", "STRING", "its password"),
+    Option("password", "STRING", "the user's password"),
     Option("driver", "STRING", "accepted, without effect"),
     Option(
         "lookup.cache",
         "`NONE`, `PARTIAL`",
-        "`NONE`: each batch asks for its keys. `PARTIAL`: each process keeps what it was told",
+        "`NONE`: each batch queries its keys. `PARTIAL`: each process caches the rows that it read",
         "NONE",
     ),
-    Option(f"{_PARTIAL}max-rows", "INT", "how many keys are kept", "100000"),
+    Option(f"{_PARTIAL}max-rows", "INT", "the largest number of cached keys", "100000"),
     Option(
         f"{_PARTIAL}expire-after-write",
         "DURATION",
-        "how long after it was read a key is asked for again; default: never",
+        "how long a cached key is valid after it was read; default: no limit",
     ),
     Option(
         f"{_PARTIAL}expire-after-access",
         "DURATION",
-        "how long what nobody asks for is kept; default: no limit",
+        "how long a cached key is kept after its last lookup; default: no limit",
     ),
     Option(
         f"{_PARTIAL}cache-missing-key",
         "BOOLEAN",
-        "it is kept, too, that a key has no row",
+        "whether keys without a row are cached, too",
         "true",
     ),
-    Option("lookup.max-retries", "INT", "how often a connection that fails is tried again", "3"),
+    Option("lookup.max-retries", "INT", "the number of retries of a failed connection", "3"),
 )
 KNOWN = frozenset(option.key for option in OPTIONS)
 """Every option key that `jdbc` understands."""
 
-_READ_ONLY = "nothing is written to the server"
-_BY_KEY = "rows are asked for by their keys"
+_READ_ONLY = "this connector only reads"
+_BY_KEY = "rows are read by key, or all in one query"
 WITHOUT_EFFECT: dict[str, str] = {
-    "connection.max-retry-timeout": "'lookup.max-retries' says how often a connection is tried",
+    "connection.max-retry-timeout": "'lookup.max-retries' sets the number of retries",
     "scan.fetch-size": _BY_KEY,
     "scan.auto-commit": _BY_KEY,
     "scan.partition.column": _BY_KEY,
@@ -81,7 +81,7 @@ WITHOUT_EFFECT: dict[str, str] = {
     "sink.max-retries": _READ_ONLY,
     "sink.parallelism": _READ_ONLY,
 }
-"""Options of Flink's connector that change nothing here, and why."""
+"""Options of Flink's connector that have no effect here, and why."""
 
 URL_KNOWN: frozenset[str] = frozenset(
     {
@@ -99,7 +99,7 @@ URL_KNOWN: frozenset[str] = frozenset(
         "zeroDateTimeBehavior",
     }
 )
-"""Parameters of a URL; all but the first three change nothing here."""
+"""Parameters of a URL; all but the first three have no effect here."""
 
 EARLIER = {
     "lookup.cache.max-rows": f"{_PARTIAL}max-rows",
@@ -146,21 +146,21 @@ class JdbcOptions:
     cache_missing: bool = True
 
     def words(self) -> str:
-        """What is cached, for EXPLAIN."""
+        """The cache settings as text, for EXPLAIN."""
         if not self.cache:
             return "cache NONE"
         parts = [f"cache PARTIAL, {self.max_keys:,} keys"]
         if self.after_write_ms is not None:
-            parts.append(f"read again after {self.after_write_ms} ms")
+            parts.append(f"valid for {self.after_write_ms} ms")
         if self.after_access_ms is not None:
-            parts.append(f"dropped {self.after_access_ms} ms after they were last asked for")
+            parts.append(f"dropped {self.after_access_ms} ms after their last lookup")
         if not self.cache_missing:
-            parts.append("missing keys not kept")
+            parts.append("missing keys not cached")
         return ", ".join(parts)
 
 
 def parse(options: Mapping[str, str]) -> JdbcOptions:
-    """The checked options; raises `OptionError` naming the option and what it may be."""
+    """The checked options; raises `OptionError` with the option and its allowed values."""
     options = _renamed({key: options[key] for key in options if key not in WITHOUT_EFFECT})
     check_known(options, KNOWN, WHERE)
     if "driver" in options:
@@ -183,12 +183,12 @@ def parse(options: Mapping[str, str]) -> JdbcOptions:
 
 def _renamed(options: Mapping[str, str]) -> dict[str, str]:
     """The options, with keys of earlier releases replaced by their current names."""
-    found = {key: value for key, value in options.items() if key not in EARLIER}
+    renamed = {key: value for key, value in options.items() if key not in EARLIER}
     for key, value in options.items():
         if key in EARLIER:
-            found.setdefault(EARLIER[key], value)
-            found.setdefault("lookup.cache", "PARTIAL")
-    return found
+            renamed.setdefault(EARLIER[key], value)
+            renamed.setdefault("lookup.cache", "PARTIAL")
+    return renamed
 
 
 def check_hint(options: Mapping[str, str], where: str) -> None:
@@ -207,18 +207,18 @@ def _duration(options: Mapping[str, str], key: str) -> int | None:
 
 
 def _server(options: Mapping[str, str]) -> JdbcServer:
-    host, port, database, url = _address(required(options, "url", WHERE))
+    host, port, database, parameters = _address(required(options, "url", WHERE))
     table = required(options, "table-name", WHERE)
     if not database:
         database, _, table = table.partition(".")
     if not table:
         raise OptionError(
-            f"{WHERE}: no database is named; write it into the option 'url' "
-            "(jdbc:mysql://host:3306/database), or 'table-name' as 'database.table'"
+            f"{WHERE}: the database is missing; add it to the option 'url' "
+            "(jdbc:mysql://host:3306/database), or write 'table-name' as 'database.table'"
         )
     retries = "lookup.max-retries"
     integer(retries, options.get(retries, "3"), 0)
-    given = {
+    server = {
         "hostname": host,
         "port": port,
         "username": required(options, "username", WHERE),
@@ -227,13 +227,13 @@ def _server(options: Mapping[str, str]) -> JdbcServer:
         "table-name": table,
         "connect.max-retries": options.get(retries, "3"),
     }
-    zone = url.get("connectionTimeZone", url.get("serverTimezone"))
+    zone = parameters.get("connectionTimeZone", parameters.get("serverTimezone"))
     if zone is not None:
-        given["server-time-zone"] = zone
-    if "useSSL" in url:
-        given["jdbc.properties.useSSL"] = url["useSSL"]
+        server["server-time-zone"] = zone
+    if "useSSL" in parameters:
+        server["jdbc.properties.useSSL"] = parameters["useSSL"]
     try:
-        return JdbcServer(**vars(parse_server(given)))
+        return JdbcServer(**vars(parse_server(server)))
     except OptionError as error:
         text = str(error)
         for key, parameter in _FROM_URL.items():
@@ -242,19 +242,23 @@ def _server(options: Mapping[str, str]) -> JdbcServer:
 
 
 def _address(url: str) -> tuple[str, str, str, dict[str, str]]:
-    """Host, port, database and parameters; a URL may hold a password, so no message quotes it."""
-    found = _URL.fullmatch(url.strip())
-    if found is None:
+    """Host, port, database and parameters.
+
+    No message quotes the URL, since it may contain a password.
+    """
+    match = _URL.fullmatch(url.strip())
+    if match is None:
         raise OptionError(
-            "option 'url' is not one of a MySQL server; write 'jdbc:mysql://host:3306/database' or "
-            "'jdbc:mariadb://host:3306/database', and the login as 'username' and 'password'"
+            "option 'url' is not the URL of a MySQL server; write "
+            "'jdbc:mysql://host:3306/database' "
+            "or 'jdbc:mariadb://host:3306/database', and the options 'username' and 'password'"
         )
-    parameters = dict(parse_qsl(found["rest"] or "", keep_blank_values=True))
+    parameters = dict(parse_qsl(match["rest"] or "", keep_blank_values=True))
     for key in parameters:
         if key in ("user", "username", "password"):
             raise OptionError(
-                f"option 'url': '{key}' does not stand in the URL here; write the options "
+                f"option 'url': the parameter '{key}' is not supported; use the options "
                 "'username' and 'password'"
             )
     check_known(parameters, URL_KNOWN, "option 'url'")
-    return found["host"].strip("[]"), found["port"] or "3306", found["database"] or "", parameters
+    return match["host"].strip("[]"), match["port"] or "3306", match["database"] or "", parameters

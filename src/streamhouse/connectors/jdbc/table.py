@@ -42,8 +42,8 @@ class KeyedTable:
         self._options = options
         self._session = Session(options)
         try:
-            own = load_columns(self._session, options)
-            self._selected = selected_columns(options, own, columns)
+            available = load_columns(self._session, options)
+            self._selected = selected_columns(options, available, columns)
             zone = options.server_time_zone or server_zone(
                 self._session, self._selected, "serverTimezone in the option 'url'"
             )
@@ -60,7 +60,7 @@ class KeyedTable:
         return self._writer.schema
 
     def comparable(self, names: Sequence[str]) -> tuple[str, ...]:
-        """Those of `names` by which the server can search for values of the declared type."""
+        """The columns of `names` that the server can compare with values of the declared type."""
         by_name = {column.name: (column, target) for column, target in self._selected}
         return tuple(name for name in names if _same_values(*by_name[name]))
 
@@ -69,12 +69,13 @@ class KeyedTable:
 
         The server compares with its own collations, so rows of other keys may be among them.
         """
-        found = []
-        for piece in pieces(keys):
-            texts = self._session.rows(*statement(self._options, self._selects, names, piece))
+        batches = []
+        for slice_of_keys in pieces(keys):
+            sql, values = statement(self._options, self._selects, names, slice_of_keys)
+            texts = self._session.rows(sql, values)
             if texts:
-                found.append(self._batch(texts))
-        return pa.Table.from_batches(found, self.schema)
+                batches.append(self._batch(texts))
+        return pa.Table.from_batches(batches, self.schema)
 
     def all_rows(self) -> Iterator[pa.RecordBatch]:
         """Stream all rows from the server, over a connection of its own."""
@@ -109,39 +110,40 @@ def statement(
     """The SELECT for the rows of some keys, and its parameters."""
     # A percent sign in a name must not look like a parameter.
     columns = ", ".join(selects).replace("%", "%%")
-    wanted = ", ".join(quote(name) for name in names).replace("%", "%%")
+    key = ", ".join(quote(name) for name in names).replace("%", "%%")
     table = _table(options).replace("%", "%%")
-    one = ", ".join(["%s"] * len(names))
+    placeholder = ", ".join(["%s"] * len(names))
     if len(names) > 1:
-        wanted, one = f"({wanted})", f"({one})"
-    listed = ", ".join([one] * len(keys))
-    text = f"SELECT {columns} FROM {table} WHERE {wanted} IN ({listed})"
-    return text, [value for key in keys for value in key]
+        key, placeholder = f"({key})", f"({placeholder})"
+    placeholders = ", ".join([placeholder] * len(keys))
+    text = f"SELECT {columns} FROM {table} WHERE {key} IN ({placeholders})"
+    return text, [value for values in keys for value in values]
 
 
 def pieces(keys: Sequence[Key]) -> Iterator[Sequence[Key]]:
     """Slices of the keys, one for each statement: limited in number and in bytes."""
     first, size = 0, 0
-    for place, key in enumerate(keys):
-        own = sum(len(value) if isinstance(value, str | bytes) else 16 for value in key)
-        if place > first and (place - first >= KEYS_A_STATEMENT or size + own > BYTES_A_STATEMENT):
-            yield keys[first:place]
-            first, size = place, 0
-        size += own
+    for index, key in enumerate(keys):
+        key_size = sum(len(value) if isinstance(value, str | bytes) else 16 for value in key)
+        full = index - first >= KEYS_A_STATEMENT or size + key_size > BYTES_A_STATEMENT
+        if index > first and full:
+            yield keys[first:index]
+            first, size = index, 0
+        size += key_size
     if first < len(keys):
         yield keys[first:]
 
 
 def _same_values(column: MySqlColumn, target: pa.DataType) -> bool:
     """Whether values that are equal in the declared type are equal to the server, too."""
-    of: dict[str, Callable[[pa.DataType], bool]] = {
+    accepts: dict[str, Callable[[pa.DataType], bool]] = {
         **dict.fromkeys(("int", "uint64", "year", "decimal"), _is_exact_number),
         **dict.fromkeys(("string", "enum", "set"), pa.types.is_string),
         "date": pa.types.is_date,
         "binary": pa.types.is_binary,
     }
-    if column.family in of:
-        return bool(of[column.family](target))
+    if column.family in accepts:
+        return bool(accepts[column.family](target))
     if column.family not in ("datetime", "timestamp") or not pa.types.is_timestamp(target):
         return False
     whole = target.unit == "us" or column.fraction <= 3

@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 import pymysql
 
-from streamhouse.connectors.mysql_cdc.binlog.changes import Change, ChangeDecoder, Following
+from streamhouse.connectors.mysql_cdc.binlog.changes import CapturedTable, Change, ChangeDecoder
 from streamhouse.connectors.mysql_cdc.binlog.dump import Dump
 from streamhouse.connectors.mysql_cdc.binlog.events import HEADER, Track
 from streamhouse.connectors.mysql_cdc.relay.files import RelayView
@@ -30,10 +30,10 @@ class BinlogReader:
     It never reconnects: a stream that is resumed inside a transaction would silently lose rows.
     """
 
-    def __init__(self, following: Following, start: Position) -> None:
-        self._following = following
-        self._decoder = ChangeDecoder(following)
-        self._dump = Dump(following.options, start)
+    def __init__(self, captured: CapturedTable, start: Position) -> None:
+        self._captured = captured
+        self._decoder = ChangeDecoder(captured)
+        self._dump = Dump(captured.options, start)
         self._track = Track(start, self._dump.checksums)
         self._block = b""
         self._at = 0
@@ -44,15 +44,15 @@ class BinlogReader:
 
     def changes(self, end: Position) -> Iterator[Change]:
         """The table's changes from `position` to `end`, which must be the end of an event."""
-        progress, last = time.monotonic(), self.position
+        advanced, last = time.monotonic(), self.position
         while self.position < end:
             if self._at >= len(self._block):
                 if self.position != last:
-                    progress, last = time.monotonic(), self.position
-                elif time.monotonic() - progress > _STALLED_SECONDS:
+                    advanced, last = time.monotonic(), self.position
+                elif time.monotonic() - advanced > _STALLED_SECONDS:
                     raise DataLossError(
-                        f"the binlog of MySQL at {self._following.options.address} ends at {last}, "
-                        f"before {end}: it was reset; start anew with a new checkpoint"
+                        f"the binlog of MySQL at {self._captured.options.address} ends at {last}, "
+                        f"before {end}: it was reset; start again with a new checkpoint"
                     )
                 self._block, self._at = self._dump.block(), 0
             yield from self._next_event()
@@ -72,49 +72,49 @@ class BinlogReader:
 
 Reader: TypeAlias = BinlogReader | RelayReader
 
-_READERS: dict[tuple[int, Following], Reader] = {}
+_READERS: dict[tuple[int, CapturedTable], Reader] = {}
 _VIEWS: dict[tuple[int, Path], RelayView] = {}
 
 
-def relay_view(following: Following) -> RelayView | None:
+def relay_view(captured: CapturedTable) -> RelayView | None:
     """This process's view of the table's relay log; None if the table has none."""
-    if following.relay is None:
+    if captured.relay is None:
         return None
-    key = (os.getpid(), following.relay)
+    key = (os.getpid(), captured.relay)
     if key not in _VIEWS:
-        _VIEWS[key] = RelayView(following.relay)
+        _VIEWS[key] = RelayView(captured.relay)
     return _VIEWS[key]
 
 
-def open_reader(following: Following, start: Position, relayed: bool = True) -> Reader:
+def open_reader(captured: CapturedTable, start: Position, relayed: bool = True) -> Reader:
     """A reader from `start` on.
 
     It reads the relay log, if that has `start` and `relayed` is True; else the server's binlog.
     """
-    view = relay_view(following) if relayed else None
+    view = relay_view(captured) if relayed else None
     if view is not None and view.state() is not None:
         with contextlib.suppress(OSError):
-            return RelayReader(following, view, start)
-    return BinlogReader(following, start)
+            return RelayReader(captured, view, start)
+    return BinlogReader(captured, start)
 
 
-def read_changes(following: Following, start: Position, end: Position) -> Iterator[Change]:
+def read_changes(captured: CapturedTable, start: Position, end: Position) -> Iterator[Change]:
     """The table's changes in a range that starts and ends between transactions.
 
     The reader is kept for the next range in the same process. If the relay log lacks the range, it
     is read from the server. After a lost connection the range is read again from its start, without
     the changes that were already yielded.
     """
-    given, attempt, relayed = 0, 0, True
+    yielded, attempt, relayed = 0, 0, True
     while start < end:
         reader: Reader | None = None
         try:
-            reader = _kept(following, start, relayed) or open_reader(following, start, relayed)
+            reader = _take_cached(captured, start, relayed) or open_reader(captured, start, relayed)
             for number, change in enumerate(reader.changes(end)):
-                if number >= given:
-                    given += 1
+                if number >= yielded:
+                    yielded += 1
                     yield change
-            _keep(following, reader, end)
+            _cache(captured, reader, end)
             return
         except (pymysql.err.MySQLError, OSError) as error:
             if isinstance(reader, RelayReader):
@@ -122,35 +122,36 @@ def read_changes(following: Following, start: Position, end: Position) -> Iterat
                 continue
             attempt += 1
             if not is_lost(error) or attempt >= _ATTEMPTS:
-                raise readable(error, following.options) from None
+                raise readable(error, captured.options) from None
             time.sleep(min(0.1 * 2**attempt, 5.0))
         finally:
             if reader is not None and reader not in _READERS.values():
                 reader.close()
 
 
-def _kept(following: Following, start: Position, relayed: bool) -> Reader | None:
+def _take_cached(captured: CapturedTable, start: Position, relayed: bool) -> Reader | None:
+    """Take the cached reader, if it is at `start` and reads from where it should."""
     # The process id: a forked worker must not share its parent's connection.
-    reader = _READERS.pop((os.getpid(), following), None)
+    reader = _READERS.pop((os.getpid(), captured), None)
     if reader is None:
         return None
-    view = relay_view(following)
+    view = relay_view(captured)
     begin = None if view is None or view.state() is None else view.begin()
-    held = relayed and begin is not None and begin <= start
-    if reader.position == start and held == isinstance(reader, RelayReader):
+    in_relay = relayed and begin is not None and begin <= start
+    if reader.position == start and in_relay == isinstance(reader, RelayReader):
         return reader
     reader.close()
     return None
 
 
-def _keep(following: Following, reader: Reader, end: Position) -> None:
-    key = (os.getpid(), following)
+def _cache(captured: CapturedTable, reader: Reader, end: Position) -> None:
+    key = (os.getpid(), captured)
     if reader.position == end and key not in _READERS:
         _READERS[key] = reader
 
 
-def close_readers(following: Following) -> None:
+def close_readers(captured: CapturedTable) -> None:
     """Close the reader that this process keeps for the table, if any."""
-    reader = _READERS.pop((os.getpid(), following), None)
+    reader = _READERS.pop((os.getpid(), captured), None)
     if reader is not None:
         reader.close()

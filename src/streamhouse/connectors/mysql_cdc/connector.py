@@ -20,7 +20,7 @@ class _MysqlCdc(Connector):
     options = OPTIONS
     without_effect = WITHOUT_EFFECT
     capabilities = Capabilities(changelog=True, lookup=False, sink=False, merges=False)
-    scan_note = "the rows as they are now"
+    scan_note = "the current rows"
 
     def check(self, table: TableInfo, options: Mapping[str, str], where: str) -> None:
         parse(options)

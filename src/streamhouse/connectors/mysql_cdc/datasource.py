@@ -39,7 +39,7 @@ class MysqlCdcDataSource(DataSource):
     `+U`, `-D`), `maxRowsPerTrigger` (about this many rows per micro-batch), `parallelism` (tasks of
     the snapshot; default the number of cores).
 
-    `spark.read` gives the whole table as of one moment. Without `rowkind`, a stream leaves out
+    `spark.read` returns the whole table as of one moment. Without `rowkind`, a stream leaves out
     deletes. A replayed micro-batch has the same rows.
 
     Raises `OptionError`, `ConnectError`, `TableError`.
@@ -47,19 +47,19 @@ class MysqlCdcDataSource(DataSource):
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
-        spelled = {key.lower(): key for key in (*KNOWN, *_SPARK_KEYS)}
-        given = {
-            spelled.get(key.lower(), key): value
+        spelling = {key.lower(): key for key in (*KNOWN, *_SPARK_KEYS)}
+        spelled = {
+            spelling.get(key.lower(), key): value
             for key, value in options.items()
             if key.lower() not in _FROM_SPARK
         }
-        check_known(given, [*KNOWN, *_SPARK_KEYS], WHERE)
-        self._source_options = {key: value for key, value in given.items() if key in KNOWN}
-        self._row_kind = boolean("rowkind", given.get("rowkind", "false"))
-        most = given.get("maxRowsPerTrigger")
-        self._max_rows = None if most is None else integer("maxRowsPerTrigger", most, 1)
+        check_known(spelled, [*KNOWN, *_SPARK_KEYS], WHERE)
+        self._source_options = {key: value for key, value in spelled.items() if key in KNOWN}
+        self._row_kind = boolean("rowkind", spelled.get("rowkind", "false"))
+        max_rows = spelled.get("maxRowsPerTrigger")
+        self._max_rows = None if max_rows is None else integer("maxRowsPerTrigger", max_rows, 1)
         cores = str(os.cpu_count() or 1)
-        self._parallelism = integer("parallelism", given.get("parallelism", cores), 1)
+        self._parallelism = integer("parallelism", spelled.get("parallelism", cores), 1)
 
     @classmethod
     def name(cls) -> str:
@@ -76,11 +76,11 @@ class MysqlCdcDataSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         if self._source_options.get("scan.startup.mode", "initial") not in ("initial", "snapshot"):
             raise OptionError(
-                "option 'scan.startup.mode' is for streams; leave it out of spark.read"
+                "option 'scan.startup.mode' applies only to streams; leave it out of spark.read"
             )
         if self._max_rows is not None:
             raise OptionError(
-                "option 'maxRowsPerTrigger' is for streams; leave it out of spark.read"
+                "option 'maxRowsPerTrigger' applies only to streams; leave it out of spark.read"
             )
         return MySqlReader(MySqlSource(self._source_options), schema, self._parallelism)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from streamhouse.connectors.mysql_cdc.binlog.changes import Following
+from streamhouse.connectors.mysql_cdc.binlog.changes import CapturedTable
 from streamhouse.connectors.mysql_cdc.server.connection import Session
 from streamhouse.connectors.mysql_cdc.server.keys import KeySpace
 from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
@@ -18,31 +18,34 @@ class Membership:
     That part has the keys up to `up_to`; None: all keys.
     """
 
-    def __init__(self, following: Following, up_to: KeyJson | None, options: MySqlOptions) -> None:
-        self._columns = following.table.key
-        wanted = [column.name for column in following.wanted]
-        self._at = [wanted.index(column.name) for column in self._columns]
+    def __init__(
+        self, captured: CapturedTable, up_to: KeyJson | None, options: MySqlOptions
+    ) -> None:
+        self._columns = captured.table.key
+        names = [column.name for column in captured.columns]
+        self._key_indexes = [names.index(column.name) for column in self._columns]
         self._up_to = up_to
-        self._space = KeySpace(following.table)
+        self._space = KeySpace(captured.table)
         self._session = Session(options)
-        self._known: dict[KeyJson, bool] = {}
+        self._cache: dict[KeyJson, bool] = {}
 
     def counts(self, row: tuple[Any, ...] | None) -> bool:
+        """Whether the stream includes this row image; False for None."""
         if row is None or self._up_to is None:
             return row is not None
         key = tuple(
-            key_of_value(column, row[at])
-            for column, at in zip(self._columns, self._at, strict=True)
+            key_of_value(column, row[index])
+            for column, index in zip(self._columns, self._key_indexes, strict=True)
         )
-        if key not in self._known:
-            self._known[key] = self._space.within([key], None, self._up_to, self._session)[0]
-        return self._known[key]
+        if key not in self._cache:
+            self._cache[key] = self._space.within([key], None, self._up_to, self._session)[0]
+        return self._cache[key]
 
     def moved(self, before: tuple[Any, ...] | None, after: tuple[Any, ...] | None) -> bool:
         """Whether a change is an insert, a delete, or an update that changes the key."""
         if before is None or after is None:
             return True
-        return any(before[at] != after[at] for at in self._at)
+        return any(before[index] != after[index] for index in self._key_indexes)
 
     def close(self) -> None:
         self._session.close()

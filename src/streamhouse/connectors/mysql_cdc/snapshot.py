@@ -13,7 +13,7 @@ from typing import Any
 
 import pymysql
 
-from streamhouse.connectors.mysql_cdc.binlog.changes import Change, Following, Row
+from streamhouse.connectors.mysql_cdc.binlog.changes import CapturedTable, Change, Row
 from streamhouse.connectors.mysql_cdc.change_reader import Reader, open_reader
 from streamhouse.connectors.mysql_cdc.relay.reader import RelayReader
 from streamhouse.connectors.mysql_cdc.server.connection import (
@@ -51,18 +51,18 @@ class ChunkRows:
 
 
 def chunk_ends(
-    session: Session, following: Following, low: KeyJson | None, size: int, most: int
+    session: Session, captured: CapturedTable, low: KeyJson | None, size: int, most: int
 ) -> tuple[list[KeyJson], bool]:
     """The last keys of up to `most` chunks after `low`, and whether fewer rows than a chunk remain.
 
     `size` is in rows.
     """
-    keys = KeySpace(following.table)
+    keys = KeySpace(captured.table)
     ends: list[KeyJson] = []
     while len(ends) < most:
         condition, arguments = keys.condition(low, None)
         rows = session.rows(
-            f"SELECT {keys.names} FROM {_table(following)} WHERE {condition} "
+            f"SELECT {keys.names} FROM {_table(captured)} WHERE {condition} "
             f"ORDER BY {keys.names} LIMIT 1 OFFSET {size - 1}",
             arguments,
         )
@@ -74,15 +74,15 @@ def chunk_ends(
 
 
 def split(
-    session: Session, following: Following, low: KeyJson | None, high: KeyJson | None, size: int
+    session: Session, captured: CapturedTable, low: KeyJson | None, high: KeyJson | None, size: int
 ) -> list[Chunk]:
     """Split a range of keys into chunks of about `size` rows, in order."""
-    keys = KeySpace(following.table)
+    keys = KeySpace(captured.table)
     chunks: list[Chunk] = []
     while True:
         condition, arguments = keys.condition(low, high)
         rows = session.rows(
-            f"SELECT {keys.names} FROM {_table(following)} WHERE {condition} "
+            f"SELECT {keys.names} FROM {_table(captured)} WHERE {condition} "
             f"ORDER BY {keys.names} LIMIT 1 OFFSET {size - 1}",
             arguments,
         )
@@ -101,33 +101,33 @@ class ChunkReader:
     """
 
     def __init__(
-        self, following: Following, server: Server, position: Position, lookback: Position | None
+        self, captured: CapturedTable, server: Server, position: Position, lookback: Position | None
     ) -> None:
-        self._following = following
+        self._captured = captured
         self._server = server
         self._position = position
         self._lookback = lookback
-        self._keys = KeySpace(following.table)
-        self._session = Session(following.options)
+        self._keys = KeySpace(captured.table)
+        self._session = Session(captured.options)
         self._connection: pymysql.Connection[Any] | None = None
-        wanted = [column.name for column in following.wanted]
-        self._key_at = [wanted.index(column.name) for column in following.table.key]
-        self._rows_then: dict[KeyJson, Row | None] = {}
+        names = [column.name for column in captured.columns]
+        self._key_at = [names.index(column.name) for column in captured.table.key]
+        self._rows_at_position: dict[KeyJson, Row | None] = {}
         self._reader: Reader | None = None
         self._relayed = True
-        self._looked_back = False
+        self._lookback_read = False
 
     def read(self, chunk: Chunk) -> ChunkRows:
         """The chunk's rows as of the position."""
         texts = self._select(chunk)
-        self._read_on(self._server.position(self._session))
-        if self._rows_then:
-            texts = [row for row in texts if self._text_key(row) not in self._rows_then]
-        candidates = [(key, row) for key, row in self._rows_then.items() if row is not None]
+        self._read_binlog(self._server.position(self._session))
+        if self._rows_at_position:
+            texts = [row for row in texts if self._text_key(row) not in self._rows_at_position]
+        candidates = [(key, row) for key, row in self._rows_at_position.items() if row is not None]
         inside = self._keys.within(
             [key for key, _ in candidates], chunk.low, chunk.high, self._session
         )
-        values = [row for (_, row), yes in zip(candidates, inside, strict=True) if yes]
+        values = [row for (_, row), is_in in zip(candidates, inside, strict=True) if is_in]
         return ChunkRows(texts, values)
 
     def close(self) -> None:
@@ -143,14 +143,14 @@ class ChunkReader:
         while True:
             try:
                 if self._connection is None:
-                    self._connection = connect(self._following.options)
+                    self._connection = connect(self._captured.options)
                 self._await_visible(self._connection, deadline)
                 return run(self._connection, *self._statement(chunk))
             except (pymysql.err.MySQLError, OSError) as error:
                 self._disconnect()
                 attempt += 1
                 if not is_lost(error) or attempt >= _ATTEMPTS:
-                    raise readable(error, self._following.options) from None
+                    raise readable(error, self._captured.options) from None
                 time.sleep(0.1 * 2**attempt)
 
     def _disconnect(self) -> None:
@@ -159,11 +159,11 @@ class ChunkReader:
             close_quietly(connection)
 
     def _statement(self, chunk: Chunk) -> tuple[str, list[Any]]:
-        columns = ", ".join(column.select for column in self._following.wanted)
+        columns = ", ".join(column.select for column in self._captured.columns)
         condition, arguments = self._keys.condition(chunk.low, chunk.high)
         # A percent sign in a name must not look like an argument.
         columns = columns.replace("%", "%%") if arguments else columns
-        return f"SELECT {columns} FROM {_table(self._following)} WHERE {condition}", arguments
+        return f"SELECT {columns} FROM {_table(self._captured)} WHERE {condition}", arguments
 
     def _await_visible(self, connection: pymysql.Connection[Any], deadline: float) -> None:
         """Start a transaction whose SELECTs see all commits up to the position.
@@ -176,76 +176,77 @@ class ChunkReader:
             run(connection, "START TRANSACTION WITH CONSISTENT SNAPSHOT")
             if not self._server.mariadb:
                 return
-            seen = {str(k).lower(): v for k, v in run(connection, _SNAPSHOT_STATUS)}
-            place = Position(seen["binlog_snapshot_file"], int(seen["binlog_snapshot_position"]))
-            if place >= self._position:
+            status = {str(k).lower(): v for k, v in run(connection, _SNAPSHOT_STATUS)}
+            file, pos = status["binlog_snapshot_file"], int(status["binlog_snapshot_position"])
+            visible = Position(file, pos)
+            if visible >= self._position:
                 return
             if time.monotonic() > deadline:
                 raise ConnectError(
-                    f"MySQL at {self._following.options.address} shows the table at {place}, "
-                    f"which does not reach {self._position}; a commit hangs on the server"
+                    f"MySQL at {self._captured.options.address} shows the table as of {visible}, "
+                    f"not yet as of {self._position}: a commit hangs on the server"
                 )
             run(connection, "ROLLBACK")
             time.sleep(0.005)
 
-    def _read_on(self, end: Position) -> None:
+    def _read_binlog(self, end: Position) -> None:
         attempt = 0
         while True:
             try:
-                self._look_back()
-                self._look_ahead(end)
+                self._read_lookback()
+                self._read_up_to(end)
                 return
             except (pymysql.err.MySQLError, OSError) as error:
                 attempt += 1
                 if not is_lost(error) or attempt >= _ATTEMPTS:
-                    raise readable(error, self._following.options) from None
+                    raise readable(error, self._captured.options) from None
                 if self._reader is not None:
                     self._relayed = not isinstance(self._reader, RelayReader)
                     self._reader.close()
                     self._reader = None
                 time.sleep(0.1 * 2**attempt)
 
-    def _look_back(self) -> None:
-        if self._looked_back or self._lookback is None or self._server.mariadb:
+    def _read_lookback(self) -> None:
+        if self._lookback_read or self._lookback is None or self._server.mariadb:
             return
-        self._rows_then.clear()
-        reader = open_reader(self._following, self._lookback, self._relayed)
+        self._rows_at_position.clear()
+        reader = open_reader(self._captured, self._lookback, self._relayed)
         try:
             for change in reader.changes(self._position):
                 self._set(change.before, None)
                 self._set(change.after, change.after)
         finally:
             reader.close()
-        self._looked_back = True
+        self._lookback_read = True
 
-    def _look_ahead(self, end: Position) -> None:
+    def _read_up_to(self, end: Position) -> None:
         if self._reader is None:
             # After a failure, reading the range again is harmless: first changes are kept.
             start = self._position
             if not start < end:
                 return
-            self._reader = open_reader(self._following, start, self._relayed)
+            self._reader = open_reader(self._captured, start, self._relayed)
         for change in self._reader.changes(end):
             self._note_first(change)
 
     def _note_first(self, change: Change) -> None:
         if change.before is not None:
-            self._rows_then.setdefault(self._value_key(change.before), change.before)
+            self._rows_at_position.setdefault(self._value_key(change.before), change.before)
         if change.after is not None:
-            self._rows_then.setdefault(self._value_key(change.after), None)
+            self._rows_at_position.setdefault(self._value_key(change.after), None)
 
     def _set(self, image: Row | None, row: Row | None) -> None:
         if image is not None:
-            self._rows_then[self._value_key(image)] = row
+            self._rows_at_position[self._value_key(image)] = row
 
     def _text_key(self, row: Row) -> KeyJson:
-        columns = self._following.table.key
+        columns = self._captured.table.key
         return tuple(
             key_of_text(column, row[at]) for column, at in zip(columns, self._key_at, strict=True)
         )
 
     def _value_key(self, row: Row) -> KeyJson:
-        columns = self._following.table.key
+        columns = self._captured.table.key
         return tuple(
             key_of_value(column, row[at]) for column, at in zip(columns, self._key_at, strict=True)
         )
@@ -267,6 +268,6 @@ def _key_of_texts(keys: KeySpace, row: Row) -> KeyJson:
     return tuple(key_of_text(c, value) for c, value in zip(keys.columns, row, strict=True))
 
 
-def _table(following: Following) -> str:
-    table = following.table
+def _table(captured: CapturedTable) -> str:
+    table = captured.table
     return f"{quote(table.database)}.{quote(table.name)} FORCE INDEX (PRIMARY)"

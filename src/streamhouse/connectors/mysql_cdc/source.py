@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from streamhouse.connectors.mysql_cdc.binlog.changes import Following
+from streamhouse.connectors.mysql_cdc.binlog.changes import CapturedTable
 from streamhouse.connectors.mysql_cdc.binlog.limits import bounded_end, byte_budget, first_position
 from streamhouse.connectors.mysql_cdc.change_reader import close_readers, read_changes, relay_view
 from streamhouse.connectors.mysql_cdc.membership import Membership
@@ -20,7 +20,7 @@ from streamhouse.connectors.mysql_cdc.server.columns import selected_columns, se
 from streamhouse.connectors.mysql_cdc.server.connection import Session
 from streamhouse.connectors.mysql_cdc.server.keys import KeySpace
 from streamhouse.connectors.mysql_cdc.server.options import parse
-from streamhouse.connectors.mysql_cdc.server.position import KeyJson, Place, Position
+from streamhouse.connectors.mysql_cdc.server.position import KeyJson, Position, Progress
 from streamhouse.connectors.mysql_cdc.server.rows import RowWriter
 from streamhouse.connectors.mysql_cdc.server.table import check_server, load_table
 from streamhouse.connectors.mysql_cdc.snapshot import (
@@ -36,7 +36,7 @@ from streamhouse.sql.plan import Column
 
 _CHUNKS_A_BATCH = 64
 _BATCH_ROWS = 65_536
-_MOST_UNREAD = 1_000
+_MAX_UNREAD = 1_000
 
 
 @dataclass(frozen=True)
@@ -89,26 +89,26 @@ class MySqlSource:
             self._server = check_server(self._session, self._options)
             table = load_table(self._session, self._options)
             KeySpace(table)
-            chosen = selected_columns(self._options, table.columns, columns)
+            selected = selected_columns(self._options, table.columns, columns)
             zone = self._options.server_time_zone or server_zone(
-                self._session, chosen, "the option 'server-time-zone'"
+                self._session, selected, "the option 'server-time-zone'"
             )
         except Exception:
             self._session.close()
             raise
-        names = {column.name for column, _ in chosen}
+        names = {column.name for column, _ in selected}
         extra = [column for column in table.key if column.name not in names]
-        self._following = Following(
+        self._captured = CapturedTable(
             self._options,
             table,
-            (*(column for column, _ in chosen), *extra),
+            (*(column for column, _ in selected), *extra),
             self._server.mariadb,
             relay,
         )
-        self._writer = RowWriter(tuple(chosen), zone)
-        self._plan: tuple[Place, list[Chunk]] | None = None
+        self._writer = RowWriter(tuple(selected), zone)
+        self._plan: tuple[Progress, list[Chunk]] | None = None
         self._held: Position | None = None
-        self._moved = time.monotonic()
+        self._advanced = time.monotonic()
         self._unread: deque[tuple[float, Position]] = deque()
 
     def __repr__(self) -> str:
@@ -130,38 +130,38 @@ class MySqlSource:
     @property
     def primary_key(self) -> tuple[str, ...]:
         """The names of the table's primary key, in order."""
-        return tuple(column.name for column in self._following.table.key)
+        return tuple(column.name for column in self._captured.table.key)
 
     def initial_offset(self) -> Offset:
         mode = self._options.startup_mode
         if mode == "specific-offset":
-            return Place(self._options.startup_position, whole=True).to_offset()
+            return Progress(self._options.startup_position, snapshot_complete=True).to_offset()
         if mode in ("latest-offset", "earliest-offset"):
             return {"start": mode}
-        return Place().to_offset()
+        return Progress().to_offset()
 
     def latest_offset(self, start: Offset, max_rows: int | None = None) -> Offset:
         if "start" in start:
             if start["start"] == "earliest-offset":
-                return Place(first_position(self._session), whole=True).to_offset()
-            return Place(self._current(), whole=True).to_offset()
-        place = Place.from_offset(start)
-        if not place.whole:
-            return self._next_chunks(place, max_rows).to_offset()
+                return Progress(first_position(self._session), snapshot_complete=True).to_offset()
+            return Progress(self._current(), snapshot_complete=True).to_offset()
+        progress = Progress.from_offset(start)
+        if not progress.snapshot_complete:
+            return self._next_chunks(progress, max_rows).to_offset()
         if self._options.startup_mode == "snapshot":
             return start
-        assert place.position is not None
-        return self._next_binlog(place.position, max_rows).to_offset()
+        assert progress.position is not None
+        return self._next_binlog(progress.position, max_rows).to_offset()
 
     def partitions(self, start: Offset, end: Offset, parallelism: int = 1) -> Sequence[Any]:
-        first, last = Place.from_offset(start), Place.from_offset(end)
-        if last.position is None or (first.whole and first.position is None):
+        first, last = Progress.from_offset(start), Progress.from_offset(end)
+        if last.position is None or (first.snapshot_complete and first.position is None):
             return []
         parts: list[BinlogPart | SnapshotPart] = []
         if first.position is not None and first.position < last.position:
-            if first.whole or first.key is not None:
+            if first.snapshot_complete or first.key is not None:
                 parts.append(BinlogPart(first.position, last.position, first.key))
-        if not first.whole and (last.whole or last.key != first.key):
+        if not first.snapshot_complete and (last.snapshot_complete or last.key != first.key):
             chunks = self._chunks(first, last)
             for group in _groups(chunks, parallelism):
                 parts.append(SnapshotPart(tuple(group), last.position, first.position))
@@ -174,8 +174,8 @@ class MySqlSource:
 
     def whole_table(self, parallelism: int = 1) -> Sequence[SnapshotPart]:
         """Partitions that together contain the table's current rows; driver only."""
-        end = Place(self._current(), whole=True)
-        return self.partitions(Place().to_offset(), end.to_offset(), parallelism)
+        end = Progress(self._current(), snapshot_complete=True)
+        return self.partitions(Progress().to_offset(), end.to_offset(), parallelism)
 
     def hold(self) -> None:
         """Stop at the current end of the binlog (Spark's `AvailableNow`)."""
@@ -186,21 +186,21 @@ class MySqlSource:
 
     def finished(self, offset: Offset) -> bool:
         snapshot_only = self._options.startup_mode == "snapshot"
-        return snapshot_only and Place.from_offset(offset).whole
+        return snapshot_only and Progress.from_offset(offset).snapshot_complete
 
     def settled(self, offset: Offset) -> bool:
         """Whether the server has no change of the table after `offset`; driver only."""
-        place = Place.from_offset(offset)
-        if not place.whole or place.position is None or "start" in offset:
+        progress = Progress.from_offset(offset)
+        if not progress.snapshot_complete or progress.position is None or "start" in offset:
             return self.latest_offset(offset) == offset
-        view = relay_view(self._following)
+        view = relay_view(self._captured)
         if view is None or view.state() is None:
             return self.latest_offset(offset) == offset
         current = self._server.position(self._session)
         state = view.state()
         if state is None or state.end < current:
             return False
-        return not place.position < state.changed.get(self._options.name, state.end)
+        return not progress.position < state.changed.get(self._options.name, state.end)
 
     def lag(self, offset: Offset) -> Lag | None:
         """The bytes of binlog from `offset` to the table's last change in the relay log.
@@ -208,47 +208,50 @@ class MySqlSource:
         `seconds`: since the oldest unread change was first seen here. None without a relay log, and
         before the snapshot is complete; driver only.
         """
-        place = Place.from_offset(offset)
-        view = relay_view(self._following)
+        progress = Progress.from_offset(offset)
+        view = relay_view(self._captured)
         state = None if view is None else view.state()
-        if not place.whole or place.position is None or state is None:
+        if not progress.snapshot_complete or progress.position is None or state is None:
             return None
         changed, now = state.changed.get(self._options.name, state.end), time.monotonic()
-        if len(self._unread) < _MOST_UNREAD and (not self._unread or self._unread[-1][1] < changed):
+        if len(self._unread) < _MAX_UNREAD and (not self._unread or self._unread[-1][1] < changed):
             self._unread.append((now, changed))
-        while self._unread and not place.position < self._unread[0][1]:
+        while self._unread and not progress.position < self._unread[0][1]:
             self._unread.popleft()
-        if not place.position < changed:
+        if not progress.position < changed:
             return Lag(seconds=0.0, bytes=0)
         waited = now - self._unread[0][0] if self._unread else 0.0
-        same = changed.file == place.position.file
-        return Lag(seconds=waited, bytes=changed.pos - place.position.pos if same else None)
+        same_file = changed.file == progress.position.file
+        unread = changed.pos - progress.position.pos if same_file else None
+        return Lag(seconds=waited, bytes=unread)
 
     def close(self) -> None:
         self._session.close()
-        close_readers(self._following)
+        close_readers(self._captured)
 
     def _current(self) -> Position:
         # Queried each time, in about 0.1 ms: a cached position would hide the latest changes.
         return self._held or self._server.position(self._session)
 
-    def _next_binlog(self, start: Position, max_rows: int | None) -> Place:
-        view = relay_view(self._following)
+    def _next_binlog(self, start: Position, max_rows: int | None) -> Progress:
+        view = relay_view(self._captured)
         state = None if view is None or self._held is not None else view.state()
         begin = None if view is None or state is None else view.begin()
         if view is not None and state is not None and begin is not None:
             if begin <= start:
-                return Place(self._relayed_end(view, state, start, max_rows), whole=True)
+                return Progress(
+                    self._relayed_end(view, state, start, max_rows), snapshot_complete=True
+                )
             current = begin
         else:
             current = self._current()
         if current < start and self._held is None:
             raise DataLossError(
                 f"the binlog of MySQL at {self._options.address} ends at {current}, before "
-                f"{start}: it was reset; start {self._options.name} anew with a new checkpoint"
+                f"{start}: it was reset; start {self._options.name} again with a new checkpoint"
             )
-        end = bounded_end(self._session, self._following.table, start, current, max_rows)
-        return Place(end, whole=True)
+        end = bounded_end(self._session, self._captured.table, start, current, max_rows)
+        return Progress(end, snapshot_complete=True)
 
     def _relayed_end(
         self, view: RelayView, state: State, start: Position, max_rows: int | None
@@ -259,41 +262,41 @@ class MySqlSource:
         still has the binlog from there on at a restart.
         """
         now = time.monotonic()
-        due = now - self._moved > self._options.heartbeat_ms / 1000
+        due = now - self._advanced > self._options.heartbeat_ms / 1000
         changed = state.changed.get(self._options.name)
         if not start < state.end or not (due or changed is None or start < changed):
             return start
-        self._moved = now
+        self._advanced = now
         altered = state.altered.get(self._options.name, ())
-        end = min((place for place in altered if start < place), default=state.end)
-        return view.bounded(start, end, byte_budget(self._following.table, max_rows))
+        end = min((altered_at for altered_at in altered if start < altered_at), default=state.end)
+        return view.bounded(start, end, byte_budget(self._captured.table, max_rows))
 
-    def _next_chunks(self, place: Place, max_rows: int | None) -> Place:
-        if place.position is None and not self._server.mariadb:
+    def _next_chunks(self, progress: Progress, max_rows: int | None) -> Progress:
+        if progress.position is None and not self._server.mariadb:
             # Set a position first: the binlog after it will correct the SELECTs (`lookback`).
-            return Place(self._current())
+            return Progress(self._current())
         size = self._options.chunk_size
-        most = _CHUNKS_A_BATCH
+        max_chunks = _CHUNKS_A_BATCH
         if max_rows is not None:
             size = min(size, max_rows)
-            most = max(1, min(most, max_rows // size))
-        ends, whole = chunk_ends(self._session, self._following, place.key, size, most)
-        bounds = [place.key, *ends, *([None] if whole else [])]
+            max_chunks = max(1, min(max_chunks, max_rows // size))
+        ends, complete = chunk_ends(self._session, self._captured, progress.key, size, max_chunks)
+        bounds = [progress.key, *ends, *([None] if complete else [])]
         chunks = [Chunk(a, b) for a, b in zip(bounds, bounds[1:], strict=False)]
-        after = Place(self._current(), None if whole else ends[-1], whole)
+        after = Progress(self._current(), None if complete else ends[-1], complete)
         self._plan = (after, chunks)
         return after
 
-    def _chunks(self, first: Place, last: Place) -> list[Chunk]:
-        high = None if last.whole else last.key
+    def _chunks(self, first: Progress, last: Progress) -> list[Chunk]:
+        high = None if last.snapshot_complete else last.key
         if self._plan is not None:
             planned, chunks = self._plan
             if planned == last and chunks[0].low == first.key:
                 return chunks
-        return split(self._session, self._following, first.key, high, self._options.chunk_size)
+        return split(self._session, self._captured, first.key, high, self._options.chunk_size)
 
     def _read_chunks(self, part: SnapshotPart) -> Iterator[pa.RecordBatch]:
-        reader = ChunkReader(self._following, self._server, part.position, part.lookback)
+        reader = ChunkReader(self._captured, self._server, part.position, part.lookback)
         for rows in all_chunks(reader, part.chunks):
             if rows.texts:
                 yield self._writer.snapshot(rows.texts)
@@ -303,9 +306,9 @@ class MySqlSource:
     def _read_binlog(self, part: BinlogPart) -> Iterator[pa.RecordBatch]:
         kinds: list[str] = []
         rows: list[tuple[Any, ...]] = []
-        membership = Membership(self._following, part.up_to, self._options)
+        membership = Membership(self._captured, part.up_to, self._options)
         try:
-            for change in read_changes(self._following, part.start, part.end):
+            for change in read_changes(self._captured, part.start, part.end):
                 before = change.before if membership.counts(change.before) else None
                 after = change.after if membership.counts(change.after) else None
                 moved = membership.moved(before, after)
@@ -324,7 +327,7 @@ class MySqlSource:
             yield self._writer.changes(kinds, rows)
 
 
-def _groups(chunks: Sequence[Chunk], most: int) -> list[Sequence[Chunk]]:
-    count = max(1, min(most, len(chunks)))
+def _groups(chunks: Sequence[Chunk], max_groups: int) -> list[Sequence[Chunk]]:
+    count = max(1, min(max_groups, len(chunks)))
     bounds = [len(chunks) * i // count for i in range(count + 1)]
     return [chunks[a:b] for a, b in zip(bounds, bounds[1:], strict=False)]

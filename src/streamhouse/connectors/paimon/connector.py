@@ -13,7 +13,7 @@ from streamhouse.sql.plan import Capabilities
 
 class _Paimon(Connector):
     name = "paimon"
-    summary = "A table of a Paimon warehouse, which `CREATE TABLE` makes without a `connector`."
+    summary = "A table of a Paimon warehouse; `CREATE TABLE` without a `connector` creates one."
     capabilities = Capabilities()
     guarantee = "exactly-once"
     scan_note = "the rows of the newest snapshot, or of another one"
@@ -25,9 +25,9 @@ class _Paimon(Connector):
     def source(self, spec: SourceSpec, names: Sequence[str] | None) -> PaimonSource:
         address = spec.address
         assert address is not None
-        wanted = [column.name for column in spec.columns] if names is None else list(names)
+        columns = [column.name for column in spec.columns] if names is None else list(names)
         return PaimonSource(
-            address.warehouse, address.identifier, wanted, spec.options, address.schema_id
+            address.warehouse, address.identifier, columns, spec.options, address.schema_id
         )
 
     def sink(self, spec: SinkSpec) -> PaimonSink:

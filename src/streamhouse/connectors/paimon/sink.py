@@ -72,30 +72,33 @@ class PaimonSinkCommitter:
         table = self.table
 
         def attempt(lock_held: bool) -> bool | None:
-            seen = table.latest_snapshot_id()
+            base = table.latest_snapshot_id()
             written = write()
             if written is None:
                 return False
-            made = self._commit(table, written, seen, lock_held)
-            if made is None:
+            committed = self._commit(table, written, base, lock_held)
+            if committed is None:
                 self._committer.abort(written.messages)
                 discard()
-            return made
+            return committed
 
         return with_retries(table, attempt)
 
     def _commit(
-        self, table: Table, written: WrittenBatch, seen: int | None, lock_held: bool
+        self, table: Table, written: WrittenBatch, base: int | None, lock_held: bool
     ) -> bool | None:
-        """False if the batch was already committed; None if other commits outdated its files."""
-        committer, batch, own = self._committer, written.number, written.messages
+        """Commit a batch whose tasks read the table at the snapshot `base`.
+
+        False if the batch was already committed; None if other commits outdated its files.
+        """
+        committer, batch, messages = self._committer, written.number, written.messages
         # Sums commute with all other commits, but a key must not get into two dynamic buckets.
-        if not own or (self._commutes and not table.has_dynamic_buckets):
-            return committer.commit(batch, own, lock_held)
+        if not messages or (self._commutes and not table.has_dynamic_buckets):
+            return committer.commit(batch, messages, lock_held)
         with nullcontext() if lock_held else commit_lock(table.location):
-            if rows_changed(table, seen) and not committer.committed(batch):
+            if rows_changed(table, base) and not committer.committed(batch):
                 return None
-            return committer.commit(batch, own, lock_held=True)
+            return committer.commit(batch, messages, lock_held=True)
 
     def remove_leftovers(self, from_batch: int, keep: Collection[str] = ()) -> int:
         return self._committer.remove_leftovers(self._tag, from_batch, keep)

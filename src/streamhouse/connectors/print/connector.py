@@ -19,12 +19,12 @@ _STDERR = "standard-error"
 
 class _Print(Connector):
     name = "print"
-    summary = "Writes a line a row to standard output, such as `+I[7, Kenya]`."
+    summary = "Prints each row as a line on standard output, such as `+I[7, Kenya]`."
     options = (
-        Option(_IDENTIFIER, "STRING", "stands before each row: `identifier> +I[7, Kenya]`"),
+        Option(_IDENTIFIER, "STRING", "a prefix of each row: `identifier> +I[7, Kenya]`"),
         Option(_STDERR, "BOOLEAN", "write to standard error instead", "false"),
     )
-    without_effect = {"sink.parallelism": "the driver prints the rows of a micro-batch together"}
+    without_effect = {"sink.parallelism": "the driver prints all rows of a micro-batch"}
     capabilities = Capabilities(stream=False, lookup=False, scan=False, merges=False)
     guarantee = "at-least-once"
 

@@ -75,11 +75,11 @@ def _time(value: datetime.time, always_seconds: bool = False) -> str:
 
 
 def _signed_bytes(value: bytes) -> str:
-    return f"[{', '.join(str(one - 256 if one > 127 else one) for one in value)}]"
+    return f"[{', '.join(str(byte - 256 if byte > 127 else byte) for byte in value)}]"
 
 
 def _map(value: list[tuple[Any, Any]], key: _Text, item: _Text) -> str:
-    return f"{{{', '.join(f'{key(one)}={item(other)}' for one, other in value)}}}"
+    return f"{{{', '.join(f'{key(k)}={item(v)}' for k, v in value)}}}"
 
 
 def _list(value: list[Any], item: _Text) -> str:

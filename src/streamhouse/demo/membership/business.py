@@ -109,36 +109,36 @@ class Steps:
         return Step("order", (insert, _journal(self._ids)), 1)
 
     def _correct(self) -> Step:
-        one = self._any()
+        order = self._any()
         sql = "UPDATE member_order SET amount = %s, status = 'corrected', event_time = %s"
-        return self._update("correct", sql, one, (self._amount(), _text(self._now_ms)))
+        return self._update("correct", sql, order, (self._amount(), _text(self._now_ms)))
 
     def _move(self) -> Step:
-        one, agent = self._any(), self._random.randrange(DESK + 1, AGENTS + 1)
+        order, agent = self._any(), self._random.randrange(DESK + 1, AGENTS + 1)
         sql = "UPDATE member_order SET agent_id = %s, event_time = %s"
-        return self._update("move", sql, one, (agent, _text(self._now_ms)))
+        return self._update("move", sql, order, (agent, _text(self._now_ms)))
 
     def _late(self) -> Step:
-        one, at = self._any(), self._now_ms - self._lateness()
+        order, at = self._any(), self._now_ms - self._lateness()
         sql = "UPDATE member_order SET amount = %s, status = 'late', event_time = %s"
-        return self._update("late", sql, one, (self._amount(), _text(at)))
+        return self._update("late", sql, order, (self._amount(), _text(at)))
 
     def _cancel(self) -> Step:
-        place = self._random.randrange(len(self._open))
-        self._open[place], self._open[-1] = self._open[-1], self._open[place]
-        one = self._open.pop()
+        index = self._random.randrange(len(self._open))
+        self._open[index], self._open[-1] = self._open[-1], self._open[index]
+        order = self._open.pop()
         sql = "UPDATE member_order SET status = 'cancelled', event_time = %s WHERE id = %s"
-        mark = Statement(sql, (_text(self._now_ms), one))
-        gone = Statement("DELETE FROM member_order WHERE id = %s", (one,))
-        return Step("cancel", (mark, _journal(one), gone), 2)
+        mark = Statement(sql, (_text(self._now_ms), order))
+        delete = Statement("DELETE FROM member_order WHERE id = %s", (order,))
+        return Step("cancel", (mark, _journal(order), delete), 2)
 
     def _together(self) -> Step:
         """A rebate: changes several orders in one transaction."""
         ids = sorted({self._any() for _ in range(5)})
         parts: list[Statement] = []
-        for one in ids:
+        for order in ids:
             sql = "UPDATE member_order SET amount = amount + 1, event_time = %s WHERE id = %s"
-            parts += [Statement(sql, (_text(self._now_ms), one)), _journal(one)]
+            parts += [Statement(sql, (_text(self._now_ms), order)), _journal(order)]
         return Step("together", tuple(parts), len(ids))
 
     def _level(self) -> Step:
@@ -146,11 +146,12 @@ class Steps:
         sql = "UPDATE agent SET level = level + 1 WHERE id = %s"
         return Step("level", (Statement(sql, (agent,)),), 1)
 
-    def _update(self, kind: str, sql: str, one: int, values: tuple[Any, ...]) -> Step:
-        update = Statement(f"{sql} WHERE id = %s", (*values, one))
-        return Step(kind, (update, _journal(one)), 1)
+    def _update(self, kind: str, sql: str, order: int, values: tuple[Any, ...]) -> Step:
+        update = Statement(f"{sql} WHERE id = %s", (*values, order))
+        return Step(kind, (update, _journal(order)), 1)
 
     def _any(self) -> int:
+        """The id of a random open order."""
         return self._open[self._random.randrange(len(self._open))]
 
     def _amount(self) -> str:
@@ -160,8 +161,9 @@ class Steps:
         return self._random.uniform(1, _HOUR_MS)
 
 
-def _journal(one: int) -> Statement:
-    return Statement(f"{_JOURNAL} = %s", (one,))
+def _journal(order: int) -> Statement:
+    """Record an order's current row as an event."""
+    return Statement(f"{_JOURNAL} = %s", (order,))
 
 
 def _text(at_ms: float) -> str:
@@ -224,8 +226,8 @@ class Business:
             connection.begin()
             with connection.cursor() as cursor:
                 # In one batch: single inserts would take longer than the start of the server.
-                made = [step.statements[0] for step in self.steps.beginning(orders)]
-                cursor.executemany(made[0].sql, [one.parameters for one in made])
+                inserts = [step.statements[0] for step in self.steps.beginning(orders)]
+                cursor.executemany(inserts[0].sql, [insert.parameters for insert in inserts])
                 cursor.execute(f"{_COPY} ORDER BY id")
             connection.commit()
 
@@ -249,7 +251,7 @@ class Business:
 
     def _run(self) -> None:
         try:
-            with self._mariadb.connect(DATABASE, many=True) as connection:
+            with self._mariadb.connect(DATABASE, multi_statements=True) as connection:
                 self._play(connection)
         except Exception as error:  # noqa: BLE001  # `check` raises it in the main thread
             self._error = error

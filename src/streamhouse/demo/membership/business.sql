@@ -1,4 +1,4 @@
--- The business in MySQL: orders of members, and what they refer to.
+-- The business in MySQL: orders of members, and the tables that they refer to.
 CREATE DATABASE membership;
 
 CREATE TABLE membership.product (
@@ -27,8 +27,8 @@ CREATE TABLE membership.member_order (
   event_time DATETIME(3) NOT NULL
 );
 
--- What the outlets sent, in the order in which it came: the warehouse never reads it. It says what
--- an order is by rights, which `member_order` does not: there a late event overwrites a newer one.
+-- The events that the outlets sent, in order of arrival. Only the verification reads this table: it
+-- has the correct state of each order, whereas in `member_order` a late event overwrites a newer one.
 CREATE TABLE membership.member_event (
   seq BIGINT AUTO_INCREMENT PRIMARY KEY,
   id BIGINT NOT NULL,

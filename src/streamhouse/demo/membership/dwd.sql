@@ -1,4 +1,4 @@
--- DWD: each order with its product, agent and city, and what it scores.
+-- DWD: each order with its product, agent, city and score.
 CREATE TABLE IF NOT EXISTS dwd_member_order (
   v_date STRING,
   id BIGINT,

@@ -1,4 +1,4 @@
--- DWS: figures that each change of an order corrects.
+-- DWS: aggregates, which each change of an order updates.
 CREATE TABLE IF NOT EXISTS dws_agent_score (
   v_date STRING,
   agent_id INT,

@@ -18,7 +18,7 @@ _MEMBERS = (
     "COUNT(DISTINCT CASE WHEN kind = 'renew' THEN member_id END) AS renewed_members, "
     "SUM(amount) AS amount FROM o GROUP BY SUBSTRING(v_date, 1, 7)"
 )
-FIGURES = {
+EXPECTED = {
     "dws_agent_score": (
         "SELECT v_date, agent_id, COUNT(*) AS orders, SUM({score}) AS score "
         "FROM o GROUP BY v_date, agent_id",
@@ -64,7 +64,7 @@ class Comparison:
         return self.differing == 0
 
 
-class Figures:
+class ResultComparison:
     """Compares the warehouse with itself and with MySQL; exact only while nothing changes."""
 
     def __init__(self, warehouse: Warehouse, mariadb: MariaDB) -> None:
@@ -72,15 +72,15 @@ class Figures:
         self._mariadb = mariadb
 
     def compare(self) -> list[Comparison]:
-        """Compare each table of `FIGURES` with ODS and with MySQL."""
-        found = []
-        for name, (query, some) in FIGURES.items():
-            actual = self._rows(name, query, some)
+        """Compare each table of `EXPECTED` with ODS and with MySQL."""
+        compared = []
+        for name, (query, non_empty) in EXPECTED.items():
+            actual = self._rows(name, query, non_empty)
             sql = query.format(score=_SCORE)
             for against, rows in (("ods", self._ods(sql)), ("mysql", self._mysql(sql))):
                 differing = len(actual ^ rows)
-                found.append(Comparison(name, against, len(actual), differing))
-        return found
+                compared.append(Comparison(name, against, len(actual), differing))
+        return compared
 
     def orders(self) -> tuple[int, int]:
         """How many orders ODS has, and how many it should have according to MySQL."""
@@ -88,14 +88,14 @@ class Figures:
         (row,) = self._mariadb.execute(f"{_TRUTH} SELECT COUNT(*) FROM o", database="membership")
         return ods, int(row[0])
 
-    def _rows(self, name: str, query: str, some: str) -> set[tuple[Any, ...]]:
+    def _rows(self, name: str, query: str, non_empty: str) -> set[tuple[Any, ...]]:
         columns = [part.split()[-1] for part in _projections(query)]
         table = self._read(name, columns)
         db = duckdb.connect(":memory:")
         try:
             db.register("t", table)
-            chosen = ", ".join(columns)
-            return set(db.sql(f"SELECT {chosen} FROM t WHERE {some}").fetchall())
+            projection = ", ".join(columns)
+            return set(db.sql(f"SELECT {projection} FROM t WHERE {non_empty}").fetchall())
         finally:
             db.close()
 
@@ -119,7 +119,7 @@ class Figures:
 
 
 def _projections(query: str) -> list[str]:
-    """The column names of a query of `FIGURES`."""
+    """The column names of a query of `EXPECTED`."""
     import sqlglot
 
     parsed: Any = sqlglot.parse_one(query.format(score="1"), read="duckdb")

@@ -15,7 +15,7 @@ from streamhouse.paimon.catalog.table_address import TableAddress
 
 _POLL_S = 0.01
 _ABSENT_POLL_S = 0.1
-_LATELY = 50
+_RECENT_ORDERS = 50
 _FILTER = {"method": "equal", "field": "agent_id", "literals": [DESK]}
 
 
@@ -33,7 +33,7 @@ class Probes:
         self._skip_ms = skip_s * 1000
         self._shown = 0
         self._all, self._window = Ages(), Ages()
-        self._lately: deque[float] = deque(maxlen=_LATELY)
+        self._recent: deque[float] = deque(maxlen=_RECENT_ORDERS)
         self._lock = threading.Lock()
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="probes", daemon=True)
@@ -44,23 +44,23 @@ class Probes:
         """The number of the desk's orders that MySQL has and the board does not show yet."""
         return len(self._business.desk_ms) - self._shown
 
-    def figures(self) -> dict[str, float] | None:
+    def percentiles(self) -> dict[str, float] | None:
         """Milliseconds `p50`, `p99` and `max` over all orders; None without any."""
         with self._lock:
-            return self._all.figures()
+            return self._all.percentiles()
 
     def recent(self) -> dict[str, float] | None:
         """The same over the last 50 orders."""
         ages = Ages()
         with self._lock:
-            ages.add(np.array(self._lately))
-        return ages.figures()
+            ages.add(np.array(self._recent))
+        return ages.percentiles()
 
     def window(self) -> dict[str, float] | None:
         """The same over the orders since the last call."""
         with self._lock:
             window, self._window = self._window, Ages()
-        return window.figures()
+        return window.percentiles()
 
     def stop(self) -> None:
         """Stop polling: orders that the board shows from now on do not count."""
@@ -102,6 +102,6 @@ class Probes:
         ages = now_ms - np.array(made)
         counted = ages[np.array(made) >= self._business.desk_ms[0] + self._skip_ms]
         with self._lock:
-            self._lately.extend(ages)
+            self._recent.extend(ages)
             self._all.add(counted)
             self._window.add(counted)

@@ -1,4 +1,4 @@
--- ODS: the business's tables as they are in MySQL, and what has no MySQL.
+-- ODS: copies of the tables in MySQL, and the cities, which are not in MySQL.
 SET 'pipeline.name' = 'membership';
 SET 'execution.checkpointing.interval' = '1 s';
 
@@ -61,7 +61,7 @@ CREATE TEMPORARY TABLE agent_in_mysql (
   'server-time-zone' = 'UTC'
 );
 
--- The key makes ROW_NUMBER() needless; the sequence field keeps late events from overwriting newer.
+-- The key replaces ROW_NUMBER(); the sequence field keeps late events from overwriting newer ones.
 CREATE TABLE IF NOT EXISTS ods_member_order (
   v_date STRING,
   id BIGINT,
@@ -84,7 +84,7 @@ CREATE TABLE IF NOT EXISTS ods_member_order (
   'file.format' = 'orc'
 );
 
--- What is read downstream: the orders as a stream of changes.
+-- The orders as a stream of changes, which DWD reads.
 CREATE VIEW IF NOT EXISTS member_order_changes AS SELECT * FROM ods_member_order;
 
 CREATE TABLE IF NOT EXISTS dim_product (
@@ -102,7 +102,7 @@ CREATE TABLE IF NOT EXISTS dim_agent (
   PRIMARY KEY (id) NOT ENFORCED
 ) WITH ('bucket' = '2', 'changelog-producer' = 'input');
 
--- No MySQL has the cities: this table is filled here.
+-- The cities are not in MySQL: this script fills the table.
 CREATE TABLE IF NOT EXISTS dim_city (
   id INT,
   name STRING,

@@ -1,5 +1,5 @@
--- One day is wrong: insert it again from what it was at the tag, while the streams run. A row that
--- has changed since has a later event_time and stays as it is.
+-- Repairs one day: inserts its rows again as of the tag, while the streams run. A row that has
+-- changed since has a later event_time and is not overwritten.
 SET 'execution.runtime-mode' = 'batch';
 USE membership;
 

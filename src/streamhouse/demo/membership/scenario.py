@@ -9,7 +9,7 @@ from streamhouse.demo.driver import Check, Driver
 from streamhouse.demo.folder import Folder
 from streamhouse.demo.mariadb import MariaDB
 from streamhouse.demo.membership.business import DATABASE, Business
-from streamhouse.demo.membership.expected_results import FIGURES, Figures
+from streamhouse.demo.membership.expected_results import EXPECTED, ResultComparison
 from streamhouse.demo.membership.freshness import Probes
 from streamhouse.demo.revenue.freshness import SnapshotClock
 from streamhouse.demo.revenue.scenario import Kills
@@ -92,12 +92,12 @@ class Membership:
         `equal`: DWS and APP equal the results computed from ODS and from MySQL. `audited`:
         `streamhouse audit` finds each table that is computed from others equal.
         """
-        figures = Figures(self.warehouse, self.mariadb)
-        ods, mysql = figures.orders()
-        compared = figures.compare()
+        comparison = ResultComparison(self.warehouse, self.mariadb)
+        ods, mysql = comparison.orders()
+        compared = comparison.compare()
         audits = {
             name: audit(self.warehouse.options, f"{DATABASE}.{name}").equal
-            for name in ("dwd_member_order", *FIGURES)
+            for name in ("dwd_member_order", *EXPECTED)
         }
         wrong = [f"{one.table} against {one.against}" for one in compared if not one.equal]
         wrong += [f"{name} audited" for name, equal in audits.items() if not equal]
@@ -117,17 +117,19 @@ class Membership:
             path.write_text(text.replace(_PORT, f"'port' = '{self.mariadb.port}'"))
 
 
-def report(world: Membership, kills: Kills | None, act_ok: bool, peak_mb: float) -> dict[str, Any]:
+def report(
+    scenario: Membership, kills: Kills | None, act_ok: bool, peak_mb: float
+) -> dict[str, Any]:
     """The object that `streamhouse demo membership --json` prints."""
     times = kills.times if kills else []
-    backs = [(at, world.clock.first_after(at)) for at in times]
-    recoveries = [back - at for at, back in backs if back is not None]
+    commits = [(at, scenario.clock.first_after(at)) for at in times]
+    recoveries = [commit - at for at, commit in commits if commit is not None]
     return {
-        **world.proofs(),
-        "changes": world.business.changes,
-        "queries": world.queries,
+        **scenario.proofs(),
+        "changes": scenario.business.changes,
+        "queries": scenario.queries,
         "act_ok": act_ok,
-        "freshness_ms": world.probes.figures(),
+        "freshness_ms": scenario.probes.percentiles(),
         "restarts": len(times),
         "sidecar_kills": kills.sidecars if kills else 0,
         "recovery_s": round(max(recoveries), 2) if recoveries else None,

@@ -1,4 +1,4 @@
-"""The act of the membership demo: its steps, each of which waits for its effect in the tables."""
+"""The scripted changes of the membership demo; each waits for its effect in the tables."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ _JOURNAL = "INSERT INTO member_event SELECT NULL, o.* FROM member_order AS o WHE
 
 
 class Act:
-    """Plays the act in small steps, which the demo's own loop calls."""
+    """Makes the scripted changes in small steps, which the demo's own loop calls."""
 
-    def __init__(self, world: Membership, first_s: float = _FIRST_S) -> None:
-        self._world = world
+    def __init__(self, scenario: Membership, first_s: float = _FIRST_S) -> None:
+        self._scenario = scenario
         self._first_s, self._pause_s = first_s, _PAUSE_S
         self._started = time.monotonic()
         self._job: subprocess.Popen[bytes] | None = None
-        self._looked: tuple[Any, ...] = ()
-        self._found: list[dict[str, Any]] = []
+        self._cache_key: tuple[Any, ...] = ()
+        self._cached_rows: list[dict[str, Any]] = []
         self.done = False
         """Whether all steps are over, with the expected effects."""
         self.followed = False
@@ -83,9 +83,9 @@ class Act:
              (_now(), _ORDER)),
             (_JOURNAL, (_ORDER,)),
         )  # fmt: skip
-        yield "a correction in MySQL: it was 150.00"
+        yield "a correction in MySQL: the amount was 150.00"
         yield from self._board(1, "150")
-        yield "Zoe's score on the board went from 100 to 150: the old was taken back"
+        yield "Zoe's score on the board went from 100 to 150: the old row was retracted"
 
     def _late_event(self) -> Iterator[str | None]:
         self._mysql(
@@ -94,9 +94,9 @@ class Act:
             (_JOURNAL, (_ORDER,)),
         )  # fmt: skip
         self._order(_OTHER, "1.00")
-        yield "an event that is an hour late says 999.00, and Zoe sells another for 1.00"
+        yield "an event that is an hour late sets 999.00, and Zoe sells another for 1.00"
         yield from self._board(2, "151")
-        yield "MySQL says 999.00, the board 151: the late event lost by its event_time"
+        yield "MySQL has 999.00, the board 151: the late event has an older event_time"
 
     def _cancellation(self) -> Iterator[str | None]:
         self._mysql(
@@ -107,53 +107,53 @@ class Act:
         )  # fmt: skip
         yield "the first of Zoe's orders is cancelled: MySQL deletes it"
         yield from self._board(1, "1")
-        yield "Zoe's score is 1: the cancelled order was taken back"
+        yield "Zoe's score is 1: the cancelled order was retracted"
 
     def _repair(self) -> Iterator[str | None]:
-        day = self._world.business.steps.closed_day
+        day = self._scenario.business.steps.closed_day
         before = self._scores(day)
         yield from self._run("call", f"sys.create_tag('{DATABASE}.ods_member_order', '{_TAG}')")
         yield from self._run(
             "execute", f"UPDATE {DATABASE}.ods_member_order SET amount = 0 WHERE v_date = '{day}'"
         )
         yield f"somebody sets all amounts of {day} to 0"
-        nothing = {agent: (orders, Decimal(0)) for agent, (orders, _) in before.items()}
-        yield from self._until(lambda: self._scores(day) == nothing, f"{day} to be worth nothing")
-        yield f"the scores of {day} are gone from all layers; repair.sql inserts the day again"
-        script = self._world.folder / "repair.sql"
+        zeros = {agent: (orders, Decimal(0)) for agent, (orders, _) in before.items()}
+        yield from self._until(lambda: self._scores(day) == zeros, f"the scores of {day} to be 0")
+        yield f"the scores of {day} are 0 in all layers; repair.sql inserts the day again"
+        script = self._scenario.folder / "repair.sql"
         text = (Path(__file__).parent / "repair.sql").read_text()
         script.write_text(text.replace(_DAY, day))
         yield from self._run("run", str(script))
         yield from self._until(lambda: self._scores(day) == before, f"{day} to be repaired")
-        yield f"repaired: the scores of {day} are what they were, while the streams ran on"
+        yield f"repaired: the scores of {day} are as before, and the streams kept running"
 
     def _closing(self) -> Iterator[str | None]:
-        day = self._world.business.steps.yesterday
+        day = self._scenario.business.steps.yesterday
         yield from self._run("call", f"sys.create_tag('{_SCORES}', 'closing')")
         query = (
             "query",
             f"SELECT SUM(score) AS s FROM {_SCORES} VERSION AS OF 'closing' WHERE v_date = '{day}'",
             *("--format", "json"),
         )
-        (closed,) = yield from self._answer(*query)
-        yield f"the tag 'closing' keeps the scores of {day}: {closed['s']} in all"
+        (closed,) = yield from self._json_rows(*query)
+        yield f"the tag 'closing' keeps the scores of {day}: {closed['s']} in total"
         yield from self._until(
             lambda: self._total(day) not in (None, Decimal(closed["s"])),
             "a correction of yesterday",
         )
         now = self._total(day)
-        (still,) = yield from self._answer(*query)
+        (still,) = yield from self._json_rows(*query)
         if still != closed:
-            raise StreamhouseError(f"the tag said {closed['s']}, and now says {still['s']}")
-        yield f"corrections have made it {now}; VERSION AS OF 'closing' still says {closed['s']}"
+            raise StreamhouseError(f"the tag returned {closed['s']}, and now returns {still['s']}")
+        yield f"after corrections it is {now}; VERSION AS OF 'closing' still returns {closed['s']}"
 
     def _clustering(self) -> Iterator[str | None]:
         yield from self._run("run", str(Path(__file__).parent / "archive.sql"))
         sort = f"sys.compact('{_ARCHIVE}', order_strategy => 'zorder', order_by => 'agent_id,id')"
-        found = yield from self._answer("call", sort, "--format", "json")
-        one = next(row for row in found if row["filter"].startswith("agent_id"))
+        rows = yield from self._json_rows("call", sort, "--format", "json")
+        one = next(row for row in rows if row["filter"].startswith("agent_id"))
         if one["read_after"] >= one["files_after"]:
-            raise StreamhouseError(f"clustering spared no file: {one}")
+            raise StreamhouseError(f"the query reads no fewer files after clustering: {one}")
         yield (
             f"zorder: a query for {one['filter']} read {one['read_before']} of "
             f"{one['files_before']} files of the archive, and reads {one['read_after']} of "
@@ -164,12 +164,12 @@ class Act:
         scores = self._scores(day)
         return sum((score for _, score in scores.values()), Decimal(0)) if scores else None
 
-    def _answer(self, *words: str) -> Generator[None, None, list[dict[str, Any]]]:
+    def _json_rows(self, *words: str) -> Generator[None, None, list[dict[str, Any]]]:
         """The rows that a `streamhouse` command prints as JSON."""
-        said = self._world.folder / "answer.json"
-        said.unlink(missing_ok=True)
-        yield from self._run(*words, log=said)
-        parsed = json.loads(said.read_text())
+        output = self._scenario.folder / "answer.json"
+        output.unlink(missing_ok=True)
+        yield from self._run(*words, log=output)
+        parsed = json.loads(output.read_text())
         rows: list[dict[str, Any]] = parsed if isinstance(parsed, list) else [parsed]
         return rows
 
@@ -182,7 +182,7 @@ class Act:
         )  # fmt: skip
 
     def _mysql(self, *statements: tuple[str, tuple[Any, ...]]) -> None:
-        with self._world.mariadb.connect(DATABASE) as connection:
+        with self._scenario.mariadb.connect(DATABASE) as connection:
             connection.begin()
             with connection.cursor() as cursor:
                 for sql, parameters in statements:
@@ -204,29 +204,29 @@ class Act:
     def _rows(self, name: str, column: str, value: Any) -> list[dict[str, Any]]:
         only = {"method": "equal", "field": column, "literals": [value]}
         try:
-            table = self._world.warehouse.table(name)
+            table = self._scenario.warehouse.table(name)
             latest = table.latest_snapshot_id()
             if latest is None:
                 return []
-            place = (name, column, value, latest)
-            if place != self._looked:
+            key = (name, column, value, latest)
+            if key != self._cache_key:
                 read = table.read(snapshot=latest, filter=only)
                 rows = [row for batch in read for row in batch.to_pylist() if row[column] == value]
-                self._looked, self._found = place, rows
-            return self._found
+                self._cache_key, self._cached_rows = key, rows
+            return self._cached_rows
         except StreamhouseError:
             # The table does not exist yet, or its snapshot expired while it was read.
             return []
 
     def _run(self, *words: str, log: Path | None = None) -> Iterator[None]:
         """Run a `streamhouse` command, as an operator would."""
-        command = [*words, "--warehouse", self._world.warehouse.path]
-        job = self._job = start_command(command, log or self._world.log)
-        yield from self._until(lambda: job.poll() is not None, f"`{words[0]}` to end")
+        command = [*words, "--warehouse", self._scenario.warehouse.path]
+        job = self._job = start_command(command, log or self._scenario.log)
+        yield from self._until(lambda: job.poll() is not None, f"`{words[0]}` to finish")
         if job.returncode != 0:
             raise StreamhouseError(
                 f"a step of the demo failed: streamhouse {' '.join(words)}; see "
-                f"{log or self._world.log}"
+                f"{log or self._scenario.log}"
             )
 
     def _pause(self, seconds: float) -> Iterator[None]:
@@ -240,7 +240,7 @@ class Act:
         while not done():
             if time.monotonic() > deadline:
                 raise StreamhouseError(
-                    f"the demo waited {_STEP_S:.0f} s for {what}; see {self._world.log}"
+                    f"the demo waited {_STEP_S:.0f} s for {what}; see {self._scenario.log}"
                 )
             yield None
 

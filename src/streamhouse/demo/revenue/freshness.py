@@ -20,7 +20,7 @@ from streamhouse.runtime.state.lineage import SUFFIX, LineageFeed
 _POLL_S = 0.005
 _ABSENT_POLL_S = 0.1
 """For a table that does not exist: opening it lists all names of the catalog, which is slow."""
-_LATELY = 20
+_RECENT_BATCHES = 20
 """How many of the last batches `recent` includes."""
 
 
@@ -89,7 +89,7 @@ class Ages:
         counts[: len(more)] += more
         self._counts = counts
 
-    def figures(self) -> dict[str, float] | None:
+    def percentiles(self) -> dict[str, float] | None:
         """Milliseconds `p50`, `p99` and `max`; None without any age."""
         total = self._counts.sum()
         if not total:
@@ -122,7 +122,7 @@ class Freshness:
         self._first_made = math.inf
         self._end_ms = math.inf
         self._all = Ages()
-        self._lately: deque[npt.NDArray[np.float64]] = deque(maxlen=_LATELY)
+        self._recent: deque[npt.NDArray[np.float64]] = deque(maxlen=_RECENT_BATCHES)
         self._window = Ages()
 
     def update(self) -> int:
@@ -144,21 +144,21 @@ class Freshness:
         """Ignore what the view shows from now on: the pipeline is about to be stopped."""
         self._end_ms = time.time() * 1000
 
-    def figures(self) -> dict[str, float] | None:
+    def percentiles(self) -> dict[str, float] | None:
         """Milliseconds `p50`, `p99`, `max` over all rows after `skip_s` seconds; None if none."""
-        return self._all.figures()
+        return self._all.percentiles()
 
     def recent(self) -> dict[str, float] | None:
         """The same over the last batches."""
         ages = Ages()
-        for some in self._lately:
-            ages.add(some)
-        return ages.figures()
+        for batch_ages in self._recent:
+            ages.add(batch_ages)
+        return ages.percentiles()
 
     def window(self) -> dict[str, float] | None:
         """The same over the rows since the last call."""
         window, self._window = self._window, Ages()
-        return window.figures()
+        return window.percentiles()
 
     def _take(self, user: str, batches: list[Batch]) -> int:
         past = self._past.setdefault(user, Recomputation(self._address, self._definitions))
@@ -179,7 +179,7 @@ class Freshness:
         if seen_ms > self._end_ms:
             return
         ages = seen_ms - made
-        self._lately.append(ages)
+        self._recent.append(ages)
         counted = ages[made >= self._first_made + self._skip_ms]
         self._all.add(counted)
         self._window.add(counted)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 
 from streamhouse.demo.driver import Check
-from streamhouse.demo.progress import tell
+from streamhouse.demo.progress import print_progress
 from streamhouse.demo.revenue.scenario import Kills, PeakMemory, Scenario, report
 from streamhouse.demo.revenue.steps import Act
 from streamhouse.errors import StreamhouseError
 
-_TOLD_EVERY_S = 5.0
+_PROGRESS_EVERY_S = 5.0
 _FIRST_S = 120.0
 
 
@@ -24,28 +24,28 @@ def measure(
     """
     memory = PeakMemory()
     try:
-        tell("starting the pipeline")
+        print_progress("starting the pipeline")
         scenario.start()
-        first = first_figures(scenario, check)
+        first = wait_for_view(scenario, check)
         act = Act(scenario, seconds)
         try:
             minutes = _play(scenario, first, seconds, kills, act, check)
         finally:
             act.stop()
-        tell("stopping")
+        print_progress("stopping")
         scenario.freshness.end()
         scenario.driver.stop()
-        tell("taking in what is left")
+        print_progress("processing the remaining changes")
         scenario.drain(check)
     except KeyboardInterrupt:
-        tell("interrupted; stopping between two batches")
+        print_progress("interrupted; stopping between two batches")
         scenario.driver.stop()
         raise
-    tell("computing the view again from its orders")
+    print_progress("recomputing the view from its orders")
     return {**report(scenario, kills, act.merge_ok, memory.stop()), "minutes": minutes}
 
 
-def first_figures(scenario: Scenario, check: Check) -> float:
+def wait_for_view(scenario: Scenario, check: Check) -> float:
     """Wait for the view's first result; returns when it could be read (epoch seconds)."""
     deadline = time.time() + _FIRST_S
     while time.time() < deadline:
@@ -56,7 +56,7 @@ def first_figures(scenario: Scenario, check: Check) -> float:
             return first
         time.sleep(0.05)
     raise StreamhouseError(
-        f"the view has shown nothing for {_FIRST_S:.0f} s; see {scenario.folder / 'log'}"
+        f"the view is still empty after {_FIRST_S:.0f} s; see {scenario.folder / 'log'}"
     )
 
 
@@ -69,22 +69,24 @@ def _play(
     check: Check,
 ) -> list[dict[str, float] | None]:
     """Run until `seconds` after `first` and the act's end; returns each minute's freshness."""
-    told = first
+    reported = first
     minutes: list[dict[str, float] | None] = []
     while time.time() - first < seconds:
         check()
         scenario.driver.check()
-        for said in (kills.step(scenario) if kills else None, act.step()):
-            tell(said)
-        if time.time() - told >= _TOLD_EVERY_S:
-            told = time.time()
+        for message in (kills.step(scenario) if kills else None, act.step()):
+            print_progress(message)
+        if time.time() - reported >= _PROGRESS_EVERY_S:
+            reported = time.time()
             scenario.freshness.update()
-            if told - first >= 60 * (len(minutes) + 1):
+            if reported - first >= 60 * (len(minutes) + 1):
                 minutes.append(scenario.freshness.window())
-            tell(f"{told - first:.0f} of {seconds:.0f} s, {scenario.freshness.recent()}")
+            print_progress(
+                f"{reported - first:.0f} of {seconds:.0f} s, {scenario.freshness.recent()}"
+            )
         time.sleep(0.05)
-    for said in act.finish():
+    for message in act.finish():
         check()
         scenario.driver.check()
-        tell(said)
+        print_progress(message)
     return minutes

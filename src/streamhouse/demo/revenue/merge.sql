@@ -1,4 +1,4 @@
--- Countries of all customers are in the view, with 0 until they buy; others go.
+-- The view has the countries of all customers, with 0 until they buy; others are deleted.
 USE shop;
 
 MERGE INTO country_sales AS v

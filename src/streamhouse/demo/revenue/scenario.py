@@ -151,10 +151,10 @@ class Kills:
     def step(self, scenario: Killable) -> str | None:
         """Kill and restart if it is time; returns a message for the user, if any."""
         if len(self.recoveries) < len(self.times):
-            back = scenario.clock.first_after(self.times[-1])
-            if back is None:
+            recovered = scenario.clock.first_after(self.times[-1])
+            if recovered is None:
                 return None
-            self.recoveries.append(back - self.times[-1])
+            self.recoveries.append(recovered - self.times[-1])
             self._next = None
         now = time.time()
         if self._next is None:
@@ -166,12 +166,12 @@ class Kills:
             self.times.append(now)
             scenario.driver.kill()
             scenario.start()
-            return f"SIGKILL number {len(self.times)}: the driver starts again"
+            return f"SIGKILL number {len(self.times)}: restarting the driver"
         if now >= self._sidecar:
             self._sidecar = self._next
             if scenario.driver.kill_sidecar():
                 self.sidecars += 1
-                return f"SIGKILL of the Java sidecar, {self.sidecars} so far"
+                return f"SIGKILL number {self.sidecars} of the Java sidecar"
         return None
 
 
@@ -225,7 +225,7 @@ def report(
         "equal": result.equal,
         "proved_from_snapshot": result.from_snapshot,
         "merge_ok": merge_ok,
-        "freshness_ms": scenario.freshness.figures(),
+        "freshness_ms": scenario.freshness.percentiles(),
         "restarts": len(kills.times) if kills else 0,
         "sidecar_kills": kills.sidecars if kills else 0,
         "recovery_s": round(max(kills.recoveries), 2) if kills and kills.recoveries else None,

@@ -1,4 +1,4 @@
-"""The act of the revenue demo: a customer moves to China, Santa is added, and a MERGE runs."""
+"""The scripted changes of the revenue demo: a customer moves, Santa is added, a MERGE runs."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _MERGE = Path(__file__).parent / "merge.sql"
 
 
 class Act:
-    """Plays the act in small steps, which the demo's own loop calls.
+    """Makes the scripted changes in small steps, which the demo's own loop calls.
 
-    Each step waits until the view shows the one before it, so that the outcome is the same whenever
+    Each step waits until the view shows the one before it, so that the result is the same whenever
     the driver is killed: once an order has counted for China, none can count for France any more.
     """
 
@@ -71,22 +71,22 @@ class Act:
         scenario = self._scenario
         yield from self._until(lambda: time.monotonic() - self._started >= self._move_s)
         scenario.execute(MOVE)
-        yield f"in MySQL: {MOVE} — from now on their orders count for {NEW}"
+        yield f"in MySQL: {MOVE} — new orders of this customer count for {NEW}"
         yield from self._until(lambda: time.monotonic() - self._started >= self._santa_s)
-        yield from self._until(lambda: NEW in self._view(), f"{NEW} to show")
+        yield from self._until(lambda: NEW in self._view(), f"{NEW} to appear in the view")
         scenario.execute(SANTA)
         yield f"in MySQL: {SANTA}"
-        yield from self._until(self._santa_is_there, "Santa to reach the warehouse")
+        yield from self._until(self._has_santa, "Santa to reach the warehouse")
         self._merge = start_command(
             ["run", str(_MERGE), "--warehouse", str(scenario.warehouse)], scenario.folder / "log"
         )
-        yield "MERGE INTO country_sales: countries of customers are in, others go"
+        yield "MERGE INTO country_sales: inserts all countries of customers, deletes others"
         merge = self._merge
-        yield from self._until(lambda: merge.poll() is not None, "the merge to end")
+        yield from self._until(lambda: merge.poll() is not None, "the MERGE to finish")
         if merge.returncode != 0:
-            raise StreamhouseError(f"the merge failed; see {scenario.folder / 'log'}")
+            raise StreamhouseError(f"the MERGE failed; see {scenario.folder / 'log'}")
         self._merged = True
-        yield f"merged: {EMPTY} is in with 0, {OLD} is out, as no customer lives there any more"
+        yield f"merged: added {EMPTY} with 0, and deleted {OLD}, where no customer lives any more"
 
     def _until(self, done: Callable[[], bool], what: str | None = None) -> Iterator[None]:
         deadline = time.monotonic() + _STEP_S
@@ -98,7 +98,7 @@ class Act:
                 )
             yield None
 
-    def _santa_is_there(self) -> bool:
+    def _has_santa(self) -> bool:
         return any(row["id"] == 11 for row in self._rows(CUSTOMERS))
 
     def _view(self) -> dict[str, dict[str, Any]]:

@@ -25,7 +25,7 @@ _FRESHNESS_EVERY_S = 1.0
 _OWN_LINES = 8
 
 
-class Show:
+class LiveView:
     """Draws the view until the time is over or Ctrl-C; then audits it."""
 
     def __init__(
@@ -42,43 +42,43 @@ class Show:
         self._check = check
         self._page = page
         self._console = Console()
-        self._told: list[str] = []
+        self._messages: list[str] = []
         self._act: Act | None = None
         self._feed: Feed | None = None
         self._view: View | None = None
         self._orders: list[tuple[float, int]] = []
         self._freshness: dict[str, float] | None = None
-        self._looked = 0.0
+        self._measured = 0.0
 
     def run(self) -> None:
         """Run the whole demo."""
         self._console.print(f"[bold]Streamhouse demo[/bold] in {self._scenario.folder}")
         self._console.print(
             f"MariaDB runs on port {self._scenario.mariadb.port} with 10 customers; "
-            f"{self._scenario.orders_per_second:,} orders a second will come in."
+            f"datagen will generate {self._scenario.orders_per_second:,} orders per second."
         )
         self._scenario.start()
         try:
-            self._first()
+            self._wait_for_view()
             self._watch()
         except KeyboardInterrupt:
             pass
         self._end()
 
-    def _first(self) -> None:
+    def _wait_for_view(self) -> None:
         started = time.time()
         with self._console.status("starting Spark and the queries …") as status:
             while self._feed is None:
                 self._check()
                 self._print_page_address()
                 self._scenario.driver.check()
-                took = time.time() - started
-                if took > _START_S:
+                elapsed = time.time() - started
+                if elapsed > _START_S:
                     raise StreamhouseError(
-                        f"the view has shown nothing for {_START_S:.0f} s; see "
+                        f"the view is still empty after {_START_S:.0f} s; see "
                         f"{self._scenario.folder / 'log'}"
                     )
-                status.update(f"starting Spark and the queries … {took:.0f} s")
+                status.update(f"starting Spark and the queries … {elapsed:.0f} s")
                 if self._scenario.clock.first_after(0) is not None:
                     self._feed = Feed(Warehouse(str(self._scenario.warehouse)), VIEW)
                 time.sleep(0.05)
@@ -106,15 +106,15 @@ class Show:
     def _play(self) -> None:
         assert self._act is not None
         self._scenario.driver.check()
-        for told in (self._kills and self._kills.step(self._scenario), self._act.step()):
-            if told:
-                self._say(told)
+        for message in (self._kills and self._kills.step(self._scenario), self._act.step()):
+            if message:
+                self._add_message(message)
 
     def _measure(self) -> None:
         now = time.time()
-        if now - self._looked < _FRESHNESS_EVERY_S:
+        if now - self._measured < _FRESHNESS_EVERY_S:
             return
-        self._looked = now
+        self._measured = now
         self._scenario.freshness.update()
         self._freshness = self._scenario.freshness.recent()
         self._orders = [*self._orders[-10:], (now, self._scenario.rows(ORDERS))]
@@ -124,14 +124,17 @@ class Show:
         if news is not None:
             self._console.print(Text(news, style="bold cyan"), soft_wrap=True)
 
-    def _say(self, text: str) -> None:
+    def _add_message(self, text: str) -> None:
         stamp = time.strftime("%H:%M:%S")
-        self._told = [*self._told[-3:], f"{stamp}  {text}"]
+        self._messages = [*self._messages[-3:], f"{stamp}  {text}"]
 
     def _frame(self) -> Any:
         assert self._view is not None
-        height = max(8, self._console.size.height - _OWN_LINES - len(self._told))
-        lines = [Text(self._rates()), *(Text(told, style="yellow") for told in self._told)]
+        height = max(8, self._console.size.height - _OWN_LINES - len(self._messages))
+        lines = [
+            Text(self._rates()),
+            *(Text(message, style="yellow") for message in self._messages),
+        ]
         if self._page is not None and self._page.line is not None:
             lines.insert(0, Text(self._page.line, style="bold cyan"))
         title = "revenue per country, live — Ctrl-C ends"
@@ -145,10 +148,10 @@ class Show:
         if self._freshness:
             p50, p99 = self._freshness["p50"], self._freshness["p99"]
             parts.append(f"order to view p50 {p50:,.0f} ms, p99 {p99:,.0f} ms")
-        parts.append(f"lag {max(0, n1 - self._shown()):,} orders")
+        parts.append(f"lag {max(0, n1 - self._orders_in_view()):,} orders")
         return "  ·  ".join(parts)
 
-    def _shown(self) -> int:
+    def _orders_in_view(self) -> int:
         rows = None if self._feed is None else self._feed.rows
         if rows is None:
             return 0
@@ -161,19 +164,19 @@ class Show:
             self._scenario.driver.stop()
         if self._feed is None:
             return
-        with self._console.status("computing the view again from its orders …"):
+        with self._console.status("recomputing the view from its orders …"):
             self._scenario.freshness.update()
             try:
                 result = self._scenario.audit()
             except TableError:
                 return
-        word = "[green]equal[/green]" if result.equal else "[red]different[/red]"
+        verdict = "[green]equal[/green]" if result.equal else "[red]different[/red]"
         self._console.print(
-            f"audit: the view is {word} to a batch recomputation from {result.joined_rows:,} "
+            f"audit: the view is {verdict} to a batch recomputation from {result.joined_rows:,} "
             f"orders ({self._scenario.rows(UNMATCHED):,} without a customer)"
         )
-        where = self._scenario.warehouse
-        self._console.print("The tables stay. Look at them without Spark:")
+        warehouse = self._scenario.warehouse
+        self._console.print("The tables remain. Query them without Spark:")
         self._console.print(
-            f'  streamhouse query "SELECT * FROM {VIEW}" --warehouse {where}', soft_wrap=True
+            f'  streamhouse query "SELECT * FROM {VIEW}" --warehouse {warehouse}', soft_wrap=True
         )

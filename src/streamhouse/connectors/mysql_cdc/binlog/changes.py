@@ -29,7 +29,7 @@ from streamhouse.connectors.mysql_cdc.binlog.events import (
 )
 from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
 from streamhouse.connectors.mysql_cdc.server.position import Position
-from streamhouse.connectors.mysql_cdc.server.table import FollowedTable
+from streamhouse.connectors.mysql_cdc.server.table import TableDefinition
 from streamhouse.connectors.mysql_cdc.server.types import MySqlColumn
 from streamhouse.errors import ConnectError, DataLossError, SchemaChangeError
 
@@ -41,32 +41,32 @@ _STATEMENT = re.compile(
 )
 _DROP_TABLE = re.compile(r"^.*?\bDROP\s+(TABLE|DATABASE|SCHEMA)\b", re.IGNORECASE | re.DOTALL)
 _DROP_DATABASE = re.compile(r"\bDROP\s+(DATABASE|SCHEMA)\b", re.IGNORECASE)
-_ANEW = "start anew with a new checkpoint"
-_GO_ON = (
-    "declare the table's columns as they are now and run again: it goes on from there "
-    f"(with columns that came later, {_ANEW})"
+_START_AGAIN = "start again with a new checkpoint"
+_REDECLARE = (
+    "declare the table's current columns and run the script again: it resumes from there "
+    f"(if columns were added, {_START_AGAIN})"
 )
 _MAP_BODY = HEADER.size + 8
 """Where the names start in a TABLE_MAP event: after the table's number and flags."""
 
 
 class Change(NamedTuple):
-    """The change of one row; the images contain the wanted columns in their order."""
+    """The change of one row; the images contain the captured columns in their order."""
 
     before: Row | None
     after: Row | None
 
 
 @dataclass(frozen=True)
-class Following:
-    """The table whose changes are read, and the wanted columns, in order.
+class CapturedTable:
+    """A table whose changes are captured, and the columns to read, in order.
 
     `relay`: the folder of a relay log that has the table's changes, if any.
     """
 
     options: MySqlOptions
-    table: FollowedTable
-    wanted: tuple[MySqlColumn, ...]
+    table: TableDefinition
+    columns: tuple[MySqlColumn, ...]
     mariadb: bool = True
     relay: Path | None = None
 
@@ -75,7 +75,7 @@ class _Readers(NamedTuple):
     """The decoders of a row's columns, for one TABLE_MAP event's description of the table."""
 
     columns: list[decode.Read]
-    wanted: list[int]
+    column_indexes: list[int]
 
 
 class ChangeDecoder:
@@ -85,12 +85,12 @@ class ChangeDecoder:
     `DataLossError` or `ConnectError` for events that cannot be followed.
     """
 
-    def __init__(self, following: Following) -> None:
-        self._following = following
-        table = following.table
+    def __init__(self, captured: CapturedTable) -> None:
+        self._captured = captured
+        table = captured.table
         self._names = names_of(table.database, table.name)
-        self._numbers: dict[bytes, _Readers] = {}
-        self._known: dict[bytes, _Readers] = {}
+        self._by_table_id: dict[bytes, _Readers] = {}
+        self._by_map_body: dict[bytes, _Readers] = {}
 
     def take(self, kind: int, data: bytes, at: int, end: int, where: Position) -> Iterable[Change]:
         """The changes in the event at bytes `at` to `end`, without its checksum.
@@ -98,19 +98,18 @@ class ChangeDecoder:
         `where` is the event's position, for error messages.
         """
         if kind in ROWS:
-            readers = self._numbers.get(table_number(data, at))
+            readers = self._by_table_id.get(table_number(data, at))
             return () if readers is None else self._rows(kind, readers, data, at, end)
         if kind == TABLE_MAP:
             self._map(data, at, end, where)
         elif kind == QUERY:
             self._check_statement(*query_of(data, at, end), where)
         elif kind in COMPRESSED or (
-            kind == PARTIAL_UPDATE
-            and data[at + HEADER.size : at + HEADER.size + 6] in self._numbers
+            kind == PARTIAL_UPDATE and table_number(data, at) in self._by_table_id
         ):
             raise ConnectError(
-                f"the binlog of MySQL at {self._following.options.address} holds compressed or "
-                "partial row events, which are not supported; set log_bin_compress = OFF, "
+                f"the binlog of MySQL at {self._captured.options.address} contains compressed "
+                "or partial row events, which are not supported; set log_bin_compress = OFF, "
                 "binlog_transaction_compression = OFF, binlog_row_value_options = ''"
             )
         return ()
@@ -118,13 +117,13 @@ class ChangeDecoder:
     def _map(self, data: bytes, at: int, end: int, where: Position) -> None:
         number = table_number(data, at)
         if not data.startswith(self._names, at + _MAP_BODY):
-            self._numbers.pop(number, None)
+            self._by_table_id.pop(number, None)
             return
         body = data[at + _MAP_BODY : end]
-        if body not in self._known:
-            wires = _described(data[at:end], self._following.mariadb)
-            self._known[body] = self._make_readers(wires, where)
-        self._numbers[number] = self._known[body]
+        if body not in self._by_map_body:
+            wires = _table_map_columns(data[at:end], self._captured.mariadb)
+            self._by_map_body[body] = self._make_readers(wires, where)
+        self._by_table_id[number] = self._by_map_body[body]
 
     def _rows(
         self, kind: int, readers: _Readers, data: bytes, at: int, end: int
@@ -137,12 +136,13 @@ class ChangeDecoder:
         for _ in range(2 if kind in UPDATES else 1):
             if int.from_bytes(data[at : at + size], "little") + 1 < 1 << count:
                 raise ConnectError(
-                    f"the binlog of MySQL at {self._following.options.address} holds incomplete "
-                    f"rows of {self._following.table.full_name}; set binlog_row_image = FULL, "
-                    "in sessions too, and start anew with a new checkpoint"
+                    f"the binlog of MySQL at {self._captured.options.address} contains "
+                    f"incomplete rows of {self._captured.table.full_name}; set binlog_row_image "
+                    "= FULL, "
+                    "in sessions too, and start again with a new checkpoint"
                 )
             at += size
-        images = decode.rows(data, at, end, readers.columns, readers.wanted)
+        images = decode.rows(data, at, end, readers.columns, readers.column_indexes)
         if kind in INSERTS:
             return (Change(None, image) for image in images)
         if kind in DELETES:
@@ -150,34 +150,35 @@ class ChangeDecoder:
         return (Change(a, b) for a, b in zip(images[::2], images[1::2], strict=True))
 
     def _make_readers(self, wires: list[Any], where: Position) -> _Readers:
-        table = self._following.table
+        table = self._captured.table
         names = [wire.name for wire in wires]
         if not all(names):
             # Without binlog_row_metadata = FULL, columns are identified by their order alone.
             if len(names) != len(table.columns):
                 raise SchemaChangeError(
-                    f"MySQL table {table.full_name} has {len(table.columns)} columns, the binlog "
-                    f"{len(names)}: it was altered; set binlog_row_metadata = FULL, and start "
-                    "anew with a new checkpoint"
+                    f"MySQL table {table.full_name} has {len(table.columns)} columns, but "
+                    f"{len(names)} in the binlog: it was altered; set binlog_row_metadata = "
+                    "FULL, and start "
+                    "again with a new checkpoint"
                 )
             names = [column.name for column in table.columns]
-        wanted = {column.name: column for column in self._following.wanted}
+        wanted = {column.name: column for column in self._captured.columns}
         for name in wanted:
             if name not in names:
                 raise SchemaChangeError(
                     f"MySQL table {table.full_name} has no column '{name}' in the binlog at "
                     f"{where}, where it has {', '.join(names)}: it was added, dropped or renamed; "
-                    + (_GO_ON if self._following.relay else _ANEW)
+                    + (_REDECLARE if self._captured.relay else _START_AGAIN)
                 )
         readers = [
             decode.reader(wire, wanted[name]) if name in wanted else decode.skipper(wire)
             for name, wire in zip(names, wires, strict=True)
         ]
-        return _Readers(readers, [names.index(column.name) for column in self._following.wanted])
+        return _Readers(readers, [names.index(column.name) for column in self._captured.columns])
 
     def _check_statement(self, schema: str, query: str, where: Position) -> None:
         match = _STATEMENT.match(query)
-        table = self._following.table
+        table = self._captured.table
         if match is None or not _mentions(query, schema, table):
             return
         verb = match.group(1).upper()
@@ -185,12 +186,12 @@ class ChangeDecoder:
             if verb == "DROP" and not _DROP_TABLE.match(query):
                 return
             raise SchemaChangeError(
-                f"MySQL table {table.full_name}: {verb} TABLE at {where} cannot be "
-                "followed; start anew with a new checkpoint"
+                f"MySQL table {table.full_name}: {verb} TABLE at {where} is not "
+                "supported; start again with a new checkpoint"
             )
         raise DataLossError(
             f"MySQL table {table.full_name}: an {verb} at {where} was logged as a "
-            "statement, not as rows; set binlog_format = ROW, in sessions too, and start anew "
+            "statement, not as rows; set binlog_format = ROW, in sessions too, and start again "
             "with a new checkpoint"
         )
 
@@ -237,7 +238,7 @@ class _Library:
         return "mariadb" if self._mariadb else "mysql"
 
 
-def _described(event: bytes, mariadb: bool) -> list[Any]:
+def _table_map_columns(event: bytes, mariadb: bool) -> list[Any]:
     """The columns that a TABLE_MAP event describes, parsed by `pymysqlreplication`."""
     # The library treats the last four bytes as a checksum, whether there is one or not.
     packet = MysqlPacket(b"\0" + event + bytes(CHECKSUM_BYTES), "utf8mb4")
@@ -262,7 +263,7 @@ def _described(event: bytes, mariadb: bool) -> list[Any]:
     return columns
 
 
-def _mentions(query: str, schema: str, table: FollowedTable) -> bool:
+def _mentions(query: str, schema: str, table: TableDefinition) -> bool:
     name = re.escape(table.name)
     database = re.escape(table.database)
     if re.search(rf"(?i)`?\b{database}\b`?\s*\.\s*`?{name}\b", query):

@@ -96,8 +96,8 @@ def reader(wire: Any, column: MySqlColumn) -> Read:
     """
     if wire.type not in _WIRE[column.family] or not _same_sign(wire, column):
         raise SchemaChangeError(
-            f"column '{column.name}' is {column.column_type}, but the binlog holds another type "
-            f"(number {wire.type}): it was altered; start anew with a new checkpoint "
+            f"column '{column.name}' is {column.column_type}, but the binlog has another type "
+            f"(number {wire.type}): it was altered; start again with a new checkpoint "
             "(temporal columns from before MySQL 5.6 need ALTER TABLE … FORCE first)"
         )
     return _MAKERS[column.family](wire, column)
@@ -175,8 +175,8 @@ def _same_sign(wire: Any, column: MySqlColumn) -> bool:
     """Whether all integers of the logged type fit into the column's family."""
     if column.family == "uint64":
         return _unsigned(wire, column)
-    long = column.family == "int" and wire.type == FIELD_TYPE.LONGLONG
-    return not (long and _unsigned(wire, column))
+    is_bigint = column.family == "int" and wire.type == FIELD_TYPE.LONGLONG
+    return not (is_bigint and _unsigned(wire, column))
 
 
 def _number(wire: Any, column: MySqlColumn) -> Read:
@@ -211,18 +211,18 @@ def _decimal(wire: Any, column: MySqlColumn) -> Read:
     digits = [whole % 9, *[9] * (whole // 9), *[9] * (scale // 9), scale % 9]
     groups = [pair for pair in zip(sizes, digits, strict=True) if pair[0]]
     size = sum(sizes)
-    every = (1 << 8 * size) - 1
-    top = 1 << (8 * size - 1)
+    all_bits = (1 << 8 * size) - 1
+    sign_bit = 1 << (8 * size - 1)
 
     def read(data: bytes, at: int) -> tuple[Decimal, int]:
         # The sign bit is inverted so that bytes sort; a negative number has all bits inverted.
-        bits = int.from_bytes(data[at : at + size], "big") ^ top
-        negative = bool(bits & top)
-        raw = (bits ^ every if negative else bits).to_bytes(size, "big")
-        text, byte = "", 0
+        bits = int.from_bytes(data[at : at + size], "big") ^ sign_bit
+        negative = bool(bits & sign_bit)
+        raw = (bits ^ all_bits if negative else bits).to_bytes(size, "big")
+        text, start = "", 0
         for length, width in groups:
-            text += f"{int.from_bytes(raw[byte : byte + length], 'big'):0{width}d}"
-            byte += length
+            text += f"{int.from_bytes(raw[start : start + length], 'big'):0{width}d}"
+            start += length
         point = len(text) - scale
         sign = "-" if negative else ""
         return Decimal(f"{sign}{text[:point]}.{text[point:]}"), at + size

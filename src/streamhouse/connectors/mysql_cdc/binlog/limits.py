@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from streamhouse.connectors.mysql_cdc.server.connection import Session
 from streamhouse.connectors.mysql_cdc.server.position import BINLOG_START, Position
-from streamhouse.connectors.mysql_cdc.server.table import FollowedTable
+from streamhouse.connectors.mysql_cdc.server.table import TableDefinition
 from streamhouse.errors import ConnectError, DataLossError
 
 _MOST_BYTES = 256 * 1024 * 1024
-_EVENTS_A_LOOK = 1000
+_EVENTS_A_QUERY = 1000
 _GROUP_ENDS = ("Xid", "XID", "Rotate", "Stop")
 _COLUMN_BYTES = 8
 
@@ -28,7 +28,7 @@ def first_position(session: Session) -> Position:
 
 def bounded_end(
     session: Session,
-    table: FollowedTable,
+    table: TableDefinition,
     start: Position,
     current: Position,
     max_rows: int | None,
@@ -36,42 +36,42 @@ def bounded_end(
     """The end of a batch, between `start` and `current`; a transaction is never split.
 
     The batch has about `max_rows` rows of all tables, estimated from bytes (eight per column), and
-    at most about 256 MB. Raises `DataLossError` if the file of `start` is gone.
+    at most about 256 MB. Raises `DataLossError` if the server no longer has the file of `start`.
     """
     if start.file == current.file:
         if current.pos - start.pos <= byte_budget(table, max_rows):
             return current
-        return _walk(session, start, byte_budget(table, max_rows)) or current
+        return _transaction_end(session, start, byte_budget(table, max_rows)) or current
     files = log_files(session)
     names = [name for name, _ in files]
     if start.file not in names:
         oldest = names[0] if names else "none"
         raise DataLossError(
-            f"binlog file {start.file}, which {table.full_name} still needs, is gone from the "
-            f"server (the oldest is {oldest}); start anew with a new checkpoint, and keep "
+            f"the server has removed the binlog file {start.file}, which {table.full_name} still "
+            f"needs (the oldest file is {oldest}); start again with a new checkpoint, and keep "
             "binlogs longer (expire_logs_days, binlog_expire_logs_seconds)"
         )
     budget = byte_budget(table, max_rows)
     at = names.index(start.file)
     if sum(size for _, size in files[at:]) - start.pos <= budget:
         return current
-    end = _walk(session, start, budget) if files[at][1] - start.pos > budget else None
+    end = _transaction_end(session, start, budget) if files[at][1] - start.pos > budget else None
     return end or Position(names[at + 1], BINLOG_START)
 
 
-def byte_budget(table: FollowedTable, max_rows: int | None) -> int:
+def byte_budget(table: TableDefinition, max_rows: int | None) -> int:
     """About how many bytes of binlog hold `max_rows` rows, at most 256 MB."""
     if max_rows is None:
         return _MOST_BYTES
     return min(_MOST_BYTES, max_rows * _COLUMN_BYTES * (1 + len(table.columns)))
 
 
-def _walk(session: Session, start: Position, budget: int) -> Position | None:
+def _transaction_end(session: Session, start: Position, budget: int) -> Position | None:
     """The first end of a transaction past `budget` bytes; None if the file has none."""
     at = start.pos
     while True:
         rows = session.rows(
-            f"SHOW BINLOG EVENTS IN '{start.file}' FROM {at} LIMIT {_EVENTS_A_LOOK}"
+            f"SHOW BINLOG EVENTS IN '{start.file}' FROM {at} LIMIT {_EVENTS_A_QUERY}"
         )
         for _, _, kind, _, end, info in rows:
             is_end = kind in _GROUP_ENDS or (kind.startswith("Query") and _ends_group(str(info)))
@@ -79,7 +79,7 @@ def _walk(session: Session, start: Position, budget: int) -> Position | None:
                 return None
             if is_end and int(end) - start.pos >= budget:
                 return Position(start.file, int(end))
-        if len(rows) < _EVENTS_A_LOOK:
+        if len(rows) < _EVENTS_A_QUERY:
             return None
         at = int(rows[-1][4])
 

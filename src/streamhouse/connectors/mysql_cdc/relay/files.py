@@ -66,8 +66,8 @@ class Segment:
 def segments(folder: Path) -> list[Segment]:
     """All segments, oldest first."""
     names = [name for name in os.listdir(folder) if name.endswith(".frames")]
-    found = [_segment(folder, name.removesuffix(".frames")) for name in names]
-    return sorted(found, key=lambda segment: segment.start)
+    parsed = [_segment(folder, name.removesuffix(".frames")) for name in names]
+    return sorted(parsed, key=lambda segment: segment.start)
 
 
 def _segment(folder: Path, name: str) -> Segment:
@@ -152,7 +152,7 @@ class RelayView:
 
     def bounded(self, start: Position, end: Position, most_bytes: int) -> Position:
         """The end of a transaction after `start`, about `most_bytes` later, and at most `end`."""
-        left = most_bytes
+        remaining = most_bytes
         for segment in _from(segments(self.folder), start):
             if not segment.start < end:
                 break
@@ -163,22 +163,24 @@ class RelayView:
                 continue
             with index:
                 entries = _Entries(index.fileno())
-                here = start.pos if segment.start.file == start.file else 0
-                at = entries.after(here)
+                start_pos = start.pos if segment.start.file == start.file else 0
+                at = entries.after(start_pos)
                 if at >= len(entries):
                     continue
                 begun = entries[at - 1][1] if at else 0
-                stop = bisect.bisect_left(entries, begun + left, at, key=lambda entry: entry[1])
+                stop = bisect.bisect_left(
+                    entries, begun + remaining, at, key=lambda entry: entry[1]
+                )
                 if stop < len(entries):
                     return min(end, Position(segment.start.file, entries[stop][0]))
-                left -= entries[-1][1] - begun
+                remaining -= entries[-1][1] - begun
         return end
 
 
-def _state_of(told: Any) -> State | None:
-    if told is None:
+def _state_of(parsed: Any) -> State | None:
+    if parsed is None:
         return None
-    end, changed, altered = told
+    end, changed, altered = parsed
     return State(
         Position(*end),
         {name: Position(*place) for name, place in changed.items()},
@@ -206,9 +208,10 @@ class _Entries:
         return bisect.bisect_right(self, pos, key=lambda entry: entry[0])
 
 
-def _from(found: list[Segment], start: Position) -> list[Segment]:
-    at = bisect.bisect_right(found, start, key=lambda segment: segment.start)
-    return found[max(0, at - 1) :]
+def _from(ordered: list[Segment], start: Position) -> list[Segment]:
+    """The segments from the one that contains `start` on."""
+    at = bisect.bisect_right(ordered, start, key=lambda segment: segment.start)
+    return ordered[max(0, at - 1) :]
 
 
 class Frame(NamedTuple):
@@ -228,10 +231,10 @@ class FrameReader:
     def __init__(self, folder: Path, start: Position) -> None:
         self._folder = folder
         self._handle = -1
-        found = _from(segments(folder), start)
-        if not found or start < found[0].start:
+        remaining = _from(segments(folder), start)
+        if not remaining or start < remaining[0].start:
             raise FileNotFoundError(f"the relay log in {folder} begins after {start}")
-        self._enter(found[0], start)
+        self._enter(remaining[0], start)
 
     def upto(self, end: Position) -> Iterator[Frame]:
         """Yield frames until one ends at or after `end`; one that ends after it is repeated later.
@@ -245,16 +248,16 @@ class FrameReader:
             pos, size, kind = FRAME.unpack(head)
             data = os.pread(self._handle, size, self._byte + FRAME.size)
             if kind == _LAST:
-                after = _segment(self._folder, data.decode())
-                if not after.start < end:
+                following = _segment(self._folder, data.decode())
+                if not following.start < end:
                     return
-                self._enter(after, None)
+                self._enter(following, None)
                 continue
-            place = Position(self._segment.start.file, pos)
-            if not place > end:
+            frame_end = Position(self._segment.start.file, pos)
+            if not frame_end > end:
                 self._byte += FRAME.size + size
-            yield Frame(place, data, CHECKSUM_BYTES if kind == _SUMS else 0)
-            if place >= end:
+            yield Frame(frame_end, data, CHECKSUM_BYTES if kind == _SUMS else 0)
+            if frame_end >= end:
                 return
 
     def close(self) -> None:
@@ -279,7 +282,7 @@ class FrameWriter:
 
     def __init__(self, folder: Path, segment_bytes: int) -> None:
         self._folder = folder
-        self._most = segment_bytes
+        self._segment_bytes = segment_bytes
         self._segment: Segment | None = None
         self._frames = self._index = -1
         self._written = self._committed = 0
@@ -294,7 +297,7 @@ class FrameWriter:
         if self._written > self._committed:
             _write(self._index, INDEX.pack(end.pos, self._written))
             self._committed = self._written
-        if self._written >= self._most:
+        if self._written >= self._segment_bytes:
             self.begin(end)
 
     def undo(self) -> None:
@@ -340,10 +343,10 @@ def drop_old(folder: Path, needed: Position | None, most_bytes: int) -> None:
 
     The newest segment always stays.
     """
-    found = segments(folder)
-    sizes = [segment.frames.stat().st_size for segment in found]
+    ordered = segments(folder)
+    sizes = [segment.frames.stat().st_size for segment in ordered]
     total = sum(sizes)
-    for segment, size, after in zip(found, sizes, found[1:], strict=False):
+    for segment, size, after in zip(ordered, sizes, ordered[1:], strict=False):
         if total <= most_bytes and (needed is None or after.start > needed):
             break
         segment.drop()

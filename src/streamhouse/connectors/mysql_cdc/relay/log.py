@@ -51,16 +51,16 @@ class RelayLog:
     def __init__(
         self, folder: Path, tables: Sequence[RelayTable], start: Position, most_bytes: int
     ) -> None:
-        self._choice = _Choice(tables)
+        self._selection = _EventSelection(tables)
         self._state_file = StateWriter(folder)
         self._files = FrameWriter(folder, max(1, min(_SEGMENT_BYTES, most_bytes // 8)))
         self._files.begin(start)
         self.state = State(start, {table.full_name: start for table in tables}, {})
-        self._whole: list[bytes] = []
+        self._complete: list[bytes] = []
         self._open: list[bytes] = []
         self._open_bytes = 0
         self._changed: set[str] = set()
-        self._touched: set[str] = set()
+        self._open_tables: set[str] = set()
         self._boundary = start
         self._state_file.write(self.state)
 
@@ -75,29 +75,29 @@ class RelayLog:
 
     def undo(self) -> None:
         """Remove the events after the end that was last published to the readers."""
-        self._forget_open()
-        self._whole, self._changed, self._boundary = [], set(), self.state.end
-        self._choice.forget()
+        self._discard_open()
+        self._complete, self._changed, self._boundary = [], set(), self.state.end
+        self._selection.forget()
 
     def _take(self, track: Track, block: bytes, at: int, kind: int, size: int) -> None:
         file, checksums = track.position.file, track.checksums
         track.take(block, at)
         if track.position.file != file:
             # If a crash of the server cut off a transaction, it ends here without an end event.
-            self._forget_open()
+            self._discard_open()
             self._commit(checksums)
             self._files.begin(track.position)
-        names = self._choice.of(kind, block, at, at + size - track.trailer)
+        names = self._selection.of(kind, block, at, at + size - track.trailer)
         if names and kind == QUERY:
             self._alter(names, checksums)
         if names:
-            self._touched |= names
+            self._open_tables |= names
             self._open.append(block[at : at + size])
             self._open_bytes += size
         if track.between:
-            self._whole += self._open
-            self._changed |= self._touched
-            self._open, self._open_bytes, self._touched = [], 0, set()
+            self._complete += self._open
+            self._changed |= self._open_tables
+            self._open, self._open_bytes, self._open_tables = [], 0, set()
             self._boundary = track.position
         elif self._open_bytes > _FRAME_BYTES:
             self._commit(track.checksums)
@@ -111,8 +111,8 @@ class RelayLog:
         altered = {name: [*self.state.altered.get(name, ()), before][-_ALTERED:] for name in names}
         self.state = self.state._replace(altered={**self.state.altered, **altered})
 
-    def _forget_open(self) -> None:
-        self._open, self._open_bytes, self._touched = [], 0, set()
+    def _discard_open(self) -> None:
+        self._open, self._open_bytes, self._open_tables = [], 0, set()
         self._files.undo()
 
     def close(self) -> None:
@@ -126,16 +126,16 @@ class RelayLog:
         end = self._boundary
         if not self.state.end < end:
             return
-        if self._whole:
-            self._files.append(end, self._whole, checksums)
+        if self._complete:
+            self._files.append(end, self._complete, checksums)
         self._files.commit(end)
         changed = dict(self.state.changed) | dict.fromkeys(self._changed, end)
         self.state = State(end, changed, self.state.altered)
-        self._whole, self._changed = [], set()
+        self._complete, self._changed = [], set()
         self._state_file.write(self.state)
 
 
-class _Choice:
+class _EventSelection:
     """Decides which of the followed tables an event concerns."""
 
     def __init__(self, tables: Sequence[RelayTable]) -> None:
@@ -144,25 +144,26 @@ class _Choice:
         self._names = {
             names_of(table.database, table.name): frozenset({table.full_name}) for table in tables
         }
-        self._numbers: dict[bytes, frozenset[str]] = {}
+        self._by_table_id: dict[bytes, frozenset[str]] = {}
 
     def of(self, kind: int, data: bytes, at: int, end: int) -> frozenset[str]:
         """The followed tables that the event at bytes `at` to `end` concerns; empty: skip it."""
         if kind in ROWS or kind == PARTIAL_UPDATE:
-            return self._numbers.get(table_number(data, at), frozenset())
+            return self._by_table_id.get(table_number(data, at), frozenset())
         if kind == TABLE_MAP:
             names = self._names.get(table_names(data, at), frozenset())
-            self._numbers[table_number(data, at)] = names
+            self._by_table_id[table_number(data, at)] = names
             return names
         if kind == QUERY:
-            return self._told(*query_of(data, at, end))
+            return self._mentioned(*query_of(data, at, end))
         return self._all if kind in COMPRESSED else frozenset()
 
     def forget(self) -> None:
         """Forget the table ids, which are valid for one connection only."""
-        self._numbers.clear()
+        self._by_table_id.clear()
 
-    def _told(self, schema: str, text: str) -> frozenset[str]:
+    def _mentioned(self, schema: str, text: str) -> frozenset[str]:
+        """The tables that a statement may concern, as it has their names."""
         if text in _PASSING:
             return frozenset()
         lower = text.lower()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from streamhouse.connectors.mysql_cdc.binlog.changes import Change, ChangeDecoder, Following
+from streamhouse.connectors.mysql_cdc.binlog.changes import CapturedTable, Change, ChangeDecoder
 from streamhouse.connectors.mysql_cdc.binlog.events import HEADER
 from streamhouse.connectors.mysql_cdc.relay.files import FrameReader, RelayView
 from streamhouse.connectors.mysql_cdc.server.position import Position
@@ -20,10 +20,10 @@ class RelayReader:
     Raises `OSError` if the log lacks the requested range, or does not reach its end within 10 s.
     """
 
-    def __init__(self, following: Following, view: RelayView, start: Position) -> None:
+    def __init__(self, captured: CapturedTable, view: RelayView, start: Position) -> None:
         self.position = start
         self._view = view
-        self._decoder = ChangeDecoder(following)
+        self._decoder = ChangeDecoder(captured)
         self._frames = FrameReader(view.folder, start)
 
     def changes(self, end: Position) -> Iterator[Change]:

@@ -30,16 +30,16 @@ log = logging.getLogger("streamhouse.mysql")
 MOST_BYTES = 256 * 1024 * 1024
 _GATHER_S = 0.01
 _SMALL_BLOCK = 64 * 1024
-_PATIENCE_S = 30.0
+_RECONNECT_S = 30.0
 _FIRST_DELAY_S, _LONGEST_DELAY_S = 0.1, 2.0
-_LOOK_S = 5.0
-_TIDY_S = 1.0
+_RESET_CHECK_S = 5.0
+_CLEANUP_S = 1.0
 
 
 class Relay:
     """Reads a server's binlog over one connection, and keeps the changes of `tables` in `folder`.
 
-    It starts at the oldest `wanted` position after which the server's binlog has at most half of
+    It starts at the oldest of `resume_positions` after which the binlog has at most half of
     `most_bytes`, or else at the end of the binlog. Each query reads older changes over a connection
     of its own, and also changes that the log dropped because of `most_bytes`.
 
@@ -52,27 +52,27 @@ class Relay:
         options: MySqlOptions,
         tables: Sequence[RelayTable],
         folder: Path,
-        wanted: Sequence[Position] = (),
+        resume_positions: Sequence[Position] = (),
         most_bytes: int = MOST_BYTES,
     ) -> None:
         self._options = options
         self._tables = list(tables)
         self._folder = folder
-        self._wanted = list(wanted)
+        self._resume_positions = list(resume_positions)
         self._most = most_bytes
         self._session = Session(options)
         self._stopped = threading.Event()
-        self._begun = threading.Event()
+        self._ready = threading.Event()
         self._needed: Position | None = None
-        self._tidied = 0.0
-        self._alive = False
+        self._cleaned = 0.0
+        self._received = False
         self._thread = threading.Thread(target=self._run, name="mysql-relay", daemon=True)
         self.error: StreamhouseError | None = None
 
     def start(self, wait_s: float = 30.0) -> None:
         """Start the thread; waits up to `wait_s` seconds until it has events, or has failed."""
         self._thread.start()
-        self._begun.wait(wait_s)
+        self._ready.wait(wait_s)
 
     def needed_from(self, position: Position | None) -> None:
         """Allow dropping events before `position`, as no query needs them; None: keep what fits."""
@@ -86,80 +86,84 @@ class Relay:
 
     def _run(self) -> None:
         try:
-            self._follow_on()
+            self._follow_until_stopped()
         except StreamhouseError as error:
             self.error = error
         except OSError as error:
-            log.warning("mysql-cdc: no relay log, each table is read alone: %s", error)
+            log.warning(
+                "mysql-cdc: there is no relay log, so each table opens its own binlog "
+                "connection: %s",
+                error,
+            )
         finally:
-            self._begun.set()
+            self._ready.set()
             self._session.close()
 
-    def _follow_on(self) -> None:
+    def _follow_until_stopped(self) -> None:
         self._server = check_server(self._session, self._options)
-        start = _start(self._session, self._server, self._wanted, self._most)
-        kept = RelayLog(self._folder, self._tables, start, self._most)
+        start = _start(self._session, self._server, self._resume_positions, self._most)
+        relay_log = RelayLog(self._folder, self._tables, start, self._most)
         since, delay = time.monotonic(), _FIRST_DELAY_S
         try:
             while not self._stopped.is_set():
-                self._alive = False
+                self._received = False
                 try:
-                    self._follow(kept)
+                    self._follow(relay_log)
                 except _ServerFault as fault:
-                    kept.undo()
-                    if self._alive:
+                    relay_log.undo()
+                    if self._received:
                         since, delay = time.monotonic(), _FIRST_DELAY_S
-                    if not is_lost(fault.error) or time.monotonic() - since > _PATIENCE_S:
-                        raise self._explained(fault.error, kept.state.end) from None
+                    if not is_lost(fault.error) or time.monotonic() - since > _RECONNECT_S:
+                        raise self._explained(fault.error, relay_log.state.end) from None
                 self._stopped.wait(delay)
                 delay = min(2 * delay, _LONGEST_DELAY_S)
         finally:
-            kept.close()
+            relay_log.close()
 
-    def _follow(self, kept: RelayLog) -> None:
-        self._check_reset(kept.state.end)
+    def _follow(self, relay_log: RelayLog) -> None:
+        self._check_reset(relay_log.state.end)
         with _server_faults():
-            dump = Dump(self._options, kept.state.end)
-        track = Track(kept.state.end, dump.checksums)
-        looked = time.monotonic()
+            dump = Dump(self._options, relay_log.state.end)
+        track = Track(relay_log.state.end, dump.checksums)
+        checked = time.monotonic()
         try:
             while not self._stopped.is_set():
                 with _server_faults():
                     block = dump.block()
-                self._alive = True
-                kept.keep(track, block)
-                self._begun.set()
-                self._tidy()
+                self._received = True
+                relay_log.keep(track, block)
+                self._ready.set()
+                self._clean_up()
                 if len(block) < _SMALL_BLOCK:
                     # Many small transactions become one write, which planners see at once.
                     self._stopped.wait(_GATHER_S)
-                if _idle(block) and time.monotonic() - looked > _LOOK_S:
-                    looked = time.monotonic()
-                    self._check_reset(kept.state.end)
+                if _idle(block) and time.monotonic() - checked > _RESET_CHECK_S:
+                    checked = time.monotonic()
+                    self._check_reset(relay_log.state.end)
         finally:
             dump.close()
 
     def _explained(self, error: Exception, end: Position) -> StreamhouseError:
         """The server's error, in a form that a user can act upon."""
-        told = readable(error, self._options)
-        if isinstance(told, DataLossError):
+        explained = readable(error, self._options)
+        if isinstance(explained, DataLossError):
             # After a reset of the binlog, the server reports a missing file or corrupt events.
             self._check_reset(end)
-        return told
+        return explained
 
     def _check_reset(self, end: Position) -> None:
         current = self._server.position(self._session)
         if current < end:
             raise DataLossError(
                 f"the binlog of MySQL at {self._options.address} ends at {current}, before {end}: "
-                f"it was reset; start {', '.join(t.full_name for t in self._tables)} anew with a "
+                f"it was reset; start {', '.join(t.full_name for t in self._tables)} again with a "
                 "new checkpoint"
             )
 
-    def _tidy(self) -> None:
+    def _clean_up(self) -> None:
         now = time.monotonic()
-        if now - self._tidied > _TIDY_S:
-            self._tidied = now
+        if now - self._cleaned > _CLEANUP_S:
+            self._cleaned = now
             drop_old(self._folder, self._needed, self._most)
 
 
@@ -184,12 +188,12 @@ def _idle(block: bytes) -> bool:
 
 
 def _start(
-    session: Session, server: Server, wanted: Sequence[Position], most_bytes: int
+    session: Session, server: Server, resume_positions: Sequence[Position], most_bytes: int
 ) -> Position:
     current = server.position(session)
     files = log_files(session)
     names = [name for name, _ in files]
-    for position in sorted(wanted):
+    for position in sorted(resume_positions):
         if position.file in names and position < current:
             size = sum(size for _, size in files[names.index(position.file) :]) - position.pos
             if size <= most_bytes // 2:

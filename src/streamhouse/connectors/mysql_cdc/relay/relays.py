@@ -13,11 +13,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from streamhouse.connectors.base import Following
 from streamhouse.connectors.mysql_cdc.relay.log import RelayTable
 from streamhouse.connectors.mysql_cdc.relay.relay import Relay
 from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions, parse
-from streamhouse.connectors.mysql_cdc.server.position import Place, Position
+from streamhouse.connectors.mysql_cdc.server.position import Position, Progress
 from streamhouse.source import Offset
 
 FOLDER = ".relay"
@@ -30,7 +29,7 @@ class _Running:
     relay: Relay
     folder: Path
     lock: int
-    sources: Sequence[Following]
+    sources: Sequence[SharingSource]
 
 
 class Relays:
@@ -39,9 +38,9 @@ class Relays:
     def __init__(self) -> None:
         self._running: list[_Running] = []
 
-    def start(self, sources: Sequence[Following]) -> None:
+    def start(self, sources: Sequence[SharingSource]) -> None:
         """Start a reader for each MySQL server of `sources`, and make them use it."""
-        groups: dict[tuple[object, ...], list[tuple[Following, MySqlOptions]]] = {}
+        groups: dict[tuple[object, ...], list[tuple[SharingSource, MySqlOptions]]] = {}
         for source in sources:
             options = parse(source.spec.options)
             if options.relay_bytes and options.startup_mode != "snapshot":
@@ -60,18 +59,18 @@ class Relays:
 
     def close(self) -> None:
         """Stop all readers and remove their logs."""
-        running, self._running = self._running, []
-        for one in running:
-            one.relay.close()
-            shutil.rmtree(one.folder, ignore_errors=True)
-            os.close(one.lock)
+        relays, self._running = self._running, []
+        for running in relays:
+            running.relay.close()
+            shutil.rmtree(running.folder, ignore_errors=True)
+            os.close(running.lock)
 
-    def _start(self, sources: Sequence[Following], options: Sequence[MySqlOptions]) -> None:
+    def _start(self, sources: Sequence[SharingSource], options: Sequence[MySqlOptions]) -> None:
         folder, lock = _own_folder(sources[0].checkpoint_path.parent / FOLDER)
         tables = {RelayTable(one.database, one.table): None for one in options}
         positions = [_position(source.last_offset) for source in sources]
-        most = max(one.relay_bytes for one in options)
-        relay = Relay(options[0], list(tables), folder, [p for p in positions if p], most)
+        max_bytes = max(one.relay_bytes for one in options)
+        relay = Relay(options[0], list(tables), folder, [p for p in positions if p], max_bytes)
         self._running.append(_Running(relay, folder, lock, sources))
         relay.start()
         if relay.error is not None:
@@ -92,16 +91,16 @@ def _login(options: MySqlOptions) -> tuple[object, ...]:
 
 
 def _position(offset: Offset) -> Position | None:
-    return Place.from_offset(offset).position if offset else None
+    return Progress.from_offset(offset).position if offset else None
 
 
 def _own_folder(root: Path) -> tuple[Path, int]:
     """Create and lock a new folder; removes the folders of drivers that have died."""
     root.mkdir(parents=True, exist_ok=True)
-    for left in root.iterdir():
-        handle = _lock(left)
+    for folder in root.iterdir():
+        handle = _lock(folder)
         if handle is not None:
-            shutil.rmtree(left, ignore_errors=True)
+            shutil.rmtree(folder, ignore_errors=True)
             os.close(handle)
     while True:
         folder = root / uuid.uuid4().hex[:12]

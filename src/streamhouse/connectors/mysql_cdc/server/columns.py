@@ -19,43 +19,43 @@ Selected = Sequence[tuple[MySqlColumn, pa.DataType]]
 
 
 def selected_columns(
-    options: MySqlOptions, own: Sequence[MySqlColumn], declared: Sequence[Column] | None
+    options: MySqlOptions, available: Sequence[MySqlColumn], declared: Sequence[Column] | None
 ) -> list[tuple[MySqlColumn, pa.DataType]]:
     """Find the declared columns (None: all) by name; `TableError` for those that cannot be read."""
     if declared is None:
-        return [(column, column.natural) for column in own]
-    by_name = {column.name: column for column in own}
-    found = []
+        return [(column, column.natural) for column in available]
+    by_name = {column.name: column for column in available}
+    selected = []
     for column in declared:
         if column.name not in by_name:
             raise TableError(
                 f"MySQL table {options.name} has no column '{column.name}'; "
-                f"{nearest(column.name, by_name)} (it has {', '.join(by_name)})"
+                f"{nearest(column.name, by_name)} (its columns: {', '.join(by_name)})"
             )
-        found.append((by_name[column.name], arrow_type(column.type)))
-    for one, _ in found:
-        _ = one.family
-    return found
+        selected.append((by_name[column.name], arrow_type(column.type)))
+    for source, _ in selected:
+        _ = source.family  # raises `TableError` for a type that is not supported
+    return selected
 
 
-def server_zone(session: Session, chosen: Selected, option: str) -> str:
+def server_zone(session: Session, selected: Selected, option: str) -> str:
     """The time zone for converting between DATETIME and instants, which is UTC.
 
     Raises `OptionError` if a column needs that conversion and the server is in another zone: then
     the user has to set `option`.
     """
-    crossing = [
+    converted = [
         column
-        for column, target in chosen
+        for column, target in selected
         if column.family in ("datetime", "timestamp") and target != column.natural
     ]
-    if not crossing:
+    if not converted:
         return "UTC"
     names = session.rows("SELECT @@global.time_zone, @@system_time_zone")[0]
     name = str(names[1] if names[0] == "SYSTEM" else names[0])
     if name in ("UTC", "GMT", "+00:00", "Etc/UTC"):
         return "UTC"
     raise OptionError(
-        f"the server's time zone is '{name}'; set {option} (such as 'Europe/Berlin'), which column "
-        f"'{crossing[0].name}' needs to become a value of its declared type"
+        f"the server's time zone is '{name}'; set {option} (such as 'Europe/Berlin'): column "
+        f"'{converted[0].name}' needs it to be converted to its declared type"
     )

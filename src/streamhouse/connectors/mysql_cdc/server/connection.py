@@ -75,8 +75,8 @@ def open_connection(options: MySqlOptions, **settings: Any) -> pymysql.Connectio
         # PyMySQL does this by default, too, but loads all CA certificates of the machine: 40 ms.
         connection.ssl, connection.ctx = True, _tls()
     connection.connect()
-    opened: pymysql.Connection[Any] = connection
-    return opened
+    typed: pymysql.Connection[Any] = connection
+    return typed
 
 
 @functools.cache
@@ -104,34 +104,35 @@ def connect(options: MySqlOptions) -> pymysql.Connection[Any]:
 def readable(error: Exception, options: MySqlOptions) -> StreamhouseError:
     """The error in a form that a user can act upon; it never contains the password."""
     code = code_of(error)
-    said = str(error.args[1]) if len(error.args) > 1 else str(error) or type(error).__name__
+    reason = str(error.args[1]) if len(error.args) > 1 else str(error) or type(error).__name__
     if code in _LOGIN:
         return ConnectError(
             f"MySQL at {options.address} refuses the login of user '{options.username}'; "
-            "check the options 'username' and 'password', and the hosts the user may come from"
+            "check the options 'username' and 'password', and the hosts that the user may "
+            "connect from"
         )
     if code == ER.DBACCESS_DENIED_ERROR or code in _GRANTS:
-        return ConnectError(grants_message(options, said))
+        return ConnectError(grants_message(options, reason))
     if code == ER.BAD_DB_ERROR or code == ER.NO_SUCH_TABLE:
-        return TableError(f"MySQL at {options.address}: {said}")
+        return TableError(f"MySQL at {options.address}: {reason}")
     if code == _BINLOG_FATAL:
         return DataLossError(
             f"MySQL at {options.address} no longer has the binlog needed for {options.name} "
-            f"({said}); start anew with a new checkpoint, and keep binlogs longer "
+            f"({reason}); start again with a new checkpoint, and keep binlogs longer "
             "(expire_logs_days, binlog_expire_logs_seconds)"
         )
     if is_lost(error):
         return ConnectError(
-            f"MySQL at {options.address} cannot be reached ({said}); "
-            f"check {options.where}, and that the server runs"
+            f"MySQL at {options.address} cannot be reached ({reason}); "
+            f"check {options.where}, and that the server is running"
         )
-    return ConnectError(f"MySQL at {options.address} failed: {said} (error {code})")
+    return ConnectError(f"MySQL at {options.address} failed: {reason} (error {code})")
 
 
-def grants_message(options: MySqlOptions, said: str) -> str:
+def grants_message(options: MySqlOptions, reason: str) -> str:
     """A message with the missing privilege and the GRANT statement for it."""
     return (
-        f"MySQL at {options.address}: user '{options.username}' lacks a privilege ({said}); run "
+        f"MySQL at {options.address}: user '{options.username}' lacks a privilege ({reason}); run "
         f"{options.grants}"
     )
 
@@ -146,7 +147,7 @@ class Session:
     def __init__(self, options: MySqlOptions) -> None:
         self._options = options
         self._connection: pymysql.Connection[Any] | None = None
-        self._worked = False
+        self._has_connected = False
 
     def rows(self, statement: str, arguments: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """All rows of a read-only statement, as text, bytes and None."""
@@ -171,14 +172,14 @@ class Session:
             close_quietly(connection)
 
     def _may_retry(self, attempt: int, deadline: float) -> bool:
-        if self._worked:
+        if self._has_connected:
             return time.monotonic() < deadline
         return attempt <= self._options.connect_retries
 
     def _connected(self) -> pymysql.Connection[Any]:
         if self._connection is None:
             self._connection = connect(self._options)
-            self._worked = True
+            self._has_connected = True
         return self._connection
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from streamhouse.connectors.mysql_cdc.server.connection import Session
 from streamhouse.connectors.mysql_cdc.server.position import KeyJson
-from streamhouse.connectors.mysql_cdc.server.table import FollowedTable
+from streamhouse.connectors.mysql_cdc.server.table import TableDefinition
 from streamhouse.connectors.mysql_cdc.server.types import MySqlColumn, quote
 from streamhouse.errors import TableError
 
@@ -22,14 +22,14 @@ class KeySpace:
     Raises `TableError` for key columns whose type cannot be read in chunks (ENUM, FLOAT, …).
     """
 
-    def __init__(self, table: FollowedTable) -> None:
+    def __init__(self, table: TableDefinition) -> None:
         self.columns = table.key
         for column in self.columns:
             if column.family not in _LOCAL and column.family != "string":
                 raise TableError(
                     f"MySQL table {table.full_name}: primary key column '{column.name}' has the "
-                    f"type {column.column_type}, by which a table cannot be read in chunks; "
-                    "numbers, texts, binaries, dates and times with a date can"
+                    f"type {column.column_type}, which is not supported in a key; supported are "
+                    "integers, decimals, strings, binaries, DATE, DATETIME and TIMESTAMP"
                 )
         self._local = all(column.family in _LOCAL for column in self.columns)
 
@@ -63,23 +63,24 @@ class KeySpace:
                 (first is None or key > first) and (last is None or key <= last)
                 for key in comparable
             ]
-        found: list[bool] = []
+        results: list[bool] = []
         for start in range(0, len(keys), _KEYS_A_QUERY):
-            found += self._ask(keys[start : start + _KEYS_A_QUERY], low, high, session)
-        return found
+            results += self._compare(keys[start : start + _KEYS_A_QUERY], low, high, session)
+        return results
 
-    def _ask(
+    def _compare(
         self, keys: Sequence[KeyJson], low: KeyJson | None, high: KeyJson | None, session: Session
     ) -> list[bool]:
-        questions: list[str] = []
+        """Let the server compare, by the collations of the columns."""
+        conditions: list[str] = []
         arguments: list[Any] = []
         for key in keys:
             parts = []
             for bound, side in ((low, self._after), (high, self._up_to)):
                 if bound is not None:
                     parts.append(side(list(key), bound, arguments, _typed_literal))
-            questions.append("(" + " AND ".join(parts) + ")")
-        row = session.rows("SELECT " + ", ".join(questions), arguments)[0]
+            conditions.append("(" + " AND ".join(parts) + ")")
+        row = session.rows("SELECT " + ", ".join(conditions), arguments)[0]
         return [value == "1" for value in row]
 
     def _after(
@@ -111,12 +112,12 @@ class KeySpace:
 
         last = len(self.columns) - 1
         outer = compare(0, f"{strict}=") + " AND " if last else ""
-        ways = []
+        cases = []
         for index in range(last + 1):
             equal = [compare(i, "=") for i in range(index)]
             equal.append(compare(index, final if index == last else strict))
-            ways.append("(" + " AND ".join(equal) + ")")
-        return f"({outer}({' OR '.join(ways)}))"
+            cases.append("(" + " AND ".join(equal) + ")")
+        return f"({outer}({' OR '.join(cases)}))"
 
     def _comparable(self, key: KeyJson) -> tuple[Any, ...]:
         return tuple(

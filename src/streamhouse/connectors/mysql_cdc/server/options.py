@@ -16,15 +16,15 @@ from streamhouse.options import boolean, check_known, choice, duration_ms, integ
 WHERE = "mysql-cdc"
 
 OPTIONS = (
-    Option("hostname", "STRING", "the server", required=True),
+    Option("hostname", "STRING", "the server's host name or address", required=True),
     Option("port", "INT", "the server's port", "3306"),
     Option(
         "username",
         "STRING",
-        "the login; it needs `SELECT`, `REPLICATION SLAVE` and `REPLICATION CLIENT`",
+        "the user, who needs `SELECT`, `REPLICATION SLAVE` and `REPLICATION CLIENT`",
         required=True,
     ),
-    Option("password", "STRING", "its password", required=True),
+    Option("password", "STRING", "the user's password", required=True),
     Option("database-name", "STRING", "the database", required=True),
     Option("table-name", "STRING", "the table", required=True),
     Option(
@@ -36,12 +36,12 @@ OPTIONS = (
     Option(
         "server-time-zone",
         "STRING",
-        "the server's time zone, such as `UTC`; default: what the server says",
+        "the server's time zone, such as `UTC`; default: the server's own setting",
     ),
     Option(
         "scan.startup.mode",
         "`initial`, `snapshot`, `latest-offset`, `earliest-offset`, `specific-offset`",
-        "`initial`: all rows, then changes; `snapshot`: all rows, then it ends",
+        "`initial`: all rows, then changes; `snapshot`: all rows, and the source ends",
         "initial",
     ),
     Option(
@@ -49,34 +49,33 @@ OPTIONS = (
     ),
     Option("scan.startup.specific-offset.pos", "INT", "position where `specific-offset` starts"),
     Option("scan.incremental.snapshot.enabled", "BOOLEAN", "only `true`", "true"),
-    Option(
-        "scan.incremental.snapshot.chunk.size", "INT", "rows of a chunk of the snapshot", "8096"
-    ),
+    Option("scan.incremental.snapshot.chunk.size", "INT", "rows per chunk of the snapshot", "8096"),
     Option(
         "scan.snapshot.fetch.size",
         "INT",
         "checked, without effect: a chunk is fetched whole",
         "1024",
     ),
-    Option("connect.timeout", "DURATION", "how long a connection may take", "30s"),
-    Option("connect.max-retries", "INT", "how often a failed connection is tried again", "3"),
+    Option("connect.timeout", "DURATION", "the timeout for connecting", "30s"),
+    Option("connect.max-retries", "INT", "the number of retries of a failed connection", "3"),
     Option(
         "heartbeat.interval",
         "DURATION",
-        "how often the position of a table at rest moves on, in scripts",
+        "how often the position of an idle table advances, in scripts",
         "30s",
     ),
     Option(
         "relay.max-size",
         "MEMORY SIZE",
-        "the disk that the pipeline's [one binlog reader](../guides/sql.md#several-mysql-tables) "
-        "may take, in scripts; `0`: the table has a connection of its own",
+        "the disk space for the pipeline's "
+        "[one binlog reader](../guides/sql.md#several-mysql-tables), in scripts; `0`: the table "
+        "has a connection of its own",
         "256 mb",
     ),
     Option(
         "jdbc.properties.useSSL",
         "BOOLEAN",
-        "`true`: only by TLS; `false`: never; default: if the server offers it",
+        "`true`: require TLS; `false`: no TLS; default: TLS if the server offers it",
     ),
     *(
         Option(f"jdbc.properties.{key}", "STRING", "accepted, without effect")
@@ -91,33 +90,33 @@ OPTIONS = (
 KNOWN = frozenset(option.key for option in OPTIONS)
 """Every option key that `mysql-cdc` understands."""
 
-_CHUNKS = "chunks are of a fixed number of rows, by the primary key"
-_EXACT = "the snapshot and the binlog meet exactly once"
-_QUEUES = "rows are read from the binlog as they are asked for"
-_DECLARED = "a column is read as the type that it is declared with"
+_CHUNKS = "chunks have a fixed number of rows, in the order of the primary key"
+_EXACT = "each row is read exactly once, from the snapshot or the binlog"
+_QUEUES = "there is no queue: each batch reads its range of the binlog"
+_DECLARED = "a column is read as its declared type"
 WITHOUT_EFFECT: dict[str, str] = {
-    "connection.pool.size": "a table has a connection of its own while it is read",
+    "connection.pool.size": "each table has one connection while it is read",
     "scan.incremental.snapshot.chunk.key-column": _CHUNKS,
     "scan.incremental.snapshot.unbounded-chunk-first.enabled": _CHUNKS,
     "scan.incremental.snapshot.backfill.skip": _EXACT,
     "scan.incremental.close-idle-reader.enabled": "readers end with their chunk",
-    "scan.newly-added-table.enabled": "each table is a table of the script",
+    "scan.newly-added-table.enabled": "a script declares each table that it reads",
     "chunk-meta.group.size": _CHUNKS,
     "chunk-key.even-distribution.factor.upper-bound": _CHUNKS,
     "chunk-key.even-distribution.factor.lower-bound": _CHUNKS,
     "split-key.even-distribution.factor.upper-bound": _CHUNKS,
     "split-key.even-distribution.factor.lower-bound": _CHUNKS,
     "jdbc.properties.tinyInt1isBit": _DECLARED,
-    "jdbc.properties.autoReconnect": "a lost connection is opened again",
-    "jdbc.properties.rewriteBatchedStatements": "nothing is written to the server",
-    "debezium.snapshot.locking.mode": "nothing is locked",
+    "jdbc.properties.autoReconnect": "a lost connection is always reopened",
+    "jdbc.properties.rewriteBatchedStatements": "this connector only reads",
+    "debezium.snapshot.locking.mode": "the snapshot takes no locks",
     "debezium.snapshot.fetch.size": _CHUNKS,
     "debezium.min.row.count.to.stream.results": _CHUNKS,
     "debezium.max.batch.size": _QUEUES,
     "debezium.max.queue.size": _QUEUES,
     "debezium.poll.interval.ms": _QUEUES,
 }
-"""Options of Flink CDC that change no result here, and why."""
+"""Options of Flink CDC that have no effect here, and why."""
 
 _SIZE = re.compile(r"(\d+)\s*(b|kb|mb|gb)?")
 _UNITS = {"b": 1, "kb": 1 << 10, "mb": 1 << 20, "gb": 1 << 30}
@@ -170,15 +169,15 @@ class MySqlOptions:
         return f"GRANT SELECT, REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO '{self.username}'"
 
     def server_id(self) -> int:
-        """A random replica id for one binlog connection; the server drops one of two equal ones."""
+        """A random id for one binlog connection; the server disconnects one of two equal ids."""
         low, high = self.server_ids or (1_000_000_000, 2_000_000_000)
         return random.randint(low, high)
 
 
 def parse(options: Mapping[str, str]) -> MySqlOptions:
-    """The checked options; raises `OptionError` naming the option and what it may be."""
-    given = {key: value for key, value in options.items() if key not in WITHOUT_EFFECT}
-    check_known(given, KNOWN, WHERE)
+    """The checked options; raises `OptionError` with the option and its allowed values."""
+    effective = {key: value for key, value in options.items() if key not in WITHOUT_EFFECT}
+    check_known(effective, KNOWN, WHERE)
     _check_ignored(options)
     mode = _startup_mode(options)
     ssl = "jdbc.properties.useSSL"
@@ -212,7 +211,7 @@ def _bytes(key: str, value: str) -> int:
     if match is None:
         raise OptionError(
             f"option '{key}': '{value}' is not a size; write a number and a unit, such as "
-            "'256 mb', '1 gb', or '0' for a connection of the table's own"
+            "'256 mb' or '1 gb', or '0' for one connection per table"
         )
     return int(match[1]) * _UNITS[match[2] or "b"]
 
@@ -252,7 +251,7 @@ def _startup_position(options: Mapping[str, str]) -> Position:
     if not file.rpartition(".")[2].isdigit():
         raise OptionError(
             f"option '{prefix}.file': '{file}' is not a binlog file; "
-            "write a name as SHOW BINARY LOGS gives it, such as 'binlog.000003'"
+            "write a name that SHOW BINARY LOGS lists, such as 'binlog.000003'"
         )
     key = f"{prefix}.pos"
     return Position(file, integer(key, required(options, key, WHERE), 4))

@@ -34,23 +34,23 @@ class Position:
 
 
 @dataclass(frozen=True)
-class Place:
-    """A place in the stream: all rows with a key up to `key` have been read, as of `position`.
+class Progress:
+    """The progress of a stream: all rows with a key up to `key` have been read, as of `position`.
 
-    `key` is None before the snapshot's first chunk. `whole`: the snapshot is complete, with every
-    key. `position` is None before anything has been read.
+    `key` is None before the snapshot's first chunk. `snapshot_complete`: every key has been
+    read. `position` is None before anything has been read.
     """
 
     position: Position | None = None
     key: KeyJson | None = None
-    whole: bool = False
+    snapshot_complete: bool = False
 
     def to_offset(self) -> dict[str, Any]:
-        """The place as a JSON object; after the snapshot just the position."""
+        """The progress as a JSON object; after the snapshot just the position."""
         offset: dict[str, Any] = {}
         if self.position is not None:
             offset = {"file": self.position.file, "pos": self.position.pos}
-        if self.whole:
+        if self.snapshot_complete:
             return offset
         return {
             "phase": "snapshot",
@@ -58,7 +58,7 @@ class Place:
         } | offset
 
     @staticmethod
-    def from_offset(offset: Mapping[str, Any]) -> Place:
+    def from_offset(offset: Mapping[str, Any]) -> Progress:
         position = Position(offset["file"], int(offset["pos"])) if "file" in offset else None
         key = tuple(offset["key"]) if "key" in offset else None
-        return Place(position, key, whole=offset.get("phase") != "snapshot")
+        return Progress(position, key, snapshot_complete=offset.get("phase") != "snapshot")

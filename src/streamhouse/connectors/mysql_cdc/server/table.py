@@ -44,7 +44,7 @@ class Server:
 
 
 @dataclass(frozen=True)
-class FollowedTable:
+class TableDefinition:
     """The table as it was when the source was created."""
 
     database: str
@@ -60,7 +60,7 @@ class FollowedTable:
 def check_server(session: Session, options: MySqlOptions) -> Server:
     """Check that the server's binlog can be read; else `ConnectError` says what to set."""
     version = str(session.rows("SELECT VERSION()")[0][0])
-    found = dict(
+    variables = dict(
         session.rows(
             "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('log_bin', 'binlog_format', "
             "'binlog_row_image', 'log_bin_compress', 'binlog_transaction_compression')"
@@ -68,14 +68,14 @@ def check_server(session: Session, options: MySqlOptions) -> Server:
     )
     needed = {"log_bin": ("ON", "1"), "binlog_format": ("ROW",), "binlog_row_image": ("FULL",)}
     for name, allowed in needed.items():
-        value = str(found.get(name, allowed[0]))
+        value = str(variables.get(name, allowed[0]))
         if value.upper() not in allowed:
             raise ConnectError(
                 f"MySQL at {options.address}: {name} is {value}; change data capture needs "
                 f"{name.replace('_', '-')} = {allowed[0]} in the server's configuration"
             )
     for name in ("log_bin_compress", "binlog_transaction_compression"):
-        if str(found.get(name, "OFF")).upper() in ("ON", "1"):
+        if str(variables.get(name, "OFF")).upper() in ("ON", "1"):
             raise ConnectError(
                 f"MySQL at {options.address}: {name} is ON, which is not supported; set it OFF"
             )
@@ -105,7 +105,7 @@ def _check_grants(session: Session, options: MySqlOptions) -> None:
             raise ConnectError(grants_message(options, f"{privilege} is not granted"))
 
 
-def load_table(session: Session, options: MySqlOptions) -> FollowedTable:
+def load_table(session: Session, options: MySqlOptions) -> TableDefinition:
     """Load the table's columns and primary key.
 
     Raises `TableError` if the table is missing, naming the most similar one, or has no usable key.
@@ -116,16 +116,16 @@ def load_table(session: Session, options: MySqlOptions) -> FollowedTable:
     key_rows = session.rows(_KEY, names)
     if not key_rows:
         raise TableError(
-            f"MySQL table {options.name} has no primary key; tables without one cannot be "
-            "followed yet: add a primary key"
+            f"MySQL table {options.name} has no primary key, which change data capture needs; "
+            "add a primary key"
         )
     for name, part in key_rows:
         if part is not None:
             raise TableError(
-                f"MySQL table {options.name}: its primary key takes only a prefix of column "
-                f"'{name}', which cannot be followed yet; key the whole column"
+                f"MySQL table {options.name}: its primary key has only a prefix of column "
+                f"'{name}', which is not supported; use the whole column as the key"
             )
-    return FollowedTable(
+    return TableDefinition(
         options.database,
         options.table,
         columns,
@@ -168,7 +168,7 @@ def _missing(session: Session, options: MySqlOptions) -> StreamhouseError:
         hint = nearest(options.database, [name for name in databases if name not in hidden])
         return TableError(
             f"MySQL at {options.address} has no database '{options.database}' that user "
-            f"'{options.username}' may see; {hint}"
+            f"'{options.username}' can see; {hint}"
         )
     tables = session.rows(
         "SELECT table_name FROM information_schema.tables WHERE table_schema = %s",
@@ -177,5 +177,5 @@ def _missing(session: Session, options: MySqlOptions) -> StreamhouseError:
     hint = nearest(options.table, [str(row[0]) for row in tables])
     return TableError(
         f"MySQL database '{options.database}' at {options.address} has no table "
-        f"'{options.table}' that user '{options.username}' may see; {hint}"
+        f"'{options.table}' that user '{options.username}' can see; {hint}"
     )

@@ -232,8 +232,8 @@ def _zoned(plain: pa.Array, target: pa.TimestampType, zone: str) -> pa.Array:
     if plain.type.tz is not None and target.tz is None:
         return pc.local_timestamp(plain.cast(pa.timestamp("us", tz=zone)))
     if plain.type.tz is None and target.tz is not None:
-        there = pc.assume_timezone(plain, zone, ambiguous="earliest", nonexistent="latest")
-        return there.cast(pa.timestamp("us", tz=target.tz))
+        instants = pc.assume_timezone(plain, zone, ambiguous="earliest", nonexistent="latest")
+        return instants.cast(pa.timestamp("us", tz=target.tz))
     return plain
 
 
