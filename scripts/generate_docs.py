@@ -41,8 +41,8 @@ def connectors_page() -> str:
         "|---|---|---|---|---|---|",
         *(_capabilities(kind) for kind in kinds),
         "",
-        "`INSERT` may run for ever or end. After a crash a sink has each row exactly once, or at",
-        "least once: a micro-batch that was cut off is written again.",
+        "`INSERT` may be continuous or bounded. After a crash a sink has each row exactly once, or",
+        "at least once: a micro-batch that was cut off is written again.",
     ]
     for kind in kinds:
         lines += ["", f"## {kind.name}", "", kind.summary, *_options(kind)]
@@ -52,7 +52,7 @@ def connectors_page() -> str:
 def _capabilities(kind: Connector) -> str:
     can = kind.capabilities
     changes = {True: "changelog", False: "appended rows", None: "changelog or appended rows"}
-    lookup = "asked of the server" if can.server else "by snapshot"
+    lookup = "by queries on the server" if can.server else "by snapshot"
     cells = [
         f"[`{kind.name}`](#{kind.name})",
         changes[can.changelog] if can.stream else "",
