@@ -17,8 +17,8 @@ from streamhouse.errors import SqlError
 from streamhouse.sql.plan import Query
 
 TOO_DEEP = (
-    "this is nested too deeply; write it with fewer levels, for instance a list of values with IN "
-    "or VALUES, or several statements"
+    "this is nested too deeply; use fewer levels, for example IN or VALUES for a list of values, "
+    "or split it into several statements"
 )
 _CALLS = 6000
 _LONG_CHAIN = 32

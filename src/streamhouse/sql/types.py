@@ -134,7 +134,7 @@ def duck_type(flink: str) -> str:
         fields = [_field(part) for part in _split(_inner(flink))]
         inner = ", ".join(f"{_double(name)} {duck_type(kind)}" for name, kind in fields)
         return f"STRUCT({inner})"
-    raise ValueError(f"type {flink} is not known")
+    raise ValueError(f"type {flink} is unknown")
 
 
 def _double(name: str) -> str:

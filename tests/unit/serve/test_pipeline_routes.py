@@ -206,7 +206,7 @@ def test_a_script_as_it_is_shown_is_run_again(
         assert kept == edited.replace("****", "hidden")
         refused = error(start(edited.replace("'db'", "'evil.example'")), 422)
         assert refused["code"] == "invalid" and refused["line"] == 1
-        assert "'password' is not known here: write it out" in refused["message"]
+        assert "'password' is unknown here; write it out" in refused["message"]
 
 
 def test_a_token_for_some_views_or_without_the_right_to_run_is_refused(warehouse: Path) -> None:

@@ -92,7 +92,7 @@ def test_a_hint_asks_for_a_strategy(catalog: Catalog, options: str, strategy: st
     ("options", "message"),
     [
         ("'strategy'='hash'", "'hash' is not one of full, partial, bucket"),
-        ("'strategy'='full', 'shuffle'='true'", "'shuffle' = 'true' is strategy 'bucket'"),
+        ("'strategy'='full', 'shuffle'='true'", "'shuffle' = 'true' requires strategy 'bucket'"),
     ],
 )
 def test_a_wrong_strategy_is_an_error_with_its_place(

@@ -98,9 +98,9 @@ def test_the_statements() -> None:
         ("CREATE FUNCTION Upper AS 'a.f' LANGUAGE PYTHON", "UPPER is a built-in function", 17),
         ("CREATE FUNCTION cast AS 'a.f' LANGUAGE PYTHON", "CAST is a built-in function", 17),
         ("CREATE FUNCTION tumble AS 'a.f' LANGUAGE PYTHON", "TUMBLE is a built-in", 17),
-        ("CREATE FUNCTION `select` AS 'a.f' LANGUAGE PYTHON", "SELECT is a word of SQL", 17),
+        ("CREATE FUNCTION `select` AS 'a.f' LANGUAGE PYTHON", "SELECT is a SQL keyword", 17),
         ("CREATE FUNCTION `a-b` AS 'a.f' LANGUAGE PYTHON", "letters, digits and _", 17),
-        ("CREATE TEMPORARY SYSTEM FUNCTION d.f AS 'a.f' LANGUAGE PYTHON", "a name alone", 34),
+        ("CREATE TEMPORARY SYSTEM FUNCTION d.f AS 'a.f' LANGUAGE PYTHON", "has no database", 34),
         ("DROP FUNCTION f", "the script has created none", 15),
         ("DROP FUNCTION upper", "it is built in", 15),
         ("SELECT f(1)", "function 'f' is not supported", 8),
@@ -123,7 +123,7 @@ def test_names_are_those_of_the_text_above(created: Callable[[str], str]) -> Non
         (f"{create}SELECT d.plus(1, 2)", "write plus(…)"),
         (f"{create}SELECT plus(DISTINCT 1, 2)", "expected ')'"),
         (f"{create}SELECT plus(*)", "expected ')'"),
-        (f"{create}CREATE TABLE t (a INT, b AS plus(a, 1))", "is only the script's"),
+        (f"{create}CREATE TABLE t (a INT, b AS plus(a, 1))", "belongs only to the script"),
         (f"{create}CREATE TABLE t (a TIMESTAMP(3), WATERMARK FOR a AS plus(a, 1))", "is only"),
     ):
         with pytest.raises(
@@ -212,20 +212,20 @@ def test_arrays_have_the_types_that_are_declared(
         ("def f(a: pa.Array) -> int: ...", 'write Annotated[pa.Array, "BIGINT"]'),
         ("def f(a: int | str) -> int: ...", "parameter 'a' has no SQL type"),
         ("def f(a: int) -> Annotated[pa.Array, 'INT']: ...", "arrays and single values"),
-        ("def f(a: Annotated[int, 'INTEGR']) -> int: ...", "'INTEGR' is no SQL type"),
-        ("def f(a: Annotated[int, 'INT x']) -> int: ...", "'INT x' is no SQL type"),
-        ("def f(a: Annotated[str, 'VARCHAR(3)']) -> int: ...", "takes no lengths, write STRING"),
+        ("def f(a: Annotated[int, 'INTEGR']) -> int: ...", "'INTEGR' is not a SQL type"),
+        ("def f(a: Annotated[int, 'INT x']) -> int: ...", "'INT x' is not a SQL type"),
+        ("def f(a: Annotated[str, 'VARCHAR(3)']) -> int: ...", "have no length, write STRING"),
         ("def f(a: Annotated[str, 'TIMESTAMP(2)']) -> int: ...", "write TIMESTAMP(0) or"),
         ("def f(a: Annotated[str, 'TIMESTAMP(9)']) -> int: ...", "datetime cannot hold"),
         ("def f(a: Annotated[pa.Array, pa.uint8()]) -> int: ...", "Arrow's uint8"),
         ("def f(a: Annotated[pa.Array, 'INT', 'INT']) -> int: ...", "has two types"),
-        ("def f(*a: int) -> int: ...", "cannot be given by its place"),
-        ("def f(a: int, *, b: int) -> int: ...", "parameter 'b' cannot be given by its place"),
+        ("def f(*a: int) -> int: ...", "cannot be passed by position"),
+        ("def f(a: int, *, b: int) -> int: ...", "parameter 'b' cannot be passed by position"),
         ("def f(a: 'Nothing') -> int: ...", "its annotations cannot be read"),
         ("async def f(a: int) -> int: ...", "asynchronous"),
         ("def f(a: int) -> int:\n    yield a", "generator"),
-        ("class f:\n    pass", "it is no function"),
-        ("f = 1", "it is no function"),
+        ("class f:\n    pass", "it is not a function"),
+        ("f = 1", "it is not a function"),
         ("g = 1", "has no function 'f'"),
         ("1 / 0", "cannot be imported: ZeroDivisionError: division by zero"),
         ("import nothing_of_this_name", "cannot be imported: ModuleNotFoundError"),
@@ -245,7 +245,7 @@ def test_functions_that_sql_cannot_call(
 
 def test_a_module_that_is_not_there() -> None:
     error = refused("CREATE FUNCTION f AS 'no_such_module.f' LANGUAGE PYTHON; SELECT 1")
-    assert "put no_such_module.py beside the script" in str(error)
+    assert "put no_such_module.py next to the script" in str(error)
 
 
 WIDE = """
@@ -352,20 +352,20 @@ ARRAYS = "def f(a: Annotated[pa.Array, {0}]) -> Annotated[pa.Array, {1}]:\n    r
         (ARRAYS.format('"INT"', '"INT"', "None"), "a NoneType; return a pyarrow.Array"),
         (ARRAYS.format('"INT"', '"STRING"', "a"), "an array of int32, declared as STRING"),
         (ARRAYS.format('"INT"', '"INT"', "a.cast(pa.float64())"), "an array of double"),
-        (ARRAYS.format('"INT"', '"TINYINT"', "pc.add(a, 1000)"), "a value that is no TINYINT"),
+        (ARRAYS.format('"INT"', '"TINYINT"', "pc.add(a, 1000)"), "is not of type TINYINT"),
         (ARRAYS.format('"INT"', '"FLOAT"', "a.cast(pa.float64())"), "an array of double"),
         (ARRAYS.format('"INT"', '"TIMESTAMP(0)"', "a.cast(pa.int64()).cast(pa.timestamp('ms'))"),
-         "a value that is no TIMESTAMP(0)"),
+         "a value that is not of type TIMESTAMP(0)"),
         (ARRAYS.format('"INT"', '"INT"', "1 / 0"), "raised ZeroDivisionError: division by zero"),
-        ("def f(a: int) -> int:\n    return str(a)", "returned '1' for (1), which is no BIGINT"),
-        ("def f(a: int) -> int:\n    return True", "returned True for (1), which is no BIGINT"),
-        ("def f(a: int) -> int:\n    return 1.0", "returned 1.0 for (1), which is no BIGINT"),
-        ("def f(a: int) -> int:\n    return 2**63", "which is no BIGINT"),
-        ("def f(a: int) -> str:\n    return b'a'", "which is no STRING"),
+        ("def f(a: int) -> int:\n    return str(a)", "returned '1' for (1), which is not of type"),
+        ("def f(a: int) -> int:\n    return True", "returned True for (1), which is not of type"),
+        ("def f(a: int) -> int:\n    return 1.0", "returned 1.0 for (1), which is not of type"),
+        ("def f(a: int) -> int:\n    return 2**63", "which is not of type BIGINT"),
+        ("def f(a: int) -> str:\n    return b'a'", "which is not of type STRING"),
         ("def f(a: int) -> int:\n    pass", "returned None for (1); annotate the result as … | "),
         ("def f(a: int) -> Annotated[Decimal, 'DECIMAL(4, 1)']:\n    return Decimal('0.12')",
-         "which is no DECIMAL(4, 1)"),
-        ("def f(a: int) -> datetime.date:\n    return datetime.datetime(2024, 1, 1)", "no DATE"),
+         "which is not of type DECIMAL(4, 1)"),
+        ("def f(a: int) -> datetime.date:\n    return datetime.datetime(2024, 1, 1)", "type DATE"),
         ("def f(a: int) -> datetime.datetime:\n"
          "    return datetime.datetime(2024, 1, 1, tzinfo=datetime.UTC)", "has a time zone"),
         ("def f(a: int) -> Annotated[datetime.datetime, 'TIMESTAMP_LTZ(3)']:\n"
@@ -444,7 +444,7 @@ def test_calls_stand_wherever_an_expression_does(created: Callable[[str], str]) 
         f"{create}SELECT (SELECT MAX(twice(r.y)) FROM (VALUES (1)) AS q (x)) "
         "FROM (VALUES (1)) AS r (y)"
     )
-    assert "the type of argument 1 of twice is not known; write CAST(… AS BIGINT)" in str(error)
+    assert "the type of argument 1 of twice is unknown; write CAST(… AS BIGINT)" in str(error)
 
 
 def test_many_rows_and_constants(created: Callable[[str], str]) -> None:
@@ -589,7 +589,7 @@ def test_a_lineage_keeps_no_source_and_takes_no_other(
     path = tmp_path / f"{statement.declaration.module}.py"
     path.write_text(path.read_text().replace("return 1", "return 2"))
     monkeypatch.setattr(registry, "_known", {})
-    with pytest.raises(QueryError, match="is not the one that the query was planned with"):
+    with pytest.raises(QueryError, match="differs from the one that the query was planned with"):
         module.compute_of(kept)
     path.unlink()
     with pytest.raises(QueryError, match="there is no Python module"):

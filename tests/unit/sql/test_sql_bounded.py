@@ -153,13 +153,13 @@ ERRORS = [
         "INSERT INTO plain VALUES ('a', 1)",
         1,
         27,
-        "the query gives 2 column(s), table default.plain takes 3: country, orders, revenue",
+        "the query returns 2 column(s), table default.plain takes 3: country, orders, revenue",
     ),
     (
         "INSERT INTO plain VALUES ('a', 'b', 1)",
         1,
         27,
-        "column 'orders' is BIGINT, the query gives STRING; write CAST(… AS BIGINT)",
+        "column 'orders' is BIGINT, but the query returns STRING; write CAST(… AS BIGINT)",
     ),
     (
         "INSERT INTO plain (contry) VALUES ('a')",
@@ -168,7 +168,7 @@ ERRORS = [
         "table default.plain: 'contry' does not exist; did you mean 'country'?",
     ),
     ("SELECT id FROM customers FOR SYSTEM_TIME AS OF id", 1, 26, "FOR SYSTEM_TIME AS OF takes"),
-    ("SELECT id FROM customers FOR SYSTEM_TIME AS OF", 1, 26, "AS OF needs a moment"),
+    ("SELECT id FROM customers FOR SYSTEM_TIME AS OF", 1, 26, "AS OF needs a constant time"),
     (
         "SELECT country, COUNT(*) FROM customers",
         1,

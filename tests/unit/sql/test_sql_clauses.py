@@ -102,9 +102,12 @@ def test_a_partition_goes_to_each_part_of_a_union(days: Catalog) -> None:
 @pytest.mark.parametrize(
     ("partition", "message"),
     [
-        ("day_ = 'soon'", "'soon' is no value of column 'day_', which is DATE"),
+        ("day_ = 'soon'", "'soon' is not a valid value of column 'day_', which is DATE"),
         ("dey = 'x'", "'dey' is not a partition column; did you mean 'day_'?"),
-        ("day_ = '2026-05-01', hour_ = 1", "the query gives 4 column(s), table default.days take"),
+        (
+            "day_ = '2026-05-01', hour_ = 1",
+            "the query returns 4 column(s), table default.days take",
+        ),
     ],
 )
 def test_wrong_partitions_are_told(days: Catalog, partition: str, message: str) -> None:

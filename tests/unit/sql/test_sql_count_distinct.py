@@ -76,7 +76,7 @@ def test_equal_values_have_one_text(catalog: Catalog) -> None:
 @pytest.mark.parametrize(
     ("select", "message"),
     [
-        ("COUNT(DISTINCT who, id)", "takes one expression; put several into one text"),
+        ("COUNT(DISTINCT who, id)", "takes one expression; combine several into one"),
         ("COUNT(DISTINCT tags)", "COUNT(DISTINCT …) of ARRAY<STRING> on a stream"),
         ("SUM(DISTINCT who)", "a continuous GROUP BY takes only"),
         ("COUNT(DISTINCT who) + 1", "a continuous GROUP BY takes only"),
@@ -96,5 +96,5 @@ def test_the_target_must_sum_up(catalog: Catalog) -> None:
     ) as e:
         catalog.stream(text)
     assert e.value.column == text.index("COUNT") + 1
-    with pytest.raises(UnsupportedSqlError, match="needs a table to keep its results"):
+    with pytest.raises(UnsupportedSqlError, match="needs a table that stores its results"):
         catalog.stream("SELECT place, COUNT(DISTINCT who) FROM visits GROUP BY place")

@@ -148,7 +148,7 @@ def test_it_goes_into_a_column_of_decimals_without_a_cast(shares: Catalog) -> No
 
 
 def test_a_sum_of_quotients_must_be_exact(shares: Catalog) -> None:
-    with pytest.raises(UnsupportedSqlError, match="each batch would round its part"):
+    with pytest.raises(UnsupportedSqlError, match="each batch would round its partial sum"):
         shares.stream("INSERT INTO totals SELECT k, SUM(m / n) FROM shares GROUP BY k")
     text = "INSERT INTO totals SELECT k, SUM(CAST(m / n AS DECIMAL(20, 2))) FROM shares GROUP BY k"
     assert shares.rows(text, [ROW, ROW]) == [(1, Decimal("8.22"))]
@@ -159,5 +159,5 @@ def test_a_division_of_something_else_is_told_at_its_place(shares: Catalog) -> N
         shares.bounded("SELECT\n  INTERVAL '1' DAY / m AS v FROM shares")
     assert (caught.value.line, caught.value.message) == (
         2,
-        "the type of this division is not known; CAST what is divided",
+        "the type of this division is unknown; CAST its operands",
     )

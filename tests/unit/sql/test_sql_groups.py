@@ -81,7 +81,7 @@ def test_a_cast_of_the_last_value_is_a_last_value(paid: Catalog) -> None:
             "INSERT INTO agents (agent, city, n) SELECT agent, city, COUNT(*) FROM seen "
             "GROUP BY agent, city",
             "GROUP BY must be exactly the primary key of table default.agents: agent; declare "
-            "another key, or group otherwise: LAST_VALUE(city) gives 'city' without it",
+            "another key, or change GROUP BY: LAST_VALUE(city) fills 'city' without it",
         ),
         (
             "INSERT INTO agents (agent, n) SELECT price, COUNT(*) FROM seen GROUP BY agent",
@@ -97,8 +97,8 @@ def test_a_cast_of_the_last_value_is_a_last_value(paid: Catalog) -> None:
         ),
         (
             "INSERT INTO agents (agent, n) SELECT agent, agent FROM seen GROUP BY agent",
-            "column 'n' of table default.agents merges by sum, and the query gives it one value of "
-            "each group; declare 'fields.n.aggregate-function' = 'last_value'",
+            "column 'n' of table default.agents merges by sum, but the query returns one value per "
+            "group; declare 'fields.n.aggregate-function' = 'last_value'",
         ),
         (
             "INSERT INTO agents (agent, city) SELECT agent, city FROM seen GROUP BY agent",
@@ -112,7 +112,7 @@ def test_a_cast_of_the_last_value_is_a_last_value(paid: Catalog) -> None:
         (
             "INSERT INTO board (month_, city, price) SELECT day_, city, SUM(real_) FROM seen "
             "GROUP BY day_, city",
-            "each batch would round its part",
+            "each batch would round its partial sum",
         ),
     ],
 )

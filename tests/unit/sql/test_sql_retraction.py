@@ -227,7 +227,7 @@ def test_sums_through_a_lookup_and_a_filter(sales: Catalog) -> None:
         ),
         (
             "INSERT INTO greatest_ SELECT agent, price, n FROM sales",
-            "line 1, column 44: column 'n' merges by max, which cannot take back a row",
+            "line 1, column 44: column 'n' merges by max, which cannot retract a row",
         ),
         (
             "INSERT INTO last_ SELECT agent, LAST_VALUE(at_) FROM sales GROUP BY agent",
@@ -235,7 +235,7 @@ def test_sums_through_a_lookup_and_a_filter(sales: Catalog) -> None:
         ),
         (
             "INSERT INTO score (agent, total) SELECT agent, AVG(price) FROM sales GROUP BY agent",
-            "keep SUM and COUNT for an average",
+            "for an average, store SUM and COUNT",
         ),
         (
             "INSERT INTO score (agent, total) SELECT agent, CAST(SUM(price) AS INT) FROM sales "

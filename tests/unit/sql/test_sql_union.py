@@ -135,11 +135,11 @@ def test_lookups_of_the_parts(tables: Catalog) -> None:
         ("SELECT id FROM shops UNION ALL SELECT id FROM shops ORDER BY 1", "ORDER around UNION"),
         (
             "SELECT id, country FROM shops UNION ALL SELECT id FROM customers",
-            "this part of UNION ALL gives 1 column(s), the first one 2: id, country",
+            "this part of UNION ALL returns 1 column(s), the first part 2: id, country",
         ),
         (
             "SELECT x FROM (SELECT id AS x FROM shops UNION ALL SELECT id, name FROM customers)",
-            "this part of UNION ALL gives 2 column(s)",
+            "this part of UNION ALL returns 2 column(s)",
         ),
         (
             "INSERT INTO members SELECT country, COUNT(DISTINCT id) FROM shops GROUP BY country "
@@ -151,7 +151,7 @@ def test_lookups_of_the_parts(tables: Catalog) -> None:
             "UNION ALL SELECT * FROM shops) AS u GROUP BY country",
             "INSERT the parts into one table, and count there",
         ),
-        ("SELECT id FROM shops UNION ALL SELECT country FROM shops", "must give the same types"),
+        ("SELECT id FROM shops UNION ALL SELECT country FROM shops", "must return the same types"),
     ],
 )
 def test_what_is_not_united(tables: Catalog, text: str, message: str) -> None:

@@ -83,7 +83,7 @@ def _parsed(query: Query, resolver: Resolver) -> Analyzed:
     tree = parsed.tree
     tree = _values(tree) if isinstance(tree, exp.Values) else tree
     if not isinstance(tree, exp.Query):
-        raise lowering.unsupported(parsed.script, tree, "a query is SELECT, WITH or VALUES")
+        raise lowering.unsupported(parsed.script, tree, "a query must be SELECT, WITH or VALUES")
     return analyze_tree(parsed, tree, resolver)
 
 
@@ -207,7 +207,9 @@ def _drop_query_hints(parsed: Parsed, tree: exp.Expr) -> None:
     for subquery in tree.find_all(exp.Subquery):
         if subquery.meta.get("hints"):
             hinted = subquery.meta["hints"][0]
-            raise lowering.error(parsed.script, hinted, "a hint stands on a table, not a subquery")
+            raise lowering.error(
+                parsed.script, hinted, "write a hint after a table, not after a subquery"
+            )
 
 
 def _scan(
@@ -274,7 +276,10 @@ _UNCLEAR = (
         "Unknown output column: ",
         "there is no column number {} to order or group by; write its name",
     ),
-    ("Invalid set operation", "the parts of UNION, EXCEPT or INTERSECT need as many columns each"),
+    (
+        "Invalid set operation",
+        "the parts of UNION, EXCEPT or INTERSECT need the same number of columns",
+    ),
 )
 
 
@@ -284,7 +289,9 @@ def _unclear(error: OptimizeError) -> str:
     for start, message in _UNCLEAR:
         if text.startswith(start):
             return message.format(text.removeprefix(start).rstrip("."))
-    return "not every column of this can be found; give each table an alias, and write alias.column"
+    return (
+        "some columns of this query are unknown; give each table an alias, and write alias.column"
+    )
 
 
 def _name_outputs(tree: exp.Expr) -> list[str]:

@@ -91,7 +91,7 @@ class _Analysis:
     def _check_names(self, names: list[str], node: exp.Expr) -> None:
         for name in names:
             if name in _MARKS:
-                raise self._error(node, f"'{name}' is a reserved name; give the column another")
+                raise self._error(node, f"'{name}' is a reserved name; rename the column")
 
     def _find_source(self, source: exp.Expr) -> None:
         self._source_alias = source.alias_or_name
@@ -99,7 +99,7 @@ class _Analysis:
             raise self._error(source, "give the source a name: USING (SELECT …) AS s")
         if self._source_alias == self._alias:
             raise self._error(
-                source, f"target and source are both '{self._alias}'; write AS after one of them"
+                source, f"target and source are both named '{self._alias}'; write AS after one"
             )
         every = exp.Select(expressions=[exp.Star()])
         every.set("from_", exp.From(this=source.copy()))
@@ -128,7 +128,7 @@ class _Analysis:
                 continue
             if column.name not in self._source_columns:
                 raise self._script.error(
-                    f"* takes each column of the target from the source, and "
+                    f"* takes each column of the target from the source, but "
                     f"'{self._source_alias}' has no '{column.name}'; name the columns",
                     start,
                     end,
@@ -144,7 +144,7 @@ class _Analysis:
         place = clause.assignments[0][0]
         if len(names) != len(clause.assignments):
             raise self._script.error(
-                f"{len(clause.assignments)} value(s) are given, {_dotted(self._target)} has "
+                f"{len(clause.assignments)} value(s) are given, but {_dotted(self._target)} has "
                 f"{len(names)} columns: {', '.join(names)}",
                 place.start,
             )
@@ -156,7 +156,7 @@ class _Analysis:
         for key in self._target.primary_key:
             if key not in names:
                 raise self._script.error(
-                    f"INSERT gives no value for '{key}' of the primary key", clause.place.start
+                    f"INSERT has no value for primary key column '{key}'", clause.place.start
                 )
 
     def _settable(self, name: str, start: int, end: int) -> Column:
@@ -165,8 +165,8 @@ class _Analysis:
             raise self._no_column(name, start, end)
         if name in self._target.primary_key:
             raise self._script.error(
-                f"'{name}' is of the primary key, which says which row it is and cannot change; "
-                "DELETE the row and INSERT another",
+                f"'{name}' is a primary key column and cannot be changed; DELETE the row and "
+                "INSERT another",
                 start,
                 end,
             )
@@ -182,7 +182,7 @@ class _Analysis:
 
     def _no_column(self, name: str, start: int, end: int) -> SqlError:
         if any(column.name == name for column in self._target.computed):
-            message = f"{_dotted(self._target)}: '{name}' is computed, it cannot be written"
+            message = f"{_dotted(self._target)}: '{name}' is computed and cannot be written"
             return self._script.error(message, start, end)
         names = [column.name for column in self._target.columns]
         message = f"{_dotted(self._target)} has no column '{name}'; {nearest(name, names)}"
@@ -285,9 +285,7 @@ class _Analysis:
             if number in self._conditions:
                 place, node = self._conditions[number]
                 if types[place] != "BOOLEAN":
-                    raise self._error(
-                        node, "a condition must be BOOLEAN; compare it with something"
-                    )
+                    raise self._error(node, "a condition must be BOOLEAN; compare it with a value")
                 tests.append(exp.Paren(this=items[place].copy()))
             cases.append((exp.and_(*tests, copy=True), exp.Literal.number(number)))
         return _case(cases, None)

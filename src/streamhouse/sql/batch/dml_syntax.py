@@ -177,7 +177,7 @@ def _insert(cursor: Cursor, clause: Clause) -> None:
     cursor.expect(")")
     if given and len(columns) != len(values):
         raise cursor.error(
-            f"{len(columns)} column(s) are named and {len(values)} value(s) given", place
+            f"{len(columns)} column(s) are named, but {len(values)} value(s) are given", place
         )
     columns = columns or [Token(TokenType.VAR, "", start=place, end=place)] * len(values)
     clause.assignments = list(zip(columns, values, strict=True))
@@ -188,7 +188,7 @@ def _check_reachable(cursor: Cursor, clauses: list[Clause]) -> None:
         before = [c for c in clauses[:place] if c.when == clause.when and c.condition is None]
         if before:
             raise cursor.error(
-                f"this clause is never reached: a {clause.when} without AND stands before it",
+                f"this clause is never reached: a {clause.when} without AND precedes it",
                 clause.place.start,
             )
 
@@ -229,11 +229,11 @@ def _expression(cursor: Cursor, tokens: list[Token]) -> exp.Expr:
         raise cursor.error("expected one expression", start, end)
     (item,) = lowering.simplify(cursor.script, tree).expressions
     if isinstance(item, exp.Alias | exp.Star) or isinstance(item.this, exp.Star):
-        raise cursor.error("expected an expression, without a name of its own", start, end)
+        raise cursor.error("expected an expression without an alias", start, end)
     loose = [node for node in item.find_all(exp.AggFunc) if node.find_ancestor(exp.Select) is tree]
     if loose:
         raise lowering.error(
-            cursor.script, loose[0], "an aggregate stands in a subquery: (SELECT SUM(…) FROM …)"
+            cursor.script, loose[0], "write the aggregate as a subquery: (SELECT SUM(…) FROM …)"
         )
     item.pop()
     assert isinstance(item, exp.Expr)

@@ -37,7 +37,7 @@ def moment(
         raise lowering.error(
             parsed.script,
             table.args["version"],
-            "the table's OPTIONS hint names a moment too; keep one of them",
+            "the table's OPTIONS hint also names a version; keep one of them",
         )
     return options, said or found
 
@@ -75,9 +75,9 @@ def _clause(parsed: Parsed, tree: exp.Expr, table: exp.Table, resolver: Resolver
         return AsOf()
     moment: exp.Expr | None = version.args.get("expression")
     if moment is None:
-        raise lowering.error(parsed.script, version, "AS OF needs a moment: TIMESTAMP '…'")
+        raise lowering.error(parsed.script, version, "AS OF needs a constant time: TIMESTAMP '…'")
     if moment.find(exp.Query, exp.Table) is not None:
-        message = "AS OF takes one moment and no query; write it as TIMESTAMP '…'"
+        message = "AS OF takes a constant time, not a query; write TIMESTAMP '…'"
         raise lowering.unsupported(parsed.script, version, message)
     if version.this == "VERSION":
         return _version(parsed, version)
@@ -129,5 +129,5 @@ def _milliseconds(parsed: Parsed, version: exp.Expr, moment: exp.Expr) -> int:
     except duckdb.Error:
         row = None
     if not row or row[0] is None:
-        raise lowering.error(parsed.script, version, "AS OF needs a moment: TIMESTAMP '…'")
+        raise lowering.error(parsed.script, version, "AS OF needs a constant time: TIMESTAMP '…'")
     return int(row[0])

@@ -14,9 +14,9 @@ from streamhouse.sql.types import base, column_type
 
 _DIGITS = "digits"
 _MOMENTS = ("TIMESTAMP", "TIME")
-_DIVISION = "the type of this division is not known; CAST what is divided"
-_TYPE = "the type of this is not known here; take TYPEOF of a column or a CAST"
-_AGGREGATE = "the type of what is added up here is not known; CAST it"
+_DIVISION = "the type of this division is unknown; CAST its operands"
+_TYPE = "the type of this expression is unknown here; use TYPEOF of a column or a CAST"
+_AGGREGATE = "the type of this aggregate's argument is unknown; CAST it"
 
 
 def resolved(

@@ -36,21 +36,23 @@ def of_two_units(text: str, first: str, second: str) -> exp.Expr:
     if (first, second) == ("YEAR", "MONTH"):
         found = _YEAR_MONTH.fullmatch(text)
         if found is None or int(found[3]) > 11:
-            raise IntervalError(f"'{text}' is not years and months; write INTERVAL '2-10' …")
+            raise IntervalError(f"'{text}' is not a number of years and months, such as '2-10'")
         months = int(found[2]) * 12 + int(found[3])
         return _interval(-months if found[1] == "-" else months, "MONTH")
     places = [_FIELDS.index(one) for one in (first, second) if one in _FIELDS]
     if len(places) < 2 or places[0] >= places[1]:
         raise IntervalError(
-            f"{first} TO {second} are not the units of an INTERVAL; write YEAR TO MONTH, or two of "
-            f"{', '.join(_FIELDS)}, the greater one first"
+            f"{first} TO {second} are not valid INTERVAL units; write YEAR TO MONTH, or two of "
+            f"{', '.join(_FIELDS)}, the larger one first"
         )
     units = _FIELDS[places[0] : places[1] + 1]
     pattern = _PATTERNS[first] + "".join(_BETWEEN[one] + _PATTERNS[one] for one in units[1:])
     found = re.fullmatch(rf"\s*([+-]?){pattern}\s*", text)
     if found is None:
         example = "10 12:30:59.123"
-        raise IntervalError(f"'{text}' is not an interval of {first} TO {second}, as '{example}'")
+        raise IntervalError(
+            f"'{text}' is not an interval of {first} TO {second}, such as '{example}'"
+        )
     sign = -1 if found[1] == "-" else 1
     days, millis = 0, 0
     for unit, value in zip(units, found.groups()[1:], strict=True):

@@ -225,7 +225,7 @@ def _check_types(script: Script, tree: exp.Expr) -> None:
     conditions += [node.args["on"] for node in tree.find_all(exp.Join) if node.args.get("on")]
     for condition in conditions:
         if condition.is_type(*_INTS, *_REALS, exp.DType.DECIMAL, *exp.DataType.TEXT_TYPES):
-            raise error(script, condition, "a condition must be BOOLEAN; compare it with something")
+            raise error(script, condition, "a condition must be BOOLEAN; compare it with a value")
 
 
 def _dates(node: exp.Expr) -> exp.Expr:

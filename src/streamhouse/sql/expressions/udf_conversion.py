@@ -111,10 +111,10 @@ def _check(
     script: Script, call: exp.Expr, argument: exp.Expr, given: str | None, wanted: str, what: str
 ) -> None:
     if given is None:
-        raise _error(script, call, f"the type of {what} is not known; write CAST(… AS {wanted})")
+        raise _error(script, call, f"the type of {what} is unknown; write CAST(… AS {wanted})")
     if widens(given, wanted) or _literal_fits(argument, wanted):
         return
-    message = f"{what} is {given}, the function takes {wanted}; write CAST(… AS {wanted})"
+    message = f"{what} is {given}, but the function takes {wanted}; write CAST(… AS {wanted})"
     raise _error(script, call, message)
 
 

@@ -17,7 +17,7 @@ _RULES = (
     ),
     (
         r"[Cc]ould not convert string ['\"](?P<value>.*)['\"] to '?(?P<target>[\w() ,]+)",
-        "'{value}' is no {target}",
+        "'{value}' is not a valid {target}",
     ),
     (
         r"Casting value \"(?P<value>.+)\" to type (?P<target>[\w() ,]+) failed",
@@ -33,7 +33,7 @@ _RULES = (
         "{value} does not fit into {target}",
     ),
     (r"(?:invalid )?(?P<what>date|timestamp|time) field value out of range: (?P<value>[^,]+)",
-     "{value} is no {what}"),
+     "{value} is not a valid {what}"),
     (r"[Dd]ivision by zero", "Division by zero"),
     (r"UDF: \w+: (?P<value>.+)", "{value}"),
 )  # fmt: skip

@@ -40,12 +40,12 @@ def unknown(name: str) -> str:
     upper = name.upper()
     if upper.split("_", 1)[0] in WINDOW_TABLES:
         return (
-            f"window function {upper} is not supported yet; write GROUP BY a part of the time, as "
+            f"window function {upper} is not supported yet; GROUP BY a truncated time, such as "
             "FLOOR(t TO HOUR)"
         )
     way = instead(upper)
     guess = suggestion(upper, known(), cutoff=0.7)
-    hint = f"did you mean {guess}?" if guess else "write it with those that SHOW FUNCTIONS lists"
+    hint = f"did you mean {guess}?" if guess else "SHOW FUNCTIONS lists the supported ones"
     return f"function '{name}' is not supported; {way or hint}"
 
 

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-_KEY = "a batch that runs again must give the same rows; write MD5(CONCAT_WS('-', …)) of the key"
-_NO_DICE = "a batch that runs again must give the same rows; leave it out"
+_KEY = "a repeated batch must return the same rows; write MD5(CONCAT_WS('-', …)) of the key"
+_NO_DICE = "a repeated batch must return the same rows; leave it out"
 
 _INSTEAD = {
     "ARRAY": "write ARRAY[…]",
     "BINARY": "write CAST(x AS BYTES)",
     "CHAR": "write CHR(n), or CAST(x AS STRING)",
-    "CURRENT_CATALOG": "SHOW CURRENT CATALOG tells it; leave it out",
-    "CURRENT_DATABASE": "SHOW CURRENT DATABASE tells it; leave it out",
-    "DESCRIPTOR": "it goes with functions that give windows; write FLOOR(t TO HOUR)",
-    "GROUP_ID": "write GROUPING_ID(columns), which tells the grouping sets apart",
+    "CURRENT_CATALOG": "use SHOW CURRENT CATALOG",
+    "CURRENT_DATABASE": "use SHOW CURRENT DATABASE",
+    "DESCRIPTOR": "it is an argument of window functions; write FLOOR(t TO HOUR)",
+    "GROUP_ID": "write GROUPING_ID(columns), which distinguishes the grouping sets",
     "MAP": "write MAP[key, value, …]",
     "STRUCT": "write ROW(…)",
-    "UNNEST": "it stands in FROM: write CROSS JOIN UNNEST(array) AS t (x) in a query that ends",
+    "UNNEST": "it is a table: write CROSS JOIN UNNEST(array) AS t (x) in a bounded query",
     "UUID": _KEY,
     "RAND": _NO_DICE,
     "RAND_INTEGER": _NO_DICE,

@@ -162,7 +162,7 @@ def check_readable(pattern: str) -> None:
     for part in parts(pattern):
         if part.letter and part.letter not in _READ:
             raise PatternError(
-                f"'{part.text}' in the pattern '{pattern}' cannot be read from a text; known "
+                f"'{part.text}' in the pattern '{pattern}' cannot be parsed from a text; known "
                 f"letters: {' '.join(sorted(_READ))}"
             )
 

@@ -68,7 +68,9 @@ def value_or(
     text = args[0]
     kind = _kind(text, _path(args[1]))
     scalar = exp.Not(this=exp.In(this=kind, expressions=[*_nested(), exp.Literal.string("NULL")]))
-    failed = call("ERROR", exp.Literal.string("JSON_VALUE: no JSON, or no scalar at the path"))
+    failed = call(
+        "ERROR", exp.Literal.string("JSON_VALUE: not valid JSON, or no scalar at the path")
+    )
     instead = error if _is_strict(args[1]) else empty
     null = exp.Is(this=text.copy(), expression=exp.Null())
     return exp.Case(
@@ -90,7 +92,7 @@ def query_or(args: Args, wrapper: str, empty: exp.Expr | None, error: exp.Expr |
     count as ERROR in strict mode, and as EMPTY in lax mode.
     """
     text, path, strict = args[0], _path(args[1]), _is_strict(args[1])
-    failed = call("ERROR", exp.Literal.string("JSON_QUERY: no JSON, or nothing at the path"))
+    failed = call("ERROR", exp.Literal.string("JSON_QUERY: not valid JSON, or nothing at the path"))
     empty, error = empty or failed, error or failed.copy()
     kind = _kind(text, path)
     extracted = call("TRY", call("JSON_EXTRACT", text.copy(), path.copy()))
@@ -135,7 +137,9 @@ def exists_or(args: Args, error: exp.Expr | None) -> exp.Expr:
     there: exp.Expr = exp.Coalesce(this=cast(exp.Paren(this=found), "BOOLEAN"),
                                    expressions=[exp.false()])  # fmt: skip
     if _is_strict(args[1]):
-        failed = call("ERROR", exp.Literal.string("JSON_EXISTS: no JSON, or nothing at the path"))
+        failed = call(
+            "ERROR", exp.Literal.string("JSON_EXISTS: not valid JSON, or nothing at the path")
+        )
         there = when(there, exp.true(), error or failed)
     return when(exp.Is(this=text.copy(), expression=exp.Null()), exp.Null(), there)
 

@@ -211,7 +211,7 @@ def of_code_points(text: str, escape: str) -> exp.Expr:
 
     def char(found: re.Match[str]) -> str:
         if found[1] is None and found[0] != 2 * escape:
-            raise ArgumentError(f"a '{escape}' in U&'…' needs four hexadecimal digits behind it")
+            raise ArgumentError(f"a '{escape}' in U&'…' needs four hexadecimal digits after it")
         return chr(int(found[1], 16)) if found[1] else escape
 
     return exp.Literal.string(re.sub(f"{mark}(?:([0-9A-Fa-f]{{4}})|{mark})?", char, text))

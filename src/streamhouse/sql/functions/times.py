@@ -265,7 +265,7 @@ def extract(node: exp.Extract) -> exp.Expr:
         return _fraction(name, value)
     if name not in _FIELDS:
         known = ", ".join((*_FIELDS, *_FRACTIONS))
-        raise ArgumentError(f"EXTRACT knows no part '{node.this.name}'; use one of {known}")
+        raise ArgumentError(f"EXTRACT has no field '{node.this.name}'; use one of {known}")
     return _part(_FIELDS[name], cast(value, "TIMESTAMP"), shift=1 if name == "DOW" else 0)
 
 
@@ -320,7 +320,7 @@ _LEAST_MS, _MOST_MS = -62167219200000, 253402300799999
 def to_zoned(args: Args) -> exp.Expr:
     digits = args[1].name if len(args) > 1 and isinstance(args[1], exp.Literal) else "3"
     if digits not in ("0", "3"):
-        raise ArgumentError("the precision of TO_TIMESTAMP_LTZ is 0 (seconds) or 3 (milliseconds)")
+        raise ArgumentError("TO_TIMESTAMP_LTZ takes the precision 0 (seconds) or 3 (milliseconds)")
     factor = 1_000 if digits == "0" else 1
     product = exp.Mul(this=exp.Paren(this=args[0]), expression=number(factor))
     millis = call("TRUNC", cast(product, "DOUBLE"))

@@ -14,8 +14,8 @@ _STORES = ("s3.", "fs.", "oss.")
 _TAKEN = ("type", "warehouse", "metastore", DEFAULT_DATABASE, "table.type")
 
 _CACHE = "schemas and manifests are cached as needed"
-_LOCK = "commits are locked without it"
-_CASE = "names keep the case in which they are written"
+_LOCK = "commits are always locked"
+_CASE = "names keep their case"
 
 WITHOUT_EFFECT: Mapping[str, str] = {
     "allow-upper-case": _CASE,
@@ -31,11 +31,11 @@ WITHOUT_EFFECT: Mapping[str, str] = {
     "cache.snapshot.max-num-per-table": _CACHE,
     "case-sensitive": _CASE,
     "client-pool-size": "there is no server to connect to",
-    "disable-create-table-in-default-db": "tables can be made in every database",
+    "disable-create-table-in-default-db": "tables can be created in every database",
     "file-io.allow-cache": _CACHE,
     "file-io.populate-meta": _CACHE,
     "format-table.enabled": "there are no format tables",
-    "lineage-meta": "lineage is kept in a table beside each target",
+    "lineage-meta": "lineage is stored in a side table of each target",
     "lock-acquire-timeout": _LOCK,
     "lock-check-max-sleep": _LOCK,
     "lock.enabled": _LOCK,

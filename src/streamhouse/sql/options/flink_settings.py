@@ -14,9 +14,9 @@ from streamhouse.errors import OptionError
 
 _STATE = "queries keep their state in tables"
 _CLUSTER = "all queries run in one Spark driver"
-_PLANNER = "no plan of Flink's is made"
-_CONSOLE = "it is about Flink's console"
-_ONCE = "each batch is committed exactly once, and a query goes on from its own checkpoint"
+_PLANNER = "there is no Flink planner"
+_CONSOLE = "it configures Flink's SQL client"
+_ONCE = "each batch is committed exactly once, and a query resumes from its own checkpoint"
 
 _FAMILIES = {
     "sql-client.": _CONSOLE,
@@ -24,7 +24,7 @@ _FAMILIES = {
     "execution.checkpointing.": _ONCE,
     "restart-strategy": _ONCE,
     "table.exec.state.": _STATE,
-    "table.exec.mini-batch.": "rows of a batch are always taken together",
+    "table.exec.mini-batch.": "rows of a batch are always processed together",
     "table.exec.async-lookup.": "keys are looked up for many rows at once",
     "table.exec.sink.upsert-materialize": "changes of a key keep their order",
     "table.exec.sink.keyed-shuffle": "changes of a key keep their order",
@@ -39,7 +39,7 @@ _FAMILIES = {
     "table.exec.uid.": _PLANNER,
     "table.optimizer.": _PLANNER,
     "table.generated-code.": _PLANNER,
-    "table.dml-sync": "a statement that ends is waited for",
+    "table.dml-sync": "the script always waits for a bounded statement",
     "pipeline.operator-chaining": _PLANNER,
     "pipeline.object-reuse": _PLANNER,
     "pipeline.max-parallelism": _PLANNER,
@@ -82,12 +82,12 @@ _ONE_VALUE = {
 
 _REFUSED = {
     "execution.savepoint.path": (
-        "a script goes on from its own checkpoints; leave it out, and to begin anew set another "
-        "'pipeline.name'"
+        "a script resumes from its own checkpoints; leave it out, and set another "
+        "'pipeline.name' to start again"
     ),
     "execution.state-recovery.path": (
-        "a script goes on from its own checkpoints; leave it out, and to begin anew set another "
-        "'pipeline.name'"
+        "a script resumes from its own checkpoints; leave it out, and set another "
+        "'pipeline.name' to start again"
     ),
 }
 
@@ -109,9 +109,9 @@ def ineffective(key: str, value: str, effective: frozenset[str]) -> str | None:
         only = _ONE_VALUE[key]
         if value.strip().lower() != only:
             raise OptionError(
-                f"option '{key}': '{value}' is not supported; the only value is '{only}'"
+                f"option '{key}': '{value}' is not supported; the only supported value is '{only}'"
             )
-        return "that is how it is"
+        return "it is the only supported value"
     if get_close_matches(key, effective, n=1, cutoff=_TYPO):
         return None
     return next((why for start, why in _FAMILIES.items() if key.startswith(start)), None)

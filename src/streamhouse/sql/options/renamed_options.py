@@ -47,7 +47,7 @@ def _ordinary(key: str, value: str) -> None:
     choice(key, value, ("table",))
 
 
-_LOG = "the log system was removed in 1.4: what is written is read from the table's own files"
+_LOG = "the log system was removed in 1.4: streams read the table's own files"
 _APPEND = "small files of append tables are merged by 'compaction.min.file-num'"
 _PARSED = "rows with the same 'sequence.field' keep the order in which they are written"
 
@@ -86,8 +86,8 @@ DROPPED: Mapping[str, Dropped] = {
     "append-only.assert-disorder": Dropped("0.4", "0.4", "it checked Paimon's own reader"),
     "changelog-producer.compaction-interval": Dropped(
         "0.3", "0.3",
-        "a table with 'changelog-producer' = 'full-compaction' is compacted in full after each "
-        "commit, or as 'full-compaction.delta-commits' says",
+        "a table with 'changelog-producer' = 'full-compaction' is fully compacted after each "
+        "commit, or as often as 'full-compaction.delta-commits' says",
     ),
     "compaction.early-max.file-num": Dropped("0.2", "0.3", _APPEND),
     "compaction.max-sorted-run-num": Dropped(
@@ -108,26 +108,26 @@ DROPPED: Mapping[str, Dropped] = {
     "log.system.partitions": Dropped("0.5", "1.3", _LOG),
     "log.system.replication": Dropped("0.5", "1.3", _LOG),
     "lookup.local-file-type": Dropped(
-        "0.9", "1.3", "dimensions are kept as Arrow data, sorted by their keys"
+        "0.9", "1.3", "dimensions are stored as Arrow data, sorted by their keys"
     ),
     "object-location": Dropped("1.0", "1.2", "there are no object tables"),
     "partition.mark-done-action.http.timeout": Dropped(
         "1.1", "1.1", "the timeout of the HTTP client is fixed"
     ),
     "record-level.time-field-type": Dropped(
-        "0.9", "0.9", "the type of the column 'record-level.time-field' says what its values are"
+        "0.9", "0.9", "the type of the column 'record-level.time-field' determines its unit"
     ),
     "scan.push-down": Dropped(
         "0.5", "0.9", "projections and filters are always pushed down into scans"
     ),
     "sequence.auto-padding": Dropped("0.5", "0.7", _PARSED),
-    "streaming-compact": Dropped("0.4", "0.5", "tables are compacted beside the queries"),
+    "streaming-compact": Dropped("0.4", "0.5", "tables are compacted while queries run"),
     "streaming-read-atomic": Dropped("0.4", "0.4", "a micro-batch ends with a snapshot"),
     "streaming-read-mode": Dropped("0.4", "1.3", _LOG),
-    "type": Dropped("1.0", "1.4", "it is the ordinary kind of table", _ordinary),
+    "type": Dropped("1.0", "1.4", "it is the default type of a table", _ordinary),
     "write-manifest-cache": Dropped("0.4", "1.2", "manifests are cached without it"),
     "write-mode": Dropped(
-        "0.2", "0.5", "a table with a PRIMARY KEY keeps changes, one without it only grows"
+        "0.2", "0.5", "a table with a PRIMARY KEY takes changes, one without it only appends"
     ),
 }  # fmt: skip
 """Options without effect, and why."""
@@ -158,8 +158,8 @@ def current(options: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
         name, meant = _current(key, value)
         if found.get(name, meant) != meant:
             raise OptionError(
-                f"option '{written[name]}' is '{found[name]}' and '{key}' is '{meant}', which are "
-                f"one option today, '{name}'; give one of them"
+                f"option '{written[name]}' is '{found[name]}' and '{key}' is '{meant}', but both "
+                f"are now option '{name}'; set one of them"
             )
         found[name], written[name] = meant, key
         notice = _notice(key, name, value, meant)
@@ -185,18 +185,20 @@ def _notice(key: str, name: str, value: str, meant: str) -> str | None:
     """The notice about an option of an earlier release; None for a current option."""
     if name != key:
         last = RENAMED[key].until
-        said = f"option '{key}' (Paimon {last} and before) is '{name}' today"
-        return said if meant == value else f"{said}: '{value}' is taken for '{meant}'"
+        said = f"option '{key}' (Paimon {last} and before) is now '{name}'"
+        return said if meant == value else f"{said}: '{value}' is read as '{meant}'"
     default = DEFAULT_VALUE.fullmatch(key)
     if default is not None:
         return (
-            f"option '{key}' (Paimon 1.1 and before) is the default of column "
-            f"'{default['column']}' today: it stands for nulls in rows written from now on"
+            f"option '{key}' (Paimon 1.1 and before) is now the default of column "
+            f"'{default['column']}': it replaces nulls in rows written from now on"
         )
     dropped = is_dropped(key)
     if dropped is None or key == "type":
         return None
-    return f"option '{key}' (Paimon {dropped.until} and before) has no effect today: {dropped.why}"
+    return (
+        f"option '{key}' (Paimon {dropped.until} and before) no longer has an effect: {dropped.why}"
+    )
 
 
 def is_dropped(key: str) -> Dropped | None:
@@ -228,13 +230,13 @@ def check_write_mode(options: Mapping[str, str], keyed: bool, where: str) -> Non
         return
     if keyed and mode == "append-only":
         raise OptionError(
-            f"{where}: 'write-mode' = 'append-only' (Paimon 0.5 and before) kept every row, and a "
-            "table with a PRIMARY KEY keeps one of each key; leave out PRIMARY KEY"
+            f"{where}: 'write-mode' = 'append-only' (Paimon 0.5 and before) kept every row, but a "
+            "table with a PRIMARY KEY keeps one row per key; leave out PRIMARY KEY"
         )
     if not keyed and mode == "change-log":
         raise OptionError(
-            f"{where}: 'write-mode' = 'change-log' (Paimon 0.5 and before) took changes, and a "
-            "table without a PRIMARY KEY takes none; declare PRIMARY KEY (…) NOT ENFORCED"
+            f"{where}: 'write-mode' = 'change-log' (Paimon 0.5 and before) accepted changes, but a "
+            "table without a PRIMARY KEY accepts none; declare PRIMARY KEY (…) NOT ENFORCED"
         )
 
 

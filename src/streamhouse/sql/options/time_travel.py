@@ -32,7 +32,7 @@ def split_options(options: Mapping[str, str]) -> tuple[dict[str, str], AsOf]:
     if not given:
         return rest, AsOf()
     if len(given) > 1:
-        raise OptionError(f"options {' and '.join(given)} do not go together; give one of them")
+        raise OptionError(f"options {' and '.join(given)} cannot be combined; set one of them")
     key, value = given[0], options[given[0]]
     match key:
         case "scan.snapshot-id":

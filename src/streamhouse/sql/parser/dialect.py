@@ -172,7 +172,7 @@ class Flink(Dialect):
                     self.raise_error("Expecting AS OF", self._tokens[mark + 2])
                 if version.args.get("kind") != "AS OF":
                     raise FlinkParseError(
-                        "only AS OF one moment is supported here; write FOR SYSTEM_TIME AS OF …",
+                        "only AS OF a point in time is supported; write FOR SYSTEM_TIME AS OF …",
                         start,
                         unsupported=True,
                     )
@@ -193,7 +193,7 @@ class Flink(Dialect):
             self, alias_tokens: Collection[TokenType] | None = None
         ) -> exp.TableAlias | None:
             if self._curr.token_type == TokenType.STRING:
-                raise FlinkParseError("an alias is a name, not a string", self._curr)
+                raise FlinkParseError("an alias must be a name, not a string", self._curr)
             return super()._parse_table_alias(alias_tokens)
 
         def _parse_function_call(self, *args: Any, **kwargs: Any) -> exp.Expr | None:
@@ -221,7 +221,8 @@ class Flink(Dialect):
             found = self.declared.get(token.text.lower())
             if found is not None and self._prev.token_type == TokenType.DOT:
                 raise FlinkParseError(
-                    f"a Python function is the script's, not a database's; write {found.name}(…)",
+                    "a Python function belongs to the script, not to a database; write "
+                    f"{found.name}(…)",
                     token,
                 )
             return found
@@ -287,7 +288,7 @@ class Flink(Dialect):
                 return self.expression(made)
             second = self._parse_interval_unit()
             if not (isinstance(value, exp.Literal) and value.is_string):
-                self.refuse("an INTERVAL of two units takes a string, as INTERVAL '1-06' …")
+                self.refuse("an INTERVAL of two units takes a string, such as INTERVAL '1-06' …")
             try:
                 return intervals.of_two_units(value.name, first, second)
             except intervals.IntervalError as error:
@@ -540,7 +541,9 @@ def _plain(
     try:
         found = tokenize(script.text[start:end])
     except TokenError:
-        raise SqlError("the text cannot be read; a number or a quote in it is not whole") from None
+        raise SqlError(
+            "the text cannot be parsed; a number or a quote in it is incomplete"
+        ) from None
     for token in found:
         token.start += start
         token.end += start
@@ -579,7 +582,7 @@ def parse_tokens(
     except _BROKEN:
         # sqlglot itself fails with these on some texts that are not SQL.
         raise script.error(
-            "this cannot be read; write it otherwise, or as several statements",
+            "this cannot be parsed; rewrite it, or split it into several statements",
             found[0].start,
             found[-1].end + 1,
         ) from None
@@ -632,7 +635,7 @@ def _check_reads(script: Script, found: list[Token], tree: exp.Expr) -> None:
                 wrong = wrong or one
     if wrong is not None:
         start, end = span(wrong) or (found[0].start, found[-1].end + 1)
-        message = "a query only reads; it is SELECT or VALUES, also in WITH and between brackets"
+        message = "a query must be SELECT or VALUES, also within WITH and parentheses"
         raise script.error(message, start, end, UnsupportedSqlError)
 
 
@@ -646,7 +649,7 @@ def _located(script: Script, found: list[Token], error: FlinkParseError) -> SqlE
         return script.error(message, token.start, token.end + 1, kind=kind)
     limit, misspelt = unread(found, token), _misspelt(found, token)
     if token.token_type == TokenType.HINT:
-        message = "a hint /*+ … */ can only stand after SELECT or after a table"
+        message = "a hint /*+ … */ is only allowed after SELECT or after a table"
     elif limit is not None:
         (token, message), kind = limit, UnsupportedSqlError
     elif misspelt is not None:
@@ -688,12 +691,12 @@ def parse_condition(text: str) -> exp.Expr:
     script = Script(text)
     found = lex(script)
     if not found:
-        raise SqlError("there is no condition; write one such as total > 0")
+        raise SqlError("the condition is empty; write one such as total > 0")
     tree = parse_tokens(script, found, Flink.Parser._parse_disjunction)
     inner = tree.find(exp.Query, exp.Table)
     if inner is not None:
         raise script.error(
-            "a condition holds no query; compare columns with values",
+            "a condition cannot contain a query; compare columns with values",
             found[0].start,
             found[-1].end + 1,
             UnsupportedSqlError,

@@ -29,14 +29,14 @@ _RETRY = ("retry-predicate", "retry-strategy", "fixed-delay", "max-attempts")
 LOOKUP_STRATEGIES = ("full", "partial", "bucket")
 LOOKUP_HINT_KEYS = {
     "table": "the alias or name of the table that is looked up",
-    "retry-predicate": "lookup_miss: a row without a partner waits and is tried again",
+    "retry-predicate": "lookup_miss: a row that finds no match waits and is retried",
     "retry-strategy": "fixed_delay",
-    "fixed-delay": "the time between two tries",
-    "max-attempts": "how often a row is tried again",
-    "strategy": "full, partial or bucket: how the table is kept; default: chosen by a rule",
-    "shuffle": "true: strategy bucket, where the table allows it",
-    "async": "accepted; has no effect (rows that wait never hold up others)",
-    "output-mode": "ordered: rows of an append table stand in the order of the stream",
+    "fixed-delay": "the time between two attempts",
+    "max-attempts": "the maximum number of retries of a row",
+    "strategy": "full, partial or bucket: how the table is cached; default: chosen by a rule",
+    "shuffle": "true: strategy bucket, if the table supports it",
+    "async": "accepted; has no effect (waiting rows do not block others)",
+    "output-mode": "ordered: an append table gets its rows in the order of the stream",
     "capacity": "accepted; has no effect",
     "timeout": "accepted; has no effect",
 }
@@ -132,7 +132,7 @@ def _retry(options: dict[str, str]) -> LookupRetry | None:
         return None
     missing = [key for key in _RETRY if key not in options]
     if missing:
-        raise OptionError(f"'{given[0]}' needs '{missing[0]}' beside it")
+        raise OptionError(f"'{given[0]}' requires '{missing[0]}'; set both")
     choice("retry-predicate", options["retry-predicate"], ("lookup_miss",))
     choice("retry-strategy", options["retry-strategy"], ("fixed_delay",))
     delay = duration_ms("fixed-delay", options["fixed-delay"])
@@ -150,7 +150,7 @@ def _strategy(options: dict[str, str]) -> str | None:
         return "shuffle" if shuffled else None
     strategy = choice("strategy", options["strategy"].lower(), LOOKUP_STRATEGIES)
     if shuffled and strategy != "bucket":
-        raise OptionError(f"'shuffle' = 'true' is strategy 'bucket', and not '{strategy}'")
+        raise OptionError(f"'shuffle' = 'true' requires strategy 'bucket', not '{strategy}'")
     return strategy
 
 
@@ -174,7 +174,7 @@ def _wrong(cursor: Cursor, name: str, start: int, known: tuple[str, ...], where:
     end = start + len(name)
     if name in ("OPTIONS", "LOOKUP"):
         place = "after the table's name" if name == "OPTIONS" else "after SELECT"
-        raise cursor.error(f"hint {name} cannot stand {where}; it stands {place}", start, end)
+        raise cursor.error(f"hint {name} is not allowed {where}; write it {place}", start, end)
     if name in _OTHER_HINTS:
         raise cursor.script.error(
             f"hint {name} is not supported; leave it out", start, end, UnsupportedSqlError

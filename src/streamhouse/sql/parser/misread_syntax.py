@@ -17,29 +17,29 @@ from streamhouse.sql.types import UNSUPPORTED_TYPES
 
 T = TypeVar("T")
 
-_ENDS = "in a query that ends (SET 'execution.runtime-mode' = 'batch')"
+_ENDS = "in a bounded query (SET 'execution.runtime-mode' = 'batch')"
 _MATCH = (
-    "MATCH_RECOGNIZE is not supported; write the pattern as joins of the rows with themselves, or "
-    f"with LAG and LEAD, {_ENDS}"
+    "MATCH_RECOGNIZE is not supported; write the pattern with self-joins, or with LAG and "
+    f"LEAD, {_ENDS}"
 )
 _PIVOT = "{} is not supported; write SUM(CASE WHEN … THEN … END) for each column, with GROUP BY"
 _SAMPLE = "TABLESAMPLE is not supported; leave it out, or write WHERE MOD(id, 10) = 0"
 _LATERAL_TABLE = (
-    "LATERAL TABLE, a function that gives rows, is not supported; write CROSS JOIN UNNEST(array) "
-    f"AS t (x) {_ENDS}, or keep the rows in a table"
+    "LATERAL TABLE (a table function) is not supported; write CROSS JOIN UNNEST(array) AS t (x) "
+    f"{_ENDS}, or store the rows in a table"
 )
 _LATERAL_VIEW = f"LATERAL VIEW is not supported; write CROSS JOIN UNNEST(array) AS t (x) {_ENDS}"
 _MOMENT = (
-    "FOR SYSTEM_TIME AS OF stands behind a table's name only; join the table itself, and write "
-    "what the subquery does into ON, or into the query around the join"
+    "FOR SYSTEM_TIME AS OF is allowed only after a table's name; join the table itself, and move "
+    "the subquery's conditions to ON or to the query around the join"
 )
-_LATE_MOMENT = "FOR SYSTEM_TIME AS OF stands before the alias: JOIN t FOR SYSTEM_TIME AS OF … AS c"
+_LATE_MOMENT = "write FOR SYSTEM_TIME AS OF before the alias: JOIN t FOR SYSTEM_TIME AS OF … AS c"
 _MINUS = "MINUS is not supported; write EXCEPT"
 _MULTISET = "multisets are not supported; use an ARRAY"
 _LAMBDA = "lambdas (x -> …) are not supported; write the expression out"
 _CONFLICT = (
-    "ON CONFLICT is not supported; leave it out, the target's 'merge-engine' says what becomes of "
-    "rows of one key"
+    "ON CONFLICT is not supported; leave it out, the target's 'merge-engine' determines how rows "
+    "with the same key are merged"
 )
 _WITHIN = "WITHIN GROUP is not supported; leave it out"
 _UNREAD = {

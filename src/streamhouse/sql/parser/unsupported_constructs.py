@@ -15,14 +15,14 @@ from streamhouse.errors import SqlError, UnsupportedSqlError
 from streamhouse.sql.expressions import lowering
 from streamhouse.sql.text import Script, span
 
-_NAMED = "arguments by name are not supported; give them in their order"
+_NAMED = "named arguments are not supported; pass them by position"
 _PARAMETER = "parameters are not supported; write the value itself"
 
 _REFUSED: dict[type[exp.Expr], str] = {
     exp.AtTimeZone: "AT TIME ZONE is not supported; write CONVERT_TZ(text, 'UTC', 'Asia/Tokyo')",
     exp.Collate: "COLLATE is not supported; leave it out",
-    exp.Comprehension: "a list made by FOR … IN is not supported; write the list out",
-    exp.Connect: "START WITH … CONNECT BY is not supported; write the levels as joins",
+    exp.Comprehension: "list comprehensions (FOR … IN) are not supported; write the list out",
+    exp.Connect: "START WITH … CONNECT BY is not supported; write one join per level",
     exp.Introducer: "a character set before a string is not supported; leave it out",
     exp.Kwarg: _NAMED,
     exp.Lambda: "lambdas are not supported; write the expression out",
@@ -95,7 +95,7 @@ def _mistake(node: exp.Expr) -> str | None:
         if len(widths) > 1 or 0 in widths:
             return "each row of VALUES needs the same number of values, at least one"
     if isinstance(node, exp.Group) and not any(node.args.values()):
-        return "GROUP BY needs something to group by; name a column"
+        return "GROUP BY needs an expression; name a column"
     if isinstance(node, exp.DataType) and node.this in _PLAIN:
         return _odd_size(node.this, [part.name for part in node.expressions])
     return None
@@ -119,7 +119,7 @@ def _odd_type(node: exp.DataType) -> str | None:
         wanted = _NESTED[kind]
         given = len(node.expressions)
         if given == 0 or (wanted is not None and given != wanted):
-            return f"type {_word(kind)} needs the types that it holds; write {_KNOWN}"
+            return f"type {_word(kind)} needs its element types; write one of {_KNOWN}"
         return None
     if kind not in _PLAIN:
         return f"type {_word(kind)} is not supported; write one of {_KNOWN}"
@@ -140,10 +140,10 @@ def _odd_size(kind: exp.DType, sizes: list[str]) -> str | None:
         precision, scale = (*numbers, 0)[:2] if numbers else (0, 0)
         if len(numbers) == len(sizes) <= 2 and 1 <= precision <= 38 and scale <= precision:
             return None
-        return "DECIMAL(p, s) needs 1 <= p <= 38 and 0 <= s <= p; write it so"
+        return "DECIMAL(p, s) needs 1 <= p <= 38 and 0 <= s <= p"
     if kind not in _SIZES:
         return f"type {_word(kind)} takes no size; leave it out"
     least, most = _SIZES[kind]
     if len(numbers) == len(sizes) == 1 and least <= numbers[0] <= most:
         return None
-    return f"the size of {_word(kind)} is from {least} to {most}; write one of these"
+    return f"the size of {_word(kind)} must be from {least} to {most}"

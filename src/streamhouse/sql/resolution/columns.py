@@ -181,7 +181,7 @@ def resolve(script: Script, tree: exp.Expr, visible: Visible) -> exp.Expr:
 
 def _resolve_column(script: Script, column: exp.Column, visible: Visible) -> exp.Expr:
     if isinstance(column.this, exp.Star):
-        raise lowering.error(script, column, "* cannot stand inside an expression")
+        raise lowering.error(script, column, "* is not allowed inside an expression")
     if column.db in visible and column.table in visible[column.db]:
         struct = _found(column, column.db, column.table, visible)
         return exp.Dot(this=struct, expression=exp.to_identifier(column.name, quoted=True))
@@ -284,7 +284,7 @@ def reserved(script: Script, names: Iterable[str], node: exp.Expr) -> None:
     for name in names:
         if name in ("_row", "rowkind"):
             raise lowering.error(
-                script, node, f"'{name}' is a reserved name; give the column another", SqlError
+                script, node, f"'{name}' is a reserved name; rename the column", SqlError
             )
 
 

@@ -49,7 +49,7 @@ def slots(
     computed = {column.name for column in target.computed}
     for name in given:
         if name not in names:
-            reason = "is computed, it cannot be written" if name in computed else "does not exist"
+            reason = "is computed and cannot be written" if name in computed else "does not exist"
             hint = "" if name in computed else f"; {nearest(name, names)}"
             raise lowering.error(script, node, f"{_dotted(target)}: '{name}' {reason}{hint}")
     wanted = list(given) or names
@@ -57,7 +57,7 @@ def slots(
         raise lowering.error(
             script,
             node,
-            f"the query gives {count} column(s), {_dotted(target)} takes {len(wanted)}: "
+            f"the query returns {count} column(s), {_dotted(target)} takes {len(wanted)}: "
             f"{', '.join(wanted)}",
         )
     filled = {name: place for place, name in enumerate(wanted)}
@@ -75,7 +75,7 @@ def converted(
     raise lowering.error(
         script,
         node,
-        f"column '{column.name}' is {column.type}, the query gives {source}; "
+        f"column '{column.name}' is {column.type}, but the query returns {source}; "
         f"write CAST(… AS {column.type})",
     )
 
@@ -84,7 +84,7 @@ def constant(script: Script, node: exp.Expr, text: str, column: Column) -> exp.E
     """A literal cast to a column's type; `SqlError` at `node` if that is impossible."""
     made = cast_to(exp.Literal.string(text), "STRING", column.type)
     if not binder.computes(binder.generate(made)):
-        message = f"'{text}' is no value of column '{column.name}', which is {column.type}"
+        message = f"'{text}' is not a valid value of column '{column.name}', which is {column.type}"
         raise lowering.error(script, node, message)
     return made
 

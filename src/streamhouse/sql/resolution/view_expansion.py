@@ -61,7 +61,7 @@ class _Views:
     def _subquery(self, table: exp.Table, view: ViewInfo, around: tuple[Name, ...]) -> exp.Expr:
         if view.name in around:
             name = ".".join(view.name[-2:])
-            message = f"view {name} reads itself; DROP and CREATE it anew"
+            message = f"view {name} reads itself; DROP it and CREATE it again"
             raise lowering.error(self.script, table, message)
         if table.args.get("version") is not None:
             raise lowering.unsupported(
@@ -88,7 +88,7 @@ def _body(view: ViewInfo, place: dict[str, object]) -> exp.Expr:
     body = names.parse_query(query).tree
     if not isinstance(body, exp.Query | exp.Values):
         name = ".".join(view.name[-2:])
-        raise SqlError(f"view {name} is no query; DROP and CREATE it anew")
+        raise SqlError(f"view {name} is not a query; DROP it and CREATE it again")
     for table in names.leaves(body):
         if len(names.table_name(table)) == 2 and len(view.name) == 3:
             table.set("catalog", exp.to_identifier(view.name[0], quoted=True))
@@ -114,8 +114,8 @@ def _hand_on(script: Script, view: exp.Table, inner: exp.Expr) -> None:
         raise lowering.unsupported(
             script,
             hints[0],
-            f"OPTIONS on view '{view.name}' could be meant for any of its tables ({read}); write "
-            "them in the view, behind the table's name",
+            f"OPTIONS on view '{view.name}' could apply to any of its tables ({read}); write "
+            "them in the view, after the table's name",
         )
     for one in tables:
         one.meta["hints"] = [*one.meta.get("hints", ()), *(hint.copy() for hint in hints)]

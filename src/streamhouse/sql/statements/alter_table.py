@@ -27,11 +27,11 @@ from streamhouse.sql.statements.unsupported_statements import refuse_thing
 
 _ACTIONS = ("ADD", "DROP", "RENAME", "MODIFY", "ALTER", "CHANGE", "SET", "RESET", "UNSET")
 _OTHERS = {
-    "CATALOG": "DROP and CREATE it anew",
+    "CATALOG": "DROP it and CREATE it again",
     "DATABASE": "leave it out, a database has no options",
-    "VIEW": "DROP and CREATE it anew",
+    "VIEW": "DROP it and CREATE it again",
 }
-_KEYS = "a primary key cannot be changed; make a new table with INSERT INTO … SELECT"
+_KEYS = "a primary key cannot be changed; create another table with INSERT INTO … SELECT"
 
 
 @dataclass(frozen=True)
@@ -107,11 +107,11 @@ def _no_key(cursor: Cursor, action: str) -> None:
     if cursor.at("WATERMARK"):
         cursor.unsupported("WATERMARK is not supported yet; leave it out")
     if cursor.at("DISTRIBUTION"):
-        way = "leave it out, the buckets of a table stay"
+        way = "leave it out, the buckets of a table are fixed"
         cursor.unsupported(f"{action} DISTRIBUTION is not supported; {way}")
     if cursor.at("PARTITION"):
         words = (
-            "leave it out, they come with their rows" if action == "ADD" else "DELETE their rows"
+            "leave it out, rows create their partitions" if action == "ADD" else "DELETE their rows"
         )
         cursor.unsupported(f"{action} PARTITION is not supported; {words}")
 
@@ -219,7 +219,7 @@ def _rename(cursor: Cursor) -> list[Change]:
 def _moved(cursor: Cursor, path: Name, place: Place) -> MoveColumn:
     if len(path) > 1:
         cursor.unsupported(
-            f"'{'.'.join(path)}' is a field of a ROW, and only columns can be moved; leave out "
+            f"'{'.'.join(path)}' is a field of a ROW, but only columns can be moved; leave out "
             "FIRST or AFTER"
         )
     return MoveColumn(path[0], place)

@@ -79,7 +79,7 @@ def _type(cursor: Cursor) -> str:
         if word in UNSUPPORTED_TYPES:
             _unsupported_type(cursor, word)
         if word in _ELSEWHERE:
-            message = f"'{word}' is no type of Flink's; write {_ELSEWHERE[word]}"
+            message = f"'{word}' is not a Flink type; write {_ELSEWHERE[word]}"
             raise cursor.error(message, start, start + len(word))
         cursor.keyword(TYPES)
     cursor.take()
@@ -113,7 +113,7 @@ def _sized(cursor: Cursor, word: str, start: int) -> str:
         size = cursor.number(f"the size of {word}")
         cursor.expect(")")
     if not least <= size <= most:
-        raise cursor.error(f"the size of {word} is from {least} to {most}, not {size}", start)
+        raise cursor.error(f"the size of {word} must be from {least} to {most}, not {size}", start)
     if word == "TIMESTAMP":
         if cursor.accept("WITH", "LOCAL", "TIME", "ZONE"):
             word = "TIMESTAMP_LTZ"
@@ -249,7 +249,7 @@ def _item(cursor: Cursor, body: _Body) -> None:
             cursor.identifier("the constraint's name")
         if not cursor.at("PRIMARY", "KEY"):
             cursor.unsupported(
-                "of the constraints only PRIMARY KEY … NOT ENFORCED is supported; leave this out"
+                "the only supported constraint is PRIMARY KEY … NOT ENFORCED; leave this out"
             )
         cursor.expect("PRIMARY", "KEY")
         _set_key(cursor, body, cursor.names("a key column"), start)
@@ -334,8 +334,8 @@ def _checked_expression(cursor: Cursor, tokens: list[Token]) -> None:
     tree = dialect.parse_tokens(cursor.script, whole)
     for one in declarations_in(tree):
         raise cursor.error(
-            f"an expression of a table is kept with the table, and function '{one.name}' is only "
-            "the script's; call it in the SELECT that reads the table, or in a temporary view",
+            f"an expression of a table is stored with it, but function '{one.name}' belongs only "
+            "to the script; call it in the SELECT that reads the table, or in a temporary view",
             first,
             last + 1,
         )
@@ -365,5 +365,5 @@ def _check(cursor: Cursor, body: _Body, partitioned: tuple[str, ...], partition_
         if len(set(keys)) < len(keys):
             raise cursor.error(f"{what} names a column twice", start)
     if not body.columns:
-        raise cursor.error("a table needs at least one column that is stored", cursor.offset)
+        raise cursor.error("a table needs at least one column that is not computed", cursor.offset)
     _check_watermark(cursor, body)

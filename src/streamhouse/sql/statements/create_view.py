@@ -73,7 +73,7 @@ def _columns(cursor: Cursor) -> tuple[str, ...]:
         if cursor.accept("COMMENT"):
             cursor.string("a comment")
         elif not cursor.at(",") and not cursor.at(")"):
-            cursor.fail("a view's column is a name alone, its type is the query's; expected , or )")
+            cursor.fail("a view's columns have no types of their own; expected ',' or ')'")
     cursor.expect(")")
     return tuple(found)
 
@@ -87,7 +87,7 @@ def described(statement: CreateView, full: Name, resolver: Resolver, written: st
     parsed = names.parse_query(statement.query)
     tree = parsed.tree
     if not isinstance(tree, exp.Query):
-        raise lowering.unsupported(parsed.script, tree, "a view is a SELECT")
+        raise lowering.unsupported(parsed.script, tree, "a view must be a SELECT")
     star = not isinstance(tree, exp.Select) or any(map(_is_star, tree.expressions))
     with limited_depth(statement.query):
         made = analyze_tree(names.parse_query(statement.query), tree.copy(), resolver)
@@ -96,7 +96,7 @@ def described(statement: CreateView, full: Name, resolver: Resolver, written: st
         raise lowering.error(
             parsed.script,
             tree,
-            f"view {'.'.join(full[-2:])} names {len(wanted)} column(s), its query gives "
+            f"view {'.'.join(full[-2:])} names {len(wanted)} column(s), but its query returns "
             f"{len(made.output)}: {', '.join(made.output)}",
         )
     names.reserved(parsed.script, wanted, tree)
@@ -119,7 +119,7 @@ def check_lasts(statement: CreateView) -> None:
     for node in parsed.tree.find_all(exp.Anonymous):
         one = declaration_of(node)
         if one is not None and not statement.temporary:
-            message = f"a view is kept, and function '{one.name}' is only the script's; "
+            message = f"a view is stored, but function '{one.name}' belongs only to the script; "
             raise lowering.unsupported(parsed.script, node, message + "write CREATE TEMPORARY VIEW")
 
 

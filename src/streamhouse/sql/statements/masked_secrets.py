@@ -56,8 +56,8 @@ def with_secrets(text: str, known: str) -> str:
 def _unknown(value: Value) -> str:
     what = f"of '{value.key}'" if _KEY.fullmatch(value.key) else "in the URL"
     return (
-        f"the secret {what} is not known here: write it out. Stars are replaced only "
-        "by what this pipeline's last script has for a table of the same name, address and user"
+        f"the secret {what} is unknown here; write it out. Stars are replaced only by the "
+        "value in this pipeline's last script, for a table with the same name, address and user"
     )
 
 

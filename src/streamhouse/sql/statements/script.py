@@ -358,8 +358,8 @@ def _partition(cursor: Cursor) -> dict[str, str]:
             raise cursor.error(f"column '{name}' is named twice", place)
         if not cursor.accept("="):
             cursor.fail(
-                "a value is expected here: (p = 'x'); columns whose values come with the rows "
-                "are left out"
+                "expected a value, such as (p = 'x'); leave out columns whose values are in the "
+                "rows"
             )
         if cursor.peek() in ("DATE", "TIMESTAMP"):
             cursor.take()

@@ -90,7 +90,7 @@ def analyze_stream(
     found = analyze_streams(query, resolver, target, columns)
     if len(found) > 1:
         raise UnsupportedSqlError(
-            "UNION ALL of several tables makes several continuous queries",
+            "UNION ALL of several tables needs several continuous queries",
             line=query.position.line,
             column=query.position.column,
         )
@@ -136,7 +136,7 @@ def _counted_apart(parsed: names.Parsed) -> SqlError:
     return lowering.unsupported(
         parsed.script,
         parsed.tree,
-        "COUNT(DISTINCT …) over UNION ALL would count the values of each part on their own; "
+        "COUNT(DISTINCT …) over UNION ALL would count the values of each part separately; "
         "INSERT the parts into one table, and count there",
     )
 
@@ -163,8 +163,8 @@ def _together(
             raise lowering.unsupported(
                 group[-1].parsed.script,
                 top.select,
-                "the parts of UNION ALL over one table must give the same types, all with GROUP BY "
-                "or all without; write CAST, or one INSERT for each part",
+                "the parts of UNION ALL over one table must return the same types, all with GROUP "
+                "BY or all without; write CAST, or one INSERT for each part",
             )
     return union_all.merged(made, ordered)
 

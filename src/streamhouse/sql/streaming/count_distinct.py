@@ -56,8 +56,8 @@ def taken(script: Script, level: Level, filled: list[Slot]) -> list[Counted]:
             raise lowering.unsupported(
                 script,
                 item,
-                "COUNT(DISTINCT …) on a stream takes one expression; put several into one text "
-                "with CONCAT_WS",
+                "COUNT(DISTINCT …) on a stream takes one expression; combine several into one "
+                "string with CONCAT_WS",
             )
         value = values[0].copy()
         if isinstance(item, exp.Filter):

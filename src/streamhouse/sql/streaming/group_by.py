@@ -47,15 +47,15 @@ def check(script: Script, level: Level, target: TableInfo | None, filled: list[S
         raise lowering.unsupported(
             script,
             node,
-            "an aggregation that runs for ever needs a table to keep its results: INSERT INTO a "
+            "a continuous aggregation needs a table that stores its results: INSERT INTO a "
             "table with 'merge-engine' = 'aggregation', or SET 'execution.runtime-mode' = 'batch'",
         )
     if not target.capabilities.merges:
         raise lowering.unsupported(
             script,
             node,
-            f"{_dotted(target)} (connector '{target.connector}') keeps no sums; INSERT INTO a "
-            "Paimon table with 'merge-engine' = 'aggregation', and read that one",
+            f"{_dotted(target)} (connector '{target.connector}') cannot merge partial sums; INSERT "
+            "INTO a Paimon table with 'merge-engine' = 'aggregation', and read that one",
         )
     if not target.primary_key or target.options.get("merge-engine") != "aggregation":
         raise lowering.unsupported(script, node, _declaration(script, level, target, filled))
@@ -126,14 +126,14 @@ def _otherwise(
     """The error for a GROUP BY that is not the target's primary key; `wrong`: surplus groups."""
     message = (
         f"GROUP BY must be exactly the primary key of {_dotted(target)}: "
-        f"{', '.join(target.primary_key)}; declare another key, or group otherwise"
+        f"{', '.join(target.primary_key)}; declare another key, or change GROUP BY"
     )
     for slot in filled:
         if slot.index is None or slot.column.name in target.primary_key:
             continue
         item = level.items[slot.index].unnest()
         if isinstance(item, exp.Column) and _text(item) in wrong:
-            message += f": LAST_VALUE({item.name}) gives '{slot.column.name}' without it"
+            message += f": LAST_VALUE({item.name}) fills '{slot.column.name}' without it"
             break
     return lowering.unsupported(script, node, message)
 
@@ -155,16 +155,16 @@ def _check_merge(
         raise lowering.unsupported(
             script,
             item,
-            f"column '{name}' of {_dotted(target)} merges by {given}, and the query gives it one "
-            f"value of each group; declare '{key}' = 'last_value'",
+            f"column '{name}' of {_dotted(target)} merges by {given}, but the query returns one "
+            f"value per group; declare '{key}' = 'last_value'",
         )
     if not known:
         raise lowering.unsupported(
             script,
             item,
             f"column '{name}': a continuous GROUP BY takes only SUM, COUNT, MIN, MAX, "
-            "FIRST_VALUE and LAST_VALUE, each as a column of its own; keep SUM and COUNT for an "
-            "average and divide when reading",
+            "FIRST_VALUE and LAST_VALUE, each as a column of its own; for an average, store "
+            "SUM and COUNT, and divide when reading",
         )
     if given not in known:
         raise lowering.unsupported(
@@ -183,7 +183,7 @@ def _declaration(script: Script, level: Level, target: TableInfo, filled: list[S
         if known:
             options.append(f"'fields.{slot.column.name}.aggregate-function' = '{known[0]}'")
     return (
-        f"GROUP BY on a stream needs a target that keeps the sums: declare {_dotted(target)} with "
+        f"GROUP BY on a stream needs a target that merges the sums: declare {_dotted(target)} with "
         f"a PRIMARY KEY of the grouping columns and WITH ({', '.join(options)})"
     )
 

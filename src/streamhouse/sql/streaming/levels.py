@@ -31,7 +31,7 @@ _CLAUSES = {
     "qualify": "QUALIFY is not supported; filter by the number in a query around this one",
     "locks": "FOR UPDATE is not supported; leave it out",
     "into": "INTO is not supported; write INSERT INTO t SELECT …",
-    "laterals": "LATERAL is not supported on a stream; keep what it gives in a table",
+    "laterals": "LATERAL is not supported on a stream; store its result in a table",
 }
 _ONCE = "run it once with SET 'execution.runtime-mode' = 'batch'"
 _BATCH = f"or {_ONCE}"
@@ -40,8 +40,8 @@ _JOIN_HELP = (
     "JOIN t FOR SYSTEM_TIME AS OF o.proc_time AS c ON …, " + _BATCH
 )
 _GROUPS = (
-    "GROUP BY {} is not supported on a stream; write one INSERT for each grouping, into a table of "
-    "its own"
+    "GROUP BY {} is not supported on a stream; write one INSERT for each grouping, each into its "
+    "own table"
 )
 _SEVERAL = {exp.Cube: "CUBE", exp.GroupingSets: "GROUPING SETS", exp.Rollup: "ROLLUP"}
 _TABLES = (exp.Table, exp.Subquery)
@@ -164,7 +164,7 @@ class Reader:
         if where is not None:
             level.where = columns.resolve(self.script, where.this.copy(), visible)
             for node in level.where.find_all(exp.AggFunc):
-                raise self._wrong(node, "an aggregate cannot stand in WHERE")
+                raise self._wrong(node, "an aggregate is not allowed in WHERE")
         self._group(level, visible)
         level.ranked = ranked.read(self.script, select, visible)
         return level
@@ -190,7 +190,7 @@ class Reader:
         if isinstance(node, exp.Subquery):
             extra = columns.first_set(node.args, ("this", "alias"))
             if extra or node.meta.get("hints"):
-                self._no(node, "a subquery takes an alias only; hints stand on its table")
+                self._no(node, "a subquery takes only an alias; write hints after its table")
             inner = node.this
             while isinstance(inner, exp.Subquery):
                 inner = inner.this
@@ -200,7 +200,7 @@ class Reader:
             if not isinstance(inner, exp.Select):
                 self._no(
                     inner,
-                    "only a SELECT over a table can stand in parentheses here; leave them out",
+                    "only a SELECT over a table is allowed in parentheses here; leave them out",
                 )
             below = self._level(inner)
             alias = node.alias or "EXPR$"
@@ -211,9 +211,8 @@ class Reader:
             if below.group or _aggregates(below.items):
                 self._no(
                     node,
-                    "an aggregation in a subquery is not supported; INSERT it into a table of its "
-                    "own and read that, write COUNT(DISTINCT …) to count what is grouped twice, "
-                    + _BATCH,
+                    "an aggregation in a subquery is not supported; INSERT it into its own table "
+                    "and read that, write COUNT(DISTINCT …) instead of grouping twice, " + _BATCH,
                 )
             visible[alias] = dict.fromkeys(below.names)
             return alias, below
@@ -222,14 +221,15 @@ class Reader:
         self._check_table(node)
         if node.args.get("version") is not None:
             self._no(
-                node.args["version"], "a stream's own table takes no FOR … AS OF; leave it out"
+                node.args["version"],
+                "the table that a stream reads takes no FOR … AS OF; leave it out",
             )
         self.source = columns.resolve_table(self.script, node, self.resolver)
         which = f"table '{node.name}' (connector '{self.source.connector}')"
         if self.source.capabilities.server:
             self._no(
                 node,
-                f"{which} has rows, but no changes that a stream could follow; declare it with "
+                f"{which} reports no changes, so a stream cannot read it; declare it with "
                 "'connector' = 'mysql-cdc', look it up (JOIN … FOR SYSTEM_TIME AS OF …), "
                 f"{_BATCH}",
             )
@@ -273,8 +273,8 @@ class Reader:
         if not info.capabilities.lookup:
             self._no(
                 table,
-                f"table '{table.name}' (connector '{info.connector}') cannot be looked up; keep it "
-                "in a Paimon table and look up that one, or declare a MySQL table with "
+                f"table '{table.name}' (connector '{info.connector}') cannot be looked up; copy it "
+                "to a Paimon table and look up that one, or declare a MySQL table with "
                 "'connector' = 'jdbc'",
             )
         columns.reserved(self.script, (c.name for c in info.columns), table)
@@ -287,8 +287,8 @@ class Reader:
         if not keys:
             self._no(
                 on,
-                f"ON needs an equality between a column of '{alias}' and the stream; write one "
-                "beside the other conditions",
+                f"ON needs an equality between a column of '{alias}' and the stream; add one "
+                "to the conditions",
             )
         options = columns.table_options(self.script, table)
         relation = f"dim_{self._dimensions}"
@@ -302,7 +302,7 @@ class Reader:
         moment = version.expression
         if version.this != "TIMESTAMP" or not isinstance(moment, exp.Column):
             if functions.moment_name(moment) != "PROCTIME":
-                self._no(version, "a lookup join is FOR SYSTEM_TIME AS OF a column PROCTIME()")
+                self._no(version, "a lookup join needs FOR SYSTEM_TIME AS OF a column PROCTIME()")
             return
         place = lowering.place(self.script, moment)
         found = columns.resolve(self.script, moment.copy(), visible)
@@ -330,7 +330,9 @@ class Reader:
                 message += nearest(found.table, known)
                 raise self.script.error(message, found.start, found.end)
             if len(named) > 1 or named[0].alias in seen:
-                message = f"hint LOOKUP: '{found.table}' does not name one join; use its alias once"
+                message = (
+                    f"hint LOOKUP: '{found.table}' does not name exactly one join; use its alias"
+                )
                 raise self.script.error(message, found.start, found.end)
             seen.add(named[0].alias)
             named[0].retry = found.retry
@@ -353,7 +355,7 @@ class Reader:
         if len(names) != len(level.names):
             raise self._wrong(
                 level.select,
-                f"this part of UNION ALL gives {len(level.names)} column(s), the first one "
+                f"this part of UNION ALL returns {len(level.names)} column(s), the first part "
                 f"{len(names)}: {', '.join(names)}",
             )
         level.names = names
@@ -383,7 +385,7 @@ def _not_a_table(node: exp.Expr) -> str:
         word = "VALUES"
     else:
         return f"a continuous query reads one table, or a subquery over one; name it, {_BATCH}"
-    return f"{word} is not supported on a stream; keep the rows in a table and read that, {_BATCH}"
+    return f"{word} is not supported on a stream; store the rows in a table and read that, {_BATCH}"
 
 
 def _aggregates(items: list[exp.Expr]) -> list[exp.Expr]:

@@ -35,7 +35,7 @@ def check(stream: Stream, target: TableInfo, filled: list[Slot]) -> None:
                 stream.script,
                 item,
                 f"column '{slot.column.name}' of table {'.'.join(target.name)} is "
-                f"{slot.column.type}, and the sum is a {kind}: each batch would round its part of "
-                f"it; write SUM(CAST(… AS {slot.column.type})), or declare the column with as many "
-                "digits",
+                f"{slot.column.type}, but the sum is {kind}: each batch would round its partial "
+                f"sum; write SUM(CAST(… AS {slot.column.type})), or declare the column with as "
+                "many digits",
             )

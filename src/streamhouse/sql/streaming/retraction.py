@@ -69,8 +69,8 @@ def _check(script: Script, node: exp.Expr, target: TableInfo, slot: Slot) -> Non
         raise lowering.unsupported(
             script,
             node,
-            f"column '{name}': over rows that change, LAST_VALUE needs a column that a row taken "
-            f"back leaves as it is; declare 'fields.{name}.aggregate-function' = "
+            f"column '{name}': over rows that change, LAST_VALUE needs a column that retractions "
+            f"leave unchanged; declare 'fields.{name}.aggregate-function' = "
             "'last_non_null_value'",
         )
     if isinstance(node, exp.Min | exp.Max) and _ignores(target, slot):
@@ -78,13 +78,13 @@ def _check(script: Script, node: exp.Expr, target: TableInfo, slot: Slot) -> Non
     word = type(node).__name__.upper().replace("FIRSTVALUE", "FIRST_VALUE")
     way = ""
     if isinstance(node, exp.Min | exp.Max):
-        way = f"declare 'fields.{name}.ignore-retract' = 'true' to keep what was, "
+        way = f"declare 'fields.{name}.ignore-retract' = 'true' to ignore retractions, "
     raise lowering.unsupported(
         script,
         node,
-        f"{word} over a table whose rows change: what is left when a row is taken back is not "
-        f"known; {way}keep the rows in a table with a primary key and take the {word} in a query "
-        "that ends, or read a table without a primary key",
+        f"{word} over a table whose rows change: the value that remains after a retraction is "
+        f"unknown; {way}store the rows in a table with a primary key and compute the {word} in a "
+        "bounded query, or read a table without a primary key",
     )
 
 
@@ -142,9 +142,9 @@ def can_sign(script: Script, level: Level, target: TableInfo | None, filled: lis
             raise lowering.unsupported(
                 script,
                 level.items[slot.index],
-                f"column '{slot.column.name}' merges by {function}, which cannot take back a row "
-                f"that is changed or deleted; declare '{key}.ignore-retract' = 'true' to keep what "
-                "was, or read a table without a primary key",
+                f"column '{slot.column.name}' merges by {function}, which cannot retract a row "
+                f"that is changed or deleted; declare '{key}.ignore-retract' = 'true' to ignore "
+                "retractions, or read a table without a primary key",
             )
     if target.options.get(_REMOVE, "").lower() == "true":
         return False

@@ -59,7 +59,7 @@ def mark(script: Script, outer: exp.Select) -> None:
         return
     (item, *others), where = numbers, outer.args.get("where")
     if others:
-        raise lowering.unsupported(script, others[0], "only one ROW_NUMBER of a query can be kept")
+        raise lowering.unsupported(script, others[0], "a query can have only one ROW_NUMBER")
     parts = [] if where is None else _conjuncts(where.this)
     firsts = [part for part in parts if _is_first(part, name)]
     if not firsts:
@@ -74,8 +74,8 @@ def mark(script: Script, outer: exp.Select) -> None:
         raise lowering.unsupported(
             script,
             other,
-            f"a condition beside {name} = 1 would have to take back rows that were the "
-            "newest; put it into the inner SELECT, or filter when reading the table",
+            f"a condition besides {name} = 1 would have to retract rows that were the newest; "
+            "move it to the inner SELECT, or filter when reading the table",
         )
     outer.set("where", None)
     inner.meta[MARK] = item.this
@@ -168,7 +168,7 @@ def read(script: Script, select: exp.Select, visible: Visible) -> Ranked | None:
         raise lowering.unsupported(script, window, message)
     newest = {bool(one.args.get("desc")) for one in ordered}
     if len(newest) > 1:
-        message = "ORDER BY of ROW_NUMBER goes in one direction: all columns DESC, or none"
+        message = "ORDER BY of ROW_NUMBER must have one direction: all columns DESC, or none"
         raise lowering.unsupported(script, window, message)
     return Ranked(
         window,
@@ -198,8 +198,8 @@ def check(
     ranked = level.ranked
     _check_around(script, top, level)
     if target is None or not target.primary_key or not target.capabilities.merges:
-        message = "the first row of each key needs a table that keeps it: INSERT INTO a table with "
-        message += f"PRIMARY KEY ({', '.join(_words(ranked.partition))})"
+        message = "ROW_NUMBER on a stream needs a table that keeps one row per key: INSERT INTO a "
+        message += f"table with PRIMARY KEY ({', '.join(_words(ranked.partition))})"
         raise lowering.unsupported(script, ranked.node, message)
     made = {slot.column.name: _down(top, slot, level) for slot in filled}
     name = "table " + ".".join(target.name)
@@ -232,7 +232,7 @@ def check(
 def _check_around(script: Script, top: Level, level: Level) -> None:
     levels = top.outwards()
     for outer in levels[levels.index(level) + 1 :]:
-        help_ = "do it in the inner SELECT, or when reading the table"
+        help_ = "apply it in the inner SELECT, or when reading the table"
         if outer.where is not None:
             message = f"WHERE around the newest row of each key is not supported; {help_}"
             raise lowering.unsupported(script, outer.where, message)
@@ -258,7 +258,7 @@ def _check_changes(script: Script, level: Level, source: TableInfo) -> None:
             script,
             level.ranked.node,
             f"ROW_NUMBER over {'.'.join(source.name)}, whose rows change: when the newest row of a "
-            "key goes, the one before it is not known; PARTITION BY its primary key, or read a "
+            "key is deleted, the previous one is unknown; PARTITION BY its primary key, or read a "
             "table without one",
         )
 
@@ -281,8 +281,8 @@ def _check_nulls(script: Script, level: Level, source: TableInfo, target: TableI
             raise lowering.unsupported(
                 script,
                 ranked.node,
-                f"ORDER BY {by} puts NULL first, and a 'sequence.field' never keeps a row without "
-                f"a value; write ORDER BY {by} NULLS LAST, or declare the column NOT NULL",
+                f"ORDER BY {by} sorts NULL first, but a 'sequence.field' prefers other rows; "
+                f"write ORDER BY {by} NULLS LAST, or declare the column NOT NULL",
             )
 
 
@@ -306,9 +306,9 @@ def _check_types(
                 raise lowering.unsupported(
                     script,
                     level.ranked.node,
-                    f"ORDER BY {_words((order,))[0]} goes by a {kind}, of which column "
-                    f"'{column.name}' of table {'.'.join(target.name)}, a {column.type}, keeps "
-                    f"fewer digits, so the wrong row could stay; declare '{column.name}' as {kind}",
+                    f"ORDER BY {_words((order,))[0]} sorts by {kind}, but column '{column.name}' "
+                    f"of table {'.'.join(target.name)} is {column.type} and has fewer digits, so "
+                    f"the wrong row could remain; declare '{column.name}' as {kind}",
                 )
 
 
@@ -339,8 +339,8 @@ def _check_order(
             raise lowering.unsupported(
                 script,
                 ranked.node,
-                f"{name} must hold what the rows are ordered by; select {', '.join(missing)} into "
-                "a column that is its 'sequence.field'",
+                f"{name} must store the columns of ORDER BY; select {', '.join(missing)} into "
+                "its 'sequence.field' column",
             )
         descending = target.options.get("sequence.field.sort-order", "ascending") == "descending"
         if engine == "deduplicate" and sequence == by and descending != ranked.newest:
@@ -352,8 +352,8 @@ def _check_order(
     raise lowering.unsupported(
         script,
         ranked.node,
-        f"{name} must keep the {'last' if ranked.newest else 'first'} row of a key by that order: "
-        f"declare it with {needs}",
+        f"{name} must keep the {'last' if ranked.newest else 'first'} row of each key in this "
+        f"order: declare it with {needs}",
     )
 
 

@@ -57,14 +57,14 @@ def _united(script: Script, union: exp.Union) -> list[exp.Expr]:
         raise lowering.unsupported(
             script,
             union.expression,
-            "UNION on a stream cannot know all rows before, to leave out duplicates; write UNION "
-            "ALL, into a table whose primary key keeps each row once",
+            "UNION on a stream is not supported, since it would have to remember all rows; write "
+            "UNION ALL, and INSERT INTO a table whose primary key keeps each row once",
         )
     for key in _AFTER:
         if union.args.get(key):
             found = union.args[key]
             message = f"{key.strip('_').upper()} around UNION ALL is not supported on a stream"
-            raise lowering.unsupported(script, found, f"{message}; do it when reading the table")
+            raise lowering.unsupported(script, found, f"{message}; apply it when reading the table")
     first, *others = [*branches(script, union.this), *branches(script, union.expression)]
     for other in others:
         other.meta[LIKE] = first

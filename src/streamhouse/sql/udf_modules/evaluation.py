@@ -158,12 +158,16 @@ def _check_value(function: PythonFunction, value: Any, row: Sequence[Any]) -> No
     wrong = wrong or (isinstance(value, bool) and allowed != (bool,))
     wrong = wrong or (base(slot.type) == "DATE" and isinstance(value, datetime.datetime))
     if wrong:
-        raise _wrong(function, f"{_shown(value)} for {_shown(row)}, which is no {slot.type}")
+        raise _wrong(
+            function, f"{_shown(value)} for {_shown(row)}, which is not of type {slot.type}"
+        )
     if isinstance(value, datetime.datetime):
         zoned = value.utcoffset() is not None
         if zoned != (base(slot.type) == "TIMESTAMP_LTZ"):
             which = "has no" if not zoned else "has a"
-            raise _wrong(function, f"{_shown(value)}, which {which} time zone; it is {slot.type}")
+            raise _wrong(
+                function, f"{_shown(value)}, which {which} time zone; its type is {slot.type}"
+            )
 
 
 def _array(function: PythonFunction, values: Sequence[Any]) -> pa.Array:
@@ -182,9 +186,9 @@ def _array(function: PythonFunction, values: Sequence[Any]) -> pa.Array:
             try:
                 pa.array([value], kind)
             except (pa.ArrowException, OverflowError, TypeError, ValueError) as first:
-                what = f"{_shown(value)}, which is no {result.type}: {first}"
+                what = f"{_shown(value)}, which is not of type {result.type}: {first}"
                 raise _wrong(function, what) from error
-        raise _wrong(function, f"values that are no {result.type}: {error}") from error
+        raise _wrong(function, f"values that are not of type {result.type}: {error}") from error
 
 
 def _strict(slot: Slot) -> pa.DataType:
@@ -226,7 +230,7 @@ def _conformed(function: PythonFunction, made: pa.Array) -> pa.Array:
             made = made.cast(pa.decimal128(38, strict.scale))
         return made.cast(strict, safe=True).cast(engine, safe=True)
     except pa.ArrowException as error:
-        raise _wrong(function, f"a value that is no {slot.type}: {error}") from error
+        raise _wrong(function, f"a value that is not of type {slot.type}: {error}") from error
 
 
 def _same_family(given: pa.DataType, wanted: pa.DataType) -> bool:
@@ -264,8 +268,8 @@ def _raised(function: PythonFunction, error: BaseException, where: str) -> Query
     inside = f" ({Path(own[-1].filename).name}, line {own[-1].lineno})" if own else ""
     text = " ".join(f"{type(error).__name__}: {error}".split()).rstrip(": ")
     return QueryError(
-        f"function {function.name} ('{function.target}') raised {text}{inside}, {where}; have it "
-        "return a value for them, or leave such rows out"
+        f"function {function.name} ('{function.target}') raised {text}{inside}, {where}; "
+        "return a value instead, or filter out such rows"
     )
 
 

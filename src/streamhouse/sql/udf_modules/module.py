@@ -118,8 +118,8 @@ def _loaded(function: PythonFunction) -> Callable[..., Any]:
         raise QueryError(f"function {function.name}: {error}") from None
     if not same or function.digest != ("" if sources is None else sources.digest):
         raise QueryError(
-            f"function {function.name}: '{function.target}' is not the one that the query was "
-            "planned with; have the same version of its module here"
+            f"function {function.name}: '{function.target}' differs from the one that the query "
+            "was planned with; install the same version of its module here"
         )
     return compute
 
@@ -171,7 +171,7 @@ def _sources(module: str) -> Sources | None:
             left += _imports(part, text, path.name == "__init__.py")
     if sum(len(one.text.encode()) for one in modules.values()) > _MOST_BYTES:
         raise SqlError(
-            f"module '{module}' and what it imports beside it are more than {_MOST_BYTES:,} bytes, "
+            f"module '{module}' and its imports from the same folder exceed {_MOST_BYTES:,} bytes, "
             "which every batch would send; install them as a package"
         )
     return Sources(str(folder), tuple(modules[name] for name in sorted(modules)))
@@ -197,8 +197,8 @@ def _place(module: str) -> tuple[Path | None, Path | None]:
         if top in sys.builtin_module_names:
             return None, None
         raise SqlError(
-            f"there is no Python module '{module}'; put {top}.py beside the script, or name its "
-            "folder in PYTHONPATH"
+            f"there is no Python module '{module}'; put {top}.py next to the script, or name "
+            "its folder in PYTHONPATH"
         )
     return _folder_of(spec, module)
 

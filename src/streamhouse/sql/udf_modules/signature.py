@@ -74,12 +74,12 @@ def signature_of(function: Callable[..., object]) -> Signature:
     for parameter in parameters:
         if parameter.kind not in _KINDS:
             raise SignatureError(
-                f"parameter '{parameter.name}' cannot be given by its place; take each argument "
-                "as a parameter of its own"
+                f"parameter '{parameter.name}' cannot be passed by position; declare each "
+                "argument as its own parameter"
             )
         if parameter.name not in hints:
             raise SignatureError(
-                f"parameter '{parameter.name}' has no type; annotate it, as {parameter.name}: int "
+                f"parameter '{parameter.name}' has no type; annotate it with {parameter.name}: int "
                 f'or {parameter.name}: Annotated[pa.Array, "BIGINT"]'
             )
         slot, arrays = _slot(hints[parameter.name], f"parameter '{parameter.name}'")
@@ -88,11 +88,11 @@ def signature_of(function: Callable[..., object]) -> Signature:
     if not slots:
         raise SignatureError("it has no parameters; write its value into the SQL instead")
     if "return" not in hints:
-        raise SignatureError("its result has no type; annotate it, as -> int")
+        raise SignatureError("its result has no type; annotate it, such as -> int")
     result, arrays = _slot(hints["return"], "the result")
     if {*kinds, arrays} == {True, False}:
         raise SignatureError(
-            "it takes arrays and single values; annotate all parameters and the result with "
+            "it mixes arrays and single values; annotate all parameters and the result with "
             "pa.Array, or none"
         )
     return Signature(tuple(slots), result, arrays)
@@ -100,7 +100,7 @@ def signature_of(function: Callable[..., object]) -> Signature:
 
 def _check_shape(function: Callable[..., object]) -> None:
     if inspect.isclass(function) or not callable(function):
-        raise SignatureError("it is no function; name one that def makes")
+        raise SignatureError("it is not a function; name one that def defines")
     if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
         raise SignatureError("it is asynchronous, or a generator; write a plain def with return")
 
@@ -125,7 +125,7 @@ def _slot(hint: Any, what: str) -> tuple[Slot, bool]:
         raise SignatureError(f"{what} has no SQL type; {_instead(hint, arrays)}")
     if not arrays and kind == "TIMESTAMP(9)":
         raise SignatureError(
-            f"{what} is TIMESTAMP(9), which Python's datetime cannot hold; take arrays, or "
+            f"{what} is TIMESTAMP(9), which Python's datetime cannot hold; use arrays, or "
             "TIMESTAMP(6)"
         )
     return Slot(kind, True if arrays else optional), arrays
@@ -157,7 +157,7 @@ def _of_text(text: str, what: str) -> str:
         kind = parse_type(cursor)
         cursor.end("the end of the type")
     except SqlError as error:
-        raise SignatureError(f"{what}: '{text}' is no SQL type: {error.message}") from None
+        raise SignatureError(f"{what}: '{text}' is not a SQL type: {error.message}") from None
     return _checked(kind, what)
 
 
@@ -165,7 +165,7 @@ def _checked(kind: str, what: str) -> str:
     word = base(kind)
     if word in ("CHAR", "VARCHAR", "BINARY", "VARBINARY"):
         plain = "STRING" if "CHAR" in word else "BYTES"
-        raise SignatureError(f"{what} is {kind}; a function takes no lengths, write {plain}")
+        raise SignatureError(f"{what} is {kind}; types of a function have no length, write {plain}")
     if word in _PRECISIONS and digits(kind) not in _PRECISIONS[word]:
         known = " or ".join(f"{word}({one})" for one in _PRECISIONS[word])
         raise SignatureError(f"{what} is {kind}; write {known}")
@@ -184,4 +184,4 @@ def _of_arrow(kind: pa.DataType, what: str) -> str:
     if pa.types.is_struct(kind):
         fields = (f"`{field.name}` {_of_arrow(field.type, what)}" for field in kind)
         return f"ROW<{', '.join(fields)}>"
-    raise SignatureError(f"{what} is Arrow's {kind}, which no SQL type is; write the SQL type")
+    raise SignatureError(f"{what} is Arrow's {kind}, which matches no SQL type; write the SQL type")
