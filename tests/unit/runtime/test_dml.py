@@ -193,7 +193,7 @@ def test_a_row_that_several_source_rows_match_is_an_error(lab: Lab) -> None:
         ("DELETE FROM `people$snapshots`", SqlError, "people$snapshots is a branch"),
         ("TRUNCATE TABLE nosuch", TableError, "there is no table 'nosuch'"),
         ("MERGE INTO people USING people ON TRUE WHEN MATCHED THEN DELETE", SqlError,
-         "target and source are both 'people'"),
+         "target and source are both named 'people'"),
         ("MERGE INTO people USING (SELECT 1) ON TRUE WHEN MATCHED THEN DELETE", SqlError,
          "give the source a name"),
         ("MERGE INTO people USING news ON TRUE", SqlError, "expected WHEN MATCHED"),
@@ -208,7 +208,7 @@ def test_a_row_that_several_source_rows_match_is_an_error(lab: Lab) -> None:
         ("MERGE INTO people USING news ON TRUE WHEN NOT MATCHED BY SOURCE THEN UPDATE SET "
          "n = news.n", SqlError, "has no row of 'news'; use 'people'"),
         ("MERGE INTO people USING news ON TRUE WHEN NOT MATCHED THEN INSERT (n) VALUES (1)",
-         SqlError, "no value for 'id' of the primary key"),
+         SqlError, "no value for primary key column 'id'"),
         ("MERGE INTO people USING news ON TRUE WHEN NOT MATCHED THEN INSERT VALUES (1)",
          SqlError, "has 3 columns: id, name, n"),
         ("MERGE INTO people USING news ON TRUE WHEN NOT MATCHED THEN INSERT (id) VALUES (1, 2)",

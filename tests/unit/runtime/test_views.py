@@ -136,7 +136,7 @@ def test_query_prints_a_view_of_another_run(run: Run, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("CREATE VIEW monday AS SELECT id FROM orders", "view default.monday exists already"),
+        ("CREATE VIEW monday AS SELECT id FROM orders", "view default.monday already exists"),
         ("CREATE VIEW orders AS SELECT id FROM agents", "'default.orders' is a table"),
         ("CREATE TABLE monday (id INT)", "there is a view of that name"),
         (

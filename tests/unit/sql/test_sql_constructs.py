@@ -23,7 +23,7 @@ CREATE TABLE nested (id INT, tags ARRAY<STRING>, props MAP<STRING, INT>,
 CREATE TABLE kept (id INT PRIMARY KEY NOT ENFORCED, n BIGINT);
 """
 ALTERNATIVE = re.compile(
-    r"\b(use|write|leave|declare|order|limit|filter|keep|read|store|copy|move|INSERT|DROP|drop|CAST|join|"
+    r"\b(use|write|leave|declare|order|limit|filter|keep|read|store|copy|move|apply|pass|INSERT|DROP|drop|CAST|join|"
     r"number|give|run it once|end the process|compare|change|name|did you mean|named?)\b"
 )
 FOREIGN = re.compile(
@@ -166,7 +166,7 @@ NONE = (
     ("SELECT price FROM orders QUALIFY ROW_NUMBER() OVER (ORDER BY price) = 1", "QUALIFY"),
     ("SELECT price FROM orders FETCH FIRST 3 ROWS WITH TIES", "WITH TIES"),
     ("SELECT price FROM orders FOR UPDATE", "FOR UPDATE"),
-    ("SELECT UPPER(s => 'a') FROM typed", "by name"),
+    ("SELECT UPPER(s => 'a') FROM typed", "named arguments"),
     ("SELECT price FROM orders WHERE customer_id = ?", "parameters"),
     ("SELECT price FROM orders WHERE customer_id = :id", "parameters"),
     ("SELECT ARRAY_TRANSFORM(tags, x -> x) FROM nested", "ARRAY_TRANSFORM"),
@@ -216,7 +216,7 @@ NONE = (
     ("CREATE TABLE t (a INT, b INT METADATA VIRTUAL)", "METADATA"),
     ("CREATE TABLE t (a INT, FOREIGN KEY (a) REFERENCES u (a))", "FOREIGN"),
     ("CREATE TABLE t (a INT, CHECK (a > 0))", "CHECK"),
-    ("CREATE TABLE t (a INT, CONSTRAINT c UNIQUE (a))", "constraints"),
+    ("CREATE TABLE t (a INT, CONSTRAINT c UNIQUE (a))", "constraint"),
     ("CREATE TABLE t (a INT MULTISET)", "MULTISET"),
     ("CREATE TABLE t (a RAW('x', 'y'))", "RAW"),
     ("CREATE TABLE t (a INTERVAL DAY TO SECOND)", "INTERVAL"),

@@ -245,7 +245,7 @@ def test_division_of_whole_numbers_by_zero_is_an_error(catalog: Catalog) -> None
         ("UPPER(s, s)", "UPPER takes 1 argument(s), not 2"),
         ("IF(b, 1)", "IF takes 3 argument(s), not 2"),
         ("DATE_FORMAT(t, 'yyyy-bb')", "'bb' in the pattern 'yyyy-bb' is not supported"),
-        ("TO_TIMESTAMP(s, 'yyyy-QQ')", "'QQ' in the pattern 'yyyy-QQ' cannot be read"),
+        ("TO_TIMESTAMP(s, 'yyyy-QQ')", "'QQ' in the pattern 'yyyy-QQ' cannot be parsed"),
         ("TIMESTAMPDIFF(FORTNIGHT, t, t)", "'FORTNIGHT' is not a unit of time"),
         ("EXTRACT(ERA FROM t)", "EXTRACT has no field 'ERA'"),
         ("n + s", "'+' does not take a string; CAST it to a number"),

@@ -43,7 +43,7 @@ def test_values_of_a_stream(nested: Catalog) -> None:
 
 @pytest.mark.parametrize("row", ["ROW(i, s)", "ROW(s)", "ROW(s, i, i)", "s"])
 def test_a_row_that_does_not_fit_is_told(nested: Catalog, row: str) -> None:
-    with pytest.raises(SqlError, match="column 'home' is ROW<city STRING, zip INT>, the query"):
+    with pytest.raises(SqlError, match="column 'home' is ROW<city STRING, zip INT>, but the query"):
         nested.stream(f"INSERT INTO nested (home) SELECT {row} FROM typed")
 
 

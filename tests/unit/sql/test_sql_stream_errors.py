@@ -108,7 +108,7 @@ WRONG = [
     (
         "SELECT /*+ LOOKUP('table'='c', 'fixed-delay'='1s') */ o.price FROM orders o " + JOIN,
         12,
-        "hint LOOKUP: 'fixed-delay' needs 'retry-predicate' beside it",
+        "hint LOOKUP: 'fixed-delay' requires 'retry-predicate'",
     ),
     (
         "SELECT /*+ LOKUP('table'='c') */ o.price FROM orders o " + JOIN,

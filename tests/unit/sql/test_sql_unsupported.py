@@ -14,7 +14,8 @@ from streamhouse.sql.streaming.analysis import analyze_streams
 
 ALTERNATIVE = re.compile(
     r"\b(use|write|leave|leave out|declare|order|limit|filter|keep|read|put|INSERT|DROP|drop|CAST|"
-    r"known|join|apply it|number them|give|run it once|end the process|store|copy|move)\b"
+    r"known|join|a lookup join needs|apply it|number them|give|run it once|"
+    r"end the process|store|copy|move)\b"
 )
 STATEMENTS = (
     "ANALYZE TABLE orders COMPUTE STATISTICS",

@@ -100,7 +100,7 @@ class DraftWarehouse(Warehouse):
 
     def create_database(self, name: str, if_not_exists: bool = False) -> None:
         if name in self.databases() and not if_not_exists:
-            raise TableError(f"database '{name}' exists already; write IF NOT EXISTS to keep it")
+            raise TableError(f"database '{name}' already exists; write IF NOT EXISTS to keep it")
         self._databases.add(name)
 
     def drop_database(self, name: str, if_exists: bool = False, cascade: bool = False) -> None:
@@ -213,7 +213,7 @@ class DraftViews(SessionViews):
             if self.find(full) is not None:
                 if statement.if_not_exists:
                     return
-                raise TableError(f"view {name} exists already; DROP it or write IF NOT EXISTS")
+                raise TableError(f"view {name} already exists; DROP it or write IF NOT EXISTS")
             if self._names.has_table(full):
                 raise TableError(f"'{name}' is a table; give the view another name")
             self._persistent.add(full)
@@ -281,7 +281,7 @@ def _changed(identifier: str, table: DraftTable, change: changes.Change) -> Draf
             if column.name in names:
                 if change.if_not_exists:
                     return table
-                raise TableError(f"table {identifier}: column '{column.name}' exists already")
+                raise TableError(f"table {identifier}: column '{column.name}' already exists")
             index = len(columns)
             if change.place is not None:
                 after = change.place.after

@@ -105,7 +105,7 @@ class Session:
         if statement.name in self._catalogs:
             if statement.if_not_exists:
                 return
-            raise OptionError(f"catalog '{statement.name}' exists already")
+            raise OptionError(f"catalog '{statement.name}' already exists")
         catalog_type = options.pop("type", None)
         if catalog_type not in ("paimon", "generic_in_memory"):
             raise OptionError(
@@ -387,7 +387,7 @@ class Session:
         if info.name in self._temporary:
             if statement.if_not_exists:
                 return
-            raise TableError(f"{where} exists already; drop it or write IF NOT EXISTS")
+            raise TableError(f"{where} already exists; drop it or write IF NOT EXISTS")
         for text in registry.check_declaration(info, where):
             self.notice(text)
         self._temporary[info.name] = info

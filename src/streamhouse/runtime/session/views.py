@@ -70,7 +70,7 @@ class SessionViews:
         if exists:
             if statement.if_not_exists:
                 return
-            raise TableError(f"view {name} exists already; DROP it or write IF NOT EXISTS")
+            raise TableError(f"view {name} already exists; DROP it or write IF NOT EXISTS")
         if not statement.temporary and self._names.has_table(full):
             raise TableError(f"'{name}' is a table; give the view another name")
         view = described(

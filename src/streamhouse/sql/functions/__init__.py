@@ -40,12 +40,12 @@ def unknown(name: str) -> str:
     upper = name.upper()
     if upper.split("_", 1)[0] in WINDOW_TABLES:
         return (
-            f"window function {upper} is not supported yet; GROUP BY a truncated time, such as "
-            "FLOOR(t TO HOUR)"
+            f"window function {upper} is not supported yet; write GROUP BY with a truncated "
+            "time, such as FLOOR(t TO HOUR)"
         )
     way = instead(upper)
     guess = suggestion(upper, known(), cutoff=0.7)
-    hint = f"did you mean {guess}?" if guess else "SHOW FUNCTIONS lists the supported ones"
+    hint = f"did you mean {guess}?" if guess else "use one that SHOW FUNCTIONS lists"
     return f"function '{name}' is not supported; {way or hint}"
 
 
