@@ -37,8 +37,8 @@ def limited_depth(query: Query) -> Iterator[None]:
     try:
         yield
     except RecursionError:
-        place = query.position
-        raise SqlError(TOO_DEEP, line=place.line, column=place.column) from None
+        position = query.position
+        raise SqlError(TOO_DEEP, line=position.line, column=position.column) from None
 
 
 def balanced(tree: exp.Expr) -> exp.Expr:

@@ -66,13 +66,13 @@ _MOMENTS = ("DATE", "TIMESTAMP", "TIMESTAMP_LTZ")
 def _split(inner: str) -> list[str]:
     """The parts of a comma-separated list; commas within brackets or quotes do not separate."""
     parts, depth, start, quoted = [], 0, 0, False
-    for place, char in enumerate(inner):
+    for index, char in enumerate(inner):
         quoted ^= char == "`"
         if not quoted:
             depth += (char in "<(") - (char in ">)")
             if char == "," and depth == 0:
-                parts.append(inner[start:place].strip())
-                start = place + 1
+                parts.append(inner[start:index].strip())
+                start = index + 1
     return [*parts, inner[start:].strip()]
 
 

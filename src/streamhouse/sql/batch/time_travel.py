@@ -26,20 +26,20 @@ def moment(
     """
     hinted = names.table_options(parsed.script, table)
     try:
-        options, found = split_options(hinted)
+        options, from_hint = split_options(hinted)
     except OptionError as error:
         raise lowering.error(parsed.script, table.meta["hints"][0], str(error)) from None
     branch = options.pop("branch", "")
     if branch:
         _to_branch(table, branch)
-    said = _clause(parsed, tree, table, resolver)
-    if found and said:
+    from_clause = _clause(parsed, tree, table, resolver)
+    if from_hint and from_clause:
         raise lowering.error(
             parsed.script,
             table.args["version"],
             "the table's OPTIONS hint also names a version; keep one of them",
         )
-    return options, said or found
+    return options, from_clause or from_hint
 
 
 def _to_branch(table: exp.Table, branch: str) -> None:
@@ -95,10 +95,10 @@ def _clause(parsed: Parsed, tree: exp.Expr, table: exp.Table, resolver: Resolver
 
 
 def _version(parsed: Parsed, version: exp.Expr) -> AsOf:
-    given = version.expression
-    if isinstance(given, exp.Literal):
-        text = str(given.this)
-        if given.is_string and text:
+    literal = version.expression
+    if isinstance(literal, exp.Literal):
+        text = str(literal.this)
+        if literal.is_string and text:
             return AsOf(version=text) if text.isdigit() else AsOf(tag=text)
         if text.isdigit() and int(text):
             return AsOf(snapshot=int(text))

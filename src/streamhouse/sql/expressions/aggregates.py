@@ -43,12 +43,12 @@ def _core(node: exp.Expr) -> exp.Expr:
     return node
 
 
-def _replaced(whole: exp.Expr, made: exp.Expr) -> exp.Expr:
+def _replaced(whole: exp.Expr, aggregate_node: exp.Expr) -> exp.Expr:
     """Another aggregate with the FILTER and OVER of `whole`."""
     if not isinstance(whole, _AROUND):
-        return made
+        return aggregate_node
     new = whole.copy()
-    _core(new).replace(made)
+    _core(new).replace(aggregate_node)
     return new
 
 
@@ -83,20 +83,20 @@ def _json(whole: exp.Expr, core: exp.AnonymousAggFunc) -> exp.Expr:
 
 def _unless(one: exp.Expr, other: exp.Expr, message: str, text: exp.Expr) -> exp.Expr:
     """A text, or a runtime error with this message if two counts differ."""
-    failed = call("ERROR", exp.Literal.string(message))
-    return when(exp.NEQ(this=one, expression=other), failed, text)
+    error = call("ERROR", exp.Literal.string(message))
+    return when(exp.NEQ(this=one, expression=other), error, text)
 
 
 def _ordered(whole: exp.Expr, core: exp.Expr, name: str) -> exp.Expr:
     """FIRST_VALUE or LAST_VALUE, which skip nulls."""
     if isinstance(whole, exp.Window):
         return _replaced(_without_nulls_words(whole), exp.IgnoreNulls(this=core.copy()))
-    there: exp.Expr = exp.Not(
+    not_null: exp.Expr = exp.Not(
         this=exp.Is(this=exp.Paren(this=core.this.copy()), expression=exp.Null())
     )
     if isinstance(whole, exp.Filter):
-        there = exp.and_(whole.expression.this.copy(), there)
-    return exp.Filter(this=call(name, core.this.copy()), expression=exp.Where(this=there))
+        not_null = exp.and_(whole.expression.this.copy(), not_null)
+    return exp.Filter(this=call(name, core.this.copy()), expression=exp.Where(this=not_null))
 
 
 def _without_nulls_words(whole: exp.Expr) -> exp.Expr:
@@ -140,9 +140,9 @@ def _sum(whole: exp.Expr, core: exp.Expr, kind: DuckDBPyType) -> exp.Expr:
     wider = _WIDER.get(kind.id, "BIGINT")
     if core.meta.get(_WIDE):
         return cast(whole.copy(), wider)
-    made = cast(whole.copy(), str(kind))
-    made.meta[_NARROWED] = wider
-    return made
+    narrowed = cast(whole.copy(), str(kind))
+    narrowed.meta[_NARROWED] = wider
+    return narrowed
 
 
 def _average(whole: exp.Expr, core: exp.Expr, kind: DuckDBPyType) -> exp.Expr:
@@ -160,8 +160,8 @@ def _average(whole: exp.Expr, core: exp.Expr, kind: DuckDBPyType) -> exp.Expr:
 def _multiset(whole: exp.Expr, core: exp.Expr, kind: DuckDBPyType) -> exp.Expr:
     """COLLECT: a map from each non-null value to the number of its occurrences."""
     counts = _replaced(whole, call("HISTOGRAM", *(one.copy() for one in core.expressions)))
-    found = exp.Coalesce(this=counts, expressions=[call("MAP")])
-    return cast(found, f"MAP({duck_type(flink_type(kind))}, INTEGER)")
+    non_null = exp.Coalesce(this=counts, expressions=[call("MAP")])
+    return cast(non_null, f"MAP({duck_type(flink_type(kind))}, INTEGER)")
 
 
 def widen(node: exp.Expr) -> None:

@@ -92,13 +92,13 @@ def _described(sql: str, relations: Shapes) -> list[tuple[str, DuckDBPyType]]:
 
 
 def _check_case(columns: list[str]) -> None:
-    known: dict[str, str] = {}
+    spellings: dict[str, str] = {}
     for column in columns:
-        other = known.setdefault(column.lower(), column)
-        if other != column:
+        first_spelling = spellings.setdefault(column.lower(), column)
+        if first_spelling != column:
             raise BindError(
-                f"columns '{other}' and '{column}' differ only in case, which SQL here does not "
-                "distinguish; rename one of them"
+                f"columns '{first_spelling}' and '{column}' differ only in case, which SQL "
+                "here does not distinguish; rename one of them"
             )
 
 

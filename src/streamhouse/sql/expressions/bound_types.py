@@ -58,15 +58,15 @@ def _name(node: exp.Typeof, relations: Relations) -> exp.Expr | None:
     if kinds is None:
         return None
     try:
-        found = column_type(kinds[0])
+        type_name = column_type(kinds[0])
     except ValueError:
         return None
     precision = node.meta.get(_DIGITS)
-    if precision is not None and base(found) in _MOMENTS:
-        found = f"{base(found)}({precision})"
-    text = exp.Literal.string(found)
+    if precision is not None and base(type_name) in _MOMENTS:
+        type_name = f"{base(type_name)}({precision})"
+    text = exp.Literal.string(type_name)
     if node.this.find(exp.AggFunc) is None:
         return cast(text, "VARCHAR")
     # Stays an aggregate, so that its query still returns one row per group.
-    kept = exp.Coalesce(this=call("ANY_VALUE", text), expressions=[text.copy()])
-    return cast(kept, "VARCHAR")
+    value = exp.Coalesce(this=call("ANY_VALUE", text), expressions=[text.copy()])
+    return cast(value, "VARCHAR")

@@ -40,9 +40,9 @@ def place(script: Script, node: exp.Expr) -> tuple[int, int]:
     """
     current: exp.Expr | None = node
     while current is not None:
-        found = span(current)
-        if found:
-            return found
+        offsets = span(current)
+        if offsets:
+            return offsets
         current = current.parent
     return len(script.text) - len(script.text.lstrip()), len(script.text)
 
@@ -121,7 +121,7 @@ def _moment_first(node: exp.Add) -> exp.Expr:
 
 def _bytes(digits: str) -> exp.Expr:
     """The bytes of X'…'."""
-    escaped = "".join(f"\\x{digits[place : place + 2]}" for place in range(0, len(digits), 2))
+    escaped = "".join(f"\\x{digits[index : index + 2]}" for index in range(0, len(digits), 2))
     return cast(exp.Literal.string(escaped), "BLOB")
 
 
@@ -273,11 +273,11 @@ def _compared(node: exp.Binary) -> exp.Expr:
 
 def _from_first(node: exp.Bracket) -> exp.Expr:
     """Make an array index below 1 give NULL; DuckDB counts negative ones from the end."""
-    (place,) = node.expressions
-    if isinstance(place, exp.Literal):
+    (index,) = node.expressions
+    if isinstance(index, exp.Literal):
         return node
-    there = exp.GT(this=_wrap(place.copy()), expression=number(0))
-    return when(there, node.copy())
+    in_range = exp.GT(this=_wrap(index.copy()), expression=number(0))
+    return when(in_range, node.copy())
 
 
 def _divide(node: exp.Div) -> exp.Expr:
@@ -386,7 +386,7 @@ def _text_of(source: exp.Expr, digits: Digits) -> exp.Expr:
     if nested_text.is_row(source):
         return nested_text.of_row(source, lambda part: _text_of(part, digits))
     if source.is_type(exp.DType.ARRAY, exp.DType.LIST, exp.DType.MAP, exp.DType.STRUCT):
-        common = partial(timestamp_digits.common, known=digits)
+        common = partial(timestamp_digits.common, column_digits=digits)
         return nested_text.of(source, _element_text, common) or source
     return source if source.type is None else _time_text(source, digits)
 
@@ -419,15 +419,15 @@ def _time_text(source: exp.Expr, digits: Digits) -> exp.Expr:
     return timestamp_digits.text(source, digits) or source
 
 
-def _zoned_text(told: exp.Expr) -> exp.Expr:
+def _zoned_text(moment: exp.Expr) -> exp.Expr:
     """The text of a TIMESTAMP_LTZ: milliseconds, or microseconds if the value has any.
 
     DuckDB's type does not keep its precision.
     """
-    whole = call("DATE_TRUNC", exp.Literal.string("milliseconds"), told.copy())
+    whole = call("DATE_TRUNC", exp.Literal.string("milliseconds"), moment.copy())
     short, long = (
-        call("STRFTIME", told.copy(), exp.Literal.string(f"%Y-%m-%d %H:%M:%S.{digits}"))
+        call("STRFTIME", moment.copy(), exp.Literal.string(f"%Y-%m-%d %H:%M:%S.{digits}"))
         for digits in ("%g", "%f")
     )
-    exact = exp.EQ(this=whole, expression=told)
+    exact = exp.EQ(this=whole, expression=moment)
     return when(exact, short, long)

@@ -48,9 +48,9 @@ def readable(text: str) -> str:
     """The message of a `duckdb.Error` without DuckDB's names of types, functions and classes."""
     first = _REST.split(text.strip())[0]
     for pattern, message in _PATTERNS:
-        found = pattern.search(first)
-        if found is not None:
-            parts = {key: (value or "").strip() for key, value in found.groupdict().items()}
+        match = pattern.search(first)
+        if match is not None:
+            parts = {key: (value or "").strip() for key, value in match.groupdict().items()}
             target = parts.get("target", "")
             parts["target"] = _TYPES.get(target, target)
             return message.format(**parts)

@@ -43,10 +43,10 @@ def unknown(name: str) -> str:
             f"window function {upper} is not supported yet; write GROUP BY with a truncated "
             "time, such as FLOOR(t TO HOUR)"
         )
-    way = instead(upper)
+    replacement = instead(upper)
     guess = suggestion(upper, known(), cutoff=0.7)
     hint = f"did you mean {guess}?" if guess else "use one that SHOW FUNCTIONS lists"
-    return f"function '{name}' is not supported; {way or hint}"
+    return f"function '{name}' is not supported; {replacement or hint}"
 
 
 def known() -> list[str]:
@@ -61,8 +61,8 @@ def _checked(name: str, least: int, most: int | None, build: Build) -> Build:
     def builder(args: Args) -> exp.Expr:
         count = len([arg for arg in args if arg is not None])
         if count < least or (most is not None and count > most):
-            wanted = str(least) if most == least else f"{least} to {most or 'any number of'}"
-            raise ArgumentError(f"{name} takes {wanted} argument(s), not {count}")
+            expected = str(least) if most == least else f"{least} to {most or 'any number of'}"
+            raise ArgumentError(f"{name} takes {expected} argument(s), not {count}")
         return build(args)
 
     return builder

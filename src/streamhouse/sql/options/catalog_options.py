@@ -59,8 +59,8 @@ def check_catalog(options: Mapping[str, str], where: str) -> list[str]:
     choice("table.type", options.get("table.type", "managed"), ["managed"])
     if key := next((key for key in ("case-sensitive", "allow-upper-case") if key in options), None):
         boolean(key, options[key])
-    told = (key for key in own if key in WITHOUT_EFFECT)
-    return [f"option '{key}' has no effect here: {WITHOUT_EFFECT[key]}" for key in told]
+    ineffective = (key for key in own if key in WITHOUT_EFFECT)
+    return [f"option '{key}' has no effect here: {WITHOUT_EFFECT[key]}" for key in ineffective]
 
 
 def of_warehouse(options: Mapping[str, str]) -> dict[str, str]:

@@ -129,9 +129,9 @@ def check_lookup(options: Mapping[str, str], where: str) -> list[str]:
     Returns the keys that have no effect here, so that the runtime can report them. It ignores
     options of the table itself (see `is_lookup_option`), which only its connector knows.
     """
-    mine = {key: value for key, value in options.items() if is_lookup_option(key)}
-    check_known(mine, LOOKUP_OPTIONS, where)
-    for key, value in mine.items():
+    join_options = {key: value for key, value in options.items() if is_lookup_option(key)}
+    check_known(join_options, LOOKUP_OPTIONS, where)
+    for key, value in join_options.items():
         if key == "lookup.cache":
             choice(key, value.upper(), ("AUTO", "FULL", "MEMORY", "PARTIAL"))
         elif key == "lookup.async" or key.endswith(".refresh.async"):
@@ -140,4 +140,4 @@ def check_lookup(options: Mapping[str, str], where: str) -> list[str]:
             integer(key, value, 0 if key.endswith("-min-rows") else 1)
         elif key.endswith(("-interval", "-retention")):
             duration_ms(key, value)
-    return [key for key in mine if key not in _EFFECTIVE_LOOKUP]
+    return [key for key in join_options if key not in _EFFECTIVE_LOOKUP]

@@ -141,8 +141,8 @@ DEFAULT_VALUE = re.compile(r"fields\.(?P<column>.+)\.default-value")
 
 def renamed(key: str) -> str:
     """The current name of an option."""
-    found = RENAMED.get(key)
-    return key if found is None else found.now
+    option = RENAMED.get(key)
+    return key if option is None else option.now
 
 
 def current(options: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
@@ -151,42 +151,46 @@ def current(options: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
     Options without effect stay as they are. Raises `OptionError` if an option has different values
     under its old and its new name, or if its `check` fails.
     """
-    found: dict[str, str] = {}
-    written: dict[str, str] = {}
+    current_options: dict[str, str] = {}
+    written_keys: dict[str, str] = {}
     notices = []
     for key, value in options.items():
-        name, meant = _current(key, value)
-        if found.get(name, meant) != meant:
+        name, current_value = _current(key, value)
+        if current_options.get(name, current_value) != current_value:
             raise OptionError(
-                f"option '{written[name]}' is '{found[name]}' and '{key}' is '{meant}', but both "
-                f"are now option '{name}'; set one of them"
+                f"option '{written_keys[name]}' is '{current_options[name]}' and '{key}' is "
+                f"'{current_value}', but both are now option '{name}'; set one of them"
             )
-        found[name], written[name] = meant, key
-        notice = _notice(key, name, value, meant)
+        current_options[name], written_keys[name] = current_value, key
+        notice = _notice(key, name, value, current_value)
         if notice is not None:
             notices.append(notice)
-    return found, notices
+    return current_options, notices
 
 
 def _current(key: str, value: str) -> tuple[str, str]:
-    old = RENAMED.get(key)
-    if old is None:
+    option = RENAMED.get(key)
+    if option is None:
         dropped = DROPPED.get(key)
         if dropped is not None and dropped.check is not None:
             dropped.check(key, value)
         return key, value
-    if not old.values:
-        return old.now, value
-    plain = str(boolean(key, value)).lower()
-    return old.now, old.values[plain]
+    if not option.values:
+        return option.now, value
+    text = str(boolean(key, value)).lower()
+    return option.now, option.values[text]
 
 
-def _notice(key: str, name: str, value: str, meant: str) -> str | None:
+def _notice(key: str, name: str, value: str, current_value: str) -> str | None:
     """The notice about an option of an earlier release; None for a current option."""
     if name != key:
         last = RENAMED[key].until
-        said = f"option '{key}' (Paimon {last} and before) is now '{name}'"
-        return said if meant == value else f"{said}: '{value}' is read as '{meant}'"
+        notice = f"option '{key}' (Paimon {last} and before) is now '{name}'"
+        return (
+            notice
+            if current_value == value
+            else f"{notice}: '{value}' is read as '{current_value}'"
+        )
     default = DEFAULT_VALUE.fullmatch(key)
     if default is not None:
         return (
@@ -203,8 +207,10 @@ def _notice(key: str, name: str, value: str, meant: str) -> str | None:
 
 def is_dropped(key: str) -> Dropped | None:
     """The record of an option that has no effect any more; None for any other."""
-    found = DROPPED.get(key)
-    return found or next((one for start, one in _FAMILIES.items() if key.startswith(start)), None)
+    option = DROPPED.get(key)
+    return option or next(
+        (family for start, family in _FAMILIES.items() if key.startswith(start)), None
+    )
 
 
 def stored(options: Mapping[str, str]) -> dict[str, str]:
@@ -212,12 +218,12 @@ def stored(options: Mapping[str, str]) -> dict[str, str]:
 
     As in Paimon, a value under the current name takes precedence over one under an old name.
     """
-    found = {key: value for key, value in options.items() if key not in RENAMED}
+    stored_options = {key: value for key, value in options.items() if key not in RENAMED}
     for key, value in options.items():
         if key in RENAMED:
-            name, meant = _current(key, value)
-            found.setdefault(name, meant)
-    return found
+            name, current_value = _current(key, value)
+            stored_options.setdefault(name, current_value)
+    return stored_options
 
 
 def check_write_mode(options: Mapping[str, str], keyed: bool, where: str) -> None:
@@ -242,11 +248,11 @@ def check_write_mode(options: Mapping[str, str], keyed: bool, where: str) -> Non
 
 def defaults(options: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
     """The options without `fields.<column>.default-value`, and each column's default."""
-    rest, found = {}, {}
+    rest, column_defaults = {}, {}
     for key, value in options.items():
         match = DEFAULT_VALUE.fullmatch(key)
         if match is None:
             rest[key] = value
         else:
-            found[match["column"]] = value
-    return rest, found
+            column_defaults[match["column"]] = value
+    return rest, column_defaults

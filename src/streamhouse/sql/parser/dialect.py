@@ -141,20 +141,20 @@ class Flink(Dialect):
             return exp.Hint(expressions=[exp.Var(this=token.text)]).update_positions(token)
 
         def _parse_table(self, *args: Any, **kwargs: Any) -> exp.Expr | None:
-            mark = self._index
+            first = self._index
             table = super()._parse_table(*args, **kwargs)
             self._take_hints()
             if table is None:
                 return None
-            own = [
+            table_hints = [
                 token
                 for start, token in sorted(self._hints.items())
-                if start >= self._tokens[mark].start
+                if start >= self._tokens[first].start
             ]
-            for token in own:
+            for token in table_hints:
                 del self._hints[token.start]
-            if own:
-                hints = [TableHints(this=t.text).update_positions(t) for t in own]
+            if table_hints:
+                hints = [TableHints(this=t.text).update_positions(t) for t in table_hints]
                 table.meta["hints"] = hints
             return table
 
@@ -164,12 +164,12 @@ class Flink(Dialect):
             return table
 
         def _parse_version(self) -> exp.Version | None:
-            start, mark = self._curr, self._index
+            start, first = self._curr, self._index
             version = super()._parse_version()
             if version is not None:
-                words = [token.text.upper() for token in self._tokens[mark : mark + 4]]
+                words = [token.text.upper() for token in self._tokens[first : first + 4]]
                 if version.args.get("kind") == "AS OF" and "OF" not in words:
-                    self.raise_error("Expecting AS OF", self._tokens[mark + 2])
+                    self.raise_error("Expecting AS OF", self._tokens[first + 2])
                 if version.args.get("kind") != "AS OF":
                     raise FlinkParseError(
                         "only AS OF a point in time is supported; write FOR SYSTEM_TIME AS OF …",
@@ -204,13 +204,13 @@ class Flink(Dialect):
             if token and self._is_unknown_function(token):
                 raise FlinkParseError(functions.unknown(token.text), token, unsupported=True)
             try:
-                made = super()._parse_function_call(*args, **kwargs)
-                if made is not None and "start" not in made.meta:
-                    made.update_positions(token)
-                return made
+                call = super()._parse_function_call(*args, **kwargs)
+                if call is not None and "start" not in call.meta:
+                    call.update_positions(token)
+                return call
             except functions.ArgumentError as error:
-                kind = error.unsupported
-                raise FlinkParseError(str(error), token, unsupported=kind) from None
+                unsupported = error.unsupported
+                raise FlinkParseError(str(error), token, unsupported=unsupported) from None
 
         def _declaration(self, token: Token | None) -> Declaration | None:
             """The declared Python function that is called at a token, if any."""
@@ -218,14 +218,14 @@ class Flink(Dialect):
                 return None
             if token.token_type not in (TokenType.VAR, TokenType.IDENTIFIER):
                 return None
-            found = self.declared.get(token.text.lower())
-            if found is not None and self._prev.token_type == TokenType.DOT:
+            declaration = self.declared.get(token.text.lower())
+            if declaration is not None and self._prev.token_type == TokenType.DOT:
                 raise FlinkParseError(
                     "a Python function belongs to the script, not to a database; write "
-                    f"{found.name}(…)",
+                    f"{declaration.name}(…)",
                     token,
                 )
-            return found
+            return declaration
 
         def _parse_declared(self, declaration: Declaration) -> exp.Expr:
             token = self._curr
@@ -243,8 +243,8 @@ class Flink(Dialect):
             if self._next.token_type != TokenType.L_PAREN:
                 return False
             name = token.text.upper()
-            known = name in self.FUNCTIONS or name in self.FUNCTION_PARSERS
-            if known and self._prev.token_type != TokenType.DOT:
+            supported = name in self.FUNCTIONS or name in self.FUNCTION_PARSERS
+            if supported and self._prev.token_type != TokenType.DOT:
                 return False
             # A name after a dot is a database's function, and no database has functions here.
             # FUNC_TOKENS include names of types, which the base would parse as functions.
@@ -284,8 +284,8 @@ class Flink(Dialect):
                 return None
             first = self._parse_interval_unit()
             if not self._match_text_seq("TO"):
-                made = exp.Interval(this=_quoted(value), unit=exp.Var(this=first))
-                return self.expression(made)
+                interval = exp.Interval(this=_quoted(value), unit=exp.Var(this=first))
+                return self.expression(interval)
             second = self._parse_interval_unit()
             if not (isinstance(value, exp.Literal) and value.is_string):
                 self.refuse("an INTERVAL of two units takes a string, such as INTERVAL '1-06' …")
@@ -310,16 +310,16 @@ class Flink(Dialect):
             value = self._parse_disjunction()
             branches, otherwise = [], None
             while self._match(TokenType.WHEN):
-                these = self._parse_csv(self._parse_disjunction)
+                conditions = self._parse_csv(self._parse_disjunction)
                 if not self._match(TokenType.THEN):
                     self.raise_error("Expecting THEN")
                 then = self._parse_disjunction()
-                if value is None and len(these) > 1:
+                if value is None and len(conditions) > 1:
                     self.raise_error("Expecting THEN")
-                for number, one in enumerate(these):
+                for number, condition in enumerate(conditions):
                     # Copying the first, too, would be quadratic in the depth of nested CASEs.
                     true = then.copy() if then and number else then
-                    branches.append(exp.If(this=one, true=true))
+                    branches.append(exp.If(this=condition, true=true))
             if not branches:
                 self.raise_error("Expecting WHEN")
             if self._match(TokenType.ELSE):
@@ -341,8 +341,8 @@ class Flink(Dialect):
                 return json.exists_or(self._two(name, arguments), self._parse_exists_error())
             if name == "JSON_QUERY":
                 return self._parse_query(self._two(name, arguments))
-            made = self._parse_scalar(arguments)
-            return made if kind is None else exp.TryCast(this=made, to=kind)
+            scalar = self._parse_scalar(arguments)
+            return scalar if kind is None else exp.TryCast(this=scalar, to=kind)
 
         def _two(self, name: str, arguments: list[exp.Expr]) -> list[exp.Expr]:
             functions.BUILDERS[name]([one.copy() for one in arguments])
@@ -372,19 +372,19 @@ class Flink(Dialect):
                 self._match_text_seq("ARRAY")
                 if not self._match_text_seq("WRAPPER"):
                     self.raise_error("Expecting WRAPPER")
-            found: dict[str, exp.Expr | None] = {}
+            handlers: dict[str, exp.Expr | None] = {}
             while self._curr.text.upper() in ("NULL", "ERROR", "EMPTY"):
                 value = self._parse_query_value()
                 if not self._match_text_seq("ON"):
                     self.raise_error("Expecting ON")
-                when = self._curr.text.upper()
-                if when not in ("EMPTY", "ERROR") or when in found:
+                event = self._curr.text.upper()
+                if event not in ("EMPTY", "ERROR") or event in handlers:
                     self.raise_error("Expecting EMPTY or ERROR")
                 self._advance()
-                found[when] = value
+                handlers[event] = value
             null = exp.Null()
             return json.query_or(
-                arguments, wrapper, found.get("EMPTY", null), found.get("ERROR", null)
+                arguments, wrapper, handlers.get("EMPTY", null), handlers.get("ERROR", null)
             )
 
         def _parse_query_value(self) -> exp.Expr | None:
@@ -400,7 +400,7 @@ class Flink(Dialect):
 
         def _parse_scalar(self, arguments: list[exp.Expr]) -> exp.Expr:
             """The end of JSON_VALUE: NULL, ERROR or DEFAULT value, ON EMPTY or ON ERROR."""
-            found: dict[str, exp.Expr | None] = {}
+            handlers: dict[str, exp.Expr | None] = {}
             while self._curr and self._curr.text.upper() in ("NULL", "ERROR", "DEFAULT"):
                 word = self._curr.text.upper()
                 self._advance()
@@ -409,17 +409,17 @@ class Flink(Dialect):
                     value = self._parse_disjunction()
                 if not self._match_text_seq("ON"):
                     self.raise_error("Expecting ON")
-                when = self._curr.text.upper() if self._curr else ""
-                if when not in ("EMPTY", "ERROR") or when in found:
+                event = self._curr.text.upper() if self._curr else ""
+                if event not in ("EMPTY", "ERROR") or event in handlers:
                     self.raise_error("Expecting EMPTY or ERROR")
                 self._advance()
-                found[when] = None if word == "ERROR" else value
-            made = functions.BUILDERS["JSON_VALUE"](arguments)
-            if not found:
-                return made
+                handlers[event] = None if word == "ERROR" else value
+            scalar = functions.BUILDERS["JSON_VALUE"](arguments)
+            if not handlers:
+                return scalar
             null = exp.Null()
             return json.value_or(
-                arguments, made, found.get("EMPTY", null), found.get("ERROR", null)
+                arguments, scalar, handlers.get("EMPTY", null), handlers.get("ERROR", null)
             )
 
         def _parse_pairs(self) -> exp.Expr:
@@ -525,13 +525,13 @@ def _with_hints(
     script: Script, start: int, end: int, tokenize: Callable[[str], list[Token]]
 ) -> list[Token]:
     """Tokens of a part; a hint block becomes a HINT token whose text is the block's body."""
-    found: list[Token] = []
-    at = start
+    tokens: list[Token] = []
+    offset = start
     for hint in script.hints(start, end):
-        found += _plain(script, at, hint.start, tokenize)
-        found.append(Token(TokenType.HINT, hint.body, start=hint.start, end=hint.end - 1))
-        at = hint.end
-    return found + _plain(script, at, end, tokenize)
+        tokens += _plain(script, offset, hint.start, tokenize)
+        tokens.append(Token(TokenType.HINT, hint.body, start=hint.start, end=hint.end - 1))
+        offset = hint.end
+    return tokens + _plain(script, offset, end, tokenize)
 
 
 def _plain(
@@ -539,70 +539,70 @@ def _plain(
 ) -> list[Token]:
     """Tokens of a part without hints, with their offsets in the script."""
     try:
-        found = tokenize(script.text[start:end])
+        tokens = tokenize(script.text[start:end])
     except TokenError:
         raise SqlError(
             "the text cannot be parsed; a number or a quote in it is incomplete"
         ) from None
-    for token in found:
+    for token in tokens:
         token.start += start
         token.end += start
         token.comments = []
-    return found
+    return tokens
 
 
 def lex(script: Script, start: int = 0, end: int | None = None) -> list[Token]:
     """All tokens of a script, or of a part of it."""
     tokenizer: Any = Flink.Tokenizer(dialect=Flink())
-    last = len(script.text) if end is None else end
-    found: list[Token] = tokenizer.tokenize_part(script, start, last)
-    return found
+    stop = len(script.text) if end is None else end
+    tokens: list[Token] = tokenizer.tokenize_part(script, start, stop)
+    return tokens
 
 
 def parse_tokens(
-    script: Script, found: list[Token], method: Callable[[Any], exp.Expr | None] | None = None
+    script: Script, tokens: list[Token], method: Callable[[Any], exp.Expr | None] | None = None
 ) -> exp.Expr:
     """Parse tokens as a query or expression; raises `SqlError` with its position.
 
     `method` is a method of the parser, for text that must be of one kind, such as a condition.
     """
-    _check_commas(script, found)
+    _check_commas(script, tokens)
     allow_depth()
     flink = Flink.Parser(dialect=Flink(), error_level=ErrorLevel.IMMEDIATE)
     flink.declared = script.functions
     try:
         if method is None:
-            tree = flink.parse(found, script.text)
+            tree = flink.parse(tokens, script.text)
         else:
-            tree = flink._parse(method, found, script.text)
+            tree = flink._parse(method, tokens, script.text)
     except FlinkParseError as error:
-        raise _located(script, found, error) from None
+        raise _located(script, tokens, error) from None
     except RecursionError:
-        raise script.error(TOO_DEEP, found[0].start, found[-1].end + 1) from None
+        raise script.error(TOO_DEEP, tokens[0].start, tokens[-1].end + 1) from None
     except _BROKEN:
         # sqlglot itself fails with these on some texts that are not SQL.
         raise script.error(
             "this cannot be parsed; rewrite it, or split it into several statements",
-            found[0].start,
-            found[-1].end + 1,
+            tokens[0].start,
+            tokens[-1].end + 1,
         ) from None
     if len(tree) != 1 or tree[0] is None:
-        raise script.error("a query is expected here", found[0].start, found[-1].end + 1)
+        raise script.error("a query is expected here", tokens[0].start, tokens[-1].end + 1)
     query = balanced(tree[0])
-    _check_reads(script, found, query)
-    unsupported_constructs.check(script, query, found[0].start, found[-1].end + 1)
+    _check_reads(script, tokens, query)
+    unsupported_constructs.check(script, query, tokens[0].start, tokens[-1].end + 1)
     if any(not select.expressions for select in query.find_all(exp.Select)):
-        raise script.error("SELECT needs at least one column", found[0].start, found[0].end + 1)
+        raise script.error("SELECT needs at least one column", tokens[0].start, tokens[0].end + 1)
     if any(one.is_star and not one.args.get("from_") for one in query.find_all(exp.Select)):
-        raise script.error("SELECT * needs a FROM", found[0].start, found[0].end + 1)
+        raise script.error("SELECT * needs a FROM", tokens[0].start, tokens[0].end + 1)
     return query
 
 
-def _check_commas(script: Script, found: list[Token]) -> None:
+def _check_commas(script: Script, tokens: list[Token]) -> None:
     """Raise for a comma with nothing after it, which the parser would skip."""
-    for comma, after in zip(found, [*found[1:], None], strict=True):
-        nothing = after is None or after.token_type in _NO_ITEM
-        if comma.token_type == TokenType.COMMA and nothing:
+    for comma, after in zip(tokens, [*tokens[1:], None], strict=True):
+        missing = after is None or after.token_type in _NO_ITEM
+        if comma.token_type == TokenType.COMMA and missing:
             raise script.error("an expression is expected after ','", comma.start, comma.end + 1)
 
 
@@ -626,32 +626,32 @@ _STATEMENTS = (
 """Nodes that the base parser accepts within a query, and that no query may contain."""
 
 
-def _check_reads(script: Script, found: list[Token], tree: exp.Expr) -> None:
+def _check_reads(script: Script, tokens: list[Token], tree: exp.Expr) -> None:
     """Raise for a statement within a query: the parser accepts any statement as a CTE."""
-    wrong: exp.Expr | None = tree.find(*_STATEMENTS)
+    statement: exp.Expr | None = tree.find(*_STATEMENTS)
     for clause in tree.find_all(exp.With):
-        for one in clause.expressions:
-            if not isinstance(one, exp.CTE) or not isinstance(one.this, exp.Query):
-                wrong = wrong or one
-    if wrong is not None:
-        start, end = span(wrong) or (found[0].start, found[-1].end + 1)
+        for cte in clause.expressions:
+            if not isinstance(cte, exp.CTE) or not isinstance(cte.this, exp.Query):
+                statement = statement or cte
+    if statement is not None:
+        start, end = span(statement) or (tokens[0].start, tokens[-1].end + 1)
         message = "a query must be SELECT or VALUES, also within WITH and parentheses"
         raise script.error(message, start, end, UnsupportedSqlError)
 
 
-def _located(script: Script, found: list[Token], error: FlinkParseError) -> SqlError:
+def _located(script: Script, tokens: list[Token], error: FlinkParseError) -> SqlError:
     token, message = error.token, error.message
     kind = UnsupportedSqlError if error.unsupported else SqlError
     if not token:
         message = f"the statement ends too early: {_expectation(message)}"
-        return script.error(message, found[-1].end + 1, kind=kind)
+        return script.error(message, tokens[-1].end + 1, kind=kind)
     if error.own:
         return script.error(message, token.start, token.end + 1, kind=kind)
-    limit, misspelt = unread(found, token), _misspelt(found, token)
+    explanation, misspelt = unread(tokens, token), _misspelt(tokens, token)
     if token.token_type == TokenType.HINT:
         message = "a hint /*+ … */ is only allowed after SELECT or after a table"
-    elif limit is not None:
-        (token, message), kind = limit, UnsupportedSqlError
+    elif explanation is not None:
+        (token, message), kind = explanation, UnsupportedSqlError
     elif misspelt is not None:
         token, guess = misspelt
         message = f"'{token.text}' is not a keyword; did you mean {guess}?"
@@ -661,10 +661,10 @@ def _located(script: Script, found: list[Token], error: FlinkParseError) -> SqlE
     return script.error(message, token.start, token.end + 1, kind=kind)
 
 
-def _misspelt(found: list[Token], token: Token) -> tuple[Token, str] | None:
+def _misspelt(tokens: list[Token], token: Token) -> tuple[Token, str] | None:
     """A word at or just before the token that looks like a clause's keyword, and that keyword."""
-    place = found.index(token) if token in found else 0
-    for word in found[max(0, place - 2) : place + 1]:
+    index = tokens.index(token) if token in tokens else 0
+    for word in tokens[max(0, index - 2) : index + 1]:
         text = word.text.upper()
         if word.token_type != TokenType.VAR or len(text) < 3:
             continue
@@ -689,16 +689,16 @@ def _expectation(message: str) -> str:
 def parse_condition(text: str) -> exp.Expr:
     """Parse one boolean expression over columns, without subqueries; raises `SqlError`."""
     script = Script(text)
-    found = lex(script)
-    if not found:
+    tokens = lex(script)
+    if not tokens:
         raise SqlError("the condition is empty; write one such as total > 0")
-    tree = parse_tokens(script, found, Flink.Parser._parse_disjunction)
-    inner = tree.find(exp.Query, exp.Table)
-    if inner is not None:
+    tree = parse_tokens(script, tokens, Flink.Parser._parse_disjunction)
+    query = tree.find(exp.Query, exp.Table)
+    if query is not None:
         raise script.error(
             "a condition cannot contain a query; compare columns with values",
-            found[0].start,
-            found[-1].end + 1,
+            tokens[0].start,
+            tokens[-1].end + 1,
             UnsupportedSqlError,
         )
     return tree

@@ -66,20 +66,20 @@ _INT, _LONG = 2**31 - 1, 2**63 - 1
 
 def spans(text: str) -> Iterator[tuple[int, int]]:
     """Yields the start of the first and the end of the last row of each long INSERT … VALUES."""
-    begin, at, fresh = 0, 0, True
-    while match := _VALUES.search(text, at):
-        at = match.end()
+    begin, offset, searching = 0, 0, True
+    while match := _VALUES.search(text, offset):
+        offset = match.end()
         if match["end"]:
-            begin, fresh = at, True
-        elif match["word"] and fresh:
-            fresh = False
+            begin, searching = offset, True
+        elif match["word"] and searching:
+            searching = False
             head = _HIDDEN.sub(" ", text[begin : match.start()])
             if not _HEAD.search(head) or _OTHER.search(head):
                 continue
-            end = _list_end(text, at)
-            if end - at >= LEAST_CHARS and _ends(text, end):
-                yield at, end
-                at = end
+            end = _list_end(text, offset)
+            if end - offset >= LEAST_CHARS and _ends(text, end):
+                yield offset, end
+                offset = end
 
 
 def _list_end(text: str, start: int) -> int:
@@ -126,51 +126,53 @@ class _Reader:
         self._templates: dict[str, _Template] = {}
 
     def rows(self, start: int) -> LiteralRows:
-        at, count = start, 0
-        while match := _ROW.match(self._text, at, self._end):
-            self._row(match[0], at, count)
-            at, count = match.end(), count + 1
-            between = _BETWEEN.match(self._text, at, self._end)
-            at = at if between is None else between.end()
-        if at != self._end:
+        offset, count = start, 0
+        while match := _ROW.match(self._text, offset, self._end):
+            self._row(match[0], offset, count)
+            offset, count = match.end(), count + 1
+            between = _BETWEEN.match(self._text, offset, self._end)
+            offset = offset if between is None else between.end()
+        if offset != self._end:
             raise _NoLiterals
         return LiteralRows(count, tuple(tuple(column.values()) for column in self._forms))
 
     def _row(self, text: str, start: int, row: int) -> None:
         parts = _LITERAL.split(text)
-        around, literals = "\0".join(parts[::2]), parts[1::2]
+        template_text, literals = "\0".join(parts[::2]), parts[1::2]
         # In a comment, an apostrophe does not start a string: such a row is always tokenized.
-        commented = _COMMENTED.search(around) is not None
-        template = None if commented else self._templates.get(around)
+        has_comment = _COMMENTED.search(template_text) is not None
+        template = None if has_comment else self._templates.get(template_text)
         if template is not None and template.add(literals, row):
             return
         cells = self._cells(start, row)
-        if not commented and sum(len(cell.given) for cell, _ in cells) == len(literals):
-            template = self._templates.setdefault(around, _Template([cell for cell, _ in cells]))
+        if not has_comment and sum(len(cell.given) for cell, _ in cells) == len(literals):
+            template = self._templates.setdefault(
+                template_text, _Template([cell for cell, _ in cells])
+            )
             template.learn(cells, literals)
 
     def _cells(self, start: int, row: int) -> list[tuple[_Cell, Form]]:
         """Tokenize a row, add it to the forms of its cells, and return these."""
-        found: list[tuple[_Cell, Form]] = []
-        at, last = start + 1, False
-        while not last:
-            cell, begin = _Cell(), at
-            while match := _TOKEN.match(self._text, at, self._end):
-                at = match.end()
+        cells: list[tuple[_Cell, Form]] = []
+        offset, done = start + 1, False
+        while not done:
+            cell, cell_start = _Cell(), offset
+            while match := _TOKEN.match(self._text, offset, self._end):
+                offset = match.end()
                 if cell.ends(match):
                     break
                 cell.add(match)
             if match is None or not cell.written:
                 raise _NoLiterals
-            found.append((cell, self._form(len(found), row, cell, (begin, at - 1))))
-            last = match.lastgroup == "close"
-        if len(found) != len(self._forms):
+            cells.append((cell, self._form(len(cells), row, cell, (cell_start, offset - 1))))
+            done = match.lastgroup == "close"
+        if len(cells) != len(self._forms):
             raise _NoLiterals
-        for cell, form in found:
+        for cell, form in cells:
             form.rows.append(row)
             for texts, (_, text) in zip(form.texts, cell.literals, strict=True):
                 texts.append(_value(text))
-        return found
+        return cells
 
     def _form(self, column: int, row: int, cell: _Cell, span: tuple[int, int]) -> Form:
         """The form of a cell; adds it if it is new."""
@@ -179,13 +181,13 @@ class _Reader:
                 raise _NoLiterals
             self._forms.append({})
         forms = self._forms[column]
-        found = forms.get(cell.key)
-        if found is None:
+        form = forms.get(cell.key)
+        if form is None:
             if len(forms) == MOST_FORMS:
                 raise _NoLiterals
-            places = tuple(place for place, _ in cell.literals)
-            found = forms[cell.key] = Form(*span, places, [], tuple([] for _ in places))
-        return found
+            offsets = tuple(offset for offset, _ in cell.literals)
+            form = forms[cell.key] = Form(*span, offsets, [], tuple([] for _ in offsets))
+        return form
 
 
 class _Template:
@@ -194,41 +196,41 @@ class _Template:
     def __init__(self, cells: list[_Cell]) -> None:
         # For each cell: first and last index of its literals, those that are parameters, its forms.
         self._cells: list[tuple[int, int, list[int], dict[tuple[str, ...], Form]]] = []
-        at = 0
+        index = 0
         for cell in cells:
-            places = [place for place, _ in cell.literals]
-            free = [at + n for n, place in enumerate(cell.given) if place in places]
-            self._cells.append((at, at + len(cell.given), free, {}))
-            at += len(cell.given)
+            offsets = [offset for offset, _ in cell.literals]
+            parameters = [index + n for n, offset in enumerate(cell.given) if offset in offsets]
+            self._cells.append((index, index + len(cell.given), parameters, {}))
+            index += len(cell.given)
 
     def add(self, literals: list[str], row: int) -> bool:
         """Add a row, given its literals; False if the form of one of its cells is not known."""
         kinds = [_kind(literal) for literal in literals]
-        found = []
-        for first, last, free, forms in self._cells:
-            form = forms.get(self._key(first, last, free, kinds, literals))
+        forms = []
+        for first, last, parameters, known_forms in self._cells:
+            form = known_forms.get(self._key(first, last, parameters, kinds, literals))
             if form is None:
                 return False
-            found.append((form, free))
-        for form, free in found:
+            forms.append((form, parameters))
+        for form, parameters in forms:
             form.rows.append(row)
-            for texts, place in zip(form.texts, free, strict=True):
-                texts.append(_value(literals[place]))
+            for texts, index in zip(form.texts, parameters, strict=True):
+                texts.append(_value(literals[index]))
         return True
 
     def learn(self, cells: list[tuple[_Cell, Form]], literals: list[str]) -> None:
         """Remember the forms of a row's cells for rows with the same kinds of literals."""
         kinds = [_kind(literal) for literal in literals]
-        for (first, last, free, forms), (_, form) in zip(self._cells, cells, strict=True):
-            forms[self._key(first, last, free, kinds, literals)] = form
+        for (first, last, parameters, forms), (_, form) in zip(self._cells, cells, strict=True):
+            forms[self._key(first, last, parameters, kinds, literals)] = form
 
     @staticmethod
     def _key(
-        first: int, last: int, free: list[int], kinds: list[str], literals: list[str]
+        first: int, last: int, parameters: list[int], kinds: list[str], literals: list[str]
     ) -> tuple[str, ...]:
-        if len(free) == last - first:
+        if len(parameters) == last - first:
             return tuple(kinds[first:last])
-        return tuple(kinds[n] if n in free else literals[n] for n in range(first, last))
+        return tuple(kinds[n] if n in parameters else literals[n] for n in range(first, last))
 
 
 class _Cell:

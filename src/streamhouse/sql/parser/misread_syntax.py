@@ -71,21 +71,21 @@ class FlinkParseError(ParseError):
         self.own = own
 
 
-def unread(found: list[Token], token: Token) -> tuple[Token, str] | None:
+def unread(tokens: list[Token], token: Token) -> tuple[Token, str] | None:
     """The word at or before `token` that explains a parse error there, and its message, if any."""
-    place = found.index(token) if token in found else 0
-    for first in range(max(0, place - 2), place + 1):
-        if first + 1 >= len(found):
+    index = tokens.index(token) if token in tokens else 0
+    for start in range(max(0, index - 2), index + 1):
+        if start + 1 >= len(tokens):
             break
-        one, two = found[first], found[first + 1]
-        if one.token_type in (TokenType.IDENTIFIER, TokenType.STRING):
+        current, following = tokens[start], tokens[start + 1]
+        if current.token_type in (TokenType.IDENTIFIER, TokenType.STRING):
             continue
-        if (one.text, two.text) == ("-", ">") and one.end + 1 == two.start:
-            return one, _LAMBDA
+        if (current.text, following.text) == ("-", ">") and current.end + 1 == following.start:
+            return current, _LAMBDA
         # One token may hold two words, as GROUP BY does.
-        words = (one.text.upper(), two.text.upper().split(" ", 1)[0])
+        words = (current.text.upper(), following.text.upper().split(" ", 1)[0])
         if words in _UNREAD:
-            return one, _UNREAD[words]
+            return current, _UNREAD[words]
     return None
 
 
@@ -105,20 +105,20 @@ class Refusing(parser.Parser):
 
     def _try_parse(self, parse_method: Callable[[], T], retreat: bool = False) -> T | None:
         """As the base, but re-raises an unsupported error where the base would try other syntax."""
-        refused: list[FlinkParseError] = []
+        errors: list[FlinkParseError] = []
 
         def method() -> T:
             try:
                 return parse_method()
             except FlinkParseError as error:
                 if error.unsupported:
-                    refused.append(error)
+                    errors.append(error)
                 raise
 
-        made = super()._try_parse(method, retreat)
-        if refused:
-            raise refused[0]
-        return made
+        parsed = super()._try_parse(method, retreat)
+        if errors:
+            raise errors[0]
+        return parsed
 
     def _parse_match_recognize(self) -> exp.MatchRecognize | None:
         if self._curr.token_type == TokenType.MATCH_RECOGNIZE:
@@ -146,8 +146,8 @@ class Refusing(parser.Parser):
 
     def _parse_table(self, *args: Any, **kwargs: Any) -> exp.Expr | None:
         table = super()._parse_table(*args, **kwargs)
-        moment = ("SYSTEM_TIME", "SYSTEM_VERSION")
-        if self._curr.token_type == TokenType.FOR and self._next.text.upper() in moment:
+        keywords = ("SYSTEM_TIME", "SYSTEM_VERSION")
+        if self._curr.token_type == TokenType.FOR and self._next.text.upper() in keywords:
             if isinstance(table, exp.Table) and isinstance(table.this, exp.Identifier):
                 raise FlinkParseError(_LATE_MOMENT, self._curr)
             self.refuse(_MOMENT)
@@ -155,7 +155,11 @@ class Refusing(parser.Parser):
 
     def _parse_types(self, *args: Any, **kwargs: Any) -> exp.Expr | None:
         word = self._curr.text.upper()
-        named = kwargs.get("allow_identifiers", True)
-        if named and word in UNSUPPORTED_TYPES and self._curr.token_type != TokenType.IDENTIFIER:
+        allows_names = kwargs.get("allow_identifiers", True)
+        if (
+            allows_names
+            and word in UNSUPPORTED_TYPES
+            and self._curr.token_type != TokenType.IDENTIFIER
+        ):
             self.refuse(f"type {word} is not supported; {UNSUPPORTED_TYPES[word]}")
         return super()._parse_types(*args, **kwargs)

@@ -57,10 +57,10 @@ class Cursor:
 
     def peek(self, ahead: int = 0) -> str:
         """The word ahead in upper case; empty for strings, quoted names, hints and the end."""
-        place = self.index + ahead
-        if place >= len(self.tokens):
+        index = self.index + ahead
+        if index >= len(self.tokens):
             return ""
-        token = self.tokens[place]
+        token = self.tokens[index]
         if token.token_type in (TokenType.STRING, TokenType.IDENTIFIER, TokenType.HINT):
             return ""
         return token.text.upper()
@@ -118,31 +118,31 @@ class Cursor:
             self.fail(f"expected {what} as a whole number")
         return int(self.take().text)
 
-    def options(self, places: dict[str, int] | None = None) -> dict[str, str]:
-        """`('key' = 'value', …)`; an empty list is allowed; `places` gets each key's offset."""
+    def options(self, offsets: dict[str, int] | None = None) -> dict[str, str]:
+        """`('key' = 'value', …)`; an empty list is allowed; `offsets` gets each key's offset."""
         self.expect("(")
-        found: dict[str, str] = {}
+        options: dict[str, str] = {}
         while not self.accept(")"):
-            if found:
+            if options:
                 self.expect(",")
-            place = self.offset
+            offset = self.offset
             key = self.string("an option's key")
-            if key in found:
-                raise self.script.error(f"option '{key}' is given twice", place)
-            if places is not None:
-                places[key] = place
+            if key in options:
+                raise self.script.error(f"option '{key}' is given twice", offset)
+            if offsets is not None:
+                offsets[key] = offset
             self.expect("=")
-            found[key] = self.string(f"the value of option '{key}'")
-        return found
+            options[key] = self.string(f"the value of option '{key}'")
+        return options
 
     def names(self, what: str) -> tuple[str, ...]:
         """`(a, b, …)`."""
         self.expect("(")
-        found = [self.identifier(what)]
+        names = [self.identifier(what)]
         while self.accept(","):
-            found.append(self.identifier(what))
+            names.append(self.identifier(what))
         self.expect(")")
-        return tuple(found)
+        return tuple(names)
 
     def until(self, *ends: str) -> list[Token]:
         """Take the tokens up to one of the words or a `)` outside of parentheses, or to the end."""
@@ -212,10 +212,10 @@ def _words(token: Token) -> list[Token]:
     words = token.text.split()
     if len(words) < 2:
         return [token]
-    found, offset = [], token.start
+    tokens, offset = [], token.start
     for word in words[:-1]:
-        found.append(Token(TokenType.VAR, word, start=offset, end=offset + len(word) - 1))
+        tokens.append(Token(TokenType.VAR, word, start=offset, end=offset + len(word) - 1))
         offset += len(word) + 1
     last = words[-1]
-    found.append(Token(TokenType.VAR, last, start=token.end - len(last) + 1, end=token.end))
-    return found
+    tokens.append(Token(TokenType.VAR, last, start=token.end - len(last) + 1, end=token.end))
+    return tokens

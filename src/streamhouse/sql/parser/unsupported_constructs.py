@@ -75,12 +75,12 @@ def check(script: Script, tree: exp.Expr, start: int, end: int) -> None:
             message = _odd_limit(node)
         elif isinstance(node, exp.Join) and node.method.upper() == "NATURAL":
             message = "NATURAL JOIN is not supported; write JOIN … USING (columns), or ON"
-        kind = SqlError if message is None else UnsupportedSqlError
+        error_class = SqlError if message is None else UnsupportedSqlError
         message = message or _mistake(node)
         if message is not None:
-            known = any(span(one) for one in (node, *_around(node)))
-            place = lowering.place(script, node) if known else (start, end)
-            raise script.error(message, *place, kind)
+            has_position = any(span(one) for one in (node, *_around(node)))
+            offsets = lowering.place(script, node) if has_position else (start, end)
+            raise script.error(message, *offsets, error_class)
 
 
 def _around(node: exp.Expr) -> Iterator[exp.Expr]:
@@ -110,15 +110,15 @@ def _odd_limit(node: exp.LimitOptions) -> str | None:
 
 
 def _odd_type(node: exp.DataType) -> str | None:
-    around = node.parent
-    if isinstance(around, exp.Cast) and around.meta.get("plain"):
+    parent = node.parent
+    if isinstance(parent, exp.Cast) and parent.meta.get("plain"):
         # Part of how a function is computed, not of the user's text.
         return None
     kind = node.this
     if kind in _NESTED:
-        wanted = _NESTED[kind]
-        given = len(node.expressions)
-        if given == 0 or (wanted is not None and given != wanted):
+        element_count = _NESTED[kind]
+        count = len(node.expressions)
+        if count == 0 or (element_count is not None and count != element_count):
             return f"type {_word(kind)} needs its element types; write one of {_KNOWN}"
         return None
     if kind not in _PLAIN:
@@ -143,7 +143,7 @@ def _odd_size(kind: exp.DType, sizes: list[str]) -> str | None:
         return "DECIMAL(p, s) needs 1 <= p <= 38 and 0 <= s <= p"
     if kind not in _SIZES:
         return f"type {_word(kind)} takes no size; leave it out"
-    least, most = _SIZES[kind]
-    if len(numbers) == len(sizes) == 1 and least <= numbers[0] <= most:
+    minimum, maximum = _SIZES[kind]
+    if len(numbers) == len(sizes) == 1 and minimum <= numbers[0] <= maximum:
         return None
-    return f"the size of {_word(kind)} must be from {least} to {most}"
+    return f"the size of {_word(kind)} must be from {minimum} to {maximum}"

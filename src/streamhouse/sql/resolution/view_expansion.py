@@ -44,7 +44,7 @@ class _Views:
     resolver: ViewResolver
     used: list[str]
 
-    def replaced(self, tree: exp.Expr, around: tuple[Name, ...]) -> exp.Expr:
+    def replaced(self, tree: exp.Expr, enclosing: tuple[Name, ...]) -> exp.Expr:
         for table in names.leaves(tree):
             if not isinstance(table.this, exp.Identifier):
                 continue
@@ -52,14 +52,14 @@ class _Views:
             if view is None:
                 continue
             self.used.append(view.query)
-            new = self._subquery(table, view, around)
+            new = self._subquery(table, view, enclosing)
             if table is tree:
                 return new
             table.replace(new)
         return tree
 
-    def _subquery(self, table: exp.Table, view: ViewInfo, around: tuple[Name, ...]) -> exp.Expr:
-        if view.name in around:
+    def _subquery(self, table: exp.Table, view: ViewInfo, enclosing: tuple[Name, ...]) -> exp.Expr:
+        if view.name in enclosing:
             name = ".".join(view.name[-2:])
             message = f"view {name} reads itself; DROP it and CREATE it again"
             raise lowering.error(self.script, table, message)
@@ -70,20 +70,20 @@ class _Views:
                 f"'{table.name}' is a view, which takes no AS OF and cannot be looked up; name the "
                 "table that it reads",
             )
-        place = {key: table.this.meta[key] for key in _PLACE if key in table.this.meta}
-        inner = self.replaced(_body(view, place), (*around, view.name))
+        position = {key: table.this.meta[key] for key in _PLACE if key in table.this.meta}
+        inner = self.replaced(_body(view, position), (*enclosing, view.name))
         _hand_on(self.script, table, inner)
         alias = table.args.get("alias") or exp.TableAlias(this=table.this.copy())
         new = exp.Subquery(this=inner, alias=alias.copy())
-        new.meta.update(place)
+        new.meta.update(position)
         for key in _MOVED:
             if table.args.get(key):
                 new.set(key, table.args[key])
         return new
 
 
-def _body(view: ViewInfo, place: dict[str, object]) -> exp.Expr:
-    """The view's tree, with `place` as position of all nodes, and the view's catalog for tables."""
+def _body(view: ViewInfo, position: dict[str, object]) -> exp.Expr:
+    """The view's tree; all nodes get `position`, and tables the view's catalog."""
     query = Query(view.query, Position(1, 1), functions=view.functions)
     body = names.parse_query(query).tree
     if not isinstance(body, exp.Query | exp.Values):
@@ -97,9 +97,9 @@ def _body(view: ViewInfo, place: dict[str, object]) -> exp.Expr:
         names.name_expressions(select)
     for node in body.walk():
         if "start" in node.meta:
-            node.meta.update(place)
+            node.meta.update(position)
         for hint in node.meta.get("hints", ()):
-            hint.meta.update(place)
+            hint.meta.update(position)
     return body
 
 

@@ -61,8 +61,8 @@ def parse_alter(cursor: Cursor, position: Position, text: str) -> AlterTable:
     cursor.expect("ALTER")
     start = cursor.offset
     if cursor.peek() in _OTHERS:
-        way = f"only ALTER TABLE is: {_OTHERS[cursor.peek()]}"
-        cursor.unsupported(f"ALTER {cursor.peek()} is not supported; {way}")
+        alternative = f"only ALTER TABLE is: {_OTHERS[cursor.peek()]}"
+        cursor.unsupported(f"ALTER {cursor.peek()} is not supported; {alternative}")
     refuse_thing(cursor, start)
     cursor.expect("TABLE")
     if_exists = cursor.accept("IF", "EXISTS")
@@ -107,13 +107,13 @@ def _no_key(cursor: Cursor, action: str) -> None:
     if cursor.at("WATERMARK"):
         cursor.unsupported("WATERMARK is not supported yet; leave it out")
     if cursor.at("DISTRIBUTION"):
-        way = "leave it out, the buckets of a table are fixed"
-        cursor.unsupported(f"{action} DISTRIBUTION is not supported; {way}")
+        alternative = "leave it out, the buckets of a table are fixed"
+        cursor.unsupported(f"{action} DISTRIBUTION is not supported; {alternative}")
     if cursor.at("PARTITION"):
-        words = (
+        alternative = (
             "leave it out, rows create their partitions" if action == "ADD" else "DELETE their rows"
         )
-        cursor.unsupported(f"{action} PARTITION is not supported; {words}")
+        cursor.unsupported(f"{action} PARTITION is not supported; {alternative}")
 
 
 def _add(cursor: Cursor) -> list[Change]:
@@ -121,12 +121,17 @@ def _add(cursor: Cursor) -> list[Change]:
     if_not_exists = False
     if cursor.accept("COLUMN") or cursor.accept("COLUMNS"):
         if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
-    found: list[Change] = []
-    for one in _columns(cursor, "ADD"):
-        column = Column(one.path[-1], one.type, one.nullable is not False, one.comment)
-        found.append(AddColumn(column, one.place, if_not_exists, one.path[:-1]))
-        found += _default_of(one)
-    return found
+    changes: list[Change] = []
+    for definition in _columns(cursor, "ADD"):
+        column = Column(
+            definition.path[-1],
+            definition.type,
+            definition.nullable is not False,
+            definition.comment,
+        )
+        changes.append(AddColumn(column, definition.place, if_not_exists, definition.path[:-1]))
+        changes += _default_of(definition)
+    return changes
 
 
 def _default_of(one: _Written) -> list[Change]:
@@ -136,12 +141,12 @@ def _default_of(one: _Written) -> list[Change]:
 def _columns(cursor: Cursor, action: str) -> list[_Written]:
     """`(c type …, …)`, or the same without parentheses."""
     wrapped = cursor.accept("(")
-    found = [_column(cursor, action)]
+    definitions = [_column(cursor, action)]
     while cursor.accept(","):
-        found.append(_column(cursor, action))
+        definitions.append(_column(cursor, action))
     if wrapped and not cursor.accept(")"):
         cursor.fail("expected ',' or ')'")
-    return found
+    return definitions
 
 
 def _column(cursor: Cursor, action: str) -> _Written:
@@ -154,7 +159,7 @@ def _column(cursor: Cursor, action: str) -> _Written:
     cursor.accept(":")
     kind = parse_type(cursor)
     nullable: bool | None = None
-    comment = default = place = None
+    comment = default = position = None
     while not (cursor.done or cursor.at(",") or cursor.at(")")):
         if cursor.accept("NOT", "NULL"):
             nullable = False
@@ -165,12 +170,12 @@ def _column(cursor: Cursor, action: str) -> _Written:
         elif cursor.accept("DEFAULT"):
             default = _literal(cursor)
         elif cursor.at("FIRST") or cursor.at("AFTER"):
-            place = _place(cursor)
+            position = _place(cursor)
         elif cursor.at("PRIMARY", "KEY") or cursor.at("UNIQUE"):
             cursor.unsupported(_KEYS)
         else:
             cursor.fail("expected NOT NULL, COMMENT, DEFAULT, FIRST, AFTER, ',' or ')'")
-    return _Written(path, kind, nullable, comment, default, place)
+    return _Written(path, kind, nullable, comment, default, position)
 
 
 def _place(cursor: Cursor) -> Place:
@@ -216,13 +221,13 @@ def _rename(cursor: Cursor) -> list[Change]:
     return [RenameColumn(path, cursor.identifier("the column's new name"), if_exists)]
 
 
-def _moved(cursor: Cursor, path: Name, place: Place) -> MoveColumn:
+def _moved(cursor: Cursor, path: Name, position: Place) -> MoveColumn:
     if len(path) > 1:
         cursor.unsupported(
             f"'{'.'.join(path)}' is a field of a ROW, but only columns can be moved; leave out "
             "FIRST or AFTER"
         )
-    return MoveColumn(path[0], place)
+    return MoveColumn(path[0], position)
 
 
 def _modify(cursor: Cursor) -> list[Change]:
@@ -231,16 +236,20 @@ def _modify(cursor: Cursor) -> list[Change]:
     That is as in Flink. A comment stays if the statement gives none.
     """
     cursor.accept("COLUMN")
-    found: list[Change] = []
-    for one in _columns(cursor, "MODIFY"):
-        found.append(SetType(one.path, one.type))
-        found.append(SetNullable(one.path, one.nullable is not False, one.nullable is None))
-        if one.comment is not None:
-            found.append(SetColumnComment(one.path, one.comment))
-        found += _default_of(one)
-        if one.place is not None:
-            found.append(_moved(cursor, one.path, one.place))
-    return found
+    changes: list[Change] = []
+    for definition in _columns(cursor, "MODIFY"):
+        changes.append(SetType(definition.path, definition.type))
+        changes.append(
+            SetNullable(
+                definition.path, definition.nullable is not False, definition.nullable is None
+            )
+        )
+        if definition.comment is not None:
+            changes.append(SetColumnComment(definition.path, definition.comment))
+        changes += _default_of(definition)
+        if definition.place is not None:
+            changes.append(_moved(cursor, definition.path, definition.place))
+    return changes
 
 
 def _alter_column(cursor: Cursor) -> list[Change]:
@@ -255,23 +264,23 @@ def _alter_column(cursor: Cursor) -> list[Change]:
         return [SetDefault(path, _literal(cursor))]
     if cursor.accept("DROP", "DEFAULT"):
         return [SetDefault(path, None)]
-    found: list[Change] = []
+    changes: list[Change] = []
     if not (cursor.at("COMMENT") or cursor.at("FIRST") or cursor.at("AFTER")):
         if not cursor.accept("SET", "DATA", "TYPE"):
             cursor.accept("TYPE")
-        found.append(SetType(path, parse_type(cursor)))
+        changes.append(SetType(path, parse_type(cursor)))
     if cursor.accept("COMMENT"):
-        found.append(SetColumnComment(path, cursor.string("a comment")))
+        changes.append(SetColumnComment(path, cursor.string("a comment")))
     if cursor.at("FIRST") or cursor.at("AFTER"):
-        found.append(_moved(cursor, path, _place(cursor)))
-    return found
+        changes.append(_moved(cursor, path, _place(cursor)))
+    return changes
 
 
 def _strings(cursor: Cursor) -> list[str]:
     """`('a', 'b')`."""
     cursor.expect("(")
-    found = [cursor.string("an option's key")]
+    keys = [cursor.string("an option's key")]
     while cursor.accept(","):
-        found.append(cursor.string("an option's key"))
+        keys.append(cursor.string("an option's key"))
     cursor.expect(")")
-    return found
+    return keys

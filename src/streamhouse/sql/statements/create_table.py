@@ -226,11 +226,11 @@ def parse_create_table(
 def _no_query(cursor: Cursor) -> None:
     """Raise for CREATE TABLE … AS; its list of columns, without types, would not parse."""
     depth = 0
-    for place in range(cursor.index, len(cursor.tokens)):
-        kind = cursor.tokens[place].token_type
+    for index in range(cursor.index, len(cursor.tokens)):
+        kind = cursor.tokens[index].token_type
         depth += (kind == TokenType.L_PAREN) - (kind == TokenType.R_PAREN)
-        if depth == 0 and cursor.peek(place - cursor.index) == "AS":
-            cursor.index = place
+        if depth == 0 and cursor.peek(index - cursor.index) == "AS":
+            cursor.index = index
             cursor.unsupported(_NO_QUERY)
 
 
@@ -281,8 +281,8 @@ def _check_watermark(cursor: Cursor, body: _Body) -> None:
     if body.watermark is None:
         return
     if body.watermark not in body.taken():
-        known = ", ".join(column.name for column in body.columns)
-        message = f"WATERMARK: there is no column '{body.watermark}'; known: {known}"
+        names = ", ".join(column.name for column in body.columns)
+        message = f"WATERMARK: there is no column '{body.watermark}'; known: {names}"
         raise cursor.error(message, body.watermark_start)
     kind = next((c.type for c in body.columns if c.name == body.watermark), "TIMESTAMP")
     if base(kind) not in ("TIMESTAMP", "TIMESTAMP_LTZ"):
@@ -312,9 +312,9 @@ def _column(cursor: Cursor, body: _Body) -> None:
         elif cursor.accept("NULL"):
             nullable = True
         elif cursor.at("PRIMARY", "KEY"):
-            place = cursor.offset
+            key_start = cursor.offset
             cursor.expect("PRIMARY", "KEY")
-            _set_key(cursor, body, (name,), place)
+            _set_key(cursor, body, (name,), key_start)
             _not_enforced(cursor)
         elif cursor.accept("COMMENT"):
             comment = cursor.string("a comment")
@@ -360,8 +360,8 @@ def _check(cursor: Cursor, body: _Body, partitioned: tuple[str, ...], partition_
     ):
         for key in keys:
             if key not in names:
-                known = ", ".join(column.name for column in body.columns)
-                raise cursor.error(f"{what}: there is no column '{key}'; known: {known}", start)
+                listed = ", ".join(column.name for column in body.columns)
+                raise cursor.error(f"{what}: there is no column '{key}'; known: {listed}", start)
         if len(set(keys)) < len(keys):
             raise cursor.error(f"{what} names a column twice", start)
     if not body.columns:

@@ -46,10 +46,10 @@ def parse_create_view(
     name = cursor.name("the view's name")
     columns: tuple[str, ...] = ()
     if cursor.at("("):
-        place = cursor.offset
+        columns_start = cursor.offset
         columns = _columns(cursor)
         if len(set(columns)) < len(columns):
-            raise cursor.error("a column is named twice", place)
+            raise cursor.error("a column is named twice", columns_start)
     comment = cursor.string("a comment") if cursor.accept("COMMENT") else None
     if cursor.at("WITH"):
         cursor.unsupported("options of a view are not supported; leave out WITH (…)")
@@ -67,15 +67,15 @@ def parse_create_view(
 def _columns(cursor: Cursor) -> tuple[str, ...]:
     """`(a, b COMMENT '…', …)`; the comments of columns are parsed and dropped."""
     cursor.expect("(")
-    found: list[str] = []
-    while not found or cursor.accept(","):
-        found.append(cursor.identifier("a column"))
+    names_of_columns: list[str] = []
+    while not names_of_columns or cursor.accept(","):
+        names_of_columns.append(cursor.identifier("a column"))
         if cursor.accept("COMMENT"):
             cursor.string("a comment")
         elif not cursor.at(",") and not cursor.at(")"):
             cursor.fail("a view's columns have no types of their own; expected ',' or ')'")
     cursor.expect(")")
-    return tuple(found)
+    return tuple(names_of_columns)
 
 
 def described(statement: CreateView, full: Name, resolver: Resolver, written: str) -> ViewInfo:
@@ -90,23 +90,24 @@ def described(statement: CreateView, full: Name, resolver: Resolver, written: st
         raise lowering.unsupported(parsed.script, tree, "a view must be a SELECT")
     star = not isinstance(tree, exp.Select) or any(map(_is_star, tree.expressions))
     with limited_depth(statement.query):
-        made = analyze_tree(names.parse_query(statement.query), tree.copy(), resolver)
-    wanted = list(statement.columns) or made.output
-    if len(wanted) != len(made.output):
+        analyzed = analyze_tree(names.parse_query(statement.query), tree.copy(), resolver)
+    column_names = list(statement.columns) or analyzed.output
+    if len(column_names) != len(analyzed.output):
         raise lowering.error(
             parsed.script,
             tree,
-            f"view {'.'.join(full[-2:])} names {len(wanted)} column(s), but its query returns "
-            f"{len(made.output)}: {', '.join(made.output)}",
+            f"view {'.'.join(full[-2:])} names {len(column_names)} column(s), but its query "
+            f"returns {len(analyzed.output)}: {', '.join(analyzed.output)}",
         )
-    names.reserved(parsed.script, wanted, tree)
-    if star or wanted != made.output:
+    names.reserved(parsed.script, column_names, tree)
+    if star or column_names != analyzed.output:
         items = ", ".join(
-            f"{ticked(old)} AS {ticked(new)}" for old, new in zip(made.output, wanted, strict=True)
+            f"{ticked(old)} AS {ticked(new)}"
+            for old, new in zip(analyzed.output, column_names, strict=True)
         )
         written = f"SELECT {items}\nFROM (\n{written}\n) AS {ticked(full[-1])}"
-    types = ["STRING" if kind == NULL else kind for kind in made.types]
-    columns = tuple(Column(name, kind) for name, kind in zip(wanted, types, strict=True))
+    types = ["STRING" if kind == NULL else kind for kind in analyzed.types]
+    columns = tuple(Column(name, kind) for name, kind in zip(column_names, types, strict=True))
     return ViewInfo(
         full, columns, written, statement.comment, statement.temporary,
         statement.query.functions if statement.temporary else {},
@@ -131,13 +132,13 @@ def written_out(query: Query, full: Callable[[Name], Name]) -> str:
     """The query's text with each table's name replaced by what `full` returns for it."""
     script = of_query(query)
     base, text = len(script.text) - len(query.text), query.text
-    places = {}
+    replacements = {}
     for table in names.leaves(names.parse_query(query).tree):
         parts = [part.meta for part in table.parts if "start" in part.meta]
         if isinstance(table.this, exp.Identifier) and parts:
             name = full(names.table_name(table))
-            places[parts[0]["start"] - base] = (parts[-1]["end"] + 1 - base, name)
-    for first, (last, name) in sorted(places.items(), reverse=True):
+            replacements[parts[0]["start"] - base] = (parts[-1]["end"] + 1 - base, name)
+    for first, (last, name) in sorted(replacements.items(), reverse=True):
         text = text[:first] + ".".join(map(ticked, name)) + text[last:]
     return text
 

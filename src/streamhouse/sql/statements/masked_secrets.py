@@ -29,28 +29,28 @@ _ADDRESS = ("connector", "driver", "endpoint", "host", "path", "port", "type", "
 _KEY = re.compile(r"[\w.-]+")
 
 
-def with_secrets(text: str, known: str) -> str:
-    """The script with its stars replaced by the values that another script, `known`, has there.
+def with_secrets(text: str, previous: str) -> str:
+    """The script with its stars replaced by the values that another script, `previous`, has there.
 
     It takes a value from the same option of the same table or catalog, if connector, address and
     user are the same, too. So nobody can have a secret sent elsewhere. In other statements it takes
     a value if nothing else in the statement differs. Stars in comments stay. Raises `SqlError`,
-    with the position, for stars for which `known` has no value, or several different ones.
+    with the position, for stars for which `previous` has no value, or several different ones.
     """
     values: dict[tuple[str, str], set[str]] = {}
-    for owner, value in _owned(known):
-        values.setdefault((owner, value.key), set()).add(known[value.start : value.end])
-    whole: list[str] = []
-    at = 0
+    for owner, value in _owned(previous):
+        values.setdefault((owner, value.key), set()).add(previous[value.start : value.end])
+    parts: list[str] = []
+    offset = 0
     for owner, value in _owned(text):
         if text[value.start : value.end] != STARS:
             continue
-        found = values.get((owner, value.key), set())
-        if len(found) != 1:
+        candidates = values.get((owner, value.key), set())
+        if len(candidates) != 1:
             raise Script(text).error(_unknown(value), value.start, value.end)
-        whole += [text[at : value.start], *found]
-        at = value.end
-    return "".join([*whole, text[at:]])
+        parts += [text[offset : value.start], *candidates]
+        offset = value.end
+    return "".join([*parts, text[offset:]])
 
 
 def _unknown(value: Value) -> str:
@@ -82,8 +82,8 @@ def _owner(statement: str) -> str:
 
     For a table or catalog: its kind, its name, and its options for connector, address and user.
     """
-    made = _MADE.match(statement)
-    if made is None:
+    match = _MADE.match(statement)
+    if match is None:
         return " ".join(without_secrets(statement).split())
     options = {value.key: statement[value.start : value.end] for value in quoted_options(statement)}
     address = [
@@ -91,7 +91,7 @@ def _owner(statement: str) -> str:
         for key, text in sorted(options.items())
         if any(word in key.lower() for word in _ADDRESS)
     ]
-    return f"{made['kind'].upper()} {made['name'].replace('`', '')} {address}"
+    return f"{match['kind'].upper()} {match['name'].replace('`', '')} {address}"
 
 
 def _blanked(text: str, kinds: tuple[str, ...]) -> str:

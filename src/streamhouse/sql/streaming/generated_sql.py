@@ -40,18 +40,18 @@ class Stream:
         source = {**physical(self.source), ROW: "BIGINT"}
         if self.changelog:
             source[ROW_KIND] = "VARCHAR"
-        found = {SOURCE: source}
+        relations = {SOURCE: source}
         for lookup in self.lookups:
-            found[lookup.relation] = physical(lookup.table)
-        return found
+            relations[lookup.relation] = physical(lookup.table)
+        return relations
 
     @property
     def digits(self) -> dict[str, dict[str, int]]:
         """The precisions of the relations' TIMESTAMP and TIME columns."""
-        found = {SOURCE: timestamp_digits.of_table(self.source)}
+        digits_by_relation = {SOURCE: timestamp_digits.of_table(self.source)}
         for lookup in self.lookups:
-            found[lookup.relation] = timestamp_digits.of_table(lookup.table)
-        return found
+            digits_by_relation[lookup.relation] = timestamp_digits.of_table(lookup.table)
+        return digits_by_relation
 
     def rows(
         self,
@@ -78,8 +78,8 @@ class Stream:
         elif any(item.find(exp.AggFunc) for item in items):
             # Without input rows there is no output row, unlike in a bounded aggregation.
             count = exp.Count(this=exp.Star(), big_int=True)
-            some = exp.GT(this=count, expression=exp.Literal.number(0))
-            select.set("having", exp.Having(this=some))
+            not_empty = exp.GT(this=count, expression=exp.Literal.number(0))
+            select.set("having", exp.Having(this=not_empty))
         if ordered:
             row = exp.column(_name(ROW), _name(self.top.alias))
             select.set("order", exp.Order(expressions=[exp.Ordered(this=row)]))
@@ -96,26 +96,26 @@ class Stream:
 
     def misses(self) -> exp.Expr | None:
         """`_row` of the rows that miss a lookup with a retry policy; None if no lookup has one."""
-        found: list[exp.Select] = []
+        selects: list[exp.Select] = []
         for level in self.top.outwards():
-            for place, lookup in enumerate(level.lookups):
+            for index, lookup in enumerate(level.lookups):
                 if lookup.retry is not None:
-                    found.append(self.finished(self._miss(level, place)))
-        if not found:
+                    selects.append(self.finished(self._miss(level, index)))
+        if not selects:
             return None
-        if len(found) == 1:
-            return found[0]
-        tree: exp.Query = found[0]
-        for other in found[1:]:
+        if len(selects) == 1:
+            return selects[0]
+        tree: exp.Query = selects[0]
+        for other in selects[1:]:
             tree = exp.Union(this=tree, expression=other, distinct=True)
         return tree
 
-    def _miss(self, level: Level, place: int) -> exp.Select:
+    def _miss(self, level: Level, index: int) -> exp.Select:
         row = exp.column(_name(ROW), _name(level.alias))
         select = exp.Select(expressions=[exp.alias_(row, _name(ROW))])
         select.set("from_", exp.From(this=_source(level, [ROW])))
-        joins = [_join(lookup) for lookup in level.lookups[:place]]
-        missed = _join(level.lookups[place])
+        joins = [_join(lookup) for lookup in level.lookups[:index]]
+        missed = _join(level.lookups[index])
         missed.set("side", None)
         missed.set("kind", "ANTI")
         select.set("joins", [*joins, missed])
@@ -169,16 +169,16 @@ class Stream:
 
     def _outer_filters(self, level: Level) -> list[exp.Expr]:
         """Filters of the enclosing levels that need only this level's source columns."""
-        found = []
+        filters = []
         levels = self.top.outwards()
-        for place in range(levels.index(level) + 1, len(levels)):
-            for part in conjuncts(levels[place].where):
+        for index in range(levels.index(level) + 1, len(levels)):
+            for part in conjuncts(levels[index].where):
                 inner: exp.Expr | None = part.copy()
-                for outer in reversed(levels[levels.index(level) + 1 : place + 1]):
+                for outer in reversed(levels[levels.index(level) + 1 : index + 1]):
                     inner = _inwards(inner, outer)
                 if inner is not None and _only(inner, level.alias):
-                    found.append(inner)
-        return found
+                    filters.append(inner)
+        return filters
 
 
 def _inwards(part: exp.Expr | None, level: Level) -> exp.Expr | None:
@@ -207,10 +207,12 @@ def _select(
     level: Level, items: list[exp.Expr], names: list[str], carried: list[str], last: list[str]
 ) -> exp.Select:
     """A level's SELECT: it reads the `carried` columns from below and appends those of `last`."""
-    made = [exp.alias_(item.copy(), _name(name)) for item, name in zip(items, names, strict=True)]
+    projections = [
+        exp.alias_(item.copy(), _name(name)) for item, name in zip(items, names, strict=True)
+    ]
     for name in last:
-        made.append(exp.alias_(exp.column(_name(name), _name(level.alias)), _name(name)))
-    select = exp.Select(expressions=made)
+        projections.append(exp.alias_(exp.column(_name(name), _name(level.alias)), _name(name)))
+    select = exp.Select(expressions=projections)
     select.set("from_", exp.From(this=_source(level, carried)))
     select.set("joins", [_join(lookup) for lookup in level.lookups])
     if level.where is not None:
@@ -236,8 +238,8 @@ def _join(lookup: Lookup) -> exp.Join:
 def bound(stream: Stream, tree: exp.Expr) -> list[tuple[str, str]]:
     """Names and Flink types of a query's columns; `SqlError` if DuckDB cannot bind it."""
     try:
-        found = describe(generate(tree), stream.relations)
-        return [(name, flink_type(kind)) for name, kind in found]
+        columns = describe(generate(tree), stream.relations)
+        return [(name, flink_type(kind)) for name, kind in columns]
     except (BindError, ValueError) as failure:
         start, end = lowering.place(stream.script, stream.top.select)
         raise stream.script.error(str(failure), start, end, refusal(failure)) from None

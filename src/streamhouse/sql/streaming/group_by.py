@@ -61,16 +61,16 @@ def check(script: Script, level: Level, target: TableInfo | None, filled: list[S
         raise lowering.unsupported(script, node, _declaration(script, level, target, filled))
     groups = {_text(one) for one in level.group if not is_constant(one)}
     where = level.group[0] if level.group else node
-    made: set[str] = set()
+    key_groups: set[str] = set()
     for slot in filled:
         if slot.column.name not in target.primary_key:
             continue
         parts = None if slot.index is None else _key_parts(level.items[slot.index], groups)
         if parts is None:
             raise _otherwise(script, where, level, target, filled)
-        made |= parts
-    if made != groups:
-        raise _otherwise(script, where, level, target, filled, groups - made)
+        key_groups |= parts
+    if key_groups != groups:
+        raise _otherwise(script, where, level, target, filled, groups - key_groups)
     for slot in filled:
         if slot.column.name not in target.primary_key:
             _check_merge(script, level, target, slot, groups)
@@ -106,13 +106,13 @@ def _parts(item: exp.Expr, groups: Collection[str], moments: bool) -> set[str] |
         return None
     if functions.moment_name(inner) is not None and not moments:
         return None
-    found: set[str] = set()
+    used_groups: set[str] = set()
     for child in inner.iter_expressions():
         parts = _parts(child, groups, moments)
         if parts is None:
             return None
-        found |= parts
-    return found
+        used_groups |= parts
+    return used_groups
 
 
 def _otherwise(
@@ -145,20 +145,20 @@ def _check_merge(
         return
     item = level.items[slot.index].unnest()
     name, inner = slot.column.name, aggregate(item)
-    key, given = f"fields.{name}.aggregate-function", merge_function(target.options, name)
-    known = _MERGES.get(type(inner), ())
+    key, configured = f"fields.{name}.aggregate-function", merge_function(target.options, name)
+    allowed = _MERGES.get(type(inner), ())
     if isinstance(inner, exp.AggFunc) and inner.find(exp.Distinct):
-        known = ()
-    if not known and _parts(item, groups, moments=True) is not None:
-        if given in _KEEPING:
+        allowed = ()
+    if not allowed and _parts(item, groups, moments=True) is not None:
+        if configured in _KEEPING:
             return
         raise lowering.unsupported(
             script,
             item,
-            f"column '{name}' of {_dotted(target)} merges by {given}, but the query returns one "
-            f"value per group; declare '{key}' = 'last_value'",
+            f"column '{name}' of {_dotted(target)} merges by {configured}, but the query returns "
+            f"one value per group; declare '{key}' = 'last_value'",
         )
-    if not known:
+    if not allowed:
         raise lowering.unsupported(
             script,
             item,
@@ -166,12 +166,12 @@ def _check_merge(
             "FIRST_VALUE and LAST_VALUE, each as a column of its own; for an average, store "
             "SUM and COUNT, and divide when reading",
         )
-    if given not in known:
+    if configured not in allowed:
         raise lowering.unsupported(
             script,
             item,
-            f"column '{name}' of {_dotted(target)} merges by {given}; "
-            f"for this aggregate declare '{key}' = '{known[0]}'",
+            f"column '{name}' of {_dotted(target)} merges by {configured}; "
+            f"for this aggregate declare '{key}' = '{allowed[0]}'",
         )
 
 
@@ -179,9 +179,11 @@ def _declaration(script: Script, level: Level, target: TableInfo, filled: list[S
     options = ["'merge-engine' = 'aggregation'"]
     for slot in filled:
         item = level.items[slot.index].unnest() if slot.index is not None else None
-        known = _MERGES.get(type(aggregate(item))) if item is not None else None
-        if known:
-            options.append(f"'fields.{slot.column.name}.aggregate-function' = '{known[0]}'")
+        functions_of_aggregate = _MERGES.get(type(aggregate(item))) if item is not None else None
+        if functions_of_aggregate:
+            options.append(
+                f"'fields.{slot.column.name}.aggregate-function' = '{functions_of_aggregate[0]}'"
+            )
     return (
         f"GROUP BY on a stream needs a target that merges the sums: declare {_dotted(target)} with "
         f"a PRIMARY KEY of the grouping columns and WITH ({', '.join(options)})"

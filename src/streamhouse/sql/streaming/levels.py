@@ -173,8 +173,8 @@ class Reader:
         for key in select.args:
             if not select.args[key] or key in _SELECT_ARGS:
                 continue
-            found = select.args[key]
-            node = found[0] if isinstance(found, list) else found
+            clause = select.args[key]
+            node = clause[0] if isinstance(clause, list) else clause
             word = key.upper().strip("_")
             message = _CLAUSES.get(key, f"{word} is not supported on a stream; leave it out")
             self._no(node if isinstance(node, exp.Expr) else select, message)
@@ -304,14 +304,16 @@ class Reader:
             if functions.moment_name(moment) != "PROCTIME":
                 self._no(version, "a lookup join needs FOR SYSTEM_TIME AS OF a column PROCTIME()")
             return
-        place = lowering.place(self.script, moment)
-        found = columns.resolve(self.script, moment.copy(), visible)
-        while isinstance(found, exp.Column) and below is not None and found.table == alias:
-            found = below.definition(found.name)
+        offsets = lowering.place(self.script, moment)
+        expression = columns.resolve(self.script, moment.copy(), visible)
+        while (
+            isinstance(expression, exp.Column) and below is not None and expression.table == alias
+        ):
+            expression = below.definition(expression.name)
             alias, below = below.alias, below.below
-        if functions.moment_name(found) != "PROCTIME":
+        if functions.moment_name(expression) != "PROCTIME":
             message = (
-                f"'{self.script.text[slice(*place)]}' is not a processing-time column; join "
+                f"'{self.script.text[slice(*offsets)]}' is not a processing-time column; join "
                 "FOR SYSTEM_TIME AS OF a column that is computed as PROCTIME()"
             )
             self._no(moment, message)
@@ -322,33 +324,36 @@ class Reader:
             return
         body, start = hint.expressions[0].name, hint.meta["start"] + 3
         seen: set[str] = set()
-        for found in hints.lookup_hints(self.script, body, start):
-            named = [k for k in level.lookups if found.table in (k.alias, k.table.name[-1])]
-            if not named:
-                known = [k.alias for k in level.lookups]
-                message = f"hint LOOKUP: no lookup join has the table '{found.table}'; "
-                message += nearest(found.table, known)
-                raise self.script.error(message, found.start, found.end)
-            if len(named) > 1 or named[0].alias in seen:
-                message = (
-                    f"hint LOOKUP: '{found.table}' does not name exactly one join; use its alias"
-                )
-                raise self.script.error(message, found.start, found.end)
-            seen.add(named[0].alias)
-            named[0].retry = found.retry
-            named[0].strategy = found.strategy
-            named[0].ordered = found.ordered
+        for lookup_hint in hints.lookup_hints(self.script, body, start):
+            matching = [
+                k for k in level.lookups if lookup_hint.table in (k.alias, k.table.name[-1])
+            ]
+            if not matching:
+                aliases = [k.alias for k in level.lookups]
+                message = f"hint LOOKUP: no lookup join has the table '{lookup_hint.table}'; "
+                message += nearest(lookup_hint.table, aliases)
+                raise self.script.error(message, lookup_hint.start, lookup_hint.end)
+            if len(matching) > 1 or matching[0].alias in seen:
+                message = f"hint LOOKUP: '{lookup_hint.table}' does not name exactly one join; "
+                message += "use its alias"
+                raise self.script.error(message, lookup_hint.start, lookup_hint.end)
+            seen.add(matching[0].alias)
+            matching[0].retry = lookup_hint.retry
+            matching[0].strategy = lookup_hint.strategy
+            matching[0].ordered = lookup_hint.ordered
 
     def _projections(self, level: Level, visible: Visible) -> None:
-        found = columns.expand_stars(self.script, level.select, visible)
-        level.names = columns.output_names(found)
-        for name, item in zip(level.names, found, strict=True):
+        projections = columns.expand_stars(self.script, level.select, visible)
+        level.names = columns.output_names(projections)
+        for name, item in zip(level.names, projections, strict=True):
             columns.reserved(self.script, [name], item)
             inner = columns.unaliased(item)
             level.items.append(columns.resolve(self.script, inner, visible))
-        like = level.select.meta.get(union_all.LIKE)
-        if like is not None:
-            self._name_like(level, Reader(self.script, self.resolver)._level(like.copy()).names)
+        first_part = level.select.meta.get(union_all.LIKE)
+        if first_part is not None:
+            self._name_like(
+                level, Reader(self.script, self.resolver)._level(first_part.copy()).names
+            )
 
     def _name_like(self, level: Level, names: list[str]) -> None:
         """Give a part of UNION ALL the column names of the first part."""
@@ -402,7 +407,7 @@ def conjuncts(condition: exp.Expr | None) -> list[exp.Expr]:
 
 def equalities(condition: exp.Expr, alias: str) -> dict[str, exp.Expr]:
     """Columns of `alias` that are compared by `=`, each with the other side (first one only)."""
-    found: dict[str, exp.Expr] = {}
+    sides: dict[str, exp.Expr] = {}
     for part in conjuncts(condition):
         inner = part.unnest()
         if not isinstance(inner, exp.EQ):
@@ -411,6 +416,6 @@ def equalities(condition: exp.Expr, alias: str) -> dict[str, exp.Expr]:
             one = one.unnest()
             others = {column.table for column in other.find_all(exp.Column)}
             if isinstance(one, exp.Column) and one.table == alias and alias not in others:
-                found.setdefault(one.name, other)
+                sides.setdefault(one.name, other)
                 break
-    return found
+    return sides

@@ -35,8 +35,8 @@ def retracts(alias: str) -> exp.Expr:
     kind = exp.column(
         exp.to_identifier("rowkind", quoted=True), exp.to_identifier(alias, quoted=True)
     )
-    taken = [exp.Literal.string(text) for text in ("-U", "-D")]
-    return exp.In(this=kind, expressions=taken)
+    kinds = [exp.Literal.string(text) for text in ("-U", "-D")]
+    return exp.In(this=kind, expressions=kinds)
 
 
 def sign_aggregates(
@@ -76,15 +76,15 @@ def _check(script: Script, node: exp.Expr, target: TableInfo, slot: Slot) -> Non
     if isinstance(node, exp.Min | exp.Max) and _ignores(target, slot):
         return
     word = type(node).__name__.upper().replace("FIRSTVALUE", "FIRST_VALUE")
-    way = ""
+    alternative = ""
     if isinstance(node, exp.Min | exp.Max):
-        way = f"declare 'fields.{name}.ignore-retract' = 'true' to ignore retractions, "
+        alternative = f"declare 'fields.{name}.ignore-retract' = 'true' to ignore retractions, "
     raise lowering.unsupported(
         script,
         node,
         f"{word} over a table whose rows change: the value that remains after a retraction is "
-        f"unknown; {way}store the rows in a table with a primary key and compute the {word} in a "
-        "bounded query, or read a table without a primary key",
+        f"unknown; {alternative}store the rows in a table with a primary key and compute the "
+        f"{word} in a bounded query, or read a table without a primary key",
     )
 
 
@@ -102,12 +102,12 @@ def _sign(node: exp.Expr, alias: str) -> None:
         case = case.when(is_null, exp.Literal.number(0))
     less = exp.Neg(this=exp.Literal.number(1))
     total = exp.Sum(this=case.when(retracts(alias), less).else_(exp.Literal.number(1)))
-    around = node.parent
-    if isinstance(around, exp.Filter):
+    parent = node.parent
+    if isinstance(parent, exp.Filter):
         # Over no rows SUM gives NULL, but COUNT gives 0.
         node.replace(total)
         zero = exp.Literal.number(0)
-        around.replace(exp.Coalesce(this=around.copy(), expressions=[zero]))
+        parent.replace(exp.Coalesce(this=parent.copy(), expressions=[zero]))
     else:
         node.replace(total)
 

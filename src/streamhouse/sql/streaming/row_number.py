@@ -108,15 +108,15 @@ class _Below:
         return self._renamed.get(name, name if self._all else None)
 
     def _pass(self, layer: exp.Select) -> None:
-        made = {}
+        renamed = {}
         for item in layer.expressions:
-            shown = None if columns.is_star(item) else self.shown(item.alias_or_name)
-            if shown is not None:
-                made[item.unalias().name] = shown
+            name = None if columns.is_star(item) else self.shown(item.alias_or_name)
+            if name is not None:
+                renamed[item.unalias().name] = name
         if any(columns.is_star(item) for item in layer.expressions):
-            self._renamed = {**self._renamed, **made}
+            self._renamed = {**self._renamed, **renamed}
         else:
-            self._all, self._renamed = False, made
+            self._all, self._renamed = False, renamed
 
 
 def _subquery(select: exp.Select) -> exp.Select | None:
@@ -149,8 +149,8 @@ def _is_first(part: exp.Expr, name: str) -> bool:
     left, right = inner.left.unnest(), inner.right.unnest()
     if isinstance(inner, exp.EQ) and isinstance(right, exp.Column):
         left, right = right, left
-    most = "2" if isinstance(inner, exp.LT) else "1"
-    return isinstance(left, exp.Column) and left.name == name and right.sql() == most
+    limit = "2" if isinstance(inner, exp.LT) else "1"
+    return isinstance(left, exp.Column) and left.name == name and right.sql() == limit
 
 
 def read(script: Script, select: exp.Select, visible: Visible) -> Ranked | None:
@@ -201,7 +201,7 @@ def check(
         message = "ROW_NUMBER on a stream needs a table that keeps one row per key: INSERT INTO a "
         message += f"table with PRIMARY KEY ({', '.join(_words(ranked.partition))})"
         raise lowering.unsupported(script, ranked.node, message)
-    made = {slot.column.name: _down(top, slot, level) for slot in filled}
+    target_expressions = {slot.column.name: _down(top, slot, level) for slot in filled}
     name = "table " + ".".join(target.name)
     keys = {_text(one) for one in ranked.partition}
     # A constant column does not distinguish rows, so it need not be in PARTITION BY.
@@ -210,7 +210,7 @@ def check(
         for slot in filled
         if slot.index is not None and is_constant(top.items[slot.index])
     }
-    if {made[key] for key in target.primary_key if key not in constant} != keys:
+    if {target_expressions[key] for key in target.primary_key if key not in constant} != keys:
         raise lowering.unsupported(
             script,
             ranked.node,
@@ -220,9 +220,9 @@ def check(
     if changelog:
         _check_changes(script, level, source)
     else:
-        _check_order(script, ranked, target, name, made)
+        _check_order(script, ranked, target, name, target_expressions)
         _check_nulls(script, level, source, target)
-        _check_types(script, level, source, target, made)
+        _check_types(script, level, source, target, target_expressions)
     word = "newest" if ranked.newest else "oldest"
     return f"upsert: {word} by {', '.join(_words(ranked.order))} of each " + ", ".join(
         target.primary_key
@@ -291,18 +291,22 @@ def _check_types(
     level: Level,
     source: TableInfo,
     target: TableInfo,
-    made: dict[str, str | None],
+    target_expressions: dict[str, str | None],
 ) -> None:
     """Refuse a `sequence.field` type that could make distinct values of the order equal."""
     assert level.ranked is not None
-    given = {one.name: one.type for one in source.columns}
-    kept = [one for one in target.columns if one.name in sequence_fields(target.options)]
+    source_types = {one.name: one.type for one in source.columns}
+    sequence_columns = [
+        one for one in target.columns if one.name in sequence_fields(target.options)
+    ]
     for order in level.ranked.order:
-        kind = given.get(_source_column(order, level) or "")
+        kind = source_types.get(_source_column(order, level) or "")
         if kind is None:
             continue
-        for column in kept:
-            if made[column.name] == _text(order) and not keeps_order(kind, column.type):
+        for column in sequence_columns:
+            if target_expressions[column.name] == _text(order) and not keeps_order(
+                kind, column.type
+            ):
                 raise lowering.unsupported(
                     script,
                     level.ranked.node,
@@ -314,26 +318,33 @@ def _check_types(
 
 def _source_column(item: exp.Expr, level: Level) -> str | None:
     """The source column that a level's expression is; None if it is anything else."""
-    found, below = item.unnest(), level
-    while isinstance(found, exp.Column) and below.below is not None:
-        found, below = below.below.definition(found.name).unnest(), below.below
-    if isinstance(found, exp.Column) and found.table == below.alias:
-        return found.name
+    expression, below = item.unnest(), level
+    while isinstance(expression, exp.Column) and below.below is not None:
+        expression, below = below.below.definition(expression.name).unnest(), below.below
+    if isinstance(expression, exp.Column) and expression.table == below.alias:
+        return expression.name
     return None
 
 
 def _check_order(
-    script: Script, ranked: Ranked, target: TableInfo, name: str, made: dict[str, str | None]
+    script: Script,
+    ranked: Ranked,
+    target: TableInfo,
+    name: str,
+    target_expressions: dict[str, str | None],
 ) -> None:
     engine = target.options.get("merge-engine", "deduplicate")
     sequence = sequence_fields(target.options)
     if len(ranked.order) == 1 and functions.moment_name(ranked.order[0]) == "PROCTIME":
-        wanted = "deduplicate" if ranked.newest else "first-row"
-        if engine == wanted and not sequence:
+        expected_engine = "deduplicate" if ranked.newest else "first-row"
+        if engine == expected_engine and not sequence:
             return
-        needs = f"'merge-engine' = '{wanted}' and no sequence.field"
+        needs = f"'merge-engine' = '{expected_engine}' and no sequence.field"
     else:
-        by = [next((n for n, t in made.items() if t == _text(o)), None) for o in ranked.order]
+        by = [
+            next((n for n, t in target_expressions.items() if t == _text(o)), None)
+            for o in ranked.order
+        ]
         missing = [w for w, n in zip(_words(ranked.order), by, strict=True) if n is None]
         if missing:
             raise lowering.unsupported(

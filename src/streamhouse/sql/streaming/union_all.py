@@ -41,15 +41,15 @@ def branches(script: Script, tree: exp.Expr) -> list[exp.Expr]:
     below = branches(script, clause.this)
     if len(below) == 1:
         return [inner]
-    found = []
+    selects = []
     for part in below:
         copied = inner.copy()
         subquery = copied.args["from_"].this
         while isinstance(subquery.this, exp.Subquery):
             subquery = subquery.this
         subquery.set("this", part)
-        found.append(copied)
-    return found
+        selects.append(copied)
+    return selects
 
 
 def _united(script: Script, union: exp.Union) -> list[exp.Expr]:
@@ -62,9 +62,11 @@ def _united(script: Script, union: exp.Union) -> list[exp.Expr]:
         )
     for key in _AFTER:
         if union.args.get(key):
-            found = union.args[key]
+            clause = union.args[key]
             message = f"{key.strip('_').upper()} around UNION ALL is not supported on a stream"
-            raise lowering.unsupported(script, found, f"{message}; apply it when reading the table")
+            raise lowering.unsupported(
+                script, clause, f"{message}; apply it when reading the table"
+            )
     first, *others = [*branches(script, union.this), *branches(script, union.expression)]
     for other in others:
         other.meta[LIKE] = first
@@ -80,13 +82,13 @@ def merged(parts: Sequence[StreamQuery], ordered: bool) -> StreamQuery:
     first = parts[0]
     if len(parts) == 1:
         return first
-    shown = [quote(column.name) for column in first.output]
-    shown += [quote(_KIND)] if first.row_kinds else []
+    output_columns = [quote(column.name) for column in first.output]
+    output_columns += [quote(_KIND)] if first.row_kinds else []
     texts = [
         f"SELECT *, {number} AS {quote(_PART)} FROM ({part.rows_sql}) AS p{number}"
         for number, part in enumerate(parts)
     ]
-    rows = f"SELECT {', '.join(shown)} FROM ({' UNION ALL '.join(texts)}) AS u"
+    rows = f"SELECT {', '.join(output_columns)} FROM ({' UNION ALL '.join(texts)}) AS u"
     if ordered:
         rows += f" ORDER BY {quote(_ROW)}, {quote(_PART)}"
     used = {name for part in parts for name in part.source_columns}

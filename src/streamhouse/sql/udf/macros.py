@@ -24,9 +24,9 @@ def macros(sql: str) -> Iterator[str]:
         if function is None:
             continue
         names = [f"a{number}" for number in range(len(function.signature.parameters))]
-        given = " AND ".join(f"{one} IS NULL" for one in names)
+        all_null = " AND ".join(f"{one} IS NULL" for one in names)
         kind = duck_type(function.signature.result.type)
         yield (
             f"CREATE TEMP MACRO {name}({', '.join(names)}) AS "
-            f"CASE WHEN {given} THEN CAST(NULL AS {kind}) END"
+            f"CASE WHEN {all_null} THEN CAST(NULL AS {kind}) END"
         )

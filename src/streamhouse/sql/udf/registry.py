@@ -34,11 +34,11 @@ def defined(declaration: Declaration) -> PythonFunction | None:
 
 def known(engine_name: str) -> PythonFunction | None:
     """The function with a name in DuckDB, if this process has defined or loaded it."""
-    found = _known.get(engine_name.lower())
-    return None if found is None else found[0]
+    entry = _known.get(engine_name.lower())
+    return None if entry is None else entry[0]
 
 
 def compute_of(function: PythonFunction) -> Callable[..., Any] | None:
     """The Python callable of a function, if this process has defined or loaded it."""
-    found = _known.get(function.engine_name)
-    return None if found is None else found[1]
+    entry = _known.get(function.engine_name)
+    return None if entry is None else entry[1]

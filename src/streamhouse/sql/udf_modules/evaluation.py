@@ -104,39 +104,39 @@ def _arrays(
 ) -> pa.Array:
     rows = len(columns[0])
     try:
-        made = compute(*columns)
+        result = compute(*columns)
     except (Exception, SystemExit) as error:
         raise _raised(function, error, f"for {rows:,} rows") from error
-    if isinstance(made, pa.ChunkedArray):
-        made = pa.concat_arrays(made.chunks) if made.num_chunks else pa.array([], made.type)
-    if not isinstance(made, pa.Array):
-        raise _wrong(function, f"a {type(made).__name__}; return a pyarrow.Array")
-    if len(made) != rows:
-        raise _wrong(function, f"{len(made):,} values for {rows:,} rows; return one for each")
-    return _conformed(function, made)
+    if isinstance(result, pa.ChunkedArray):
+        result = pa.concat_arrays(result.chunks) if result.num_chunks else pa.array([], result.type)
+    if not isinstance(result, pa.Array):
+        raise _wrong(function, f"a {type(result).__name__}; return a pyarrow.Array")
+    if len(result) != rows:
+        raise _wrong(function, f"{len(result):,} values for {rows:,} rows; return one for each")
+    return _conformed(function, result)
 
 
 def _values(
     function: PythonFunction, compute: Callable[..., Any], columns: Sequence[pa.Array]
 ) -> pa.Array:
     signature = function.signature
-    strict = [place for place, slot in enumerate(signature.parameters) if not slot.nullable]
-    made: list[Any] = []
-    given = [
+    strict = [index for index, slot in enumerate(signature.parameters) if not slot.nullable]
+    results: list[Any] = []
+    columns_of_values = [
         _python_values(column, slot)
         for column, slot in zip(columns, signature.parameters, strict=True)
     ]
-    for row in zip(*given, strict=True):
-        if any(row[place] is None for place in strict):
-            made.append(None)
+    for row in zip(*columns_of_values, strict=True):
+        if any(row[index] is None for index in strict):
+            results.append(None)
             continue
         try:
             value = compute(*row)
         except (Exception, SystemExit) as error:
             raise _raised(function, error, f"for {_shown(row)}") from error
         _check_value(function, value, row)
-        made.append(value)
-    return _conformed(function, _array(function, made))
+        results.append(value)
+    return _conformed(function, _array(function, results))
 
 
 def _python_values(column: pa.Array, slot: Slot) -> list[Any]:
@@ -211,43 +211,43 @@ def engine_type(flink: str) -> pa.DataType:
     if flink not in _engine_types:
         with duckdb.connect(":memory:") as connection:
             connection.execute("SET TimeZone = 'UTC'")
-            made = connection.sql(f"SELECT CAST(NULL AS {duck_type(flink)}) AS v").to_arrow_table()
-        _engine_types[flink] = made.schema.field(0).type
+            table = connection.sql(f"SELECT CAST(NULL AS {duck_type(flink)}) AS v").to_arrow_table()
+        _engine_types[flink] = table.schema.field(0).type
     return _engine_types[flink]
 
 
-def _conformed(function: PythonFunction, made: pa.Array) -> pa.Array:
+def _conformed(function: PythonFunction, values: pa.Array) -> pa.Array:
     """The values in the Arrow type that DuckDB takes; `QueryError` for a lossy conversion."""
     slot = function.signature.result
     strict, engine = _strict(slot), engine_type(slot.type)
-    if made.type == engine == strict:
-        return made
-    if not _same_family(made.type, strict):
-        raise _wrong(function, f"an array of {made.type}, declared as {slot.type}; cast it")
+    if values.type == engine == strict:
+        return values
+    if not _same_family(values.type, strict):
+        raise _wrong(function, f"an array of {values.type}, declared as {slot.type}; cast it")
     try:
-        if pa.types.is_decimal(strict) and pa.types.is_integer(made.type):
+        if pa.types.is_decimal(strict) and pa.types.is_integer(values.type):
             # Arrow requires room for every value of the integer type, not only for those present.
-            made = made.cast(pa.decimal128(38, strict.scale))
-        return made.cast(strict, safe=True).cast(engine, safe=True)
+            values = values.cast(pa.decimal128(38, strict.scale))
+        return values.cast(strict, safe=True).cast(engine, safe=True)
     except pa.ArrowException as error:
         raise _wrong(function, f"a value that is not of type {slot.type}: {error}") from error
 
 
-def _same_family(given: pa.DataType, wanted: pa.DataType) -> bool:
+def _same_family(source: pa.DataType, target: pa.DataType) -> bool:
     kinds = pa.types
-    if kinds.is_null(given) or given == wanted:
+    if kinds.is_null(source) or source == target:
         return True
-    if kinds.is_dictionary(given):
-        return _same_family(given.value_type, wanted)
-    if kinds.is_timestamp(given) and kinds.is_timestamp(wanted):
-        return (given.tz is None) == (wanted.tz is None)
-    if kinds.is_float64(wanted):
-        return bool(kinds.is_floating(given))
-    if kinds.is_decimal(wanted):
-        return bool(kinds.is_decimal(given) or kinds.is_integer(given))
-    if kinds.is_list(wanted):
-        return bool(kinds.is_list(given) or kinds.is_large_list(given)) and _same_family(
-            given.value_type, wanted.value_type
+    if kinds.is_dictionary(source):
+        return _same_family(source.value_type, target)
+    if kinds.is_timestamp(source) and kinds.is_timestamp(target):
+        return (source.tz is None) == (target.tz is None)
+    if kinds.is_float64(target):
+        return bool(kinds.is_floating(source))
+    if kinds.is_decimal(target):
+        return bool(kinds.is_decimal(source) or kinds.is_integer(source))
+    if kinds.is_list(target):
+        return bool(kinds.is_list(source) or kinds.is_large_list(source)) and _same_family(
+            source.value_type, target.value_type
         )
     families = (
         (kinds.is_integer,),
@@ -257,9 +257,9 @@ def _same_family(given: pa.DataType, wanted: pa.DataType) -> bool:
         (kinds.is_time,),
     )
     for family in families:
-        if any(one(wanted) for one in family):
-            return any(one(given) for one in family)
-    return bool(given.id == wanted.id and (kinds.is_map(wanted) or kinds.is_struct(wanted)))
+        if any(one(target) for one in family):
+            return any(one(source) for one in family)
+    return bool(source.id == target.id and (kinds.is_map(target) or kinds.is_struct(target)))
 
 
 def _raised(function: PythonFunction, error: BaseException, where: str) -> QueryError:

@@ -51,12 +51,12 @@ class _ReadModules(importlib.abc.MetaPathFinder, importlib.abc.ExecutionLoader):
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        found = self._modules.get(name)
-        if found is None:
+        module = self._modules.get(name)
+        if module is None:
             return None
-        inside = [str(Path(found.path).parent)] if found.is_package else None
+        search_locations = [str(Path(module.path).parent)] if module.is_package else None
         return importlib.util.spec_from_file_location(
-            name, found.path, loader=self, submodule_search_locations=inside
+            name, module.path, loader=self, submodule_search_locations=search_locations
         )
 
     def get_source(self, name: str) -> str:
@@ -99,11 +99,11 @@ def compute_of(function: PythonFunction) -> Callable[..., Any]:
 
     Raises `QueryError` if an installed module is missing, or differs from that of the driver.
     """
-    found = registry.compute_of(function)
-    if found is None:
-        found = _loaded(function)
-        registry.keep(function, found)
-    return found
+    compute = registry.compute_of(function)
+    if compute is None:
+        compute = _loaded(function)
+        registry.keep(function, compute)
+    return compute
 
 
 def _loaded(function: PythonFunction) -> Callable[..., Any]:
@@ -133,16 +133,16 @@ def _imported(declaration: Declaration, sources: Sources | None) -> Callable[...
         raise SqlError(
             f"module '{declaration.module}' cannot be imported: {type(error).__name__}: {error}"
         ) from error
-    found = getattr(module, declaration.attribute, None)
-    if found is None:
-        own = [name for name, value in vars(module).items() if callable(value)]
-        close = nearest(declaration.attribute, own)
-        place = getattr(module, "__file__", None) or "built in"
+    attribute = getattr(module, declaration.attribute, None)
+    if attribute is None:
+        callables = [name for name, value in vars(module).items() if callable(value)]
+        close = nearest(declaration.attribute, callables)
+        origin = getattr(module, "__file__", None) or "built in"
         raise SqlError(
-            f"module '{declaration.module}' ({place}) has no function "
+            f"module '{declaration.module}' ({origin}) has no function "
             f"'{declaration.attribute}'; {close}"
         )
-    compute: Callable[..., Any] = found
+    compute: Callable[..., Any] = attribute
     return compute
 
 
@@ -153,22 +153,22 @@ def _sources(module: str) -> Sources | None:
     such module, or if the texts are too long.
     """
     importlib.invalidate_caches()
-    folder, found = _place(module)
-    if found is None or folder is None or _installed(folder):
+    folder, file = _place(module)
+    if file is None or folder is None or _installed(folder):
         return None
     modules: dict[str, Module] = {}
-    left, beside = [module], {_top(module): True}
-    while left:
-        name = left.pop()
-        if _top(name) not in beside:
-            beside[_top(name)] = _is_beside(folder, _top(name))
-        for part in _with_parents(name) if beside[_top(name)] else ():
+    pending, in_folder = [module], {_top(module): True}
+    while pending:
+        name = pending.pop()
+        if _top(name) not in in_folder:
+            in_folder[_top(name)] = _is_beside(folder, _top(name))
+        for part in _with_parents(name) if in_folder[_top(name)] else ():
             path = _file(folder, part)
             if part in modules or path is None:
                 continue
             text = _text(path)
             modules[part] = Module(part, str(path), text)
-            left += _imports(part, text, path.name == "__init__.py")
+            pending += _imports(part, text, path.name == "__init__.py")
     if sum(len(one.text.encode()) for one in modules.values()) > _MOST_BYTES:
         raise SqlError(
             f"module '{module}' and its imports from the same folder exceed {_MOST_BYTES:,} bytes, "
@@ -207,13 +207,13 @@ def _folder_of(
     spec: importlib.machinery.ModuleSpec, module: str
 ) -> tuple[Path | None, Path | None]:
     """The folder that holds a top-level module, and the file of that module or of one below it."""
-    places = [spec.origin] if spec.origin else list(spec.submodule_search_locations or ())
-    for place in places:
-        file = Path(place)
+    origins = [spec.origin] if spec.origin else list(spec.submodule_search_locations or ())
+    for origin in origins:
+        file = Path(origin)
         folder = file.parent.parent if file.name == "__init__.py" else file.parent
-        found = _file(folder, module)
-        if found is not None:
-            return folder.absolute(), found
+        module_file = _file(folder, module)
+        if module_file is not None:
+            return folder.absolute(), module_file
     return None, None
 
 
@@ -258,9 +258,9 @@ def _imports(module: str, text: str, is_package: bool) -> Iterator[str]:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            around = module.split(".")
-            around = around[: len(around) - node.level + is_package] if node.level else []
-            parts = [*around, *filter(None, [node.module])]
+            package = module.split(".")
+            package = package[: len(package) - node.level + is_package] if node.level else []
+            parts = [*package, *filter(None, [node.module])]
             if parts:
                 yield ".".join(parts)
             yield from (".".join([*parts, alias.name]) for alias in node.names)

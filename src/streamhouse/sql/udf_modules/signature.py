@@ -108,17 +108,17 @@ def _check_shape(function: Callable[..., object]) -> None:
 def _slot(hint: Any, what: str) -> tuple[Slot, bool]:
     """The type of one annotation, and whether the annotation is one of arrays."""
     hint, optional = _without_none(hint)
-    given: list[Any] = []
+    types: list[Any] = []
     if get_origin(hint) is Annotated:
         hint, *extras = get_args(hint)
-        given = [one for one in extras if isinstance(one, str | pa.DataType)]
-        hint, inner = _without_none(hint)
-        optional = optional or inner
+        types = [one for one in extras if isinstance(one, str | pa.DataType)]
+        hint, inner_optional = _without_none(hint)
+        optional = optional or inner_optional
     arrays = inspect.isclass(hint) and issubclass(hint, pa.Array | pa.ChunkedArray)
-    if len(given) > 1:
+    if len(types) > 1:
         raise SignatureError(f"{what} has two types; write one")
-    if given:
-        kind = _of_text(given[0], what) if isinstance(given[0], str) else _of_arrow(given[0], what)
+    if types:
+        kind = _of_text(types[0], what) if isinstance(types[0], str) else _of_arrow(types[0], what)
     elif hint in _PLAIN:
         kind = _PLAIN[hint]
     else:
@@ -146,8 +146,8 @@ def _instead(hint: Any, arrays: bool) -> str:
         return 'write Annotated[pa.Array, "BIGINT"], with its own type'
     if hint is Decimal:
         return 'write Annotated[Decimal, "DECIMAL(10, 2)"]'
-    known = ", ".join(one.__name__ for one in _PLAIN)
-    return f'annotate it with one of {known}, or with Annotated[…, "ARRAY<STRING>"]'
+    types = ", ".join(one.__name__ for one in _PLAIN)
+    return f'annotate it with one of {types}, or with Annotated[…, "ARRAY<STRING>"]'
 
 
 def _of_text(text: str, what: str) -> str:
@@ -167,8 +167,8 @@ def _checked(kind: str, what: str) -> str:
         plain = "STRING" if "CHAR" in word else "BYTES"
         raise SignatureError(f"{what} is {kind}; types of a function have no length, write {plain}")
     if word in _PRECISIONS and digits(kind) not in _PRECISIONS[word]:
-        known = " or ".join(f"{word}({one})" for one in _PRECISIONS[word])
-        raise SignatureError(f"{what} is {kind}; write {known}")
+        allowed = " or ".join(f"{word}({one})" for one in _PRECISIONS[word])
+        raise SignatureError(f"{what} is {kind}; write {allowed}")
     return kind
 
 
