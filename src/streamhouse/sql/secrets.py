@@ -63,7 +63,7 @@ def secrets(text: str) -> Iterator[Value]:
             yield Value(*match.span("value"), match["key"])
 
 
-def apart(text: str) -> list[Value]:
+def disjoint_secrets(text: str) -> list[Value]:
     """The values of `secrets` in the order of the text, without overlaps."""
     values: list[Value] = []
     for value in sorted(secrets(text), key=lambda one: (one.start, -one.end)):
@@ -79,7 +79,7 @@ def without_secrets(text: str) -> str:
     """
     parts: list[str] = []
     offset = 0
-    for value in apart(text):
+    for value in disjoint_secrets(text):
         parts += [text[offset : value.start], STARS]
         offset = value.end
     return "".join([*parts, text[offset:]])

@@ -14,7 +14,7 @@ from sqlglot import exp
 
 from streamhouse.errors import SqlError
 from streamhouse.sql.plan import Position, Query
-from streamhouse.sql.secrets import LEXEME, apart
+from streamhouse.sql.secrets import LEXEME, disjoint_secrets
 from streamhouse.sql.udf.declaration import Declarations
 
 E = TypeVar("E", bound=SqlError)
@@ -57,7 +57,7 @@ class Script:
         """The text with stars for the values of secret options; its length stays the same."""
         parts: list[str] = []
         offset = 0
-        for value in apart(self.text):
+        for value in disjoint_secrets(self.text):
             stars = re.sub(r"[^\n]", "*", self.text[value.start : value.end])
             parts += [self.text[offset : value.start], stars]
             offset = value.end

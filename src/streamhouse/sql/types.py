@@ -132,12 +132,12 @@ def duck_type(flink: str) -> str:
         return f"MAP({duck_type(key)}, {duck_type(value)})"
     if word == "ROW":
         fields = [_field(part) for part in _split(_inner(flink))]
-        inner = ", ".join(f"{_double(name)} {duck_type(kind)}" for name, kind in fields)
+        inner = ", ".join(f"{_double_quoted(name)} {duck_type(kind)}" for name, kind in fields)
         return f"STRUCT({inner})"
     raise ValueError(f"type {flink} is unknown")
 
 
-def _double(name: str) -> str:
+def _double_quoted(name: str) -> str:
     doubled = name.replace('"', '""')
     return f'"{doubled}"'
 

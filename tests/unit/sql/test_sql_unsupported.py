@@ -14,7 +14,7 @@ from streamhouse.sql.streaming.analysis import analyze_streams
 
 ALTERNATIVE = re.compile(
     r"\b(use|write|leave|leave out|declare|order|limit|filter|keep|read|put|INSERT|DROP|drop|CAST|"
-    r"known|join|a lookup join needs|apply it|number them|give|run it once|"
+    r"known|join|a lookup join needs|apply it|number them|give|run it once|add|"
     r"end the process|store|copy|move)\b"
 )
 STATEMENTS = (

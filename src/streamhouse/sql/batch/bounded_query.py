@@ -74,11 +74,11 @@ def analyze_bounded(
     have the time zone UTC.
     """
     with limited_depth(query):
-        analyzed = None if query.rows is None else _of_rows(query, resolver)
-        return _finished(analyzed or _parsed(query, resolver), target, columns)
+        analyzed = None if query.rows is None else _analyze_rows(query, resolver)
+        return _plan(analyzed or _analyze_query(query, resolver), target, columns)
 
 
-def _parsed(query: Query, resolver: Resolver) -> Analyzed:
+def _analyze_query(query: Query, resolver: Resolver) -> Analyzed:
     parsed = names.parse_query(query)
     tree = parsed.tree
     tree = _values(tree) if isinstance(tree, exp.Values) else tree
@@ -87,17 +87,17 @@ def _parsed(query: Query, resolver: Resolver) -> Analyzed:
     return analyze_tree(parsed, tree, resolver)
 
 
-def _finished(
-    analyzed: Analyzed, target: TableInfo | None, columns: tuple[str, ...]
-) -> BoundedQuery:
+def _plan(analyzed: Analyzed, target: TableInfo | None, columns: tuple[str, ...]) -> BoundedQuery:
     """The plan of an analyzed query, with the target's columns as output if there is a target."""
     if target is None:
         return analyzed.plan(analyzed.tree, analyzed.output)
-    final = _into(analyzed.parsed, analyzed.tree, target, columns, analyzed.output, analyzed.types)
+    final = _into_target(
+        analyzed.parsed, analyzed.tree, target, columns, analyzed.output, analyzed.types
+    )
     return analyzed.plan(final, [column.name for column in target.columns])
 
 
-def _of_rows(query: Query, resolver: Resolver) -> Analyzed | None:
+def _analyze_rows(query: Query, resolver: Resolver) -> Analyzed | None:
     """Analyze a long VALUES list by one cell of each form; None if every row must be analyzed."""
     assert query.rows is not None
     parsed = literal_insert.parse_rows(query)
@@ -147,7 +147,7 @@ def analyze_tree(
         )
         final = pushdown_projections(lowered)
     except OptimizeError as error:
-        raise lowering.error(parsed.script, tree, _unclear(error)) from None
+        raise lowering.error(parsed.script, tree, _resolution_error(error)) from None
     assert isinstance(final, exp.Query)
     output = _name_outputs(final)
     return Analyzed(parsed, final, scans, output, _bound(parsed, final, scans))
@@ -156,11 +156,11 @@ def analyze_tree(
 def _values(tree: exp.Values) -> exp.Select:
     """A SELECT over VALUES, with Flink's column names `EXPR$0`, `EXPR$1`, …."""
     width = len(tree.expressions[0].expressions)
-    names_of_columns = [exp.to_identifier(f"EXPR${i}", quoted=True) for i in range(width)]
+    column_names = [exp.to_identifier(f"EXPR${i}", quoted=True) for i in range(width)]
     tree = tree.copy()
-    alias = exp.TableAlias(this=exp.to_identifier("given", quoted=True), columns=names_of_columns)
+    alias = exp.TableAlias(this=exp.to_identifier("given", quoted=True), columns=column_names)
     tree.set("alias", alias)
-    select = exp.Select(expressions=[exp.column(name.copy()) for name in names_of_columns])
+    select = exp.Select(expressions=[exp.column(name.copy()) for name in column_names])
     select.set("from_", exp.From(this=tree))
     return select
 
@@ -220,13 +220,11 @@ def _scan(
     scans: _Scans,
     tree: exp.Expr,
     table: exp.Table,
-    given_info: TableInfo | None = None,
+    override: TableInfo | None = None,
 ) -> None:
     """Replace a table by its relation `scan_n`, with computed columns in a subquery over it."""
     options, moment = time_travel.moment(parsed, tree, table, resolver)
-    info = given_info or names.resolve_table(
-        parsed.script, table, time_travel.back(resolver, moment)
-    )
+    info = override or names.resolve_table(parsed.script, table, time_travel.back(resolver, moment))
     relation = exp.to_identifier(f"scan_{len(scans.tables)}", quoted=True)
     scans.tables.append((info, options, moment))
     alias = table.args.get("alias") or exp.TableAlias(this=table.this.copy())
@@ -275,7 +273,7 @@ def _qualified(parsed: Parsed, tree: exp.Query, scans: _Scans) -> exp.Query:
     return done
 
 
-_UNCLEAR = (
+_RESOLUTION_ERRORS = (
     ("Alias already used: ", "'{}' is used twice; give the table another alias"),
     ("Cannot automatically join: ", "USING: '{}' is not a column of both tables; write ON"),
     (
@@ -289,10 +287,10 @@ _UNCLEAR = (
 )
 
 
-def _unclear(error: OptimizeError) -> str:
+def _resolution_error(error: OptimizeError) -> str:
     """The error message for names that sqlglot's optimizer cannot resolve."""
     text = str(error).split("\n", 1)[0]
-    for start, message in _UNCLEAR:
+    for start, message in _RESOLUTION_ERRORS:
         if text.startswith(start):
             return message.format(text.removeprefix(start).rstrip("."))
     return (
@@ -323,7 +321,7 @@ def _bound(parsed: Parsed, tree: exp.Expr, scans: _Scans) -> list[str]:
         raise lowering.error(parsed.script, parsed.tree, str(failure), kind) from None
 
 
-def _into(
+def _into_target(
     parsed: Parsed,
     tree: exp.Query,
     target: TableInfo,

@@ -18,8 +18,8 @@ from streamhouse.sql.plan import ROW, Change, ChangeQuery, Column, Resolver, Tab
 from streamhouse.sql.resolution import insert_target as targets
 from streamhouse.sql.resolution.columns import Parsed, resolve_table
 
-ACTION, THERE = "__action", "__there"
-_MARKS = (ROW, THERE, ACTION)
+ACTION, SOURCE_EXISTS = "__action", "__there"
+_RESERVED = (ROW, SOURCE_EXISTS, ACTION)
 
 
 def analyze_change(statement: Change, resolver: Resolver, everything: bool = False) -> ChangeQuery:
@@ -63,9 +63,9 @@ class _Analysis:
         names = [column.name for column in self._target.columns]
         self._check_names(names, self._parts.target)
         if self._parts.source is not None:
-            self._find_source(self._parts.source)
+            self._analyze_source(self._parts.source)
         for number, clause in enumerate(self._parts.clauses):
-            self._add(number, clause)
+            self._add_clause(number, clause)
         analyzed = analyze_tree(
             self._parsed(self._wide()), self._wide(), self._resolver, self._marked
         )
@@ -92,10 +92,10 @@ class _Analysis:
 
     def _check_names(self, names: list[str], node: exp.Expr) -> None:
         for name in names:
-            if name in _MARKS:
+            if name in _RESERVED:
                 raise self._error(node, f"'{name}' is a reserved name; rename the column")
 
-    def _find_source(self, source: exp.Expr) -> None:
+    def _analyze_source(self, source: exp.Expr) -> None:
         self._source_alias = source.alias_or_name
         if not self._source_alias:
             raise self._error(source, "give the source a name: USING (SELECT …) AS s")
@@ -109,7 +109,7 @@ class _Analysis:
         self._source_columns = analyzed.output
         self._check_names(analyzed.output, source)
 
-    def _add(self, number: int, clause: Clause) -> None:
+    def _add_clause(self, number: int, clause: Clause) -> None:
         """Add a clause's condition and values to the items of the wide query."""
         if clause.condition is not None:
             node = clause.condition
@@ -225,7 +225,7 @@ class _Analysis:
         old = [ROW, *(column.name for column in self._target.columns)]
         items: list[exp.Expr] = [_column(self._alias, name) for name in old]
         if self._parts.source is not None:
-            items.append(_column(self._source_alias, THERE))
+            items.append(_column(self._source_alias, SOURCE_EXISTS))
         items += [node.copy() for node in self._items]
         select = exp.Select(expressions=[_named(item, f"i{n}") for n, item in enumerate(items)])
         select.set("from_", exp.From(this=self._parts.target.copy()))
@@ -237,7 +237,7 @@ class _Analysis:
         assert parts.source is not None and parts.on is not None
         whens = {clause.when for clause in parts.clauses}
         targets_stay, sources_stay = ORPHAN in whens or self._everything, MISSING in whens
-        marker = _named(exp.true(), THERE)
+        marker = _named(exp.true(), SOURCE_EXISTS)
         inner = exp.Select(expressions=[exp.Star(), marker])
         inner.set("from_", exp.From(this=parts.source.copy()))
         alias = exp.TableAlias(this=_quoted(self._source_alias))
@@ -264,7 +264,7 @@ class _Analysis:
             [_named(item, name) for item, name in zip(items, self._output(), strict=True)],
         )
         if self._everything:
-            return wide if self._parts.source is None else _once(wide)
+            return wide if self._parts.source is None else _deduplicated(wide)
         select = exp.Select(expressions=[exp.Star()])
         alias = exp.TableAlias(this=_quoted("changes"))
         select.set("from_", exp.From(this=exp.Subquery(this=wide, alias=alias)))
@@ -283,9 +283,13 @@ class _Analysis:
         """The number of the first clause that applies to a row of the join; null if none does."""
         cases = []
         for number, clause in enumerate(self._parts.clauses):
-            tests = {MATCHED: [_is(row, False)], MISSING: [_is(row, True)], ORPHAN: []}[clause.when]
+            tests = {
+                MATCHED: [_null_test(row, False)],
+                MISSING: [_null_test(row, True)],
+                ORPHAN: [],
+            }[clause.when]
             if source_exists is not None:
-                tests.append(_is(source_exists, clause.when == ORPHAN))
+                tests.append(_null_test(source_exists, clause.when == ORPHAN))
             if number in self._conditions:
                 index, node = self._conditions[number]
                 if types[index] != "BOOLEAN":
@@ -325,8 +329,8 @@ class _Analysis:
         return lowering.error(self._script, node, message)
 
 
-def _once(wide: exp.Select) -> exp.Select:
-    """Remove duplicates of an unchanged target row that joins several source rows."""
+def _deduplicated(wide: exp.Select) -> exp.Select:
+    """Remove duplicates of an unchanged target row that matches several source rows."""
     number = exp.Window(
         this=exp.RowNumber(),
         partition_by=[exp.column(_quoted(ROW))],
@@ -343,7 +347,7 @@ def _once(wide: exp.Select) -> exp.Select:
     acts = exp.Not(this=exp.Is(this=exp.column(_quoted(ACTION)), expression=exp.Null()))
     first = exp.EQ(this=exp.column(_quoted("__nth")), expression=exp.Literal.number(1))
     # A source row that matches nothing and that no clause inserts is no row of the target.
-    unchanged = exp.and_(first, _is(exp.column(_quoted(ROW)), False))
+    unchanged = exp.and_(first, _null_test(exp.column(_quoted(ROW)), False))
     select.set("where", exp.Where(this=exp.or_(acts, unchanged)))
     return select
 
@@ -358,7 +362,7 @@ def _named(node: exp.Expr, name: str) -> exp.Alias:
     return exp.Alias(this=node.copy(), alias=_quoted(name))
 
 
-def _is(node: exp.Expr, null: bool) -> exp.Expr:
+def _null_test(node: exp.Expr, null: bool) -> exp.Expr:
     test = exp.Is(this=node.copy(), expression=exp.Null())
     return test if null else exp.Not(this=test)
 

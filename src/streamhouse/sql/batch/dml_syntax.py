@@ -210,20 +210,20 @@ def _until(cursor: Cursor, *ends: str) -> list[Token]:
     return cursor.tokens[start : cursor.index]
 
 
-def _lexed(cursor: Cursor, tokens: list[Token]) -> list[Token]:
+def _original_tokens(cursor: Cursor, tokens: list[Token]) -> list[Token]:
     """The lexer's original tokens in the range of these."""
     first, last = tokens[0].start, tokens[-1].end
     return [token for token in cursor.original if first <= token.start and token.end <= last]
 
 
-def _made(kind: TokenType, text: str, before: Token) -> Token:
+def _generated_token(kind: TokenType, text: str, before: Token) -> Token:
     return Token(kind, text, start=before.start, end=before.start)
 
 
 def _expression(cursor: Cursor, tokens: list[Token]) -> exp.Expr:
     """The tree of one expression."""
-    lexed = _lexed(cursor, tokens)
-    select = _made(TokenType.SELECT, "SELECT", lexed[0])
+    lexed = _original_tokens(cursor, tokens)
+    select = _generated_token(TokenType.SELECT, "SELECT", lexed[0])
     tree = dialect.parse_tokens(cursor.script, [select, *lexed])
     start, end = lexed[0].start, lexed[-1].end + 1
     extra = first_set(tree.args, ("expressions",)) if isinstance(tree, exp.Select) else "query"
@@ -248,11 +248,11 @@ def _expression(cursor: Cursor, tokens: list[Token]) -> exp.Expr:
 
 def _from_item(cursor: Cursor, tokens: list[Token]) -> exp.Expr:
     """The tree of a table or a subquery with its alias."""
-    lexed = _lexed(cursor, tokens)
+    lexed = _original_tokens(cursor, tokens)
     head = [
-        _made(TokenType.SELECT, "SELECT", lexed[0]),
-        _made(TokenType.STAR, "*", lexed[0]),
-        _made(TokenType.FROM, "FROM", lexed[0]),
+        _generated_token(TokenType.SELECT, "SELECT", lexed[0]),
+        _generated_token(TokenType.STAR, "*", lexed[0]),
+        _generated_token(TokenType.FROM, "FROM", lexed[0]),
     ]
     tree = dialect.parse_tokens(cursor.script, [*head, *lexed])
     source = tree.args.get("from_")

@@ -31,7 +31,7 @@ def moment(
         raise lowering.error(parsed.script, table.meta["hints"][0], str(error)) from None
     branch = options.pop("branch", "")
     if branch:
-        _to_branch(table, branch)
+        _rename_to_branch(table, branch)
     from_clause = _clause(parsed, tree, table, resolver)
     if from_hint and from_clause:
         raise lowering.error(
@@ -42,7 +42,7 @@ def moment(
     return options, from_clause or from_hint
 
 
-def _to_branch(table: exp.Table, branch: str) -> None:
+def _rename_to_branch(table: exp.Table, branch: str) -> None:
     """Rename a table to its branch (`t$branch_b`) and keep the alias that the query uses."""
     if table.args.get("alias") is None:
         table.set("alias", exp.TableAlias(this=table.this.copy()))
@@ -51,7 +51,7 @@ def _to_branch(table: exp.Table, branch: str) -> None:
     table.set("this", name)
 
 
-class _Back:
+class _TimeTravelResolver:
     """A resolver of tables as of one moment."""
 
     def __init__(self, resolver: TravellingResolver, moment: AsOf) -> None:
@@ -65,7 +65,7 @@ class _Back:
 def back(resolver: Resolver, moment: AsOf) -> Resolver:
     """A resolver of tables as of a moment; the same one if it cannot, or if the moment is now."""
     if moment and isinstance(resolver, TravellingResolver):
-        return _Back(resolver, moment)
+        return _TimeTravelResolver(resolver, moment)
     return resolver
 
 

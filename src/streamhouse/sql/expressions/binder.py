@@ -29,7 +29,7 @@ _LIMITS = (
     duckdb.NotImplementedException,
     duckdb.ParserException,
 )
-"""DuckDB errors that mean a gap in the translation, not a mistake in the user's query."""
+"""DuckDB errors that indicate an unsupported construct, not a mistake in the query."""
 _DEPTH = "Max expression depth limit"
 _NO_FUNCTION = re.compile(
     r"No function matches the given name and argument types '([^(]+)\((.*)\)'"

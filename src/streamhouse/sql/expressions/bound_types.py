@@ -31,10 +31,10 @@ def resolved(
     kinds = (exp.Div, exp.Typeof, exp.AggFunc, exp.Filter, exp.Window)
     for node in type_probe.inner_first(tree, *kinds):
         if isinstance(node, exp.Typeof):
-            new, message = _name(node, relations), _TYPE
+            new, message = _type_name(node, relations), _TYPE
         elif isinstance(node, exp.Div):
             new, message = decimals.divided(node, relations), _DIVISION
-        elif aggregates.is_whole(node):
+        elif aggregates.is_complete(node):
             new, message = aggregates.typed(node, relations), _AGGREGATE
         else:
             continue
@@ -52,7 +52,7 @@ def note_digits(node: exp.Typeof, precision: int | None) -> None:
     node.meta[_DIGITS] = precision
 
 
-def _name(node: exp.Typeof, relations: Relations) -> exp.Expr | None:
+def _type_name(node: exp.Typeof, relations: Relations) -> exp.Expr | None:
     """TYPEOF: Flink's name of the type, without NOT NULL; None if the type is unknown."""
     kinds = type_probe.types(node, [node.this], relations)
     if kinds is None:

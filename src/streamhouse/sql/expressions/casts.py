@@ -51,7 +51,7 @@ def as_bytes(source: exp.Expr, kind: exp.DataType, tried: bool) -> exp.Expr:
 def fitted(value: exp.Expr, flink: str) -> exp.Expr:
     """A value for a column of a Flink type, truncated or padded to the type's length if it has one.
 
-    Flink's planner casts so too, whatever `table.exec.sink.type-length-enforcer` is.
+    Flink's planner inserts the same cast, whatever `table.exec.sink.type-length-enforcer` is.
     """
     word = base(flink)
     if word in ("CHAR", "VARCHAR") and "(" in flink:

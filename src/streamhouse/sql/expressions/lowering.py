@@ -92,7 +92,7 @@ def simplify(script: Script, tree: exp.Expr) -> exp.Expr:
             if isinstance(node, exp.Is) and isinstance(node.expression, exp.JSON):
                 return _located(json.is_json(node.this, str(node.expression.this or "")), node)
             if isinstance(node, exp.Add) and intervals.units(node.left):
-                return _moment_first(node)
+                return _timestamp_first(node)
             if isinstance(node, exp.Overlaps):
                 return _located(times.overlaps(node), node)
             if isinstance(node, exp.Bracket):
@@ -112,7 +112,7 @@ def simplify(script: Script, tree: exp.Expr) -> exp.Expr:
     return _rewrite(tree, rule)
 
 
-def _moment_first(node: exp.Add) -> exp.Expr:
+def _timestamp_first(node: exp.Add) -> exp.Expr:
     """Swap interval + moment to moment + interval, the only order that the other rules handle."""
     if intervals.units(node.right):
         return node
@@ -147,7 +147,7 @@ def fix_moments(tree: exp.Expr, bounded: bool) -> exp.Expr:
         if name is None:
             return node
         if name == "LOCALTIME":
-            return _clock(now.copy(), 0)
+            return _truncated_time(now.copy(), 0)
         return cast(now.copy(), "DATE") if name == "CURRENT_DATE" else now.copy()
 
     return _rewrite(tree, rule)
@@ -173,7 +173,7 @@ def lower(
     )
     tree = annotate_types(tree, schema=schema, dialect="duckdb", overwrite_types=True)
     if tree.find(exp.Interval) or any(map(times.follows_argument, tree.find_all(exp.Cast))):
-        tree = _rewrite(tree, _dates)
+        tree = _rewrite(tree, _keep_date)
         tree = annotate_types(tree, schema=schema, dialect="duckdb", overwrite_types=True)
 
     _check_types(script, tree)
@@ -185,7 +185,7 @@ def lower(
             bound_types.note_digits(node, timestamp_digits.shown(node.this, digits))
             return node
         if isinstance(node, exp.Substring):
-            return _from_one(node)
+            return _substring_from_one(node)
         if isinstance(node, exp.Floor | exp.Ceil) and node.this.is_type(*_INTS):
             whole: exp.Expr = node.this
             return whole
@@ -195,11 +195,11 @@ def lower(
             return times.lenient(_to_moment(node))
         if isinstance(node, exp.Add | exp.Sub):
             return timestamp_digits.stepped(node)
-        if isinstance(node, _COMPARED) and not isinstance(node.parent, exp.Join):
-            return _compared(node)
+        if isinstance(node, _COMPARISONS) and not isinstance(node.parent, exp.Join):
+            return _compare_nan(node)
         if isinstance(node, exp.Bracket) and node.this.is_type(exp.DType.ARRAY, exp.DType.LIST):
-            return _from_first(node)
-        return aggregates.expressed(node) if aggregates.is_whole(node) else node
+            return _index_from_one(node)
+        return aggregates.expressed(node) if aggregates.is_complete(node) else node
 
     def refused(node: exp.Expr, message: str) -> SqlError:
         return unsupported(script, node, message)
@@ -228,7 +228,7 @@ def _check_types(script: Script, tree: exp.Expr) -> None:
             raise error(script, condition, "a condition must be BOOLEAN; compare it with a value")
 
 
-def _dates(node: exp.Expr) -> exp.Expr:
+def _keep_date(node: exp.Expr) -> exp.Expr:
     """Make a DATE ± whole days, months or years a DATE; in DuckDB it is a TIMESTAMP."""
     if isinstance(node, exp.Cast):
         return times.typed(node)
@@ -241,7 +241,7 @@ def _dates(node: exp.Expr) -> exp.Expr:
     return times.as_date(node) if days else node
 
 
-def _from_one(node: exp.Substring) -> exp.Expr:
+def _substring_from_one(node: exp.Substring) -> exp.Expr:
     """Make SUBSTRING from position 0 start at position 1, as in Flink."""
     start, one = node.args.get("start"), number(1)
     if isinstance(start, exp.Literal):
@@ -253,10 +253,10 @@ def _from_one(node: exp.Substring) -> exp.Expr:
     return node
 
 
-_COMPARED = (exp.GT, exp.GTE, exp.LT, exp.LTE, exp.EQ, exp.NEQ)
+_COMPARISONS = (exp.GT, exp.GTE, exp.LT, exp.LTE, exp.EQ, exp.NEQ)
 
 
-def _compared(node: exp.Binary) -> exp.Expr:
+def _compare_nan(node: exp.Binary) -> exp.Expr:
     """Make comparisons with NaN false, except `<>`; for DuckDB NaN is the greatest number."""
     if not (node.left.is_type(*_REALS) or node.right.is_type(*_REALS)):
         return node
@@ -271,7 +271,7 @@ def _compared(node: exp.Binary) -> exp.Expr:
     return exp.Paren(this=exp.And(this=node.copy(), expression=exp.Not(this=nan)))
 
 
-def _from_first(node: exp.Bracket) -> exp.Expr:
+def _index_from_one(node: exp.Bracket) -> exp.Expr:
     """Make an array index below 1 give NULL; DuckDB counts negative ones from the end."""
     (index,) = node.expressions
     if isinstance(index, exp.Literal):
@@ -324,7 +324,7 @@ def _convert(node: exp.Cast, digits: Digits) -> exp.Expr:
     else:
         new = into(_value_of(node.this, to), to)
         if kind.is_type(_TIME):
-            new = _clock(times.on_epoch_day(new), timestamp_digits.precision(kind, 0))
+            new = _truncated_time(times.on_epoch_day(new), timestamp_digits.precision(kind, 0))
     if kind.is_type(exp.DType.TIMESTAMPLTZ) and timestamp_digits.precision(kind) <= 3:
         unit = "milliseconds" if timestamp_digits.precision(kind) else "second"
         new = cast(call("DATE_TRUNC", exp.Literal.string(unit), new), "TIMESTAMPTZ")
@@ -367,7 +367,7 @@ def _to_moment(node: exp.Cast) -> exp.Cast:
     return node
 
 
-def _clock(moment: exp.Expr, digits: int) -> exp.Expr:
+def _truncated_time(moment: exp.Expr, digits: int) -> exp.Expr:
     """The TIME of a TIMESTAMP, truncated to seconds (0 digits) or else to milliseconds."""
     unit = exp.Literal.string("milliseconds" if digits else "second")
     new = cast(call("DATE_TRUNC", unit, moment), "TIME")

@@ -41,13 +41,13 @@ def of(source: exp.Expr, text: Text, digits: Digits, depth: int = 0) -> exp.Expr
         return None
     parts = kind.expressions
     if kind.is_type(exp.DType.ARRAY, exp.DType.LIST):
-        body = _each(source, _elements(source, parts[:1], digits), ("{}",), text, depth)
-        return None if body is None else _between(source, "[", body, "]")
+        body = _joined_texts(source, _elements(source, parts[:1], digits), ("{}",), text, depth)
+        return None if body is None else _null_or_bracketed(source, "[", body, "]")
     if kind.is_type(exp.DType.MAP):
         entries = call("MAP_ENTRIES", source)
         kinds = _elements(source, parts[:2], digits)
-        body = _each(entries, kinds, ("{}.key", "{}.value"), text, depth)
-        return None if body is None else _between(source, "{", body, "}")
+        body = _joined_texts(entries, kinds, ("{}.key", "{}.value"), text, depth)
+        return None if body is None else _null_or_bracketed(source, "{", body, "}")
     return _row(source, parts, text, depth)
 
 
@@ -83,7 +83,7 @@ def _elements(source: exp.Expr, kinds: Sequence[exp.Expr], digits: Digits) -> li
     return [_Element(kind, digits(part)) for kind, part in zip(kinds, parts, strict=True)]
 
 
-def _each(
+def _joined_texts(
     array: exp.Expr, kinds: Sequence[_Element], patterns: Sequence[str], text: Text, depth: int
 ) -> exp.Expr | None:
     """The texts of an array's elements (map entries as `key=value`), joined by commas."""
@@ -91,7 +91,7 @@ def _each(
     texts = []
     for kind, pattern in zip(kinds, patterns, strict=True):
         element: exp.Expr = exp.Var(this=pattern.format(f'"{name}"'))
-        part = _part(element, kind, text, depth)
+        part = _text_or_null(element, kind, text, depth)
         if part is None:
             return None
         texts.append(part)
@@ -109,14 +109,16 @@ def _row(source: exp.Expr, fields: Sequence[exp.Expr], text: Text, depth: int) -
             return None
         name = exp.Literal.string(field.name)
         value = call("STRUCT_EXTRACT", source.copy(), name)
-        part = _part(value, _Element(field.args["kind"]), text, depth)
+        part = _text_or_null(value, _Element(field.args["kind"]), text, depth)
         if part is None:
             return None
         texts.append(part)
-    return _between(source, "(", call("CONCAT_WS", exp.Literal.string(", "), *texts), ")")
+    return _null_or_bracketed(source, "(", call("CONCAT_WS", exp.Literal.string(", "), *texts), ")")
 
 
-def _part(element: exp.Expr, element_type: _Element, text: Text, depth: int) -> exp.Expr | None:
+def _text_or_null(
+    element: exp.Expr, element_type: _Element, text: Text, depth: int
+) -> exp.Expr | None:
     """The text of an element; a null is `NULL`. None if its type is unknown."""
     kind = element_type.typed(element)
     if kind is None:
@@ -130,7 +132,7 @@ def _or_null(text: exp.Expr) -> exp.Expr:
     return exp.Coalesce(this=cast(text, "VARCHAR"), expressions=[exp.Literal.string(_NULL)])
 
 
-def _between(source: exp.Expr, start: str, body: exp.Expr, end: str) -> exp.Expr:
+def _null_or_bracketed(source: exp.Expr, start: str, body: exp.Expr, end: str) -> exp.Expr:
     whole = concat(exp.Literal.string(start), body, exp.Literal.string(end))
     null = exp.Is(this=source.copy(), expression=exp.Null())
     return when(null, exp.Null(), exp.Paren(this=whole))

@@ -1,7 +1,7 @@
 """Declared precisions of TIMESTAMP and TIME: how many fractional digits their texts have.
 
-DuckDB has only three types, for up to 3, 6 and 9 digits. So the precision is looked up in the
-column or CAST that declares it.
+DuckDB has only three types, for up to 3, 6 and 9 digits. The precision comes
+from the column or CAST that declares it.
 """
 
 from __future__ import annotations
@@ -55,13 +55,13 @@ def text(source: exp.Expr, column_digits: Digits) -> exp.Expr | None:
     """The text of a TIME or TIMESTAMP; None for other types."""
     kind = source.type.this if isinstance(source.type, exp.DataType) else None
     if kind == exp.DType.TIME:
-        declared = _written(source, column_digits)
+        declared = _declared_precision(source, column_digits)
         count = _CLOCK_DIGITS if declared is None else min(declared, _CLOCK_DIGITS)
         return _text(times.on_epoch_day(source), "%H:%M:%S", ".%g", _CLOCK_DIGITS, count)
     if kind not in _UNITS:
         return None
     most, pattern = _UNITS[kind]
-    declared = _written(source, column_digits)
+    declared = _declared_precision(source, column_digits)
     count = most if declared is None else min(declared, most)
     moment = source if most == 9 else cast(source, "TIMESTAMP")
     return _text(moment, _TO_SECOND, pattern, most, count)
@@ -69,19 +69,19 @@ def text(source: exp.Expr, column_digits: Digits) -> exp.Expr | None:
 
 def shown(node: exp.Expr, column_digits: Digits) -> int | None:
     """The declared precision of a moment; None if only its DuckDB type is known."""
-    return _written(node, column_digits)
+    return _declared_precision(node, column_digits)
 
 
 def in_micros(fine: exp.Expr) -> exp.Expr:
     """A TIMESTAMP_NS truncated to a TIMESTAMP; DuckDB's own cast would round."""
-    whole = exp.Sub(this=call("EPOCH_NS", fine.copy()), expression=_rest(fine))
+    whole = exp.Sub(this=call("EPOCH_NS", fine.copy()), expression=_submicro_nanos(fine))
     micros = exp.IntDiv(this=exp.Paren(this=whole), expression=number(1_000))
     new = cast(call("MAKE_TIMESTAMP", micros), "TIMESTAMP")
     new.type = exp.DataType.build("TIMESTAMP", dialect="duckdb")
     return new
 
 
-def _rest(fine: exp.Expr) -> exp.Expr:
+def _submicro_nanos(fine: exp.Expr) -> exp.Expr:
     """The nanoseconds after the last whole microsecond, 0 to 999."""
     return remainder(call("EPOCH_NS", fine.copy()), 1_000)
 
@@ -95,7 +95,7 @@ def stepped(node: exp.Add | exp.Sub) -> exp.Expr:
             moved.set(name, in_micros(fine))
             nanos = exp.Add(
                 this=call("EPOCH_NS", cast(exp.Paren(this=moved), "TIMESTAMP_NS")),
-                expression=_rest(fine),
+                expression=_submicro_nanos(fine),
             )
             new = cast(call("MAKE_TIMESTAMP_NS", nanos), "TIMESTAMP_NS")
             new.type = exp.DataType.build("TIMESTAMP_NS", dialect="duckdb")
@@ -115,7 +115,7 @@ def _text(moment: exp.Expr, whole: str, fraction: str, most: int, count: int) ->
     )  # fmt: skip
 
 
-def _of_call(node: exp.Expr, column_digits: Digits) -> int | None:
+def _call_precision(node: exp.Expr, column_digits: Digits) -> int | None:
     """The precision of a time function, or of moment ± interval: that of its moment.
 
     It is at least 3 for an interval with fractions of a second. None for other nodes.
@@ -125,22 +125,22 @@ def _of_call(node: exp.Expr, column_digits: Digits) -> int | None:
         sides = [(node.left, node.right), (node.right, node.left)]
         for side, step in sides:
             if intervals.units(step) and not intervals.units(side):
-                precision_of_side = _of_moment(side, column_digits)
+                side_precision = _moment_precision(side, column_digits)
                 return (
                     None
-                    if precision_of_side is None
-                    else max(precision_of_side, 3 * intervals.has_fraction(step))
+                    if side_precision is None
+                    else max(side_precision, 3 * intervals.has_fraction(step))
                 )
-    return None if moment is None else _of_moment(moment, column_digits)
+    return None if moment is None else _moment_precision(moment, column_digits)
 
 
-def _of_moment(node: exp.Expr, column_digits: Digits) -> int | None:
-    declared = _written(node, column_digits)
+def _moment_precision(node: exp.Expr, column_digits: Digits) -> int | None:
+    declared = _declared_precision(node, column_digits)
     kind = node.type.this if isinstance(node.type, exp.DataType) else None
     return _UNITS[kind][0] if declared is None and kind in _UNITS else declared
 
 
-def _written(node: exp.Expr, column_digits: Digits) -> int | None:
+def _declared_precision(node: exp.Expr, column_digits: Digits) -> int | None:
     """The declared precision of a moment; None if nothing declares one.
 
     It comes from a CAST, a column (also through subqueries), the branches of CASE or COALESCE, or
@@ -156,13 +156,13 @@ def _written(node: exp.Expr, column_digits: Digits) -> int | None:
         moment = inner.to.is_type(exp.DType.TIMESTAMP, exp.DType.TIMESTAMPNTZ)
         return precision(inner.to) if moment else None
     if isinstance(inner, exp.Case | exp.Coalesce):
-        return common(_choices(inner), column_digits)
+        return common(_results(inner), column_digits)
     clock = times.clock_of(inner)
     if clock is not None:
-        return _written(clock, column_digits)
-    derived = _of_call(inner, column_digits)
+        return _declared_precision(clock, column_digits)
+    derived = _call_precision(inner, column_digits)
     if derived is None and isinstance(inner, exp.Cast):
-        derived = _of_call(inner.this, column_digits)
+        derived = _call_precision(inner.this, column_digits)
     if derived is not None:
         return derived
     select = inner.find_ancestor(exp.Select) if isinstance(inner, exp.Column) else None
@@ -171,11 +171,11 @@ def _written(node: exp.Expr, column_digits: Digits) -> int | None:
         return None
     for part in (clause.this, *(join.this for join in select.args.get("joins") or [])):
         if part.alias_or_name == inner.text("table"):
-            return _of_source(part, inner.name, column_digits)
+            return _column_precision(part, inner.name, column_digits)
     return None
 
 
-def _choices(node: exp.Case | exp.Coalesce) -> list[exp.Expr]:
+def _results(node: exp.Case | exp.Coalesce) -> list[exp.Expr]:
     """The possible results of a CASE or COALESCE."""
     if isinstance(node, exp.Coalesce):
         return [node.this, *node.expressions]
@@ -188,17 +188,17 @@ def common(values: Sequence[exp.Expr], column_digits: Digits) -> int | None:
     non_null = [
         one for one in values if not (isinstance(one, exp.Null) or one.is_type(exp.DType.NULL))
     ]
-    precisions = [_of_moment(one, column_digits) for one in non_null]
+    precisions = [_moment_precision(one, column_digits) for one in non_null]
     declared = [one for one in precisions if one is not None]
     return max(declared) if declared and len(declared) == len(precisions) else None
 
 
-def _of_source(source: exp.Expr, name: str, column_digits: Digits) -> int | None:
+def _column_precision(source: exp.Expr, name: str, column_digits: Digits) -> int | None:
     """The precision of a column of a table or subquery in FROM."""
     if isinstance(source, exp.Table):
         return column_digits.get(source.name, {}).get(name)
     query = source.unnest() if isinstance(source, exp.Subquery) else None
     for item in query.expressions if isinstance(query, exp.Select) else ():
         if item.alias_or_name == name:
-            return _written(item.unalias(), column_digits)
+            return _declared_precision(item.unalias(), column_digits)
     return None

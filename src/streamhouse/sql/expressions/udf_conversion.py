@@ -130,9 +130,13 @@ def widens(source: str, target: str) -> bool:
     if one in _WHOLE:
         if two in _WHOLE:
             return _WHOLE[one] <= _WHOLE[two]
-        return two == "DOUBLE" or (two == "FLOAT" and _WHOLE[one] <= 5) or _holds(source, target)
+        return (
+            two == "DOUBLE"
+            or (two == "FLOAT" and _WHOLE[one] <= 5)
+            or _decimal_holds(source, target)
+        )
     if one == "DECIMAL":
-        return two == "DOUBLE" or _holds(source, target)
+        return two == "DOUBLE" or _decimal_holds(source, target)
     if one == "FLOAT":
         return two == "DOUBLE"
     if one in _MOMENTS and two in _MOMENTS:
@@ -144,7 +148,7 @@ def widens(source: str, target: str) -> bool:
     return known_types and duck_type(source) == duck_type(target)
 
 
-def _holds(source: str, target: str) -> bool:
+def _decimal_holds(source: str, target: str) -> bool:
     """Whether a DECIMAL target holds all digits of an integer type or another DECIMAL."""
     if base(target) != "DECIMAL":
         return False

@@ -41,12 +41,14 @@ _PATTERNS = tuple((re.compile(pattern, re.DOTALL), text) for pattern, text in _R
 _CLASS = re.compile(r"^(?:\w+ )+Error: ")
 # From here on a message quotes the generated SQL, which the user did not write, or recommends
 # settings and functions that only DuckDB has.
-_REST = re.compile(r"\n\n|\nLINE | Use TRY\(|You might want| when casting from source column|!$")
+_DUCKDB_DETAILS = re.compile(
+    r"\n\n|\nLINE | Use TRY\(|You might want| when casting from source column|!$"
+)
 
 
 def readable(text: str) -> str:
     """The message of a `duckdb.Error` without DuckDB's names of types, functions and classes."""
-    first = _REST.split(text.strip())[0]
+    first = _DUCKDB_DETAILS.split(text.strip())[0]
     for pattern, message in _PATTERNS:
         match = pattern.search(first)
         if match is not None:

@@ -33,7 +33,7 @@ def _strict(name: str) -> Build:
     return lambda args: any_null(args, call(name, *args))
 
 
-def _same(one: exp.Expr, other: exp.Expr) -> exp.Expr:
+def _is_same(one: exp.Expr, other: exp.Expr) -> exp.Expr:
     return exp.NullSafeEQ(this=one, expression=other)
 
 
@@ -44,7 +44,7 @@ def _if_array(array: exp.Expr, result: exp.Expr) -> exp.Expr:
 
 def _contains(args: Args) -> exp.Expr:
     array, value = args
-    is_equal = lambda_of(_X, _same(parameter(_X), value))
+    is_equal = lambda_of(_X, _is_same(parameter(_X), value))
     contained = exp.GT(this=call("LEN", call("LIST_FILTER", array, is_equal)), expression=number(0))
     return cast(_if_array(array.copy(), exp.Paren(this=contained)), "BOOLEAN")
 
@@ -70,7 +70,7 @@ def _distinct(array: exp.Expr) -> exp.Expr:
             "LIST_FILTER",
             call("ARRAY_SLICE", array.copy(), number(1), exp.Paren(this=exp.Sub(
                 this=parameter(index_name), expression=number(1)))),
-            lambda_of("y", _same(parameter("y"), parameter(_X))),
+            lambda_of("y", _is_same(parameter("y"), parameter(_X))),
         )),
         expression=number(0),
     )  # fmt: skip
@@ -81,14 +81,15 @@ def _distinct(array: exp.Expr) -> exp.Expr:
     return call("LIST_FILTER", array, predicate)
 
 
-def _within(keep_common: bool) -> Build:
+def _intersect_or_except(keep_common: bool) -> Build:
     """ARRAY_INTERSECT (`keep_common`) or ARRAY_EXCEPT; the result has no duplicates."""
 
     def build(args: Args) -> exp.Expr:
         one, other = args
         in_other = exp.GT(
             this=call("LEN", call(
-                "LIST_FILTER", other.copy(), lambda_of("z", _same(parameter("z"), parameter("w"))),
+                "LIST_FILTER", other.copy(),
+                lambda_of("z", _is_same(parameter("z"), parameter("w"))),
             )),
             expression=number(0),
         )  # fmt: skip
@@ -149,8 +150,8 @@ TABLE: Table = {
     "ARRAY_CONCAT": (1, None, _strict("LIST_CONCAT")),
     "ARRAY_CONTAINS": (2, 2, _contains),
     "ARRAY_DISTINCT": (1, 1, lambda args: _distinct(args[0])),
-    "ARRAY_EXCEPT": (2, 2, _within(False)),
-    "ARRAY_INTERSECT": (2, 2, _within(True)),
+    "ARRAY_EXCEPT": (2, 2, _intersect_or_except(False)),
+    "ARRAY_INTERSECT": (2, 2, _intersect_or_except(True)),
     "ARRAY_JOIN": (2, 3, _join),
     "ARRAY_MAX": (1, 1, _list("LIST_MAX")),
     "ARRAY_MIN": (1, 1, _list("LIST_MIN")),

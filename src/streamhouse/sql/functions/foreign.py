@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-_KEY = "a repeated batch must return the same rows; write MD5(CONCAT_WS('-', …)) of the key"
-_NO_DICE = "a repeated batch must return the same rows; leave it out"
+_MD5_OF_KEY = "a repeated batch must return the same rows; write MD5(CONCAT_WS('-', …)) of the key"
+_NONDETERMINISTIC = "a repeated batch must return the same rows; leave it out"
 
-_INSTEAD = {
+_REPLACEMENTS = {
     "ARRAY": "write ARRAY[…]",
     "BINARY": "write CAST(x AS BYTES)",
     "CHAR": "write CHR(n), or CAST(x AS STRING)",
@@ -16,10 +16,10 @@ _INSTEAD = {
     "MAP": "write MAP[key, value, …]",
     "STRUCT": "write ROW(…)",
     "UNNEST": "it is a table: write CROSS JOIN UNNEST(array) AS t (x) in a bounded query",
-    "UUID": _KEY,
-    "RAND": _NO_DICE,
-    "RAND_INTEGER": _NO_DICE,
-    "RANDOM": _NO_DICE,
+    "UUID": _MD5_OF_KEY,
+    "RAND": _NONDETERMINISTIC,
+    "RAND_INTEGER": _NONDETERMINISTIC,
+    "RANDOM": _NONDETERMINISTIC,
     "CURRENT_WATERMARK": "there are no watermarks; leave it out",
     "SOURCE_WATERMARK": "there are no watermarks; leave it out",
     "DATE_ADD": "write TIMESTAMPADD(DAY, n, d), or d + INTERVAL '1' DAY",
@@ -73,4 +73,4 @@ def instead(name: str) -> str | None:
     """What to write instead of a function (`name` in upper case); None if no hint is known."""
     if name in _TYPES:
         return f"write CAST(x AS {name})"
-    return _INSTEAD.get(name)
+    return _REPLACEMENTS.get(name)

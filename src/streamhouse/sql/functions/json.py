@@ -18,7 +18,7 @@ from streamhouse.sql.functions.calls import (
     when,
 )
 
-_MADE = "json"
+_IS_JSON = "json"
 
 
 def _nested() -> list[exp.Expr]:
@@ -205,13 +205,13 @@ def _json(node: exp.Expr) -> exp.Expr:
 
 def _value(node: exp.Expr) -> exp.Expr:
     """A value as JSON text; the result of a JSON function is not encoded again."""
-    text = node.copy() if node.meta.get(_MADE) else _json(node)
+    text = node.copy() if node.meta.get(_IS_JSON) else _json(node)
     return exp.Coalesce(this=text, expressions=[exp.Literal.string("null")])
 
 
 def made(node: exp.Expr) -> exp.Expr:
     """Mark a node as JSON text that a JSON function has made."""
-    node.meta[_MADE] = True
+    node.meta[_IS_JSON] = True
     return node
 
 

@@ -10,8 +10,8 @@ from streamhouse.options import boolean, check_known, choice
 TABLE_DEFAULT = "table-default."
 """`table-default.<option>`: the default of a table option for tables created in the catalog."""
 DEFAULT_DATABASE = "default-database"
-_STORES = ("s3.", "fs.", "oss.")
-_TAKEN = ("type", "warehouse", "metastore", DEFAULT_DATABASE, "table.type")
+_FILE_SYSTEMS = ("s3.", "fs.", "oss.")
+_EFFECTIVE = ("type", "warehouse", "metastore", DEFAULT_DATABASE, "table.type")
 
 _CACHE = "schemas and manifests are cached as needed"
 _LOCK = "commits are always locked"
@@ -53,8 +53,8 @@ def check_catalog(options: Mapping[str, str], where: str) -> list[str]:
 
     Returns a notice for each option that has no effect here.
     """
-    own = [key for key in options if not key.startswith((*_STORES, TABLE_DEFAULT))]
-    check_known(own, (*_TAKEN, *WITHOUT_EFFECT), where)
+    own = [key for key in options if not key.startswith((*_FILE_SYSTEMS, TABLE_DEFAULT))]
+    check_known(own, (*_EFFECTIVE, *WITHOUT_EFFECT), where)
     choice("metastore", options.get("metastore", "filesystem"), ["filesystem"])
     choice("table.type", options.get("table.type", "managed"), ["managed"])
     if key := next((key for key in ("case-sensitive", "allow-upper-case") if key in options), None):
@@ -64,12 +64,12 @@ def check_catalog(options: Mapping[str, str], where: str) -> list[str]:
 
 
 def of_warehouse(options: Mapping[str, str]) -> dict[str, str]:
-    """The options that the warehouse itself takes: its path, and those of its file system."""
-    return {k: v for k, v in options.items() if k == "warehouse" or k.startswith(_STORES)}
+    """The options of the warehouse itself: its path, and those of its file system."""
+    return {k: v for k, v in options.items() if k == "warehouse" or k.startswith(_FILE_SYSTEMS)}
 
 
 def table_defaults(options: Mapping[str, str]) -> dict[str, str]:
-    """The default options of tables that CREATE CATALOG gives, without their prefix."""
+    """The table defaults that CREATE CATALOG sets, without their prefix."""
     return {
         key.removeprefix(TABLE_DEFAULT): value
         for key, value in options.items()

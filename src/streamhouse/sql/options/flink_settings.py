@@ -1,9 +1,8 @@
 """Flink settings that are accepted and have no effect here.
 
-A script written for a Flink cluster tunes state, restarts and operators. What such a setting asks
-for is either always the case here, or there is nothing that it could tune. So the setting is
-accepted with a notice. A setting that would change results is an error, unless its value is what
-happens here anyway.
+A script written for a Flink cluster tunes state, restarts and operators. Here such a setting is
+either always in effect, or there is nothing that it could tune, so it is accepted with a notice. A
+setting that would change results is an error, unless its value is the behaviour here.
 """
 
 from __future__ import annotations
@@ -78,9 +77,9 @@ _ONE_VALUE = {
     "table.exec.sink.type-length-enforcer": "ignore",
     "table.exec.legacy-cast-behaviour": "disabled",
 }
-"""Keys that would change results, and the one value that is accepted: what happens here."""
+"""Keys that would change results, and the one accepted value: the behaviour here."""
 
-_REFUSED = {
+_UNSUPPORTED = {
     "execution.savepoint.path": (
         "a script resumes from its own checkpoints; leave it out, and set another "
         "'pipeline.name' to start again"
@@ -94,7 +93,7 @@ _REFUSED = {
 SAME_AS = {"table.exec.resource.default-parallelism": "parallelism.default"}
 """Synonyms of keys that have an effect."""
 
-_TYPO = 0.93
+_TYPO_SIMILARITY = 0.93
 
 
 def ineffective(key: str, value: str, effective: frozenset[str]) -> str | None:
@@ -103,8 +102,8 @@ def ineffective(key: str, value: str, effective: frozenset[str]) -> str | None:
     `effective` are the keys that do have an effect. A key that is nearly one of them gives None,
     too: it is more likely a typo. Raises `OptionError` for a setting that would change results.
     """
-    if key in _REFUSED:
-        raise OptionError(f"option '{key}': {_REFUSED[key]}")
+    if key in _UNSUPPORTED:
+        raise OptionError(f"option '{key}': {_UNSUPPORTED[key]}")
     if key in _ONE_VALUE:
         only = _ONE_VALUE[key]
         if value.strip().lower() != only:
@@ -112,6 +111,6 @@ def ineffective(key: str, value: str, effective: frozenset[str]) -> str | None:
                 f"option '{key}': '{value}' is not supported; the only supported value is '{only}'"
             )
         return "it is the only supported value"
-    if get_close_matches(key, effective, n=1, cutoff=_TYPO):
+    if get_close_matches(key, effective, n=1, cutoff=_TYPO_SIMILARITY):
         return None
     return next((why for start, why in _FAMILIES.items() if key.startswith(start)), None)

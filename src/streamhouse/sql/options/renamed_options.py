@@ -14,7 +14,7 @@ from types import MappingProxyType
 from streamhouse.errors import OptionError
 from streamhouse.options import boolean, choice
 
-_SAME: Mapping[str, str] = MappingProxyType({})
+_NO_CHANGES: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -27,14 +27,14 @@ class Renamed:
     since: str
     until: str
     now: str
-    values: Mapping[str, str] = field(default_factory=lambda: _SAME)
+    values: Mapping[str, str] = field(default_factory=lambda: _NO_CHANGES)
 
 
 @dataclass(frozen=True)
 class Dropped:
-    """An option that has no effect any more; `why` says what happens instead.
+    """An option that no longer has an effect; `why` is the reason or the current behaviour.
 
-    `check` raises `OptionError` for a value that asked for other rows than a table gives now.
+    `check` raises `OptionError` for a value that would change which rows a table returns.
     """
 
     since: str
@@ -43,7 +43,7 @@ class Dropped:
     check: Callable[[str, str], None] | None = None
 
 
-def _ordinary(key: str, value: str) -> None:
+def _only_table(key: str, value: str) -> None:
     choice(key, value, ("table",))
 
 
@@ -124,7 +124,7 @@ DROPPED: Mapping[str, Dropped] = {
     "streaming-compact": Dropped("0.4", "0.5", "tables are compacted while queries run"),
     "streaming-read-atomic": Dropped("0.4", "0.4", "a micro-batch ends with a snapshot"),
     "streaming-read-mode": Dropped("0.4", "1.3", _LOG),
-    "type": Dropped("1.0", "1.4", "it is the default type of a table", _ordinary),
+    "type": Dropped("1.0", "1.4", "it is the default type of a table", _only_table),
     "write-manifest-cache": Dropped("0.4", "1.2", "manifests are cached without it"),
     "write-mode": Dropped(
         "0.2", "0.5", "a table with a PRIMARY KEY takes changes, one without it only appends"
@@ -206,7 +206,7 @@ def _notice(key: str, name: str, value: str, current_value: str) -> str | None:
 
 
 def is_dropped(key: str) -> Dropped | None:
-    """The record of an option that has no effect any more; None for any other."""
+    """The record of an option that no longer has an effect; None for any other."""
     option = DROPPED.get(key)
     return option or next(
         (family for start, family in _FAMILIES.items() if key.startswith(start)), None

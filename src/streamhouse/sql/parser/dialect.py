@@ -22,27 +22,27 @@ from streamhouse.sql.expressions import intervals
 from streamhouse.sql.functions import json, texts
 from streamhouse.sql.nesting_depth import TOO_DEEP, allow_depth, balanced
 from streamhouse.sql.parser import unsupported_constructs
-from streamhouse.sql.parser.misread_syntax import FlinkParseError, Refusing, unread
+from streamhouse.sql.parser.misread_syntax import FlinkParseError, StrictParser, unread
 from streamhouse.sql.text import Script, span, suggestion
 from streamhouse.sql.udf.call import declared_call
 from streamhouse.sql.udf.declaration import NONE, Declaration, Declarations
 
 _CLAUSES = "FROM WHERE GROUP HAVING ORDER LIMIT JOIN LEFT INNER UNION SELECT VALUES".split()
 
-# Keywords of the base dialect that are none here: operators that Flink lacks, function names.
-_NO_KEYWORDS = frozenset(
+# Keywords of the base dialect that are not keywords here: operators that Flink lacks, functions.
+_REMOVED_KEYWORDS = frozenset(
     ("/*+", "::", "?::", "??", "->", "->>", "~~", "~~~", "~~*", "~*", "SESSION")
 )
-_SYNTAX = frozenset({*parser.Parser.SUBQUERY_PREDICATES, TokenType.TABLE})
+_NOT_FUNCTION_NAMES = frozenset({*parser.Parser.SUBQUERY_PREDICATES, TokenType.TABLE})
 """Tokens that can precede a parenthesis as a function's name does, but name no function."""
-_NO_ITEM = (
+_AFTER_LIST = (
     TokenType.FROM,
     TokenType.GROUP_BY,
     TokenType.ORDER_BY,
     TokenType.R_PAREN,
     TokenType.WHERE,
 )
-_BROKEN = (AssertionError, AttributeError, IndexError, KeyError, TypeError, ValueError)
+_PARSER_FAILURES = (AssertionError, AttributeError, IndexError, KeyError, TypeError, ValueError)
 
 
 _INTERVAL_UNITS = ("SECOND", "MINUTE", "HOUR", "DAY", "WEEK", "MONTH", "QUARTER", "YEAR")
@@ -77,7 +77,7 @@ class Flink(Dialect):
             **{
                 word: token
                 for word, token in tokens.Tokenizer.KEYWORDS.items()
-                if word not in _NO_KEYWORDS
+                if word not in _REMOVED_KEYWORDS
             },
             "BYTES": TokenType.VARBINARY,
             "ROW": TokenType.STRUCT,
@@ -92,9 +92,9 @@ class Flink(Dialect):
             """As `tokenize`, for a part of a script; tokens have their offsets in the script."""
             return _with_hints(script, start, end, super().tokenize)
 
-    class Parser(Refusing):
+    class Parser(StrictParser):
         declared: Declarations = NONE
-        """The Python functions that the script has declared."""
+        """The Python functions that the script has declared, by lower-case name."""
 
         FUNCTIONS = functions.BUILDERS
         FUNCTION_PARSERS = {
@@ -116,7 +116,7 @@ class Flink(Dialect):
             TokenType.UNICODE_STRING: lambda self, token: self._parse_code_points(token),
         }
         TYPE_LITERAL_PARSERS: ClassVar[dict[Any, Any]] = {
-            kind: lambda self, this, kind: _moment_literal(this, kind)
+            kind: lambda self, this, kind: _timestamp_literal(this, kind)
             for kind in (exp.DType.TIMESTAMP, exp.DType.TIMESTAMPNTZ)
         }
         VERSION_PHRASES: ClassVar[dict[tuple[str, ...], str]] = {
@@ -248,7 +248,9 @@ class Flink(Dialect):
                 return False
             # A name after a dot is a database's function, and no database has functions here.
             # FUNC_TOKENS include names of types, which the base would parse as functions.
-            return token.token_type in self.FUNC_TOKENS and token.token_type not in _SYNTAX
+            return (
+                token.token_type in self.FUNC_TOKENS and token.token_type not in _NOT_FUNCTION_NAMES
+            )
 
         def _parse_code_points(self, token: Token) -> exp.Expr:
             """U&'…' [UESCAPE 'c']."""
@@ -284,7 +286,7 @@ class Flink(Dialect):
                 return None
             first = self._parse_interval_unit()
             if not self._match_text_seq("TO"):
-                interval = exp.Interval(this=_quoted(value), unit=exp.Var(this=first))
+                interval = exp.Interval(this=_as_string(value), unit=exp.Var(this=first))
                 return self.expression(interval)
             second = self._parse_interval_unit()
             if not (isinstance(value, exp.Literal) and value.is_string):
@@ -338,13 +340,15 @@ class Flink(Dialect):
                 self.refuse(f"RETURNING in {name} is not supported; leave it out")
             kind = self._parse_types() if self._match_text_seq("RETURNING") else None
             if name == "JSON_EXISTS":
-                return json.exists_or(self._two(name, arguments), self._parse_exists_error())
+                return json.exists_or(
+                    self._with_checked_count(name, arguments), self._parse_exists_error()
+                )
             if name == "JSON_QUERY":
-                return self._parse_query(self._two(name, arguments))
+                return self._parse_query(self._with_checked_count(name, arguments))
             scalar = self._parse_scalar(arguments)
             return scalar if kind is None else exp.TryCast(this=scalar, to=kind)
 
-        def _two(self, name: str, arguments: list[exp.Expr]) -> list[exp.Expr]:
+        def _with_checked_count(self, name: str, arguments: list[exp.Expr]) -> list[exp.Expr]:
             functions.BUILDERS[name]([one.copy() for one in arguments])
             return arguments
 
@@ -426,7 +430,7 @@ class Flink(Dialect):
             """JSON_OBJECT([KEY] key VALUE value, …, or key: value, … [NULL|ABSENT ON NULL])."""
             pairs: list[tuple[exp.Expr, exp.Expr]] = []
             while self._curr and self._curr.token_type != TokenType.R_PAREN:
-                if self._absent(peek=True) is not None:
+                if self._omits_nulls(peek=True) is not None:
                     break
                 self._match_text_seq("KEY")
                 key = self._parse_bitwise()
@@ -438,7 +442,7 @@ class Flink(Dialect):
                 pairs.append((key, value))
                 if not self._match(TokenType.COMMA):
                     break
-            return json.made(json.json_object(pairs, bool(self._absent())))
+            return json.made(json.json_object(pairs, bool(self._omits_nulls())))
 
         def _parse_object_of_rows(self) -> exp.Expr:
             """JSON_OBJECTAGG([KEY] key VALUE value [NULL|ABSENT ON NULL])."""
@@ -449,24 +453,24 @@ class Flink(Dialect):
             value = self._parse_disjunction()
             if key is None or value is None:
                 raise FlinkParseError("JSON_OBJECTAGG takes a key and a value", self._prev)
-            return json.object_of_rows(key, value, bool(self._absent()))
+            return json.object_of_rows(key, value, bool(self._omits_nulls()))
 
         def _parse_array_of_rows(self) -> exp.Expr:
             """JSON_ARRAYAGG(value [NULL|ABSENT ON NULL])."""
             value = self._parse_disjunction()
             if value is None:
                 raise FlinkParseError("JSON_ARRAYAGG takes a value", self._prev)
-            return json.array_of_rows(value, self._absent() is not False)
+            return json.array_of_rows(value, self._omits_nulls() is not False)
 
         def _parse_json_array(self) -> exp.Expr:
             """JSON_ARRAY(value, … [NULL|ABSENT ON NULL])."""
             values = []
-            if self._absent(peek=True) is None and self._curr.token_type != TokenType.R_PAREN:
+            if self._omits_nulls(peek=True) is None and self._curr.token_type != TokenType.R_PAREN:
                 values = self._parse_csv(self._parse_disjunction)
-            absent = self._absent()
+            absent = self._omits_nulls()
             return json.made(json.json_array(values, absent is not False))
 
-        def _absent(self, peek: bool = False) -> bool | None:
+        def _omits_nulls(self, peek: bool = False) -> bool | None:
             """True for ABSENT ON NULL, False for NULL ON NULL, None if neither comes next."""
             index = self._index
             for word, absent in (("ABSENT", True), ("NULL", False)):
@@ -477,7 +481,7 @@ class Flink(Dialect):
             return None
 
         def _parse_bracket(self, this: exp.Expr | None = None) -> exp.Expr | None:
-            word = _bare(this) if self._curr.token_type == TokenType.L_BRACKET else ""
+            word = _unquoted_word(this) if self._curr.token_type == TokenType.L_BRACKET else ""
             if word == "MULTISET":
                 self.refuse("multisets are not supported; write ARRAY[…]", self._prev)
             if word != "MAP":
@@ -493,7 +497,7 @@ class Flink(Dialect):
             return super()._parse_bracket(exp.Map(keys=keys, values=values))
 
 
-def _moment_literal(this: exp.Expr, kind: exp.DataType) -> exp.Expr:
+def _timestamp_literal(this: exp.Expr, kind: exp.DataType) -> exp.Expr:
     """TIMESTAMP '…' with its precision: the number of digits written after the seconds."""
     if isinstance(this, exp.Literal) and not kind.expressions:
         digits = len(this.name.strip().partition(".")[2])
@@ -509,12 +513,12 @@ def _unit_word(token: Token | None) -> str:
     return str(token.text).upper().removesuffix("S") if token else ""
 
 
-def _quoted(value: exp.Expr) -> exp.Expr:
+def _as_string(value: exp.Expr) -> exp.Expr:
     is_number = isinstance(value, exp.Literal) and not value.is_string
     return exp.Literal.string(value.name) if is_number else value
 
 
-def _bare(node: exp.Expr | None) -> str:
+def _unquoted_word(node: exp.Expr | None) -> str:
     """The upper-case word of a node that is one unquoted name; empty for any other node."""
     if not isinstance(node, exp.Column) or node.table or not isinstance(node.this, exp.Identifier):
         return ""
@@ -528,13 +532,13 @@ def _with_hints(
     tokens: list[Token] = []
     offset = start
     for hint in script.hints(start, end):
-        tokens += _plain(script, offset, hint.start, tokenize)
+        tokens += _without_hints(script, offset, hint.start, tokenize)
         tokens.append(Token(TokenType.HINT, hint.body, start=hint.start, end=hint.end - 1))
         offset = hint.end
-    return tokens + _plain(script, offset, end, tokenize)
+    return tokens + _without_hints(script, offset, end, tokenize)
 
 
-def _plain(
+def _without_hints(
     script: Script, start: int, end: int, tokenize: Callable[[str], list[Token]]
 ) -> list[Token]:
     """Tokens of a part without hints, with their offsets in the script."""
@@ -576,10 +580,10 @@ def parse_tokens(
         else:
             tree = flink._parse(method, tokens, script.text)
     except FlinkParseError as error:
-        raise _located(script, tokens, error) from None
+        raise _sql_error(script, tokens, error) from None
     except RecursionError:
         raise script.error(TOO_DEEP, tokens[0].start, tokens[-1].end + 1) from None
-    except _BROKEN:
+    except _PARSER_FAILURES:
         # sqlglot itself fails with these on some texts that are not SQL.
         raise script.error(
             "this cannot be parsed; rewrite it, or split it into several statements",
@@ -589,7 +593,7 @@ def parse_tokens(
     if len(tree) != 1 or tree[0] is None:
         raise script.error("a query is expected here", tokens[0].start, tokens[-1].end + 1)
     query = balanced(tree[0])
-    _check_reads(script, tokens, query)
+    _check_reads_only(script, tokens, query)
     unsupported_constructs.check(script, query, tokens[0].start, tokens[-1].end + 1)
     if any(not select.expressions for select in query.find_all(exp.Select)):
         raise script.error("SELECT needs at least one column", tokens[0].start, tokens[0].end + 1)
@@ -601,7 +605,7 @@ def parse_tokens(
 def _check_commas(script: Script, tokens: list[Token]) -> None:
     """Raise for a comma with nothing after it, which the parser would skip."""
     for comma, after in zip(tokens, [*tokens[1:], None], strict=True):
-        missing = after is None or after.token_type in _NO_ITEM
+        missing = after is None or after.token_type in _AFTER_LIST
         if comma.token_type == TokenType.COMMA and missing:
             raise script.error("an expression is expected after ','", comma.start, comma.end + 1)
 
@@ -626,7 +630,7 @@ _STATEMENTS = (
 """Nodes that the base parser accepts within a query, and that no query may contain."""
 
 
-def _check_reads(script: Script, tokens: list[Token], tree: exp.Expr) -> None:
+def _check_reads_only(script: Script, tokens: list[Token], tree: exp.Expr) -> None:
     """Raise for a statement within a query: the parser accepts any statement as a CTE."""
     statement: exp.Expr | None = tree.find(*_STATEMENTS)
     for clause in tree.find_all(exp.With):
@@ -639,7 +643,7 @@ def _check_reads(script: Script, tokens: list[Token], tree: exp.Expr) -> None:
         raise script.error(message, start, end, UnsupportedSqlError)
 
 
-def _located(script: Script, tokens: list[Token], error: FlinkParseError) -> SqlError:
+def _sql_error(script: Script, tokens: list[Token], error: FlinkParseError) -> SqlError:
     token, message = error.token, error.message
     kind = UnsupportedSqlError if error.unsupported else SqlError
     if not token:

@@ -16,7 +16,7 @@ from streamhouse.sql.plan import LookupRetry
 from streamhouse.sql.secrets import quoted_options
 from streamhouse.sql.text import Script, suggestion
 
-_OTHER_HINTS = (
+_UNSUPPORTED_HINTS = (
     "BROADCAST",
     "SHUFFLE_HASH",
     "SHUFFLE_MERGE",
@@ -61,12 +61,12 @@ class LookupHint:
 def table_options(script: Script, token: Token) -> dict[str, str]:
     """The options of a table's hint block (the token's text), under their current names.
 
-    It leaves out options of earlier releases that have no effect any more (see `outdated`).
+    Options of earlier releases that no longer have an effect are omitted (see `outdated`).
     """
     options: dict[str, str] = {}
-    for name, start, cursor in _each(script, token.text, token.start + 3):
+    for name, start, cursor in _parse_hints(script, token.text, token.start + 3):
         if name != "OPTIONS":
-            _wrong(cursor, name, start, ("OPTIONS",), "on a table")
+            _refuse_hint(cursor, name, start, ("OPTIONS",), "on a table")
         offsets: dict[str, int] = {}
         hint_options = cursor.options(offsets)
         for key in hint_options:
@@ -97,9 +97,9 @@ def outdated(text: str) -> list[str]:
 def lookup_hints(script: Script, body: str, offset: int) -> list[LookupHint]:
     """The LOOKUP hints of a query's hint block whose text starts at `offset`."""
     hints = []
-    for name, start, cursor in _each(script, body, offset):
+    for name, start, cursor in _parse_hints(script, body, offset):
         if name != "LOOKUP":
-            _wrong(cursor, name, start, ("LOOKUP",), "after SELECT")
+            _refuse_hint(cursor, name, start, ("LOOKUP",), "after SELECT")
         offsets: dict[str, int] = {}
         options = cursor.options(offsets)
         end = cursor.tokens[cursor.index - 1].end + 1
@@ -154,7 +154,7 @@ def _strategy(options: dict[str, str]) -> str | None:
     return strategy
 
 
-def _each(script: Script, body: str, offset: int) -> Iterator[tuple[str, int, Cursor]]:
+def _parse_hints(script: Script, body: str, offset: int) -> Iterator[tuple[str, int, Cursor]]:
     """Yields (name, offset, cursor at its parenthesis) for every hint in a block."""
     if not script.text.startswith(body, offset):
         # The body is from a view's text; the offset is where the query names the view.
@@ -170,14 +170,16 @@ def _each(script: Script, body: str, offset: int) -> Iterator[tuple[str, int, Cu
         cursor.accept(",")
 
 
-def _wrong(cursor: Cursor, name: str, start: int, allowed: tuple[str, ...], where: str) -> None:
+def _refuse_hint(
+    cursor: Cursor, name: str, start: int, allowed: tuple[str, ...], where: str
+) -> None:
     end = start + len(name)
     if name in ("OPTIONS", "LOOKUP"):
         right_place = "after the table's name" if name == "OPTIONS" else "after SELECT"
         raise cursor.error(
             f"hint {name} is not allowed {where}; write it {right_place}", start, end
         )
-    if name in _OTHER_HINTS:
+    if name in _UNSUPPORTED_HINTS:
         raise cursor.script.error(
             f"hint {name} is not supported; leave it out", start, end, UnsupportedSqlError
         )

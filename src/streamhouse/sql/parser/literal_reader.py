@@ -18,7 +18,7 @@ from streamhouse.sql.literal_rows import Form, LiteralRows
 MOST_FORMS = 64
 """A column with more forms has expressions rather than values: the parser reads the list."""
 LEAST_CHARS = 2000
-"""Shorter lists are left to the parser."""
+"""The parser reads shorter lists."""
 
 _STRING = r"'[^']*(?:''[^']*)*'(?!')"
 _BLOCK = r"/\*(?!\+)[^*]*(?:\*(?!/)[^*]*)*\*/"
@@ -44,7 +44,7 @@ _VALUES = re.compile(
 )
 _HEAD = re.compile(r"\bINSERT\b", re.IGNORECASE)
 _OTHER = re.compile(r"\b(?:MERGE|SELECT|WITH|FROM)\b", re.IGNORECASE)
-_HIDDEN = re.compile(rf"{_STRING}|`[^`]*`|{_COMMENT}|/\*\+.*?\*/", re.DOTALL)
+_QUOTED = re.compile(rf"{_STRING}|`[^`]*`|{_COMMENT}|/\*\+.*?\*/", re.DOTALL)
 
 _NUMBER = r"(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?(?![\w.])"
 _TOKEN = re.compile(
@@ -56,7 +56,7 @@ _COMMENTED = re.compile(r"--|/\*")
 _CONSTANTS = ("NULL", "TRUE", "FALSE")
 _OPENERS = ("ARRAY", "CAST", "MAP", "ROW", "TRY_CAST", "DATE", "TIME", "TIMESTAMP", *_CONSTANTS)
 """Words around literals whose meaning does not depend on these literals."""
-_OF_FIRST = (
+_LITERAL_FUNCTIONS = (
     "ABS", "FROM_BASE64", "LOWER", "MD5", "SHA256", "TO_BASE64", "TO_DATE", "TO_TIMESTAMP",
     "TO_TIMESTAMP_LTZ", "UPPER",
 )  # fmt: skip
@@ -73,7 +73,7 @@ def spans(text: str) -> Iterator[tuple[int, int]]:
             begin, searching = offset, True
         elif match["word"] and searching:
             searching = False
-            head = _HIDDEN.sub(" ", text[begin : match.start()])
+            head = _QUOTED.sub(" ", text[begin : match.start()])
             if not _HEAD.search(head) or _OTHER.search(head):
                 continue
             end = _list_end(text, offset)
@@ -104,11 +104,11 @@ def read(text: str, start: int, end: int) -> LiteralRows | None:
     """The rows between two offsets of a query's text; None if the parser has to read them."""
     try:
         return _Reader(text, end).rows(start)
-    except _NoLiterals:
+    except _NotLiteralRows:
         return None
 
 
-class _NoLiterals(Exception):
+class _NotLiteralRows(Exception):
     """The text does not consist of rows of literals of the same width."""
 
 
@@ -133,7 +133,7 @@ class _Reader:
             between = _BETWEEN.match(self._text, offset, self._end)
             offset = offset if between is None else between.end()
         if offset != self._end:
-            raise _NoLiterals
+            raise _NotLiteralRows
         return LiteralRows(count, tuple(tuple(column.values()) for column in self._forms))
 
     def _row(self, text: str, start: int, row: int) -> None:
@@ -145,7 +145,7 @@ class _Reader:
         if template is not None and template.add(literals, row):
             return
         cells = self._cells(start, row)
-        if not has_comment and sum(len(cell.given) for cell, _ in cells) == len(literals):
+        if not has_comment and sum(len(cell.literal_offsets) for cell, _ in cells) == len(literals):
             template = self._templates.setdefault(
                 template_text, _Template([cell for cell, _ in cells])
             )
@@ -162,12 +162,12 @@ class _Reader:
                 if cell.ends(match):
                     break
                 cell.add(match)
-            if match is None or not cell.written:
-                raise _NoLiterals
+            if match is None or not cell.tokens:
+                raise _NotLiteralRows
             cells.append((cell, self._form(len(cells), row, cell, (cell_start, offset - 1))))
             done = match.lastgroup == "close"
         if len(cells) != len(self._forms):
-            raise _NoLiterals
+            raise _NotLiteralRows
         for cell, form in cells:
             form.rows.append(row)
             for texts, (_, text) in zip(form.texts, cell.literals, strict=True):
@@ -178,13 +178,13 @@ class _Reader:
         """The form of a cell; adds it if it is new."""
         if column == len(self._forms):
             if row:
-                raise _NoLiterals
+                raise _NotLiteralRows
             self._forms.append({})
         forms = self._forms[column]
         form = forms.get(cell.key)
         if form is None:
             if len(forms) == MOST_FORMS:
-                raise _NoLiterals
+                raise _NotLiteralRows
             offsets = tuple(offset for offset, _ in cell.literals)
             form = forms[cell.key] = Form(*span, offsets, [], tuple([] for _ in offsets))
         return form
@@ -199,9 +199,11 @@ class _Template:
         index = 0
         for cell in cells:
             offsets = [offset for offset, _ in cell.literals]
-            parameters = [index + n for n, offset in enumerate(cell.given) if offset in offsets]
-            self._cells.append((index, index + len(cell.given), parameters, {}))
-            index += len(cell.given)
+            parameters = [
+                index + n for n, offset in enumerate(cell.literal_offsets) if offset in offsets
+            ]
+            self._cells.append((index, index + len(cell.literal_offsets), parameters, {}))
+            index += len(cell.literal_offsets)
 
     def add(self, literals: list[str], row: int) -> bool:
         """Add a row, given its literals; False if the form of one of its cells is not known."""
@@ -236,17 +238,17 @@ class _Template:
 class _Cell:
     """The form of a cell, built while its tokens are read.
 
-    A literal is a parameter of the form if it stands only within words of `_OPENERS` and first
-    arguments of `_OF_FIRST`, with no operator but a sign beside it; else it is part of the form.
-    `given` has the offsets of all literals.
+    A literal is a parameter of the form if it is only within words of `_OPENERS` and first
+    arguments of `_LITERAL_FUNCTIONS`, and has no operator next to it except a sign. Otherwise it is
+    part of the form. `literal_offsets` has the offsets of all literals.
     """
 
     def __init__(self) -> None:
-        self.given: list[int] = []
-        self.written: list[str] = []
+        self.literal_offsets: list[int] = []
+        self.tokens: list[str] = []
         self._parts: list[str] = []
-        self._found: list[tuple[int, str]] = []
-        self._fixed = False
+        self._parameters: list[tuple[int, str]] = []
+        self._constant = False
         self._verbatim = False
         self._open: list[tuple[bool, str]] = []
         self._last = ""
@@ -258,45 +260,45 @@ class _Cell:
     @property
     def literals(self) -> list[tuple[int, str]]:
         """The parameters of the form: the offset and the text of each literal."""
-        return [] if self._verbatim else self._found
+        return [] if self._verbatim else self._parameters
 
     @property
     def key(self) -> str:
         """A text that is the same for all cells of one form."""
-        return "=" + " ".join(self.written) if self._verbatim else " ".join(self._parts)
+        return "=" + " ".join(self.tokens) if self._verbatim else " ".join(self._parts)
 
     def add(self, match: re.Match[str]) -> None:
         """Take the next token."""
         kind = match.lastgroup or ""
         text = match[kind]
-        self.written.append(text)
+        self.tokens.append(text)
         if kind in ("string", "number"):
             self._literal(match.start(kind), text)
             return
         word = text.upper()
         self._parts.append(word)
         if kind == "open":
-            plain = self._last in ("", "(", "[", ",", "-", *_OPENERS, *_OF_FIRST)
-            self._verbatim |= not plain and not self._fixed
-            self._open.append((self._fixed, self._last))
+            plain = self._last in ("", "(", "[", ",", "-", *_OPENERS, *_LITERAL_FUNCTIONS)
+            self._verbatim |= not plain and not self._constant
+            self._open.append((self._constant, self._last))
         elif kind == "close":
-            self._fixed = self._open.pop()[0]
+            self._constant = self._open.pop()[0]
         elif kind == "comma":
-            self._fixed = self._fixed or self._open[-1][1] in _OF_FIRST
+            self._constant = self._constant or self._open[-1][1] in _LITERAL_FUNCTIONS
         elif word == "AS":
             # A type follows: the numbers in it are sizes, and no values.
-            self._fixed = True
-        elif not self._fixed:
-            self._verbatim |= word not in (*_OPENERS, *_OF_FIRST, "-")
+            self._constant = True
+        elif not self._constant:
+            self._verbatim |= word not in (*_OPENERS, *_LITERAL_FUNCTIONS, "-")
         self._last = word
 
     def _literal(self, start: int, text: str) -> None:
-        self.given.append(start)
-        if self._fixed:
+        self.literal_offsets.append(start)
+        if self._constant:
             self._parts.append(text)
         else:
             self._parts.append(_kind(text))
-            self._found.append((start, text))
+            self._parameters.append((start, text))
         self._last = "''"
 
 

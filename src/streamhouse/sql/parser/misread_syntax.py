@@ -1,7 +1,7 @@
 """Errors for syntax that sqlglot's base parser would misread, skip or fail at.
 
-`Refusing` raises for Flink syntax that is not supported here, at its position. `unread` explains a
-failure at words that the parser does not know at all.
+`StrictParser` raises for Flink syntax that is not supported here, at its position. `unread`
+explains a parse error at words that the parser does not know.
 """
 
 from __future__ import annotations
@@ -17,23 +17,25 @@ from streamhouse.sql.types import UNSUPPORTED_TYPES
 
 T = TypeVar("T")
 
-_ENDS = "in a bounded query (SET 'execution.runtime-mode' = 'batch')"
+_BOUNDED = "in a bounded query (SET 'execution.runtime-mode' = 'batch')"
 _MATCH = (
     "MATCH_RECOGNIZE is not supported; write the pattern with self-joins, or with LAG and "
-    f"LEAD, {_ENDS}"
+    f"LEAD, {_BOUNDED}"
 )
 _PIVOT = "{} is not supported; write SUM(CASE WHEN … THEN … END) for each column, with GROUP BY"
 _SAMPLE = "TABLESAMPLE is not supported; leave it out, or write WHERE MOD(id, 10) = 0"
 _LATERAL_TABLE = (
     "LATERAL TABLE (a table function) is not supported; write CROSS JOIN UNNEST(array) AS t (x) "
-    f"{_ENDS}, or store the rows in a table"
+    f"{_BOUNDED}, or store the rows in a table"
 )
-_LATERAL_VIEW = f"LATERAL VIEW is not supported; write CROSS JOIN UNNEST(array) AS t (x) {_ENDS}"
-_MOMENT = (
+_LATERAL_VIEW = f"LATERAL VIEW is not supported; write CROSS JOIN UNNEST(array) AS t (x) {_BOUNDED}"
+_TIME_TRAVEL = (
     "FOR SYSTEM_TIME AS OF is allowed only after a table's name; join the table itself, and move "
     "the subquery's conditions to ON or to the query around the join"
 )
-_LATE_MOMENT = "write FOR SYSTEM_TIME AS OF before the alias: JOIN t FOR SYSTEM_TIME AS OF … AS c"
+_TIME_TRAVEL_AFTER_ALIAS = (
+    "write FOR SYSTEM_TIME AS OF before the alias: JOIN t FOR SYSTEM_TIME AS OF … AS c"
+)
 _MINUS = "MINUS is not supported; write EXCEPT"
 _MULTISET = "multisets are not supported; use an ARRAY"
 _LAMBDA = "lambdas (x -> …) are not supported; write the expression out"
@@ -42,7 +44,7 @@ _CONFLICT = (
     "with the same key are merged"
 )
 _WITHIN = "WITHIN GROUP is not supported; leave it out"
-_UNREAD = {
+_UNSUPPORTED_PAIRS = {
     **{("MINUS", word): _MINUS for word in ("SELECT", "VALUES", "ALL", "DISTINCT", "(")},
     **{("MULTISET", word): _MULTISET for word in ("UNION", "EXCEPT", "INTERSECT")},
     ("MEMBER", "OF"): f"{_MULTISET}, and ARRAY_CONTAINS",
@@ -57,13 +59,13 @@ class FlinkParseError(ParseError):
     """A parse error at a token.
 
     `unsupported`: known syntax that is not supported here, rather than a mistake. `own`: the
-    message is ours; users must not see a message of the base parser as it is.
+    message is written for users; a message of the base parser must be translated first.
     """
 
     def __init__(
         self, message: str, token: Token, unsupported: bool = False, own: bool = True
     ) -> None:
-        # The base parser writes what it tried to parse into the first of these.
+        # The base parser writes the text that it tried to parse into the first of these.
         super().__init__(message, [{}])
         self.message = message
         self.token = token
@@ -84,12 +86,12 @@ def unread(tokens: list[Token], token: Token) -> tuple[Token, str] | None:
             return current, _LAMBDA
         # One token may hold two words, as GROUP BY does.
         words = (current.text.upper(), following.text.upper().split(" ", 1)[0])
-        if words in _UNREAD:
-            return current, _UNREAD[words]
+        if words in _UNSUPPORTED_PAIRS:
+            return current, _UNSUPPORTED_PAIRS[words]
     return None
 
 
-class Refusing(parser.Parser):
+class StrictParser(parser.Parser):
     """The base parser, but it raises for unsupported syntax that the base would misread."""
 
     def raise_error(self, message: str, token: Token | None = None) -> None:
@@ -149,8 +151,8 @@ class Refusing(parser.Parser):
         keywords = ("SYSTEM_TIME", "SYSTEM_VERSION")
         if self._curr.token_type == TokenType.FOR and self._next.text.upper() in keywords:
             if isinstance(table, exp.Table) and isinstance(table.this, exp.Identifier):
-                raise FlinkParseError(_LATE_MOMENT, self._curr)
-            self.refuse(_MOMENT)
+                raise FlinkParseError(_TIME_TRAVEL_AFTER_ALIAS, self._curr)
+            self.refuse(_TIME_TRAVEL)
         return table
 
     def _parse_types(self, *args: Any, **kwargs: Any) -> exp.Expr | None:

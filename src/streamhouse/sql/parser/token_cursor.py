@@ -12,7 +12,7 @@ from streamhouse.errors import SqlError, UnsupportedSqlError
 from streamhouse.sql.plan import Name, Position
 from streamhouse.sql.text import Script, suggestion
 
-_OPEN = {TokenType.L_PAREN: 1, TokenType.R_PAREN: -1}
+_DEPTH_CHANGE = {TokenType.L_PAREN: 1, TokenType.R_PAREN: -1}
 
 
 @dataclass
@@ -30,14 +30,14 @@ class Cursor:
 
     def __post_init__(self) -> None:
         self.original = self.original or self.tokens
-        self.tokens = [part for token in self.tokens for part in _words(token)]
+        self.tokens = [part for token in self.tokens for part in _split_words(token)]
 
     def part(self, tokens: list[Token]) -> Cursor:
         """A new cursor over some of the tokens."""
         return Cursor(self.script, tokens, self.original)
 
     def rest(self) -> list[Token]:
-        """The tokens that are left, as the lexer made them."""
+        """The remaining tokens, as the lexer made them."""
         first = bisect_left(self.original, self.offset, key=lambda token: token.start)
         last = bisect_right(self.original, self.tokens[-1].end, key=lambda token: token.end)
         return self.original[first:last]
@@ -148,7 +148,7 @@ class Cursor:
         """Take the tokens up to one of the words or a `)` outside of parentheses, or to the end."""
         depth, start = 0, self.index
         while not self.done:
-            step = _OPEN.get(self.tokens[self.index].token_type, 0)
+            step = _DEPTH_CHANGE.get(self.tokens[self.index].token_type, 0)
             if depth == 0 and (self.peek() in ends or step < 0):
                 break
             depth += step
@@ -206,7 +206,7 @@ def _is_name(token: Token) -> bool:
     return token.token_type == TokenType.IDENTIFIER or token.text.replace("$", "_").isidentifier()
 
 
-def _words(token: Token) -> list[Token]:
+def _split_words(token: Token) -> list[Token]:
     if token.token_type in (TokenType.STRING, TokenType.IDENTIFIER, TokenType.HINT):
         return [token]
     words = token.text.split()

@@ -64,10 +64,10 @@ class _Ctes:
     """The CTEs of a tree; decides which table names refer to one."""
 
     def __init__(self, root: exp.Expr) -> None:
-        self._places: dict[int, dict[str, int]] = {}
+        self._positions: dict[int, dict[str, int]] = {}
         self._aliases: set[str] = set()
         for clause in root.find_all(exp.With):
-            positions = self._places[id(clause)] = {}
+            positions = self._positions[id(clause)] = {}
             for index, cte in enumerate(clause.expressions):
                 positions.setdefault(cte.alias, index)
             self._aliases |= positions.keys()
@@ -83,7 +83,7 @@ class _Ctes:
         while current is not None:
             clause = current.args.get("with_")
             if clause is not None:
-                index = self._places[id(clause)].get(table.name)
+                index = self._positions[id(clause)].get(table.name)
                 if index is not None and self._sees(clause, index, inside):
                     return True
             inside = current if isinstance(current, exp.CTE) else inside
@@ -187,7 +187,7 @@ def _resolve_column(script: Script, column: exp.Column, visible: Visible) -> exp
     if isinstance(column.this, exp.Star):
         raise lowering.error(script, column, "* is not allowed inside an expression")
     if column.db in visible and column.table in visible[column.db]:
-        struct = _found(column, column.db, column.table, visible)
+        struct = _reference(column, column.db, column.table, visible)
         return exp.Dot(this=struct, expression=exp.to_identifier(column.name, quoted=True))
     if column.args.get("db"):
         raise lowering.unsupported(
@@ -197,7 +197,7 @@ def _resolve_column(script: Script, column: exp.Column, visible: Visible) -> exp
     if alias and alias not in visible:
         owners = [owner for owner, columns in visible.items() if alias in columns]
         if len(owners) == 1:
-            struct = _found(column, owners[0], alias, visible)
+            struct = _reference(column, owners[0], alias, visible)
             return exp.Dot(this=struct, expression=exp.to_identifier(name, quoted=True))
         raise lowering.error(
             script, column, f"there is no table or alias '{alias}'; {nearest(alias, visible)}"
@@ -207,7 +207,7 @@ def _resolve_column(script: Script, column: exp.Column, visible: Visible) -> exp
             raise lowering.error(
                 script, column, f"'{alias}' has no column '{name}'; {nearest(name, visible[alias])}"
             )
-        return _found(column, alias, name, visible)
+        return _reference(column, alias, name, visible)
     owners = [owner for owner, columns in visible.items() if name in columns]
     if not owners:
         all_names = {visible_name for columns in visible.values() for visible_name in columns}
@@ -217,10 +217,10 @@ def _resolve_column(script: Script, column: exp.Column, visible: Visible) -> exp
     if len(owners) > 1:
         choices = " or ".join(f"{owner}.{name}" for owner in owners)
         raise lowering.error(script, column, f"column '{name}' is ambiguous; write {choices}")
-    return _found(column, owners[0], name, visible)
+    return _reference(column, owners[0], name, visible)
 
 
-def _found(column: exp.Column, alias: str, name: str, visible: Visible) -> exp.Expr:
+def _reference(column: exp.Column, alias: str, name: str, visible: Visible) -> exp.Expr:
     computed = visible[alias][name]
     new = computed.copy() if computed is not None else _column(alias, name)
     keys = ("line", "col", "start", "end")

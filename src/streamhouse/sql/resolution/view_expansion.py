@@ -1,7 +1,6 @@
 """Expands views: replaces the name of a view in a query by the view's own query.
 
-So a stream over a view is a stream over the view's table, and the rules for subqueries also hold
-for views.
+So a stream over a view reads the view's table, and the rules for subqueries also apply to views.
 """
 
 from __future__ import annotations
@@ -17,8 +16,8 @@ from streamhouse.sql.resolution import columns as names
 from streamhouse.sql.resolution.columns import Parsed
 from streamhouse.sql.text import Script
 
-_PLACE = ("start", "end", "line", "col")
-_MOVED = ("joins", "laterals", "pivots", "sample")
+_POSITION_KEYS = ("start", "end", "line", "col")
+_MOVED_ARGS = ("joins", "laterals", "pivots", "sample")
 
 
 def inlined(parsed: Parsed, resolver: Resolver) -> Parsed:
@@ -70,13 +69,13 @@ class _Views:
                 f"'{table.name}' is a view, which takes no AS OF and cannot be looked up; name the "
                 "table that it reads",
             )
-        position = {key: table.this.meta[key] for key in _PLACE if key in table.this.meta}
+        position = {key: table.this.meta[key] for key in _POSITION_KEYS if key in table.this.meta}
         inner = self.replaced(_body(view, position), (*enclosing, view.name))
-        _hand_on(self.script, table, inner)
+        _pass_options(self.script, table, inner)
         alias = table.args.get("alias") or exp.TableAlias(this=table.this.copy())
         new = exp.Subquery(this=inner, alias=alias.copy())
         new.meta.update(position)
-        for key in _MOVED:
+        for key in _MOVED_ARGS:
             if table.args.get(key):
                 new.set(key, table.args[key])
         return new
@@ -103,7 +102,7 @@ def _body(view: ViewInfo, position: dict[str, object]) -> exp.Expr:
     return body
 
 
-def _hand_on(script: Script, view: exp.Table, inner: exp.Expr) -> None:
+def _pass_options(script: Script, view: exp.Table, inner: exp.Expr) -> None:
     """Copy OPTIONS on a view to the table that it reads; raises unless it reads exactly one."""
     hints = view.meta.get("hints")
     if not hints:

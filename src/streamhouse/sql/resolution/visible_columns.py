@@ -35,7 +35,7 @@ def leftmost(tree: exp.Expr) -> exp.Expr:
 def _check_column(script: Script, scope: Scope, column: exp.Column, relations: Relations) -> None:
     if isinstance(column.this, exp.Star):
         return
-    scopes = list(_around(scope, relations))
+    scopes = list(_visible_scopes(scope, relations))
     if column.table:
         _check_qualified(script, column, scopes)
         return
@@ -47,20 +47,14 @@ def _check_column(script: Script, scope: Scope, column: exp.Column, relations: R
             return
     joined = _joined_by_name(own)
     for visible in scopes:
-        owners = [
-            owner
-            for owner, names_of_owner in visible.items()
-            if names_of_owner and name in names_of_owner
-        ]
+        owners = [owner for owner, columns in visible.items() if columns and name in columns]
         if len(owners) > 1 and name not in joined:
             choices = " or ".join(f"{owner}.{name}" for owner in owners)
             message = f"column '{name}' is ambiguous; write {choices}"
             raise lowering.error(script, column, message)
         if owners or None in visible.values():
             return
-    everything = {
-        n for visible in scopes for names_of_owner in visible.values() for n in names_of_owner or ()
-    }
+    everything = {n for visible in scopes for columns in visible.values() for n in columns or ()}
     message = f"there is no column '{name}'; {nearest(name, everything)}"
     raise lowering.error(script, column, message)
 
@@ -87,7 +81,7 @@ def _check_qualified(script: Script, column: exp.Column, scopes: list[_Names]) -
     raise lowering.error(script, column, message)
 
 
-def _around(scope: Scope, relations: Relations) -> Iterator[_Names]:
+def _visible_scopes(scope: Scope, relations: Relations) -> Iterator[_Names]:
     """Yields the names that a scope sees, then those that each scope around it sees."""
     current: Scope | None = scope
     while current is not None:

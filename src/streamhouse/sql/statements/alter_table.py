@@ -23,15 +23,15 @@ from streamhouse.sql.changes import (
 from streamhouse.sql.parser.token_cursor import Cursor
 from streamhouse.sql.plan import Column, Name, Position, Statement
 from streamhouse.sql.statements.create_table import parse_type
-from streamhouse.sql.statements.unsupported_statements import refuse_thing
+from streamhouse.sql.statements.unsupported_statements import refuse_object
 
 _ACTIONS = ("ADD", "DROP", "RENAME", "MODIFY", "ALTER", "CHANGE", "SET", "RESET", "UNSET")
-_OTHERS = {
+_NOT_TABLES = {
     "CATALOG": "DROP it and CREATE it again",
     "DATABASE": "leave it out, a database has no options",
     "VIEW": "DROP it and CREATE it again",
 }
-_KEYS = "a primary key cannot be changed; create another table with INSERT INTO … SELECT"
+_PRIMARY_KEY = "a primary key cannot be changed; create another table with INSERT INTO … SELECT"
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class AlterTable(Statement):
 
 
 @dataclass(frozen=True)
-class _Written:
+class _ColumnDefinition:
     """A column's definition in a statement; None for each part that it does not have."""
 
     path: Name
@@ -60,10 +60,10 @@ def parse_alter(cursor: Cursor, position: Position, text: str) -> AlterTable:
     """Parse a whole ALTER TABLE."""
     cursor.expect("ALTER")
     start = cursor.offset
-    if cursor.peek() in _OTHERS:
-        alternative = f"only ALTER TABLE is: {_OTHERS[cursor.peek()]}"
+    if cursor.peek() in _NOT_TABLES:
+        alternative = f"only ALTER TABLE is: {_NOT_TABLES[cursor.peek()]}"
         cursor.unsupported(f"ALTER {cursor.peek()} is not supported; {alternative}")
-    refuse_thing(cursor, start)
+    refuse_object(cursor, start)
     cursor.expect("TABLE")
     if_exists = cursor.accept("IF", "EXISTS")
     name = cursor.name("the table's name")
@@ -100,10 +100,10 @@ def _changes(cursor: Cursor) -> list[Change]:
     cursor.keyword(_ACTIONS)
 
 
-def _no_key(cursor: Cursor, action: str) -> None:
+def _refuse_unsupported(cursor: Cursor, action: str) -> None:
     """Raise for changes that Flink's syntax has and that are not supported here."""
     if cursor.at("PRIMARY", "KEY") or cursor.at("CONSTRAINT") or cursor.at("UNIQUE"):
-        cursor.unsupported(_KEYS)
+        cursor.unsupported(_PRIMARY_KEY)
     if cursor.at("WATERMARK"):
         cursor.unsupported("WATERMARK is not supported yet; leave it out")
     if cursor.at("DISTRIBUTION"):
@@ -117,7 +117,7 @@ def _no_key(cursor: Cursor, action: str) -> None:
 
 
 def _add(cursor: Cursor) -> list[Change]:
-    _no_key(cursor, "ADD")
+    _refuse_unsupported(cursor, "ADD")
     if_not_exists = False
     if cursor.accept("COLUMN") or cursor.accept("COLUMNS"):
         if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
@@ -134,11 +134,11 @@ def _add(cursor: Cursor) -> list[Change]:
     return changes
 
 
-def _default_of(one: _Written) -> list[Change]:
+def _default_of(one: _ColumnDefinition) -> list[Change]:
     return [] if one.default is None else [SetDefault(one.path, one.default)]
 
 
-def _columns(cursor: Cursor, action: str) -> list[_Written]:
+def _columns(cursor: Cursor, action: str) -> list[_ColumnDefinition]:
     """`(c type …, …)`, or the same without parentheses."""
     wrapped = cursor.accept("(")
     definitions = [_column(cursor, action)]
@@ -149,8 +149,8 @@ def _columns(cursor: Cursor, action: str) -> list[_Written]:
     return definitions
 
 
-def _column(cursor: Cursor, action: str) -> _Written:
-    _no_key(cursor, action)
+def _column(cursor: Cursor, action: str) -> _ColumnDefinition:
+    _refuse_unsupported(cursor, action)
     path = cursor.name("a column")
     if cursor.at("AS") or cursor.at("METADATA"):
         cursor.unsupported(
@@ -172,10 +172,10 @@ def _column(cursor: Cursor, action: str) -> _Written:
         elif cursor.at("FIRST") or cursor.at("AFTER"):
             position = _place(cursor)
         elif cursor.at("PRIMARY", "KEY") or cursor.at("UNIQUE"):
-            cursor.unsupported(_KEYS)
+            cursor.unsupported(_PRIMARY_KEY)
         else:
             cursor.fail("expected NOT NULL, COMMENT, DEFAULT, FIRST, AFTER, ',' or ')'")
-    return _Written(path, kind, nullable, comment, default, position)
+    return _ColumnDefinition(path, kind, nullable, comment, default, position)
 
 
 def _place(cursor: Cursor) -> Place:
@@ -201,7 +201,7 @@ def _literal(cursor: Cursor) -> str:
 
 
 def _drop(cursor: Cursor) -> list[Change]:
-    _no_key(cursor, "DROP")
+    _refuse_unsupported(cursor, "DROP")
     if_exists = False
     if cursor.accept("COLUMN") or cursor.accept("COLUMNS"):
         if_exists = cursor.accept("IF", "EXISTS")
@@ -231,9 +231,9 @@ def _moved(cursor: Cursor, path: Name, position: Place) -> MoveColumn:
 
 
 def _modify(cursor: Cursor) -> list[Change]:
-    """MODIFY: the new definition replaces the old one; without NOT NULL, nulls are allowed.
+    """MODIFY: as in Flink, the new definition replaces the old one.
 
-    That is as in Flink. A comment stays if the statement gives none.
+    Without NOT NULL, nulls are allowed. The comment is kept if the statement has none.
     """
     cursor.accept("COLUMN")
     changes: list[Change] = []

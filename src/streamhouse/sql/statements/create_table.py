@@ -37,7 +37,7 @@ _SIZED = {
     "TIMESTAMP_LTZ": (0, 9, 6),
 }
 TYPES = (*_PLAIN, *_SIZED, "DOUBLE", "DECIMAL", "NUMERIC", "DEC", "ARRAY", "MAP", "ROW")
-_ELSEWHERE = {
+_OTHER_DIALECTS = {
     "DATETIME": "TIMESTAMP(3)",
     "TIMESTAMPTZ": "TIMESTAMP_LTZ(3)",
     "TEXT": "STRING",
@@ -78,8 +78,8 @@ def _type(cursor: Cursor) -> str:
     if word not in TYPES:
         if word in UNSUPPORTED_TYPES:
             _unsupported_type(cursor, word)
-        if word in _ELSEWHERE:
-            message = f"'{word}' is not a Flink type; write {_ELSEWHERE[word]}"
+        if word in _OTHER_DIALECTS:
+            message = f"'{word}' is not a Flink type; write {_OTHER_DIALECTS[word]}"
             raise cursor.error(message, start, start + len(word))
         cursor.keyword(TYPES)
     cursor.take()
@@ -252,7 +252,7 @@ def _item(cursor: Cursor, body: _Body) -> None:
                 "the only supported constraint is PRIMARY KEY … NOT ENFORCED; leave this out"
             )
         cursor.expect("PRIMARY", "KEY")
-        _set_key(cursor, body, cursor.names("a key column"), start)
+        _set_primary_key(cursor, body, cursor.names("a key column"), start)
         _not_enforced(cursor)
         return
     if cursor.at("FOREIGN", "KEY") or (cursor.at("CHECK") and cursor.peek(1) == "("):
@@ -314,7 +314,7 @@ def _column(cursor: Cursor, body: _Body) -> None:
         elif cursor.at("PRIMARY", "KEY"):
             key_start = cursor.offset
             cursor.expect("PRIMARY", "KEY")
-            _set_key(cursor, body, (name,), key_start)
+            _set_primary_key(cursor, body, (name,), key_start)
             _not_enforced(cursor)
         elif cursor.accept("COMMENT"):
             comment = cursor.string("a comment")
@@ -341,7 +341,7 @@ def _checked_expression(cursor: Cursor, tokens: list[Token]) -> None:
         )
 
 
-def _set_key(cursor: Cursor, body: _Body, key: tuple[str, ...], start: int) -> None:
+def _set_primary_key(cursor: Cursor, body: _Body, key: tuple[str, ...], start: int) -> None:
     if body.primary_key:
         raise cursor.error("a table has one PRIMARY KEY; this is the second", start)
     body.primary_key, body.key_start = key, start

@@ -1,7 +1,7 @@
 """Parses CREATE VIEW, and makes the text of its query that is stored.
 
-The stored text has the full name of every table, and names every output column. So the view means
-the same wherever it is read, and keeps its columns when a table gets new ones.
+The stored text has the full name of every table and names every output column. So the view does not
+depend on the current database, and keeps its columns when a table gets new ones.
 """
 
 from __future__ import annotations
@@ -67,15 +67,15 @@ def parse_create_view(
 def _columns(cursor: Cursor) -> tuple[str, ...]:
     """`(a, b COMMENT '…', …)`; the comments of columns are parsed and dropped."""
     cursor.expect("(")
-    names_of_columns: list[str] = []
-    while not names_of_columns or cursor.accept(","):
-        names_of_columns.append(cursor.identifier("a column"))
+    column_names: list[str] = []
+    while not column_names or cursor.accept(","):
+        column_names.append(cursor.identifier("a column"))
         if cursor.accept("COMMENT"):
             cursor.string("a comment")
         elif not cursor.at(",") and not cursor.at(")"):
             cursor.fail("a view's columns have no types of their own; expected ',' or ')'")
     cursor.expect(")")
-    return tuple(names_of_columns)
+    return tuple(column_names)
 
 
 def described(statement: CreateView, full: Name, resolver: Resolver, written: str) -> ViewInfo:

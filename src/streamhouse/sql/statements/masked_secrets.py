@@ -10,7 +10,7 @@ from streamhouse.sql.secrets import (
     LEXEME,
     STARS,
     Value,
-    apart,
+    disjoint_secrets,
     quoted_options,
     without_secrets,
 )
@@ -18,19 +18,19 @@ from streamhouse.sql.text import Script
 
 _COMMENTS = ("line", "block")
 _QUOTED = ("string", "name", "hint", *_COMMENTS)
-_MADE = re.compile(
+_CREATE = re.compile(
     r"\s*CREATE\s+(?:TEMPORARY\s+)?(?P<kind>TABLE|CATALOG)\s+(?:IF\s+NOT\s+EXISTS\s+)?"
     r"(?P<name>(?:`(?:[^`]|``)*`|[\w.])+)",
     re.IGNORECASE,
 )
 _ADDRESS = ("connector", "driver", "endpoint", "host", "path", "port", "type", "uri", "url", "user",
             "warehouse")  # fmt: skip
-"""Parts of the names of options that determine to whom a secret is sent."""
+"""Parts of the names of options that determine where a secret is sent."""
 _KEY = re.compile(r"[\w.-]+")
 
 
 def with_secrets(text: str, previous: str) -> str:
-    """The script with its stars replaced by the values that another script, `previous`, has there.
+    """The script with its stars replaced by the secrets of its `previous` version.
 
     It takes a value from the same option of the same table or catalog, if connector, address and
     user are the same, too. So nobody can have a secret sent elsewhere. In other statements it takes
@@ -38,22 +38,22 @@ def with_secrets(text: str, previous: str) -> str:
     with the position, for stars for which `previous` has no value, or several different ones.
     """
     values: dict[tuple[str, str], set[str]] = {}
-    for owner, value in _owned(previous):
+    for owner, value in _secrets_by_statement(previous):
         values.setdefault((owner, value.key), set()).add(previous[value.start : value.end])
     parts: list[str] = []
     offset = 0
-    for owner, value in _owned(text):
+    for owner, value in _secrets_by_statement(text):
         if text[value.start : value.end] != STARS:
             continue
         candidates = values.get((owner, value.key), set())
         if len(candidates) != 1:
-            raise Script(text).error(_unknown(value), value.start, value.end)
+            raise Script(text).error(_missing_secret(value), value.start, value.end)
         parts += [text[offset : value.start], *candidates]
         offset = value.end
     return "".join([*parts, text[offset:]])
 
 
-def _unknown(value: Value) -> str:
+def _missing_secret(value: Value) -> str:
     what = f"of '{value.key}'" if _KEY.fullmatch(value.key) else "in the URL"
     return (
         f"the secret {what} is unknown here; write it out. Stars are replaced only by the "
@@ -61,28 +61,28 @@ def _unknown(value: Value) -> str:
     )
 
 
-def _owned(text: str) -> Iterator[tuple[str, Value]]:
-    """Yields each secret outside of comments, with the key of its statement (see `_owner`)."""
+def _secrets_by_statement(text: str) -> Iterator[tuple[str, Value]]:
+    """Yields each secret outside of comments, with its statement's key (`_statement_key`)."""
     code = _blanked(text, _COMMENTS)
     ends = [match.start() for match in re.finditer(";", _blanked(text, _QUOTED))]
     owners: dict[int, str] = {}
-    for value in apart(text):
+    for value in disjoint_secrets(text):
         if not code[value.start : value.end].strip():
             continue
         number = bisect_right(ends, value.start)
         if number not in owners:
             first = ends[number - 1] + 1 if number else 0
             last = ends[number] if number < len(ends) else len(code)
-            owners[number] = _owner(code[first:last])
+            owners[number] = _statement_key(code[first:last])
         yield owners[number], value
 
 
-def _owner(statement: str) -> str:
+def _statement_key(statement: str) -> str:
     """A key that identifies a statement, and does not depend on its secrets.
 
     For a table or catalog: its kind, its name, and its options for connector, address and user.
     """
-    match = _MADE.match(statement)
+    match = _CREATE.match(statement)
     if match is None:
         return " ".join(without_secrets(statement).split())
     options = {value.key: statement[value.start : value.end] for value in quoted_options(statement)}

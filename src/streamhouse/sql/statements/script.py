@@ -42,9 +42,9 @@ from streamhouse.sql.statements.unsupported_statements import (
     UNSUPPORTED,
     refuse_described,
     refuse_explained,
+    refuse_object,
     refuse_plan,
     refuse_show,
-    refuse_thing,
 )
 from streamhouse.sql.text import Script
 from streamhouse.sql.udf.declaration import NONE, Declarations
@@ -66,12 +66,12 @@ def parse_script(text: str, declared: Declarations = NONE) -> list[Statement]:
 
 
 def _lexed(script: Script) -> list[Token]:
-    """The tokens of a script; a long list of VALUES is one token of type `_LIST`."""
+    """The tokens of a script; a long list of VALUES is one token of type `_ROWS_TOKEN`."""
     tokens: list[Token] = []
     offset = 0
     for start, end in literal_reader.spans(script.text):
         tokens += dialect.lex(script, offset, start)
-        tokens.append(Token(_LIST, "(", start=start, end=end - 1))
+        tokens.append(Token(_ROWS_TOKEN, "(", start=start, end=end - 1))
         offset = end
     return tokens + dialect.lex(script, offset)
 
@@ -86,7 +86,7 @@ def _split(script: Script, tokens: list[Token]) -> list[list[Token]]:
             statements.append([])
             continue
         current.append(token)
-        inside = not _ends(current) if inside else _begins(current)
+        inside = not _ends_statement_set(current) if inside else _begins_statement_set(current)
     if inside:
         first = statements[-1][0]
         raise script.error(
@@ -97,7 +97,7 @@ def _split(script: Script, tokens: list[Token]) -> list[list[Token]]:
     return [tokens for tokens in statements if tokens]
 
 
-def _begins(tokens: list[Token]) -> bool:
+def _begins_statement_set(tokens: list[Token]) -> bool:
     """Whether the last tokens of a statement begin a statement set."""
     words = [token.text.upper() for token in tokens[-3:]]
     if words == ["BEGIN", "STATEMENT", "SET"]:
@@ -106,7 +106,7 @@ def _begins(tokens: list[Token]) -> bool:
     return words == ["STATEMENT", "SET", "BEGIN"] and first_word in ("EXECUTE", "EXPLAIN")
 
 
-def _ends(tokens: list[Token]) -> bool:
+def _ends_statement_set(tokens: list[Token]) -> bool:
     """Whether the last token is the END of a statement set (CASE has an END too)."""
     return (
         tokens[-1].token_type == TokenType.END
@@ -157,7 +157,7 @@ def _create(cursor: Cursor, position: Position, text: str) -> Statement:
     if cursor.at("OR"):
         words = f"CREATE OR {cursor.peek(1)}"
         cursor.unsupported(f"{words} is not supported; use DROP and CREATE", start)
-    refuse_thing(cursor, start)
+    refuse_object(cursor, start)
     cursor.keyword(("TABLE", "TEMPORARY", "CATALOG", "DATABASE", "VIEW", "FUNCTION"))
 
 
@@ -167,7 +167,7 @@ def _drop(cursor: Cursor, position: Position, text: str) -> Statement:
     temporary = cursor.accept("TEMPORARY")
     if cursor.at("FUNCTION") or (temporary and cursor.at("SYSTEM", "FUNCTION")):
         return parse_drop_function(cursor, position, text, temporary)
-    refuse_thing(cursor, start)
+    refuse_object(cursor, start)
     kind = cursor.peek()
     if kind not in ("TABLE", "DATABASE", "CATALOG", "VIEW"):
         cursor.keyword(("TABLE", "DATABASE", "CATALOG", "VIEW", "FUNCTION"))
@@ -236,9 +236,9 @@ def _reset(cursor: Cursor, position: Position, text: str) -> Statement:
     return ResetOption(position, text, key)
 
 
-_LIST = TokenType.HEREDOC_STRING
+_ROWS_TOKEN = TokenType.HEREDOC_STRING
 """The type of a token for a list of rows without tokens; the lexer makes no token of it."""
-_NO_NAME = ("SELECT", "VALUES", "WITH", "PARTITION", "(", ".")
+_NOT_NAMES = ("SELECT", "VALUES", "WITH", "PARTITION", "(", ".")
 _SHOW = ("CATALOGS", "DATABASES", "TABLES", "VIEWS", "FUNCTIONS", "USER FUNCTIONS", "JOBS",
          "CURRENT CATALOG", "CURRENT DATABASE", "CREATE TABLE", "CREATE VIEW",
          "COLUMNS")  # fmt: skip
@@ -305,7 +305,7 @@ def _insert(cursor: Cursor, position: Position, text: str) -> Insert:
         cursor.accept("INTO")
     else:
         cursor.expect("INTO")
-    if cursor.at("TABLE") and cursor.peek(1) not in _NO_NAME:
+    if cursor.at("TABLE") and cursor.peek(1) not in _NOT_NAMES:
         # INSERT INTO TABLE t, as in Spark.
         cursor.take()
     target = cursor.name("the target table's name")
@@ -332,7 +332,7 @@ def _rows(cursor: Cursor) -> Query | None:
     Also None if only the parser can read the list: its tokens then replace the list's one token.
     """
     end = cursor.tokens[-1]
-    if end.token_type != _LIST:
+    if end.token_type != _ROWS_TOKEN:
         return None
     script, position, start = cursor.script, cursor.position(), cursor.offset
     text = script.text[start : end.end + 1]

@@ -40,7 +40,7 @@ _MATERIALIZED = (
     "fills it"
 )
 _PLAN = "EXECUTE PLAN is not supported; write the statement itself, it resumes where it stopped"
-_THINGS = {
+_OBJECTS = {
     "CONNECTION": "connections are not supported; write the options in WITH (…) of the table",
     "FUNCTION": "ALTER FUNCTION is not supported; use DROP FUNCTION and CREATE FUNCTION",
     "INDEX": "indexes are not created by statements; use the table's options 'file-index.…'",
@@ -74,13 +74,13 @@ _DESCRIBED = {
 }
 
 
-def refuse_thing(cursor: Cursor, start: int) -> None:
+def refuse_object(cursor: Cursor, start: int) -> None:
     """Raise if CREATE, ALTER or DROP is followed by a known object that is not supported."""
     words = [cursor.peek(ahead) for ahead in range(3)]
     while words and words[0] in ("TEMPORARY", "SYSTEM", "UNIQUE", "EXTERNAL"):
         del words[0]
-    if words and words[0] in _THINGS:
-        cursor.unsupported(_THINGS[words[0]], start)
+    if words and words[0] in _OBJECTS:
+        cursor.unsupported(_OBJECTS[words[0]], start)
 
 
 def refuse_show(cursor: Cursor) -> None:

@@ -45,7 +45,7 @@ from streamhouse.sql.text import span
 from streamhouse.sql.udf.call import functions_in
 from streamhouse.sql.udf.function import PythonFunction
 
-_NOTHING: Mapping[str, str] = MappingProxyType({})
+_NO_VALUES: Mapping[str, str] = MappingProxyType({})
 
 
 def tables_of(query: Query) -> list[Name]:
@@ -102,7 +102,7 @@ def analyze_streams(
     resolver: Resolver,
     target: TableInfo | None = None,
     columns: tuple[str, ...] = (),
-    fixed: Mapping[str, str] = _NOTHING,
+    fixed: Mapping[str, str] = _NO_VALUES,
 ) -> list[StreamQuery]:
     """As `analyze_stream`, for a query that may contain UNION ALL: one query per source table.
 
@@ -126,13 +126,13 @@ def _analyzed(
     for part in parts:
         one = _Analysis(parsed, part, resolver, fixed=fixed)
         groups.setdefault(one.reads, []).append(one)
-    queries = [_together(group, resolver, target, columns) for group in groups.values()]
+    queries = [_merged(group, resolver, target, columns) for group in groups.values()]
     if len(queries) > 1 and any(one.distinct is not None for one in queries):
-        raise _counted_apart(parsed)
+        raise _separate_counts(parsed)
     return queries
 
 
-def _counted_apart(parsed: names.Parsed) -> SqlError:
+def _separate_counts(parsed: names.Parsed) -> SqlError:
     return lowering.unsupported(
         parsed.script,
         parsed.tree,
@@ -141,7 +141,7 @@ def _counted_apart(parsed: names.Parsed) -> SqlError:
     )
 
 
-def _together(
+def _merged(
     group: list[_Analysis],
     resolver: Resolver,
     target: TableInfo | None,
@@ -158,7 +158,7 @@ def _together(
             one = _Analysis(one.parsed, one.tree, resolver, dimensions, one.fixed)
         queries.append(one.run(target, insert_columns, keep_row=ordered))
     if any(one.distinct is not None for one in queries):
-        raise _counted_apart(group[0].parsed)
+        raise _separate_counts(group[0].parsed)
     first, top = queries[0], group[-1].top
     for other in queries[1:]:
         kinds = [column.type for column in other.output]
@@ -181,7 +181,7 @@ class _Analysis:
         tree: exp.Expr,
         resolver: Resolver,
         dimensions: int = 0,
-        fixed: Mapping[str, str] = _NOTHING,
+        fixed: Mapping[str, str] = _NO_VALUES,
     ) -> None:
         self.parsed = parsed
         self.tree = tree.copy()
@@ -286,11 +286,11 @@ class _Analysis:
                 order = exp.Order(this=node.this, expressions=[exp.Ordered(this=row.copy())])
                 ordered_call: exp.Expr = functions.call(name, order)
                 if merged.get(index) == "last_non_null_value":
-                    ordered_call = self._there(ordered_call, node)
+                    ordered_call = self._with_values(ordered_call, node)
                 node.replace(ordered_call)
             self.top.items[index] = wrapped.this
 
-    def _there(self, ordered_call: exp.Expr, node: exp.Expr) -> exp.Expr:
+    def _with_values(self, ordered_call: exp.Expr, node: exp.Expr) -> exp.Expr:
         """Filter an ordered aggregate to rows that have a value and are not retractions."""
         condition: exp.Expr = exp.Not(this=exp.Is(this=node.this.copy(), expression=exp.Null()))
         if self.stream.changelog:
@@ -337,8 +337,8 @@ class _Analysis:
         # A source must be read even when none of its columns is needed (SELECT 1 FROM t).
         source_columns = source_columns or (stream.source.columns[0].name,)
         lookups = tuple(
-            _lookup_join(lookup, trees, lookup_keys_of_join)
-            for lookup, lookup_keys_of_join in zip(stream.lookups, keys, strict=True)
+            _lookup_join(lookup, trees, join_keys)
+            for lookup, join_keys in zip(stream.lookups, keys, strict=True)
         )
         return StreamQuery(
             source=stream.source,

@@ -1,6 +1,6 @@
 """COUNT(DISTINCT …) of a continuous GROUP BY: a second query counts the rows of each value.
 
-In the rows for the target such a count is 0. The second query returns, for each group, column and
+In the rows for the target this count is 0. The second query returns, for each group, column and
 value, how many rows with that value were added, minus those that were retracted. The runtime keeps
 these numbers in a side table. It adds 1 to the target's count when a value's number leaves 0, and
 subtracts 1 when the number returns to 0.
@@ -39,7 +39,7 @@ class Counted:
 
 
 def taken(script: Script, level: Level, filled: list[Slot]) -> list[Counted]:
-    """Take each COUNT(DISTINCT …) out of a level's projections and put SUM(0) in its place.
+    """Replace each COUNT(DISTINCT …) in a level's projections by SUM(0), and return the counts.
 
     Raises `UnsupportedSqlError` for a count of several expressions.
     """
@@ -63,11 +63,11 @@ def taken(script: Script, level: Level, filled: list[Slot]) -> list[Counted]:
         if isinstance(item, exp.Filter):
             value = exp.Case().when(item.expression.this.copy(), value)
         counts.append(Counted(slot.column.name, value, item))
-        level.items[slot.index] = _nothing(item)
+        level.items[slot.index] = _zero_sum(item)
     return counts
 
 
-def _nothing(item: exp.Expr) -> exp.Expr:
+def _zero_sum(item: exp.Expr) -> exp.Expr:
     """SUM(0), with the position in the script of the projection that it replaces."""
     zero = exp.Literal.number(0)
     offsets = span(item)

@@ -100,7 +100,7 @@ class Stream:
         for level in self.top.outwards():
             for index, lookup in enumerate(level.lookups):
                 if lookup.retry is not None:
-                    selects.append(self.finished(self._miss(level, index)))
+                    selects.append(self.finished(self._missed_rows(level, index)))
         if not selects:
             return None
         if len(selects) == 1:
@@ -110,7 +110,7 @@ class Stream:
             tree = exp.Union(this=tree, expression=other, distinct=True)
         return tree
 
-    def _miss(self, level: Level, index: int) -> exp.Select:
+    def _missed_rows(self, level: Level, index: int) -> exp.Select:
         row = exp.column(_name(ROW), _name(level.alias))
         select = exp.Select(expressions=[exp.alias_(row, _name(ROW))])
         select.set("from_", exp.From(this=_source(level, [ROW])))
@@ -129,7 +129,7 @@ class Stream:
 
         They are the other sides of the equalities in ON, named as the columns of `key`. The query
         reads `src` and the lookups before this one. It may omit rows that filters over the source
-        remove.
+        drop.
         """
         level = next(one for one in self.top.outwards() if lookup in one.lookups)
         sides = equalities(lookup.on, lookup.alias)
@@ -150,7 +150,7 @@ class Stream:
         sides = equalities(lookup.on, lookup.alias)
         if any(one.lookups for one in level.outwards()[:-1]):
             return None
-        if not all(_only(sides[name], level.alias) for name in key):
+        if not all(_reads_only(sides[name], level.alias) for name in key):
             return None
         row = exp.column(_name(ROW), _name(level.alias))
         items = [exp.alias_(sides[name].copy(), _name(name)) for name in key]
@@ -161,7 +161,7 @@ class Stream:
 
     def _filter(self, select: exp.Select, level: Level) -> None:
         """Add the filters of this level and enclosing ones that need only the source's columns."""
-        own = [part for part in conjuncts(level.where) if _only(part, level.alias)]
+        own = [part for part in conjuncts(level.where) if _reads_only(part, level.alias)]
         filters = own + self._outer_filters(level)
         if filters:
             where = exp.and_(*(exp.Paren(this=part.copy()) for part in filters), copy=False)
@@ -175,15 +175,15 @@ class Stream:
             for part in conjuncts(levels[index].where):
                 inner: exp.Expr | None = part.copy()
                 for outer in reversed(levels[levels.index(level) + 1 : index + 1]):
-                    inner = _inwards(inner, outer)
-                if inner is not None and _only(inner, level.alias):
+                    inner = _pushed_down(inner, outer)
+                if inner is not None and _reads_only(inner, level.alias):
                     filters.append(inner)
         return filters
 
 
-def _inwards(part: exp.Expr | None, level: Level) -> exp.Expr | None:
+def _pushed_down(part: exp.Expr | None, level: Level) -> exp.Expr | None:
     """A level's condition rewritten over the columns of the level below; None if it cannot be."""
-    if part is None or level.below is None or not _only(part, level.alias):
+    if part is None or level.below is None or not _reads_only(part, level.alias):
         return None
     wrapped: exp.Expr = exp.Paren(this=part)
     for column in list(wrapped.find_all(exp.Column)):
@@ -191,7 +191,7 @@ def _inwards(part: exp.Expr | None, level: Level) -> exp.Expr | None:
     return wrapped
 
 
-def _only(part: exp.Expr, alias: str) -> bool:
+def _reads_only(part: exp.Expr, alias: str) -> bool:
     return all(column.table == alias for column in part.find_all(exp.Column))
 
 

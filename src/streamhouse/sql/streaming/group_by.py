@@ -27,8 +27,8 @@ _MERGES: dict[type[exp.Expr], tuple[str, ...]] = {
     exp.LastValue: ("last_value", "last_non_null_value"),
     exp.FirstValue: ("first_value",),
 }
-# Merge functions that keep one value: a group's value may be written any number of times.
-_KEEPING = (
+# Merge functions that keep one value, so a group's value may be written any number of times.
+_KEEP_ONE_VALUE = (
     "last_value", "last_non_null_value", "first_value", "first_non_null_value", "min", "max",
 )  # fmt: skip
 
@@ -65,12 +65,12 @@ def check(script: Script, level: Level, target: TableInfo | None, filled: list[S
     for slot in filled:
         if slot.column.name not in target.primary_key:
             continue
-        parts = None if slot.index is None else _key_parts(level.items[slot.index], groups)
+        parts = None if slot.index is None else _groups_of_key(level.items[slot.index], groups)
         if parts is None:
-            raise _otherwise(script, where, level, target, filled)
+            raise _not_the_key(script, where, level, target, filled)
         key_groups |= parts
     if key_groups != groups:
-        raise _otherwise(script, where, level, target, filled, groups - key_groups)
+        raise _not_the_key(script, where, level, target, filled, groups - key_groups)
     for slot in filled:
         if slot.column.name not in target.primary_key:
             _check_merge(script, level, target, slot, groups)
@@ -86,14 +86,14 @@ def _text(item: exp.Expr) -> str:
     return item.unnest().sql()
 
 
-def _key_parts(item: exp.Expr, groups: Collection[str]) -> set[str] | None:
-    """As `_parts` for a key column, which must not be NULL or depend on the time of the batch."""
+def _groups_of_key(item: exp.Expr, groups: Collection[str]) -> set[str] | None:
+    """As `_groups_used` for a key column: no NULL, and no dependence on the time of the batch."""
     if isinstance(item.unnest(), exp.Null):
         return None
-    return _parts(item, groups, moments=False)
+    return _groups_used(item, groups, moments=False)
 
 
-def _parts(item: exp.Expr, groups: Collection[str], moments: bool) -> set[str] | None:
+def _groups_used(item: exp.Expr, groups: Collection[str], moments: bool) -> set[str] | None:
     """The grouping expressions that a value is computed from; None if it needs anything else.
 
     `moments`: it may also use the time of the batch.
@@ -108,14 +108,14 @@ def _parts(item: exp.Expr, groups: Collection[str], moments: bool) -> set[str] |
         return None
     used_groups: set[str] = set()
     for child in inner.iter_expressions():
-        parts = _parts(child, groups, moments)
+        parts = _groups_used(child, groups, moments)
         if parts is None:
             return None
         used_groups |= parts
     return used_groups
 
 
-def _otherwise(
+def _not_the_key(
     script: Script,
     node: exp.Expr,
     level: Level,
@@ -149,8 +149,8 @@ def _check_merge(
     allowed = _MERGES.get(type(inner), ())
     if isinstance(inner, exp.AggFunc) and inner.find(exp.Distinct):
         allowed = ()
-    if not allowed and _parts(item, groups, moments=True) is not None:
-        if configured in _KEEPING:
+    if not allowed and _groups_used(item, groups, moments=True) is not None:
+        if configured in _KEEP_ONE_VALUE:
             return
         raise lowering.unsupported(
             script,
@@ -179,11 +179,9 @@ def _declaration(script: Script, level: Level, target: TableInfo, filled: list[S
     options = ["'merge-engine' = 'aggregation'"]
     for slot in filled:
         item = level.items[slot.index].unnest() if slot.index is not None else None
-        functions_of_aggregate = _MERGES.get(type(aggregate(item))) if item is not None else None
-        if functions_of_aggregate:
-            options.append(
-                f"'fields.{slot.column.name}.aggregate-function' = '{functions_of_aggregate[0]}'"
-            )
+        merges = _MERGES.get(type(aggregate(item))) if item is not None else None
+        if merges:
+            options.append(f"'fields.{slot.column.name}.aggregate-function' = '{merges[0]}'")
     return (
         f"GROUP BY on a stream needs a target that merges the sums: declare {_dotted(target)} with "
         f"a PRIMARY KEY of the grouping columns and WITH ({', '.join(options)})"

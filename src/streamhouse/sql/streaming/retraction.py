@@ -1,10 +1,9 @@
 """Retractions as signed values: how aggregations over a changelog are written.
 
-An aggregation table could be given the row kinds themselves. But a `-U` that retracts from
-`last_non_null_value` removes the value for all rows of the key, and other merge functions refuse
-retractions. So the sign is put into the values: a retracted value is negated and written as an
-insert. The result does not depend on the order of the rows, and they may be summed before they are
-written.
+Row kinds could be written to an aggregation table. But a `-U` removes the value of a
+`last_non_null_value` column for all rows of the key, and other merge functions refuse retractions.
+So the sign is part of the values: a retracted value is negated and written as an insert. The result
+does not depend on the order of the rows, and they may be summed before they are written.
 """
 
 from __future__ import annotations
@@ -19,15 +18,15 @@ from streamhouse.sql.streaming.levels import Level
 from streamhouse.sql.text import Script
 
 # Merge functions that ignore nulls; a retraction writes a null for them.
-_PASS_NULL = (
+_IGNORE_NULLS = (
     "last_non_null_value", "first_non_null_value", "min", "max", "product", "listagg", "bool_and",
     "bool_or", "collect", "merge_map", "nested_update", "rbm32", "rbm64", "hll_sketch",
     "theta_sketch",
 )  # fmt: skip
 # Merge functions for which Paimon supports retractions by row kind.
-_TAKE_BACK = ("sum", "product", "last_value", "last_non_null_value", "collect", "merge_map",
+_RETRACT = ("sum", "product", "last_value", "last_non_null_value", "collect", "merge_map",
               "nested_update", "count")  # fmt: skip
-_REMOVE = "aggregation.remove-record-on-delete"
+_REMOVE_ON_DELETE = "aggregation.remove-record-on-delete"
 
 
 def retracts(alias: str) -> exp.Expr:
@@ -44,7 +43,7 @@ def sign_aggregates(
 ) -> list[exp.Expr]:
     """The level's projections with SUM and COUNT subtracting retracted rows.
 
-    LAST_VALUE is left alone; it is given its order later. Raises `UnsupportedSqlError` for an
+    LAST_VALUE stays as it is; its order is added later. Raises `UnsupportedSqlError` for an
     aggregate that cannot subtract: it would need the rows that remain.
     """
     items = [item.copy() for item in level.items]
@@ -90,7 +89,7 @@ def _check(script: Script, node: exp.Expr, target: TableInfo, slot: Slot) -> Non
 
 def _sign(node: exp.Expr, alias: str) -> None:
     if isinstance(node, exp.Sum):
-        node.set("this", _minus(node.this, alias))
+        node.set("this", _negated_if_retracted(node.this, alias))
     if isinstance(node, exp.Min | exp.Max):
         node.set("this", exp.Case().when(retracts(alias), exp.Null()).else_(node.this.copy()))
     if not isinstance(node, exp.Count):
@@ -112,7 +111,7 @@ def _sign(node: exp.Expr, alias: str) -> None:
         node.replace(total)
 
 
-def _minus(value: exp.Expr, alias: str) -> exp.Expr:
+def _negated_if_retracted(value: exp.Expr, alias: str) -> exp.Expr:
     """The value, negated if the row is a retraction."""
     inner = _wrapped(value.copy())
     return exp.Case().when(retracts(alias), exp.Neg(this=inner)).else_(value.copy())
@@ -137,7 +136,7 @@ def can_sign(script: Script, level: Level, target: TableInfo | None, filled: lis
     columns = [slot for slot in filled if slot.column.name not in target.primary_key]
     for slot in columns:
         function = merge_function(target.options, slot.column.name)
-        if slot.index is not None and function not in _TAKE_BACK and not _ignores(target, slot):
+        if slot.index is not None and function not in _RETRACT and not _ignores(target, slot):
             key = f"fields.{slot.column.name}"
             raise lowering.unsupported(
                 script,
@@ -146,7 +145,7 @@ def can_sign(script: Script, level: Level, target: TableInfo | None, filled: lis
                 f"that is changed or deleted; declare '{key}.ignore-retract' = 'true' to ignore "
                 "retractions, or read a table without a primary key",
             )
-    if target.options.get(_REMOVE, "").lower() == "true":
+    if target.options.get(_REMOVE_ON_DELETE, "").lower() == "true":
         return False
     sums = [
         slot
@@ -164,7 +163,7 @@ def _is_signable(target: TableInfo, slot: Slot) -> bool:
     function = merge_function(target.options, slot.column.name)
     if function in ("sum", "last_non_null_value"):
         return True
-    return _ignores(target, slot) and function in _PASS_NULL
+    return _ignores(target, slot) and function in _IGNORE_NULLS
 
 
 def sign_columns(
@@ -181,7 +180,7 @@ def sign_columns(
         if name in target.primary_key or name in order or slot.index is None:
             signed.append(item)
         elif merge_function(target.options, name) == "sum" and not _ignores(target, slot):
-            signed.append(_minus(item, level.alias))
+            signed.append(_negated_if_retracted(item, level.alias))
         else:
             signed.append(exp.Case().when(retracts(level.alias), exp.Null()).else_(item))
     return signed

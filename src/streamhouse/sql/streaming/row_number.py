@@ -51,7 +51,7 @@ def mark(script: Script, outer: exp.Select) -> None:
     SELECTs between the two may only pass columns through, as a view's does. Raises
     `UnsupportedSqlError` for another condition than `rn = 1` and for several row numbers.
     """
-    below = _Below(outer)
+    below = _RankedSubquery(outer)
     inner = below.select
     numbers = [item for item in inner.expressions if _is_number(item)] if inner is not None else []
     name = below.shown(numbers[0].alias) if numbers else None
@@ -90,24 +90,24 @@ def _is_number(item: exp.Expr) -> bool:
     )
 
 
-class _Below:
+class _RankedSubquery:
     """The nearest SELECT below another that does more than pass columns through, as `select`."""
 
     def __init__(self, outer: exp.Select) -> None:
         self.select = _subquery(outer)
-        self._all, self._renamed = True, dict[str, str]()
-        while self.select is not None and _hands_on(self.select):
+        self._all_visible, self._renamed = True, dict[str, str]()
+        while self.select is not None and _passes_columns(self.select):
             below = _subquery(self.select)
             if below is None:
                 return
-            self._pass(self.select)
+            self._rename(self.select)
             self.select = below
 
     def shown(self, name: str) -> str | None:
         """The name that a column of `select` has in the outer SELECT; None if it is not visible."""
-        return self._renamed.get(name, name if self._all else None)
+        return self._renamed.get(name, name if self._all_visible else None)
 
-    def _pass(self, layer: exp.Select) -> None:
+    def _rename(self, layer: exp.Select) -> None:
         renamed = {}
         for item in layer.expressions:
             name = None if columns.is_star(item) else self.shown(item.alias_or_name)
@@ -116,7 +116,7 @@ class _Below:
         if any(columns.is_star(item) for item in layer.expressions):
             self._renamed = {**self._renamed, **renamed}
         else:
-            self._all, self._renamed = False, renamed
+            self._all_visible, self._renamed = False, renamed
 
 
 def _subquery(select: exp.Select) -> exp.Select | None:
@@ -126,7 +126,7 @@ def _subquery(select: exp.Select) -> exp.Select | None:
     return inner if isinstance(inner, exp.Select) else None
 
 
-def _hands_on(select: exp.Select) -> bool:
+def _passes_columns(select: exp.Select) -> bool:
     """Whether a SELECT only passes columns of its input through, possibly renamed."""
     if columns.first_set(select.args, ("expressions", "from_")):
         return False
@@ -196,12 +196,12 @@ def check(
     if level is None or level.ranked is None:
         return ""
     ranked = level.ranked
-    _check_around(script, top, level)
+    _check_outer_levels(script, top, level)
     if target is None or not target.primary_key or not target.capabilities.merges:
         message = "ROW_NUMBER on a stream needs a table that keeps one row per key: INSERT INTO a "
-        message += f"table with PRIMARY KEY ({', '.join(_words(ranked.partition))})"
+        message += f"table with PRIMARY KEY ({', '.join(_column_names(ranked.partition))})"
         raise lowering.unsupported(script, ranked.node, message)
-    target_expressions = {slot.column.name: _down(top, slot, level) for slot in filled}
+    target_expressions = {slot.column.name: _at_level(top, slot, level) for slot in filled}
     name = "table " + ".".join(target.name)
     keys = {_text(one) for one in ranked.partition}
     # A constant column does not distinguish rows, so it need not be in PARTITION BY.
@@ -224,12 +224,12 @@ def check(
         _check_nulls(script, level, source, target)
         _check_types(script, level, source, target, target_expressions)
     word = "newest" if ranked.newest else "oldest"
-    return f"upsert: {word} by {', '.join(_words(ranked.order))} of each " + ", ".join(
+    return f"upsert: {word} by {', '.join(_column_names(ranked.order))} of each " + ", ".join(
         target.primary_key
     )
 
 
-def _check_around(script: Script, top: Level, level: Level) -> None:
+def _check_outer_levels(script: Script, top: Level, level: Level) -> None:
     levels = top.outwards()
     for outer in levels[levels.index(level) + 1 :]:
         help_ = "apply it in the inner SELECT, or when reading the table"
@@ -277,7 +277,7 @@ def _check_nulls(script: Script, level: Level, source: TableInfo, target: TableI
         return
     for order, nulls_first in zip(ranked.order, ranked.nulls_first, strict=True):
         if nulls_first and _source_column(order, level) not in required:
-            by = _words((order,))[0] + (" DESC" if ranked.newest else "")
+            by = _column_names((order,))[0] + (" DESC" if ranked.newest else "")
             raise lowering.unsupported(
                 script,
                 ranked.node,
@@ -310,8 +310,9 @@ def _check_types(
                 raise lowering.unsupported(
                     script,
                     level.ranked.node,
-                    f"ORDER BY {_words((order,))[0]} sorts by {kind}, but column '{column.name}' "
-                    f"of table {'.'.join(target.name)} is {column.type} and has fewer digits, so "
+                    f"ORDER BY {_column_names((order,))[0]} sorts by {kind}, but column "
+                    f"'{column.name}' of table {'.'.join(target.name)} is {column.type} "
+                    f"and has fewer digits, so "
                     f"the wrong row could remain; declare '{column.name}' as {kind}",
                 )
 
@@ -345,7 +346,7 @@ def _check_order(
             next((n for n, t in target_expressions.items() if t == _text(o)), None)
             for o in ranked.order
         ]
-        missing = [w for w, n in zip(_words(ranked.order), by, strict=True) if n is None]
+        missing = [w for w, n in zip(_column_names(ranked.order), by, strict=True) if n is None]
         if missing:
             raise lowering.unsupported(
                 script,
@@ -368,7 +369,7 @@ def _check_order(
     )
 
 
-def _down(top: Level, slot: Slot, level: Level) -> str | None:
+def _at_level(top: Level, slot: Slot, level: Level) -> str | None:
     """A target column as an expression of the ranked level; None if it uses other columns."""
     if slot.index is None:
         return None
@@ -388,5 +389,5 @@ def _text(item: exp.Expr) -> str:
     return item.unnest().sql()
 
 
-def _words(items: tuple[exp.Expr, ...]) -> list[str]:
+def _column_names(items: tuple[exp.Expr, ...]) -> list[str]:
     return [i.name if isinstance(i, exp.Column) else i.sql() for i in (o.unnest() for o in items)]

@@ -1,7 +1,7 @@
 """UNION ALL of streams: splits a query into its parts, and merges parts over the same table.
 
-Everything around a UNION ALL is applied to each part: projections, filters, lookups, and also sums,
-since the target adds them up. Parts over the same table are merged into one query, which returns
+Projections, filters, lookups and also sums around a UNION ALL are applied to each part, since the
+target adds up the sums. Parts over the same table are merged into one query, which returns
 their rows in the order of the table's changes. So if an update moves a row from one part to
 another, the retraction and the insert stay in order. Rows of different tables have no common
 order, so those parts are separate queries.
@@ -23,7 +23,7 @@ from streamhouse.sql.text import Script
 LIKE = "like"
 """Key of a part's `meta`: the first part, whose column names it takes."""
 _ROW, _KIND, _PART = "_row", "rowkind", "_part"
-_AFTER = ("order", "limit", "offset", "with_")
+_OUTER_CLAUSES = ("order", "limit", "offset", "with_")
 
 
 def branches(script: Script, tree: exp.Expr) -> list[exp.Expr]:
@@ -34,7 +34,7 @@ def branches(script: Script, tree: exp.Expr) -> list[exp.Expr]:
     """
     inner = tree.unnest() if isinstance(tree, exp.Subquery) else tree
     if isinstance(inner, exp.Union):
-        return _united(script, inner)
+        return _union_branches(script, inner)
     clause = inner.args.get("from_") if isinstance(inner, exp.Select) else None
     if clause is None or not isinstance(clause.this, exp.Subquery):
         return [inner]
@@ -52,7 +52,7 @@ def branches(script: Script, tree: exp.Expr) -> list[exp.Expr]:
     return selects
 
 
-def _united(script: Script, union: exp.Union) -> list[exp.Expr]:
+def _union_branches(script: Script, union: exp.Union) -> list[exp.Expr]:
     if union.args.get("distinct"):
         raise lowering.unsupported(
             script,
@@ -60,7 +60,7 @@ def _united(script: Script, union: exp.Union) -> list[exp.Expr]:
             "UNION on a stream is not supported, since it would have to remember all rows; write "
             "UNION ALL, and INSERT INTO a table whose primary key keeps each row once",
         )
-    for key in _AFTER:
+    for key in _OUTER_CLAUSES:
         if union.args.get(key):
             clause = union.args[key]
             message = f"{key.strip('_').upper()} around UNION ALL is not supported on a stream"

@@ -20,10 +20,10 @@ from streamhouse.sql.types import base, digits, duck_type
 from streamhouse.sql.udf.function import PythonFunction, Slot
 from streamhouse.sql.udf_modules.module import compute_of
 
-_MARK = "a Python function has failed"
-_LONGEST = 200
-_one_at_a_time = threading.Lock()
-"""DuckDB calls from several threads, and functions need not be thread-safe."""
+_FAILED = "a Python function has failed"
+_SHOWN_LENGTH = 200
+_call_lock = threading.Lock()
+"""Serializes calls: DuckDB calls from several threads; functions need not be thread-safe."""
 _UNITS = {0: "s", 3: "ms", 6: "us", 9: "ns"}
 _VALUES: dict[str, tuple[type, ...]] = {
     "BOOLEAN": (bool,),
@@ -72,7 +72,7 @@ class Evaluations:
 
     def failure(self, error: BaseException) -> QueryError | None:
         """The error of a Python function, if that is the cause of an error of DuckDB; else None."""
-        return self._failure if _MARK in str(error) else None
+        return self._failure if _FAILED in str(error) else None
 
     def _caller(self, function: PythonFunction) -> Callable[..., pa.Array]:
         compute = compute_of(function)
@@ -80,11 +80,13 @@ class Evaluations:
 
         def call(*columns: pa.ChunkedArray) -> pa.Array:
             try:
-                with _one_at_a_time:
-                    return evaluate(function, compute, [_whole(column) for column in columns])
+                with _call_lock:
+                    return evaluate(
+                        function, compute, [_single_array(column) for column in columns]
+                    )
             except QueryError as error:
                 self._failure = error
-                raise RuntimeError(_MARK) from None
+                raise RuntimeError(_FAILED) from None
 
         # DuckDB takes the number of parameters from the signature.
         named = [
@@ -95,7 +97,7 @@ class Evaluations:
         return call
 
 
-def _whole(column: pa.ChunkedArray) -> pa.Array:
+def _single_array(column: pa.ChunkedArray) -> pa.Array:
     return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks)
 
 
@@ -106,14 +108,16 @@ def _arrays(
     try:
         result = compute(*columns)
     except (Exception, SystemExit) as error:
-        raise _raised(function, error, f"for {rows:,} rows") from error
+        raise _raised_error(function, error, f"for {rows:,} rows") from error
     if isinstance(result, pa.ChunkedArray):
         result = pa.concat_arrays(result.chunks) if result.num_chunks else pa.array([], result.type)
     if not isinstance(result, pa.Array):
-        raise _wrong(function, f"a {type(result).__name__}; return a pyarrow.Array")
+        raise _result_error(function, f"a {type(result).__name__}; return a pyarrow.Array")
     if len(result) != rows:
-        raise _wrong(function, f"{len(result):,} values for {rows:,} rows; return one for each")
-    return _conformed(function, result)
+        raise _result_error(
+            function, f"{len(result):,} values for {rows:,} rows; return one for each"
+        )
+    return _cast_result(function, result)
 
 
 def _values(
@@ -122,21 +126,21 @@ def _values(
     signature = function.signature
     strict = [index for index, slot in enumerate(signature.parameters) if not slot.nullable]
     results: list[Any] = []
-    columns_of_values = [
+    python_columns = [
         _python_values(column, slot)
         for column, slot in zip(columns, signature.parameters, strict=True)
     ]
-    for row in zip(*columns_of_values, strict=True):
+    for row in zip(*python_columns, strict=True):
         if any(row[index] is None for index in strict):
             results.append(None)
             continue
         try:
             value = compute(*row)
         except (Exception, SystemExit) as error:
-            raise _raised(function, error, f"for {_shown(row)}") from error
+            raise _raised_error(function, error, f"for {_shortened(row)}") from error
         _check_value(function, value, row)
         results.append(value)
-    return _conformed(function, _array(function, results))
+    return _cast_result(function, _array(function, results))
 
 
 def _python_values(column: pa.Array, slot: Slot) -> list[Any]:
@@ -152,21 +156,23 @@ def _check_value(function: PythonFunction, value: Any, row: Sequence[Any]) -> No
     if value is None:
         if slot.nullable:
             return
-        raise _wrong(function, f"None for {_shown(row)}; annotate the result as … | None")
+        raise _result_error(
+            function, f"None for {_shortened(row)}; annotate the result as … | None"
+        )
     allowed = _VALUES.get(base(slot.type))
     wrong = allowed is not None and not isinstance(value, allowed)
     wrong = wrong or (isinstance(value, bool) and allowed != (bool,))
     wrong = wrong or (base(slot.type) == "DATE" and isinstance(value, datetime.datetime))
     if wrong:
-        raise _wrong(
-            function, f"{_shown(value)} for {_shown(row)}, which is not of type {slot.type}"
+        raise _result_error(
+            function, f"{_shortened(value)} for {_shortened(row)}, which is not of type {slot.type}"
         )
     if isinstance(value, datetime.datetime):
         zoned = value.utcoffset() is not None
         if zoned != (base(slot.type) == "TIMESTAMP_LTZ"):
             which = "has no" if not zoned else "has a"
-            raise _wrong(
-                function, f"{_shown(value)}, which {which} time zone; its type is {slot.type}"
+            raise _result_error(
+                function, f"{_shortened(value)}, which {which} time zone; its type is {slot.type}"
             )
 
 
@@ -175,7 +181,7 @@ def _array(function: PythonFunction, values: Sequence[Any]) -> pa.Array:
     word = base(result.type)
     kind = _strict(result)
     if word in ("TIMESTAMP", "TIMESTAMP_LTZ"):
-        # With a coarser unit, Arrow would truncate without an error; `_conformed` checks the cast.
+        # With a coarser unit, Arrow would truncate silently; `_cast_result` checks the cast.
         kind = pa.timestamp("us", "UTC" if word == "TIMESTAMP_LTZ" else None)
     elif word == "TIME":
         kind = pa.time64("us")
@@ -186,9 +192,11 @@ def _array(function: PythonFunction, values: Sequence[Any]) -> pa.Array:
             try:
                 pa.array([value], kind)
             except (pa.ArrowException, OverflowError, TypeError, ValueError) as first:
-                what = f"{_shown(value)}, which is not of type {result.type}: {first}"
-                raise _wrong(function, what) from error
-        raise _wrong(function, f"values that are not of type {result.type}: {error}") from error
+                what = f"{_shortened(value)}, which is not of type {result.type}: {first}"
+                raise _result_error(function, what) from error
+        raise _result_error(
+            function, f"values that are not of type {result.type}: {error}"
+        ) from error
 
 
 def _strict(slot: Slot) -> pa.DataType:
@@ -216,21 +224,25 @@ def engine_type(flink: str) -> pa.DataType:
     return _engine_types[flink]
 
 
-def _conformed(function: PythonFunction, values: pa.Array) -> pa.Array:
+def _cast_result(function: PythonFunction, values: pa.Array) -> pa.Array:
     """The values in the Arrow type that DuckDB takes; `QueryError` for a lossy conversion."""
     slot = function.signature.result
     strict, engine = _strict(slot), engine_type(slot.type)
     if values.type == engine == strict:
         return values
     if not _same_family(values.type, strict):
-        raise _wrong(function, f"an array of {values.type}, declared as {slot.type}; cast it")
+        raise _result_error(
+            function, f"an array of {values.type}, declared as {slot.type}; cast it"
+        )
     try:
         if pa.types.is_decimal(strict) and pa.types.is_integer(values.type):
             # Arrow requires room for every value of the integer type, not only for those present.
             values = values.cast(pa.decimal128(38, strict.scale))
         return values.cast(strict, safe=True).cast(engine, safe=True)
     except pa.ArrowException as error:
-        raise _wrong(function, f"a value that is not of type {slot.type}: {error}") from error
+        raise _result_error(
+            function, f"a value that is not of type {slot.type}: {error}"
+        ) from error
 
 
 def _same_family(source: pa.DataType, target: pa.DataType) -> bool:
@@ -262,7 +274,7 @@ def _same_family(source: pa.DataType, target: pa.DataType) -> bool:
     return bool(source.id == target.id and (kinds.is_map(target) or kinds.is_struct(target)))
 
 
-def _raised(function: PythonFunction, error: BaseException, where: str) -> QueryError:
+def _raised_error(function: PythonFunction, error: BaseException, where: str) -> QueryError:
     frames = traceback.extract_tb(error.__traceback__)[1:]
     own = [frame for frame in frames if frame.filename == frames[0].filename]
     inside = f" ({Path(own[-1].filename).name}, line {own[-1].lineno})" if own else ""
@@ -273,12 +285,12 @@ def _raised(function: PythonFunction, error: BaseException, where: str) -> Query
     )
 
 
-def _wrong(function: PythonFunction, what: str) -> QueryError:
+def _result_error(function: PythonFunction, what: str) -> QueryError:
     return QueryError(f"function {function.name} ('{function.target}') returned {what}")
 
 
-def _shown(value: object) -> str:
+def _shortened(value: object) -> str:
     if isinstance(value, tuple):
-        return f"({', '.join(map(_shown, value))})"
+        return f"({', '.join(map(_shortened, value))})"
     text = repr(value)
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+    return text if len(text) <= _SHOWN_LENGTH else f"{text[:_SHOWN_LENGTH]}…"

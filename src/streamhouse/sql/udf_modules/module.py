@@ -26,10 +26,10 @@ from streamhouse.sql.udf.function import Module, PythonFunction, Sources
 from streamhouse.sql.udf_modules.signature import SignatureError, signature_of
 
 _MOST_BYTES = 1 << 20
-_OWN = "streamhouse"
+_PACKAGE = "streamhouse"
 
 
-class _ReadModules(importlib.abc.MetaPathFinder, importlib.abc.ExecutionLoader):
+class _SourceFinder(importlib.abc.MetaPathFinder, importlib.abc.ExecutionLoader):
     """Imports modules from texts in memory; takes precedence over files."""
 
     def __init__(self) -> None:
@@ -66,7 +66,7 @@ class _ReadModules(importlib.abc.MetaPathFinder, importlib.abc.ExecutionLoader):
         return self._modules[name].path
 
 
-_read = _ReadModules()
+_finder = _SourceFinder()
 
 
 def search(folders: Sequence[Path]) -> None:
@@ -82,7 +82,7 @@ def define(declaration: Declaration) -> PythonFunction:
 
     It runs for CREATE FUNCTION only; planning a query imports no modules.
     """
-    sources = _sources(declaration.module)
+    sources = _read_sources(declaration.module)
     compute = _imported(declaration, sources)
     try:
         signature = signature_of(compute)
@@ -111,7 +111,7 @@ def _loaded(function: PythonFunction) -> Callable[..., Any]:
     sources = function.sources
     try:
         if sources is None:
-            sources = _sources(declaration.module)
+            sources = _read_sources(declaration.module)
         compute = _imported(declaration, sources)
         same = signature_of(compute) == function.signature
     except (SqlError, SignatureError) as error:
@@ -126,7 +126,7 @@ def _loaded(function: PythonFunction) -> Callable[..., Any]:
 
 def _imported(declaration: Declaration, sources: Sources | None) -> Callable[..., Any]:
     if sources is not None:
-        _read.add(sources)
+        _finder.add(sources)
     try:
         module = importlib.import_module(declaration.module)
     except (Exception, SystemExit) as error:
@@ -146,14 +146,14 @@ def _imported(declaration: Declaration, sources: Sources | None) -> Callable[...
     return compute
 
 
-def _sources(module: str) -> Sources | None:
-    """A module and the modules beside it that it imports; None for one that is installed.
+def _read_sources(module: str) -> Sources | None:
+    """A module and the modules of its folder that it imports; None for an installed module.
 
     Installed are the modules of packages and of Python itself. Raises `SqlError` if there is no
     such module, or if the texts are too long.
     """
     importlib.invalidate_caches()
-    folder, file = _place(module)
+    folder, file = _locate(module)
     if file is None or folder is None or _installed(folder):
         return None
     modules: dict[str, Module] = {}
@@ -161,12 +161,12 @@ def _sources(module: str) -> Sources | None:
     while pending:
         name = pending.pop()
         if _top(name) not in in_folder:
-            in_folder[_top(name)] = _is_beside(folder, _top(name))
+            in_folder[_top(name)] = _is_in_folder(folder, _top(name))
         for part in _with_parents(name) if in_folder[_top(name)] else ():
-            path = _file(folder, part)
+            path = _source_file(folder, part)
             if part in modules or path is None:
                 continue
-            text = _text(path)
+            text = _read_text(path)
             modules[part] = Module(part, str(path), text)
             pending += _imports(part, text, path.name == "__init__.py")
     if sum(len(one.text.encode()) for one in modules.values()) > _MOST_BYTES:
@@ -177,15 +177,15 @@ def _sources(module: str) -> Sources | None:
     return Sources(str(folder), tuple(modules[name] for name in sorted(modules)))
 
 
-def _is_beside(folder: Path, top: str) -> bool:
+def _is_in_folder(folder: Path, top: str) -> bool:
     """Whether an import of a top-level module finds the one in a folder, and no other."""
     spec = importlib.machinery.PathFinder.find_spec(top)
-    if spec is None or top == _OWN or top in sys.stdlib_module_names:
+    if spec is None or top == _PACKAGE or top in sys.stdlib_module_names:
         return False
     return _folder_of(spec, top)[0] == folder
 
 
-def _place(module: str) -> tuple[Path | None, Path | None]:
+def _locate(module: str) -> tuple[Path | None, Path | None]:
     """The folder of `sys.path` in which a module is found, and its file.
 
     (None, None) for a built-in module and for one without Python source. Imports no module. Raises
@@ -211,13 +211,13 @@ def _folder_of(
     for origin in origins:
         file = Path(origin)
         folder = file.parent.parent if file.name == "__init__.py" else file.parent
-        module_file = _file(folder, module)
+        module_file = _source_file(folder, module)
         if module_file is not None:
             return folder.absolute(), module_file
     return None, None
 
 
-def _file(folder: Path, module: str) -> Path | None:
+def _source_file(folder: Path, module: str) -> Path | None:
     """The source file of a module below a folder; None if there is none."""
     path = folder.joinpath(*module.split("."))
     for file in (path / "__init__.py", path.with_name(f"{path.name}.py")):
@@ -231,7 +231,7 @@ def _installed(folder: Path) -> bool:
     return any(folder == Path(sysconfig.get_path(name)) for name in names)
 
 
-def _text(path: Path) -> str:
+def _read_text(path: Path) -> str:
     try:
         return importlib.util.decode_source(path.read_bytes())
     except (OSError, SyntaxError, UnicodeDecodeError) as error:

@@ -55,7 +55,7 @@ _ARROW: dict[pa.DataType, str] = {
     pa.time32("ms"): "TIME(3)",
 }
 _PRECISIONS = {"TIME": (0, 3), "TIMESTAMP": (0, 3, 6, 9), "TIMESTAMP_LTZ": (0, 3, 6)}
-_KINDS = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
 class SignatureError(ValueError):
@@ -72,7 +72,7 @@ def signature_of(function: Callable[..., object]) -> Signature:
         raise SignatureError(f"its annotations cannot be read: {error}") from None
     slots, kinds = [], []
     for parameter in parameters:
-        if parameter.kind not in _KINDS:
+        if parameter.kind not in _POSITIONAL:
             raise SignatureError(
                 f"parameter '{parameter.name}' cannot be passed by position; declare each "
                 "argument as its own parameter"
@@ -122,7 +122,7 @@ def _slot(hint: Any, what: str) -> tuple[Slot, bool]:
     elif hint in _PLAIN:
         kind = _PLAIN[hint]
     else:
-        raise SignatureError(f"{what} has no SQL type; {_instead(hint, arrays)}")
+        raise SignatureError(f"{what} has no SQL type; {_suggestion(hint, arrays)}")
     if not arrays and kind == "TIMESTAMP(9)":
         raise SignatureError(
             f"{what} is TIMESTAMP(9), which Python's datetime cannot hold; use arrays, or "
@@ -141,7 +141,7 @@ def _without_none(hint: Any) -> tuple[Any, bool]:
     return parts[0], len(parts) < len(get_args(hint))
 
 
-def _instead(hint: Any, arrays: bool) -> str:
+def _suggestion(hint: Any, arrays: bool) -> str:
     if arrays:
         return 'write Annotated[pa.Array, "BIGINT"], with its own type'
     if hint is Decimal:
