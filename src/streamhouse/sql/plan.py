@@ -205,14 +205,14 @@ class Drop(Statement):
 
 @dataclass(frozen=True)
 class CreateFunction(Statement):
-    """CREATE FUNCTION … LANGUAGE PYTHON; `lasting`: without TEMPORARY.
+    """CREATE FUNCTION … LANGUAGE PYTHON; `permanent`: without TEMPORARY.
 
-    `again`: it has IF NOT EXISTS, and the function exists.
+    `already_exists`: it has IF NOT EXISTS, and the function exists.
     """
 
     declaration: Declaration
-    lasting: bool = False
-    again: bool = False
+    permanent: bool = False
+    already_exists: bool = False
 
 
 @dataclass(frozen=True)

@@ -81,8 +81,8 @@ def test_the_statements() -> None:
     one, two, again, select, *drops = parse_script(text)
     assert isinstance(one, CreateFunction) and isinstance(two, CreateFunction)
     assert (one.declaration.name, one.declaration.module) == ("one", "a.b")
-    assert (one.lasting, two.lasting, two.declaration.attribute) == (False, True, "two")
-    assert isinstance(again, CreateFunction) and again.again and isinstance(select, Select)
+    assert (one.permanent, two.permanent, two.declaration.attribute) == (False, True, "two")
+    assert isinstance(again, CreateFunction) and again.already_exists and isinstance(select, Select)
     assert {key: value.target for key, value in select.query.functions.items()} == {
         "one": "a.b.one", "two": "a.two",
     }  # fmt: skip

@@ -21,7 +21,7 @@ from streamhouse.runtime.session.views import Names, SessionViews
 from streamhouse.runtime.spec import unshuffled
 from streamhouse.sql import changes
 from streamhouse.sql.plan import AsOf, Column, Drop, Name, StreamQuery, TableInfo, ViewInfo
-from streamhouse.sql.statements.create_view import CreateView, check_lasts, written_out
+from streamhouse.sql.statements.create_view import CreateView, check_permanent, with_full_names
 
 _NOWHERE = "/nonexistent-warehouse-of-a-draft"
 
@@ -207,8 +207,8 @@ class DraftViews(SessionViews):
     def create(self, statement: CreateView) -> None:
         full = self._names.full(statement.name)
         if not statement.temporary:
-            check_lasts(statement)
-            written_out(statement.query, lambda name: self._stored_name(statement, full, name))
+            check_permanent(statement)
+            with_full_names(statement.query, lambda name: self._stored_name(statement, full, name))
             name = ".".join(full[1:])
             if self.find(full) is not None:
                 if statement.if_not_exists:

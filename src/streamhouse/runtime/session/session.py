@@ -29,7 +29,7 @@ from streamhouse.sql.options.catalog_options import (
     of_warehouse,
     table_defaults,
 )
-from streamhouse.sql.options.flink_settings import SAME_AS
+from streamhouse.sql.options.flink_settings import SYNONYMS
 from streamhouse.sql.options.known_options import check_set
 from streamhouse.sql.options.renamed_options import renamed
 from streamhouse.sql.plan import (
@@ -92,13 +92,13 @@ class Session:
         warning = check_set(key, value)
         if warning is not None:
             self.notice(warning)
-        self.settings[SAME_AS.get(key, key)] = value
+        self.settings[SYNONYMS.get(key, key)] = value
 
     def reset(self, key: str | None) -> None:
         if key is None:
             self.settings.clear()
         else:
-            self.settings.pop(SAME_AS.get(key, key), None)
+            self.settings.pop(SYNONYMS.get(key, key), None)
 
     def create_catalog(self, statement: CreateCatalog) -> None:
         options = dict(statement.options)

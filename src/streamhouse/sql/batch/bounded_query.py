@@ -224,7 +224,9 @@ def _scan(
 ) -> None:
     """Replace a table by its relation `scan_n`, with computed columns in a subquery over it."""
     options, moment = time_travel.moment(parsed, tree, table, resolver)
-    info = override or names.resolve_table(parsed.script, table, time_travel.back(resolver, moment))
+    info = override or names.resolve_table(
+        parsed.script, table, time_travel.resolver_as_of(resolver, moment)
+    )
     relation = exp.to_identifier(f"scan_{len(scans.tables)}", quoted=True)
     scans.tables.append((info, options, moment))
     alias = table.args.get("alias") or exp.TableAlias(this=table.this.copy())

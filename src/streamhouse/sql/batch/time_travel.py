@@ -62,7 +62,7 @@ class _TimeTravelResolver:
         return self._resolver.table_as_of(name, self._moment)
 
 
-def back(resolver: Resolver, moment: AsOf) -> Resolver:
+def resolver_as_of(resolver: Resolver, moment: AsOf) -> Resolver:
     """A resolver of tables as of a moment; the same one if it cannot, or if the moment is now."""
     if moment and isinstance(resolver, TravellingResolver):
         return _TimeTravelResolver(resolver, moment)

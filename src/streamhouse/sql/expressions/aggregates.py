@@ -52,7 +52,7 @@ def _with_aggregate(whole: exp.Expr, aggregate_node: exp.Expr) -> exp.Expr:
     return new
 
 
-def expressed(whole: exp.Expr) -> exp.Expr:
+def translated(whole: exp.Expr) -> exp.Expr:
     """Translate an aggregate whose DuckDB form does not depend on types (see `typed`)."""
     core = _core(whole)
     if isinstance(core, exp.AnonymousAggFunc) and core.name in _BRACKETS:

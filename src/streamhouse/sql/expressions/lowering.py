@@ -32,7 +32,7 @@ _TIME = exp.DType.TIME
 _REALS = (exp.DType.FLOAT, exp.DType.DOUBLE)
 
 
-def place(script: Script, node: exp.Expr) -> tuple[int, int]:
+def position_of(script: Script, node: exp.Expr) -> tuple[int, int]:
     """Offsets (start, end exclusive) of a node in the script.
 
     For a node without a position: those of the nearest enclosing node that has one, or of the whole
@@ -51,7 +51,7 @@ def error(
     script: Script, node: exp.Expr, message: str, kind: type[SqlError] = SqlError
 ) -> SqlError:
     """An error that points at a node."""
-    start, end = place(script, node)
+    start, end = position_of(script, node)
     return script.error(message, start, end, kind)
 
 
@@ -182,7 +182,7 @@ def lower(
         if isinstance(node, exp.Div):
             return _divide(node)
         if isinstance(node, exp.Typeof):
-            bound_types.note_digits(node, timestamp_digits.shown(node.this, digits))
+            bound_types.note_digits(node, timestamp_digits.declared_precision(node.this, digits))
             return node
         if isinstance(node, exp.Substring):
             return _substring_from_one(node)
@@ -199,7 +199,7 @@ def lower(
             return _compare_nan(node)
         if isinstance(node, exp.Bracket) and node.this.is_type(exp.DType.ARRAY, exp.DType.LIST):
             return _index_from_one(node)
-        return aggregates.expressed(node) if aggregates.is_complete(node) else node
+        return aggregates.translated(node) if aggregates.is_complete(node) else node
 
     def refused(node: exp.Expr, message: str) -> SqlError:
         return unsupported(script, node, message)

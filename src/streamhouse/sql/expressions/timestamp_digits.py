@@ -55,21 +55,16 @@ def text(source: exp.Expr, column_digits: Digits) -> exp.Expr | None:
     """The text of a TIME or TIMESTAMP; None for other types."""
     kind = source.type.this if isinstance(source.type, exp.DataType) else None
     if kind == exp.DType.TIME:
-        declared = _declared_precision(source, column_digits)
+        declared = declared_precision(source, column_digits)
         count = _CLOCK_DIGITS if declared is None else min(declared, _CLOCK_DIGITS)
         return _text(times.on_epoch_day(source), "%H:%M:%S", ".%g", _CLOCK_DIGITS, count)
     if kind not in _UNITS:
         return None
     most, pattern = _UNITS[kind]
-    declared = _declared_precision(source, column_digits)
+    declared = declared_precision(source, column_digits)
     count = most if declared is None else min(declared, most)
     moment = source if most == 9 else cast(source, "TIMESTAMP")
     return _text(moment, _TO_SECOND, pattern, most, count)
-
-
-def shown(node: exp.Expr, column_digits: Digits) -> int | None:
-    """The declared precision of a moment; None if only its DuckDB type is known."""
-    return _declared_precision(node, column_digits)
 
 
 def in_micros(fine: exp.Expr) -> exp.Expr:
@@ -135,12 +130,12 @@ def _call_precision(node: exp.Expr, column_digits: Digits) -> int | None:
 
 
 def _moment_precision(node: exp.Expr, column_digits: Digits) -> int | None:
-    declared = _declared_precision(node, column_digits)
+    declared = declared_precision(node, column_digits)
     kind = node.type.this if isinstance(node.type, exp.DataType) else None
     return _UNITS[kind][0] if declared is None and kind in _UNITS else declared
 
 
-def _declared_precision(node: exp.Expr, column_digits: Digits) -> int | None:
+def declared_precision(node: exp.Expr, column_digits: Digits) -> int | None:
     """The declared precision of a moment; None if nothing declares one.
 
     It comes from a CAST, a column (also through subqueries), the branches of CASE or COALESCE, or
@@ -159,7 +154,7 @@ def _declared_precision(node: exp.Expr, column_digits: Digits) -> int | None:
         return common(_results(inner), column_digits)
     clock = times.clock_of(inner)
     if clock is not None:
-        return _declared_precision(clock, column_digits)
+        return declared_precision(clock, column_digits)
     derived = _call_precision(inner, column_digits)
     if derived is None and isinstance(inner, exp.Cast):
         derived = _call_precision(inner.this, column_digits)
@@ -200,5 +195,5 @@ def _column_precision(source: exp.Expr, name: str, column_digits: Digits) -> int
     query = source.unnest() if isinstance(source, exp.Subquery) else None
     for item in query.expressions if isinstance(query, exp.Select) else ():
         if item.alias_or_name == name:
-            return _declared_precision(item.unalias(), column_digits)
+            return declared_precision(item.unalias(), column_digits)
     return None

@@ -13,7 +13,7 @@ from streamhouse.sql.functions.calls import cast
 from streamhouse.sql.text import Script
 from streamhouse.sql.types import NULL, base, column_type, digits, duck_type, scale
 from streamhouse.sql.udf.call import declaration_of
-from streamhouse.sql.udf.registry import defined, known
+from streamhouse.sql.udf.registry import by_engine_name, defined
 
 _MOMENTS = ("TIMESTAMP", "TIMESTAMP_LTZ")
 _WHOLE = {"TINYINT": 3, "SMALLINT": 5, "INT": 10, "BIGINT": 19}
@@ -61,7 +61,7 @@ def converted(
     for group in selects.values():
         kinds |= _types(group, relations)
     for call in calls:
-        function = known(call.name)
+        function = by_engine_name(call.name)
         assert function is not None
         parameters = function.signature.parameters
         arguments = []

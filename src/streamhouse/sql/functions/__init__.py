@@ -23,13 +23,13 @@ from streamhouse.sql.functions.calls import (
     plain,
     when,
 )
-from streamhouse.sql.functions.foreign import instead
+from streamhouse.sql.functions.foreign import replacement_for
 from streamhouse.sql.functions.times import extract, rounded
 from streamhouse.sql.text import suggestion
 
 __all__ = [
-    "BUILDERS", "MOMENTS", "WINDOW_TABLES", "ArgumentError", "call", "cast", "extract", "instead",
-    "known", "moment", "moment_name", "rounded", "unknown",
+    "BUILDERS", "MOMENTS", "WINDOW_TABLES", "ArgumentError", "call", "cast", "extract", "known",
+    "moment", "moment_name", "replacement_for", "rounded", "unknown",
 ]  # fmt: skip
 
 WINDOW_TABLES = ("TUMBLE", "HOP", "CUMULATE", "SESSION")
@@ -43,7 +43,7 @@ def unknown(name: str) -> str:
             f"window function {upper} is not supported yet; write GROUP BY with a truncated "
             "time, such as FLOOR(t TO HOUR)"
         )
-    replacement = instead(upper)
+    replacement = replacement_for(upper)
     guess = suggestion(upper, known(), cutoff=0.7)
     hint = f"did you mean {guess}?" if guess else "use one that SHOW FUNCTIONS lists"
     return f"function '{name}' is not supported; {replacement or hint}"

@@ -69,7 +69,7 @@ _TYPES = (
 )  # fmt: skip
 
 
-def instead(name: str) -> str | None:
+def replacement_for(name: str) -> str | None:
     """What to write instead of a function (`name` in upper case); None if no hint is known."""
     if name in _TYPES:
         return f"write CAST(x AS {name})"

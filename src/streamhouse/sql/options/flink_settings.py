@@ -90,7 +90,7 @@ _UNSUPPORTED = {
     ),
 }
 
-SAME_AS = {"table.exec.resource.default-parallelism": "parallelism.default"}
+SYNONYMS = {"table.exec.resource.default-parallelism": "parallelism.default"}
 """Synonyms of keys that have an effect."""
 
 _TYPO_SIMILARITY = 0.93

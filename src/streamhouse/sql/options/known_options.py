@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 
 from streamhouse.errors import OptionError
 from streamhouse.options import boolean, check_known, choice, duration_ms, integer
-from streamhouse.sql.options.flink_settings import SAME_AS, ineffective
+from streamhouse.sql.options.flink_settings import SYNONYMS, ineffective
 
 LOOKUP_OPTIONS = {
     "lookup.cache": "AUTO: by a rule; FULL, MEMORY: the whole dimension; PARTIAL: rows by key",
@@ -108,7 +108,7 @@ def check_set(key: str, value: str) -> str | None:
 
     Returns a notice if it is a Flink setting that has no effect here, else None.
     """
-    key = SAME_AS.get(key, key)
+    key = SYNONYMS.get(key, key)
     if key not in SET_OPTIONS:
         why = ineffective(key, value, frozenset(SET_OPTIONS))
         if why is not None:

@@ -22,7 +22,7 @@ from streamhouse.sql.expressions import intervals
 from streamhouse.sql.functions import json, texts
 from streamhouse.sql.nesting_depth import TOO_DEEP, allow_depth, balanced
 from streamhouse.sql.parser import unsupported_constructs
-from streamhouse.sql.parser.misread_syntax import FlinkParseError, StrictParser, unread
+from streamhouse.sql.parser.misread_syntax import FlinkParseError, StrictParser, unsupported_words
 from streamhouse.sql.text import Script, span, suggestion
 from streamhouse.sql.udf.call import declared_call
 from streamhouse.sql.udf.declaration import NONE, Declaration, Declarations
@@ -651,7 +651,7 @@ def _sql_error(script: Script, tokens: list[Token], error: FlinkParseError) -> S
         return script.error(message, tokens[-1].end + 1, kind=kind)
     if error.own:
         return script.error(message, token.start, token.end + 1, kind=kind)
-    explanation, misspelt = unread(tokens, token), _misspelt(tokens, token)
+    explanation, misspelt = unsupported_words(tokens, token), _misspelt(tokens, token)
     if token.token_type == TokenType.HINT:
         message = "a hint /*+ … */ is only allowed after SELECT or after a table"
     elif explanation is not None:

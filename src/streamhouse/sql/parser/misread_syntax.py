@@ -1,7 +1,7 @@
 """Errors for syntax that sqlglot's base parser would misread, skip or fail at.
 
-`StrictParser` raises for Flink syntax that is not supported here, at its position. `unread`
-explains a parse error at words that the parser does not know.
+`StrictParser` raises for Flink syntax that is not supported here, at its position.
+`unsupported_words` explains a parse error at words that the parser does not know.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class FlinkParseError(ParseError):
         self.own = own
 
 
-def unread(tokens: list[Token], token: Token) -> tuple[Token, str] | None:
+def unsupported_words(tokens: list[Token], token: Token) -> tuple[Token, str] | None:
     """The word at or before `token` that explains a parse error there, and its message, if any."""
     index = tokens.index(token) if token in tokens else 0
     for start in range(max(0, index - 2), index + 1):

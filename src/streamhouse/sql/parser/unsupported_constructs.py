@@ -79,7 +79,7 @@ def check(script: Script, tree: exp.Expr, start: int, end: int) -> None:
         message = message or _syntax_mistake(node)
         if message is not None:
             has_position = any(span(one) for one in (node, *_ancestors(node)))
-            offsets = lowering.place(script, node) if has_position else (start, end)
+            offsets = lowering.position_of(script, node) if has_position else (start, end)
             raise script.error(message, *offsets, error_class)
 
 

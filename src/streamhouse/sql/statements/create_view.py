@@ -78,7 +78,7 @@ def _columns(cursor: Cursor) -> tuple[str, ...]:
     return tuple(column_names)
 
 
-def described(statement: CreateView, full: Name, resolver: Resolver, written: str) -> ViewInfo:
+def view_info(statement: CreateView, full: Name, resolver: Resolver, written: str) -> ViewInfo:
     """The view that a statement creates; `written` is its query with full names of all tables.
 
     Raises `SqlError` for a query that cannot run, or that gives another number of columns than the
@@ -114,7 +114,7 @@ def described(statement: CreateView, full: Name, resolver: Resolver, written: st
     )  # fmt: skip
 
 
-def check_lasts(statement: CreateView) -> None:
+def check_permanent(statement: CreateView) -> None:
     """Raise `UnsupportedSqlError` for a view that is not temporary and calls a Python function."""
     parsed = names.parse_query(statement.query)
     for node in parsed.tree.find_all(exp.Anonymous):
@@ -128,7 +128,7 @@ def _is_star(item: exp.Expr) -> bool:
     return isinstance(item, exp.Star) or isinstance(item.args.get("this"), exp.Star)
 
 
-def written_out(query: Query, full: Callable[[Name], Name]) -> str:
+def with_full_names(query: Query, full: Callable[[Name], Name]) -> str:
     """The query's text with each table's name replaced by what `full` returns for it."""
     script = of_query(query)
     base, text = len(script.text) - len(query.text), query.text

@@ -56,7 +56,7 @@ def tables_of(query: Query) -> list[Name]:
     return list(dict.fromkeys(names.table_name(table) for table in names.leaves(tree)))
 
 
-def ends(query: Query, resolver: Resolver) -> bool:
+def is_bounded(query: Query, resolver: Resolver) -> bool:
     """Whether a query is bounded in every runtime mode.
 
     It is if it is a VALUES list, or if every table it reads is a system table or is read as of a
@@ -212,7 +212,7 @@ class _Analysis:
     ) -> StreamQuery:
         script, top, stream = self.parsed.script, self.top, self.stream
         filled = self._slots(table, insert_columns)
-        counted = count_distinct.taken(script, top, filled)
+        counted = count_distinct.replace_counts(script, top, filled)
         grouped = group_by.check(script, top, table, filled)
         if grouped and table is not None:
             partial_sums.check(stream, table, filled)

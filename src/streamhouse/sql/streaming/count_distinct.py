@@ -38,7 +38,7 @@ class Counted:
     node: exp.Expr
 
 
-def taken(script: Script, level: Level, filled: list[Slot]) -> list[Counted]:
+def replace_counts(script: Script, level: Level, filled: list[Slot]) -> list[Counted]:
     """Replace each COUNT(DISTINCT …) in a level's projections by SUM(0), and return the counts.
 
     Raises `UnsupportedSqlError` for a count of several expressions.

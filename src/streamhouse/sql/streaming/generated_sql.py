@@ -83,9 +83,9 @@ class Stream:
         if ordered:
             row = exp.column(_name(ROW), _name(self.top.alias))
             select.set("order", exp.Order(expressions=[exp.Ordered(this=row)]))
-        return self.finished(select)
+        return self.translated(select)
 
-    def finished(self, select: exp.Select) -> exp.Select:
+    def translated(self, select: exp.Select) -> exp.Select:
         """The tree translated to DuckDB's terms, without unused columns in its subqueries."""
         lowered = lowering.lower(
             self.script, select, self.relations, bounded=False, digits=self.digits
@@ -100,7 +100,7 @@ class Stream:
         for level in self.top.outwards():
             for index, lookup in enumerate(level.lookups):
                 if lookup.retry is not None:
-                    selects.append(self.finished(self._missed_rows(level, index)))
+                    selects.append(self.translated(self._missed_rows(level, index)))
         if not selects:
             return None
         if len(selects) == 1:
@@ -124,7 +124,7 @@ class Stream:
             select.set("distinct", exp.Distinct())
         return select
 
-    def wanted(self, lookup: Lookup, key: Sequence[str]) -> exp.Select:
+    def lookup_values(self, lookup: Lookup, key: Sequence[str]) -> exp.Select:
         """The values that each row of a chunk looks up in `key`, columns of a lookup's table.
 
         They are the other sides of the equalities in ON, named as the columns of `key`. The query
@@ -139,10 +139,10 @@ class Stream:
         before = level.lookups[: level.lookups.index(lookup)]
         select.set("joins", [_join(one) for one in before])
         self._filter(select, level)
-        return self.finished(select)
+        return self.translated(select)
 
     def row_keys(self, lookup: Lookup, key: Sequence[str]) -> exp.Select | None:
-        """`_row` and the values of `wanted`, from `src` alone.
+        """`_row` and the values of `lookup_values`, from `src` alone.
 
         None if a value depends on the result of another lookup.
         """
@@ -157,7 +157,7 @@ class Stream:
         select = exp.Select(expressions=[exp.alias_(row, _name(ROW)), *items])
         select.set("from_", exp.From(this=_source(level, [ROW])))
         self._filter(select, level)
-        return self.finished(select)
+        return self.translated(select)
 
     def _filter(self, select: exp.Select, level: Level) -> None:
         """Add the filters of this level and enclosing ones that need only the source's columns."""
@@ -241,5 +241,5 @@ def bound(stream: Stream, tree: exp.Expr) -> list[tuple[str, str]]:
         columns = describe(generate(tree), stream.relations)
         return [(name, flink_type(kind)) for name, kind in columns]
     except (BindError, ValueError) as failure:
-        start, end = lowering.place(stream.script, stream.top.select)
+        start, end = lowering.position_of(stream.script, stream.top.select)
         raise stream.script.error(str(failure), start, end, refusal(failure)) from None

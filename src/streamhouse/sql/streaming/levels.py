@@ -314,7 +314,7 @@ class Reader:
                     version, "a lookup join needs FOR SYSTEM_TIME AS OF a column PROCTIME()"
                 )
             return
-        offsets = lowering.place(self.script, moment)
+        offsets = lowering.position_of(self.script, moment)
         expression = columns.resolve(self.script, moment.copy(), visible)
         while (
             isinstance(expression, exp.Column) and below is not None and expression.table == alias

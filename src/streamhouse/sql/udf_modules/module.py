@@ -102,7 +102,7 @@ def compute_of(function: PythonFunction) -> Callable[..., Any]:
     compute = registry.compute_of(function)
     if compute is None:
         compute = _loaded(function)
-        registry.keep(function, compute)
+        registry.add(function, compute)
     return compute
 
 
