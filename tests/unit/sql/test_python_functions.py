@@ -106,7 +106,9 @@ def test_the_statements() -> None:
         ("SELECT f(1)", "function 'f' is not supported", 8),
     ],
 )
-def test_wrong_statements_say_where_and_what(sql: str, message: str, column: int) -> None:
+def test_invalid_statements_have_a_position_and_a_message(
+    sql: str, message: str, column: int
+) -> None:
     with pytest.raises(SqlError) as caught:
         parse_script(f"SELECT 1;\n{sql}")
     assert message in str(caught.value)
@@ -243,7 +245,7 @@ def test_functions_that_sql_cannot_call(
     assert message in str(error)
 
 
-def test_a_module_that_is_not_there() -> None:
+def test_a_missing_module() -> None:
     error = refused("CREATE FUNCTION f AS 'no_such_module.f' LANGUAGE PYTHON; SELECT 1")
     assert "put no_such_module.py next to the script" in str(error)
 
@@ -283,7 +285,7 @@ def moment(a: Annotated[datetime.datetime, "TIMESTAMP(3)"]) -> str:
         ("whole(INTERVAL '1' DAY)", "is INTERVAL, but the function takes BIGINT"),
     ],
 )
-def test_wrong_arguments_are_told_where_the_call_stands(
+def test_wrong_arguments_are_errors_at_the_call(
     created: Callable[[str], str], call: str, message: str
 ) -> None:
     error = refused(f"{created(WIDE)}SELECT 1,\n  {call}")
@@ -297,8 +299,8 @@ def test_arguments_are_widened(created: Callable[[str], str]) -> None:
         "CHAR(2))), moment(TIMESTAMP '2024-01-01 00:00:00'), whole(whole(x) + small(1)) "
         "FROM (VALUES (5, 'a')) AS v (x, s)"
     )
-    ((*found,),) = selected(created(WIDE) + sql)
-    assert found == [
+    ((*result,),) = selected(created(WIDE) + sql)
+    assert result == [
         5, 5, 2, -32768, "12345678.00", "5.00", "5.00", "a", "a ", "2024-01-01 00:00:00", 6,
     ]  # fmt: skip
 
@@ -378,7 +380,7 @@ ARRAYS = "def f(a: Annotated[pa.Array, {0}]) -> Annotated[pa.Array, {1}]:\n    r
         ("def f(a: int) -> int:\n    raise SystemExit", "raised SystemExit"),
     ],
 )  # fmt: skip
-def test_what_goes_wrong_while_rows_are_computed(
+def test_errors_while_rows_are_computed(
     created: Callable[[str], str], text: str, message: str
 ) -> None:
     create = created(text)
@@ -410,7 +412,7 @@ def test_arrays_may_be_of_another_type_of_the_same_kind(created: Callable[[str],
     assert rows == [(1, "a", "a", None, 1, "1.0"), (2, "a", "a", None, 2, "2.0")]
 
 
-def test_results_have_their_types_in_what_is_around_them(created: Callable[[str], str]) -> None:
+def test_results_have_their_types_in_enclosing_expressions(created: Callable[[str], str]) -> None:
     create = created("""
         def half(a: int) -> Annotated[Decimal, "DECIMAL(6, 2)"]:
             return Decimal(a) / 2
@@ -428,7 +430,7 @@ def test_results_have_their_types_in_what_is_around_them(created: Callable[[str]
     assert "must be BOOLEAN" in str(error)
 
 
-def test_calls_stand_wherever_an_expression_does(created: Callable[[str], str]) -> None:
+def test_calls_are_allowed_wherever_an_expression_is(created: Callable[[str], str]) -> None:
     create = created("def twice(a: int) -> int:\n    return a * 2")
     assert selected(
         f"""{create}

@@ -101,7 +101,7 @@ MISTAKES = [
 
 
 @pytest.mark.parametrize(("text", "message"), MISTAKES)
-def test_mistakes_are_told_with_their_place(text: str, message: str) -> None:
+def test_mistakes_are_errors_with_a_position(text: str, message: str) -> None:
     with pytest.raises(SqlError, match="line 1, column") as caught:
         parse_script(text)
     assert message in str(caught.value)

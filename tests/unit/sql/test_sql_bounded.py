@@ -57,8 +57,8 @@ def test_with_window_set_operation_subquery(catalog: Catalog) -> None:
         "SELECT q.id, r FROM q WHERE r < 3 UNION ALL SELECT order_id, 0 FROM orders "
         "WHERE customer_id IN (SELECT id FROM customers WHERE name = 'Ann') ORDER BY id"
     )
-    found = catalog.query(text, CUSTOMERS, ORDERS, CUSTOMERS)
-    assert found == [(1, 0), (2, 2), (3, 1), (4, 0)]
+    result = catalog.query(text, CUSTOMERS, ORDERS, CUSTOMERS)
+    assert result == [(1, 0), (2, 2), (3, 1), (4, 0)]
 
 
 def test_correlated_subquery_and_star(catalog: Catalog) -> None:
@@ -79,7 +79,7 @@ def test_values(catalog: Catalog) -> None:
 
 
 @pytest.mark.parametrize("source", ["VALUES (NULL, 1)", "SELECT NULL, 1"])
-def test_a_null_goes_into_a_column_of_any_type(catalog: Catalog, source: str) -> None:
+def test_a_null_fits_a_column_of_any_type(catalog: Catalog, source: str) -> None:
     table = catalog.table(("typed",))
     for column in table.columns:
         if column.nullable and column.name != "n":

@@ -258,11 +258,11 @@ def tables(catalog: Catalog) -> Catalog:
     return catalog
 
 
-def run(catalog: Catalog, text: str, ending: bool) -> None:
-    """Read and plan the one statement of a text, as a stream or as a query that ends."""
+def run(catalog: Catalog, text: str, bounded: bool) -> None:
+    """Read and plan the one statement of a text, as a stream or as a bounded query."""
     (statement,) = parse_script("-- one line above\n" + text)
     query, target = _parts(catalog, statement)
-    if query is not None and ending:
+    if query is not None and bounded:
         analyze_bounded(query, catalog, target)
     elif query is not None:
         analyze_streams(query, catalog, target)
@@ -276,10 +276,10 @@ def _parts(catalog: Catalog, statement: Statement) -> tuple[Query | None, TableI
     return (statement.query, None) if isinstance(statement, Select) else (None, None)
 
 
-def refusal(catalog: Catalog, text: str, ending: bool) -> str:
+def refusal(catalog: Catalog, text: str, bounded: bool) -> str:
     """The message of a construct that is not supported, its form checked."""
     with pytest.raises(UnsupportedSqlError) as caught:
-        run(catalog, text, ending)
+        run(catalog, text, bounded)
     error = caught.value
     assert (error.line, error.column > 0, bool(error.snippet.strip())) == (2, True, True)
     assert ALTERNATIVE.search(error.message), error.message
@@ -288,21 +288,21 @@ def refusal(catalog: Catalog, text: str, ending: bool) -> str:
 
 
 @pytest.mark.parametrize("text", BOTH)
-def test_taken_by_streams_and_by_queries_that_end(tables: Catalog, text: str) -> None:
-    run(tables, text, ending=False)
-    run(tables, text, ending=True)
+def test_supported_on_streams_and_in_bounded_queries(tables: Catalog, text: str) -> None:
+    run(tables, text, bounded=False)
+    run(tables, text, bounded=True)
 
 
 @pytest.mark.parametrize(("text", "word"), ENDING)
-def test_taken_by_queries_that_end(tables: Catalog, text: str, word: str) -> None:
-    assert word in refusal(tables, text, ending=False)
-    run(tables, text, ending=True)
+def test_supported_in_bounded_queries_only(tables: Catalog, text: str, word: str) -> None:
+    assert word in refusal(tables, text, bounded=False)
+    run(tables, text, bounded=True)
 
 
 @pytest.mark.parametrize(("text", "word"), NONE)
-def test_taken_by_none(tables: Catalog, text: str, word: str) -> None:
-    for ending in (False, True):
-        assert word.lower() in refusal(tables, text, ending).lower()
+def test_supported_nowhere(tables: Catalog, text: str, word: str) -> None:
+    for bounded in (False, True):
+        assert word.lower() in refusal(tables, text, bounded).lower()
 
 
 @pytest.mark.parametrize(
@@ -333,9 +333,9 @@ def test_taken_by_none(tables: Catalog, text: str, word: str) -> None:
         "UPDATE kept SET n = (1",
     ],
 )
-def test_mistakes_are_told_in_our_words(tables: Catalog, text: str) -> None:
-    for ending in (False, True):
+def test_mistakes_have_messages_for_users(tables: Catalog, text: str) -> None:
+    for bounded in (False, True):
         with pytest.raises(SqlError) as caught:
-            run(tables, text, ending)
+            run(tables, text, bounded)
         assert caught.value.line == 2 and caught.value.column > 0
         assert not re.search(r"Line \d+, Col|Error:|Token|sqlglot", caught.value.message)

@@ -49,10 +49,10 @@ def deal(kind: str, agent: str, n: int, price: str = "0") -> dict[str, Any]:
         ("table.dynamic-table-options.enabled", "TRUE", "the only supported value"),
     ],
 )
-def test_settings_that_change_nothing_are_told(key: str, value: str, why: str) -> None:
-    told = check_set(key, value)
-    assert told is not None and told.startswith(f"SET '{key}' has no effect here: ")
-    assert why in told
+def test_settings_without_effect_give_a_notice(key: str, value: str, why: str) -> None:
+    notice = check_set(key, value)
+    assert notice is not None and notice.startswith(f"SET '{key}' has no effect here: ")
+    assert why in notice
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_settings_that_would_change_results_are_errors(key: str, value: str, mes
     assert message in str(caught.value)
 
 
-def test_settings_with_an_effect_are_not_told() -> None:
+def test_settings_with_an_effect_give_no_notice() -> None:
     assert check_set("table.exec.resource.default-parallelism", "4") is None
     assert check_set("execution.checkpointing.interval", "3 min") is None
 
@@ -125,7 +125,7 @@ def test_a_sum_that_would_be_rounded_in_parts_is_refused(
     assert caught.value.line == 1
 
 
-def test_a_sum_of_rounded_rows_is_taken(deals: Catalog) -> None:
+def test_a_sum_of_rounded_rows_is_accepted(deals: Catalog) -> None:
     text = (
         "INSERT INTO board (name, agent, price) SELECT 'x', agent, "
         "SUM(CAST(price * rate AS DECIMAL(20, 2))) FROM deals GROUP BY agent"

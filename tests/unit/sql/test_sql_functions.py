@@ -228,9 +228,9 @@ CASES: list[tuple[str, object]] = [
 
 @pytest.mark.parametrize(("expression", "expected"), CASES)
 def test_value(catalog: Catalog, expression: str, expected: object) -> None:
-    found = catalog.value(expression, **ROW)
-    assert found == expected
-    assert type(found) is type(expected)
+    result = catalog.value(expression, **ROW)
+    assert result == expected
+    assert type(result) is type(expected)
 
 
 def test_division_of_whole_numbers_by_zero_is_an_error(catalog: Catalog) -> None:
@@ -259,7 +259,7 @@ def test_division_of_whole_numbers_by_zero_is_an_error(catalog: Catalog) -> None
         ("SHA2(s, 100)", "SHA2 takes a length of 224, 256, 384, 512, not 100"),
     ],
 )
-def test_wrong_calls_are_told_at_their_place(
+def test_wrong_calls_are_errors_with_a_position(
     catalog: Catalog, expression: str, message: str
 ) -> None:
     with pytest.raises(SqlError) as caught:

@@ -62,8 +62,8 @@ def test_keys_and_values_may_be_made_of_the_groups(paid: Catalog) -> None:
 @pytest.mark.parametrize("key", ["CAST(agent AS BIGINT)", "agent", "agent + 1", "IFNULL(agent, 0)"])
 def test_a_key_may_be_cast(paid: Catalog, key: str) -> None:
     text = f"INSERT INTO agents (agent, n) SELECT {key}, COUNT(*) FROM seen GROUP BY agent"
-    ((found, _, count, _),) = paid.rows(text, [row("", ""), row("", "")])
-    assert (found, count) == (8 if "+" in key else 7, 2)
+    ((result, _, count, _),) = paid.rows(text, [row("", ""), row("", "")])
+    assert (result, count) == (8 if "+" in key else 7, 2)
 
 
 def test_a_cast_of_the_last_value_is_a_last_value(paid: Catalog) -> None:
@@ -116,7 +116,7 @@ def test_a_cast_of_the_last_value_is_a_last_value(paid: Catalog) -> None:
         ),
     ],
 )
-def test_what_the_merge_functions_cannot_carry_on_is_refused(
+def test_aggregates_without_a_merge_function_are_refused(
     paid: Catalog, text: str, message: str
 ) -> None:
     with pytest.raises(UnsupportedSqlError) as caught:
@@ -127,5 +127,5 @@ def test_what_the_merge_functions_cannot_carry_on_is_refused(
 
 def test_floating_numbers_are_rounded_row_by_row(paid: Catalog) -> None:
     text = "INSERT INTO board (month_, city, price) SELECT day_, city, real_ * 1.1 FROM seen"
-    found = paid.rows(text, [{**row("mon", "x"), "real_": 0.1}])
-    assert found[0][5] == Decimal("0.11")
+    result = paid.rows(text, [{**row("mon", "x"), "real_": 0.1}])
+    assert result[0][5] == Decimal("0.11")

@@ -17,7 +17,7 @@ COLUMNS = (
 )
 
 
-def test_datagen_takes_what_it_knows() -> None:
+def test_datagen_accepts_its_options() -> None:
     options = {
         "connector": "datagen",
         "rows-per-second": "10",
@@ -53,7 +53,7 @@ def test_datagen_takes_what_it_knows() -> None:
         ({"fields.id.min": "5", "fields.id.max": "4"}, "'fields.id.min' is greater than"),
     ],
 )
-def test_datagen_names_what_is_wrong(options: dict[str, str], message: str) -> None:
+def test_datagen_names_the_wrong_option(options: dict[str, str], message: str) -> None:
     with pytest.raises(OptionError) as caught:
         check_datagen(options, COLUMNS, "table t")
     assert message in str(caught.value)
@@ -75,7 +75,7 @@ def test_set() -> None:
         assert message in str(caught.value)
 
 
-def test_lookup_options_tell_what_has_no_effect() -> None:
+def test_lookup_options_without_effect_are_reported() -> None:
     options = {"lookup.cache": "auto", "lookup.async": "true", "scan.mode": "latest"}
     assert check_lookup(options, "table c") == ["lookup.async"]
     with pytest.raises(OptionError, match="did you mean 'lookup.async'?"):

@@ -174,7 +174,7 @@ def test_the_number_itself_is_one(tables: Catalog) -> None:
         ),
     ],
 )
-def test_what_is_not_kept(tables: Catalog, text: str, message: str) -> None:
+def test_unsupported_row_numbers(tables: Catalog, text: str, message: str) -> None:
     with pytest.raises(UnsupportedSqlError, match=r"line 1, column \d+: ") as caught:
         tables.stream(text)
     assert message in str(caught.value)
@@ -217,7 +217,7 @@ def test_an_order_that_would_lose_digits(
     assert f"the wrong row could remain; declare 'at_' as {kind}" in str(caught.value)
 
 
-def test_a_column_beside_the_order_may_have_fewer_digits(tables: Catalog) -> None:
+def test_a_column_outside_the_order_may_have_fewer_digits(tables: Catalog) -> None:
     over = "PARTITION BY id ORDER BY t DESC"
     assert tables.stream(numbered("by_both", "id, t, t", over, source="measured")).upsert
 

@@ -67,10 +67,10 @@ def one(text: str) -> Statement:
     ],
 )
 def test_statements(text: str, expected: Statement) -> None:
-    found = one(text)
-    assert type(found) is type(expected)
-    assert {**vars(found), "text": ""} == vars(expected)
-    assert found.text == text
+    result = one(text)
+    assert type(result) is type(expected)
+    assert {**vars(result), "text": ""} == vars(expected)
+    assert result.text == text
 
 
 def test_create_table() -> None:

@@ -153,7 +153,7 @@ def test_wrong(catalog: Catalog, text: str, column: int, message: str) -> None:
     assert (caught.value.line, caught.value.column) == (2, column)
 
 
-def test_the_whole_line_is_shown(catalog: Catalog) -> None:
+def test_the_error_shows_the_whole_line(catalog: Catalog) -> None:
     with pytest.raises(SqlError) as caught:
         catalog.stream("INSERT INTO plain SELECT 'a', 1, prise FROM orders")
     assert str(caught.value) == (

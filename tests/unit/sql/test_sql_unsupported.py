@@ -102,7 +102,7 @@ QUERIES = (
 
 
 @pytest.mark.parametrize("text", [*STATEMENTS, *QUERIES])
-def test_each_says_where_and_what_to_do(catalog: Catalog, text: str) -> None:
+def test_each_error_has_a_position_and_an_alternative(catalog: Catalog, text: str) -> None:
     with pytest.raises(UnsupportedSqlError) as caught:
         for statement in parse_script("-- one line above\n" + text):
             insert = statement if isinstance(statement, Insert) else None
@@ -114,5 +114,5 @@ def test_each_says_where_and_what_to_do(catalog: Catalog, text: str) -> None:
     assert ALTERNATIVE.search(error.message), error.message
 
 
-def test_there_are_many() -> None:
+def test_the_list_of_unsupported_syntax_is_long() -> None:
     assert len({*STATEMENTS, *QUERIES}) > 50

@@ -34,7 +34,9 @@ DUCKDB = re.compile(r"INT\d|VARCHAR|BLOB|TRY\(|Error:|DuckDB|flink_|LINE", re.IG
         ("ENCODE(s, 'KOI8')", "character set KOI8 is not one of US-ASCII, .*"),
     ],
 )
-def test_duckdb_is_not_heard(catalog: Catalog, expression: str, message: str | None) -> None:
+def test_errors_do_not_mention_duckdb(
+    catalog: Catalog, expression: str, message: str | None
+) -> None:
     row = {"i": 0, "n": 1, "s": "x y"}
     try:
         catalog.query(f"SELECT {expression} AS v FROM typed", [row])
