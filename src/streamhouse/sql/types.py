@@ -184,7 +184,7 @@ def flink_type(duck: DuckDBPyType) -> str:
 
 
 def fits(source: str, target: str) -> bool:
-    """Whether a value of Flink type `source` goes into a column of `target` without a CAST.
+    """Whether a value of Flink type `source` fits a column of `target` without a CAST.
 
     Integers may go into narrower integer types, and floating-point numbers into DECIMAL, which
     rounds them. A value that is too large for the column fails at run time.

@@ -133,8 +133,8 @@ def _located(new: exp.Expr, old: exp.Expr) -> exp.Expr:
 def fix_moments(tree: exp.Expr, bounded: bool) -> exp.Expr:
     """Replace PROCTIME(), CURRENT_TIMESTAMP and the like by the DuckDB variable `now`.
 
-    So a batch that runs again sees the same time. With `bounded`, the clock is the default where
-    the variable is not set.
+    So a repeated batch has the same time. With `bounded`, the clock is the default if the variable
+    is not set.
     """
     now: exp.Expr = cast(call("GETVARIABLE", exp.Literal.string("now")), "TIMESTAMP")
     if bounded:

@@ -1,7 +1,7 @@
 """Declared precisions of TIMESTAMP and TIME: how many fractional digits their texts have.
 
-DuckDB has only three types, for up to 3, 6 and 9 digits. The precision comes
-from the column or CAST that declares it.
+DuckDB has only three types, for up to 3, 6 and 9 digits. So the precision is looked up in the
+column or CAST that declares it.
 """
 
 from __future__ import annotations

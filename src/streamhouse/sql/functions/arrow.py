@@ -297,7 +297,7 @@ def _instr(text: str, part: str, start: int, nth: int) -> int | None:
 def _regexp_replace(text: str, pattern: str, new: str) -> str | None:
     """Replace as Java's `Matcher.appendReplacement` does; backslashes in `new` are literal.
 
-    `$1` in `new` stands for a group. None for an invalid pattern or an unknown group.
+    `$1` in `new` refers to a group. None for an invalid pattern or an unknown group.
     """
     try:
         template = re.sub(r"\\", r"\\\\", new)

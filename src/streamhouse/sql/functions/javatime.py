@@ -154,7 +154,7 @@ _READ = {
     "k": "hour24", "K": "hour12", "h": "hour12", "m": "minute", "s": "second", "S": "fraction",
     "a": "half", "E": "weekday",
 }  # fmt: skip
-"""Letters that `parsed` supports, and the fields that they stand for."""
+"""Letters that `parsed` supports, and their fields."""
 
 
 def check_readable(pattern: str) -> None:

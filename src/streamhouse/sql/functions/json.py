@@ -26,11 +26,11 @@ def _nested() -> list[exp.Expr]:
 
 
 _MODE = re.compile(r"^\s*(lax|strict)\s+", re.IGNORECASE)
-"""The word before a path that says how strict it is, as Calcite's `JsonFunctions` reads it."""
+"""The mode before a path, `lax` or `strict`, as Calcite's `JsonFunctions` parses it."""
 
 
 def _path(node: exp.Expr) -> exp.Expr:
-    """A JSON path without its mode (`lax` or `strict`), which DuckDB does not know."""
+    """A JSON path without its mode (`lax` or `strict`), which DuckDB does not support."""
     if isinstance(node, exp.Literal) and node.is_string:
         return exp.Literal.string(_MODE.sub("", node.name))
     return node

@@ -127,7 +127,7 @@ def check_lookup(options: Mapping[str, str], where: str) -> list[str]:
     """Check the options of a lookup join that belong to the join itself.
 
     Returns the keys that have no effect here, so that the runtime can report them. It ignores
-    options of the table itself (see `is_lookup_option`), which only its connector knows.
+    options of the table itself (see `is_lookup_option`), which its connector checks.
     """
     join_options = {key: value for key, value in options.items() if is_lookup_option(key)}
     check_known(join_options, LOOKUP_OPTIONS, where)

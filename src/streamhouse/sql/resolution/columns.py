@@ -91,9 +91,9 @@ class _Ctes:
         return False
 
     def _sees(self, clause: exp.With, index: int, inside: exp.Expr | None) -> bool:
-        """Whether a reference within the CTE `inside` sees the CTE at a place of the clause.
+        """Whether a reference within the CTE `inside` can name the CTE at an index of the clause.
 
-        It sees only those before its own, unless the clause is WITH RECURSIVE.
+        It can name only earlier CTEs, unless the clause is WITH RECURSIVE.
         """
         if inside is None or inside.parent is not clause or clause.args.get("recursive"):
             return True

@@ -82,11 +82,11 @@ def _check_qualified(script: Script, column: exp.Column, scopes: list[_Names]) -
 
 
 def _visible_scopes(scope: Scope, relations: Relations) -> Iterator[_Names]:
-    """Yields the names that a scope sees, then those that each scope around it sees."""
+    """Yields the names visible in a scope, then those of each enclosing scope."""
     current: Scope | None = scope
     while current is not None:
         yield _visible(current, relations)
-        # A subquery in FROM sees nothing of the query around it.
+        # A subquery in FROM cannot refer to the enclosing query.
         current = None if current.is_derived_table or current.is_cte else current.parent
 
 

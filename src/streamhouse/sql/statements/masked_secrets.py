@@ -33,9 +33,10 @@ def with_secrets(text: str, previous: str) -> str:
     """The script with its stars replaced by the secrets of its `previous` version.
 
     It takes a value from the same option of the same table or catalog, if connector, address and
-    user are the same, too. So nobody can have a secret sent elsewhere. In other statements it takes
-    a value if nothing else in the statement differs. Stars in comments stay. Raises `SqlError`,
-    with the position, for stars for which `previous` has no value, or several different ones.
+    user are the same, too. So an edit cannot send a secret to another server. In other statements
+    it takes a value if nothing else in the statement differs. Stars in comments stay. Raises
+    `SqlError`, with the position, for stars for which `previous` has no value, or several different
+    ones.
     """
     values: dict[tuple[str, str], set[str]] = {}
     for owner, value in _secrets_by_statement(previous):

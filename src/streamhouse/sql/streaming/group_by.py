@@ -163,7 +163,7 @@ def _check_merge(
             script,
             item,
             f"column '{name}': a continuous GROUP BY takes only SUM, COUNT, MIN, MAX, "
-            "FIRST_VALUE and LAST_VALUE, each as a column of its own; for an average, store "
+            "FIRST_VALUE and LAST_VALUE, each as its own column; for an average, store "
             "SUM and COUNT, and divide when reading",
         )
     if configured not in allowed:

@@ -59,7 +59,7 @@ _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_O
 
 
 class SignatureError(ValueError):
-    """A function that SQL cannot call; the text says what to change."""
+    """A function that SQL cannot call; the message says what to change."""
 
 
 def signature_of(function: Callable[..., object]) -> Signature:
