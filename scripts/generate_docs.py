@@ -52,7 +52,7 @@ def connectors_page() -> str:
 def _capabilities(kind: Connector) -> str:
     can = kind.capabilities
     changes = {True: "changelog", False: "appended rows", None: "changelog or appended rows"}
-    lookup = "queries the server" if can.server else "by snapshot"
+    lookup = "by queries on the server" if can.server else "by snapshot"
     cells = [
         f"[`{kind.name}`](#{kind.name})",
         changes[can.changelog] if can.stream else "",

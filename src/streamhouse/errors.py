@@ -89,7 +89,7 @@ class UnsupportedSqlError(SqlError):
 
 
 class TableError(StreamhouseError):
-    """A table, column or database is missing, exists already, or has the wrong shape."""
+    """A table, column or database is missing, already exists, or has the wrong shape."""
 
 
 class ConnectError(StreamhouseError):

@@ -75,7 +75,7 @@ def test_what_cannot_be_read_is_told(spark: SparkSession, items: Warehouse) -> N
     for options, message in (
         ({"tag": "tow"}, "has no tag 'tow'; did you mean 'two'"),
         ({"snapshot": "1", "scan.snapshot-id": "1"}, "are aliases; set one of them"),
-        ({"tag": "two", "snapshot": "1"}, "do not go together"),
+        ({"tag": "two", "snapshot": "1"}, "cannot be combined"),
         ({"branch": "c"}, "has no branch 'c'; known: b"),
     ):
         with pytest.raises(PySparkException, match=message):

@@ -106,7 +106,7 @@ def test_empty_tables_and_no_tables(shop: Any) -> None:
 def test_failures_are_readable(shop: Any) -> None:
     table = shop.sales()
     shop.write(table, ("Chad", 1, 1.5))
-    with pytest.raises(StreamhouseError, match="'Chad' is no INT") as error:
+    with pytest.raises(StreamhouseError, match="'Chad' is not a valid INT") as error:
         run(shop, "SELECT CAST(country AS INT) FROM r0", scan(table, "country"))
     assert "LINE 1" not in str(error.value) and "\n" not in str(error.value)
     for path in (shop.path / "shop.db" / "sales" / "bucket-0").iterdir():

@@ -27,7 +27,7 @@ from streamhouse.sql.batch.dml_plan import analyze_change
 from streamhouse.sql.options.known_options import check_lookup
 from streamhouse.sql.plan import LookupJoin, Name, StreamQuery, TableInfo
 from streamhouse.sql.resolution import columns as names
-from streamhouse.sql.streaming.analysis import analyze_streams, ends
+from streamhouse.sql.streaming.analysis import analyze_streams, is_bounded
 
 _KINDS: dict[str, TableKind] = {"paimon": "table", "view": "view"}
 
@@ -122,7 +122,7 @@ class _Builder:
         return Graph((*nodes, *self._queries), tuple(edges))
 
     def _bounded(self, query: plan.Query) -> bool:
-        return not self._session.streaming or ends(query, self._session)
+        return not self._session.streaming or is_bounded(query, self._session)
 
     def _insert(self, statement: plan.Insert) -> None:
         target = self._session.table(statement.target)

@@ -44,7 +44,7 @@ from streamhouse.runtime.streaming.query import ContinuousQuery
 from streamhouse.sql import plan
 from streamhouse.sql.options.known_options import check_lookup, is_lookup_option
 from streamhouse.sql.plan import Insert, Query, StreamQuery, TableInfo
-from streamhouse.sql.streaming.analysis import analyze_streams, ends
+from streamhouse.sql.streaming.analysis import analyze_streams, is_bounded
 from streamhouse.work_folder import work_folder
 
 _NO_COLUMN = re.compile(r"no column '([^']+)'")
@@ -353,7 +353,7 @@ class Script:
 
     def _is_bounded_query(self, query: Query) -> bool:
         """Whether a query is bounded: all its inputs are bounded, or the runtime mode is batch."""
-        return not self._session.streaming or ends(query, self._session)
+        return not self._session.streaming or is_bounded(query, self._session)
 
     def _is_bounded(self, statement: plan.Statement) -> bool:
         """Whether a statement reads or writes tables at once, rather than continuously."""

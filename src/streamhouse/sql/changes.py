@@ -13,7 +13,7 @@ from streamhouse.sql.plan import Column, Name
 
 @dataclass(frozen=True)
 class Place:
-    """The position of a column: behind the column `after`, or first if that is None."""
+    """The position of a column: after the column `after`, or first if that is None."""
 
     after: str | None = None
 

@@ -38,13 +38,13 @@ class LiteralRows:
     @property
     def types(self) -> dict[str, str]:
         """The columns of `table` with their DuckDB types."""
-        found = {ROW: "BIGINT"}
+        types = {ROW: "BIGINT"}
         for number, forms in enumerate(self.columns):
             if len(forms) > 1:
-                found[form_column(number)] = "INTEGER"
-            for place in range(max(len(form.literals) for form in forms)):
-                found[text_column(number, place)] = "VARCHAR"
-        return found
+                types[form_column(number)] = "INTEGER"
+            for index in range(max(len(form.literals) for form in forms)):
+                types[text_column(number, index)] = "VARCHAR"
+        return types
 
     def table(self) -> pa.Table:
         """One record for each row: its number, the forms of its cells, and their literals as text.
@@ -53,25 +53,25 @@ class LiteralRows:
         """
         import pyarrow as pa
 
-        made: dict[str, pa.Array] = {ROW: pa.array(range(self.count), pa.int64())}
+        arrays: dict[str, pa.Array] = {ROW: pa.array(range(self.count), pa.int64())}
         for number, forms in enumerate(self.columns):
             if len(forms) > 1:
-                kinds = [0] * self.count
+                form_indexes = [0] * self.count
                 for kind, form in enumerate(forms):
                     for row in form.rows:
-                        kinds[row] = kind
-                made[form_column(number)] = pa.array(kinds, pa.int32())
-            for place in range(max(len(form.literals) for form in forms)):
-                made[text_column(number, place)] = self._texts(forms, place)
-        return pa.table(made)
+                        form_indexes[row] = kind
+                arrays[form_column(number)] = pa.array(form_indexes, pa.int32())
+            for index in range(max(len(form.literals) for form in forms)):
+                arrays[text_column(number, index)] = self._texts(forms, index)
+        return pa.table(arrays)
 
-    def _texts(self, forms: tuple[Form, ...], place: int) -> pa.Array:
+    def _texts(self, forms: tuple[Form, ...], index: int) -> pa.Array:
         import pyarrow as pa
 
         texts: list[str | None] = [None] * self.count
         for form in forms:
-            if place < len(form.texts):
-                for row, text in zip(form.rows, form.texts[place], strict=True):
+            if index < len(form.texts):
+                for row, text in zip(form.rows, form.texts[index], strict=True):
                     texts[row] = text
         return pa.array(texts, pa.string())
 
@@ -81,6 +81,6 @@ def form_column(number: int) -> str:
     return f"form_{number}"
 
 
-def text_column(number: int, place: int) -> str:
-    """The column of `LiteralRows.table` with the literal at `place` of each cell of a column."""
-    return f"text_{number}_{place}"
+def text_column(number: int, index: int) -> str:
+    """The column of `LiteralRows.table` with the literal at `index` of each cell of a column."""
+    return f"text_{number}_{index}"

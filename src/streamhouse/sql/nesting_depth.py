@@ -17,8 +17,8 @@ from streamhouse.errors import SqlError
 from streamhouse.sql.plan import Query
 
 TOO_DEEP = (
-    "this is nested too deeply; write it with fewer levels, for instance a list of values with IN "
-    "or VALUES, or several statements"
+    "this is nested too deeply; use fewer levels, for example IN or VALUES for a list of values, "
+    "or split it into several statements"
 )
 _CALLS = 6000
 _LONG_CHAIN = 32
@@ -37,8 +37,8 @@ def limited_depth(query: Query) -> Iterator[None]:
     try:
         yield
     except RecursionError:
-        place = query.position
-        raise SqlError(TOO_DEEP, line=place.line, column=place.column) from None
+        position = query.position
+        raise SqlError(TOO_DEEP, line=position.line, column=position.column) from None
 
 
 def balanced(tree: exp.Expr) -> exp.Expr:

@@ -50,7 +50,7 @@ class Capabilities:
     - `server`: a lookup queries an external server, which reports no changes.
     - `scan`: a bounded query can read it.
     - `sink`: a query can write it.
-    - `merges`: the table merges rows of one key as its options say, so it can keep sums.
+    - `merges`: the table merges rows of one key as its options say, so it can store sums.
     """
 
     stream: bool = True
@@ -205,14 +205,14 @@ class Drop(Statement):
 
 @dataclass(frozen=True)
 class CreateFunction(Statement):
-    """CREATE FUNCTION … LANGUAGE PYTHON; `lasting`: without TEMPORARY.
+    """CREATE FUNCTION … LANGUAGE PYTHON; `permanent`: without TEMPORARY.
 
-    `again`: it has IF NOT EXISTS, and the function exists.
+    `already_exists`: it has IF NOT EXISTS, and the function exists.
     """
 
     declaration: Declaration
-    lasting: bool = False
-    again: bool = False
+    permanent: bool = False
+    already_exists: bool = False
 
 
 @dataclass(frozen=True)
@@ -337,9 +337,9 @@ class LookupJoin:
     - `columns` are the dimension's columns that the query needs.
     - `keys` are the dimension's columns that ON compares for equality.
     - `left`: it is a LEFT JOIN.
-    - `strategy` is what a LOOKUP hint asks for: `full`, `partial`, `bucket`, or `shuffle` (`bucket`
+    - `strategy` is set by a LOOKUP hint: `full`, `partial`, `bucket`, or `shuffle` (`bucket`
       where that is possible).
-    - `ordered`: a LOOKUP hint asks for the output in the order of the stream.
+    - `ordered`: a LOOKUP hint requests the output in the order of the stream.
     - `key_columns` are the `keys` for which equality in ON is equality in the column's own type.
     - `keys_sql` gives the keys that the rows of a chunk look up: DuckDB SQL over `src` and the
       lookups before this one, without duplicates and nulls. Its columns are `key_columns`, with the
@@ -434,7 +434,7 @@ class StreamQuery:
 
     @property
     def ordered(self) -> bool:
-        """Whether a LOOKUP hint asks for the output in the order of the stream."""
+        """Whether a LOOKUP hint requests the output in the order of the stream."""
         return any(lookup.ordered for lookup in self.lookups)
 
 

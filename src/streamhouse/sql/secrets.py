@@ -63,13 +63,13 @@ def secrets(text: str) -> Iterator[Value]:
             yield Value(*match.span("value"), match["key"])
 
 
-def apart(text: str) -> list[Value]:
+def disjoint_secrets(text: str) -> list[Value]:
     """The values of `secrets` in the order of the text, without overlaps."""
-    found: list[Value] = []
+    values: list[Value] = []
     for value in sorted(secrets(text), key=lambda one: (one.start, -one.end)):
-        if not found or value.start >= found[-1].end:
-            found.append(value)
-    return found
+        if not values or value.start >= values[-1].end:
+            values.append(value)
+    return values
 
 
 def without_secrets(text: str) -> str:
@@ -77,12 +77,12 @@ def without_secrets(text: str) -> str:
 
     It finds them in WITH and OPTIONS, in SET, in URLs, and in comments.
     """
-    shown: list[str] = []
-    at = 0
-    for value in apart(text):
-        shown += [text[at : value.start], STARS]
-        at = value.end
-    return "".join([*shown, text[at:]])
+    parts: list[str] = []
+    offset = 0
+    for value in disjoint_secrets(text):
+        parts += [text[offset : value.start], STARS]
+        offset = value.end
+    return "".join([*parts, text[offset:]])
 
 
 def quoted_options(text: str) -> Iterator[Value]:

@@ -14,7 +14,7 @@ from sqlglot import exp
 
 from streamhouse.errors import SqlError
 from streamhouse.sql.plan import Position, Query
-from streamhouse.sql.secrets import LEXEME, apart
+from streamhouse.sql.secrets import LEXEME, disjoint_secrets
 from streamhouse.sql.udf.declaration import Declarations
 
 E = TypeVar("E", bound=SqlError)
@@ -55,13 +55,13 @@ class Script:
     @cached_property
     def _masked(self) -> str:
         """The text with stars for the values of secret options; its length stays the same."""
-        shown: list[str] = []
-        at = 0
-        for value in apart(self.text):
+        parts: list[str] = []
+        offset = 0
+        for value in disjoint_secrets(self.text):
             stars = re.sub(r"[^\n]", "*", self.text[value.start : value.end])
-            shown += [self.text[at : value.start], stars]
-            at = value.end
-        return "".join([*shown, self.text[at:]])
+            parts += [self.text[offset : value.start], stars]
+            offset = value.end
+        return "".join([*parts, self.text[offset:]])
 
     def position(self, offset: int) -> Position:
         line = bisect_right(self._starts, offset)
@@ -72,13 +72,13 @@ class Script:
     ) -> SqlError:
         """An error of class `kind` about the text from `start` up to (not including) `end`."""
         start = min(start, len(self.text))
-        place = self.position(start)
-        first = self._starts[place.line - self.line]
+        position = self.position(start)
+        line_start = self._starts[position.line - self.line]
         return (kind or SqlError)(
             message,
-            line=place.line,
-            column=place.column,
-            source_line=self._masked[first:].split("\n", 1)[0].rstrip("\r"),
+            line=position.line,
+            column=position.column,
+            source_line=self._masked[line_start:].split("\n", 1)[0].rstrip("\r"),
             snippet=self._masked[start : end if end is not None else start + 1],
         )
 
@@ -102,10 +102,10 @@ def of_query(query: Query) -> Script:
 
 def span(node: exp.Expr) -> tuple[int, int] | None:
     """The range (start, end exclusive) of a node's parts with a position; None if none has one."""
-    places = [part.meta for part in node.walk() if "start" in part.meta]
-    if not places:
+    positions = [part.meta for part in node.walk() if "start" in part.meta]
+    if not positions:
         return None
-    return min(p["start"] for p in places), max(p["end"] for p in places) + 1
+    return min(p["start"] for p in positions), max(p["end"] for p in positions) + 1
 
 
 def suggestion(word: str, known: Iterable[str], cutoff: float = 0.5) -> str | None:

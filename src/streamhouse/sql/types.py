@@ -66,13 +66,13 @@ _MOMENTS = ("DATE", "TIMESTAMP", "TIMESTAMP_LTZ")
 def _split(inner: str) -> list[str]:
     """The parts of a comma-separated list; commas within brackets or quotes do not separate."""
     parts, depth, start, quoted = [], 0, 0, False
-    for place, char in enumerate(inner):
+    for index, char in enumerate(inner):
         quoted ^= char == "`"
         if not quoted:
             depth += (char in "<(") - (char in ">)")
             if char == "," and depth == 0:
-                parts.append(inner[start:place].strip())
-                start = place + 1
+                parts.append(inner[start:index].strip())
+                start = index + 1
     return [*parts, inner[start:].strip()]
 
 
@@ -132,12 +132,12 @@ def duck_type(flink: str) -> str:
         return f"MAP({duck_type(key)}, {duck_type(value)})"
     if word == "ROW":
         fields = [_field(part) for part in _split(_inner(flink))]
-        inner = ", ".join(f"{_double(name)} {duck_type(kind)}" for name, kind in fields)
+        inner = ", ".join(f"{_double_quoted(name)} {duck_type(kind)}" for name, kind in fields)
         return f"STRUCT({inner})"
-    raise ValueError(f"type {flink} is not known")
+    raise ValueError(f"type {flink} is unknown")
 
 
-def _double(name: str) -> str:
+def _double_quoted(name: str) -> str:
     doubled = name.replace('"', '""')
     return f'"{doubled}"'
 
@@ -184,7 +184,7 @@ def flink_type(duck: DuckDBPyType) -> str:
 
 
 def fits(source: str, target: str) -> bool:
-    """Whether a value of Flink type `source` goes into a column of `target` without a CAST.
+    """Whether a value of Flink type `source` fits a column of `target` without a CAST.
 
     Integers may go into narrower integer types, and floating-point numbers into DECIMAL, which
     rounds them. A value that is too large for the column fails at run time.

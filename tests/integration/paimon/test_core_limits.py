@@ -125,7 +125,7 @@ def test_the_core_still_has_the_fault(lab: Lab, name: str) -> None:
     limit = BY_NAME[name]
     assert _faults[name](lab), (
         f"mended in pypaimon-rust {version('pypaimon-rust')}: it no longer {limit.found}. Remove "
-        f"the workaround ({limit.workaround}), this test, and the line in paimon.core_limits"
+        f"the workaround ({limit.workaround}), this test, and its entry in rust_core_limits"
     )
 
 

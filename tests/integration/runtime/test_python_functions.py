@@ -99,7 +99,7 @@ def test_a_query_goes_on_after_kills_and_with_a_changed_module(functions: Shop) 
     assert "has changed" in told.err
     assert sales(shop) == {("CH", "high"): (2500, 1), ("DE", "large"): (3000, 1)}
     ended = audited(shop)
-    assert ended.code == 1 and "is not the one that the query was planned with" in ended.err
+    assert ended.code == 1 and "differs from the one that the query was planned with" in ended.err
 
 
 def test_what_a_function_raises_ends_the_query(functions: Shop) -> None:

@@ -115,7 +115,7 @@ def test_the_status_names_the_sink(shop: Shop) -> None:
         (
             "INSERT INTO shown SELECT COUNT(*) FROM made",
             UnsupportedSqlError,
-            r"shown \(connector 'print'\) keeps no sums; INSERT INTO a Paimon table with 'merge-e",
+            r"shown \(connector 'print'\) cannot merge partial sums; INSERT INTO a Paimon table",
         ),
         (
             "INSERT INTO gone SELECT id FROM shown",

@@ -152,11 +152,11 @@ def test_a_branch_has_its_own_rows(sales: Any) -> None:
         ("SELECT * FROM sales$options VERSION AS OF 1", "does not support time travel"),
         (
             "SELECT * FROM sales /*+ OPTIONS('scan.tag-name'='two') */ VERSION AS OF 1",
-            "names a moment too; keep one of them",
+            "also names a version; keep one of them",
         ),
         (
             "SELECT * FROM sales /*+ OPTIONS('scan.tag-name'='two', 'scan.version'='1') */",
-            "do not go together",
+            "cannot be combined",
         ),
         ("SELECT * FROM sales /*+ OPTIONS('scan.timestamp'='noon') */", "'noon' is not a time"),
     ],

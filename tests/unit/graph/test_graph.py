@@ -144,7 +144,7 @@ def test_views_stand_between_tables_and_queries(tmp_path: Path) -> None:
     }  # fmt: skip
     assert {node.kind for node in found.nodes if node.name in "vwx"} == {"view"}
     assert "v · view" in shown(found) and list(tmp_path.iterdir()) == []
-    with pytest.raises(TableError, match="exists already"):
+    with pytest.raises(TableError, match="already exists"):
         graph("CREATE TABLE a (i INT); CREATE VIEW v AS SELECT i FROM a;"
               "CREATE VIEW v AS SELECT i FROM a")  # fmt: skip
 

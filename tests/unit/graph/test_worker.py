@@ -49,7 +49,7 @@ def test_a_good_script_is_drawn(place: str) -> None:
         ("CREAT TABLE a (i INT)", "CREATE", 1, 1),
         (TABLES + "INSERT INTO b SELECT j FROM a", "'j'", 3, 22),
         (TABLES + " INSERT INTO c SELECT i FROM a", "there is no table 'c'", 3, 2),
-        (TABLES + "CREATE TABLE a (i INT)", "exists already", 3, 1),
+        (TABLES + "CREATE TABLE a (i INT)", "already exists", 3, 1),
         ("CREATE TABLE a (i INT) WITH ('bukcet' = '1')", "did you mean 'bucket'", 1, 1),
         ("\nUSE nowhere", "there is no database 'nowhere'", 2, 1),
     ],

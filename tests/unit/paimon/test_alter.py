@@ -87,7 +87,7 @@ def test_a_column_goes_where_it_is_told_and_keeps_its_comment(shop: Shop) -> Non
 def test_a_change_of_many_is_one_version_or_none(shop: Shop) -> None:
     shop.alter("log ADD (x INT, y INT)")
     assert shop.table("log").schema_id == 1
-    with pytest.raises(TableError, match="column 'x' exists already"):
+    with pytest.raises(TableError, match="column 'x' already exists"):
         shop.alter("log ADD (q INT, x INT)")
     assert shop.table("log").schema_id == 1
     shop.alter("log ADD COLUMN IF NOT EXISTS x INT")
@@ -101,7 +101,7 @@ REFUSED = [
     ("sums DROP id", SchemaChangeError, "part of the primary key"),
     ("sums DROP s", SchemaChangeError, "option 'sequence.field' = 's' names column 's'"),
     ("sums DROP vv", TableError, "did you mean 'v'"),
-    ("sums RENAME v TO w", TableError, "column 'w' exists already"),
+    ("sums RENAME v TO w", TableError, "column 'w' already exists"),
     ("sums MODIFY id STRING", SchemaChangeError, "part of the primary key"),
     ("sums MODIFY v SMALLINT", SchemaChangeError, "BIGINT, DOUBLE, DECIMAL(10, 0) and wider, STR"),
     ("sums MODIFY r STRING", SchemaChangeError, "no other type"),
@@ -174,7 +174,7 @@ def test_nulls_are_allowed_and_forbidden(shop: Shop) -> None:
 
 def test_a_table_gets_another_name(shop: Shop) -> None:
     shop.write("log", 0, {"id": 1})
-    with pytest.raises(TableError, match="'default.sums' exists already"):
+    with pytest.raises(TableError, match="'default.sums' already exists"):
         shop.alter("log RENAME TO sums")
     shop.alter("log RENAME TO book")
     assert shop.rows("book", "id") == [(1,)]

@@ -102,7 +102,7 @@ def test_what_exists_or_is_missing_is_said(lab: Lab) -> None:
         warehouse.table("db.order")
     with pytest.raises(TableError, match="there is no database 'dc'"):
         warehouse.table("dc.orders")
-    with pytest.raises(TableError, match="exists already"):
+    with pytest.raises(TableError, match="already exists"):
         lab.make("orders")
     with pytest.raises(TableError, match="still has tables"):
         warehouse.drop_database("db")

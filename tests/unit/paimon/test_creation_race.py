@@ -88,7 +88,7 @@ def test_one_process_creates_a_table_and_the_others_find_it(
         if if_not_exists:
             assert told == {"created": PROCESSES}
         else:
-            exists = f"table 'd{turn}.t' exists already; write IF NOT EXISTS to keep it"
+            exists = f"table 'd{turn}.t' already exists; write IF NOT EXISTS to keep it"
             assert told == {"created": 1, exists: PROCESSES - 1}
             (winner,) = (number for _, number, outcome, _ in these if outcome == "created")
             assert these[0][3] == tuple(column.name for column in _columns(winner))

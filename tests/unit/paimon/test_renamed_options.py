@@ -83,7 +83,7 @@ def test_a_renamed_option_is_the_one_of_today(scripts: Scripts, key: str) -> Non
     assert scripts.written() == {old.now: old.values.get(value, value)}
     (notice,) = scripts.notices
     assert notice.startswith(
-        f"table default.t: option '{key}' (Paimon {old.until} and before) is '{old.now}' today"
+        f"table default.t: option '{key}' (Paimon {old.until} and before) is now '{old.now}'"
     )
 
 
@@ -97,7 +97,9 @@ def test_a_dropped_option_is_kept_and_its_notice_tells_why(scripts: Scripts, key
         return
     why = DROPPED.get(key, DROPPED["log.system"]).why
     (notice,) = scripts.notices
-    assert f"option '{key}' (Paimon " in notice and notice.endswith(f"no effect today: {why}")
+    assert f"option '{key}' (Paimon " in notice and notice.endswith(
+        f"no longer has an effect: {why}"
+    )
     scripts.run(f"ALTER TABLE t RESET ('{key}');")
     assert scripts.written() == {}
 
@@ -125,7 +127,7 @@ def test_three_old_names_of_one_option_agree_or_are_an_error() -> None:
     names = [key for key, one in RENAMED.items() if one.now == "ignore-delete"]
     assert len(names) == 3
     assert current(dict.fromkeys(names, "true"))[0] == {"ignore-delete": "true"}
-    with pytest.raises(OptionError, match="give one of them"):
+    with pytest.raises(OptionError, match="set one of them"):
         current({**dict.fromkeys(names, "true"), "ignore-delete": "false"})
 
 
@@ -205,13 +207,13 @@ def test_hints_take_the_options_of_today(scripts: Scripts) -> None:
         "scan.mode": "latest"
     }
     first, second = outdated(statement.text)
-    assert "'log.scan' (Paimon 0.2 and before) is 'scan.mode' today" in first
-    assert "'streaming-read-mode' (Paimon 1.3 and before) has no effect today" in second
+    assert "'log.scan' (Paimon 0.2 and before) is now 'scan.mode'" in first
+    assert "'streaming-read-mode' (Paimon 1.3 and before) no longer has an effect" in second
     (wrong,) = parse_script(
         "SELECT id\nFROM t /*+ OPTIONS('log.scan' = 'latest', 'scan.mode' = 'full') */;"
     )
     assert isinstance(wrong, Select)
-    with pytest.raises(SqlError, match="one option today, 'scan.mode'") as raised:
+    with pytest.raises(SqlError, match="both are now option 'scan.mode'") as raised:
         analyze_stream(wrong.query, scripts.session)
     assert raised.value.line == 2
 

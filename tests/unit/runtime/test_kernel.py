@@ -93,7 +93,9 @@ def test_the_time_of_the_batch_is_fixed() -> None:
 
 def test_what_cannot_be_computed_or_kept_is_said() -> None:
     src = numbered(ORDERS, 0)
-    with pytest.raises(StreamhouseError, match="cannot compute a row: .* is no INT; change"):
+    with pytest.raises(
+        StreamhouseError, match="cannot compute a row: .* is not a valid INT; change"
+    ):
         kernel("SELECT 'x', CAST('abc' AS INT) FROM src").rows(src)
     with pytest.raises(TableError, match="column 'country' of the target cannot be null"):
         kernel("SELECT NULL, price FROM src").rows(src)

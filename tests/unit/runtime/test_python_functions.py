@@ -131,7 +131,7 @@ def test_several_files_are_one_script(tmp_path: Path, module: Path) -> None:
     first.write_text(CREATE)
     second.write_text("SELECT shout('a') AS a;\nCREATE FUNCTION shout AS 'a.b' LANGUAGE PYTHON;")
     files = [str(first), str(second)]
-    with pytest.raises(SqlError, match=r"b.sql: line 2, column 17: .* exists already"):
+    with pytest.raises(SqlError, match=r"b.sql: line 2, column 17: .* already exists"):
         parsed(files)
     second.write_text("SELECT shout('a') AS a")
     statements, origins = parsed(files)

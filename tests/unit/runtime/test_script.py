@@ -115,7 +115,7 @@ def test_show_describe_set_explain(run: Run) -> None:
         ("CREATE TABLE t (id INT) WITH ('buket' = '1')", OptionError, "did you mean 'bucket'"),
         ("SET 'pipeline.nam' = 'x'", OptionError, "did you mean 'pipeline.name'"),
         ("INSERT INTO peopel VALUES (1, 'a')", TableError, "did you mean 'people'"),
-        ("INSERT INTO people VALUES (3)", SqlError, "gives 1 column"),
+        ("INSERT INTO people VALUES (3)", SqlError, "returns 1 column"),
         ("INSERT INTO people VALUES (CAST(NULL AS INT), 'x')", TableError, "cannot be null"),
         ("INSERT INTO people VALUES (1 / 0, 'x')", StreamhouseError, "Division by zero"),
         ("SELECT nam FROM people", SqlError, "did you mean 'name'"),
@@ -304,7 +304,7 @@ def test_spellings_often_met_are_taken_for_the_right_ones(run: Run, tmp_path: Pa
         "'last_non_null_value'",
         "table default.t: option 'lookup.wait' is read as 'lookup-wait'",
         "table default.t: option 'changelog-producer.lookup-wait' (Paimon 0.8 and before) is "
-        "'lookup-wait' today",
+        "now 'lookup-wait'",
     ]
     options = Warehouse(str(tmp_path)).table("default.t").options
     assert options["merge-engine"] == "aggregation"

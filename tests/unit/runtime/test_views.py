@@ -136,12 +136,15 @@ def test_query_prints_a_view_of_another_run(run: Run, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("CREATE VIEW monday AS SELECT id FROM orders", "view default.monday exists already"),
+        ("CREATE VIEW monday AS SELECT id FROM orders", "view default.monday already exists"),
         ("CREATE VIEW orders AS SELECT id FROM agents", "'default.orders' is a table"),
         ("CREATE TABLE monday (id INT)", "there is a view of that name"),
-        ("CREATE VIEW v (a, b) AS SELECT id FROM orders", "names 2 column(s), its query gives 1"),
+        (
+            "CREATE VIEW v (a, b) AS SELECT id FROM orders",
+            "names 2 column(s), but its query returns 1",
+        ),
         ("CREATE VIEW v (a, a) AS SELECT id, id FROM orders", "a column is named twice"),
-        ("CREATE VIEW v (a INT) AS SELECT id FROM orders", "its type is the query's"),
+        ("CREATE VIEW v (a INT) AS SELECT id FROM orders", "have no types of their own"),
         ("CREATE VIEW v AS SELECT nosuch FROM orders", "there is no column 'nosuch'"),
         ("CREATE VIEW v AS SELECT id FROM nosuch", "there is no table 'nosuch'"),
         ("CREATE VIEW v AS INSERT INTO orders VALUES (1)", "expected SELECT or WITH"),

@@ -139,10 +139,10 @@ REFUSED = {
     "SELECT * FROM generate_series(1, 1000000000)": "not supported",
     "SELECT * FROM UNNEST(GENERATE_SERIES(1, 1000000000)) AS t(n)": "not supported",
     "SELECT * FROM shop.sales TABLESAMPLE (1 PERCENT)": "",
-    "WITH x AS (INSERT INTO shop.sales VALUES ('x', 1, 1)) SELECT 1": "a query only reads",
-    "WITH x AS (DELETE FROM shop.sales) SELECT 1": "a query only reads",
+    "WITH x AS (INSERT INTO shop.sales VALUES ('x', 1, 1)) SELECT 1": "a query must be SELECT",
+    "WITH x AS (DELETE FROM shop.sales) SELECT 1": "a query must be SELECT",
     "WITH `/etc/hosts.csv` AS (SELECT 1 AS a) SELECT * FROM shop.sales "
-    "FOR SYSTEM_TIME AS OF (SELECT COUNT(*) FROM `/etc/hosts.csv`)": "one moment and no query",
+    "FOR SYSTEM_TIME AS OF (SELECT COUNT(*) FROM `/etc/hosts.csv`)": "a constant time, not a query",
     "WITH a AS (WITH b AS (SELECT 1 AS n FROM `/etc/hosts.csv`) SELECT n FROM b), "
     "`/etc/hosts.csv` AS (SELECT 1 AS n) SELECT n FROM a": "there is no view",
     "SELECT nothing FROM shop.sales": "there is no column",

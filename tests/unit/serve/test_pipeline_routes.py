@@ -204,7 +204,7 @@ def test_masked_script_can_be_restarted(warehouse: Path, monkeypatch: pytest.Mon
         assert kept == edited.replace("****", "hidden")
         refused = error(start(edited.replace("'db'", "'evil.example'")), 422)
         assert refused["code"] == "invalid" and refused["line"] == 1
-        assert "'password' is not known here: write it out" in refused["message"]
+        assert "'password' is unknown here; write it out" in refused["message"]
 
 
 def test_token_permissions(warehouse: Path) -> None:

@@ -45,7 +45,7 @@ views:
         ("views: [{name: a.b}, {name: a.b}]", "is defined twice"),
         ("views: [{name: a.b, filter: 'x >'}]", "filter: line 1"),
         ("views: [{name: a.b, filter: 'x) OR (1 = 1'}]", "filter: line 1"),
-        ("views: [{name: a.b, filter: 'x IN (SELECT 1)'}]", "holds no query"),
+        ("views: [{name: a.b, filter: 'x IN (SELECT 1)'}]", "cannot contain a query"),
         ("views: [{name: a.b, filter: 3}]", "must be a string"),
         ("views: [{name: a.b, chart: {type: pie}}]", "is not one of bars, lines, none"),
         ("views: [{name: a.b, chart: {colour: red}}]", "unknown option 'colour'"),

@@ -116,8 +116,8 @@ class Catalog:
         """The places of the source rows that wait for a partner."""
         plan = self.stream(text)
         assert plan.misses_sql is not None
-        found = _run(plan.misses_sql, _relations(plan, source, dimensions))
-        return sorted(row[0] for row in found)
+        result = _run(plan.misses_sql, _relations(plan, source, dimensions))
+        return sorted(row[0] for row in result)
 
     def keys(
         self, text: str, number: int, source: Rows, *dimensions: Rows
@@ -168,10 +168,10 @@ def _relations(plan: StreamQuery, source: Rows, dimensions: Sequence[Rows]) -> d
     table = table.append_column("_row", pa.array(range(len(source)), pa.int64()))
     if plan.changelog:
         table = table.append_column("rowkind", pa.array([row["rowkind"] for row in source]))
-    found = {"src": table}
+    result = {"src": table}
     for lookup, rows in zip(plan.lookups, dimensions, strict=True):
-        found[lookup.relation] = _table(lookup.table, lookup.columns, rows)
-    return found
+        result[lookup.relation] = _table(lookup.table, lookup.columns, rows)
+    return result
 
 
 @lru_cache

@@ -53,9 +53,9 @@ class Row:
         plan = analyze_bounded(statement.query, self, None, ())
         for scan in plan.scans:
             self._db.execute(f'CREATE OR REPLACE VIEW "{scan.relation}" AS SELECT * FROM t')
-        found = self._db.execute(plan.sql).fetchone()
-        assert found is not None
-        return "NULL" if found[0] is None else str(found[0])
+        result = self._db.execute(plan.sql).fetchone()
+        assert result is not None
+        return "NULL" if result[0] is None else str(result[0])
 
     def close(self) -> None:
         self._db.close()
@@ -69,7 +69,7 @@ def test_values_are_those_of_flink(group: str, part: int) -> None:
     row = Row(GROUPS[group]["columns"])
     cases = GROUPS[group]["cases"][part::PART]
     try:
-        wrong = [(e, w, found) for e, w in cases if (found := row.text(e)) != w]
+        wrong = [(e, w, result) for e, w in cases if (result := row.text(e)) != w]
     finally:
         row.close()
     assert not wrong

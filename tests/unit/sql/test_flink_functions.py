@@ -47,12 +47,12 @@ class Entry(NamedTuple):
 
 
 def _entries() -> list[Entry]:
-    found = []
+    result = []
     for line in (ROOT / "docs/reference/functions.md").read_text().splitlines():
         cells = [cell.strip().replace("\\|", "|") for cell in _CELL.split(line)[1:-1]]
         if len(cells) == 5 and cells[1] in ("same", "differs", "refused"):
-            found.append(Entry(*(cell.strip("`") for cell in cells)))
-    return found
+            result.append(Entry(*(cell.strip("`") for cell in cells)))
+    return result
 
 
 ENTRIES = _entries()
@@ -66,8 +66,8 @@ def test_each_function_of_flink_has_a_verdict() -> None:
 def test_the_verdict_holds(catalog: Catalog, entry: Entry) -> None:
     assert bool(entry.how) == (entry.verdict == "differs")
     if entry.verdict != "refused":
-        found = [row[0] for row in catalog.query(entry.query)]
-        assert ", ".join("NULL" if one is None else one for one in found) == entry.text
+        result = [row[0] for row in catalog.query(entry.query)]
+        assert ", ".join("NULL" if one is None else one for one in result) == entry.text
         return
     with pytest.raises(StreamhouseError) as caught:
         catalog.query(entry.query)

@@ -96,7 +96,7 @@ CELLS = {
 
 
 @pytest.mark.parametrize("kind", CELLS)
-def test_each_cell_alone_and_all_of_a_type_together(kind: str) -> None:
+def test_each_cell_separately_and_all_cells_of_a_type_together(kind: str) -> None:
     cells = CELLS[kind]
     around = zip(cells, cells, reversed(cells), strict=True)
     rows = [f"({', '.join([*cells, one, other])})" for _, one, other in around]
@@ -129,8 +129,8 @@ def test_any_values(rows: list[tuple[Any, Any, str | None]]) -> None:
 
     written = [f"({', '.join(map(literal, row))})" for row in rows]
     target = table("BIGINT", "DECIMAL(20, 2)", "STRING")
-    found = same(written, target).slice(0, len(rows)).to_pylist()
-    assert [tuple(row.values()) for row in found] == rows
+    result = same(written, target).slice(0, len(rows)).to_pylist()
+    assert [tuple(row.values()) for row in result] == rows
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def test_any_values(rows: list[tuple[Any, Any, str | None]]) -> None:
     ],
     ids=" ".join,
 )
-def test_what_cannot_be_inserted_is_an_error_both_ways(rows: list[str]) -> None:
+def test_invalid_values_are_errors_in_both_readers(rows: list[str]) -> None:
     wide = table(*["INT"] * (rows[0].count(",") + 1))
     try:
         answers = both(rows, wide)
@@ -162,14 +162,14 @@ def test_what_cannot_be_inserted_is_an_error_both_ways(rows: list[str]) -> None:
 def test_rows_keep_the_order_of_the_text() -> None:
     query = inserted([f"({n % 7}, {n})" for n in range(5000)])
     assert query.rows is not None
-    found = _answer(query, table("INT", "BIGINT"))
-    assert found["c1"].to_pylist() == list(range(5000))
+    result = _answer(query, table("INT", "BIGINT"))
+    assert result["c1"].to_pylist() == list(range(5000))
 
 
 def test_comments_and_line_breaks_between_rows_and_cells() -> None:
     row = "( 1 -- one\n , /* two, (2) */ 'a' )"
-    found = same([row, "(2,\n'b''--')  -- two\n"], table("INT", "STRING"))
-    assert found.slice(0, 2).to_pylist() == [{"c0": 1, "c1": "a"}, {"c0": 2, "c1": "b'--"}]
+    result = same([row, "(2,\n'b''--')  -- two\n"], table("INT", "STRING"))
+    assert result.slice(0, 2).to_pylist() == [{"c0": 1, "c1": "a"}, {"c0": 2, "c1": "b'--"}]
 
 
 @pytest.mark.parametrize(
@@ -206,14 +206,14 @@ def test_short_lists_are_parsed_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     assert inserted(["(1)"] * 10).rows is not None
 
 
-def test_an_error_in_a_cell_tells_its_line_and_column() -> None:
+def test_an_error_in_a_cell_has_its_line_and_column() -> None:
     rows = [*["(1, 'a')"] * 9, "(2, LENGTH('b'))"]
     with pytest.raises(SqlError, match="CHAR_LENGTH") as raised:
         inserted(rows)
     assert (raised.value.line, raised.value.column) == (len(rows), 5)
 
 
-def test_a_value_that_is_none_is_told_when_it_is_met() -> None:
+def test_an_invalid_date_is_an_error() -> None:
     rows = ["(DATE '2024-01-01')", "(DATE '2024-02-31')"]
     with pytest.raises(QueryError, match="2024-02-31"):
         query = inserted(rows)

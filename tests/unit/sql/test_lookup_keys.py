@@ -37,7 +37,7 @@ def test_rows_that_a_filter_of_the_source_leaves_out_look_for_nothing(catalog: C
     assert catalog.keys(text, 0, ORDERS) == [(2,), (9,)]
 
 
-def test_a_lookup_looks_for_what_the_one_before_it_found(catalog: Catalog) -> None:
+def test_a_lookup_by_the_result_of_the_previous_lookup(catalog: Catalog) -> None:
     text = f"SELECT o.order_id, r.rate FROM orders AS o LEFT {JOIN} LEFT {RATES}"
     assert catalog.keys(text, 1, ORDERS, CUSTOMERS) == [("France",), ("Peru",)]
 
@@ -92,7 +92,7 @@ def test_a_hint_asks_for_a_strategy(catalog: Catalog, options: str, strategy: st
     ("options", "message"),
     [
         ("'strategy'='hash'", "'hash' is not one of full, partial, bucket"),
-        ("'strategy'='full', 'shuffle'='true'", "'shuffle' = 'true' is strategy 'bucket'"),
+        ("'strategy'='full', 'shuffle'='true'", "'shuffle' = 'true' requires strategy 'bucket'"),
     ],
 )
 def test_a_wrong_strategy_is_an_error_with_its_place(
@@ -103,7 +103,7 @@ def test_a_wrong_strategy_is_an_error_with_its_place(
         catalog.stream(text)
 
 
-def test_each_row_tells_its_key_unless_another_lookup_finds_it(catalog: Catalog) -> None:
+def test_row_keys_unless_a_key_depends_on_another_lookup(catalog: Catalog) -> None:
     text = f"SELECT o.order_id, r.rate FROM orders AS o LEFT {JOIN} LEFT {RATES} WHERE o.price > 15"
     first, second = catalog.stream(text).lookups
     assert first.row_keys_sql is not None and second.row_keys_sql is None

@@ -30,7 +30,7 @@ SHOWN = without_secrets(SCRIPT)
 HIDDEN = ("key-1", "it''s; one", "two", "three", "four", "five", "six", "an-old-one")
 
 
-def test_what_was_only_shown_is_as_it_was_but_for_its_comments() -> None:
+def test_secrets_of_an_unchanged_script_are_restored() -> None:
     assert not any(f"'{secret}'" in SHOWN for secret in HIDDEN)
     assert with_secrets(SHOWN, SCRIPT) == SCRIPT.replace("an-old-one", "****")
     assert with_secrets(SCRIPT, "") == SCRIPT
@@ -53,16 +53,16 @@ EDITS = {
 
 
 @pytest.mark.parametrize("edit", EDITS)
-def test_secrets_stay_where_their_table_does(edit: str) -> None:
+def test_secrets_are_restored_for_the_same_table_and_address(edit: str) -> None:
     old, new = EDITS[edit]
     assert old in SHOWN
     edited = SHOWN.replace(old, new)
-    whole = with_secrets(edited, SCRIPT)
-    assert without_secrets(whole) == without_secrets(edited)
-    stars = whole.replace("'password' = '****'.\n", "").count("****")
+    restored = with_secrets(edited, SCRIPT)
+    assert without_secrets(restored) == without_secrets(edited)
+    stars = restored.replace("'password' = '****'.\n", "").count("****")
     assert stars == 0
     for secret in ("key-1", "two", "three"):
-        assert whole.count(secret) == 1
+        assert restored.count(secret) == 1
 
 
 REFUSED = {
@@ -83,17 +83,17 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("edit", REFUSED)
-def test_secrets_go_nowhere_else(edit: str) -> None:
-    old, new, said, line = REFUSED[edit]
+def test_secrets_are_not_restored_for_another_address(edit: str) -> None:
+    old, new, message, line = REFUSED[edit]
     assert old in SHOWN
     with pytest.raises(SqlError, match="write it out") as raised:
         with_secrets(SHOWN.replace(old, new, 1), SCRIPT)
-    assert said in raised.value.message and raised.value.line == line
+    assert message in raised.value.message and raised.value.line == line
     assert raised.value.snippet == "****"
     assert not any(secret in str(raised.value) for secret in HIDDEN)
 
 
-def test_two_that_cannot_be_told_apart_are_refused() -> None:
+def test_ambiguous_secrets_are_refused() -> None:
     made = "CREATE TEMPORARY TABLE t (i INT) WITH ('connector' = 'jdbc', 'password' = '{}');\n"
     twice = made.format("one") + made.format("two")
     with pytest.raises(SqlError, match="write it out"):
@@ -102,14 +102,14 @@ def test_two_that_cannot_be_told_apart_are_refused() -> None:
     assert with_secrets(without_secrets(same), same) == same
 
 
-def test_stars_without_a_script_are_refused_with_their_place() -> None:
+def test_stars_without_a_previous_script_are_refused_with_their_position() -> None:
     with pytest.raises(SqlError) as raised:
         with_secrets("SELECT 1;\nCREATE TABLE t (i INT) WITH ('password' = '****')", "")
     assert (raised.value.line, raised.value.column) == (2, 44)
 
 
 @pytest.mark.parametrize("piece", ["'password'='****';", "/* ", "'", ";", "SET a.token = ****;\n"])
-def test_long_and_odd_texts_take_no_time(piece: str) -> None:
+def test_long_and_malformed_texts_are_read_fast(piece: str) -> None:
     text = piece * (300_000 // len(piece))
     began = time.process_time()
     assert with_secrets(text, text.replace("****", "once")) == text.replace("****", "once")

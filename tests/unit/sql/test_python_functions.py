@@ -81,8 +81,8 @@ def test_the_statements() -> None:
     one, two, again, select, *drops = parse_script(text)
     assert isinstance(one, CreateFunction) and isinstance(two, CreateFunction)
     assert (one.declaration.name, one.declaration.module) == ("one", "a.b")
-    assert (one.lasting, two.lasting, two.declaration.attribute) == (False, True, "two")
-    assert isinstance(again, CreateFunction) and again.again and isinstance(select, Select)
+    assert (one.permanent, two.permanent, two.declaration.attribute) == (False, True, "two")
+    assert isinstance(again, CreateFunction) and again.already_exists and isinstance(select, Select)
     assert {key: value.target for key, value in select.query.functions.items()} == {
         "one": "a.b.one", "two": "a.two",
     }  # fmt: skip
@@ -98,15 +98,17 @@ def test_the_statements() -> None:
         ("CREATE FUNCTION Upper AS 'a.f' LANGUAGE PYTHON", "UPPER is a built-in function", 17),
         ("CREATE FUNCTION cast AS 'a.f' LANGUAGE PYTHON", "CAST is a built-in function", 17),
         ("CREATE FUNCTION tumble AS 'a.f' LANGUAGE PYTHON", "TUMBLE is a built-in", 17),
-        ("CREATE FUNCTION `select` AS 'a.f' LANGUAGE PYTHON", "SELECT is a word of SQL", 17),
+        ("CREATE FUNCTION `select` AS 'a.f' LANGUAGE PYTHON", "SELECT is a SQL keyword", 17),
         ("CREATE FUNCTION `a-b` AS 'a.f' LANGUAGE PYTHON", "letters, digits and _", 17),
-        ("CREATE TEMPORARY SYSTEM FUNCTION d.f AS 'a.f' LANGUAGE PYTHON", "a name alone", 34),
+        ("CREATE TEMPORARY SYSTEM FUNCTION d.f AS 'a.f' LANGUAGE PYTHON", "has no database", 34),
         ("DROP FUNCTION f", "the script has created none", 15),
         ("DROP FUNCTION upper", "it is built in", 15),
         ("SELECT f(1)", "function 'f' is not supported", 8),
     ],
 )
-def test_wrong_statements_say_where_and_what(sql: str, message: str, column: int) -> None:
+def test_invalid_statements_have_a_position_and_a_message(
+    sql: str, message: str, column: int
+) -> None:
     with pytest.raises(SqlError) as caught:
         parse_script(f"SELECT 1;\n{sql}")
     assert message in str(caught.value)
@@ -116,15 +118,15 @@ def test_wrong_statements_say_where_and_what(sql: str, message: str, column: int
 def test_names_are_those_of_the_text_above(created: Callable[[str], str]) -> None:
     create = created(PLUS)
     for sql, message in (
-        (f"{create}{create}", "exists already; DROP it or write IF NOT EXISTS"),
+        (f"{create}{create}", "already exists; DROP it or write IF NOT EXISTS"),
         (f"{create}DROP FUNCTION plus; SELECT plus(1, 2)", "function 'plus' is not supported"),
         (f"SELECT plus(1, 2);{create}", "function 'plus' is not supported"),
         (f"{create}DROP FUNCTION pluss", "did you mean 'plus'"),
         (f"{create}SELECT d.plus(1, 2)", "write plus(…)"),
         (f"{create}SELECT plus(DISTINCT 1, 2)", "expected ')'"),
         (f"{create}SELECT plus(*)", "expected ')'"),
-        (f"{create}CREATE TABLE t (a INT, b AS plus(a, 1))", "is only the script's"),
-        (f"{create}CREATE TABLE t (a TIMESTAMP(3), WATERMARK FOR a AS plus(a, 1))", "is only"),
+        (f"{create}CREATE TABLE t (a INT, b AS plus(a, 1))", "belongs only to the script"),
+        (f"{create}CREATE TABLE t (a TIMESTAMP(3), WATERMARK FOR a AS plus(a, 1))", "belongs only"),
     ):
         with pytest.raises(
             SqlError, match="(?s)" + message.replace("(", r"\(").replace(")", r"\)")
@@ -212,20 +214,20 @@ def test_arrays_have_the_types_that_are_declared(
         ("def f(a: pa.Array) -> int: ...", 'write Annotated[pa.Array, "BIGINT"]'),
         ("def f(a: int | str) -> int: ...", "parameter 'a' has no SQL type"),
         ("def f(a: int) -> Annotated[pa.Array, 'INT']: ...", "arrays and single values"),
-        ("def f(a: Annotated[int, 'INTEGR']) -> int: ...", "'INTEGR' is no SQL type"),
-        ("def f(a: Annotated[int, 'INT x']) -> int: ...", "'INT x' is no SQL type"),
-        ("def f(a: Annotated[str, 'VARCHAR(3)']) -> int: ...", "takes no lengths, write STRING"),
+        ("def f(a: Annotated[int, 'INTEGR']) -> int: ...", "'INTEGR' is not a SQL type"),
+        ("def f(a: Annotated[int, 'INT x']) -> int: ...", "'INT x' is not a SQL type"),
+        ("def f(a: Annotated[str, 'VARCHAR(3)']) -> int: ...", "have no length, write STRING"),
         ("def f(a: Annotated[str, 'TIMESTAMP(2)']) -> int: ...", "write TIMESTAMP(0) or"),
         ("def f(a: Annotated[str, 'TIMESTAMP(9)']) -> int: ...", "datetime cannot hold"),
         ("def f(a: Annotated[pa.Array, pa.uint8()]) -> int: ...", "Arrow's uint8"),
         ("def f(a: Annotated[pa.Array, 'INT', 'INT']) -> int: ...", "has two types"),
-        ("def f(*a: int) -> int: ...", "cannot be given by its place"),
-        ("def f(a: int, *, b: int) -> int: ...", "parameter 'b' cannot be given by its place"),
+        ("def f(*a: int) -> int: ...", "cannot be passed by position"),
+        ("def f(a: int, *, b: int) -> int: ...", "parameter 'b' cannot be passed by position"),
         ("def f(a: 'Nothing') -> int: ...", "its annotations cannot be read"),
         ("async def f(a: int) -> int: ...", "asynchronous"),
         ("def f(a: int) -> int:\n    yield a", "generator"),
-        ("class f:\n    pass", "it is no function"),
-        ("f = 1", "it is no function"),
+        ("class f:\n    pass", "it is not a function"),
+        ("f = 1", "it is not a function"),
         ("g = 1", "has no function 'f'"),
         ("1 / 0", "cannot be imported: ZeroDivisionError: division by zero"),
         ("import nothing_of_this_name", "cannot be imported: ModuleNotFoundError"),
@@ -243,9 +245,9 @@ def test_functions_that_sql_cannot_call(
     assert message in str(error)
 
 
-def test_a_module_that_is_not_there() -> None:
+def test_a_missing_module() -> None:
     error = refused("CREATE FUNCTION f AS 'no_such_module.f' LANGUAGE PYTHON; SELECT 1")
-    assert "put no_such_module.py beside the script" in str(error)
+    assert "put no_such_module.py next to the script" in str(error)
 
 
 WIDE = """
@@ -267,23 +269,23 @@ def moment(a: Annotated[datetime.datetime, "TIMESTAMP(3)"]) -> str:
     [
         ("whole(1, 2)", "whole takes 1 argument(s), not 2; write whole(BIGINT)"),
         ("whole()", "whole takes 1 argument(s), not 0"),
-        ("whole('1')", "argument 1 of whole is STRING, the function takes BIGINT; write CAST("),
-        ("whole(1.5)", "is DECIMAL(2, 1), the function takes BIGINT"),
-        ("whole(CAST(1 AS DOUBLE))", "is DOUBLE, the function takes BIGINT"),
-        ("small(40000)", "is INT, the function takes SMALLINT"),
-        ("small(CAST(1 AS INT))", "is INT, the function takes SMALLINT"),
-        ("price(CAST(1 AS INT))", "is INT, the function takes DECIMAL(10, 2)"),
-        ("price(CAST(1 AS DOUBLE))", "is DOUBLE, the function takes DECIMAL(10, 2)"),
-        ("price(1.234)", "is DECIMAL(4, 3), the function takes DECIMAL(10, 2)"),
+        ("whole('1')", "argument 1 of whole is STRING, but the function takes BIGINT; write CAST("),
+        ("whole(1.5)", "is DECIMAL(2, 1), but the function takes BIGINT"),
+        ("whole(CAST(1 AS DOUBLE))", "is DOUBLE, but the function takes BIGINT"),
+        ("small(40000)", "is INT, but the function takes SMALLINT"),
+        ("small(CAST(1 AS INT))", "is INT, but the function takes SMALLINT"),
+        ("price(CAST(1 AS INT))", "is INT, but the function takes DECIMAL(10, 2)"),
+        ("price(CAST(1 AS DOUBLE))", "is DOUBLE, but the function takes DECIMAL(10, 2)"),
+        ("price(1.234)", "is DECIMAL(4, 3), but the function takes DECIMAL(10, 2)"),
         ("price(CAST(1 AS DECIMAL(4, 2)) / 3)", "the function takes DECIMAL(10, 2)"),
-        ("word(1)", "is INT, the function takes STRING"),
-        ("word(DATE '2024-01-01')", "is DATE, the function takes STRING"),
-        ("moment(DATE '2024-01-01')", "is DATE, the function takes TIMESTAMP(3)"),
-        ("moment(TIMESTAMP '2024-01-01 00:00:00.123456')", "is TIMESTAMP(6), the function"),
-        ("whole(INTERVAL '1' DAY)", "is INTERVAL, the function takes BIGINT"),
+        ("word(1)", "is INT, but the function takes STRING"),
+        ("word(DATE '2024-01-01')", "is DATE, but the function takes STRING"),
+        ("moment(DATE '2024-01-01')", "is DATE, but the function takes TIMESTAMP(3)"),
+        ("moment(TIMESTAMP '2024-01-01 00:00:00.123456')", "is TIMESTAMP(6), but the"),
+        ("whole(INTERVAL '1' DAY)", "is INTERVAL, but the function takes BIGINT"),
     ],
 )
-def test_wrong_arguments_are_told_where_the_call_stands(
+def test_wrong_arguments_are_errors_at_the_call(
     created: Callable[[str], str], call: str, message: str
 ) -> None:
     error = refused(f"{created(WIDE)}SELECT 1,\n  {call}")
@@ -297,8 +299,8 @@ def test_arguments_are_widened(created: Callable[[str], str]) -> None:
         "CHAR(2))), moment(TIMESTAMP '2024-01-01 00:00:00'), whole(whole(x) + small(1)) "
         "FROM (VALUES (5, 'a')) AS v (x, s)"
     )
-    ((*found,),) = selected(created(WIDE) + sql)
-    assert found == [
+    ((*result,),) = selected(created(WIDE) + sql)
+    assert result == [
         5, 5, 2, -32768, "12345678.00", "5.00", "5.00", "a", "a ", "2024-01-01 00:00:00", 6,
     ]  # fmt: skip
 
@@ -352,33 +354,33 @@ ARRAYS = "def f(a: Annotated[pa.Array, {0}]) -> Annotated[pa.Array, {1}]:\n    r
         (ARRAYS.format('"INT"', '"INT"', "None"), "a NoneType; return a pyarrow.Array"),
         (ARRAYS.format('"INT"', '"STRING"', "a"), "an array of int32, declared as STRING"),
         (ARRAYS.format('"INT"', '"INT"', "a.cast(pa.float64())"), "an array of double"),
-        (ARRAYS.format('"INT"', '"TINYINT"', "pc.add(a, 1000)"), "a value that is no TINYINT"),
+        (ARRAYS.format('"INT"', '"TINYINT"', "pc.add(a, 1000)"), "is not of type TINYINT"),
         (ARRAYS.format('"INT"', '"FLOAT"', "a.cast(pa.float64())"), "an array of double"),
         (ARRAYS.format('"INT"', '"TIMESTAMP(0)"', "a.cast(pa.int64()).cast(pa.timestamp('ms'))"),
-         "a value that is no TIMESTAMP(0)"),
+         "a value that is not of type TIMESTAMP(0)"),
         (ARRAYS.format('"INT"', '"INT"', "1 / 0"), "raised ZeroDivisionError: division by zero"),
-        ("def f(a: int) -> int:\n    return str(a)", "returned '1' for (1), which is no BIGINT"),
-        ("def f(a: int) -> int:\n    return True", "returned True for (1), which is no BIGINT"),
-        ("def f(a: int) -> int:\n    return 1.0", "returned 1.0 for (1), which is no BIGINT"),
-        ("def f(a: int) -> int:\n    return 2**63", "which is no BIGINT"),
-        ("def f(a: int) -> str:\n    return b'a'", "which is no STRING"),
+        ("def f(a: int) -> int:\n    return str(a)", "returned '1' for (1), which is not of type"),
+        ("def f(a: int) -> int:\n    return True", "returned True for (1), which is not of type"),
+        ("def f(a: int) -> int:\n    return 1.0", "returned 1.0 for (1), which is not of type"),
+        ("def f(a: int) -> int:\n    return 2**63", "which is not of type BIGINT"),
+        ("def f(a: int) -> str:\n    return b'a'", "which is not of type STRING"),
         ("def f(a: int) -> int:\n    pass", "returned None for (1); annotate the result as … | "),
         ("def f(a: int) -> Annotated[Decimal, 'DECIMAL(4, 1)']:\n    return Decimal('0.12')",
-         "which is no DECIMAL(4, 1)"),
-        ("def f(a: int) -> datetime.date:\n    return datetime.datetime(2024, 1, 1)", "no DATE"),
+         "which is not of type DECIMAL(4, 1)"),
+        ("def f(a: int) -> datetime.date:\n    return datetime.datetime(2024, 1, 1)", "type DATE"),
         ("def f(a: int) -> datetime.datetime:\n"
          "    return datetime.datetime(2024, 1, 1, tzinfo=datetime.UTC)", "has a time zone"),
         ("def f(a: int) -> Annotated[datetime.datetime, 'TIMESTAMP_LTZ(3)']:\n"
          "    return datetime.datetime(2024, 1, 1)", "has no time zone"),
         ("def f(a: int) -> Annotated[datetime.datetime, 'TIMESTAMP(3)']:\n"
-         "    return datetime.datetime(2024, 1, 1, 0, 0, 0, 1)", "a value that is no TIMESTAMP(3)"),
-        ("def f(a: int) -> datetime.time:\n    return datetime.time(1, 1, 1, 1)", "no TIME(3)"),
+         "    return datetime.datetime(2024, 1, 1, 0, 0, 0, 1)", "is not of type TIMESTAMP(3)"),
+        ("def f(a: int) -> datetime.time:\n    return datetime.time(1, 1, 1, 1)", "type TIME(3)"),
         ("def f(a: int) -> int:\n    raise KeyError('lost\\nand found')",
          "raised KeyError: 'lost\\nand found' (functions_"),
         ("def f(a: int) -> int:\n    raise SystemExit", "raised SystemExit"),
     ],
 )  # fmt: skip
-def test_what_goes_wrong_while_rows_are_computed(
+def test_errors_while_rows_are_computed(
     created: Callable[[str], str], text: str, message: str
 ) -> None:
     create = created(text)
@@ -410,7 +412,7 @@ def test_arrays_may_be_of_another_type_of_the_same_kind(created: Callable[[str],
     assert rows == [(1, "a", "a", None, 1, "1.0"), (2, "a", "a", None, 2, "2.0")]
 
 
-def test_results_have_their_types_in_what_is_around_them(created: Callable[[str], str]) -> None:
+def test_results_have_their_types_in_enclosing_expressions(created: Callable[[str], str]) -> None:
     create = created("""
         def half(a: int) -> Annotated[Decimal, "DECIMAL(6, 2)"]:
             return Decimal(a) / 2
@@ -428,7 +430,7 @@ def test_results_have_their_types_in_what_is_around_them(created: Callable[[str]
     assert "must be BOOLEAN" in str(error)
 
 
-def test_calls_stand_wherever_an_expression_does(created: Callable[[str], str]) -> None:
+def test_calls_are_allowed_wherever_an_expression_is(created: Callable[[str], str]) -> None:
     create = created("def twice(a: int) -> int:\n    return a * 2")
     assert selected(
         f"""{create}
@@ -444,7 +446,7 @@ def test_calls_stand_wherever_an_expression_does(created: Callable[[str], str]) 
         f"{create}SELECT (SELECT MAX(twice(r.y)) FROM (VALUES (1)) AS q (x)) "
         "FROM (VALUES (1)) AS r (y)"
     )
-    assert "the type of argument 1 of twice is not known; write CAST(… AS BIGINT)" in str(error)
+    assert "the type of argument 1 of twice is unknown; write CAST(… AS BIGINT)" in str(error)
 
 
 def test_many_rows_and_constants(created: Callable[[str], str]) -> None:
@@ -589,7 +591,7 @@ def test_a_lineage_keeps_no_source_and_takes_no_other(
     path = tmp_path / f"{statement.declaration.module}.py"
     path.write_text(path.read_text().replace("return 1", "return 2"))
     monkeypatch.setattr(registry, "_known", {})
-    with pytest.raises(QueryError, match="is not the one that the query was planned with"):
+    with pytest.raises(QueryError, match="differs from the one that the query was planned with"):
         module.compute_of(kept)
     path.unlink()
     with pytest.raises(QueryError, match="there is no Python module"):
@@ -597,6 +599,6 @@ def test_a_lineage_keeps_no_source_and_takes_no_other(
 
 
 def test_installed_modules_and_pythons_own_are_not_sent(tmp_path: Path) -> None:
-    assert module._sources("json") is None
-    assert module._sources("sqlglot.expressions") is None
-    assert module._sources("math") is None
+    assert module._read_sources("json") is None
+    assert module._read_sources("sqlglot.expressions") is None
+    assert module._read_sources("math") is None

@@ -44,7 +44,7 @@ def test_every_connection_is_in_utc() -> None:
         assert connection.sql("SELECT current_setting('TimeZone')").fetchall() == [("UTC",)]
 
 
-def test_after_the_database_has_become_unusable_there_is_another() -> None:
+def test_an_unusable_database_is_replaced() -> None:
     assert computes("1")
     module._databases[os.getpid()].close()
     assert computes("1")
@@ -52,5 +52,5 @@ def test_after_the_database_has_become_unusable_there_is_another() -> None:
 
 def test_threads_describe_side_by_side() -> None:
     with ThreadPoolExecutor(8) as threads:
-        found = list(threads.map(lambda n: computes(f"{n} + 1"), range(200)))
-    assert all(found)
+        result = list(threads.map(lambda n: computes(f"{n} + 1"), range(200)))
+    assert all(result)

@@ -32,11 +32,11 @@ from streamhouse.sql.statements.script import parse_script
     ],
 )
 def test_values_of_secret_options_are_starred(text: str) -> None:
-    shown = without_secrets(text)
-    assert "hidden" not in shown and "****" in shown
+    masked = without_secrets(text)
+    assert "hidden" not in masked and "****" in masked
 
 
-def test_all_else_is_left_as_it_is() -> None:
+def test_other_text_is_unchanged() -> None:
     text = (
         "CREATE TABLE t (password STRING, `token` INT, at STRING) WITH ('bucket' = '1', "
         "'hostname' = 'db', 'password' = '');\n-- it's 12:30 @ noon\n"
@@ -45,14 +45,14 @@ def test_all_else_is_left_as_it_is() -> None:
     assert without_secrets(text) == text
 
 
-def test_what_is_shown_is_read_as_the_script_is() -> None:
+def test_a_masked_script_is_parsed_like_the_script() -> None:
     text = (
         "CREATE TEMPORARY TABLE s (i INT PRIMARY KEY NOT ENFORCED) WITH ('connector' = 'mysql-cdc',"
         "'hostname' = 'db', 'password' = 'a''b', 'database-name' = 'd', 'table-name' = 't');\n"
         "INSERT INTO t SELECT i FROM s;"
     )
-    shown = without_secrets(text)
-    assert [type(one) for one in parse_script(shown)] == [type(one) for one in parse_script(text)]
+    masked = without_secrets(text)
+    assert [type(one) for one in parse_script(masked)] == [type(one) for one in parse_script(text)]
 
 
 def test_the_line_of_an_error_hides_them_too() -> None:
@@ -62,7 +62,7 @@ def test_the_line_of_an_error_hides_them_too() -> None:
 
 
 @pytest.mark.parametrize("piece", ["/* ", "-- ", "\n", "'", "''", "SET ", "/*+ ", "a://b:", "&"])
-def test_long_and_odd_texts_take_no_time(piece: str) -> None:
+def test_long_and_malformed_texts_are_read_fast(piece: str) -> None:
     text = piece * (1_000_000 // len(piece))
     began = time.process_time()
     assert len(without_secrets(text)) <= len(text) + 4

@@ -99,8 +99,8 @@ def test_windows(catalog: Catalog, function: str, values: list[object]) -> None:
     rows = "" if function.endswith("()") or "NTILE" in function else " ROWS UNBOUNDED PRECEDING"
     over = f"OVER (ORDER BY x, y NULLS LAST{rows})"
     over = over if rows else "OVER (ORDER BY x)"
-    found = catalog.query(f"SELECT {function} {over} AS v FROM {ROWS} ORDER BY x, y NULLS LAST")
-    assert [row[0] for row in found] == values
+    result = catalog.query(f"SELECT {function} {over} AS v FROM {ROWS} ORDER BY x, y NULLS LAST")
+    assert [row[0] for row in result] == values
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_keys_of_a_json_object(catalog: Catalog, aggregate: str, message: str) -
     assert readable(str(caught.value)) == message
 
 
-def test_grouping_sets_are_told_apart(catalog: Catalog) -> None:
+def test_grouping_sets_are_distinguished(catalog: Catalog) -> None:
     text = (
         "SELECT GROUPING(s), GROUPING_ID(s, i), s, i, SUM(n) FROM typed "
         "GROUP BY GROUPING SETS ((s, i), (s), ()) ORDER BY 2"
@@ -134,7 +134,7 @@ def test_a_sum_beyond_its_type_is_an_error(catalog: Catalog) -> None:
     assert readable(str(caught.value)) == "2147483648 does not fit into INT"
 
 
-def test_a_sum_is_as_wide_as_the_column_it_goes_into(catalog: Catalog) -> None:
+def test_a_sum_is_as_wide_as_its_target_column(catalog: Catalog) -> None:
     catalog.add(
         "CREATE TABLE wide (s STRING PRIMARY KEY NOT ENFORCED, total BIGINT) WITH "
         "('merge-engine' = 'aggregation', 'fields.total.aggregate-function' = 'sum')"

@@ -101,7 +101,7 @@ MISTAKES = [
 
 
 @pytest.mark.parametrize(("text", "message"), MISTAKES)
-def test_mistakes_are_told_with_their_place(text: str, message: str) -> None:
+def test_mistakes_are_errors_with_a_position(text: str, message: str) -> None:
     with pytest.raises(SqlError, match="line 1, column") as caught:
         parse_script(text)
     assert message in str(caught.value)
@@ -112,8 +112,8 @@ UNSUPPORTED = [
     ("ALTER TABLE t DROP PRIMARY KEY", "a primary key cannot be changed"),
     ("ALTER TABLE t ADD WATERMARK FOR a AS a", "WATERMARK is not supported yet"),
     ("ALTER TABLE t ADD b AS a + 1", "computed columns are part of CREATE TABLE"),
-    ("ALTER TABLE t MODIFY r.x INT FIRST", "'r.x' is a field of a ROW, and only columns can be"),
-    ("ALTER TABLE t ALTER COLUMN r.x AFTER y", "'r.x' is a field of a ROW, and only columns can"),
+    ("ALTER TABLE t MODIFY r.x INT FIRST", "'r.x' is a field of a ROW, but only columns can be"),
+    ("ALTER TABLE t ALTER COLUMN r.x AFTER y", "'r.x' is a field of a ROW, but only columns can"),
     ("ALTER TABLE t DROP PARTITION (a = 1)", "DELETE their rows"),
     ("ALTER VIEW v RENAME TO w", "only ALTER TABLE is"),
 ]

@@ -57,8 +57,8 @@ def test_with_window_set_operation_subquery(catalog: Catalog) -> None:
         "SELECT q.id, r FROM q WHERE r < 3 UNION ALL SELECT order_id, 0 FROM orders "
         "WHERE customer_id IN (SELECT id FROM customers WHERE name = 'Ann') ORDER BY id"
     )
-    found = catalog.query(text, CUSTOMERS, ORDERS, CUSTOMERS)
-    assert found == [(1, 0), (2, 2), (3, 1), (4, 0)]
+    result = catalog.query(text, CUSTOMERS, ORDERS, CUSTOMERS)
+    assert result == [(1, 0), (2, 2), (3, 1), (4, 0)]
 
 
 def test_correlated_subquery_and_star(catalog: Catalog) -> None:
@@ -79,7 +79,7 @@ def test_values(catalog: Catalog) -> None:
 
 
 @pytest.mark.parametrize("source", ["VALUES (NULL, 1)", "SELECT NULL, 1"])
-def test_a_null_goes_into_a_column_of_any_type(catalog: Catalog, source: str) -> None:
+def test_a_null_fits_a_column_of_any_type(catalog: Catalog, source: str) -> None:
     table = catalog.table(("typed",))
     for column in table.columns:
         if column.nullable and column.name != "n":
@@ -153,13 +153,13 @@ ERRORS = [
         "INSERT INTO plain VALUES ('a', 1)",
         1,
         27,
-        "the query gives 2 column(s), table default.plain takes 3: country, orders, revenue",
+        "the query returns 2 column(s), table default.plain takes 3: country, orders, revenue",
     ),
     (
         "INSERT INTO plain VALUES ('a', 'b', 1)",
         1,
         27,
-        "column 'orders' is BIGINT, the query gives STRING; write CAST(… AS BIGINT)",
+        "column 'orders' is BIGINT, but the query returns STRING; write CAST(… AS BIGINT)",
     ),
     (
         "INSERT INTO plain (contry) VALUES ('a')",
@@ -168,7 +168,7 @@ ERRORS = [
         "table default.plain: 'contry' does not exist; did you mean 'country'?",
     ),
     ("SELECT id FROM customers FOR SYSTEM_TIME AS OF id", 1, 26, "FOR SYSTEM_TIME AS OF takes"),
-    ("SELECT id FROM customers FOR SYSTEM_TIME AS OF", 1, 26, "AS OF needs a moment"),
+    ("SELECT id FROM customers FOR SYSTEM_TIME AS OF", 1, 26, "AS OF needs a constant time"),
     (
         "SELECT country, COUNT(*) FROM customers",
         1,

@@ -29,8 +29,8 @@ def test_arguments_by_place() -> None:
 
 
 def test_arguments_by_name_with_and_without_quotes() -> None:
-    found = arguments("CALL sys.compact(`table` => 'db.t', table2 => 1, `where` => 'dt > ''a''')")
-    assert found == [("table", "db.t"), ("table2", 1), ("where", "dt > 'a'")]
+    result = arguments("CALL sys.compact(`table` => 'db.t', table2 => 1, `where` => 'dt > ''a''')")
+    assert result == [("table", "db.t"), ("table2", 1), ("where", "dt > 'a'")]
     assert arguments("call sys.compact(table => 'T', where => 'p>0', options => 'a=b')") == [
         ("table", "T"),
         ("where", "p>0"),

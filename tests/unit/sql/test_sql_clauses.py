@@ -40,8 +40,8 @@ def planned(catalog: Catalog, text: str) -> StreamQuery:
     assert isinstance(insert, Insert)
     target = catalog.table(insert.target)
     given = given_columns(target, insert)
-    (found,) = analyze_streams(insert.query, catalog, target, given, insert.partition)
-    return found
+    (result,) = analyze_streams(insert.query, catalog, target, given, insert.partition)
+    return result
 
 
 def rows(catalog: Catalog, text: str, *source: dict[str, Any]) -> list[tuple[Any, ...]]:
@@ -68,7 +68,7 @@ def test_a_partition_of_a_stream_is_a_constant(days: Catalog, day: str) -> None:
     assert rows(days, named, {"id": 1, "n": 3}) == [(1, None, DAY, 3, 1)]
 
 
-def test_a_partition_goes_with_groups_and_with_numbered_rows(days: Catalog) -> None:
+def test_a_partition_clause_with_groups_and_with_numbered_rows(days: Catalog) -> None:
     text = (
         "INSERT INTO sums PARTITION (day_ = '2026-05-01') SELECT agent, COUNT(DISTINCT id), SUM(n) "
         "FROM log_ GROUP BY agent"
@@ -90,24 +90,27 @@ def test_another_partition_is_another_query(days: Catalog) -> None:
     assert len(prints) == 2
 
 
-def test_a_partition_goes_to_each_part_of_a_union(days: Catalog) -> None:
+def test_a_partition_clause_applies_to_each_part_of_a_union(days: Catalog) -> None:
     text = (
         "INSERT INTO days PARTITION (hour_ = 7, day_ = '2026-05-01') SELECT id, agent, n FROM log_ "
         "UNION ALL SELECT id + 1, agent, n FROM log_ UNION ALL SELECT 9, 'x', n FROM log_"
     )
-    found = rows(days, text, {"id": 1, "agent": "a", "n": 3})
-    assert sorted(found) == [(1, "a", DAY, 7, 3), (2, "a", DAY, 7, 3), (9, "x", DAY, 7, 3)]
+    result = rows(days, text, {"id": 1, "agent": "a", "n": 3})
+    assert sorted(result) == [(1, "a", DAY, 7, 3), (2, "a", DAY, 7, 3), (9, "x", DAY, 7, 3)]
 
 
 @pytest.mark.parametrize(
     ("partition", "message"),
     [
-        ("day_ = 'soon'", "'soon' is no value of column 'day_', which is DATE"),
+        ("day_ = 'soon'", "'soon' is not a valid value of column 'day_', which is DATE"),
         ("dey = 'x'", "'dey' is not a partition column; did you mean 'day_'?"),
-        ("day_ = '2026-05-01', hour_ = 1", "the query gives 4 column(s), table default.days take"),
+        (
+            "day_ = '2026-05-01', hour_ = 1",
+            "the query returns 4 column(s), table default.days take",
+        ),
     ],
 )
-def test_wrong_partitions_are_told(days: Catalog, partition: str, message: str) -> None:
+def test_wrong_partitions_are_errors(days: Catalog, partition: str, message: str) -> None:
     with pytest.raises(SqlError) as caught:
         planned(days, f"INSERT INTO days PARTITION ({partition}) SELECT id, agent, n, 1 FROM log_")
     assert message in caught.value.message
@@ -131,6 +134,6 @@ def test_a_watermark_is_read(expression: str) -> None:
 def test_a_statement_set_may_be_explained() -> None:
     body = "STATEMENT SET BEGIN INSERT INTO a SELECT 1; INSERT INTO b SELECT 2; END;"
     for text in (f"EXPLAIN {body}", f"EXPLAIN EXECUTE {body}", f"EXPLAIN PLAN FOR EXECUTE {body}"):
-        (found,) = parse_script(text)
-        assert isinstance(found, Explain) and isinstance(found.statement, StatementSet)
-        assert [one.target for one in found.statement.inserts] == [("a",), ("b",)]
+        (result,) = parse_script(text)
+        assert isinstance(result, Explain) and isinstance(result.statement, StatementSet)
+        assert [one.target for one in result.statement.inserts] == [("a",), ("b",)]

@@ -55,20 +55,20 @@ def test_values_are_counted_by_group_and_sign(catalog: Catalog) -> None:
         "INSERT INTO board (place, people) SELECT UPPER(place), COUNT(DISTINCT who) "
         "FROM changing WHERE who > 0 GROUP BY UPPER(place)"
     )
-    found = values(
+    result = values(
         catalog, text, place=["a", "A", "a", "b", "b"], who=[1, 1, 2, 3, 0],
         rowkind=["+I", "+U", "+I", "-D", "-U"],
     )  # fmt: skip
-    assert found == {("A", "people", "1", 2), ("A", "people", "2", 1), ("B", "people", "3", -1)}
+    assert result == {("A", "people", "1", 2), ("A", "people", "2", 1), ("B", "people", "3", -1)}
 
 
 def test_equal_values_have_one_text(catalog: Catalog) -> None:
     text = "INSERT INTO board SELECT place, COUNT(DISTINCT score), COUNT(DISTINCT raw) FROM visits"
-    found = values(
+    result = values(
         catalog, f"{text} GROUP BY place", place=["a"] * 3, score=[0.0, -0.0, None],
         raw=[b"\x00\xff", None, b"\\x00"],
     )  # fmt: skip
-    assert found == {
+    assert result == {
         ("a", "people", "0.0", 2), ("a", "total", "00FF", 1), ("a", "total", "5C783030", 1),
     }  # fmt: skip
 
@@ -76,13 +76,13 @@ def test_equal_values_have_one_text(catalog: Catalog) -> None:
 @pytest.mark.parametrize(
     ("select", "message"),
     [
-        ("COUNT(DISTINCT who, id)", "takes one expression; put several into one text"),
+        ("COUNT(DISTINCT who, id)", "takes one expression; combine several into one"),
         ("COUNT(DISTINCT tags)", "COUNT(DISTINCT …) of ARRAY<STRING> on a stream"),
         ("SUM(DISTINCT who)", "a continuous GROUP BY takes only"),
         ("COUNT(DISTINCT who) + 1", "a continuous GROUP BY takes only"),
     ],
 )
-def test_what_cannot_be_counted_is_told(catalog: Catalog, select: str, message: str) -> None:
+def test_unsupported_counts_are_errors(catalog: Catalog, select: str, message: str) -> None:
     text = f"INSERT INTO board (place, people) SELECT place, {select} FROM visits GROUP BY place"
     with pytest.raises(UnsupportedSqlError, match=re.escape(message)) as raised:
         catalog.stream(text)
@@ -96,5 +96,5 @@ def test_the_target_must_sum_up(catalog: Catalog) -> None:
     ) as e:
         catalog.stream(text)
     assert e.value.column == text.index("COUNT") + 1
-    with pytest.raises(UnsupportedSqlError, match="needs a table to keep its results"):
+    with pytest.raises(UnsupportedSqlError, match="needs a table that stores its results"):
         catalog.stream("SELECT place, COUNT(DISTINCT who) FROM visits GROUP BY place")

@@ -84,7 +84,7 @@ def test_a_quotient_has_all_its_digits(shares: Catalog, expression: str, expecte
 
 
 @pytest.mark.parametrize("expression", ["r / n", "m / r", "2 / CAST(3 AS DOUBLE)", "m / 1E0"])
-def test_beside_a_double_it_is_a_double(shares: Catalog, expression: str) -> None:
+def test_a_decimal_with_a_double_gives_a_double(shares: Catalog, expression: str) -> None:
     ((value,),) = shares.query(f"SELECT {expression} AS v FROM shares", [ROW])
     assert isinstance(value, float)
 
@@ -142,22 +142,22 @@ def test_sums_subqueries_and_names(shares: Catalog) -> None:
     assert isinstance(third, Decimal)
 
 
-def test_it_goes_into_a_column_of_decimals_without_a_cast(shares: Catalog) -> None:
+def test_it_fits_a_decimal_column_without_a_cast(shares: Catalog) -> None:
     text = "INSERT INTO parts SELECT k, m / n FROM shares"
     assert shares.rows(text, [ROW]) == [(1, Decimal("4.113333"))]
 
 
 def test_a_sum_of_quotients_must_be_exact(shares: Catalog) -> None:
-    with pytest.raises(UnsupportedSqlError, match="each batch would round its part"):
+    with pytest.raises(UnsupportedSqlError, match="each batch would round its partial sum"):
         shares.stream("INSERT INTO totals SELECT k, SUM(m / n) FROM shares GROUP BY k")
     text = "INSERT INTO totals SELECT k, SUM(CAST(m / n AS DECIMAL(20, 2))) FROM shares GROUP BY k"
     assert shares.rows(text, [ROW, ROW]) == [(1, Decimal("8.22"))]
 
 
-def test_a_division_of_something_else_is_told_at_its_place(shares: Catalog) -> None:
+def test_a_division_of_another_type_is_an_error_with_a_position(shares: Catalog) -> None:
     with pytest.raises(UnsupportedSqlError) as caught:
         shares.bounded("SELECT\n  INTERVAL '1' DAY / m AS v FROM shares")
     assert (caught.value.line, caught.value.message) == (
         2,
-        "the type of this division is not known; CAST what is divided",
+        "the type of this division is unknown; CAST its operands",
     )

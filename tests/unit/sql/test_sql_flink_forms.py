@@ -39,20 +39,20 @@ def deal(kind: str, agent: str, n: int, price: str = "0") -> dict[str, Any]:
     ("key", "value", "why"),
     [
         ("table.exec.state.ttl", "1 d", "state in tables"),
-        ("table.exec.mini-batch.enabled", "true", "taken together"),
+        ("table.exec.mini-batch.enabled", "true", "processed together"),
         ("table.exec.sink.upsert-materialize", "NONE", "keep their order"),
         ("execution.checkpointing.mode", "EXACTLY_ONCE", "exactly once"),
         ("execution.checkpointing.timeout", "10 min", "exactly once"),
         ("taskmanager.memory.process.size", "4g", "one Spark driver"),
         ("restart-strategy.type", "fixed-delay", "exactly once"),
-        ("sql-client.display.color-schema", "chester", "console"),
-        ("table.dynamic-table-options.enabled", "TRUE", "how it is"),
+        ("sql-client.display.color-schema", "chester", "SQL client"),
+        ("table.dynamic-table-options.enabled", "TRUE", "the only supported value"),
     ],
 )
-def test_settings_that_change_nothing_are_told(key: str, value: str, why: str) -> None:
-    told = check_set(key, value)
-    assert told is not None and told.startswith(f"SET '{key}' has no effect here: ")
-    assert why in told
+def test_settings_without_effect_give_a_notice(key: str, value: str, why: str) -> None:
+    notice = check_set(key, value)
+    assert notice is not None and notice.startswith(f"SET '{key}' has no effect here: ")
+    assert why in notice
 
 
 @pytest.mark.parametrize(
@@ -60,9 +60,9 @@ def test_settings_that_change_nothing_are_told(key: str, value: str, why: str) -
     [
         ("execution.checkpointing.intervall", "1 s", "did you mean 'execution.checkpointing.inter"),
         ("sql-client.verbos", "true", "did you mean 'sql-client.verbose'"),
-        ("table.exec.sink.not-null-enforcer", "DROP", "the only value is 'error'"),
-        ("table.sql-dialect", "hive", "the only value is 'default'"),
-        ("execution.savepoint.path", "/s", "goes on from its own checkpoints"),
+        ("table.exec.sink.not-null-enforcer", "DROP", "the only supported value is 'error'"),
+        ("table.sql-dialect", "hive", "the only supported value is 'default'"),
+        ("execution.savepoint.path", "/s", "resumes from its own checkpoints"),
         ("table.exec.resource.default-parallelism", "0", "'parallelism.default': 0 is too small"),
     ],
 )
@@ -72,7 +72,7 @@ def test_settings_that_would_change_results_are_errors(key: str, value: str, mes
     assert message in str(caught.value)
 
 
-def test_settings_with_an_effect_are_not_told() -> None:
+def test_settings_with_an_effect_give_no_notice() -> None:
     assert check_set("table.exec.resource.default-parallelism", "4") is None
     assert check_set("execution.checkpointing.interval", "3 min") is None
 
@@ -114,7 +114,9 @@ def test_a_sum_that_would_be_rounded_in_parts_is_refused(
     deals: Catalog, value: str, around: str
 ) -> None:
     aggregate = around.format(f"SUM({value})")
-    with pytest.raises(UnsupportedSqlError, match="each batch would round its part") as caught:
+    with pytest.raises(
+        UnsupportedSqlError, match="each batch would round its partial sum"
+    ) as caught:
         deals.stream(
             f"INSERT INTO board (name, agent, price) SELECT 'x', agent, {aggregate} FROM deals "
             "GROUP BY agent"
@@ -123,7 +125,7 @@ def test_a_sum_that_would_be_rounded_in_parts_is_refused(
     assert caught.value.line == 1
 
 
-def test_a_sum_of_rounded_rows_is_taken(deals: Catalog) -> None:
+def test_a_sum_of_rounded_rows_is_accepted(deals: Catalog) -> None:
     text = (
         "INSERT INTO board (name, agent, price) SELECT 'x', agent, "
         "SUM(CAST(price * rate AS DECIMAL(20, 2))) FROM deals GROUP BY agent"

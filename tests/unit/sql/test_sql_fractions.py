@@ -66,7 +66,7 @@ def test_a_null_has_no_text(moments: Catalog) -> None:
     assert moments.query(text, [{}]) == moments.rows(text, [{}]) == [(None, None)]
 
 
-def test_a_column_of_seconds_is_given_seconds(moments: Catalog) -> None:
+def test_a_column_of_seconds_gets_whole_seconds(moments: Catalog) -> None:
     text = "INSERT INTO seconds SELECT t6, CAST(t3 AS STRING) FROM moments"
     expected = [(datetime(2026, 1, 2, 3, 4, 5), f"{TO_SECOND}.678")]
     assert moments.query(text, [ROW]) == expected

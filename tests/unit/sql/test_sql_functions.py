@@ -228,9 +228,9 @@ CASES: list[tuple[str, object]] = [
 
 @pytest.mark.parametrize(("expression", "expected"), CASES)
 def test_value(catalog: Catalog, expression: str, expected: object) -> None:
-    found = catalog.value(expression, **ROW)
-    assert found == expected
-    assert type(found) is type(expected)
+    result = catalog.value(expression, **ROW)
+    assert result == expected
+    assert type(result) is type(expected)
 
 
 def test_division_of_whole_numbers_by_zero_is_an_error(catalog: Catalog) -> None:
@@ -245,13 +245,13 @@ def test_division_of_whole_numbers_by_zero_is_an_error(catalog: Catalog) -> None
         ("UPPER(s, s)", "UPPER takes 1 argument(s), not 2"),
         ("IF(b, 1)", "IF takes 3 argument(s), not 2"),
         ("DATE_FORMAT(t, 'yyyy-bb')", "'bb' in the pattern 'yyyy-bb' is not supported"),
-        ("TO_TIMESTAMP(s, 'yyyy-QQ')", "'QQ' in the pattern 'yyyy-QQ' cannot be read"),
+        ("TO_TIMESTAMP(s, 'yyyy-QQ')", "'QQ' in the pattern 'yyyy-QQ' cannot be parsed"),
         ("TIMESTAMPDIFF(FORTNIGHT, t, t)", "'FORTNIGHT' is not a unit of time"),
-        ("EXTRACT(ERA FROM t)", "EXTRACT knows no part 'ERA'"),
+        ("EXTRACT(ERA FROM t)", "EXTRACT has no field 'ERA'"),
         ("n + s", "'+' does not take a string; CAST it to a number"),
         ("CURRENT_USER", "there is no column 'CURRENT_USER'"),
-        ("UUID()", "function 'UUID' is not supported; a batch that runs again must give the same"),
-        ("RAND()", "function 'RAND' is not supported; a batch that runs again must give the same"),
+        ("UUID()", "function 'UUID' is not supported; a repeated batch must return the same"),
+        ("RAND()", "function 'RAND' is not supported; a repeated batch must return the same"),
         ("LENGTH(s)", "function 'LENGTH' is not supported; write CHAR_LENGTH(text)"),
         ("DATE(t)", "function 'DATE' is not supported; write CAST(t AS DATE)"),
         ("STR_TO_DATE(s, '%Y')", "function 'STR_TO_DATE' is not supported; write TO_DATE(text"),
@@ -259,7 +259,7 @@ def test_division_of_whole_numbers_by_zero_is_an_error(catalog: Catalog) -> None
         ("SHA2(s, 100)", "SHA2 takes a length of 224, 256, 384, 512, not 100"),
     ],
 )
-def test_wrong_calls_are_told_at_their_place(
+def test_wrong_calls_are_errors_with_a_position(
     catalog: Catalog, expression: str, message: str
 ) -> None:
     with pytest.raises(SqlError) as caught:

@@ -62,8 +62,8 @@ def test_keys_and_values_may_be_made_of_the_groups(paid: Catalog) -> None:
 @pytest.mark.parametrize("key", ["CAST(agent AS BIGINT)", "agent", "agent + 1", "IFNULL(agent, 0)"])
 def test_a_key_may_be_cast(paid: Catalog, key: str) -> None:
     text = f"INSERT INTO agents (agent, n) SELECT {key}, COUNT(*) FROM seen GROUP BY agent"
-    ((found, _, count, _),) = paid.rows(text, [row("", ""), row("", "")])
-    assert (found, count) == (8 if "+" in key else 7, 2)
+    ((result, _, count, _),) = paid.rows(text, [row("", ""), row("", "")])
+    assert (result, count) == (8 if "+" in key else 7, 2)
 
 
 def test_a_cast_of_the_last_value_is_a_last_value(paid: Catalog) -> None:
@@ -81,7 +81,7 @@ def test_a_cast_of_the_last_value_is_a_last_value(paid: Catalog) -> None:
             "INSERT INTO agents (agent, city, n) SELECT agent, city, COUNT(*) FROM seen "
             "GROUP BY agent, city",
             "GROUP BY must be exactly the primary key of table default.agents: agent; declare "
-            "another key, or group otherwise: LAST_VALUE(city) gives 'city' without it",
+            "another key, or change GROUP BY: LAST_VALUE(city) fills 'city' without it",
         ),
         (
             "INSERT INTO agents (agent, n) SELECT price, COUNT(*) FROM seen GROUP BY agent",
@@ -97,8 +97,8 @@ def test_a_cast_of_the_last_value_is_a_last_value(paid: Catalog) -> None:
         ),
         (
             "INSERT INTO agents (agent, n) SELECT agent, agent FROM seen GROUP BY agent",
-            "column 'n' of table default.agents merges by sum, and the query gives it one value of "
-            "each group; declare 'fields.n.aggregate-function' = 'last_value'",
+            "column 'n' of table default.agents merges by sum, but the query returns one value per "
+            "group; declare 'fields.n.aggregate-function' = 'last_value'",
         ),
         (
             "INSERT INTO agents (agent, city) SELECT agent, city FROM seen GROUP BY agent",
@@ -112,11 +112,11 @@ def test_a_cast_of_the_last_value_is_a_last_value(paid: Catalog) -> None:
         (
             "INSERT INTO board (month_, city, price) SELECT day_, city, SUM(real_) FROM seen "
             "GROUP BY day_, city",
-            "each batch would round its part",
+            "each batch would round its partial sum",
         ),
     ],
 )
-def test_what_the_merge_functions_cannot_carry_on_is_refused(
+def test_aggregates_without_a_merge_function_are_refused(
     paid: Catalog, text: str, message: str
 ) -> None:
     with pytest.raises(UnsupportedSqlError) as caught:
@@ -127,5 +127,5 @@ def test_what_the_merge_functions_cannot_carry_on_is_refused(
 
 def test_floating_numbers_are_rounded_row_by_row(paid: Catalog) -> None:
     text = "INSERT INTO board (month_, city, price) SELECT day_, city, real_ * 1.1 FROM seen"
-    found = paid.rows(text, [{**row("mon", "x"), "real_": 0.1}])
-    assert found[0][5] == Decimal("0.11")
+    result = paid.rows(text, [{**row("mon", "x"), "real_": 0.1}])
+    assert result[0][5] == Decimal("0.11")

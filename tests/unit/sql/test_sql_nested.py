@@ -37,13 +37,13 @@ def test_values_of_all_kinds(nested: Catalog) -> None:
 def test_values_of_a_stream(nested: Catalog) -> None:
     text = "INSERT INTO nested SELECT n, ARRAY[s], MAP[s, i], ROW(s, i), CAST(NULL AS BYTES) "
     text += "FROM typed"
-    found = nested.rows(text, [{"n": 1, "s": "x", "i": 2}])
-    assert found == [(1, ["x"], {"x": 2}, {"city": "x", "zip": 2}, None)]
+    result = nested.rows(text, [{"n": 1, "s": "x", "i": 2}])
+    assert result == [(1, ["x"], {"x": 2}, {"city": "x", "zip": 2}, None)]
 
 
 @pytest.mark.parametrize("row", ["ROW(i, s)", "ROW(s)", "ROW(s, i, i)", "s"])
-def test_a_row_that_does_not_fit_is_told(nested: Catalog, row: str) -> None:
-    with pytest.raises(SqlError, match="column 'home' is ROW<city STRING, zip INT>, the query"):
+def test_a_row_that_does_not_fit_is_an_error(nested: Catalog, row: str) -> None:
+    with pytest.raises(SqlError, match="column 'home' is ROW<city STRING, zip INT>, but the query"):
         nested.stream(f"INSERT INTO nested (home) SELECT {row} FROM typed")
 
 

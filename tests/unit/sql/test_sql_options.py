@@ -17,7 +17,7 @@ COLUMNS = (
 )
 
 
-def test_datagen_takes_what_it_knows() -> None:
+def test_datagen_accepts_its_options() -> None:
     options = {
         "connector": "datagen",
         "rows-per-second": "10",
@@ -53,7 +53,7 @@ def test_datagen_takes_what_it_knows() -> None:
         ({"fields.id.min": "5", "fields.id.max": "4"}, "'fields.id.min' is greater than"),
     ],
 )
-def test_datagen_names_what_is_wrong(options: dict[str, str], message: str) -> None:
+def test_datagen_names_the_wrong_option(options: dict[str, str], message: str) -> None:
     with pytest.raises(OptionError) as caught:
         check_datagen(options, COLUMNS, "table t")
     assert message in str(caught.value)
@@ -65,7 +65,7 @@ def test_set() -> None:
     check_set("sql-client.execution.result-mode", "tableau")
     for key, value, message in [
         ("pipline.name", "x", "SET: unknown option 'pipline.name'; did you mean 'pipeline.name'?"),
-        ("table.local-time-zone", "Europe/Paris", "the only zone is 'UTC'"),
+        ("table.local-time-zone", "Europe/Paris", "the only supported time zone is 'UTC'"),
         ("execution.runtime-mode", "auto", "'auto' is not one of streaming, batch"),
         ("execution.checkpointing.interval", "soon", "'soon' is not a duration"),
         ("parallelism.default", "0", "0 is too small"),
@@ -75,7 +75,7 @@ def test_set() -> None:
         assert message in str(caught.value)
 
 
-def test_lookup_options_tell_what_has_no_effect() -> None:
+def test_lookup_options_without_effect_are_reported() -> None:
     options = {"lookup.cache": "auto", "lookup.async": "true", "scan.mode": "latest"}
     assert check_lookup(options, "table c") == ["lookup.async"]
     with pytest.raises(OptionError, match="did you mean 'lookup.async'?"):

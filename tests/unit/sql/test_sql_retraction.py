@@ -59,7 +59,7 @@ def change(kind: str, agent: str, price: str | None, n: int | None = None, **mor
     return {"rowkind": kind, "agent": agent, "price": value, "n": n, **more}
 
 
-def test_what_is_taken_back_counts_down(sales: Catalog) -> None:
+def test_retractions_are_subtracted(sales: Catalog) -> None:
     rows = [
         change("+I", "Ann", "5.00", 3),
         change("+I", "Ann", "7.00", 1),
@@ -113,21 +113,21 @@ def planned() -> StreamQuery:
     ),
     st.lists(st.booleans(), min_size=12, max_size=12),
 )
-def test_any_history_comes_to_what_is_left(
+def test_any_history_sums_to_the_remaining_rows(
     history: Sequence[tuple[int, str | None, int]], cuts: Sequence[bool]
 ) -> None:
     """Rows are made, changed, moved to another agent, deleted (None); batches cut anywhere."""
     plan = planned()
-    there: dict[int, tuple[str, int]] = {}
+    current: dict[int, tuple[str, int]] = {}
     batches: list[list[Any]] = [[]]
     for (key, agent, price), cut in zip(history, cuts, strict=False):
-        before = there.pop(key, None)
+        before = current.pop(key, None)
         changes = batches[-1]
         if before is not None:
             kind = "-D" if agent is None else "-U"
             changes.append(change(kind, before[0], str(before[1])))
         if agent is not None:
-            there[key] = (agent, price)
+            current[key] = (agent, price)
             changes.append(change("+I" if before is None else "+U", agent, str(price)))
         if cut:
             batches.append([])
@@ -138,7 +138,7 @@ def test_any_history_comes_to_what_is_left(
             so_far[0] += total
             so_far[1] += count
     expected: dict[str, list[Any]] = {}
-    for agent, price in there.values():
+    for agent, price in current.values():
         so_far = expected.setdefault(agent, [0, 0])
         so_far[0] += price
         so_far[1] += 1
@@ -159,8 +159,8 @@ def test_last_values_are_of_rows_that_came(sales: Catalog) -> None:
         change("+I", "Ann", "3", at_=None),
         change("-D", "Cid", "3", at_=times[4]),
     ]
-    found = {row[0]: row[4] for row in sales.rows(GROUPED, rows)}
-    assert found == {"Ann": times[2], "Ben": times[1], "Cid": None}
+    result = {row[0]: row[4] for row in sales.rows(GROUPED, rows)}
+    assert result == {"Ann": times[2], "Ben": times[1], "Cid": None}
 
 
 def test_rows_without_group_by_carry_their_sign(sales: Catalog) -> None:
@@ -178,13 +178,13 @@ def test_columns_that_a_change_must_not_touch(sales: Catalog) -> None:
 
     noon = datetime.datetime(2026, 1, 1, 12)
     rows = [change("-U", "Ann", "5.00", 7, at_=noon)]
-    found = sales.rows("INSERT INTO plain SELECT agent, price, at_ FROM sales", rows)
-    assert found == [("Ann", Decimal("-5.00"), None)]
-    found = sales.rows("INSERT INTO ever SELECT agent, price, n FROM sales", rows)
-    assert found == [("Ann", Decimal("-5.00"), None)]
+    result = sales.rows("INSERT INTO plain SELECT agent, price, at_ FROM sales", rows)
+    assert result == [("Ann", Decimal("-5.00"), None)]
+    result = sales.rows("INSERT INTO ever SELECT agent, price, n FROM sales", rows)
+    assert result == [("Ann", Decimal("-5.00"), None)]
     # The order of rows is told by their own time, taken back or not.
-    found = sales.rows("INSERT INTO ordered SELECT agent, price, at_ FROM sales", rows)
-    assert found == [("Ann", Decimal("-5.00"), noon)]
+    result = sales.rows("INSERT INTO ordered SELECT agent, price, at_ FROM sales", rows)
+    assert result == [("Ann", Decimal("-5.00"), noon)]
 
 
 @pytest.mark.parametrize(
@@ -227,7 +227,7 @@ def test_sums_through_a_lookup_and_a_filter(sales: Catalog) -> None:
         ),
         (
             "INSERT INTO greatest_ SELECT agent, price, n FROM sales",
-            "line 1, column 44: column 'n' merges by max, which cannot take back a row",
+            "line 1, column 44: column 'n' merges by max, which cannot retract a row",
         ),
         (
             "INSERT INTO last_ SELECT agent, LAST_VALUE(at_) FROM sales GROUP BY agent",
@@ -235,7 +235,7 @@ def test_sums_through_a_lookup_and_a_filter(sales: Catalog) -> None:
         ),
         (
             "INSERT INTO score (agent, total) SELECT agent, AVG(price) FROM sales GROUP BY agent",
-            "keep SUM and COUNT for an average",
+            "for an average, store SUM and COUNT",
         ),
         (
             "INSERT INTO score (agent, total) SELECT agent, CAST(SUM(price) AS INT) FROM sales "
@@ -248,7 +248,9 @@ def test_sums_through_a_lookup_and_a_filter(sales: Catalog) -> None:
         ),
     ],
 )
-def test_what_cannot_be_taken_back_is_refused(sales: Catalog, text: str, message: str) -> None:
+def test_aggregates_that_cannot_retract_are_refused(
+    sales: Catalog, text: str, message: str
+) -> None:
     with pytest.raises(UnsupportedSqlError) as caught:
         sales.stream(text)
     assert message in str(caught.value)

@@ -101,12 +101,12 @@ def test_the_number_itself_is_one(tables: Catalog) -> None:
     [
         (numbered(*NEWEST, "rn <= 3"), "write WHERE rn = 1 around this SELECT"),
         (numbered(*NEWEST, "n > 1"), "write WHERE rn = 1 around this SELECT"),
-        (numbered(*NEWEST, "rn = 1 AND n > 1"), "a condition beside rn = 1"),
+        (numbered(*NEWEST, "rn = 1 AND n > 1"), "a condition besides rn = 1"),
         (numbered(NEWEST[0], NEWEST[1], "ORDER BY at_ DESC"), "needs OVER (PARTITION BY key"),
         (numbered(NEWEST[0], NEWEST[1], "PARTITION BY id"), "needs OVER (PARTITION BY key"),
         (
             numbered(NEWEST[0], NEWEST[1], "PARTITION BY v_date, id ORDER BY at_ DESC, n"),
-            "goes in one direction",
+            "must have one direction",
         ),
         (
             numbered(NEWEST[0], NEWEST[1], "PARTITION BY id ORDER BY at_ DESC"),
@@ -118,7 +118,7 @@ def test_the_number_itself_is_one(tables: Catalog) -> None:
         ),
         (
             numbered("oldest", NEWEST[1], "PARTITION BY v_date, id ORDER BY at_ DESC"),
-            "keep the last row of a key by that order: declare it with 'sequence.field' = 'at_' ",
+            "keep the last row of each key in this order: declare it with 'sequence.field' = 'at_'",
         ),
         (
             numbered("oldest", NEWEST[1], "PARTITION BY v_date, id ORDER BY at_"),
@@ -126,11 +126,11 @@ def test_the_number_itself_is_one(tables: Catalog) -> None:
         ),
         (
             numbered(*NEWEST[:2], "PARTITION BY v_date, id ORDER BY at_ DESC NULLS FIRST"),
-            "ORDER BY at_ DESC puts NULL first, and a 'sequence.field' never keeps",
+            "ORDER BY at_ DESC sorts NULL first, but a 'sequence.field' prefers",
         ),
         (
             numbered("two", "id, n, at_", "PARTITION BY id ORDER BY at_ DESC, n DESC NULLS FIRST"),
-            "ORDER BY n DESC puts NULL first",
+            "ORDER BY n DESC sorts NULL first",
         ),
         (
             numbered("arrives", "id, n", "PARTITION BY id ORDER BY n DESC"),
@@ -138,7 +138,7 @@ def test_the_number_itself_is_one(tables: Catalog) -> None:
         ),
         (
             numbered("arrives", "id, n", "PARTITION BY id ORDER BY at_ DESC"),
-            "select at_ into a column that is its 'sequence.field'",
+            "select at_ into its 'sequence.field' column",
         ),
         (
             numbered("arrives", "id, n", "PARTITION BY id ORDER BY p"),
@@ -159,7 +159,7 @@ def test_the_number_itself_is_one(tables: Catalog) -> None:
         (
             "SELECT id FROM (SELECT id, ROW_NUMBER() OVER (PARTITION BY id ORDER BY p DESC) AS r "
             "FROM raw_) WHERE r = 1",
-            "the first row of each key needs a table that keeps it",
+            "needs a table that keeps one row per key",
         ),
         (
             "INSERT INTO arrives SELECT q.id, c.id FROM (SELECT id, p, ROW_NUMBER() OVER "
@@ -174,7 +174,7 @@ def test_the_number_itself_is_one(tables: Catalog) -> None:
         ),
     ],
 )
-def test_what_is_not_kept(tables: Catalog, text: str, message: str) -> None:
+def test_unsupported_row_numbers(tables: Catalog, text: str, message: str) -> None:
     with pytest.raises(UnsupportedSqlError, match=r"line 1, column \d+: ") as caught:
         tables.stream(text)
     assert message in str(caught.value)
@@ -214,10 +214,10 @@ def test_an_order_that_would_lose_digits(
 ) -> None:
     with pytest.raises(UnsupportedSqlError) as caught:
         tables.stream(by(column, into))
-    assert f"the wrong row could stay; declare 'at_' as {kind}" in str(caught.value)
+    assert f"the wrong row could remain; declare 'at_' as {kind}" in str(caught.value)
 
 
-def test_a_column_beside_the_order_may_have_fewer_digits(tables: Catalog) -> None:
+def test_a_column_outside_the_order_may_have_fewer_digits(tables: Catalog) -> None:
     over = "PARTITION BY id ORDER BY t DESC"
     assert tables.stream(numbered("by_both", "id, t, t", over, source="measured")).upsert
 
@@ -227,5 +227,5 @@ def test_an_order_through_a_subquery_that_would_lose_digits(tables: Catalog) -> 
         "INSERT INTO by_ms SELECT id, u FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY id ORDER "
         "BY u DESC) AS rn FROM (SELECT id, t AS u FROM measured) AS w) AS q WHERE rn = 1"
     )
-    with pytest.raises(UnsupportedSqlError, match="the wrong row could stay"):
+    with pytest.raises(UnsupportedSqlError, match="the wrong row could remain"):
         tables.stream(text)

@@ -67,10 +67,10 @@ def one(text: str) -> Statement:
     ],
 )
 def test_statements(text: str, expected: Statement) -> None:
-    found = one(text)
-    assert type(found) is type(expected)
-    assert {**vars(found), "text": ""} == vars(expected)
-    assert found.text == text
+    result = one(text)
+    assert type(result) is type(expected)
+    assert {**vars(result), "text": ""} == vars(expected)
+    assert result.text == text
 
 
 def test_create_table() -> None:
@@ -158,12 +158,12 @@ SYNTAX = [
     ("SELECT 'a\nFROM t", 1, 8, "this string is never closed; end it with '"),
     ("SELECT 1 /* x", 1, 10, "this comment is never closed; end it with */"),
     ('SELECT "a" FROM t', 1, 8, "double quotes are not used in Flink SQL"),
-    ("SELECT a /*+ OPTIONS('x'='y') */ FROM t", 1, 10, "a hint /*+ … */ can only stand after"),
+    ("SELECT a /*+ OPTIONS('x'='y') */ FROM t", 1, 10, "a hint /*+ … */ is only allowed after"),
     ("CREATE TABEL t (a INT)", 1, 8, "'TABEL' is not expected here; did you mean TABLE?"),
     ("CREATE TABLE t (\n  a INTT)", 2, 5, "'INTT' is not expected here; did you mean INT?"),
     ("CREATE TABLE t (a INT,)", 1, 23, "expected a column's name, got )"),
-    ("CREATE TABLE t (a DATETIME)", 1, 19, "'DATETIME' is no type of Flink's; write TIMESTAMP(3)"),
-    ("CREATE TABLE t (a ROW<b text>)", 1, 25, "'TEXT' is no type of Flink's; write STRING"),
+    ("CREATE TABLE t (a DATETIME)", 1, 19, "'DATETIME' is not a Flink type; write TIMESTAMP(3)"),
+    ("CREATE TABLE t (a ROW<b text>)", 1, 25, "'TEXT' is not a Flink type; write STRING"),
     ("CREATE TABLE t (a INT PRIMARY KEY)", 1, 34, "expected NOT ENFORCED after PRIMARY KEY, got )"),
     ("CREATE TABLE t (a INT, a INT)", 1, 24, "column 'a' is defined twice"),
     ("CREATE TABLE t (a INT, WATERMARK FOR a AS a)", 1, 38, "WATERMARK: column 'a' is INT"),
@@ -214,7 +214,7 @@ UNSUPPORTED = [
     ("CREATE TABLE t (a MULTISET<INT>)", 19, "type MULTISET is not supported"),
     ("ALTER DATABASE d SET ('a'='b')", 7, "ALTER DATABASE is not supported"),
     ("DROP DATABASE d CASCADE", 17, "CASCADE is not supported"),
-    ("SELECT a FROM t FOR SYSTEM_TIME BETWEEN 1 AND 2", 17, "only AS OF one moment"),
+    ("SELECT a FROM t FOR SYSTEM_TIME BETWEEN 1 AND 2", 17, "only AS OF a point in time"),
     (
         "SELECT a FROM TABLE(TUMBLE(TABLE t, DESCRIPTOR(a), INTERVAL '1' MINUTE))",
         21,

@@ -30,20 +30,20 @@ RETRY = (
 JOIN = "JOIN customers FOR SYSTEM_TIME AS OF o.proc_time AS c ON o.customer_id = c.id"
 
 
-def test_inner_join_drops_what_misses(catalog: Catalog) -> None:
+def test_inner_join_drops_rows_without_a_match(catalog: Catalog) -> None:
     text = f"SELECT {RETRY} o.order_id, c.country FROM orders AS o {JOIN}"
     assert catalog.rows(text, ORDERS, CUSTOMERS) == [(1, "France"), (2, "Peru")]
     assert catalog.misses(text, ORDERS, CUSTOMERS) == [2, 3]
 
 
-def test_left_join_gives_nulls(catalog: Catalog) -> None:
+def test_left_join_returns_nulls(catalog: Catalog) -> None:
     text = f"SELECT {RETRY} o.order_id, c.country FROM orders AS o LEFT {JOIN}"
-    found = sorted(catalog.rows(text, ORDERS, CUSTOMERS))
-    assert found == [(1, "France"), (2, "Peru"), (3, None), (4, None)]
+    result = sorted(catalog.rows(text, ORDERS, CUSTOMERS))
+    assert result == [(1, "France"), (2, "Peru"), (3, None), (4, None)]
     assert catalog.misses(text, ORDERS, CUSTOMERS) == [2, 3]
 
 
-def test_a_key_found_twice_gives_two_rows(catalog: Catalog) -> None:
+def test_a_key_with_two_matches_returns_two_rows(catalog: Catalog) -> None:
     text = f"SELECT {RETRY} o.order_id, c.name FROM orders AS o {JOIN} WHERE o.order_id = 1"
     twice = [*CUSTOMERS, {"id": 1, "name": "Eve"}]
     assert sorted(catalog.rows(text, ORDERS, twice)) == [(1, "Ann"), (1, "Eve")]
@@ -177,8 +177,8 @@ def test_changes_keep_their_order_through_a_join(catalog: Catalog) -> None:
     )
     source = [{"id": n % 7, "n": n, "rowkind": "+U"} for n in range(5000)]
     dimension = [{"id": n % 20_000, "name": f"c{n}"} for n in range(40_000)]
-    found = [row[0] for row in catalog.rows(text, source, dimension)]
-    assert found == [n for n in range(5000) for _ in range(2)]
+    result = [row[0] for row in catalog.rows(text, source, dimension)]
+    assert result == [n for n in range(5000) for _ in range(2)]
 
 
 def test_order_is_paid_for_where_it_matters_only(catalog: Catalog) -> None:
@@ -212,12 +212,12 @@ def test_grouped_partial_sums(catalog: Catalog) -> None:
         f"FROM orders AS o {JOIN} GROUP BY c.country"
     )
     assert catalog.stream(text).grouped
-    found = sorted(catalog.rows(text, ORDERS * 2, CUSTOMERS))
-    assert found == [("France", 2, 20.0), ("Peru", 2, 40.0)]
+    result = sorted(catalog.rows(text, ORDERS * 2, CUSTOMERS))
+    assert result == [("France", 2, 20.0), ("Peru", 2, 40.0)]
     assert catalog.misses(text, ORDERS, CUSTOMERS) == [2, 3]
 
 
-def test_last_value_goes_by_the_order_of_rows(catalog: Catalog) -> None:
+def test_last_value_follows_the_order_of_rows(catalog: Catalog) -> None:
     catalog.add(
         "CREATE TABLE latest (customer_id INT PRIMARY KEY NOT ENFORCED, price DOUBLE) WITH ("
         "'merge-engine'='aggregation', 'fields.price.aggregate-function'='last_value')"
@@ -279,7 +279,7 @@ def test_fingerprint_is_the_meaning_not_the_layout(catalog: Catalog, statement: 
         ("SELECT order_id, order_time FROM orders", False),
     ],
 )
-def test_it_is_known_whether_rows_depend_on_the_time(
+def test_queries_that_depend_on_the_time_are_marked(
     catalog: Catalog, text: str, timed: bool
 ) -> None:
     assert catalog.stream(text).timed is timed

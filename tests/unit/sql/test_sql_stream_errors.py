@@ -30,7 +30,7 @@ UNSUPPORTED = [
     (
         "SELECT price FROM orders UNION SELECT price FROM orders",
         39,
-        "UNION on a stream cannot know all rows before",
+        "UNION on a stream is not supported",
     ),
     ("SELECT DISTINCT price FROM orders", 17, "DISTINCT is not supported on a stream"),
     ("SELECT price FROM orders ORDER BY price", 35, "ORDER BY is not supported on a stream"),
@@ -41,7 +41,7 @@ UNSUPPORTED = [
         55,
         "a subquery here is not supported on a stream",
     ),
-    ("SELECT SUM(price) FROM orders", 8, "an aggregation that runs for ever needs a table"),
+    ("SELECT SUM(price) FROM orders", 8, "a continuous aggregation needs a table"),
     (
         "SELECT n FROM (SELECT COUNT(*) AS n FROM orders) AS q",
         23,
@@ -50,8 +50,8 @@ UNSUPPORTED = [
     (
         "INSERT INTO plain SELECT 'a', COUNT(*), SUM(price) FROM orders",
         31,
-        "GROUP BY on a stream needs a target that keeps the sums: declare table default.plain with "
-        "a PRIMARY KEY of the grouping columns and WITH ('merge-engine' = 'aggregation', "
+        "GROUP BY on a stream needs a target that merges the sums: declare table default.plain "
+        "with a PRIMARY KEY of the grouping columns and WITH ('merge-engine' = 'aggregation', "
         "'fields.orders.aggregate-function' = 'sum', 'fields.revenue.aggregate-function' = 'sum')",
     ),
     (
@@ -108,7 +108,7 @@ WRONG = [
     (
         "SELECT /*+ LOOKUP('table'='c', 'fixed-delay'='1s') */ o.price FROM orders o " + JOIN,
         12,
-        "hint LOOKUP: 'fixed-delay' needs 'retry-predicate' beside it",
+        "hint LOOKUP: 'fixed-delay' requires 'retry-predicate'",
     ),
     (
         "SELECT /*+ LOKUP('table'='c') */ o.price FROM orders o " + JOIN,
@@ -118,21 +118,21 @@ WRONG = [
     (
         "SELECT /*+ OPTIONS('a'='b') */ price FROM orders",
         12,
-        "hint OPTIONS cannot stand after SELECT",
+        "hint OPTIONS is not allowed after SELECT",
     ),
     (
         "INSERT INTO plain SELECT 'a', price, 1 FROM orders",
         31,
-        "column 'orders' is BIGINT, the query gives DOUBLE; write CAST(… AS BIGINT)",
+        "column 'orders' is BIGINT, but the query returns DOUBLE; write CAST(… AS BIGINT)",
     ),
-    ("INSERT INTO plain SELECT 'a', 1 FROM orders", 26, "the query gives 2 column(s)"),
+    ("INSERT INTO plain SELECT 'a', 1 FROM orders", 26, "the query returns 2 column(s)"),
     (
         "INSERT INTO orders (proc_time) SELECT order_time FROM orders",
         39,
-        "table default.orders: 'proc_time' is computed, it cannot be written",
+        "table default.orders: 'proc_time' is computed and cannot be written",
     ),
     ("SELECT price AS _row FROM orders", 8, "'_row' is a reserved name"),
-    ("SELECT price FROM orders WHERE SUM(price) > 1", 32, "an aggregate cannot stand in WHERE"),
+    ("SELECT price FROM orders WHERE SUM(price) > 1", 32, "an aggregate is not allowed in WHERE"),
 ]
 
 
@@ -153,7 +153,7 @@ def test_wrong(catalog: Catalog, text: str, column: int, message: str) -> None:
     assert (caught.value.line, caught.value.column) == (2, column)
 
 
-def test_the_whole_line_is_shown(catalog: Catalog) -> None:
+def test_the_error_shows_the_whole_line(catalog: Catalog) -> None:
     with pytest.raises(SqlError) as caught:
         catalog.stream("INSERT INTO plain SELECT 'a', 1, prise FROM orders")
     assert str(caught.value) == (

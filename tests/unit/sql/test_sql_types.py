@@ -28,7 +28,7 @@ PAIRS = [
 
 
 @pytest.mark.parametrize(("flink", "duck", "back"), PAIRS)
-def test_there_and_back(flink: str, duck: str, back: str) -> None:
+def test_types_round_trip(flink: str, duck: str, back: str) -> None:
     assert duck_type(flink) == duck
     with duckdb.connect(":memory:") as connection:
         (kind,) = connection.sql(f"SELECT CAST(NULL AS {duck}) AS v").types
@@ -59,12 +59,12 @@ def test_there_and_back(flink: str, duck: str, back: str) -> None:
         ("MAP<STRING, INT>", "MAP<STRING, BIGINT>", True),
     ],
 )
-def test_what_goes_where_without_a_cast(source: str, target: str, expected: bool) -> None:
+def test_assignments_without_a_cast(source: str, target: str, expected: bool) -> None:
     assert fits(source, target) is expected
 
 
 @pytest.mark.parametrize("name", ["a b", "a`b", 'a"b', "a,b", "a<b>`", "``"])
-def test_fields_of_any_name_come_back(name: str) -> None:
+def test_field_names_round_trip(name: str) -> None:
     doubled = name.replace("`", "``")
     kind = f"ROW<`{doubled}` INT, `n` ARRAY<ROW<`{doubled}` STRING>>>"
     with duckdb.connect(":memory:") as connection:

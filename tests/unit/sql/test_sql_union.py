@@ -61,12 +61,12 @@ def test_parts_over_one_table_keep_the_order_of_its_changes(tables: Catalog) -> 
     assert plan.source_columns == ("id", "country")
 
 
-def test_a_row_of_two_parts_comes_twice(tables: Catalog) -> None:
+def test_a_row_in_two_parts_is_returned_twice(tables: Catalog) -> None:
     (plan,) = streams(
         tables, "SELECT order_id FROM orders UNION ALL SELECT order_id + 10 FROM orders"
     )
-    found = rows(plan, [{"order_id": 1}, {"order_id": 2}])
-    assert found == [(1,), (11,), (2,), (12,)]
+    result = rows(plan, [{"order_id": 1}, {"order_id": 2}])
+    assert result == [(1,), (11,), (2,), (12,)]
     assert [column.name for column in plan.output] == ["order_id"]
 
 
@@ -109,8 +109,8 @@ def test_sums_of_parts_are_parts_of_sums(tables: Catalog) -> None:
     )
     (plan,) = streams(tables, text)
     assert plan.grouped and plan.signed
-    found = sorted(rows(plan, CHANGES[:3]))
-    assert found == [("Chad", 1, 1.0), ("Peru", 0, 0.0), ("all", 1, 1.0)]
+    result = sorted(rows(plan, CHANGES[:3]))
+    assert result == [("Chad", 1, 1.0), ("Peru", 0, 0.0), ("all", 1, 1.0)]
 
 
 def test_lookups_of_the_parts(tables: Catalog) -> None:
@@ -121,8 +121,8 @@ def test_lookups_of_the_parts(tables: Catalog) -> None:
     (plan,) = streams(tables, f"{part.format('customers')} UNION ALL {part.format('shops')}")
     assert [lookup.relation for lookup in plan.lookups] == ["dim_0", "dim_1"]
     orders = [{"order_id": 7, "customer_id": 1}]
-    found = rows(plan, orders, [{"id": 1, "country": "Peru"}], [{"id": 1, "country": "Oman"}])
-    assert found == [(7, "Peru"), (7, "Oman")]
+    result = rows(plan, orders, [{"id": 1, "country": "Peru"}], [{"id": 1, "country": "Oman"}])
+    assert result == [(7, "Peru"), (7, "Oman")]
 
 
 @pytest.mark.parametrize(
@@ -135,11 +135,11 @@ def test_lookups_of_the_parts(tables: Catalog) -> None:
         ("SELECT id FROM shops UNION ALL SELECT id FROM shops ORDER BY 1", "ORDER around UNION"),
         (
             "SELECT id, country FROM shops UNION ALL SELECT id FROM customers",
-            "this part of UNION ALL gives 1 column(s), the first one 2: id, country",
+            "this part of UNION ALL returns 1 column(s), the first part 2: id, country",
         ),
         (
             "SELECT x FROM (SELECT id AS x FROM shops UNION ALL SELECT id, name FROM customers)",
-            "this part of UNION ALL gives 2 column(s)",
+            "this part of UNION ALL returns 2 column(s)",
         ),
         (
             "INSERT INTO members SELECT country, COUNT(DISTINCT id) FROM shops GROUP BY country "
@@ -151,10 +151,10 @@ def test_lookups_of_the_parts(tables: Catalog) -> None:
             "UNION ALL SELECT * FROM shops) AS u GROUP BY country",
             "INSERT the parts into one table, and count there",
         ),
-        ("SELECT id FROM shops UNION ALL SELECT country FROM shops", "must give the same types"),
+        ("SELECT id FROM shops UNION ALL SELECT country FROM shops", "must return the same types"),
     ],
 )
-def test_what_is_not_united(tables: Catalog, text: str, message: str) -> None:
+def test_unsupported_unions(tables: Catalog, text: str, message: str) -> None:
     with pytest.raises(SqlError, match=r"line 1, column \d+: ") as caught:
         streams(tables, text)
     assert message in str(caught.value)

@@ -44,7 +44,7 @@ def alter_table(
     """Apply all changes as one new version of the schema, or none of them.
 
     `SetDefault` is the exception: the Java core applies those afterwards, as another version.
-    `catalog` is pypaimon's. Raises `TableError` for a column that is missing or exists already,
+    `catalog` is pypaimon's. Raises `TableError` for a column that is missing or already exists,
     `SchemaChangeError` for a change that would lose values, `OptionError` for options.
     """
     defaults: list[SetDefault] = []
@@ -137,7 +137,7 @@ class _Draft:
 
     def _check_name_is_free(self, name: str) -> None:
         if name in self._columns:
-            raise TableError(f"{self.where}: column '{name}' exists already; choose another name")
+            raise TableError(f"{self.where}: column '{name}' already exists; choose another name")
 
     def _add(self, change: AddColumn) -> None:
         column = change.column

@@ -100,7 +100,7 @@ class Warehouse:
                 if if_not_exists:
                     return
                 raise TableError(
-                    f"database '{name}' exists already; write IF NOT EXISTS to keep it"
+                    f"database '{name}' already exists; write IF NOT EXISTS to keep it"
                 )
             self._pypaimon_catalog().create_database(name, True)
 
@@ -145,7 +145,7 @@ class Warehouse:
             )
         if not (created or if_not_exists):
             raise TableError(
-                f"table '{database}.{name}' exists already; write IF NOT EXISTS to keep it"
+                f"table '{database}.{name}' already exists; write IF NOT EXISTS to keep it"
             )
 
     def _check_and_create(
@@ -213,7 +213,7 @@ class Warehouse:
 
         Column defaults are set after the other changes, as a version of the schema of their own: a
         default that is no value of its column's type leaves the other changes in place. Readers and
-        writers may continue. Raises `TableError` for a column that is missing or exists already,
+        writers may continue. Raises `TableError` for a column that is missing or already exists,
         `SchemaChangeError` for a change that would lose values, `OptionError` for an option that is
         unknown or fixed.
         """
@@ -235,7 +235,7 @@ class Warehouse:
             if new_database not in self.databases():
                 raise self._missing_database(new_database)
             if self.exists(new_database, new):
-                raise TableError(f"table '{new_name}' exists already; choose another name")
+                raise TableError(f"table '{new_name}' already exists; choose another name")
             self._pypaimon_catalog().rename_table(identifier, new_name)
         self._evict(identifier)
         self._evict(new_name)

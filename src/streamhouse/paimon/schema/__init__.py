@@ -1,4 +1,4 @@
-"""Columns, types and options of a table: what they are called, and which go together.
+"""Columns, types and options of a table: their names, and which can be combined.
 
 Imports `storage` only.
 """

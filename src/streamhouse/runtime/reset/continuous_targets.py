@@ -19,7 +19,7 @@ from streamhouse.runtime.session.dry_run import Draft
 from streamhouse.runtime.state.checkpoint import checkpoints_of
 from streamhouse.sql import plan
 from streamhouse.sql.plan import TableInfo
-from streamhouse.sql.streaming.analysis import analyze_streams, ends
+from streamhouse.sql.streaming.analysis import analyze_streams, is_bounded
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ class _Finder:
 
     def _insert(self, statement: plan.Insert) -> None:
         draft = self._draft
-        if not draft.streaming or ends(statement.query, draft):
+        if not draft.streaming or is_bounded(statement.query, draft):
             return
         target = draft.table(statement.target)
         if not target.capabilities.sink:

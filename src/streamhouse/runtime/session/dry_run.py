@@ -21,7 +21,7 @@ from streamhouse.runtime.session.views import Names, SessionViews
 from streamhouse.runtime.spec import unshuffled
 from streamhouse.sql import changes
 from streamhouse.sql.plan import AsOf, Column, Drop, Name, StreamQuery, TableInfo, ViewInfo
-from streamhouse.sql.statements.create_view import CreateView, check_lasts, written_out
+from streamhouse.sql.statements.create_view import CreateView, check_permanent, with_full_names
 
 _NOWHERE = "/nonexistent-warehouse-of-a-draft"
 
@@ -100,7 +100,7 @@ class DraftWarehouse(Warehouse):
 
     def create_database(self, name: str, if_not_exists: bool = False) -> None:
         if name in self.databases() and not if_not_exists:
-            raise TableError(f"database '{name}' exists already; write IF NOT EXISTS to keep it")
+            raise TableError(f"database '{name}' already exists; write IF NOT EXISTS to keep it")
         self._databases.add(name)
 
     def drop_database(self, name: str, if_exists: bool = False, cascade: bool = False) -> None:
@@ -207,13 +207,13 @@ class DraftViews(SessionViews):
     def create(self, statement: CreateView) -> None:
         full = self._names.full(statement.name)
         if not statement.temporary:
-            check_lasts(statement)
-            written_out(statement.query, lambda name: self._stored_name(statement, full, name))
+            check_permanent(statement)
+            with_full_names(statement.query, lambda name: self._stored_name(statement, full, name))
             name = ".".join(full[1:])
             if self.find(full) is not None:
                 if statement.if_not_exists:
                     return
-                raise TableError(f"view {name} exists already; DROP it or write IF NOT EXISTS")
+                raise TableError(f"view {name} already exists; DROP it or write IF NOT EXISTS")
             if self._names.has_table(full):
                 raise TableError(f"'{name}' is a table; give the view another name")
             self._persistent.add(full)
@@ -281,7 +281,7 @@ def _changed(identifier: str, table: DraftTable, change: changes.Change) -> Draf
             if column.name in names:
                 if change.if_not_exists:
                     return table
-                raise TableError(f"table {identifier}: column '{column.name}' exists already")
+                raise TableError(f"table {identifier}: column '{column.name}' already exists")
             index = len(columns)
             if change.place is not None:
                 after = change.place.after

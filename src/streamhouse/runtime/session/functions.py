@@ -17,12 +17,12 @@ class SessionFunctions:
 
     def create(self, statement: CreateFunction) -> None:
         """Run CREATE FUNCTION; `SqlError` for a module or function that cannot be used."""
-        if statement.again:
+        if statement.already_exists:
             return
         name = statement.declaration.name
         define(statement.declaration)
         self._names.add(name)
-        if statement.lasting:
+        if statement.permanent:
             self._notice(
                 f"function {name} is not stored in a catalog, and is dropped when the script ends; "
                 "write CREATE TEMPORARY FUNCTION"

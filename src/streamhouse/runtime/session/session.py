@@ -29,7 +29,7 @@ from streamhouse.sql.options.catalog_options import (
     of_warehouse,
     table_defaults,
 )
-from streamhouse.sql.options.flink_settings import SAME_AS
+from streamhouse.sql.options.flink_settings import SYNONYMS
 from streamhouse.sql.options.known_options import check_set
 from streamhouse.sql.options.renamed_options import renamed
 from streamhouse.sql.plan import (
@@ -92,20 +92,20 @@ class Session:
         warning = check_set(key, value)
         if warning is not None:
             self.notice(warning)
-        self.settings[SAME_AS.get(key, key)] = value
+        self.settings[SYNONYMS.get(key, key)] = value
 
     def reset(self, key: str | None) -> None:
         if key is None:
             self.settings.clear()
         else:
-            self.settings.pop(SAME_AS.get(key, key), None)
+            self.settings.pop(SYNONYMS.get(key, key), None)
 
     def create_catalog(self, statement: CreateCatalog) -> None:
         options = dict(statement.options)
         if statement.name in self._catalogs:
             if statement.if_not_exists:
                 return
-            raise OptionError(f"catalog '{statement.name}' exists already")
+            raise OptionError(f"catalog '{statement.name}' already exists")
         catalog_type = options.pop("type", None)
         if catalog_type not in ("paimon", "generic_in_memory"):
             raise OptionError(
@@ -387,7 +387,7 @@ class Session:
         if info.name in self._temporary:
             if statement.if_not_exists:
                 return
-            raise TableError(f"{where} exists already; drop it or write IF NOT EXISTS")
+            raise TableError(f"{where} already exists; drop it or write IF NOT EXISTS")
         for text in registry.check_declaration(info, where):
             self.notice(text)
         self._temporary[info.name] = info

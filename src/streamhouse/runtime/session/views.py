@@ -12,7 +12,12 @@ from streamhouse.options import nearest
 from streamhouse.paimon.catalog.views import Views
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.sql.plan import Drop, Name, ViewInfo, ViewResolver
-from streamhouse.sql.statements.create_view import CreateView, check_lasts, described, written_out
+from streamhouse.sql.statements.create_view import (
+    CreateView,
+    check_permanent,
+    view_info,
+    with_full_names,
+)
 
 
 class Names(ViewResolver, Protocol):
@@ -64,20 +69,20 @@ class SessionViews:
             self._create(statement, full)
 
     def _create(self, statement: CreateView, full: Name) -> None:
-        check_lasts(statement)
+        check_permanent(statement)
         name = ".".join(full[1:])
         exists = full in self._temporary if statement.temporary else self.find(full) is not None
         if exists:
             if statement.if_not_exists:
                 return
-            raise TableError(f"view {name} exists already; DROP it or write IF NOT EXISTS")
+            raise TableError(f"view {name} already exists; DROP it or write IF NOT EXISTS")
         if not statement.temporary and self._names.has_table(full):
             raise TableError(f"'{name}' is a table; give the view another name")
-        view = described(
+        view = view_info(
             statement,
             full,
             self._names,
-            written_out(statement.query, lambda name: self._stored_name(statement, full, name)),
+            with_full_names(statement.query, lambda name: self._stored_name(statement, full, name)),
         )
         if statement.temporary:
             self._temporary[full] = view

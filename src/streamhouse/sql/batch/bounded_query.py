@@ -39,8 +39,8 @@ class _Scans:
 
     @property
     def relations(self) -> dict[str, dict[str, str]]:
-        found = {f"scan_{i}": physical(info) for i, (info, _, _) in enumerate(self.tables)}
-        return found if self.rows is None else found | {ROWS: self.rows.types}
+        relations = {f"scan_{i}": physical(info) for i, (info, _, _) in enumerate(self.tables)}
+        return relations if self.rows is None else relations | {ROWS: self.rows.types}
 
     @property
     def digits(self) -> dict[str, dict[str, int]]:
@@ -49,15 +49,15 @@ class _Scans:
         return {f"scan_{i}": timestamp_digits.of_table(info) for i, (info, _, _) in tables}
 
     def plan(self, tree: exp.Expr) -> tuple[BoundedScan, ...]:
-        found = []
+        scans = []
         read = columns_read([tree])
-        for place, (info, options, moment) in enumerate(self.tables):
-            relation = f"scan_{place}"
+        for index, (info, options, moment) in enumerate(self.tables):
+            relation = f"scan_{index}"
             columns = (column.name for column in info.columns)
             used = tuple(name for name in columns if name in read.get(relation, ()))
             used = used or (info.columns[0].name,)
-            found.append(BoundedScan(info, relation, used, options, **dataclasses.asdict(moment)))
-        return tuple(found)
+            scans.append(BoundedScan(info, relation, used, options, **dataclasses.asdict(moment)))
+        return tuple(scans)
 
 
 def analyze_bounded(
@@ -74,37 +74,39 @@ def analyze_bounded(
     have the time zone UTC.
     """
     with limited_depth(query):
-        made = None if query.rows is None else _of_rows(query, resolver)
-        return _finished(made or _parsed(query, resolver), target, columns)
+        analyzed = None if query.rows is None else _analyze_rows(query, resolver)
+        return _plan(analyzed or _analyze_query(query, resolver), target, columns)
 
 
-def _parsed(query: Query, resolver: Resolver) -> Analyzed:
+def _analyze_query(query: Query, resolver: Resolver) -> Analyzed:
     parsed = names.parse_query(query)
     tree = parsed.tree
     tree = _values(tree) if isinstance(tree, exp.Values) else tree
     if not isinstance(tree, exp.Query):
-        raise lowering.unsupported(parsed.script, tree, "a query is SELECT, WITH or VALUES")
+        raise lowering.unsupported(parsed.script, tree, "a query must be SELECT, WITH or VALUES")
     return analyze_tree(parsed, tree, resolver)
 
 
-def _finished(made: Analyzed, target: TableInfo | None, columns: tuple[str, ...]) -> BoundedQuery:
+def _plan(analyzed: Analyzed, target: TableInfo | None, columns: tuple[str, ...]) -> BoundedQuery:
     """The plan of an analyzed query, with the target's columns as output if there is a target."""
     if target is None:
-        return made.plan(made.tree, made.output)
-    final = _into(made.parsed, made.tree, target, columns, made.output, made.types)
-    return made.plan(final, [column.name for column in target.columns])
+        return analyzed.plan(analyzed.tree, analyzed.output)
+    final = _into_target(
+        analyzed.parsed, analyzed.tree, target, columns, analyzed.output, analyzed.types
+    )
+    return analyzed.plan(final, [column.name for column in target.columns])
 
 
-def _of_rows(query: Query, resolver: Resolver) -> Analyzed | None:
+def _analyze_rows(query: Query, resolver: Resolver) -> Analyzed | None:
     """Analyze a long VALUES list by one cell of each form; None if every row must be analyzed."""
     assert query.rows is not None
     parsed = literal_insert.parse_rows(query)
     assert isinstance(parsed.tree, exp.Values)
-    made = analyze_tree(parsed, _values(parsed.tree), resolver)
-    if not literal_insert.replace_values(made.tree, query.rows):
+    analyzed = analyze_tree(parsed, _values(parsed.tree), resolver)
+    if not literal_insert.replace_values(analyzed.tree, query.rows):
         return None
-    made.scans.rows = query.rows
-    return made
+    analyzed.scans.rows = query.rows
+    return analyzed
 
 
 @dataclass
@@ -136,8 +138,8 @@ def analyze_tree(
     _check_clauses(parsed, tree)
     _drop_query_hints(parsed, tree)
     scans = _Scans()
-    for place, table in enumerate(names.leaves(tree)):
-        _scan(parsed, resolver, scans, tree, table, first if place == 0 else None)
+    for index, table in enumerate(names.leaves(tree)):
+        _scan(parsed, resolver, scans, tree, table, first if index == 0 else None)
     try:
         qualified = _qualified(parsed, tree, scans)
         lowered = lowering.lower(
@@ -145,7 +147,7 @@ def analyze_tree(
         )
         final = pushdown_projections(lowered)
     except OptimizeError as error:
-        raise lowering.error(parsed.script, tree, _unclear(error)) from None
+        raise lowering.error(parsed.script, tree, _resolution_error(error)) from None
     assert isinstance(final, exp.Query)
     output = _name_outputs(final)
     return Analyzed(parsed, final, scans, output, _bound(parsed, final, scans))
@@ -154,11 +156,11 @@ def analyze_tree(
 def _values(tree: exp.Values) -> exp.Select:
     """A SELECT over VALUES, with Flink's column names `EXPR$0`, `EXPR$1`, …."""
     width = len(tree.expressions[0].expressions)
-    made = [exp.to_identifier(f"EXPR${i}", quoted=True) for i in range(width)]
+    column_names = [exp.to_identifier(f"EXPR${i}", quoted=True) for i in range(width)]
     tree = tree.copy()
-    alias = exp.TableAlias(this=exp.to_identifier("given", quoted=True), columns=made)
+    alias = exp.TableAlias(this=exp.to_identifier("given", quoted=True), columns=column_names)
     tree.set("alias", alias)
-    select = exp.Select(expressions=[exp.column(name.copy()) for name in made])
+    select = exp.Select(expressions=[exp.column(name.copy()) for name in column_names])
     select.set("from_", exp.From(this=tree))
     return select
 
@@ -195,19 +197,21 @@ def _drop_query_hints(parsed: Parsed, tree: exp.Expr) -> None:
         hint = select.args.get("hint")
         if hint is None:
             continue
-        known = {table.alias_or_name for table in select.find_all(exp.Table)}
-        known |= {table.name for table in select.find_all(exp.Table)}
+        table_names = {table.alias_or_name for table in select.find_all(exp.Table)}
+        table_names |= {table.name for table in select.find_all(exp.Table)}
         body, start = hint.expressions[0].name, hint.meta["start"] + 3
-        for found in hints.lookup_hints(parsed.script, body, start):
-            if found.table not in known:
-                message = f"hint LOOKUP: there is no table '{found.table}'; "
-                message += nearest(found.table, known)
-                raise parsed.script.error(message, found.start, found.end)
+        for lookup_hint in hints.lookup_hints(parsed.script, body, start):
+            if lookup_hint.table not in table_names:
+                message = f"hint LOOKUP: there is no table '{lookup_hint.table}'; "
+                message += nearest(lookup_hint.table, table_names)
+                raise parsed.script.error(message, lookup_hint.start, lookup_hint.end)
         select.set("hint", None)
     for subquery in tree.find_all(exp.Subquery):
         if subquery.meta.get("hints"):
             hinted = subquery.meta["hints"][0]
-            raise lowering.error(parsed.script, hinted, "a hint stands on a table, not a subquery")
+            raise lowering.error(
+                parsed.script, hinted, "write a hint after a table, not after a subquery"
+            )
 
 
 def _scan(
@@ -216,24 +220,28 @@ def _scan(
     scans: _Scans,
     tree: exp.Expr,
     table: exp.Table,
-    known: TableInfo | None = None,
+    override: TableInfo | None = None,
 ) -> None:
     """Replace a table by its relation `scan_n`, with computed columns in a subquery over it."""
     options, moment = time_travel.moment(parsed, tree, table, resolver)
-    info = known or names.resolve_table(parsed.script, table, time_travel.back(resolver, moment))
+    info = override or names.resolve_table(
+        parsed.script, table, time_travel.resolver_as_of(resolver, moment)
+    )
     relation = exp.to_identifier(f"scan_{len(scans.tables)}", quoted=True)
     scans.tables.append((info, options, moment))
     alias = table.args.get("alias") or exp.TableAlias(this=table.this.copy())
     new: exp.Expr = exp.Table(this=relation)
     if info.computed:
         inner = table.name
-        shown = names.visible_columns(info, inner)
+        visible = names.visible_columns(info, inner)
         items = [
             exp.alias_(
-                made.copy() if made is not None else exp.column(_quoted(name), _quoted(inner)),
+                expression.copy()
+                if expression is not None
+                else exp.column(_quoted(name), _quoted(inner)),
                 _quoted(name),
             )
-            for name, made in shown.items()
+            for name, expression in visible.items()
         ]
         new.set("alias", exp.TableAlias(this=_quoted(inner)))
         select = exp.Select(expressions=items)
@@ -267,54 +275,59 @@ def _qualified(parsed: Parsed, tree: exp.Query, scans: _Scans) -> exp.Query:
     return done
 
 
-_UNCLEAR = (
+_RESOLUTION_ERRORS = (
     ("Alias already used: ", "'{}' is used twice; give the table another alias"),
     ("Cannot automatically join: ", "USING: '{}' is not a column of both tables; write ON"),
     (
         "Unknown output column: ",
         "there is no column number {} to order or group by; write its name",
     ),
-    ("Invalid set operation", "the parts of UNION, EXCEPT or INTERSECT need as many columns each"),
+    (
+        "Invalid set operation",
+        "the parts of UNION, EXCEPT or INTERSECT need the same number of columns",
+    ),
 )
 
 
-def _unclear(error: OptimizeError) -> str:
+def _resolution_error(error: OptimizeError) -> str:
     """The error message for names that sqlglot's optimizer cannot resolve."""
     text = str(error).split("\n", 1)[0]
-    for start, message in _UNCLEAR:
+    for start, message in _RESOLUTION_ERRORS:
         if text.startswith(start):
             return message.format(text.removeprefix(start).rstrip("."))
-    return "not every column of this can be found; give each table an alias, and write alias.column"
+    return (
+        "some columns of this query are unknown; give each table an alias, and write alias.column"
+    )
 
 
 def _name_outputs(tree: exp.Expr) -> list[str]:
     """Give the output columns unique names: the query's, or else Flink's `EXPR$n`."""
     first = leftmost(tree)
-    wanted = names.output_names(first.selects if isinstance(first, exp.Select) else [])
+    output = names.output_names(first.selects if isinstance(first, exp.Select) else [])
     if isinstance(first, exp.Select):
-        for item, name in zip(first.selects, wanted, strict=True):
+        for item, name in zip(first.selects, output, strict=True):
             if isinstance(item, exp.Alias):
                 item.set("alias", _quoted(name))
             elif item.alias_or_name != name:
                 item.replace(exp.alias_(item.copy(), _quoted(name)))
-    return wanted
+    return output
 
 
 def _bound(parsed: Parsed, tree: exp.Expr, scans: _Scans) -> list[str]:
     """Flink types of the output columns; `SqlError` if DuckDB cannot bind the query."""
     try:
-        found = describe(generate(tree), scans.relations)
-        return [column_type(kind) for _, kind in found]
+        columns = describe(generate(tree), scans.relations)
+        return [column_type(kind) for _, kind in columns]
     except (BindError, ValueError) as failure:
         kind = refusal(failure)
         raise lowering.error(parsed.script, parsed.tree, str(failure), kind) from None
 
 
-def _into(
+def _into_target(
     parsed: Parsed,
     tree: exp.Query,
     target: TableInfo,
-    given: tuple[str, ...],
+    insert_columns: tuple[str, ...],
     output: list[str],
     types: list[str],
 ) -> exp.Query:
@@ -322,7 +335,7 @@ def _into(
     node = parsed.tree
     _widen(tree)
     items: list[exp.Expr] = []
-    for slot in targets.slots(parsed.script, node, target, given, len(output)):
+    for slot in targets.slots(parsed.script, node, target, insert_columns, len(output)):
         if slot.index is None:
             item = targets.cast_to(exp.Null(), "STRING", slot.column.type)
         else:

@@ -18,8 +18,8 @@ from streamhouse.sql.plan import ROW, Change, ChangeQuery, Column, Resolver, Tab
 from streamhouse.sql.resolution import insert_target as targets
 from streamhouse.sql.resolution.columns import Parsed, resolve_table
 
-ACTION, THERE = "__action", "__there"
-_MARKS = (ROW, THERE, ACTION)
+ACTION, SOURCE_EXISTS = "__action", "__there"
+_RESERVED = (ROW, SOURCE_EXISTS, ACTION)
 
 
 def analyze_change(statement: Change, resolver: Resolver, everything: bool = False) -> ChangeQuery:
@@ -63,13 +63,15 @@ class _Analysis:
         names = [column.name for column in self._target.columns]
         self._check_names(names, self._parts.target)
         if self._parts.source is not None:
-            self._find_source(self._parts.source)
+            self._analyze_source(self._parts.source)
         for number, clause in enumerate(self._parts.clauses):
-            self._add(number, clause)
-        made = analyze_tree(self._parsed(self._wide()), self._wide(), self._resolver, self._marked)
+            self._add_clause(number, clause)
+        analyzed = analyze_tree(
+            self._parsed(self._wide()), self._wide(), self._resolver, self._marked
+        )
         return ChangeQuery(
             self._target,
-            made.plan(self._narrow(made), self._output()),
+            analyzed.plan(self._narrow(analyzed), self._output()),
             tuple(clause.action for clause in self._parts.clauses),
             frozenset(
                 value.column.name
@@ -90,24 +92,24 @@ class _Analysis:
 
     def _check_names(self, names: list[str], node: exp.Expr) -> None:
         for name in names:
-            if name in _MARKS:
-                raise self._error(node, f"'{name}' is a reserved name; give the column another")
+            if name in _RESERVED:
+                raise self._error(node, f"'{name}' is a reserved name; rename the column")
 
-    def _find_source(self, source: exp.Expr) -> None:
+    def _analyze_source(self, source: exp.Expr) -> None:
         self._source_alias = source.alias_or_name
         if not self._source_alias:
             raise self._error(source, "give the source a name: USING (SELECT …) AS s")
         if self._source_alias == self._alias:
             raise self._error(
-                source, f"target and source are both '{self._alias}'; write AS after one of them"
+                source, f"target and source are both named '{self._alias}'; write AS after one"
             )
-        every = exp.Select(expressions=[exp.Star()])
-        every.set("from_", exp.From(this=source.copy()))
-        made = analyze_tree(self._parsed(every), every, self._resolver)
-        self._source_columns = made.output
-        self._check_names(made.output, source)
+        select = exp.Select(expressions=[exp.Star()])
+        select.set("from_", exp.From(this=source.copy()))
+        analyzed = analyze_tree(self._parsed(select), select, self._resolver)
+        self._source_columns = analyzed.output
+        self._check_names(analyzed.output, source)
 
-    def _add(self, number: int, clause: Clause) -> None:
+    def _add_clause(self, number: int, clause: Clause) -> None:
         """Add a clause's condition and values to the items of the wide query."""
         if clause.condition is not None:
             node = clause.condition
@@ -128,7 +130,7 @@ class _Analysis:
                 continue
             if column.name not in self._source_columns:
                 raise self._script.error(
-                    f"* takes each column of the target from the source, and "
+                    f"* takes each column of the target from the source, but "
                     f"'{self._source_alias}' has no '{column.name}'; name the columns",
                     start,
                     end,
@@ -139,14 +141,14 @@ class _Analysis:
 
     def _add_insert(self, number: int, clause: Clause) -> None:
         columns = {column.name: column for column in self._target.columns}
-        given = [token.text for token, _ in clause.assignments if token.text]
-        names = given or list(columns)
-        place = clause.assignments[0][0]
+        listed = [token.text for token, _ in clause.assignments if token.text]
+        names = listed or list(columns)
+        first_token = clause.assignments[0][0]
         if len(names) != len(clause.assignments):
             raise self._script.error(
-                f"{len(clause.assignments)} value(s) are given, {_dotted(self._target)} has "
+                f"{len(clause.assignments)} value(s) are given, but {_dotted(self._target)} has "
                 f"{len(names)} columns: {', '.join(names)}",
-                place.start,
+                first_token.start,
             )
         for name, (token, node) in zip(names, clause.assignments, strict=True):
             if name not in columns:
@@ -156,33 +158,35 @@ class _Analysis:
         for key in self._target.primary_key:
             if key not in names:
                 raise self._script.error(
-                    f"INSERT gives no value for '{key}' of the primary key", clause.place.start
+                    f"INSERT has no value for primary key column '{key}'", clause.place.start
                 )
 
     def _settable(self, name: str, start: int, end: int) -> Column:
-        found = next((c for c in self._target.columns if c.name == name), None)
-        if found is None:
+        column = next((c for c in self._target.columns if c.name == name), None)
+        if column is None:
             raise self._no_column(name, start, end)
         if name in self._target.primary_key:
             raise self._script.error(
-                f"'{name}' is of the primary key, which says which row it is and cannot change; "
-                "DELETE the row and INSERT another",
+                f"'{name}' is a primary key column and cannot be changed; DELETE the row and "
+                "INSERT another",
                 start,
                 end,
             )
         if self._target.primary_key and name in self._target.partitioned_by:
-            moves = set(self._target.partitioned_by).isdisjoint(self._target.primary_key)
-            way = "INSERT the row again" if moves else "DELETE the row and INSERT another"
+            repeatable = set(self._target.partitioned_by).isdisjoint(self._target.primary_key)
+            alternative = (
+                "INSERT the row again" if repeatable else "DELETE the row and INSERT another"
+            )
             raise self._script.error(
-                f"'{name}' is a partition key and cannot be changed by UPDATE; {way}",
+                f"'{name}' is a partition key and cannot be changed by UPDATE; {alternative}",
                 start,
                 end,
             )
-        return found
+        return column
 
     def _no_column(self, name: str, start: int, end: int) -> SqlError:
         if any(column.name == name for column in self._target.computed):
-            message = f"{_dotted(self._target)}: '{name}' is computed, it cannot be written"
+            message = f"{_dotted(self._target)}: '{name}' is computed and cannot be written"
             return self._script.error(message, start, end)
         names = [column.name for column in self._target.columns]
         message = f"{_dotted(self._target)} has no column '{name}'; {nearest(name, names)}"
@@ -203,17 +207,17 @@ class _Analysis:
         if clause.when == MATCHED:
             return
         own, other = self._source_alias, self._alias
-        known = self._source_columns
+        own_columns = self._source_columns
         if clause.when == ORPHAN:
             own, other = other, own
-            known = [c.name for c in self._target.columns]
-            known += [c.name for c in self._target.computed]
+            own_columns = [c.name for c in self._target.columns]
+            own_columns += [c.name for c in self._target.computed]
         for column in list(node.find_all(exp.Column)):
             if column.find_ancestor(exp.Select) is not None:
                 continue
             if column.table == other:
                 raise self._error(column, f"{clause.when} has no row of '{other}'; use '{own}'")
-            if not column.table and column.name in known:
+            if not column.table and column.name in own_columns:
                 column.set("table", exp.to_identifier(own, quoted=True))
 
     def _wide(self) -> exp.Select:
@@ -221,7 +225,7 @@ class _Analysis:
         old = [ROW, *(column.name for column in self._target.columns)]
         items: list[exp.Expr] = [_column(self._alias, name) for name in old]
         if self._parts.source is not None:
-            items.append(_column(self._source_alias, THERE))
+            items.append(_column(self._source_alias, SOURCE_EXISTS))
         items += [node.copy() for node in self._items]
         select = exp.Select(expressions=[_named(item, f"i{n}") for n, item in enumerate(items)])
         select.set("from_", exp.From(this=self._parts.target.copy()))
@@ -233,8 +237,8 @@ class _Analysis:
         assert parts.source is not None and parts.on is not None
         whens = {clause.when for clause in parts.clauses}
         targets_stay, sources_stay = ORPHAN in whens or self._everything, MISSING in whens
-        there = _named(exp.true(), THERE)
-        inner = exp.Select(expressions=[exp.Star(), there])
+        marker = _named(exp.true(), SOURCE_EXISTS)
+        inner = exp.Select(expressions=[exp.Star(), marker])
         inner.set("from_", exp.From(this=parts.source.copy()))
         alias = exp.TableAlias(this=_quoted(self._source_alias))
         join = exp.Join(this=exp.Subquery(this=inner, alias=alias), on=parts.on.copy())
@@ -243,16 +247,16 @@ class _Analysis:
             join.set("side", side[targets_stay, sources_stay])
         return join
 
-    def _narrow(self, made: Analyzed) -> exp.Query:
+    def _narrow(self, analyzed: Analyzed) -> exp.Query:
         """The query of the changes: action, row number, old columns, new columns."""
-        wide = made.tree
+        wide = analyzed.tree
         assert isinstance(wide, exp.Select)
         lowered = [item.this for item in wide.expressions]
         count = len(self._target.columns)
         first = 1 + count + (self._parts.source is not None)
-        there = lowered[1 + count] if self._parts.source is not None else None
-        action = self._action(lowered[0], there, lowered[first:], made.types[first:])
-        new = self._new(lowered[1 : 1 + count], lowered[first:], made.types[first:], action)
+        source_exists = lowered[1 + count] if self._parts.source is not None else None
+        action = self._action(lowered[0], source_exists, lowered[first:], analyzed.types[first:])
+        new = self._new(lowered[1 : 1 + count], lowered[first:], analyzed.types[first:], action)
         items = [action, lowered[0], *lowered[1 : 1 + count], *new]
         wide = wide.copy()
         wide.set(
@@ -260,7 +264,7 @@ class _Analysis:
             [_named(item, name) for item, name in zip(items, self._output(), strict=True)],
         )
         if self._everything:
-            return wide if self._parts.source is None else _once(wide)
+            return wide if self._parts.source is None else _deduplicated(wide)
         select = exp.Select(expressions=[exp.Star()])
         alias = exp.TableAlias(this=_quoted("changes"))
         select.set("from_", exp.From(this=exp.Subquery(this=wide, alias=alias)))
@@ -274,21 +278,23 @@ class _Analysis:
         return [ACTION, ROW, *old, *new]
 
     def _action(
-        self, row: exp.Expr, there: exp.Expr | None, items: list[exp.Expr], types: list[str]
+        self, row: exp.Expr, source_exists: exp.Expr | None, items: list[exp.Expr], types: list[str]
     ) -> exp.Expr:
         """The number of the first clause that applies to a row of the join; null if none does."""
         cases = []
         for number, clause in enumerate(self._parts.clauses):
-            tests = {MATCHED: [_is(row, False)], MISSING: [_is(row, True)], ORPHAN: []}[clause.when]
-            if there is not None:
-                tests.append(_is(there, clause.when == ORPHAN))
+            tests = {
+                MATCHED: [_null_test(row, False)],
+                MISSING: [_null_test(row, True)],
+                ORPHAN: [],
+            }[clause.when]
+            if source_exists is not None:
+                tests.append(_null_test(source_exists, clause.when == ORPHAN))
             if number in self._conditions:
-                place, node = self._conditions[number]
-                if types[place] != "BOOLEAN":
-                    raise self._error(
-                        node, "a condition must be BOOLEAN; compare it with something"
-                    )
-                tests.append(exp.Paren(this=items[place].copy()))
+                index, node = self._conditions[number]
+                if types[index] != "BOOLEAN":
+                    raise self._error(node, "a condition must be BOOLEAN; compare it with a value")
+                tests.append(exp.Paren(this=items[index].copy()))
             cases.append((exp.and_(*tests, copy=True), exp.Literal.number(number)))
         return _case(cases, None)
 
@@ -297,9 +303,9 @@ class _Analysis:
     ) -> list[exp.Expr]:
         """The new value of each column; a clause's values are computed for its own rows only."""
         # DuckDB can refer to another projection by its alias, but not if that contains a subquery.
-        again = action if action.find(exp.Query) else exp.column(_quoted(ACTION))
+        action_column = action if action.find(exp.Query) else exp.column(_quoted(ACTION))
         values = {(value.column.name, value.clause): value for value in self._values}
-        found = []
+        new_values = []
         for before, column in zip(old, self._target.columns, strict=True):
             cases: list[tuple[exp.Expr, exp.Expr]] = []
             for number, clause in enumerate(self._parts.clauses):
@@ -313,18 +319,18 @@ class _Analysis:
                     then = before.copy()
                 else:
                     then = targets.cast_to(exp.Null(), "STRING", column.type)
-                applies = exp.EQ(this=again.copy(), expression=exp.Literal.number(number))
+                applies = exp.EQ(this=action_column.copy(), expression=exp.Literal.number(number))
                 cases.append((applies, then))
-            stays = before.copy() if self._everything else None
-            found.append(_case(cases, stays))
-        return found
+            unchanged = before.copy() if self._everything else None
+            new_values.append(_case(cases, unchanged))
+        return new_values
 
     def _error(self, node: exp.Expr, message: str) -> SqlError:
         return lowering.error(self._script, node, message)
 
 
-def _once(wide: exp.Select) -> exp.Select:
-    """Remove duplicates of an unchanged target row that joins several source rows."""
+def _deduplicated(wide: exp.Select) -> exp.Select:
+    """Remove duplicates of an unchanged target row that matches several source rows."""
     number = exp.Window(
         this=exp.RowNumber(),
         partition_by=[exp.column(_quoted(ROW))],
@@ -341,8 +347,8 @@ def _once(wide: exp.Select) -> exp.Select:
     acts = exp.Not(this=exp.Is(this=exp.column(_quoted(ACTION)), expression=exp.Null()))
     first = exp.EQ(this=exp.column(_quoted("__nth")), expression=exp.Literal.number(1))
     # A source row that matches nothing and that no clause inserts is no row of the target.
-    stays = exp.and_(first, _is(exp.column(_quoted(ROW)), False))
-    select.set("where", exp.Where(this=exp.or_(acts, stays)))
+    unchanged = exp.and_(first, _null_test(exp.column(_quoted(ROW)), False))
+    select.set("where", exp.Where(this=exp.or_(acts, unchanged)))
     return select
 
 
@@ -356,7 +362,7 @@ def _named(node: exp.Expr, name: str) -> exp.Alias:
     return exp.Alias(this=node.copy(), alias=_quoted(name))
 
 
-def _is(node: exp.Expr, null: bool) -> exp.Expr:
+def _null_test(node: exp.Expr, null: bool) -> exp.Expr:
     test = exp.Is(this=node.copy(), expression=exp.Null())
     return test if null else exp.Not(this=test)
 

@@ -113,14 +113,14 @@ def _merge(cursor: Cursor) -> Parts:
 
 
 def _clause(cursor: Cursor) -> Clause:
-    place = cursor.take()
+    when_token = cursor.take()
     when = MISSING if cursor.accept("NOT") else MATCHED
     cursor.expect("MATCHED")
     if when == MISSING and cursor.accept("BY"):
         if not cursor.accept("TARGET"):
             cursor.expect("SOURCE")
             when = ORPHAN
-    clause = Clause("", when, place)
+    clause = Clause("", when, when_token)
     if cursor.accept("AND"):
         clause.condition = _expression(cursor, _until(cursor, "THEN"))
     cursor.expect("THEN")
@@ -159,36 +159,38 @@ def _insert(cursor: Cursor, clause: Clause) -> None:
         clause.star = True
         return
     columns: list[Token] = []
-    place = cursor.offset
+    start = cursor.offset
     if cursor.accept("("):
         while not columns or cursor.accept(","):
             cursor.identifier("a column")
             columns.append(cursor.tokens[cursor.index - 1])
         cursor.expect(")")
         if len({token.text for token in columns}) < len(columns):
-            raise cursor.error("a column is named twice", place)
-    given = bool(columns)
+            raise cursor.error("a column is named twice", start)
+    has_columns = bool(columns)
     cursor.expect("VALUES")
-    place = cursor.offset
+    start = cursor.offset
     cursor.expect("(")
     values: list[exp.Expr] = []
     while not values or cursor.accept(","):
         values.append(_expression(cursor, _until(cursor, ",")))
     cursor.expect(")")
-    if given and len(columns) != len(values):
+    if has_columns and len(columns) != len(values):
         raise cursor.error(
-            f"{len(columns)} column(s) are named and {len(values)} value(s) given", place
+            f"{len(columns)} column(s) are named, but {len(values)} value(s) are given", start
         )
-    columns = columns or [Token(TokenType.VAR, "", start=place, end=place)] * len(values)
+    columns = columns or [Token(TokenType.VAR, "", start=start, end=start)] * len(values)
     clause.assignments = list(zip(columns, values, strict=True))
 
 
 def _check_reachable(cursor: Cursor, clauses: list[Clause]) -> None:
-    for place, clause in enumerate(clauses):
-        before = [c for c in clauses[:place] if c.when == clause.when and c.condition is None]
-        if before:
+    for index, clause in enumerate(clauses):
+        unconditional = [
+            c for c in clauses[:index] if c.when == clause.when and c.condition is None
+        ]
+        if unconditional:
             raise cursor.error(
-                f"this clause is never reached: a {clause.when} without AND stands before it",
+                f"this clause is never reached: a {clause.when} without AND precedes it",
                 clause.place.start,
             )
 
@@ -208,32 +210,36 @@ def _until(cursor: Cursor, *ends: str) -> list[Token]:
     return cursor.tokens[start : cursor.index]
 
 
-def _lexed(cursor: Cursor, tokens: list[Token]) -> list[Token]:
+def _original_tokens(cursor: Cursor, tokens: list[Token]) -> list[Token]:
     """The lexer's original tokens in the range of these."""
     first, last = tokens[0].start, tokens[-1].end
     return [token for token in cursor.original if first <= token.start and token.end <= last]
 
 
-def _made(kind: TokenType, text: str, before: Token) -> Token:
+def _generated_token(kind: TokenType, text: str, before: Token) -> Token:
     return Token(kind, text, start=before.start, end=before.start)
 
 
 def _expression(cursor: Cursor, tokens: list[Token]) -> exp.Expr:
     """The tree of one expression."""
-    found = _lexed(cursor, tokens)
-    select = _made(TokenType.SELECT, "SELECT", found[0])
-    tree = dialect.parse_tokens(cursor.script, [select, *found])
-    start, end = found[0].start, found[-1].end + 1
+    lexed = _original_tokens(cursor, tokens)
+    select = _generated_token(TokenType.SELECT, "SELECT", lexed[0])
+    tree = dialect.parse_tokens(cursor.script, [select, *lexed])
+    start, end = lexed[0].start, lexed[-1].end + 1
     extra = first_set(tree.args, ("expressions",)) if isinstance(tree, exp.Select) else "query"
     if extra or len(tree.expressions) != 1:
         raise cursor.error("expected one expression", start, end)
     (item,) = lowering.simplify(cursor.script, tree).expressions
     if isinstance(item, exp.Alias | exp.Star) or isinstance(item.this, exp.Star):
-        raise cursor.error("expected an expression, without a name of its own", start, end)
-    loose = [node for node in item.find_all(exp.AggFunc) if node.find_ancestor(exp.Select) is tree]
-    if loose:
+        raise cursor.error("expected an expression without an alias", start, end)
+    aggregates = [
+        node for node in item.find_all(exp.AggFunc) if node.find_ancestor(exp.Select) is tree
+    ]
+    if aggregates:
         raise lowering.error(
-            cursor.script, loose[0], "an aggregate stands in a subquery: (SELECT SUM(…) FROM …)"
+            cursor.script,
+            aggregates[0],
+            "write the aggregate as a subquery: (SELECT SUM(…) FROM …)",
         )
     item.pop()
     assert isinstance(item, exp.Expr)
@@ -242,18 +248,18 @@ def _expression(cursor: Cursor, tokens: list[Token]) -> exp.Expr:
 
 def _from_item(cursor: Cursor, tokens: list[Token]) -> exp.Expr:
     """The tree of a table or a subquery with its alias."""
-    found = _lexed(cursor, tokens)
+    lexed = _original_tokens(cursor, tokens)
     head = [
-        _made(TokenType.SELECT, "SELECT", found[0]),
-        _made(TokenType.STAR, "*", found[0]),
-        _made(TokenType.FROM, "FROM", found[0]),
+        _generated_token(TokenType.SELECT, "SELECT", lexed[0]),
+        _generated_token(TokenType.STAR, "*", lexed[0]),
+        _generated_token(TokenType.FROM, "FROM", lexed[0]),
     ]
-    tree = dialect.parse_tokens(cursor.script, [*head, *found])
+    tree = dialect.parse_tokens(cursor.script, [*head, *lexed])
     source = tree.args.get("from_")
     joined = source is not None and source.this.args.get("joins")
     if first_set(tree.args, ("expressions", "from_")) or source is None or joined:
         raise cursor.error(
-            "expected one table or one (SELECT …)", found[0].start, found[-1].end + 1
+            "expected one table or one (SELECT …)", lexed[0].start, lexed[-1].end + 1
         )
     item: exp.Expr = lowering.simplify(cursor.script, tree).args["from_"].this
     item.pop()

@@ -21,7 +21,7 @@ from streamhouse.sql.plan import ROWS, Query
 from streamhouse.sql.resolution.columns import Parsed
 from streamhouse.sql.text import Script, of_query
 
-_PLACE = "literal"
+_ROWS_COLUMN = "literal"
 
 
 def parse_first_cells(script: Script, base: int, rows: LiteralRows) -> exp.Values:
@@ -30,17 +30,23 @@ def parse_first_cells(script: Script, base: int, rows: LiteralRows) -> exp.Value
     Raises `SqlError` with the position in the script, as for any query.
     """
     columns = [[_cell(script, base, form) for form in forms] for forms in rows.columns]
-    found: list[Token] = []
+    tokens: list[Token] = []
     for number in range(max(len(forms) for forms in columns)):
         row: list[Token] = []
         for cells in columns:
             cell = cells[min(number, len(cells) - 1)]
-            row += [_mark(TokenType.COMMA, ",", cell[0])] if row else []
+            row += [_generated_token(TokenType.COMMA, ",", cell[0])] if row else []
             row += cell
-        found += [_mark(TokenType.COMMA, ",", row[0])] if found else []
+        tokens += [_generated_token(TokenType.COMMA, ",", row[0])] if tokens else []
         opening, closing = TokenType.L_PAREN, TokenType.R_PAREN
-        found += [_mark(opening, "(", row[0]), *row, _mark(closing, ")", row[-1])]
-    tree = dialect.parse_tokens(script, [_mark(TokenType.VALUES, "VALUES", found[0]), *found])
+        tokens += [
+            _generated_token(opening, "(", row[0]),
+            *row,
+            _generated_token(closing, ")", row[-1]),
+        ]
+    tree = dialect.parse_tokens(
+        script, [_generated_token(TokenType.VALUES, "VALUES", tokens[0]), *tokens]
+    )
     assert isinstance(tree, exp.Values)
     return tree
 
@@ -49,9 +55,9 @@ def _cell(script: Script, base: int, form: Form) -> list[Token]:
     return dialect.lex(script, base + form.start, base + form.end)
 
 
-def _mark(kind: TokenType, text: str, beside: Token) -> Token:
+def _generated_token(kind: TokenType, text: str, position_of: Token) -> Token:
     """A generated token, with the position of another one."""
-    return Token(kind, text, beside.line, beside.col, beside.start, beside.end)
+    return Token(kind, text, position_of.line, position_of.col, position_of.start, position_of.end)
 
 
 def parse_rows(query: Query) -> Parsed:
@@ -61,23 +67,23 @@ def parse_rows(query: Query) -> Parsed:
     base = len(script.text) - len(query.text)
     tree = parse_first_cells(script, base, query.rows)
     columns = {
-        base + start: text_column(number, place)
+        base + start: text_column(number, index)
         for number, forms in enumerate(query.rows.columns)
         for form in forms
-        for place, start in enumerate(form.literals)
+        for index, start in enumerate(form.literals)
     }
     for literal in tree.find_all(exp.Literal):
         name = columns.get(literal.meta.get("start", -1))
         if name is not None:
-            literal.meta[_PLACE] = name
+            literal.meta[_ROWS_COLUMN] = name
     return Parsed(script, lowering.simplify(script, tree), "")
 
 
 def replace_values(tree: exp.Query, rows: LiteralRows) -> bool:
     """Replace the VALUES of an analyzed query by the relation `ROWS`.
 
-    Returns False if that is impossible: the analysis has consumed a literal, so that its value
-    decides what is computed, or a cast cannot name the column's type.
+    Returns False if that is impossible: the analysis has consumed a literal, so its value
+    determines the expression, or a cast cannot name the column's type.
     """
     values = tree.find(exp.Values)
     assert values is not None
@@ -104,12 +110,14 @@ def replace_values(tree: exp.Query, rows: LiteralRows) -> bool:
 
 def _literals(cell: exp.Expr) -> set[str]:
     """The columns of `ROWS` that have the literals of a cell."""
-    return {one.meta[_PLACE] for one in cell.find_all(exp.Literal) if _PLACE in one.meta}
+    return {
+        one.meta[_ROWS_COLUMN] for one in cell.find_all(exp.Literal) if _ROWS_COLUMN in one.meta
+    }
 
 
 def _number_types(values: exp.Values) -> dict[str, exp.DataType]:
     """The DuckDB type of each number among the literals, by its text."""
-    marked = (one for one in values.find_all(exp.Literal) if _PLACE in one.meta)
+    marked = (one for one in values.find_all(exp.Literal) if _ROWS_COLUMN in one.meta)
     texts = list(dict.fromkeys(str(one.this) for one in marked if not one.is_string))
     if not texts:
         return {}
@@ -118,21 +126,21 @@ def _number_types(values: exp.Values) -> dict[str, exp.DataType]:
     return dict(zip(texts, built, strict=True))
 
 
-def _column(number: int, made: list[exp.Expr], kind: DuckDBPyType) -> exp.Expr | None:
+def _column(number: int, cells: list[exp.Expr], kind: DuckDBPyType) -> exp.Expr | None:
     """A column of all rows: a CASE over its form if there are several.
 
     None for a type that a cast cannot name.
     """
-    if len(made) == 1:
-        return made[0]
+    if len(cells) == 1:
+        return cells[0]
     try:
         to = None if kind.id == "null" else exp.DataType.build(str(kind), dialect="duckdb")
     except ParseError:
         return None
     form = exp.column(_name(form_column(number)), _name(ROWS))
     branches = []
-    for place, cell in enumerate(made):
-        this = exp.EQ(this=form.copy(), expression=exp.Literal.number(place))
+    for index, cell in enumerate(cells):
+        this = exp.EQ(this=form.copy(), expression=exp.Literal.number(index))
         value = cell if to is None else exp.Cast(this=cell, to=to.copy())
         branches.append(exp.If(this=this, true=value))
     return exp.Case(ifs=branches)
@@ -140,15 +148,15 @@ def _column(number: int, made: list[exp.Expr], kind: DuckDBPyType) -> exp.Expr |
 
 def _over_rows(cell: exp.Expr, numbers: dict[str, exp.DataType]) -> exp.Expr:
     """A cell with each literal replaced by its column of `ROWS`, numbers by a cast of it."""
-    around = exp.Paren(this=cell.copy())
-    for literal in list(around.find_all(exp.Literal)):
-        if _PLACE not in literal.meta:
+    wrapped = exp.Paren(this=cell.copy())
+    for literal in list(wrapped.find_all(exp.Literal)):
+        if _ROWS_COLUMN not in literal.meta:
             continue
-        column: exp.Expr = exp.column(_name(literal.meta[_PLACE]), _name(ROWS))
+        column: exp.Expr = exp.column(_name(literal.meta[_ROWS_COLUMN]), _name(ROWS))
         if not literal.is_string:
             column = exp.Cast(this=column, to=numbers[str(literal.this)].copy())
         literal.replace(column)
-    inner = around.this
+    inner = wrapped.this
     assert isinstance(inner, exp.Expr)
     return inner
 

@@ -26,23 +26,23 @@ def moment(
     """
     hinted = names.table_options(parsed.script, table)
     try:
-        options, found = split_options(hinted)
+        options, from_hint = split_options(hinted)
     except OptionError as error:
         raise lowering.error(parsed.script, table.meta["hints"][0], str(error)) from None
     branch = options.pop("branch", "")
     if branch:
-        _to_branch(table, branch)
-    said = _clause(parsed, tree, table, resolver)
-    if found and said:
+        _rename_to_branch(table, branch)
+    from_clause = _clause(parsed, tree, table, resolver)
+    if from_hint and from_clause:
         raise lowering.error(
             parsed.script,
             table.args["version"],
-            "the table's OPTIONS hint names a moment too; keep one of them",
+            "the table's OPTIONS hint also names a version; keep one of them",
         )
-    return options, said or found
+    return options, from_clause or from_hint
 
 
-def _to_branch(table: exp.Table, branch: str) -> None:
+def _rename_to_branch(table: exp.Table, branch: str) -> None:
     """Rename a table to its branch (`t$branch_b`) and keep the alias that the query uses."""
     if table.args.get("alias") is None:
         table.set("alias", exp.TableAlias(this=table.this.copy()))
@@ -51,7 +51,7 @@ def _to_branch(table: exp.Table, branch: str) -> None:
     table.set("this", name)
 
 
-class _Back:
+class _TimeTravelResolver:
     """A resolver of tables as of one moment."""
 
     def __init__(self, resolver: TravellingResolver, moment: AsOf) -> None:
@@ -62,10 +62,10 @@ class _Back:
         return self._resolver.table_as_of(name, self._moment)
 
 
-def back(resolver: Resolver, moment: AsOf) -> Resolver:
+def resolver_as_of(resolver: Resolver, moment: AsOf) -> Resolver:
     """A resolver of tables as of a moment; the same one if it cannot, or if the moment is now."""
     if moment and isinstance(resolver, TravellingResolver):
-        return _Back(resolver, moment)
+        return _TimeTravelResolver(resolver, moment)
     return resolver
 
 
@@ -75,9 +75,9 @@ def _clause(parsed: Parsed, tree: exp.Expr, table: exp.Table, resolver: Resolver
         return AsOf()
     moment: exp.Expr | None = version.args.get("expression")
     if moment is None:
-        raise lowering.error(parsed.script, version, "AS OF needs a moment: TIMESTAMP '…'")
+        raise lowering.error(parsed.script, version, "AS OF needs a constant time: TIMESTAMP '…'")
     if moment.find(exp.Query, exp.Table) is not None:
-        message = "AS OF takes one moment and no query; write it as TIMESTAMP '…'"
+        message = "AS OF takes a constant time, not a query; write TIMESTAMP '…'"
         raise lowering.unsupported(parsed.script, version, message)
     if version.this == "VERSION":
         return _version(parsed, version)
@@ -95,10 +95,10 @@ def _clause(parsed: Parsed, tree: exp.Expr, table: exp.Table, resolver: Resolver
 
 
 def _version(parsed: Parsed, version: exp.Expr) -> AsOf:
-    given = version.expression
-    if isinstance(given, exp.Literal):
-        text = str(given.this)
-        if given.is_string and text:
+    literal = version.expression
+    if isinstance(literal, exp.Literal):
+        text = str(literal.this)
+        if literal.is_string and text:
             return AsOf(version=text) if text.isdigit() else AsOf(tag=text)
         if text.isdigit() and int(text):
             return AsOf(snapshot=int(text))
@@ -129,5 +129,5 @@ def _milliseconds(parsed: Parsed, version: exp.Expr, moment: exp.Expr) -> int:
     except duckdb.Error:
         row = None
     if not row or row[0] is None:
-        raise lowering.error(parsed.script, version, "AS OF needs a moment: TIMESTAMP '…'")
+        raise lowering.error(parsed.script, version, "AS OF needs a constant time: TIMESTAMP '…'")
     return int(row[0])

@@ -1,8 +1,8 @@
 """Aggregates with Flink's types and values.
 
 SUM and AVG have the type of their argument; for decimals they have 38 digits, and AVG is exact.
-FIRST_VALUE and LAST_VALUE skip nulls. An aggregate is replaced together with the FILTER and the
-OVER around it, since nothing may stand between them.
+FIRST_VALUE and LAST_VALUE skip nulls. An aggregate is replaced together with its FILTER and OVER,
+since no other node may be between them.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from streamhouse.sql.expressions.type_probe import Relations
 from streamhouse.sql.functions.calls import call, cast, concat, when
 from streamhouse.sql.types import duck_type, flink_type
 
-_AROUND = (exp.Filter, exp.Window, exp.IgnoreNulls, exp.RespectNulls)
+_WRAPPERS = (exp.Filter, exp.Window, exp.IgnoreNulls, exp.RespectNulls)
 _WIDE, _NARROWED = "wide", "narrowed"
-_WHOLE = ("tinyint", "smallint", "integer", "bigint")
+_INTEGERS = ("tinyint", "smallint", "integer", "bigint")
 _WIDER = {"float": "DOUBLE"}
-_KNOWN = {
+_DUCK_TYPES = {
     exp.DType.TINYINT: "TINYINT",
     exp.DType.SMALLINT: "SMALLINT",
     exp.DType.INT: "INTEGER",
@@ -31,28 +31,28 @@ _BRACKETS = {"JSON_ARRAYAGG": "[]", "JSON_OBJECTAGG": "{}"}
 _ORDERED: dict[type[exp.Expr], str] = {exp.FirstValue: "FIRST", exp.LastValue: "LAST"}
 
 
-def is_whole(node: exp.Expr) -> bool:
+def is_complete(node: exp.Expr) -> bool:
     """Whether a node is an aggregate together with its FILTER, OVER and IGNORE NULLS."""
-    part = isinstance(node.parent, _AROUND) and node.arg_key == "this"
+    part = isinstance(node.parent, _WRAPPERS) and node.arg_key == "this"
     return not part and isinstance(_core(node), exp.AggFunc)
 
 
 def _core(node: exp.Expr) -> exp.Expr:
-    while isinstance(node, _AROUND):
+    while isinstance(node, _WRAPPERS):
         node = node.this
     return node
 
 
-def _replaced(whole: exp.Expr, made: exp.Expr) -> exp.Expr:
+def _with_aggregate(whole: exp.Expr, aggregate_node: exp.Expr) -> exp.Expr:
     """Another aggregate with the FILTER and OVER of `whole`."""
-    if not isinstance(whole, _AROUND):
-        return made
+    if not isinstance(whole, _WRAPPERS):
+        return aggregate_node
     new = whole.copy()
-    _core(new).replace(made)
+    _core(new).replace(aggregate_node)
     return new
 
 
-def expressed(whole: exp.Expr) -> exp.Expr:
+def translated(whole: exp.Expr) -> exp.Expr:
     """Translate an aggregate whose DuckDB form does not depend on types (see `typed`)."""
     core = _core(whole)
     if isinstance(core, exp.AnonymousAggFunc) and core.name in _BRACKETS:
@@ -68,35 +68,37 @@ def _json(whole: exp.Expr, core: exp.AnonymousAggFunc) -> exp.Expr:
     """
     member, *keys = core.expressions
     start, end = (exp.Literal.string(mark) for mark in _BRACKETS[core.name])
-    listed = _replaced(whole, call("STRING_AGG", member.copy(), exp.Literal.string(",")))
+    listed = _with_aggregate(whole, call("STRING_AGG", member.copy(), exp.Literal.string(",")))
     members = exp.Coalesce(this=listed, expressions=[exp.Literal.string("")])
     text: exp.Expr = cast(exp.Paren(this=concat(start, members, end)), "VARCHAR")
     for key in keys:
         rows, named, distinct = (
-            _replaced(whole, exp.Count(this=counted, big_int=True))
+            _with_aggregate(whole, exp.Count(this=counted, big_int=True))
             for counted in (exp.Star(), key.copy(), exp.Distinct(expressions=[key.copy()]))
         )
-        text = _unless(rows, named, "JSON_OBJECTAGG: a key must not be NULL", text)
-        text = _unless(named.copy(), distinct, "JSON_OBJECTAGG: a key occurs more than once", text)
+        text = _error_unless_equal(rows, named, "JSON_OBJECTAGG: a key must not be NULL", text)
+        text = _error_unless_equal(
+            named.copy(), distinct, "JSON_OBJECTAGG: a key occurs more than once", text
+        )
     return text
 
 
-def _unless(one: exp.Expr, other: exp.Expr, message: str, text: exp.Expr) -> exp.Expr:
+def _error_unless_equal(one: exp.Expr, other: exp.Expr, message: str, text: exp.Expr) -> exp.Expr:
     """A text, or a runtime error with this message if two counts differ."""
-    failed = call("ERROR", exp.Literal.string(message))
-    return when(exp.NEQ(this=one, expression=other), failed, text)
+    error = call("ERROR", exp.Literal.string(message))
+    return when(exp.NEQ(this=one, expression=other), error, text)
 
 
 def _ordered(whole: exp.Expr, core: exp.Expr, name: str) -> exp.Expr:
     """FIRST_VALUE or LAST_VALUE, which skip nulls."""
     if isinstance(whole, exp.Window):
-        return _replaced(_without_nulls_words(whole), exp.IgnoreNulls(this=core.copy()))
-    there: exp.Expr = exp.Not(
+        return _with_aggregate(_without_nulls_words(whole), exp.IgnoreNulls(this=core.copy()))
+    not_null: exp.Expr = exp.Not(
         this=exp.Is(this=exp.Paren(this=core.this.copy()), expression=exp.Null())
     )
     if isinstance(whole, exp.Filter):
-        there = exp.and_(whole.expression.this.copy(), there)
-    return exp.Filter(this=call(name, core.this.copy()), expression=exp.Where(this=there))
+        not_null = exp.and_(whole.expression.this.copy(), not_null)
+    return exp.Filter(this=call(name, core.this.copy()), expression=exp.Where(this=not_null))
 
 
 def _without_nulls_words(whole: exp.Expr) -> exp.Expr:
@@ -120,7 +122,11 @@ def typed(whole: exp.Expr, relations: Relations) -> exp.Expr | None:
     kinds = type_probe.types(whole, [argument], relations)
     if kinds is None and isinstance(argument.type, exp.DataType):
         # The type cannot be probed in a correlated subquery; take the one that sqlglot inferred.
-        kinds = [DuckDBPyType(_KNOWN[argument.type.this])] if argument.is_type(*_KNOWN) else None
+        kinds = (
+            [DuckDBPyType(_DUCK_TYPES[argument.type.this])]
+            if argument.is_type(*_DUCK_TYPES)
+            else None
+        )
     if kinds is None:
         return whole if isinstance(core, exp.Sum) else None
     kind = kinds[0]
@@ -135,22 +141,22 @@ def _argument(core: exp.Expr) -> exp.Expr:
 
 
 def _sum(whole: exp.Expr, core: exp.Expr, kind: DuckDBPyType) -> exp.Expr:
-    if kind.id not in (*_WHOLE, *_WIDER):
+    if kind.id not in (*_INTEGERS, *_WIDER):
         return whole
     wider = _WIDER.get(kind.id, "BIGINT")
     if core.meta.get(_WIDE):
         return cast(whole.copy(), wider)
-    made = cast(whole.copy(), str(kind))
-    made.meta[_NARROWED] = wider
-    return made
+    narrowed = cast(whole.copy(), str(kind))
+    narrowed.meta[_NARROWED] = wider
+    return narrowed
 
 
 def _average(whole: exp.Expr, core: exp.Expr, kind: DuckDBPyType) -> exp.Expr:
     if kind.id in _WIDER:
         return cast(whole.copy(), str(kind))
-    total = _replaced(whole, exp.Sum(this=core.this.copy()))
-    count = _replaced(whole, exp.Count(this=core.this.copy(), big_int=True))
-    if kind.id in _WHOLE:
+    total = _with_aggregate(whole, exp.Sum(this=core.this.copy()))
+    count = _with_aggregate(whole, exp.Count(this=core.this.copy(), big_int=True))
+    if kind.id in _INTEGERS:
         # DuckDB's AVG computes with DOUBLE, which has about 16 digits only.
         return cast(exp.Paren(this=exp.IntDiv(this=total, expression=count)), str(kind))
     digits = decimals.digits(kind)
@@ -159,13 +165,13 @@ def _average(whole: exp.Expr, core: exp.Expr, kind: DuckDBPyType) -> exp.Expr:
 
 def _multiset(whole: exp.Expr, core: exp.Expr, kind: DuckDBPyType) -> exp.Expr:
     """COLLECT: a map from each non-null value to the number of its occurrences."""
-    counts = _replaced(whole, call("HISTOGRAM", *(one.copy() for one in core.expressions)))
-    found = exp.Coalesce(this=counts, expressions=[call("MAP")])
-    return cast(found, f"MAP({duck_type(flink_type(kind))}, INTEGER)")
+    counts = _with_aggregate(whole, call("HISTOGRAM", *(one.copy() for one in core.expressions)))
+    non_null = exp.Coalesce(this=counts, expressions=[call("MAP")])
+    return cast(non_null, f"MAP({duck_type(flink_type(kind))}, INTEGER)")
 
 
 def widen(node: exp.Expr) -> None:
-    """Let a sum that fills a column be as wide as the column, not as its argument."""
+    """Mark a SUM for a target column: its type is BIGINT or DOUBLE, not its argument's type."""
     if isinstance(node, exp.Sum):
         node.meta[_WIDE] = True
 

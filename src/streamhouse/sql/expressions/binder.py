@@ -20,8 +20,8 @@ from streamhouse.sql.udf.macros import macros
 Relations = Mapping[str, Mapping[str, str]]
 Shapes: TypeAlias = tuple[tuple[str, tuple[tuple[str, str], ...]], ...]
 _BEYOND = (
-    "a part of this is not supported; write it with the clauses of the guide and the functions "
-    "that SHOW FUNCTIONS lists"
+    "a part of this query is not supported; use the clauses that the guide describes, and the "
+    "functions that SHOW FUNCTIONS lists"
 )
 _LIMITS = (
     duckdb.CatalogException,
@@ -29,7 +29,7 @@ _LIMITS = (
     duckdb.NotImplementedException,
     duckdb.ParserException,
 )
-"""DuckDB errors that mean a gap in the translation, not a mistake in the user's query."""
+"""DuckDB errors that indicate an unsupported construct, not a mistake in the query."""
 _DEPTH = "Max expression depth limit"
 _NO_FUNCTION = re.compile(
     r"No function matches the given name and argument types '([^(]+)\((.*)\)'"
@@ -87,18 +87,18 @@ def _described(sql: str, relations: Shapes) -> list[tuple[str, DuckDBPyType]]:
                 raise BindError(_BEYOND, unsupported=True) from error
             raise BindError(_reason(str(error))) from None
         if relation is None:
-            raise BindError("the query gives no rows")
+            raise BindError("the query returns no rows")
         return list(zip(relation.columns, relation.types, strict=True))
 
 
 def _check_case(columns: list[str]) -> None:
-    known: dict[str, str] = {}
+    spellings: dict[str, str] = {}
     for column in columns:
-        other = known.setdefault(column.lower(), column)
-        if other != column:
+        first_spelling = spellings.setdefault(column.lower(), column)
+        if first_spelling != column:
             raise BindError(
-                f"columns '{other}' and '{column}' differ by their case alone, which SQL here does "
-                "not tell apart; rename one of them"
+                f"columns '{first_spelling}' and '{column}' differ only in case, which SQL "
+                "here does not distinguish; rename one of them"
             )
 
 
@@ -120,7 +120,7 @@ def _reason(text: str) -> str:
     """DuckDB's message without its error class, candidates and excerpt of the SQL."""
     first = text.split("\n", 1)[0]
     if "must be a constant expression" in first:
-        return "of a DECIMAL, ROUND and TRUNCATE take digits that are a literal; CAST it to DOUBLE"
+        return "ROUND and TRUNCATE of a DECIMAL take a literal as digits; CAST it to DOUBLE"
     wrong = _NO_FUNCTION.search(first)
     if wrong is not None:
         return f"'{wrong[1].upper()}' does not take ({wrong[2]}); add a CAST"

@@ -14,9 +14,9 @@ from streamhouse.sql.types import base, column_type
 
 _DIGITS = "digits"
 _MOMENTS = ("TIMESTAMP", "TIME")
-_DIVISION = "the type of this division is not known; CAST what is divided"
-_TYPE = "the type of this is not known here; take TYPEOF of a column or a CAST"
-_AGGREGATE = "the type of what is added up here is not known; CAST it"
+_DIVISION = "the type of this division is unknown; CAST its operands"
+_TYPE = "the type of this expression is unknown here; use TYPEOF of a column or a CAST"
+_AGGREGATE = "the type of this aggregate's argument is unknown; CAST it"
 
 
 def resolved(
@@ -31,10 +31,10 @@ def resolved(
     kinds = (exp.Div, exp.Typeof, exp.AggFunc, exp.Filter, exp.Window)
     for node in type_probe.inner_first(tree, *kinds):
         if isinstance(node, exp.Typeof):
-            new, message = _name(node, relations), _TYPE
+            new, message = _type_name(node, relations), _TYPE
         elif isinstance(node, exp.Div):
             new, message = decimals.divided(node, relations), _DIVISION
-        elif aggregates.is_whole(node):
+        elif aggregates.is_complete(node):
             new, message = aggregates.typed(node, relations), _AGGREGATE
         else:
             continue
@@ -52,21 +52,21 @@ def note_digits(node: exp.Typeof, precision: int | None) -> None:
     node.meta[_DIGITS] = precision
 
 
-def _name(node: exp.Typeof, relations: Relations) -> exp.Expr | None:
+def _type_name(node: exp.Typeof, relations: Relations) -> exp.Expr | None:
     """TYPEOF: Flink's name of the type, without NOT NULL; None if the type is unknown."""
     kinds = type_probe.types(node, [node.this], relations)
     if kinds is None:
         return None
     try:
-        found = column_type(kinds[0])
+        type_name = column_type(kinds[0])
     except ValueError:
         return None
     precision = node.meta.get(_DIGITS)
-    if precision is not None and base(found) in _MOMENTS:
-        found = f"{base(found)}({precision})"
-    text = exp.Literal.string(found)
+    if precision is not None and base(type_name) in _MOMENTS:
+        type_name = f"{base(type_name)}({precision})"
+    text = exp.Literal.string(type_name)
     if node.this.find(exp.AggFunc) is None:
         return cast(text, "VARCHAR")
     # Stays an aggregate, so that its query still returns one row per group.
-    kept = exp.Coalesce(this=call("ANY_VALUE", text), expressions=[text.copy()])
-    return cast(kept, "VARCHAR")
+    value = exp.Coalesce(this=call("ANY_VALUE", text), expressions=[text.copy()])
+    return cast(value, "VARCHAR")

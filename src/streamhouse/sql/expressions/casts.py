@@ -37,21 +37,21 @@ def sized(text: exp.Expr, kind: exp.DataType) -> exp.Expr:
 def as_bytes(source: exp.Expr, kind: exp.DataType, tried: bool) -> exp.Expr:
     """A text or bytes as bytes, truncated or padded to the length of the type."""
     if source.is_type(*exp.DataType.TEXT_TYPES):
-        found: exp.Expr = call("ENCODE", source)
+        value: exp.Expr = call("ENCODE", source)
     elif source.is_type(*_BLOBS, exp.DType.NULL):
-        found = cast(source, "BLOB")
+        value = cast(source, "BLOB")
     else:
-        found = _of_unknown(source)
+        value = _of_unknown(source)
     size = _size(kind, exp.DType.BINARY)
     if size is not None:
-        found = _bytes(found, size, kind.is_type(exp.DType.BINARY))
-    return cast(found, "BLOB")
+        value = _bytes(value, size, kind.is_type(exp.DType.BINARY))
+    return cast(value, "BLOB")
 
 
 def fitted(value: exp.Expr, flink: str) -> exp.Expr:
     """A value for a column of a Flink type, truncated or padded to the type's length if it has one.
 
-    Flink's planner casts so too, whatever `table.exec.sink.type-length-enforcer` is.
+    Flink's planner inserts the same cast, whatever `table.exec.sink.type-length-enforcer` is.
     """
     word = base(flink)
     if word in ("CHAR", "VARCHAR") and "(" in flink:

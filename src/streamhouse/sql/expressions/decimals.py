@@ -16,7 +16,7 @@ from streamhouse.sql.functions.arrow import arrow_call
 from streamhouse.sql.functions.calls import call, cast
 
 _MOST, _LEAST_SCALE = 38, 6
-_WHOLE = {"tinyint": 3, "smallint": 5, "integer": 10, "bigint": 19, "hugeint": 38}
+_INTEGER_DIGITS = {"tinyint": 3, "smallint": 5, "integer": 10, "bigint": 19, "hugeint": 38}
 """Integer types and their numbers of digits in Flink."""
 _REAL = ("float", "double", "null")
 
@@ -58,8 +58,8 @@ def _is_real(side: exp.Expr) -> bool:
 
 def digits(kind: DuckDBPyType) -> tuple[int, int] | None:
     """Precision and scale of an integer or decimal type; None for any other."""
-    if kind.id in _WHOLE:
-        return _WHOLE[kind.id], 0
+    if kind.id in _INTEGER_DIGITS:
+        return _INTEGER_DIGITS[kind.id], 0
     if kind.id != "decimal":
         return None
     sizes = {name: int(str(value)) for name, value in kind.children}
@@ -68,13 +68,13 @@ def digits(kind: DuckDBPyType) -> tuple[int, int] | None:
 
 def _divided(node: exp.Div, kinds: list[DuckDBPyType]) -> exp.Expr | None:
     """A division of operands of these types; None for types that cannot be divided."""
-    if all(kind.id in _WHOLE for kind in kinds):
+    if all(kind.id in _INTEGER_DIGITS for kind in kinds):
         whole = exp.IntDiv(this=_wrapped(node.left), expression=_wrapped(node.right))
         return exp.Paren(this=whole)
     one, two = (digits(kind) for kind in kinds)
     if one is None or two is None:
-        known = all(kind.id in _REAL or digits(kind) is not None for kind in kinds)
-        return node if known else None
+        is_number = all(kind.id in _REAL or digits(kind) is not None for kind in kinds)
+        return node if is_number else None
     if max(one[1], two[1]) >= _MOST:
         return None
     return _quotient(node.left, node.right, one, two)
@@ -87,19 +87,23 @@ def _quotient(
     # The number of digits that the quotient of the two integers lacks to the result's scale.
     lacking = scale - one[1] + two[1]
     ten = _number("1" + "0" * lacking)
-    above, below = _magnitude(left, one), _magnitude(right, two)
+    dividend, divisor = _magnitude(left, one), _magnitude(right, two)
     whole: exp.Expr | None = None
     if one[0] + lacking > _MOST:
-        whole = _times(_over(above, below), ten)
-        above = _mod(above, below)
-    above = _times(above, ten)
-    most, rest = _over(above, below), _mod(above, below)
-    up = exp.GTE(this=rest, expression=exp.Paren(this=exp.Sub(this=below.copy(), expression=rest)))
-    last = exp.Case(ifs=[exp.If(this=up, true=exp.Literal.number(1))], default=_number("0"))
-    made = exp.Add(this=most, expression=last)
-    made = made if whole is None else exp.Add(this=whole, expression=made)
+        whole = _times(_integer_quotient(dividend, divisor), ten)
+        dividend = _mod(dividend, divisor)
+    dividend = _times(dividend, ten)
+    quotient, rest = _integer_quotient(dividend, divisor), _mod(dividend, divisor)
+    rounds_up = exp.GTE(
+        this=rest, expression=exp.Paren(this=exp.Sub(this=divisor.copy(), expression=rest))
+    )
+    increment = exp.Case(
+        ifs=[exp.If(this=rounds_up, true=exp.Literal.number(1))], default=_number("0")
+    )
+    rounded = exp.Add(this=quotient, expression=increment)
+    rounded = rounded if whole is None else exp.Add(this=whole, expression=rounded)
     sign = _times(call("SIGN", left.copy()), call("SIGN", right.copy()))
-    signed = _times(sign, exp.Paren(this=made))
+    signed = _times(sign, exp.Paren(this=rounded))
     point = _decimal_cast(exp.Literal.string(f"0.{'1'.zfill(scale)}"), _MOST, scale)
     shifted = _times(_decimal_cast(signed, _MOST, 0), point)
     return _decimal_cast(shifted, precision, scale)
@@ -135,7 +139,7 @@ def _times(left: exp.Expr, right: exp.Expr) -> exp.Expr:
     return exp.Paren(this=exp.Mul(this=left.copy(), expression=right.copy()))
 
 
-def _over(left: exp.Expr, right: exp.Expr) -> exp.Expr:
+def _integer_quotient(left: exp.Expr, right: exp.Expr) -> exp.Expr:
     return exp.Paren(this=exp.IntDiv(this=left.copy(), expression=right.copy()))
 
 

@@ -34,26 +34,28 @@ class IntervalError(ValueError):
 def of_two_units(text: str, first: str, second: str) -> exp.Expr:
     """INTERVAL 'text' first TO second; `IntervalError` for a text that does not match the units."""
     if (first, second) == ("YEAR", "MONTH"):
-        found = _YEAR_MONTH.fullmatch(text)
-        if found is None or int(found[3]) > 11:
-            raise IntervalError(f"'{text}' is not years and months; write INTERVAL '2-10' …")
-        months = int(found[2]) * 12 + int(found[3])
-        return _interval(-months if found[1] == "-" else months, "MONTH")
-    places = [_FIELDS.index(one) for one in (first, second) if one in _FIELDS]
-    if len(places) < 2 or places[0] >= places[1]:
+        match = _YEAR_MONTH.fullmatch(text)
+        if match is None or int(match[3]) > 11:
+            raise IntervalError(f"'{text}' is not a number of years and months, such as '2-10'")
+        months = int(match[2]) * 12 + int(match[3])
+        return _interval(-months if match[1] == "-" else months, "MONTH")
+    indexes = [_FIELDS.index(one) for one in (first, second) if one in _FIELDS]
+    if len(indexes) < 2 or indexes[0] >= indexes[1]:
         raise IntervalError(
-            f"{first} TO {second} are not the units of an INTERVAL; write YEAR TO MONTH, or two of "
-            f"{', '.join(_FIELDS)}, the greater one first"
+            f"{first} TO {second} are not valid INTERVAL units; write YEAR TO MONTH, or two of "
+            f"{', '.join(_FIELDS)}, the larger one first"
         )
-    units = _FIELDS[places[0] : places[1] + 1]
+    units = _FIELDS[indexes[0] : indexes[1] + 1]
     pattern = _PATTERNS[first] + "".join(_BETWEEN[one] + _PATTERNS[one] for one in units[1:])
-    found = re.fullmatch(rf"\s*([+-]?){pattern}\s*", text)
-    if found is None:
+    match = re.fullmatch(rf"\s*([+-]?){pattern}\s*", text)
+    if match is None:
         example = "10 12:30:59.123"
-        raise IntervalError(f"'{text}' is not an interval of {first} TO {second}, as '{example}'")
-    sign = -1 if found[1] == "-" else 1
+        raise IntervalError(
+            f"'{text}' is not an interval of {first} TO {second}, such as '{example}'"
+        )
+    sign = -1 if match[1] == "-" else 1
     days, millis = 0, 0
-    for unit, value in zip(units, found.groups()[1:], strict=True):
+    for unit, value in zip(units, match.groups()[1:], strict=True):
         if unit == "DAY":
             days = sign * int(value)
         else:
@@ -86,8 +88,8 @@ def units(node: exp.Expr) -> set[str]:
 
 def is_whole_days(node: exp.Expr) -> bool:
     """Whether an expression is an interval of days, months or years."""
-    found = units(node)
-    return bool(found) and found <= _WHOLE_DAYS
+    interval_units = units(node)
+    return bool(interval_units) and interval_units <= _WHOLE_DAYS
 
 
 def has_fraction(node: exp.Expr) -> bool:
@@ -98,10 +100,10 @@ def has_fraction(node: exp.Expr) -> bool:
 
 def text(node: exp.Expr) -> exp.Expr | None:
     """The text of an interval, `+2-10` or `+10 00:00:00.004`; None for anything else."""
-    found = units(node)
-    if not found:
+    interval_units = units(node)
+    if not interval_units:
         return None
-    return _of_months(node) if found <= set(MONTHS) else _of_millis(node)
+    return _of_months(node) if interval_units <= set(MONTHS) else _of_millis(node)
 
 
 def _of_months(node: exp.Expr) -> exp.Expr:

@@ -32,7 +32,7 @@ _TIME = exp.DType.TIME
 _REALS = (exp.DType.FLOAT, exp.DType.DOUBLE)
 
 
-def place(script: Script, node: exp.Expr) -> tuple[int, int]:
+def position_of(script: Script, node: exp.Expr) -> tuple[int, int]:
     """Offsets (start, end exclusive) of a node in the script.
 
     For a node without a position: those of the nearest enclosing node that has one, or of the whole
@@ -40,9 +40,9 @@ def place(script: Script, node: exp.Expr) -> tuple[int, int]:
     """
     current: exp.Expr | None = node
     while current is not None:
-        found = span(current)
-        if found:
-            return found
+        offsets = span(current)
+        if offsets:
+            return offsets
         current = current.parent
     return len(script.text) - len(script.text.lstrip()), len(script.text)
 
@@ -51,7 +51,7 @@ def error(
     script: Script, node: exp.Expr, message: str, kind: type[SqlError] = SqlError
 ) -> SqlError:
     """An error that points at a node."""
-    start, end = place(script, node)
+    start, end = position_of(script, node)
     return script.error(message, start, end, kind)
 
 
@@ -92,7 +92,7 @@ def simplify(script: Script, tree: exp.Expr) -> exp.Expr:
             if isinstance(node, exp.Is) and isinstance(node.expression, exp.JSON):
                 return _located(json.is_json(node.this, str(node.expression.this or "")), node)
             if isinstance(node, exp.Add) and intervals.units(node.left):
-                return _moment_first(node)
+                return _timestamp_first(node)
             if isinstance(node, exp.Overlaps):
                 return _located(times.overlaps(node), node)
             if isinstance(node, exp.Bracket):
@@ -112,7 +112,7 @@ def simplify(script: Script, tree: exp.Expr) -> exp.Expr:
     return _rewrite(tree, rule)
 
 
-def _moment_first(node: exp.Add) -> exp.Expr:
+def _timestamp_first(node: exp.Add) -> exp.Expr:
     """Swap interval + moment to moment + interval, the only order that the other rules handle."""
     if intervals.units(node.right):
         return node
@@ -121,7 +121,7 @@ def _moment_first(node: exp.Add) -> exp.Expr:
 
 def _bytes(digits: str) -> exp.Expr:
     """The bytes of X'…'."""
-    escaped = "".join(f"\\x{digits[place : place + 2]}" for place in range(0, len(digits), 2))
+    escaped = "".join(f"\\x{digits[index : index + 2]}" for index in range(0, len(digits), 2))
     return cast(exp.Literal.string(escaped), "BLOB")
 
 
@@ -133,8 +133,8 @@ def _located(new: exp.Expr, old: exp.Expr) -> exp.Expr:
 def fix_moments(tree: exp.Expr, bounded: bool) -> exp.Expr:
     """Replace PROCTIME(), CURRENT_TIMESTAMP and the like by the DuckDB variable `now`.
 
-    So a batch that runs again sees the same time. With `bounded`, the clock is the default where
-    the variable is not set.
+    So a repeated batch has the same time. With `bounded`, the clock is the default if the variable
+    is not set.
     """
     now: exp.Expr = cast(call("GETVARIABLE", exp.Literal.string("now")), "TIMESTAMP")
     if bounded:
@@ -147,7 +147,7 @@ def fix_moments(tree: exp.Expr, bounded: bool) -> exp.Expr:
         if name is None:
             return node
         if name == "LOCALTIME":
-            return _clock(now.copy(), 0)
+            return _truncated_time(now.copy(), 0)
         return cast(now.copy(), "DATE") if name == "CURRENT_DATE" else now.copy()
 
     return _rewrite(tree, rule)
@@ -173,7 +173,7 @@ def lower(
     )
     tree = annotate_types(tree, schema=schema, dialect="duckdb", overwrite_types=True)
     if tree.find(exp.Interval) or any(map(times.follows_argument, tree.find_all(exp.Cast))):
-        tree = _rewrite(tree, _dates)
+        tree = _rewrite(tree, _keep_date)
         tree = annotate_types(tree, schema=schema, dialect="duckdb", overwrite_types=True)
 
     _check_types(script, tree)
@@ -182,10 +182,10 @@ def lower(
         if isinstance(node, exp.Div):
             return _divide(node)
         if isinstance(node, exp.Typeof):
-            bound_types.note_digits(node, timestamp_digits.shown(node.this, digits))
+            bound_types.note_digits(node, timestamp_digits.declared_precision(node.this, digits))
             return node
         if isinstance(node, exp.Substring):
-            return _from_one(node)
+            return _substring_from_one(node)
         if isinstance(node, exp.Floor | exp.Ceil) and node.this.is_type(*_INTS):
             whole: exp.Expr = node.this
             return whole
@@ -195,11 +195,11 @@ def lower(
             return times.lenient(_to_moment(node))
         if isinstance(node, exp.Add | exp.Sub):
             return timestamp_digits.stepped(node)
-        if isinstance(node, _COMPARED) and not isinstance(node.parent, exp.Join):
-            return _compared(node)
+        if isinstance(node, _COMPARISONS) and not isinstance(node.parent, exp.Join):
+            return _compare_nan(node)
         if isinstance(node, exp.Bracket) and node.this.is_type(exp.DType.ARRAY, exp.DType.LIST):
-            return _from_first(node)
-        return aggregates.expressed(node) if aggregates.is_whole(node) else node
+            return _index_from_one(node)
+        return aggregates.translated(node) if aggregates.is_complete(node) else node
 
     def refused(node: exp.Expr, message: str) -> SqlError:
         return unsupported(script, node, message)
@@ -225,10 +225,10 @@ def _check_types(script: Script, tree: exp.Expr) -> None:
     conditions += [node.args["on"] for node in tree.find_all(exp.Join) if node.args.get("on")]
     for condition in conditions:
         if condition.is_type(*_INTS, *_REALS, exp.DType.DECIMAL, *exp.DataType.TEXT_TYPES):
-            raise error(script, condition, "a condition must be BOOLEAN; compare it with something")
+            raise error(script, condition, "a condition must be BOOLEAN; compare it with a value")
 
 
-def _dates(node: exp.Expr) -> exp.Expr:
+def _keep_date(node: exp.Expr) -> exp.Expr:
     """Make a DATE ± whole days, months or years a DATE; in DuckDB it is a TIMESTAMP."""
     if isinstance(node, exp.Cast):
         return times.typed(node)
@@ -241,7 +241,7 @@ def _dates(node: exp.Expr) -> exp.Expr:
     return times.as_date(node) if days else node
 
 
-def _from_one(node: exp.Substring) -> exp.Expr:
+def _substring_from_one(node: exp.Substring) -> exp.Expr:
     """Make SUBSTRING from position 0 start at position 1, as in Flink."""
     start, one = node.args.get("start"), number(1)
     if isinstance(start, exp.Literal):
@@ -253,10 +253,10 @@ def _from_one(node: exp.Substring) -> exp.Expr:
     return node
 
 
-_COMPARED = (exp.GT, exp.GTE, exp.LT, exp.LTE, exp.EQ, exp.NEQ)
+_COMPARISONS = (exp.GT, exp.GTE, exp.LT, exp.LTE, exp.EQ, exp.NEQ)
 
 
-def _compared(node: exp.Binary) -> exp.Expr:
+def _compare_nan(node: exp.Binary) -> exp.Expr:
     """Make comparisons with NaN false, except `<>`; for DuckDB NaN is the greatest number."""
     if not (node.left.is_type(*_REALS) or node.right.is_type(*_REALS)):
         return node
@@ -271,13 +271,13 @@ def _compared(node: exp.Binary) -> exp.Expr:
     return exp.Paren(this=exp.And(this=node.copy(), expression=exp.Not(this=nan)))
 
 
-def _from_first(node: exp.Bracket) -> exp.Expr:
+def _index_from_one(node: exp.Bracket) -> exp.Expr:
     """Make an array index below 1 give NULL; DuckDB counts negative ones from the end."""
-    (place,) = node.expressions
-    if isinstance(place, exp.Literal):
+    (index,) = node.expressions
+    if isinstance(index, exp.Literal):
         return node
-    there = exp.GT(this=_wrap(place.copy()), expression=number(0))
-    return when(there, node.copy())
+    in_range = exp.GT(this=_wrap(index.copy()), expression=number(0))
+    return when(in_range, node.copy())
 
 
 def _divide(node: exp.Div) -> exp.Expr:
@@ -324,7 +324,7 @@ def _convert(node: exp.Cast, digits: Digits) -> exp.Expr:
     else:
         new = into(_value_of(node.this, to), to)
         if kind.is_type(_TIME):
-            new = _clock(times.on_epoch_day(new), timestamp_digits.precision(kind, 0))
+            new = _truncated_time(times.on_epoch_day(new), timestamp_digits.precision(kind, 0))
     if kind.is_type(exp.DType.TIMESTAMPLTZ) and timestamp_digits.precision(kind) <= 3:
         unit = "milliseconds" if timestamp_digits.precision(kind) else "second"
         new = cast(call("DATE_TRUNC", exp.Literal.string(unit), new), "TIMESTAMPTZ")
@@ -367,7 +367,7 @@ def _to_moment(node: exp.Cast) -> exp.Cast:
     return node
 
 
-def _clock(moment: exp.Expr, digits: int) -> exp.Expr:
+def _truncated_time(moment: exp.Expr, digits: int) -> exp.Expr:
     """The TIME of a TIMESTAMP, truncated to seconds (0 digits) or else to milliseconds."""
     unit = exp.Literal.string("milliseconds" if digits else "second")
     new = cast(call("DATE_TRUNC", unit, moment), "TIME")
@@ -386,7 +386,7 @@ def _text_of(source: exp.Expr, digits: Digits) -> exp.Expr:
     if nested_text.is_row(source):
         return nested_text.of_row(source, lambda part: _text_of(part, digits))
     if source.is_type(exp.DType.ARRAY, exp.DType.LIST, exp.DType.MAP, exp.DType.STRUCT):
-        common = partial(timestamp_digits.common, known=digits)
+        common = partial(timestamp_digits.common, column_digits=digits)
         return nested_text.of(source, _element_text, common) or source
     return source if source.type is None else _time_text(source, digits)
 
@@ -419,15 +419,15 @@ def _time_text(source: exp.Expr, digits: Digits) -> exp.Expr:
     return timestamp_digits.text(source, digits) or source
 
 
-def _zoned_text(told: exp.Expr) -> exp.Expr:
+def _zoned_text(moment: exp.Expr) -> exp.Expr:
     """The text of a TIMESTAMP_LTZ: milliseconds, or microseconds if the value has any.
 
     DuckDB's type does not keep its precision.
     """
-    whole = call("DATE_TRUNC", exp.Literal.string("milliseconds"), told.copy())
+    whole = call("DATE_TRUNC", exp.Literal.string("milliseconds"), moment.copy())
     short, long = (
-        call("STRFTIME", told.copy(), exp.Literal.string(f"%Y-%m-%d %H:%M:%S.{digits}"))
+        call("STRFTIME", moment.copy(), exp.Literal.string(f"%Y-%m-%d %H:%M:%S.{digits}"))
         for digits in ("%g", "%f")
     )
-    exact = exp.EQ(this=whole, expression=told)
+    exact = exp.EQ(this=whole, expression=moment)
     return when(exact, short, long)

@@ -41,13 +41,13 @@ def of(source: exp.Expr, text: Text, digits: Digits, depth: int = 0) -> exp.Expr
         return None
     parts = kind.expressions
     if kind.is_type(exp.DType.ARRAY, exp.DType.LIST):
-        body = _each(source, _elements(source, parts[:1], digits), ("{}",), text, depth)
-        return None if body is None else _between(source, "[", body, "]")
+        body = _joined_texts(source, _elements(source, parts[:1], digits), ("{}",), text, depth)
+        return None if body is None else _null_or_bracketed(source, "[", body, "]")
     if kind.is_type(exp.DType.MAP):
         entries = call("MAP_ENTRIES", source)
         kinds = _elements(source, parts[:2], digits)
-        body = _each(entries, kinds, ("{}.key", "{}.value"), text, depth)
-        return None if body is None else _between(source, "{", body, "}")
+        body = _joined_texts(entries, kinds, ("{}.key", "{}.value"), text, depth)
+        return None if body is None else _null_or_bracketed(source, "{", body, "}")
     return _row(source, parts, text, depth)
 
 
@@ -73,64 +73,66 @@ class _Element:
 
 def _elements(source: exp.Expr, kinds: Sequence[exp.Expr], digits: Digits) -> list[_Element]:
     inner = source.unnest()
-    made: list[Sequence[exp.Expr]] = []
+    parts: list[Sequence[exp.Expr]] = []
     if isinstance(inner, exp.Array):
-        made = [inner.expressions]
+        parts = [inner.expressions]
     elif isinstance(inner, exp.Map):
-        made = [inner.args[side].expressions for side in ("keys", "values")]
-    if len(made) != len(kinds):
+        parts = [inner.args[side].expressions for side in ("keys", "values")]
+    if len(parts) != len(kinds):
         return [_Element(kind) for kind in kinds]
-    return [_Element(kind, digits(each)) for kind, each in zip(kinds, made, strict=True)]
+    return [_Element(kind, digits(part)) for kind, part in zip(kinds, parts, strict=True)]
 
 
-def _each(
-    array: exp.Expr, kinds: Sequence[_Element], places: Sequence[str], text: Text, depth: int
+def _joined_texts(
+    array: exp.Expr, kinds: Sequence[_Element], patterns: Sequence[str], text: Text, depth: int
 ) -> exp.Expr | None:
     """The texts of an array's elements (map entries as `key=value`), joined by commas."""
     name = f"e{depth}"
-    found = []
-    for kind, place in zip(kinds, places, strict=True):
-        element: exp.Expr = exp.Var(this=place.format(f'"{name}"'))
-        part = _part(element, kind, text, depth)
+    texts = []
+    for kind, pattern in zip(kinds, patterns, strict=True):
+        element: exp.Expr = exp.Var(this=pattern.format(f'"{name}"'))
+        part = _text_or_null(element, kind, text, depth)
         if part is None:
             return None
-        found.append(part)
-    body = found[0]
-    for part in found[1:]:
+        texts.append(part)
+    body = texts[0]
+    for part in texts[1:]:
         body = concat(body, exp.Literal.string("="), part)
-    texts = call("LIST_TRANSFORM", array.copy(), lambda_of(name, body))
-    return call("ARRAY_TO_STRING", texts, exp.Literal.string(", "))
+    mapped = call("LIST_TRANSFORM", array.copy(), lambda_of(name, body))
+    return call("ARRAY_TO_STRING", mapped, exp.Literal.string(", "))
 
 
 def _row(source: exp.Expr, fields: Sequence[exp.Expr], text: Text, depth: int) -> exp.Expr | None:
-    found = []
+    texts = []
     for field in fields:
         if not isinstance(field, exp.ColumnDef):
             return None
-        place = exp.Literal.string(field.name)
-        value = call("STRUCT_EXTRACT", source.copy(), place)
-        part = _part(value, _Element(field.args["kind"]), text, depth)
+        name = exp.Literal.string(field.name)
+        value = call("STRUCT_EXTRACT", source.copy(), name)
+        part = _text_or_null(value, _Element(field.args["kind"]), text, depth)
         if part is None:
             return None
-        found.append(part)
-    return _between(source, "(", call("CONCAT_WS", exp.Literal.string(", "), *found), ")")
+        texts.append(part)
+    return _null_or_bracketed(source, "(", call("CONCAT_WS", exp.Literal.string(", "), *texts), ")")
 
 
-def _part(element: exp.Expr, known: _Element, text: Text, depth: int) -> exp.Expr | None:
+def _text_or_null(
+    element: exp.Expr, element_type: _Element, text: Text, depth: int
+) -> exp.Expr | None:
     """The text of an element; a null is `NULL`. None if its type is unknown."""
-    kind = known.typed(element)
+    kind = element_type.typed(element)
     if kind is None:
         return None
     nested = kind.is_type(exp.DType.ARRAY, exp.DType.LIST, exp.DType.MAP, exp.DType.STRUCT)
-    found = of(element, text, lambda _: None, depth + 1) if nested else text(element)
-    return None if found is None else _or_null(found)
+    element_text = of(element, text, lambda _: None, depth + 1) if nested else text(element)
+    return None if element_text is None else _or_null(element_text)
 
 
 def _or_null(text: exp.Expr) -> exp.Expr:
     return exp.Coalesce(this=cast(text, "VARCHAR"), expressions=[exp.Literal.string(_NULL)])
 
 
-def _between(source: exp.Expr, start: str, body: exp.Expr, end: str) -> exp.Expr:
+def _null_or_bracketed(source: exp.Expr, start: str, body: exp.Expr, end: str) -> exp.Expr:
     whole = concat(exp.Literal.string(start), body, exp.Literal.string(end))
     null = exp.Is(this=source.copy(), expression=exp.Null())
     return when(null, exp.Null(), exp.Paren(this=whole))

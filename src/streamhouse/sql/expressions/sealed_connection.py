@@ -40,14 +40,14 @@ def _close(pid: int) -> None:
 
 
 def _database() -> duckdb.DuckDBPyConnection:
-    found = _databases.get(os.getpid())
-    if found is None:
-        found = duckdb.connect(
+    database = _databases.get(os.getpid())
+    if database is None:
+        database = duckdb.connect(
             ":memory:", config={"threads": 1, "python_enable_replacements": "false"}
         )
         # Otherwise DuckDB would look for files of that name when it binds an unknown relation.
-        found.execute("SET enable_external_access = false")
-        register(found)
-        _databases[os.getpid()] = found
+        database.execute("SET enable_external_access = false")
+        register(database)
+        _databases[os.getpid()] = database
         atexit.register(_close, os.getpid())
-    return found
+    return database

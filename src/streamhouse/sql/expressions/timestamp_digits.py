@@ -51,37 +51,32 @@ def precision(kind: exp.DataType, default: int = 6) -> int:
     return int(kind.expressions[0].name) if kind.expressions else default
 
 
-def text(source: exp.Expr, known: Digits) -> exp.Expr | None:
+def text(source: exp.Expr, column_digits: Digits) -> exp.Expr | None:
     """The text of a TIME or TIMESTAMP; None for other types."""
     kind = source.type.this if isinstance(source.type, exp.DataType) else None
     if kind == exp.DType.TIME:
-        written = _written(source, known)
-        shown = _CLOCK_DIGITS if written is None else min(written, _CLOCK_DIGITS)
-        return _text(times.on_epoch_day(source), "%H:%M:%S", ".%g", _CLOCK_DIGITS, shown)
+        declared = declared_precision(source, column_digits)
+        count = _CLOCK_DIGITS if declared is None else min(declared, _CLOCK_DIGITS)
+        return _text(times.on_epoch_day(source), "%H:%M:%S", ".%g", _CLOCK_DIGITS, count)
     if kind not in _UNITS:
         return None
     most, pattern = _UNITS[kind]
-    written = _written(source, known)
-    shown = most if written is None else min(written, most)
+    declared = declared_precision(source, column_digits)
+    count = most if declared is None else min(declared, most)
     moment = source if most == 9 else cast(source, "TIMESTAMP")
-    return _text(moment, _TO_SECOND, pattern, most, shown)
-
-
-def shown(node: exp.Expr, known: Digits) -> int | None:
-    """The declared precision of a moment; None if only its DuckDB type is known."""
-    return _written(node, known)
+    return _text(moment, _TO_SECOND, pattern, most, count)
 
 
 def in_micros(fine: exp.Expr) -> exp.Expr:
     """A TIMESTAMP_NS truncated to a TIMESTAMP; DuckDB's own cast would round."""
-    whole = exp.Sub(this=call("EPOCH_NS", fine.copy()), expression=_rest(fine))
+    whole = exp.Sub(this=call("EPOCH_NS", fine.copy()), expression=_submicro_nanos(fine))
     micros = exp.IntDiv(this=exp.Paren(this=whole), expression=number(1_000))
     new = cast(call("MAKE_TIMESTAMP", micros), "TIMESTAMP")
     new.type = exp.DataType.build("TIMESTAMP", dialect="duckdb")
     return new
 
 
-def _rest(fine: exp.Expr) -> exp.Expr:
+def _submicro_nanos(fine: exp.Expr) -> exp.Expr:
     """The nanoseconds after the last whole microsecond, 0 to 999."""
     return remainder(call("EPOCH_NS", fine.copy()), 1_000)
 
@@ -95,7 +90,7 @@ def stepped(node: exp.Add | exp.Sub) -> exp.Expr:
             moved.set(name, in_micros(fine))
             nanos = exp.Add(
                 this=call("EPOCH_NS", cast(exp.Paren(this=moved), "TIMESTAMP_NS")),
-                expression=_rest(fine),
+                expression=_submicro_nanos(fine),
             )
             new = cast(call("MAKE_TIMESTAMP_NS", nanos), "TIMESTAMP_NS")
             new.type = exp.DataType.build("TIMESTAMP_NS", dialect="duckdb")
@@ -104,39 +99,43 @@ def stepped(node: exp.Add | exp.Sub) -> exp.Expr:
     return node
 
 
-def _text(moment: exp.Expr, whole: str, fraction: str, most: int, shown: int) -> exp.Expr:
-    pattern = exp.Literal.string(whole + (fraction if shown else ""))
+def _text(moment: exp.Expr, whole: str, fraction: str, most: int, count: int) -> exp.Expr:
+    pattern = exp.Literal.string(whole + (fraction if count else ""))
     full = call("STRFTIME", moment, pattern)
-    if shown in (0, most):
+    if count in (0, most):
         return full
     return call(
         "LEFT", full, exp.Sub(this=call("LENGTH", full.copy()),
-                              expression=number(most - shown)),
+                              expression=number(most - count)),
     )  # fmt: skip
 
 
-def _of_call(node: exp.Expr, known: Digits) -> int | None:
+def _call_precision(node: exp.Expr, column_digits: Digits) -> int | None:
     """The precision of a time function, or of moment ± interval: that of its moment.
 
     It is at least 3 for an interval with fractions of a second. None for other nodes.
     """
-    given = times.argument(node)
-    if given is None and isinstance(node, exp.Add | exp.Sub):
+    moment = times.argument(node)
+    if moment is None and isinstance(node, exp.Add | exp.Sub):
         sides = [(node.left, node.right), (node.right, node.left)]
-        for one, step in sides:
-            if intervals.units(step) and not intervals.units(one):
-                found = _of_moment(one, known)
-                return None if found is None else max(found, 3 * intervals.has_fraction(step))
-    return None if given is None else _of_moment(given, known)
+        for side, step in sides:
+            if intervals.units(step) and not intervals.units(side):
+                side_precision = _moment_precision(side, column_digits)
+                return (
+                    None
+                    if side_precision is None
+                    else max(side_precision, 3 * intervals.has_fraction(step))
+                )
+    return None if moment is None else _moment_precision(moment, column_digits)
 
 
-def _of_moment(node: exp.Expr, known: Digits) -> int | None:
-    found = _written(node, known)
+def _moment_precision(node: exp.Expr, column_digits: Digits) -> int | None:
+    declared = declared_precision(node, column_digits)
     kind = node.type.this if isinstance(node.type, exp.DataType) else None
-    return _UNITS[kind][0] if found is None and kind in _UNITS else found
+    return _UNITS[kind][0] if declared is None and kind in _UNITS else declared
 
 
-def _written(node: exp.Expr, known: Digits) -> int | None:
+def declared_precision(node: exp.Expr, column_digits: Digits) -> int | None:
     """The declared precision of a moment; None if nothing declares one.
 
     It comes from a CAST, a column (also through subqueries), the branches of CASE or COALESCE, or
@@ -144,34 +143,34 @@ def _written(node: exp.Expr, known: Digits) -> int | None:
     """
     inner = node.unnest()
     if _MARK in inner.meta:
-        found: int = inner.meta[_MARK]
-        return found
+        marked: int = inner.meta[_MARK]
+        return marked
     if isinstance(inner, exp.Cast) and not inner.meta.get("plain"):
         if inner.to.is_type(exp.DType.TIME):
             return precision(inner.to, 0)
         moment = inner.to.is_type(exp.DType.TIMESTAMP, exp.DType.TIMESTAMPNTZ)
         return precision(inner.to) if moment else None
     if isinstance(inner, exp.Case | exp.Coalesce):
-        return common(_choices(inner), known)
+        return common(_results(inner), column_digits)
     clock = times.clock_of(inner)
     if clock is not None:
-        return _written(clock, known)
-    made = _of_call(inner, known)
-    if made is None and isinstance(inner, exp.Cast):
-        made = _of_call(inner.this, known)
-    if made is not None:
-        return made
+        return declared_precision(clock, column_digits)
+    derived = _call_precision(inner, column_digits)
+    if derived is None and isinstance(inner, exp.Cast):
+        derived = _call_precision(inner.this, column_digits)
+    if derived is not None:
+        return derived
     select = inner.find_ancestor(exp.Select) if isinstance(inner, exp.Column) else None
     clause = select.args.get("from_") if select is not None else None
     if select is None or clause is None:
         return None
     for part in (clause.this, *(join.this for join in select.args.get("joins") or [])):
         if part.alias_or_name == inner.text("table"):
-            return _of_source(part, inner.name, known)
+            return _column_precision(part, inner.name, column_digits)
     return None
 
 
-def _choices(node: exp.Case | exp.Coalesce) -> list[exp.Expr]:
+def _results(node: exp.Case | exp.Coalesce) -> list[exp.Expr]:
     """The possible results of a CASE or COALESCE."""
     if isinstance(node, exp.Coalesce):
         return [node.this, *node.expressions]
@@ -179,22 +178,22 @@ def _choices(node: exp.Case | exp.Coalesce) -> list[exp.Expr]:
     return values + [one for one in (node.args.get("default"),) if one is not None]
 
 
-def common(values: Sequence[exp.Expr], known: Digits) -> int | None:
+def common(values: Sequence[exp.Expr], column_digits: Digits) -> int | None:
     """The greatest precision of the values that are not NULL; None if one is unknown."""
-    given = [
+    non_null = [
         one for one in values if not (isinstance(one, exp.Null) or one.is_type(exp.DType.NULL))
     ]
-    precisions = [_of_moment(one, known) for one in given]
-    found = [one for one in precisions if one is not None]
-    return max(found) if found and len(found) == len(precisions) else None
+    precisions = [_moment_precision(one, column_digits) for one in non_null]
+    declared = [one for one in precisions if one is not None]
+    return max(declared) if declared and len(declared) == len(precisions) else None
 
 
-def _of_source(source: exp.Expr, name: str, known: Digits) -> int | None:
+def _column_precision(source: exp.Expr, name: str, column_digits: Digits) -> int | None:
     """The precision of a column of a table or subquery in FROM."""
     if isinstance(source, exp.Table):
-        return known.get(source.name, {}).get(name)
+        return column_digits.get(source.name, {}).get(name)
     query = source.unnest() if isinstance(source, exp.Subquery) else None
     for item in query.expressions if isinstance(query, exp.Select) else ():
         if item.alias_or_name == name:
-            return _written(item.unalias(), known)
+            return declared_precision(item.unalias(), column_digits)
     return None

@@ -20,15 +20,15 @@ def inner_first(tree: exp.Expr, *kinds: type[exp.Expr]) -> list[exp.Expr]:
     Nodes in WITH queries come first, in the order of these, then nodes of deeper SELECTs, then
     deeper nodes.
     """
-    ctes = {id(cte): place for place, cte in enumerate(tree.find_all(exp.CTE))}
+    ctes = {id(cte): index for index, cte in enumerate(tree.find_all(exp.CTE))}
 
     def order(node: exp.Expr) -> tuple[int, int, int]:
-        place, queries, current = len(ctes), 0, node.parent
+        index, queries, current = len(ctes), 0, node.parent
         while current is not None:
-            place = ctes.get(id(current), place)
+            index = ctes.get(id(current), index)
             queries += isinstance(current, exp.Select)
             current = current.parent
-        return place, -queries, -node.depth
+        return index, -queries, -node.depth
 
     return sorted(tree.find_all(*kinds), key=order)
 
@@ -40,13 +40,13 @@ def types(
 
     The probe has that SELECT's FROM, joins and GROUP BY, and the WITH queries around it.
     """
-    known = [_of_column(part, node, relations) for part in parts]
-    if all(known):
-        return [DuckDBPyType(kind) for kind in known if kind]
-    around = node.find_ancestor(exp.Select)
-    args = around.args if around is not None else {}
+    column_types = [_of_column(part, node, relations) for part in parts]
+    if all(column_types):
+        return [DuckDBPyType(kind) for kind in column_types if kind]
+    select = node.find_ancestor(exp.Select)
+    args = select.args if select is not None else {}
     probe = exp.Select(
-        expressions=[exp.alias_(part.copy(), f"part{place}") for place, part in enumerate(parts)]
+        expressions=[exp.alias_(part.copy(), f"part{index}") for index, part in enumerate(parts)]
     )
     for key in _CLAUSES:
         part = args.get(key)
@@ -77,14 +77,14 @@ def _of_column(part: exp.Expr, node: exp.Expr, relations: Relations) -> str | No
 
 def _with(probe: exp.Select, node: exp.Expr) -> None:
     """Give the probe the WITH queries in whose scope a node is."""
-    found: list[exp.Expr] = []
+    ctes: list[exp.Expr] = []
     recursive = False
     current = node.parent
     while current is not None:
         clause = current.args.get("with_")
         if clause is not None:
-            found = [*(cte.copy() for cte in clause.expressions), *found]
+            ctes = [*(cte.copy() for cte in clause.expressions), *ctes]
             recursive = recursive or bool(clause.args.get("recursive"))
         current = current.parent
-    if found:
-        probe.set("with_", exp.With(expressions=found, recursive=recursive))
+    if ctes:
+        probe.set("with_", exp.With(expressions=ctes, recursive=recursive))

@@ -13,7 +13,7 @@ from streamhouse.sql.functions.calls import cast
 from streamhouse.sql.text import Script
 from streamhouse.sql.types import NULL, base, column_type, digits, duck_type, scale
 from streamhouse.sql.udf.call import declaration_of
-from streamhouse.sql.udf.registry import defined, known
+from streamhouse.sql.udf.registry import by_engine_name, defined
 
 _MOMENTS = ("TIMESTAMP", "TIMESTAMP_LTZ")
 _WHOLE = {"TINYINT": 3, "SMALLINT": 5, "INT": 10, "BIGINT": 19}
@@ -40,10 +40,10 @@ def typed(script: Script, node: exp.Expr) -> exp.Expr:
     call = exp.Anonymous(this=function.engine_name, expressions=node.expressions)
     call.meta.update(node.meta)
     result = function.signature.result.type
-    made = cast(call, duck_type(result))
+    typed_call = cast(call, duck_type(result))
     if base(result) in ("TIMESTAMP", "TIME"):
-        timestamp_digits.mark(made, digits(result, 0))
-    return made
+        timestamp_digits.mark(typed_call, digits(result, 0))
+    return typed_call
 
 
 def converted(
@@ -61,15 +61,17 @@ def converted(
     for group in selects.values():
         kinds |= _types(group, relations)
     for call in calls:
-        function = known(call.name)
+        function = by_engine_name(call.name)
         assert function is not None
-        slots = function.signature.parameters
-        made = []
-        for number, (argument, slot) in enumerate(zip(call.expressions, slots, strict=True)):
+        parameters = function.signature.parameters
+        arguments = []
+        for number, (argument, parameter) in enumerate(
+            zip(call.expressions, parameters, strict=True)
+        ):
             what = f"argument {number + 1} of {function.name}"
-            _check(script, call, argument, kinds[id(argument)], slot.type, what)
-            made.append(cast(argument, duck_type(slot.type)))
-        call.set("expressions", made)
+            _check(script, call, argument, kinds[id(argument)], parameter.type, what)
+            arguments.append(cast(argument, duck_type(parameter.type)))
+        call.set("expressions", arguments)
     return tree
 
 
@@ -80,22 +82,24 @@ def _types(
 
     A call's result type does not depend on its arguments, so one probe finds all types at once.
     """
-    found: dict[int, str | None] = {}
-    left: list[exp.Expr] = []
+    kinds: dict[int, str | None] = {}
+    unresolved: list[exp.Expr] = []
     for argument in (one for call in calls for one in call.expressions):
         inner = argument.unnest()
         if isinstance(inner, exp.Cast):
             # This works also in a correlated subquery, where a probe of the value would not.
             null = exp.Cast(this=exp.Null(), to=inner.to.copy())
-            found[id(argument)] = _flink(type_probe.types(exp.Null(), [null], {}))
+            kinds[id(argument)] = _flink(type_probe.types(exp.Null(), [null], {}))
         else:
-            left.append(argument)
-    if left:
-        together = type_probe.types(calls[0], left, relations)
-        for number, argument in enumerate(left):
-            alone = None if together is None else together[number : number + 1]
-            found[id(argument)] = _flink(alone or type_probe.types(calls[0], [argument], relations))
-    return found
+            unresolved.append(argument)
+    if unresolved:
+        together = type_probe.types(calls[0], unresolved, relations)
+        for number, argument in enumerate(unresolved):
+            probed = None if together is None else together[number : number + 1]
+            kinds[id(argument)] = _flink(
+                probed or type_probe.types(calls[0], [argument], relations)
+            )
+    return kinds
 
 
 def _flink(kinds: list[DuckDBPyType] | None) -> str | None:
@@ -108,13 +112,13 @@ def _flink(kinds: list[DuckDBPyType] | None) -> str | None:
 
 
 def _check(
-    script: Script, call: exp.Expr, argument: exp.Expr, given: str | None, wanted: str, what: str
+    script: Script, call: exp.Expr, argument: exp.Expr, source: str | None, target: str, what: str
 ) -> None:
-    if given is None:
-        raise _error(script, call, f"the type of {what} is not known; write CAST(… AS {wanted})")
-    if widens(given, wanted) or _literal_fits(argument, wanted):
+    if source is None:
+        raise _error(script, call, f"the type of {what} is unknown; write CAST(… AS {target})")
+    if widens(source, target) or _literal_fits(argument, target):
         return
-    message = f"{what} is {given}, the function takes {wanted}; write CAST(… AS {wanted})"
+    message = f"{what} is {source}, but the function takes {target}; write CAST(… AS {target})"
     raise _error(script, call, message)
 
 
@@ -126,9 +130,13 @@ def widens(source: str, target: str) -> bool:
     if one in _WHOLE:
         if two in _WHOLE:
             return _WHOLE[one] <= _WHOLE[two]
-        return two == "DOUBLE" or (two == "FLOAT" and _WHOLE[one] <= 5) or _holds(source, target)
+        return (
+            two == "DOUBLE"
+            or (two == "FLOAT" and _WHOLE[one] <= 5)
+            or _decimal_holds(source, target)
+        )
     if one == "DECIMAL":
-        return two == "DOUBLE" or _holds(source, target)
+        return two == "DOUBLE" or _decimal_holds(source, target)
     if one == "FLOAT":
         return two == "DOUBLE"
     if one in _MOMENTS and two in _MOMENTS:
@@ -140,7 +148,7 @@ def widens(source: str, target: str) -> bool:
     return known_types and duck_type(source) == duck_type(target)
 
 
-def _holds(source: str, target: str) -> bool:
+def _decimal_holds(source: str, target: str) -> bool:
     """Whether a DECIMAL target holds all digits of an integer type or another DECIMAL."""
     if base(target) != "DECIMAL":
         return False

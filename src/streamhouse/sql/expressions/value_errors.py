@@ -17,7 +17,7 @@ _RULES = (
     ),
     (
         r"[Cc]ould not convert string ['\"](?P<value>.*)['\"] to '?(?P<target>[\w() ,]+)",
-        "'{value}' is no {target}",
+        "'{value}' is not a valid {target}",
     ),
     (
         r"Casting value \"(?P<value>.+)\" to type (?P<target>[\w() ,]+) failed",
@@ -33,7 +33,7 @@ _RULES = (
         "{value} does not fit into {target}",
     ),
     (r"(?:invalid )?(?P<what>date|timestamp|time) field value out of range: (?P<value>[^,]+)",
-     "{value} is no {what}"),
+     "{value} is not a valid {what}"),
     (r"[Dd]ivision by zero", "Division by zero"),
     (r"UDF: \w+: (?P<value>.+)", "{value}"),
 )  # fmt: skip
@@ -41,16 +41,18 @@ _PATTERNS = tuple((re.compile(pattern, re.DOTALL), text) for pattern, text in _R
 _CLASS = re.compile(r"^(?:\w+ )+Error: ")
 # From here on a message quotes the generated SQL, which the user did not write, or recommends
 # settings and functions that only DuckDB has.
-_REST = re.compile(r"\n\n|\nLINE | Use TRY\(|You might want| when casting from source column|!$")
+_DUCKDB_DETAILS = re.compile(
+    r"\n\n|\nLINE | Use TRY\(|You might want| when casting from source column|!$"
+)
 
 
 def readable(text: str) -> str:
     """The message of a `duckdb.Error` without DuckDB's names of types, functions and classes."""
-    first = _REST.split(text.strip())[0]
+    first = _DUCKDB_DETAILS.split(text.strip())[0]
     for pattern, message in _PATTERNS:
-        found = pattern.search(first)
-        if found is not None:
-            parts = {key: (value or "").strip() for key, value in found.groupdict().items()}
+        match = pattern.search(first)
+        if match is not None:
+            parts = {key: (value or "").strip() for key, value in match.groupdict().items()}
             target = parts.get("target", "")
             parts["target"] = _TYPES.get(target, target)
             return message.format(**parts)

@@ -23,13 +23,13 @@ from streamhouse.sql.functions.calls import (
     plain,
     when,
 )
-from streamhouse.sql.functions.foreign import instead
+from streamhouse.sql.functions.foreign import replacement_for
 from streamhouse.sql.functions.times import extract, rounded
 from streamhouse.sql.text import suggestion
 
 __all__ = [
-    "BUILDERS", "MOMENTS", "WINDOW_TABLES", "ArgumentError", "call", "cast", "extract", "instead",
-    "known", "moment", "moment_name", "rounded", "unknown",
+    "BUILDERS", "MOMENTS", "WINDOW_TABLES", "ArgumentError", "call", "cast", "extract", "known",
+    "moment", "moment_name", "replacement_for", "rounded", "unknown",
 ]  # fmt: skip
 
 WINDOW_TABLES = ("TUMBLE", "HOP", "CUMULATE", "SESSION")
@@ -40,13 +40,13 @@ def unknown(name: str) -> str:
     upper = name.upper()
     if upper.split("_", 1)[0] in WINDOW_TABLES:
         return (
-            f"window function {upper} is not supported yet; write GROUP BY a part of the time, as "
-            "FLOOR(t TO HOUR)"
+            f"window function {upper} is not supported yet; write GROUP BY with a truncated "
+            "time, such as FLOOR(t TO HOUR)"
         )
-    way = instead(upper)
+    replacement = replacement_for(upper)
     guess = suggestion(upper, known(), cutoff=0.7)
-    hint = f"did you mean {guess}?" if guess else "write it with those that SHOW FUNCTIONS lists"
-    return f"function '{name}' is not supported; {way or hint}"
+    hint = f"did you mean {guess}?" if guess else "use one that SHOW FUNCTIONS lists"
+    return f"function '{name}' is not supported; {replacement or hint}"
 
 
 def known() -> list[str]:
@@ -61,8 +61,8 @@ def _checked(name: str, least: int, most: int | None, build: Build) -> Build:
     def builder(args: Args) -> exp.Expr:
         count = len([arg for arg in args if arg is not None])
         if count < least or (most is not None and count > most):
-            wanted = str(least) if most == least else f"{least} to {most or 'any number of'}"
-            raise ArgumentError(f"{name} takes {wanted} argument(s), not {count}")
+            expected = str(least) if most == least else f"{least} to {most or 'any number of'}"
+            raise ArgumentError(f"{name} takes {expected} argument(s), not {count}")
         return build(args)
 
     return builder

@@ -61,26 +61,28 @@ class ArrowFunction:
 def arrow_call(name: str, *args: exp.Expr) -> exp.Expr:
     """A call of one of `FUNCTIONS`, with its arguments cast to the parameter types."""
     function = FUNCTIONS[name]
-    given = (cast(arg, kind) for arg, kind in zip(args, function.parameters, strict=True))
-    return cast(call(PREFIX + name, *given), function.result)
+    arguments = (cast(arg, kind) for arg, kind in zip(args, function.parameters, strict=True))
+    return cast(call(PREFIX + name, *arguments), function.result)
 
 
 _CALLED = re.compile(rf"\b{PREFIX}(\w+)", re.IGNORECASE)
 
 
 def register(
-    connection: duckdb.DuckDBPyConnection, sql: str | None = None, known: set[str] | None = None
+    connection: duckdb.DuckDBPyConnection,
+    sql: str | None = None,
+    registered: set[str] | None = None,
 ) -> None:
     """Register the functions that `sql` calls in a connection; without `sql`, all of them.
 
-    `known` has the functions that the connection has already; newly registered ones are added to
-    it. The connection must be closed before the process ends.
+    `registered` has the functions that the connection already has; newly registered ones are
+    added. The connection must be closed before the process ends.
     """
     if sql is not None and PREFIX not in sql.lower():
         return
-    known = set() if known is None else known
+    registered = set() if registered is None else registered
     called = FUNCTIONS.keys() if sql is None else {one.lower() for one in _CALLED.findall(sql)}
-    for name in called - known:
+    for name in called - registered:
         function = FUNCTIONS.get(name)
         if function is None:
             continue
@@ -92,7 +94,7 @@ def register(
             type=PythonUDFType.ARROW,
             null_handling=FunctionNullHandling.SPECIAL,
         )
-        known.add(name)
+        registered.add(name)
 
 
 def _of_arity(function: ArrowFunction) -> Callable[..., pa.Array]:
@@ -145,13 +147,13 @@ def _conv(text: str, source: int, target: int) -> str | None:
         return None
     text = text.strip().lower()
     negative = text.startswith("-")
-    value, found = 0, False
+    value, has_digits = 0, False
     for char in text[negative:]:
         digit = _DIGITS.find(char)
         if digit < 0 or digit >= abs(source):
             break
-        value, found = value * abs(source) + digit, True
-    if not found:
+        value, has_digits = value * abs(source) + digit, True
+    if not has_digits:
         return None
     value = min(value, 2**64 - 1)
     if negative:
@@ -176,8 +178,8 @@ def _parse_url(url: str, part: str, key: str | None) -> str | None:
     if not parts.scheme:
         return None
     if part == "QUERY" and key is not None:
-        found = re.search(rf"(?:^|&){re.escape(key)}=([^&]*)", parts.query)
-        return None if found is None else found[1]
+        match = re.search(rf"(?:^|&){re.escape(key)}=([^&]*)", parts.query)
+        return None if match is None else match[1]
     if key is not None:
         return None
     user, at, _ = parts.netloc.rpartition("@")
@@ -197,11 +199,11 @@ def _parse_url(url: str, part: str, key: str | None) -> str | None:
 
 
 def _map_of(text: str, pairs: str, values: str) -> list[tuple[str, str | None]]:
-    found: dict[str, str | None] = {}
+    entries: dict[str, str | None] = {}
     for pair in re.split(pairs, text) if text else ():
         key, *value = re.split(values, pair, maxsplit=1)
-        found[key] = value[0] if value else None
-    return list(found.items())
+        entries[key] = value[0] if value else None
+    return list(entries.items())
 
 
 _CHARSETS = ("US-ASCII", "ISO-8859-1", "UTF-8", "UTF-16BE", "UTF-16LE", "UTF-16")
@@ -275,27 +277,27 @@ def _instr(text: str, part: str, start: int, nth: int) -> int | None:
     if nth <= 0:
         return 0
     if start > 0:
-        place = start - 2
+        index = start - 2
         for _ in range(nth):
-            place = text.find(part, place + 1)
-            if place < 0:
+            index = text.find(part, index + 1)
+            if index < 0:
                 return 0
-        return place + 1
+        return index + 1
     if start == 0:
         return 0
-    place = len(text) + start
+    index = len(text) + start
     for _ in range(nth):
-        place = text.rfind(part, 0, place + len(part)) if place >= 0 else -1
-        if place < 0:
+        index = text.rfind(part, 0, index + len(part)) if index >= 0 else -1
+        if index < 0:
             return 0
-        place -= 1
-    return place + 2
+        index -= 1
+    return index + 2
 
 
 def _regexp_replace(text: str, pattern: str, new: str) -> str | None:
     """Replace as Java's `Matcher.appendReplacement` does; backslashes in `new` are literal.
 
-    `$1` in `new` stands for a group. None for an invalid pattern or an unknown group.
+    `$1` in `new` refers to a group. None for an invalid pattern or an unknown group.
     """
     try:
         template = re.sub(r"\\", r"\\\\", new)
@@ -306,8 +308,8 @@ def _regexp_replace(text: str, pattern: str, new: str) -> str | None:
 
 
 def _array_join(values: list[str | None], separator: str, null: str | None) -> str:
-    given = [null if one is None else one for one in values]
-    return separator.join(one for one in given if one is not None)
+    texts = [null if one is None else one for one in values]
+    return separator.join(one for one in texts if one is not None)
 
 
 FUNCTIONS: dict[str, ArrowFunction] = {

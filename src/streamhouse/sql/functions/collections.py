@@ -33,20 +33,20 @@ def _strict(name: str) -> Build:
     return lambda args: any_null(args, call(name, *args))
 
 
-def _same(one: exp.Expr, other: exp.Expr) -> exp.Expr:
+def _is_same(one: exp.Expr, other: exp.Expr) -> exp.Expr:
     return exp.NullSafeEQ(this=one, expression=other)
 
 
-def _if_array(array: exp.Expr, found: exp.Expr) -> exp.Expr:
-    """`found`, or null if the array is null; other arguments may be null."""
-    return any_null([array], found)
+def _if_array(array: exp.Expr, result: exp.Expr) -> exp.Expr:
+    """`result`, or null if the array is null; other arguments may be null."""
+    return any_null([array], result)
 
 
 def _contains(args: Args) -> exp.Expr:
-    array, wanted = args
-    same = lambda_of(_X, _same(parameter(_X), wanted))
-    found = exp.GT(this=call("LEN", call("LIST_FILTER", array, same)), expression=number(0))
-    return cast(_if_array(array.copy(), exp.Paren(this=found)), "BOOLEAN")
+    array, value = args
+    is_equal = lambda_of(_X, _is_same(parameter(_X), value))
+    contained = exp.GT(this=call("LEN", call("LIST_FILTER", array, is_equal)), expression=number(0))
+    return cast(_if_array(array.copy(), exp.Paren(this=contained)), "BOOLEAN")
 
 
 def _position(args: Args) -> exp.Expr:
@@ -64,35 +64,38 @@ def _remove(args: Args) -> exp.Expr:
 
 def _distinct(array: exp.Expr) -> exp.Expr:
     """The distinct elements, null included, in the order of their first occurrence."""
-    place = "i"
+    index_name = "i"
     first = exp.EQ(
         this=call("LEN", call(
             "LIST_FILTER",
             call("ARRAY_SLICE", array.copy(), number(1), exp.Paren(this=exp.Sub(
-                this=parameter(place), expression=number(1)))),
-            lambda_of("y", _same(parameter("y"), parameter(_X))),
+                this=parameter(index_name), expression=number(1)))),
+            lambda_of("y", _is_same(parameter("y"), parameter(_X))),
         )),
         expression=number(0),
     )  # fmt: skip
-    tree = exp.Lambda(this=first, expressions=[exp.to_identifier(_X), exp.to_identifier(place)])
-    tree.meta["plain"] = True
-    return call("LIST_FILTER", array, tree)
+    predicate = exp.Lambda(
+        this=first, expressions=[exp.to_identifier(_X), exp.to_identifier(index_name)]
+    )
+    predicate.meta["plain"] = True
+    return call("LIST_FILTER", array, predicate)
 
 
-def _within(wanted: bool) -> Build:
-    """ARRAY_INTERSECT (`wanted`) or ARRAY_EXCEPT; the result has no duplicates."""
+def _intersect_or_except(keep_common: bool) -> Build:
+    """ARRAY_INTERSECT (`keep_common`) or ARRAY_EXCEPT; the result has no duplicates."""
 
     def build(args: Args) -> exp.Expr:
         one, other = args
-        there = exp.GT(
+        in_other = exp.GT(
             this=call("LEN", call(
-                "LIST_FILTER", other.copy(), lambda_of("z", _same(parameter("z"), parameter("w"))),
+                "LIST_FILTER", other.copy(),
+                lambda_of("z", _is_same(parameter("z"), parameter("w"))),
             )),
             expression=number(0),
         )  # fmt: skip
-        kept = there if wanted else exp.Not(this=exp.Paren(this=there))
-        found = _distinct(call("LIST_FILTER", one.copy(), lambda_of("w", kept)))
-        return any_null(args, found)
+        condition = in_other if keep_common else exp.Not(this=exp.Paren(this=in_other))
+        distinct = _distinct(call("LIST_FILTER", one.copy(), lambda_of("w", condition)))
+        return any_null(args, distinct)
 
     return build
 
@@ -147,8 +150,8 @@ TABLE: Table = {
     "ARRAY_CONCAT": (1, None, _strict("LIST_CONCAT")),
     "ARRAY_CONTAINS": (2, 2, _contains),
     "ARRAY_DISTINCT": (1, 1, lambda args: _distinct(args[0])),
-    "ARRAY_EXCEPT": (2, 2, _within(False)),
-    "ARRAY_INTERSECT": (2, 2, _within(True)),
+    "ARRAY_EXCEPT": (2, 2, _intersect_or_except(False)),
+    "ARRAY_INTERSECT": (2, 2, _intersect_or_except(True)),
     "ARRAY_JOIN": (2, 3, _join),
     "ARRAY_MAX": (1, 1, _list("LIST_MAX")),
     "ARRAY_MIN": (1, 1, _list("LIST_MIN")),

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-_KEY = "a batch that runs again must give the same rows; write MD5(CONCAT_WS('-', …)) of the key"
-_NO_DICE = "a batch that runs again must give the same rows; leave it out"
+_MD5_OF_KEY = "a repeated batch must return the same rows; write MD5(CONCAT_WS('-', …)) of the key"
+_NONDETERMINISTIC = "a repeated batch must return the same rows; leave it out"
 
-_INSTEAD = {
+_REPLACEMENTS = {
     "ARRAY": "write ARRAY[…]",
     "BINARY": "write CAST(x AS BYTES)",
     "CHAR": "write CHR(n), or CAST(x AS STRING)",
-    "CURRENT_CATALOG": "SHOW CURRENT CATALOG tells it; leave it out",
-    "CURRENT_DATABASE": "SHOW CURRENT DATABASE tells it; leave it out",
-    "DESCRIPTOR": "it goes with functions that give windows; write FLOOR(t TO HOUR)",
-    "GROUP_ID": "write GROUPING_ID(columns), which tells the grouping sets apart",
+    "CURRENT_CATALOG": "use SHOW CURRENT CATALOG",
+    "CURRENT_DATABASE": "use SHOW CURRENT DATABASE",
+    "DESCRIPTOR": "it is an argument of window functions; write FLOOR(t TO HOUR)",
+    "GROUP_ID": "write GROUPING_ID(columns), which distinguishes the grouping sets",
     "MAP": "write MAP[key, value, …]",
     "STRUCT": "write ROW(…)",
-    "UNNEST": "it stands in FROM: write CROSS JOIN UNNEST(array) AS t (x) in a query that ends",
-    "UUID": _KEY,
-    "RAND": _NO_DICE,
-    "RAND_INTEGER": _NO_DICE,
-    "RANDOM": _NO_DICE,
+    "UNNEST": "it is a table: write CROSS JOIN UNNEST(array) AS t (x) in a bounded query",
+    "UUID": _MD5_OF_KEY,
+    "RAND": _NONDETERMINISTIC,
+    "RAND_INTEGER": _NONDETERMINISTIC,
+    "RANDOM": _NONDETERMINISTIC,
     "CURRENT_WATERMARK": "there are no watermarks; leave it out",
     "SOURCE_WATERMARK": "there are no watermarks; leave it out",
     "DATE_ADD": "write TIMESTAMPADD(DAY, n, d), or d + INTERVAL '1' DAY",
@@ -69,8 +69,8 @@ _TYPES = (
 )  # fmt: skip
 
 
-def instead(name: str) -> str | None:
+def replacement_for(name: str) -> str | None:
     """What to write instead of a function (`name` in upper case); None if no hint is known."""
     if name in _TYPES:
         return f"write CAST(x AS {name})"
-    return _INSTEAD.get(name)
+    return _REPLACEMENTS.get(name)

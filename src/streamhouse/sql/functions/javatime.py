@@ -38,7 +38,7 @@ class Part(NamedTuple):
 @lru_cache(maxsize=256)
 def parts(pattern: str) -> tuple[Part, ...]:
     """The parts of a pattern; `PatternError` for an unknown letter or an unclosed quote."""
-    found = []
+    parsed_parts = []
     for match in _PART.finditer(pattern):
         text = match.group()
         if match[1]:
@@ -47,15 +47,15 @@ def parts(pattern: str) -> tuple[Part, ...]:
                     f"'{text}' in the pattern '{pattern}' is not supported; known letters: "
                     f"{' '.join(sorted(_FORMATS))}"
                 )
-            found.append(Part(match[1], len(text), text))
+            parsed_parts.append(Part(match[1], len(text), text))
         elif text == "'":
             raise PatternError(f"the pattern '{pattern}' has a quote that is never closed")
         elif text == "''":
-            found.append(Part("", 0, "'"))
+            parsed_parts.append(Part("", 0, "'"))
         else:
             plain = text[1:-1].replace("''", "'") if text.startswith("'") else text
-            found.append(Part("", 0, plain))
-    return tuple(found)
+            parsed_parts.append(Part("", 0, plain))
+    return tuple(parsed_parts)
 
 
 def formatted(micros: int, nanos: int, pattern: str) -> str | None:
@@ -154,7 +154,7 @@ _READ = {
     "k": "hour24", "K": "hour12", "h": "hour12", "m": "minute", "s": "second", "S": "fraction",
     "a": "half", "E": "weekday",
 }  # fmt: skip
-"""Letters that `parsed` supports, and the fields that they stand for."""
+"""Letters that `parsed` supports, and their fields."""
 
 
 def check_readable(pattern: str) -> None:
@@ -162,7 +162,7 @@ def check_readable(pattern: str) -> None:
     for part in parts(pattern):
         if part.letter and part.letter not in _READ:
             raise PatternError(
-                f"'{part.text}' in the pattern '{pattern}' cannot be read from a text; known "
+                f"'{part.text}' in the pattern '{pattern}' cannot be parsed from a text; known "
                 f"letters: {' '.join(sorted(_READ))}"
             )
 
@@ -170,30 +170,30 @@ def check_readable(pattern: str) -> None:
 @lru_cache(maxsize=256)
 def _reader(pattern: str) -> tuple[re.Pattern[str], tuple[tuple[str, int], ...]]:
     """The regular expression of a pattern, and the field and width of each of its groups."""
-    written, groups = "", []
+    pattern_text, groups = "", []
     every = parts(pattern)
-    for place, part in enumerate(every):
+    for index, part in enumerate(every):
         if not part.letter:
-            written += re.escape(part.text)
+            pattern_text += re.escape(part.text)
             continue
-        beside = place + 1 < len(every) and bool(every[place + 1].letter)
-        what = _READ[part.letter]
-        if what == "half":
-            written += "([AaPp][Mm])"
-        elif what == "weekday":
-            written += "([A-Za-z]+)"
-        elif what == "month" and part.width >= 3:
-            written += f"({_NAMES})" if part.width == 4 else "([A-Za-z]{3})"
-        elif what == "fraction":
-            written += rf"(\d{{1,{part.width}}})"
-        elif beside or (part.width >= 2 and what != "year"):
-            written += rf"(\d{{{part.width}}})"
+        before_letter = index + 1 < len(every) and bool(every[index + 1].letter)
+        field = _READ[part.letter]
+        if field == "half":
+            pattern_text += "([AaPp][Mm])"
+        elif field == "weekday":
+            pattern_text += "([A-Za-z]+)"
+        elif field == "month" and part.width >= 3:
+            pattern_text += f"({_NAMES})" if part.width == 4 else "([A-Za-z]{3})"
+        elif field == "fraction":
+            pattern_text += rf"(\d{{1,{part.width}}})"
+        elif before_letter or (part.width >= 2 and field != "year"):
+            pattern_text += rf"(\d{{{part.width}}})"
         else:
-            least = 4 if what == "year" and part.width == 4 else 1
-            most = {"year": 4, "yday": 3}.get(what, 2)
-            written += rf"(\d{{{least},{max(part.width, most)}}})"
-        groups.append((what, part.width))
-    return re.compile(written), tuple(groups)
+            least = 4 if field == "year" and part.width == 4 else 1
+            most = {"year": 4, "yday": 3}.get(field, 2)
+            pattern_text += rf"(\d{{{least},{max(part.width, most)}}})"
+        groups.append((field, part.width))
+    return re.compile(pattern_text), tuple(groups)
 
 
 def parsed(text: str, pattern: str) -> datetime.datetime | None:
@@ -202,25 +202,25 @@ def parsed(text: str, pattern: str) -> datetime.datetime | None:
     Fields that the pattern does not have are those of 1970-01-01 00:00:00.
     """
     expression, groups = _reader(pattern)
-    found = expression.fullmatch(text)
-    if found is None:
+    match = expression.fullmatch(text)
+    if match is None:
         return None
     values: dict[str, int] = {}
-    for (what, width), value in zip(groups, found.groups(), strict=True):
-        if what == "half":
-            values[what] = int(value.lower() == "pm")
-        elif what == "weekday":
+    for (field, width), value in zip(groups, match.groups(), strict=True):
+        if field == "half":
+            values[field] = int(value.lower() == "pm")
+        elif field == "weekday":
             continue
-        elif what == "month" and width >= 3:
+        elif field == "month" and width >= 3:
             if value[:3].lower() not in _MONTHS:
                 return None
-            values[what] = _MONTHS[value[:3].lower()]
-        elif what == "fraction":
-            values[what] = int(value.ljust(9, "0")[:9])
-        elif what == "year" and width == 2:
-            values[what] = 2000 + int(value)
+            values[field] = _MONTHS[value[:3].lower()]
+        elif field == "fraction":
+            values[field] = int(value.ljust(9, "0")[:9])
+        elif field == "year" and width == 2:
+            values[field] = 2000 + int(value)
         else:
-            values[what] = int(value)
+            values[field] = int(value)
     hour = values.get("hour", values.get("hour24", 0) % 24)
     if "hour12" in values:
         hour = values["hour12"] % 12 + 12 * values.get("half", 0)

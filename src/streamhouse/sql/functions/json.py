@@ -18,7 +18,7 @@ from streamhouse.sql.functions.calls import (
     when,
 )
 
-_MADE = "json"
+_IS_JSON = "json"
 
 
 def _nested() -> list[exp.Expr]:
@@ -26,11 +26,11 @@ def _nested() -> list[exp.Expr]:
 
 
 _MODE = re.compile(r"^\s*(lax|strict)\s+", re.IGNORECASE)
-"""The word before a path that says how strict it is, as Calcite's `JsonFunctions` reads it."""
+"""The mode before a path, `lax` or `strict`, as Calcite's `JsonFunctions` parses it."""
 
 
 def _path(node: exp.Expr) -> exp.Expr:
-    """A JSON path without its mode (`lax` or `strict`), which DuckDB does not know."""
+    """A JSON path without its mode (`lax` or `strict`), which DuckDB does not support."""
     if isinstance(node, exp.Literal) and node.is_string:
         return exp.Literal.string(_MODE.sub("", node.name))
     return node
@@ -52,27 +52,29 @@ def _json_value(args: Args) -> exp.Expr:
     """JSON_VALUE without ON EMPTY and ON ERROR: the scalar at a path; null if there is none."""
     text, path = args[0], _path(args[1])
     kind = _kind(text, path)
-    found = call("TRY", call("JSON_EXTRACT_STRING", text.copy(), path.copy()))
+    extracted = call("TRY", call("JSON_EXTRACT_STRING", text.copy(), path.copy()))
     scalar = exp.Not(this=exp.In(this=kind, expressions=_nested()))
-    return when(scalar, cast(found, "VARCHAR"))
+    return when(scalar, cast(extracted, "VARCHAR"))
 
 
 def value_or(
-    args: Args, found: exp.Expr, empty: exp.Expr | None, error: exp.Expr | None
+    args: Args, extracted: exp.Expr, empty: exp.Expr | None, error: exp.Expr | None
 ) -> exp.Expr:
     """JSON_VALUE with the values of ON EMPTY and ON ERROR; None raises an error at runtime.
 
-    `found` is the scalar. Invalid JSON, no match, a JSON null and an object or array count as ERROR
-    in strict mode, and as EMPTY in lax mode.
+    `extracted` is the scalar. Invalid JSON, no match, a JSON null and an object or array count as
+    ERROR in strict mode, and as EMPTY in lax mode.
     """
     text = args[0]
     kind = _kind(text, _path(args[1]))
     scalar = exp.Not(this=exp.In(this=kind, expressions=[*_nested(), exp.Literal.string("NULL")]))
-    failed = call("ERROR", exp.Literal.string("JSON_VALUE: no JSON, or no scalar at the path"))
+    failed = call(
+        "ERROR", exp.Literal.string("JSON_VALUE: not valid JSON, or no scalar at the path")
+    )
     instead = error if _is_strict(args[1]) else empty
     null = exp.Is(this=text.copy(), expression=exp.Null())
     return exp.Case(
-        ifs=[exp.If(this=null, true=exp.Null()), exp.If(this=scalar, true=found)],
+        ifs=[exp.If(this=null, true=exp.Null()), exp.If(this=scalar, true=extracted)],
         default=instead or failed,
     )
 
@@ -90,28 +92,28 @@ def query_or(args: Args, wrapper: str, empty: exp.Expr | None, error: exp.Expr |
     count as ERROR in strict mode, and as EMPTY in lax mode.
     """
     text, path, strict = args[0], _path(args[1]), _is_strict(args[1])
-    failed = call("ERROR", exp.Literal.string("JSON_QUERY: no JSON, or nothing at the path"))
+    failed = call("ERROR", exp.Literal.string("JSON_QUERY: not valid JSON, or nothing at the path"))
     empty, error = empty or failed, error or failed.copy()
     kind = _kind(text, path)
     extracted = call("TRY", call("JSON_EXTRACT", text.copy(), path.copy()))
-    found = cast(call("TO_JSON", extracted), "VARCHAR")
-    wrapped = concat(exp.Literal.string("["), found, exp.Literal.string("]"))
-    nothing = exp.Is(this=kind, expression=exp.Null())
+    extracted_text = cast(call("TO_JSON", extracted), "VARCHAR")
+    wrapped = concat(exp.Literal.string("["), extracted_text, exp.Literal.string("]"))
+    missing = exp.Is(this=kind, expression=exp.Null())
     is_null = exp.EQ(this=kind.copy(), expression=exp.Literal.string("NULL"))
     scalar = exp.Not(this=exp.In(this=kind.copy(), expressions=_nested()))
     array = exp.EQ(this=kind.copy(), expression=exp.Literal.string("ARRAY"))
     cases: list[tuple[exp.Expr, exp.Expr]] = [
         (exp.Is(this=text.copy(), expression=exp.Null()), exp.Null()),
-        (nothing, error if strict else empty),
+        (missing, error if strict else empty),
         # Flink 1.20 treats a JSON null as an error in strict mode.
         (is_null, error if strict else empty),
     ]
     if not wrapper:
         cases.append((scalar, error if strict else empty))
     elif wrapper == "CONDITIONAL":
-        cases.append((array, found.copy()))
+        cases.append((array, extracted_text.copy()))
     ifs = [exp.If(this=condition, true=then.copy()) for condition, then in cases]
-    return cast(exp.Case(ifs=ifs, default=wrapped if wrapper else found), "VARCHAR")
+    return cast(exp.Case(ifs=ifs, default=wrapped if wrapper else extracted_text), "VARCHAR")
 
 
 def _is_strict(path: exp.Expr) -> bool:
@@ -131,25 +133,27 @@ def exists_or(args: Args, error: exp.Expr | None) -> exp.Expr:
     FALSE.
     """
     text, path = args[0], _path(args[1])
-    found = exp.NEQ(this=_kind(text, path), expression=exp.Literal.string("NULL"))
-    there: exp.Expr = exp.Coalesce(this=cast(exp.Paren(this=found), "BOOLEAN"),
+    matches = exp.NEQ(this=_kind(text, path), expression=exp.Literal.string("NULL"))
+    exists: exp.Expr = exp.Coalesce(this=cast(exp.Paren(this=matches), "BOOLEAN"),
                                    expressions=[exp.false()])  # fmt: skip
     if _is_strict(args[1]):
-        failed = call("ERROR", exp.Literal.string("JSON_EXISTS: no JSON, or nothing at the path"))
-        there = when(there, exp.true(), error or failed)
-    return when(exp.Is(this=text.copy(), expression=exp.Null()), exp.Null(), there)
+        failed = call(
+            "ERROR", exp.Literal.string("JSON_EXISTS: not valid JSON, or nothing at the path")
+        )
+        exists = when(exists, exp.true(), error or failed)
+    return when(exp.Is(this=text.copy(), expression=exp.Null()), exp.Null(), exists)
 
 
 def is_json(text: exp.Expr, kind: str) -> exp.Expr:
     """text IS JSON [VALUE | SCALAR | ARRAY | OBJECT]; false for a null."""
-    known = _kind(text)
+    json_type = _kind(text)
     if kind in ("ARRAY", "OBJECT"):
-        found: exp.Expr = exp.EQ(this=known, expression=exp.Literal.string(kind))
+        condition: exp.Expr = exp.EQ(this=json_type, expression=exp.Literal.string(kind))
     elif kind == "SCALAR":
-        found = exp.Not(this=exp.In(this=known, expressions=_nested()))
+        condition = exp.Not(this=exp.In(this=json_type, expressions=_nested()))
     else:
-        found = exp.Not(this=exp.Is(this=known, expression=exp.Null()))
-    return exp.Coalesce(this=cast(exp.Paren(this=found), "BOOLEAN"), expressions=[exp.false()])
+        condition = exp.Not(this=exp.Is(this=json_type, expression=exp.Null()))
+    return exp.Coalesce(this=cast(exp.Paren(this=condition), "BOOLEAN"), expressions=[exp.false()])
 
 
 def json_object(pairs: Sequence[tuple[exp.Expr, exp.Expr]], absent: bool) -> exp.Expr:
@@ -182,8 +186,8 @@ def object_of_rows(key: exp.Expr, value: exp.Expr, absent: bool) -> exp.Expr:
 
 def _member(text: exp.Expr, value: exp.Expr, absent: bool) -> exp.Expr:
     """The text of a member; null if `absent` omits it."""
-    there = exp.Not(this=exp.Is(this=value.copy(), expression=exp.Null()))
-    return when(there, text) if absent else text
+    not_null = exp.Not(this=exp.Is(this=value.copy(), expression=exp.Null()))
+    return when(not_null, text) if absent else text
 
 
 def _between(
@@ -201,13 +205,13 @@ def _json(node: exp.Expr) -> exp.Expr:
 
 def _value(node: exp.Expr) -> exp.Expr:
     """A value as JSON text; the result of a JSON function is not encoded again."""
-    text = node.copy() if node.meta.get(_MADE) else _json(node)
+    text = node.copy() if node.meta.get(_IS_JSON) else _json(node)
     return exp.Coalesce(this=text, expressions=[exp.Literal.string("null")])
 
 
 def made(node: exp.Expr) -> exp.Expr:
     """Mark a node as JSON text that a JSON function has made."""
-    node.meta[_MADE] = True
+    node.meta[_IS_JSON] = True
     return node
 
 
@@ -230,17 +234,17 @@ def _json_unquote(args: Args) -> exp.Expr:
 
 def _json_length(args: Args) -> exp.Expr:
     """JSON_LENGTH: the size of an object or array, 1 for a scalar, null if there is no JSON."""
-    found = args[0]
+    document = args[0]
     if len(args) > 1:
-        found = cast(call("TRY", call("JSON_EXTRACT", args[0], _path(args[1]))), "VARCHAR")
-    kind = _kind(found)
-    keys = call("LEN", call("JSON_KEYS", found.copy()))
-    items = call("JSON_ARRAY_LENGTH", found.copy())
-    there = exp.Not(this=exp.Is(this=kind.copy(), expression=exp.Null()))
+        document = cast(call("TRY", call("JSON_EXTRACT", args[0], _path(args[1]))), "VARCHAR")
+    kind = _kind(document)
+    keys = call("LEN", call("JSON_KEYS", document.copy()))
+    items = call("JSON_ARRAY_LENGTH", document.copy())
+    not_null = exp.Not(this=exp.Is(this=kind.copy(), expression=exp.Null()))
     cases = [
         exp.If(this=exp.EQ(this=kind, expression=exp.Literal.string("OBJECT")), true=keys),
         exp.If(this=exp.EQ(this=kind.copy(), expression=exp.Literal.string("ARRAY")), true=items),
-        exp.If(this=there, true=exp.Literal.number(1)),
+        exp.If(this=not_null, true=exp.Literal.number(1)),
     ]
     return cast(exp.Case(ifs=cases), "INT")
 

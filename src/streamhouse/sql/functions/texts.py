@@ -46,9 +46,9 @@ def _pad(name: str) -> Build:
     """LPAD or RPAD; null for a negative length and for an empty padding text."""
 
     def build(args: Args) -> exp.Expr:
-        nothing = exp.EQ(this=args[2].copy(), expression=exp.Literal.string(""))
-        wrong = exp.or_(_negative(args[1]), nothing)
-        return cast(when(wrong, exp.Null(), call(name, *args)), "VARCHAR")
+        empty = exp.EQ(this=args[2].copy(), expression=exp.Literal.string(""))
+        no_result = exp.or_(_negative(args[1]), empty)
+        return cast(when(no_result, exp.Null(), call(name, *args)), "VARCHAR")
 
     return build
 
@@ -65,8 +65,8 @@ def _split_index(args: Args) -> exp.Expr:
     text, separator, index = args
     if isinstance(separator, exp.Literal) and not separator.is_string:
         return arrow_call("split_code", text, separator, index)
-    known = isinstance(separator, exp.Literal) and separator.name
-    if known and isinstance(index, exp.Literal) and index.name.isdigit():
+    is_literal = isinstance(separator, exp.Literal) and separator.name
+    if is_literal and isinstance(index, exp.Literal) and index.name.isdigit():
         split = call("STRING_SPLIT", cast(text, "VARCHAR"), separator)
         return cast(call("LIST_EXTRACT", split, number(int(index.name) + 1)), "VARCHAR")
     return arrow_call("split_index", text, separator, index)
@@ -92,9 +92,9 @@ def _overlay(args: Args) -> exp.Expr:
     length = args[3] if len(args) > 3 else call("LENGTH", new.copy())
     before = call("LEFT", text.copy(), exp.Sub(this=exp.Paren(this=start.copy()),
                                                expression=number(1)))  # fmt: skip
-    behind = exp.Add(this=exp.Paren(this=start.copy()), expression=exp.Paren(this=length))
-    some = exp.GT(this=exp.Paren(this=length.copy()), expression=number(0))
-    rest = when(some, exp.Substring(this=text.copy(), start=behind), exp.Literal.string(""))
+    after = exp.Add(this=exp.Paren(this=start.copy()), expression=exp.Paren(this=length))
+    positive = exp.GT(this=exp.Paren(this=length.copy()), expression=number(0))
+    rest = when(positive, exp.Substring(this=text.copy(), start=after), exp.Literal.string(""))
     whole = concat(before, new, rest)
     outside = exp.or_(
         exp.LT(this=exp.Paren(this=start.copy()), expression=number(1)),
@@ -105,9 +105,9 @@ def _overlay(args: Args) -> exp.Expr:
 
 def _regexp_extract(args: Args) -> exp.Expr:
     group = args[2] if len(args) > 2 else number(0)
-    found = cast(call("REGEXP_EXTRACT", args[0], args[1], group), "VARCHAR")
+    extracted = cast(call("REGEXP_EXTRACT", args[0], args[1], group), "VARCHAR")
     matches = call("REGEXP_MATCHES", args[0].copy(), args[1].copy())
-    return when(matches, found)
+    return when(matches, extracted)
 
 
 def _regexp_extract_all(args: Args) -> exp.Expr:
@@ -128,10 +128,11 @@ def _regexp_instr(args: Args) -> exp.Expr:
     text, pattern = args
     shortest = concat(exp.Literal.string("(?s)^(.*?)(?:"), pattern, exp.Literal.string(")"))
     before = call("REGEXP_EXTRACT", text, shortest, number(1))
-    place = exp.Add(this=call("LENGTH", before), expression=number(1))
+    position = exp.Add(this=call("LENGTH", before), expression=number(1))
     matches = call("REGEXP_MATCHES", text.copy(), pattern.copy())
     nulls = exp.Case(ifs=[
-        exp.If(this=matches, true=place), exp.If(this=exp.Not(this=matches.copy()), true=number(0))
+        exp.If(this=matches, true=position),
+        exp.If(this=exp.Not(this=matches.copy()), true=number(0)),
     ])  # fmt: skip
     return cast(call("TRY", nulls), "INT")
 
@@ -186,8 +187,8 @@ def _sha2(args: Args) -> exp.Expr:
 def _elt(args: Args) -> exp.Expr:
     """ELT(n, a, b, …): the nth value, from 1; null for an `n` out of range."""
     cases = [
-        exp.If(this=exp.EQ(this=args[0].copy(), expression=number(place)), true=one)
-        for place, one in enumerate(args[1:], 1)
+        exp.If(this=exp.EQ(this=args[0].copy(), expression=number(index)), true=value)
+        for index, value in enumerate(args[1:], 1)
     ]
     return exp.Case(ifs=cases)
 
@@ -207,28 +208,28 @@ def _printf(args: Args) -> exp.Expr:
 
 def of_code_points(text: str, escape: str) -> exp.Expr:
     """U&'…' [UESCAPE '…']: characters by code, such as \\263A; a doubled escape is itself."""
-    mark = re.escape(escape)
+    escaped = re.escape(escape)
 
-    def char(found: re.Match[str]) -> str:
-        if found[1] is None and found[0] != 2 * escape:
-            raise ArgumentError(f"a '{escape}' in U&'…' needs four hexadecimal digits behind it")
-        return chr(int(found[1], 16)) if found[1] else escape
+    def char(match: re.Match[str]) -> str:
+        if match[1] is None and match[0] != 2 * escape:
+            raise ArgumentError(f"a '{escape}' in U&'…' needs four hexadecimal digits after it")
+        return chr(int(match[1], 16)) if match[1] else escape
 
-    return exp.Literal.string(re.sub(f"{mark}(?:([0-9A-Fa-f]{{4}})|{mark})?", char, text))
+    return exp.Literal.string(re.sub(f"{escaped}(?:([0-9A-Fa-f]{{4}})|{escaped})?", char, text))
 
 
 def similar(node: exp.SimilarTo, escape: str = "") -> exp.Expr:
     """SIMILAR TO as a regular expression match; `_` is any character, `%` any text."""
     text = literal_text(node.expression, "the pattern of SIMILAR TO")
-    written, quoted = "", False
+    regex, quoted = "", False
     for char in text:
         if quoted:
-            written, quoted = written + re.escape(char), False
+            regex, quoted = regex + re.escape(char), False
         elif escape and char == escape:
             quoted = True
         else:
-            written += {"_": ".", "%": ".*"}.get(char, char)
-    pattern = exp.Literal.string(f"(?s){written}")
+            regex += {"_": ".", "%": ".*"}.get(char, char)
+    pattern = exp.Literal.string(f"(?s){regex}")
     return cast(call("REGEXP_FULL_MATCH", node.this, pattern), "BOOLEAN")
 
 

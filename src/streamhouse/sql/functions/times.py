@@ -75,9 +75,9 @@ def _checked(node: exp.Expr, check: Callable[[str], object]) -> exp.Expr:
 
 def _text(moment: exp.Expr, nanos: exp.Expr, pattern: exp.Expr) -> exp.Expr:
     """Format a TIMESTAMP by a Java pattern; `nanos` are the nanoseconds beyond its microseconds."""
-    known = _strftime(pattern)
-    if known is not None:
-        return cast(call("STRFTIME", moment, known), "VARCHAR")
+    strftime_pattern = _strftime(pattern)
+    if strftime_pattern is not None:
+        return cast(call("STRFTIME", moment, strftime_pattern), "VARCHAR")
     pattern = _checked(pattern, javatime.parts)
     return arrow_call("format_time", call("EPOCH_US", moment), nanos, pattern)
 
@@ -135,8 +135,8 @@ def on_epoch_day(clock: exp.Expr) -> exp.Expr:
 
 def clock_of(node: exp.Expr) -> exp.Expr | None:
     """The TIME from which `on_epoch_day` made a TIMESTAMP; None for any other node."""
-    found: exp.Expr | None = node.this.unnest().expression if node.meta.get(_CLOCK) else None
-    return found
+    clock: exp.Expr | None = node.this.unnest().expression if node.meta.get(_CLOCK) else None
+    return clock
 
 
 def follows_argument(node: exp.Cast) -> bool:
@@ -148,18 +148,18 @@ def argument(node: exp.Expr) -> exp.Expr | None:
     """The moment argument of a call whose type depends on it; None for any other node."""
     if not isinstance(node, exp.Cast) or not follows_argument(node):
         return None
-    given = next((one for one in node.find_all(exp.Cast) if one.meta.get(_ARGUMENT)), None)
-    return None if given is None else given.this
+    marked = next((one for one in node.find_all(exp.Cast) if one.meta.get(_ARGUMENT)), None)
+    return None if marked is None else marked.this
 
 
 def typed(node: exp.Cast) -> exp.Expr:
     """Cast a marked call to DATE or TIME where Flink returns that; its argument must be typed."""
-    given = argument(node)
-    if given is None:
+    moment_argument = argument(node)
+    if moment_argument is None:
         return node
-    if given.unnest().is_type(exp.DType.TIME):
+    if moment_argument.unnest().is_type(exp.DType.TIME):
         return _as(node, "TIME")
-    if node.meta[_DATED] and given.unnest().is_type(exp.DType.DATE):
+    if node.meta[_DATED] and moment_argument.unnest().is_type(exp.DType.DATE):
         return as_date(node)
     return node
 
@@ -177,9 +177,9 @@ def _as(node: exp.Expr, kind: str) -> exp.Expr:
 
 def date_format(args: Args) -> exp.Expr:
     """DATE_FORMAT(moment, pattern); a text that is no timestamp gives null, as in Flink."""
-    given = cast(args[0], "TIMESTAMP")
-    given.meta[_LENIENT] = True
-    return _text(given, _nanos(args[0].copy()), args[1])
+    moment_argument = cast(args[0], "TIMESTAMP")
+    moment_argument.meta[_LENIENT] = True
+    return _text(moment_argument, _nanos(args[0].copy()), args[1])
 
 
 _DAY_LETTERS = (frozenset("yMd"), frozenset("uMd"), frozenset("yD"), frozenset("uD"))
@@ -190,11 +190,11 @@ def _moment(args: Args) -> exp.Expr:
     if len(args) == 1:
         return try_cast(args[0], "TIMESTAMP")
     text, pattern = args
-    known = _strftime(pattern)
-    if known is not None and any(
+    strftime_pattern = _strftime(pattern)
+    if strftime_pattern is not None and any(
         letters <= set(re.sub("'[^']*'", "", pattern.name)) for letters in _DAY_LETTERS
     ):
-        return cast(call("TRY_STRPTIME", text, known), "TIMESTAMP")
+        return cast(call("TRY_STRPTIME", text, strftime_pattern), "TIMESTAMP")
     # DuckDB takes missing parts of the date from 1900-01-01, Flink from 1970-01-01.
     return arrow_call("parse_time", text, _checked(pattern, javatime.check_readable))
 
@@ -264,8 +264,8 @@ def extract(node: exp.Extract) -> exp.Expr:
     if name in _FRACTIONS:
         return _fraction(name, value)
     if name not in _FIELDS:
-        known = ", ".join((*_FIELDS, *_FRACTIONS))
-        raise ArgumentError(f"EXTRACT knows no part '{node.this.name}'; use one of {known}")
+        fields = ", ".join((*_FIELDS, *_FRACTIONS))
+        raise ArgumentError(f"EXTRACT has no field '{node.this.name}'; use one of {fields}")
     return _part(_FIELDS[name], cast(value, "TIMESTAMP"), shift=1 if name == "DOW" else 0)
 
 
@@ -320,7 +320,7 @@ _LEAST_MS, _MOST_MS = -62167219200000, 253402300799999
 def to_zoned(args: Args) -> exp.Expr:
     digits = args[1].name if len(args) > 1 and isinstance(args[1], exp.Literal) else "3"
     if digits not in ("0", "3"):
-        raise ArgumentError("the precision of TO_TIMESTAMP_LTZ is 0 (seconds) or 3 (milliseconds)")
+        raise ArgumentError("TO_TIMESTAMP_LTZ takes the precision 0 (seconds) or 3 (milliseconds)")
     factor = 1_000 if digits == "0" else 1
     product = exp.Mul(this=exp.Paren(this=args[0]), expression=number(factor))
     millis = call("TRUNC", cast(product, "DOUBLE"))
@@ -353,9 +353,9 @@ def overlaps(node: exp.Overlaps) -> exp.Expr:
 
 def convert_tz(args: Args) -> exp.Expr:
     """CONVERT_TZ(text, from, to): a local time of one time zone in another, as text."""
-    told = try_cast(args[0], "TIMESTAMP")
-    there = call("TIMEZONE", args[2], call("TIMEZONE", args[1], told))
-    return _text(cast(there, "TIMESTAMP"), number(0), exp.Literal.string(_DEFAULT_TIME))
+    local = try_cast(args[0], "TIMESTAMP")
+    converted = call("TIMEZONE", args[2], call("TIMEZONE", args[1], local))
+    return _text(cast(converted, "TIMESTAMP"), number(0), exp.Literal.string(_DEFAULT_TIME))
 
 
 TABLE: Table = {

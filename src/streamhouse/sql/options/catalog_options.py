@@ -10,12 +10,12 @@ from streamhouse.options import boolean, check_known, choice
 TABLE_DEFAULT = "table-default."
 """`table-default.<option>`: the default of a table option for tables created in the catalog."""
 DEFAULT_DATABASE = "default-database"
-_STORES = ("s3.", "fs.", "oss.")
-_TAKEN = ("type", "warehouse", "metastore", DEFAULT_DATABASE, "table.type")
+_FILE_SYSTEMS = ("s3.", "fs.", "oss.")
+_EFFECTIVE = ("type", "warehouse", "metastore", DEFAULT_DATABASE, "table.type")
 
 _CACHE = "schemas and manifests are cached as needed"
-_LOCK = "commits are locked without it"
-_CASE = "names keep the case in which they are written"
+_LOCK = "commits are always locked"
+_CASE = "names keep their case"
 
 WITHOUT_EFFECT: Mapping[str, str] = {
     "allow-upper-case": _CASE,
@@ -31,11 +31,11 @@ WITHOUT_EFFECT: Mapping[str, str] = {
     "cache.snapshot.max-num-per-table": _CACHE,
     "case-sensitive": _CASE,
     "client-pool-size": "there is no server to connect to",
-    "disable-create-table-in-default-db": "tables can be made in every database",
+    "disable-create-table-in-default-db": "tables can be created in every database",
     "file-io.allow-cache": _CACHE,
     "file-io.populate-meta": _CACHE,
     "format-table.enabled": "there are no format tables",
-    "lineage-meta": "lineage is kept in a table beside each target",
+    "lineage-meta": "lineage is stored in a side table of each target",
     "lock-acquire-timeout": _LOCK,
     "lock-check-max-sleep": _LOCK,
     "lock.enabled": _LOCK,
@@ -53,23 +53,23 @@ def check_catalog(options: Mapping[str, str], where: str) -> list[str]:
 
     Returns a notice for each option that has no effect here.
     """
-    own = [key for key in options if not key.startswith((*_STORES, TABLE_DEFAULT))]
-    check_known(own, (*_TAKEN, *WITHOUT_EFFECT), where)
+    own = [key for key in options if not key.startswith((*_FILE_SYSTEMS, TABLE_DEFAULT))]
+    check_known(own, (*_EFFECTIVE, *WITHOUT_EFFECT), where)
     choice("metastore", options.get("metastore", "filesystem"), ["filesystem"])
     choice("table.type", options.get("table.type", "managed"), ["managed"])
     if key := next((key for key in ("case-sensitive", "allow-upper-case") if key in options), None):
         boolean(key, options[key])
-    told = (key for key in own if key in WITHOUT_EFFECT)
-    return [f"option '{key}' has no effect here: {WITHOUT_EFFECT[key]}" for key in told]
+    ineffective = (key for key in own if key in WITHOUT_EFFECT)
+    return [f"option '{key}' has no effect here: {WITHOUT_EFFECT[key]}" for key in ineffective]
 
 
 def of_warehouse(options: Mapping[str, str]) -> dict[str, str]:
-    """The options that the warehouse itself takes: its path, and those of its file system."""
-    return {k: v for k, v in options.items() if k == "warehouse" or k.startswith(_STORES)}
+    """The options of the warehouse itself: its path, and those of its file system."""
+    return {k: v for k, v in options.items() if k == "warehouse" or k.startswith(_FILE_SYSTEMS)}
 
 
 def table_defaults(options: Mapping[str, str]) -> dict[str, str]:
-    """The default options of tables that CREATE CATALOG gives, without their prefix."""
+    """The table defaults that CREATE CATALOG sets, without their prefix."""
     return {
         key.removeprefix(TABLE_DEFAULT): value
         for key, value in options.items()

@@ -1,9 +1,8 @@
 """Flink settings that are accepted and have no effect here.
 
-A script written for a Flink cluster tunes state, restarts and operators. What such a setting asks
-for is either always the case here, or there is nothing that it could tune. So the setting is
-accepted with a notice. A setting that would change results is an error, unless its value is what
-happens here anyway.
+A script written for a Flink cluster tunes state, restarts and operators. Here such a setting is
+either always in effect, or there is nothing that it could tune, so it is accepted with a notice. A
+setting that would change results is an error, unless its value is the behaviour here.
 """
 
 from __future__ import annotations
@@ -14,9 +13,9 @@ from streamhouse.errors import OptionError
 
 _STATE = "queries keep their state in tables"
 _CLUSTER = "all queries run in one Spark driver"
-_PLANNER = "no plan of Flink's is made"
-_CONSOLE = "it is about Flink's console"
-_ONCE = "each batch is committed exactly once, and a query goes on from its own checkpoint"
+_PLANNER = "there is no Flink planner"
+_CONSOLE = "it configures Flink's SQL client"
+_ONCE = "each batch is committed exactly once, and a query resumes from its own checkpoint"
 
 _FAMILIES = {
     "sql-client.": _CONSOLE,
@@ -24,7 +23,7 @@ _FAMILIES = {
     "execution.checkpointing.": _ONCE,
     "restart-strategy": _ONCE,
     "table.exec.state.": _STATE,
-    "table.exec.mini-batch.": "rows of a batch are always taken together",
+    "table.exec.mini-batch.": "rows of a batch are always processed together",
     "table.exec.async-lookup.": "keys are looked up for many rows at once",
     "table.exec.sink.upsert-materialize": "changes of a key keep their order",
     "table.exec.sink.keyed-shuffle": "changes of a key keep their order",
@@ -39,7 +38,7 @@ _FAMILIES = {
     "table.exec.uid.": _PLANNER,
     "table.optimizer.": _PLANNER,
     "table.generated-code.": _PLANNER,
-    "table.dml-sync": "a statement that ends is waited for",
+    "table.dml-sync": "the script always waits for a bounded statement",
     "pipeline.operator-chaining": _PLANNER,
     "pipeline.object-reuse": _PLANNER,
     "pipeline.max-parallelism": _PLANNER,
@@ -78,23 +77,23 @@ _ONE_VALUE = {
     "table.exec.sink.type-length-enforcer": "ignore",
     "table.exec.legacy-cast-behaviour": "disabled",
 }
-"""Keys that would change results, and the one value that is accepted: what happens here."""
+"""Keys that would change results, and the one accepted value: the behaviour here."""
 
-_REFUSED = {
+_UNSUPPORTED = {
     "execution.savepoint.path": (
-        "a script goes on from its own checkpoints; leave it out, and to begin anew set another "
-        "'pipeline.name'"
+        "a script resumes from its own checkpoints; leave it out, and set another "
+        "'pipeline.name' to start again"
     ),
     "execution.state-recovery.path": (
-        "a script goes on from its own checkpoints; leave it out, and to begin anew set another "
-        "'pipeline.name'"
+        "a script resumes from its own checkpoints; leave it out, and set another "
+        "'pipeline.name' to start again"
     ),
 }
 
-SAME_AS = {"table.exec.resource.default-parallelism": "parallelism.default"}
+SYNONYMS = {"table.exec.resource.default-parallelism": "parallelism.default"}
 """Synonyms of keys that have an effect."""
 
-_TYPO = 0.93
+_TYPO_SIMILARITY = 0.93
 
 
 def ineffective(key: str, value: str, effective: frozenset[str]) -> str | None:
@@ -103,15 +102,15 @@ def ineffective(key: str, value: str, effective: frozenset[str]) -> str | None:
     `effective` are the keys that do have an effect. A key that is nearly one of them gives None,
     too: it is more likely a typo. Raises `OptionError` for a setting that would change results.
     """
-    if key in _REFUSED:
-        raise OptionError(f"option '{key}': {_REFUSED[key]}")
+    if key in _UNSUPPORTED:
+        raise OptionError(f"option '{key}': {_UNSUPPORTED[key]}")
     if key in _ONE_VALUE:
         only = _ONE_VALUE[key]
         if value.strip().lower() != only:
             raise OptionError(
-                f"option '{key}': '{value}' is not supported; the only value is '{only}'"
+                f"option '{key}': '{value}' is not supported; the only supported value is '{only}'"
             )
-        return "that is how it is"
-    if get_close_matches(key, effective, n=1, cutoff=_TYPO):
+        return "it is the only supported value"
+    if get_close_matches(key, effective, n=1, cutoff=_TYPO_SIMILARITY):
         return None
     return next((why for start, why in _FAMILIES.items() if key.startswith(start)), None)

@@ -9,28 +9,28 @@ from collections.abc import Callable, Mapping
 
 from streamhouse.errors import OptionError
 from streamhouse.options import boolean, check_known, choice, duration_ms, integer
-from streamhouse.sql.options.flink_settings import SAME_AS, ineffective
+from streamhouse.sql.options.flink_settings import SYNONYMS, ineffective
 
 LOOKUP_OPTIONS = {
-    "lookup.cache": "AUTO: by a rule; FULL, MEMORY: the whole dimension; PARTIAL: by primary key",
-    "lookup.async": "true or false; no effect: rows that wait never hold up others",
+    "lookup.cache": "AUTO: by a rule; FULL, MEMORY: the whole dimension; PARTIAL: rows by key",
+    "lookup.async": "true or false; no effect: waiting rows do not block others",
     "lookup.async-thread-number": "no effect, as lookup.async",
     "lookup.bootstrap-parallelism": "no effect: the cache is filled by one reader",
-    "lookup.cache-rows": "the most rows read by their keys that a process keeps",
-    "lookup.bucket.shuffle-min-rows": "batches of fewer rows are joined where they are read",
-    "lookup.cache-max-memory-size": "the most memory that a process uses for the dimension",
-    "lookup.cache-max-disk-size": "the most local disk that a process uses for the dimension",
+    "lookup.cache-rows": "the maximum number of rows, read by key, that a process caches",
+    "lookup.bucket.shuffle-min-rows": "batches of fewer rows are joined without a shuffle",
+    "lookup.cache-max-memory-size": "the maximum memory that a process uses for the dimension",
+    "lookup.cache-max-disk-size": "the maximum disk space that a process uses for the dimension",
     "lookup.cache-spill-compression": "no effect: local files are mapped into memory as they are",
-    "lookup.cache-file-retention": "how long the partial cache keeps what nobody asks for",
-    "lookup.refresh.async": "true: what must be read anew is read beside, while batches go on",
-    "lookup.refresh.async.pending-snapshot-count": "the most snapshots that a batch is behind then",
+    "lookup.cache-file-retention": "how long the partial cache keeps unused rows",
+    "lookup.refresh.async": "true: reload in the background while batches continue",
+    "lookup.refresh.async.pending-snapshot-count": "how many snapshots a batch may then be behind",
     "lookup.refresh.full-load-threshold": "no effect: the number of changed rows decides",
-    "lookup.continuous.discovery-interval": "how often a new snapshot is looked for",
+    "lookup.continuous.discovery-interval": "how often to check for a new snapshot",
     "continuous.discovery-interval": "the same",
-    "lookup.refresh.time-periods-blacklist": "when no new snapshot is joined",
+    "lookup.refresh.time-periods-blacklist": "periods in which no new snapshot is joined",
     "scan.partitions": "max_pt(), max_two_pt() or named partitions: which rows are joined",
     "lookup.dynamic-partition": "the same",
-    "lookup.dynamic-partition.refresh-interval": "how often the newest partition is looked for",
+    "lookup.dynamic-partition.refresh-interval": "how often to check for the newest partition",
     "lookup.dynamic-partition.refresh.async": "the same as lookup.refresh.async for new partitions",
 }
 """Dynamic options of a dimension table that concern the join, with their effect here."""
@@ -60,7 +60,7 @@ def _parallelism(key: str, value: str) -> None:
 
 def _duration(key: str, value: str) -> None:
     if duration_ms(key, value) <= 0:
-        raise OptionError(f"option '{key}': '{value}' must be longer than nothing")
+        raise OptionError(f"option '{key}': '{value}' must be greater than zero")
 
 
 def _runtime_mode(key: str, value: str) -> None:
@@ -70,8 +70,8 @@ def _runtime_mode(key: str, value: str) -> None:
 def _zone(key: str, value: str) -> None:
     if value.upper() not in ("UTC", "ETC/UTC", "GMT", "Z", "+00:00"):
         raise OptionError(
-            f"option '{key}': '{value}' is not supported; the only zone is 'UTC', and CONVERT_TZ "
-            "tells a moment in another"
+            f"option '{key}': '{value}' is not supported; the only supported time zone is "
+            "'UTC'; use CONVERT_TZ for other zones"
         )
 
 
@@ -108,7 +108,7 @@ def check_set(key: str, value: str) -> str | None:
 
     Returns a notice if it is a Flink setting that has no effect here, else None.
     """
-    key = SAME_AS.get(key, key)
+    key = SYNONYMS.get(key, key)
     if key not in SET_OPTIONS:
         why = ineffective(key, value, frozenset(SET_OPTIONS))
         if why is not None:
@@ -127,11 +127,11 @@ def check_lookup(options: Mapping[str, str], where: str) -> list[str]:
     """Check the options of a lookup join that belong to the join itself.
 
     Returns the keys that have no effect here, so that the runtime can report them. It ignores
-    options of the table itself (see `is_lookup_option`), which only its connector knows.
+    options of the table itself (see `is_lookup_option`), which its connector checks.
     """
-    mine = {key: value for key, value in options.items() if is_lookup_option(key)}
-    check_known(mine, LOOKUP_OPTIONS, where)
-    for key, value in mine.items():
+    join_options = {key: value for key, value in options.items() if is_lookup_option(key)}
+    check_known(join_options, LOOKUP_OPTIONS, where)
+    for key, value in join_options.items():
         if key == "lookup.cache":
             choice(key, value.upper(), ("AUTO", "FULL", "MEMORY", "PARTIAL"))
         elif key == "lookup.async" or key.endswith(".refresh.async"):
@@ -140,4 +140,4 @@ def check_lookup(options: Mapping[str, str], where: str) -> list[str]:
             integer(key, value, 0 if key.endswith("-min-rows") else 1)
         elif key.endswith(("-interval", "-retention")):
             duration_ms(key, value)
-    return [key for key in mine if key not in _EFFECTIVE_LOOKUP]
+    return [key for key in join_options if key not in _EFFECTIVE_LOOKUP]

@@ -14,7 +14,7 @@ from types import MappingProxyType
 from streamhouse.errors import OptionError
 from streamhouse.options import boolean, choice
 
-_SAME: Mapping[str, str] = MappingProxyType({})
+_NO_CHANGES: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -27,14 +27,14 @@ class Renamed:
     since: str
     until: str
     now: str
-    values: Mapping[str, str] = field(default_factory=lambda: _SAME)
+    values: Mapping[str, str] = field(default_factory=lambda: _NO_CHANGES)
 
 
 @dataclass(frozen=True)
 class Dropped:
-    """An option that has no effect any more; `why` says what happens instead.
+    """An option that no longer has an effect; `why` is the reason or the current behaviour.
 
-    `check` raises `OptionError` for a value that asked for other rows than a table gives now.
+    `check` raises `OptionError` for a value that would change which rows a table returns.
     """
 
     since: str
@@ -43,11 +43,11 @@ class Dropped:
     check: Callable[[str, str], None] | None = None
 
 
-def _ordinary(key: str, value: str) -> None:
+def _only_table(key: str, value: str) -> None:
     choice(key, value, ("table",))
 
 
-_LOG = "the log system was removed in 1.4: what is written is read from the table's own files"
+_LOG = "the log system was removed in 1.4: streams read the table's own files"
 _APPEND = "small files of append tables are merged by 'compaction.min.file-num'"
 _PARSED = "rows with the same 'sequence.field' keep the order in which they are written"
 
@@ -86,8 +86,8 @@ DROPPED: Mapping[str, Dropped] = {
     "append-only.assert-disorder": Dropped("0.4", "0.4", "it checked Paimon's own reader"),
     "changelog-producer.compaction-interval": Dropped(
         "0.3", "0.3",
-        "a table with 'changelog-producer' = 'full-compaction' is compacted in full after each "
-        "commit, or as 'full-compaction.delta-commits' says",
+        "a table with 'changelog-producer' = 'full-compaction' is fully compacted after each "
+        "commit, or as often as 'full-compaction.delta-commits' says",
     ),
     "compaction.early-max.file-num": Dropped("0.2", "0.3", _APPEND),
     "compaction.max-sorted-run-num": Dropped(
@@ -108,26 +108,26 @@ DROPPED: Mapping[str, Dropped] = {
     "log.system.partitions": Dropped("0.5", "1.3", _LOG),
     "log.system.replication": Dropped("0.5", "1.3", _LOG),
     "lookup.local-file-type": Dropped(
-        "0.9", "1.3", "dimensions are kept as Arrow data, sorted by their keys"
+        "0.9", "1.3", "dimensions are stored as Arrow data, sorted by their keys"
     ),
     "object-location": Dropped("1.0", "1.2", "there are no object tables"),
     "partition.mark-done-action.http.timeout": Dropped(
         "1.1", "1.1", "the timeout of the HTTP client is fixed"
     ),
     "record-level.time-field-type": Dropped(
-        "0.9", "0.9", "the type of the column 'record-level.time-field' says what its values are"
+        "0.9", "0.9", "the type of the column 'record-level.time-field' determines its unit"
     ),
     "scan.push-down": Dropped(
         "0.5", "0.9", "projections and filters are always pushed down into scans"
     ),
     "sequence.auto-padding": Dropped("0.5", "0.7", _PARSED),
-    "streaming-compact": Dropped("0.4", "0.5", "tables are compacted beside the queries"),
+    "streaming-compact": Dropped("0.4", "0.5", "tables are compacted while queries run"),
     "streaming-read-atomic": Dropped("0.4", "0.4", "a micro-batch ends with a snapshot"),
     "streaming-read-mode": Dropped("0.4", "1.3", _LOG),
-    "type": Dropped("1.0", "1.4", "it is the ordinary kind of table", _ordinary),
+    "type": Dropped("1.0", "1.4", "it is the default type of a table", _only_table),
     "write-manifest-cache": Dropped("0.4", "1.2", "manifests are cached without it"),
     "write-mode": Dropped(
-        "0.2", "0.5", "a table with a PRIMARY KEY keeps changes, one without it only grows"
+        "0.2", "0.5", "a table with a PRIMARY KEY takes changes, one without it only appends"
     ),
 }  # fmt: skip
 """Options without effect, and why."""
@@ -141,8 +141,8 @@ DEFAULT_VALUE = re.compile(r"fields\.(?P<column>.+)\.default-value")
 
 def renamed(key: str) -> str:
     """The current name of an option."""
-    found = RENAMED.get(key)
-    return key if found is None else found.now
+    option = RENAMED.get(key)
+    return key if option is None else option.now
 
 
 def current(options: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
@@ -151,58 +151,66 @@ def current(options: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
     Options without effect stay as they are. Raises `OptionError` if an option has different values
     under its old and its new name, or if its `check` fails.
     """
-    found: dict[str, str] = {}
-    written: dict[str, str] = {}
+    current_options: dict[str, str] = {}
+    written_keys: dict[str, str] = {}
     notices = []
     for key, value in options.items():
-        name, meant = _current(key, value)
-        if found.get(name, meant) != meant:
+        name, current_value = _current(key, value)
+        if current_options.get(name, current_value) != current_value:
             raise OptionError(
-                f"option '{written[name]}' is '{found[name]}' and '{key}' is '{meant}', which are "
-                f"one option today, '{name}'; give one of them"
+                f"option '{written_keys[name]}' is '{current_options[name]}' and '{key}' is "
+                f"'{current_value}', but both are now option '{name}'; set one of them"
             )
-        found[name], written[name] = meant, key
-        notice = _notice(key, name, value, meant)
+        current_options[name], written_keys[name] = current_value, key
+        notice = _notice(key, name, value, current_value)
         if notice is not None:
             notices.append(notice)
-    return found, notices
+    return current_options, notices
 
 
 def _current(key: str, value: str) -> tuple[str, str]:
-    old = RENAMED.get(key)
-    if old is None:
+    option = RENAMED.get(key)
+    if option is None:
         dropped = DROPPED.get(key)
         if dropped is not None and dropped.check is not None:
             dropped.check(key, value)
         return key, value
-    if not old.values:
-        return old.now, value
-    plain = str(boolean(key, value)).lower()
-    return old.now, old.values[plain]
+    if not option.values:
+        return option.now, value
+    text = str(boolean(key, value)).lower()
+    return option.now, option.values[text]
 
 
-def _notice(key: str, name: str, value: str, meant: str) -> str | None:
+def _notice(key: str, name: str, value: str, current_value: str) -> str | None:
     """The notice about an option of an earlier release; None for a current option."""
     if name != key:
         last = RENAMED[key].until
-        said = f"option '{key}' (Paimon {last} and before) is '{name}' today"
-        return said if meant == value else f"{said}: '{value}' is taken for '{meant}'"
+        notice = f"option '{key}' (Paimon {last} and before) is now '{name}'"
+        return (
+            notice
+            if current_value == value
+            else f"{notice}: '{value}' is read as '{current_value}'"
+        )
     default = DEFAULT_VALUE.fullmatch(key)
     if default is not None:
         return (
-            f"option '{key}' (Paimon 1.1 and before) is the default of column "
-            f"'{default['column']}' today: it stands for nulls in rows written from now on"
+            f"option '{key}' (Paimon 1.1 and before) is now the default of column "
+            f"'{default['column']}': it replaces nulls in rows written from now on"
         )
     dropped = is_dropped(key)
     if dropped is None or key == "type":
         return None
-    return f"option '{key}' (Paimon {dropped.until} and before) has no effect today: {dropped.why}"
+    return (
+        f"option '{key}' (Paimon {dropped.until} and before) no longer has an effect: {dropped.why}"
+    )
 
 
 def is_dropped(key: str) -> Dropped | None:
-    """The record of an option that has no effect any more; None for any other."""
-    found = DROPPED.get(key)
-    return found or next((one for start, one in _FAMILIES.items() if key.startswith(start)), None)
+    """The record of an option that no longer has an effect; None for any other."""
+    option = DROPPED.get(key)
+    return option or next(
+        (family for start, family in _FAMILIES.items() if key.startswith(start)), None
+    )
 
 
 def stored(options: Mapping[str, str]) -> dict[str, str]:
@@ -210,12 +218,12 @@ def stored(options: Mapping[str, str]) -> dict[str, str]:
 
     As in Paimon, a value under the current name takes precedence over one under an old name.
     """
-    found = {key: value for key, value in options.items() if key not in RENAMED}
+    stored_options = {key: value for key, value in options.items() if key not in RENAMED}
     for key, value in options.items():
         if key in RENAMED:
-            name, meant = _current(key, value)
-            found.setdefault(name, meant)
-    return found
+            name, current_value = _current(key, value)
+            stored_options.setdefault(name, current_value)
+    return stored_options
 
 
 def check_write_mode(options: Mapping[str, str], keyed: bool, where: str) -> None:
@@ -228,23 +236,23 @@ def check_write_mode(options: Mapping[str, str], keyed: bool, where: str) -> Non
         return
     if keyed and mode == "append-only":
         raise OptionError(
-            f"{where}: 'write-mode' = 'append-only' (Paimon 0.5 and before) kept every row, and a "
-            "table with a PRIMARY KEY keeps one of each key; leave out PRIMARY KEY"
+            f"{where}: 'write-mode' = 'append-only' (Paimon 0.5 and before) kept every row, but a "
+            "table with a PRIMARY KEY keeps one row per key; leave out PRIMARY KEY"
         )
     if not keyed and mode == "change-log":
         raise OptionError(
-            f"{where}: 'write-mode' = 'change-log' (Paimon 0.5 and before) took changes, and a "
-            "table without a PRIMARY KEY takes none; declare PRIMARY KEY (…) NOT ENFORCED"
+            f"{where}: 'write-mode' = 'change-log' (Paimon 0.5 and before) accepted changes, but a "
+            "table without a PRIMARY KEY accepts none; declare PRIMARY KEY (…) NOT ENFORCED"
         )
 
 
 def defaults(options: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
     """The options without `fields.<column>.default-value`, and each column's default."""
-    rest, found = {}, {}
+    rest, column_defaults = {}, {}
     for key, value in options.items():
         match = DEFAULT_VALUE.fullmatch(key)
         if match is None:
             rest[key] = value
         else:
-            found[match["column"]] = value
-    return rest, found
+            column_defaults[match["column"]] = value
+    return rest, column_defaults

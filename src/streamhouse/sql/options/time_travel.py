@@ -27,25 +27,25 @@ def split_options(options: Mapping[str, str]) -> tuple[dict[str, str], AsOf]:
     `scan.timestamp` is in UTC unless it names a zone. Raises `OptionError` for two of them, or a
     wrong value.
     """
-    given = [key for key in TRAVEL_KEYS if key in options]
-    rest = {key: value for key, value in options.items() if key not in TRAVEL_KEYS}
-    if not given:
-        return rest, AsOf()
-    if len(given) > 1:
-        raise OptionError(f"options {' and '.join(given)} do not go together; give one of them")
-    key, value = given[0], options[given[0]]
+    present = [key for key in TRAVEL_KEYS if key in options]
+    others = {key: value for key, value in options.items() if key not in TRAVEL_KEYS}
+    if not present:
+        return others, AsOf()
+    if len(present) > 1:
+        raise OptionError(f"options {' and '.join(present)} cannot be combined; set one of them")
+    key, value = present[0], options[present[0]]
     match key:
         case "scan.snapshot-id":
-            moment = AsOf(snapshot=integer(key, value, 1))
+            target = AsOf(snapshot=integer(key, value, 1))
         case "scan.tag-name":
-            moment = AsOf(tag=value)
+            target = AsOf(tag=value)
         case "scan.version":
-            moment = AsOf(version=value)
+            target = AsOf(version=value)
         case "scan.timestamp-millis":
-            moment = AsOf(timestamp_ms=integer(key, value))
+            target = AsOf(timestamp_ms=integer(key, value))
         case _:
-            moment = AsOf(timestamp_ms=milliseconds(key, value))
-    return rest, moment
+            target = AsOf(timestamp_ms=milliseconds(key, value))
+    return others, target
 
 
 def milliseconds(key: str, text: str) -> int:
@@ -57,12 +57,12 @@ def milliseconds(key: str, text: str) -> int:
     if stripped.isdigit():
         return epoch_ms(int(stripped))
     try:
-        moment = datetime.datetime.fromisoformat(stripped)
+        time = datetime.datetime.fromisoformat(stripped)
     except ValueError:
         raise OptionError(
             f"option '{key}': '{text}' is not a time; write it as '2026-01-01 00:00:00' (UTC)"
         ) from None
-    zoned = moment if moment.tzinfo is not None else moment.replace(tzinfo=datetime.UTC)
+    zoned = time if time.tzinfo is not None else time.replace(tzinfo=datetime.UTC)
     return (zoned - _EPOCH) // datetime.timedelta(milliseconds=1)
 
 

@@ -22,27 +22,27 @@ from streamhouse.sql.expressions import intervals
 from streamhouse.sql.functions import json, texts
 from streamhouse.sql.nesting_depth import TOO_DEEP, allow_depth, balanced
 from streamhouse.sql.parser import unsupported_constructs
-from streamhouse.sql.parser.misread_syntax import FlinkParseError, Refusing, unread
+from streamhouse.sql.parser.misread_syntax import FlinkParseError, StrictParser, unsupported_words
 from streamhouse.sql.text import Script, span, suggestion
 from streamhouse.sql.udf.call import declared_call
 from streamhouse.sql.udf.declaration import NONE, Declaration, Declarations
 
 _CLAUSES = "FROM WHERE GROUP HAVING ORDER LIMIT JOIN LEFT INNER UNION SELECT VALUES".split()
 
-# Keywords of the base dialect that are none here: operators that Flink lacks, function names.
-_NO_KEYWORDS = frozenset(
+# Keywords of the base dialect that are not keywords here: operators that Flink lacks, functions.
+_REMOVED_KEYWORDS = frozenset(
     ("/*+", "::", "?::", "??", "->", "->>", "~~", "~~~", "~~*", "~*", "SESSION")
 )
-_SYNTAX = frozenset({*parser.Parser.SUBQUERY_PREDICATES, TokenType.TABLE})
+_NOT_FUNCTION_NAMES = frozenset({*parser.Parser.SUBQUERY_PREDICATES, TokenType.TABLE})
 """Tokens that can precede a parenthesis as a function's name does, but name no function."""
-_NO_ITEM = (
+_AFTER_LIST = (
     TokenType.FROM,
     TokenType.GROUP_BY,
     TokenType.ORDER_BY,
     TokenType.R_PAREN,
     TokenType.WHERE,
 )
-_BROKEN = (AssertionError, AttributeError, IndexError, KeyError, TypeError, ValueError)
+_PARSER_FAILURES = (AssertionError, AttributeError, IndexError, KeyError, TypeError, ValueError)
 
 
 _INTERVAL_UNITS = ("SECOND", "MINUTE", "HOUR", "DAY", "WEEK", "MONTH", "QUARTER", "YEAR")
@@ -77,7 +77,7 @@ class Flink(Dialect):
             **{
                 word: token
                 for word, token in tokens.Tokenizer.KEYWORDS.items()
-                if word not in _NO_KEYWORDS
+                if word not in _REMOVED_KEYWORDS
             },
             "BYTES": TokenType.VARBINARY,
             "ROW": TokenType.STRUCT,
@@ -92,9 +92,9 @@ class Flink(Dialect):
             """As `tokenize`, for a part of a script; tokens have their offsets in the script."""
             return _with_hints(script, start, end, super().tokenize)
 
-    class Parser(Refusing):
+    class Parser(StrictParser):
         declared: Declarations = NONE
-        """The Python functions that the script has declared."""
+        """The Python functions that the script has declared, by lower-case name."""
 
         FUNCTIONS = functions.BUILDERS
         FUNCTION_PARSERS = {
@@ -116,7 +116,7 @@ class Flink(Dialect):
             TokenType.UNICODE_STRING: lambda self, token: self._parse_code_points(token),
         }
         TYPE_LITERAL_PARSERS: ClassVar[dict[Any, Any]] = {
-            kind: lambda self, this, kind: _moment_literal(this, kind)
+            kind: lambda self, this, kind: _timestamp_literal(this, kind)
             for kind in (exp.DType.TIMESTAMP, exp.DType.TIMESTAMPNTZ)
         }
         VERSION_PHRASES: ClassVar[dict[tuple[str, ...], str]] = {
@@ -141,20 +141,20 @@ class Flink(Dialect):
             return exp.Hint(expressions=[exp.Var(this=token.text)]).update_positions(token)
 
         def _parse_table(self, *args: Any, **kwargs: Any) -> exp.Expr | None:
-            mark = self._index
+            first = self._index
             table = super()._parse_table(*args, **kwargs)
             self._take_hints()
             if table is None:
                 return None
-            own = [
+            table_hints = [
                 token
                 for start, token in sorted(self._hints.items())
-                if start >= self._tokens[mark].start
+                if start >= self._tokens[first].start
             ]
-            for token in own:
+            for token in table_hints:
                 del self._hints[token.start]
-            if own:
-                hints = [TableHints(this=t.text).update_positions(t) for t in own]
+            if table_hints:
+                hints = [TableHints(this=t.text).update_positions(t) for t in table_hints]
                 table.meta["hints"] = hints
             return table
 
@@ -164,15 +164,15 @@ class Flink(Dialect):
             return table
 
         def _parse_version(self) -> exp.Version | None:
-            start, mark = self._curr, self._index
+            start, first = self._curr, self._index
             version = super()._parse_version()
             if version is not None:
-                words = [token.text.upper() for token in self._tokens[mark : mark + 4]]
+                words = [token.text.upper() for token in self._tokens[first : first + 4]]
                 if version.args.get("kind") == "AS OF" and "OF" not in words:
-                    self.raise_error("Expecting AS OF", self._tokens[mark + 2])
+                    self.raise_error("Expecting AS OF", self._tokens[first + 2])
                 if version.args.get("kind") != "AS OF":
                     raise FlinkParseError(
-                        "only AS OF one moment is supported here; write FOR SYSTEM_TIME AS OF …",
+                        "only AS OF a point in time is supported; write FOR SYSTEM_TIME AS OF …",
                         start,
                         unsupported=True,
                     )
@@ -193,7 +193,7 @@ class Flink(Dialect):
             self, alias_tokens: Collection[TokenType] | None = None
         ) -> exp.TableAlias | None:
             if self._curr.token_type == TokenType.STRING:
-                raise FlinkParseError("an alias is a name, not a string", self._curr)
+                raise FlinkParseError("an alias must be a name, not a string", self._curr)
             return super()._parse_table_alias(alias_tokens)
 
         def _parse_function_call(self, *args: Any, **kwargs: Any) -> exp.Expr | None:
@@ -204,13 +204,13 @@ class Flink(Dialect):
             if token and self._is_unknown_function(token):
                 raise FlinkParseError(functions.unknown(token.text), token, unsupported=True)
             try:
-                made = super()._parse_function_call(*args, **kwargs)
-                if made is not None and "start" not in made.meta:
-                    made.update_positions(token)
-                return made
+                call = super()._parse_function_call(*args, **kwargs)
+                if call is not None and "start" not in call.meta:
+                    call.update_positions(token)
+                return call
             except functions.ArgumentError as error:
-                kind = error.unsupported
-                raise FlinkParseError(str(error), token, unsupported=kind) from None
+                unsupported = error.unsupported
+                raise FlinkParseError(str(error), token, unsupported=unsupported) from None
 
         def _declaration(self, token: Token | None) -> Declaration | None:
             """The declared Python function that is called at a token, if any."""
@@ -218,13 +218,14 @@ class Flink(Dialect):
                 return None
             if token.token_type not in (TokenType.VAR, TokenType.IDENTIFIER):
                 return None
-            found = self.declared.get(token.text.lower())
-            if found is not None and self._prev.token_type == TokenType.DOT:
+            declaration = self.declared.get(token.text.lower())
+            if declaration is not None and self._prev.token_type == TokenType.DOT:
                 raise FlinkParseError(
-                    f"a Python function is the script's, not a database's; write {found.name}(…)",
+                    "a Python function belongs to the script, not to a database; write "
+                    f"{declaration.name}(…)",
                     token,
                 )
-            return found
+            return declaration
 
         def _parse_declared(self, declaration: Declaration) -> exp.Expr:
             token = self._curr
@@ -242,12 +243,14 @@ class Flink(Dialect):
             if self._next.token_type != TokenType.L_PAREN:
                 return False
             name = token.text.upper()
-            known = name in self.FUNCTIONS or name in self.FUNCTION_PARSERS
-            if known and self._prev.token_type != TokenType.DOT:
+            supported = name in self.FUNCTIONS or name in self.FUNCTION_PARSERS
+            if supported and self._prev.token_type != TokenType.DOT:
                 return False
             # A name after a dot is a database's function, and no database has functions here.
             # FUNC_TOKENS include names of types, which the base would parse as functions.
-            return token.token_type in self.FUNC_TOKENS and token.token_type not in _SYNTAX
+            return (
+                token.token_type in self.FUNC_TOKENS and token.token_type not in _NOT_FUNCTION_NAMES
+            )
 
         def _parse_code_points(self, token: Token) -> exp.Expr:
             """U&'…' [UESCAPE 'c']."""
@@ -283,11 +286,11 @@ class Flink(Dialect):
                 return None
             first = self._parse_interval_unit()
             if not self._match_text_seq("TO"):
-                made = exp.Interval(this=_quoted(value), unit=exp.Var(this=first))
-                return self.expression(made)
+                interval = exp.Interval(this=_as_string(value), unit=exp.Var(this=first))
+                return self.expression(interval)
             second = self._parse_interval_unit()
             if not (isinstance(value, exp.Literal) and value.is_string):
-                self.refuse("an INTERVAL of two units takes a string, as INTERVAL '1-06' …")
+                self.refuse("an INTERVAL of two units takes a string, such as INTERVAL '1-06' …")
             try:
                 return intervals.of_two_units(value.name, first, second)
             except intervals.IntervalError as error:
@@ -309,16 +312,16 @@ class Flink(Dialect):
             value = self._parse_disjunction()
             branches, otherwise = [], None
             while self._match(TokenType.WHEN):
-                these = self._parse_csv(self._parse_disjunction)
+                conditions = self._parse_csv(self._parse_disjunction)
                 if not self._match(TokenType.THEN):
                     self.raise_error("Expecting THEN")
                 then = self._parse_disjunction()
-                if value is None and len(these) > 1:
+                if value is None and len(conditions) > 1:
                     self.raise_error("Expecting THEN")
-                for number, one in enumerate(these):
+                for number, condition in enumerate(conditions):
                     # Copying the first, too, would be quadratic in the depth of nested CASEs.
                     true = then.copy() if then and number else then
-                    branches.append(exp.If(this=one, true=true))
+                    branches.append(exp.If(this=condition, true=true))
             if not branches:
                 self.raise_error("Expecting WHEN")
             if self._match(TokenType.ELSE):
@@ -337,13 +340,15 @@ class Flink(Dialect):
                 self.refuse(f"RETURNING in {name} is not supported; leave it out")
             kind = self._parse_types() if self._match_text_seq("RETURNING") else None
             if name == "JSON_EXISTS":
-                return json.exists_or(self._two(name, arguments), self._parse_exists_error())
+                return json.exists_or(
+                    self._with_checked_count(name, arguments), self._parse_exists_error()
+                )
             if name == "JSON_QUERY":
-                return self._parse_query(self._two(name, arguments))
-            made = self._parse_scalar(arguments)
-            return made if kind is None else exp.TryCast(this=made, to=kind)
+                return self._parse_query(self._with_checked_count(name, arguments))
+            scalar = self._parse_scalar(arguments)
+            return scalar if kind is None else exp.TryCast(this=scalar, to=kind)
 
-        def _two(self, name: str, arguments: list[exp.Expr]) -> list[exp.Expr]:
+        def _with_checked_count(self, name: str, arguments: list[exp.Expr]) -> list[exp.Expr]:
             functions.BUILDERS[name]([one.copy() for one in arguments])
             return arguments
 
@@ -371,19 +376,19 @@ class Flink(Dialect):
                 self._match_text_seq("ARRAY")
                 if not self._match_text_seq("WRAPPER"):
                     self.raise_error("Expecting WRAPPER")
-            found: dict[str, exp.Expr | None] = {}
+            handlers: dict[str, exp.Expr | None] = {}
             while self._curr.text.upper() in ("NULL", "ERROR", "EMPTY"):
                 value = self._parse_query_value()
                 if not self._match_text_seq("ON"):
                     self.raise_error("Expecting ON")
-                when = self._curr.text.upper()
-                if when not in ("EMPTY", "ERROR") or when in found:
+                event = self._curr.text.upper()
+                if event not in ("EMPTY", "ERROR") or event in handlers:
                     self.raise_error("Expecting EMPTY or ERROR")
                 self._advance()
-                found[when] = value
+                handlers[event] = value
             null = exp.Null()
             return json.query_or(
-                arguments, wrapper, found.get("EMPTY", null), found.get("ERROR", null)
+                arguments, wrapper, handlers.get("EMPTY", null), handlers.get("ERROR", null)
             )
 
         def _parse_query_value(self) -> exp.Expr | None:
@@ -399,7 +404,7 @@ class Flink(Dialect):
 
         def _parse_scalar(self, arguments: list[exp.Expr]) -> exp.Expr:
             """The end of JSON_VALUE: NULL, ERROR or DEFAULT value, ON EMPTY or ON ERROR."""
-            found: dict[str, exp.Expr | None] = {}
+            handlers: dict[str, exp.Expr | None] = {}
             while self._curr and self._curr.text.upper() in ("NULL", "ERROR", "DEFAULT"):
                 word = self._curr.text.upper()
                 self._advance()
@@ -408,24 +413,24 @@ class Flink(Dialect):
                     value = self._parse_disjunction()
                 if not self._match_text_seq("ON"):
                     self.raise_error("Expecting ON")
-                when = self._curr.text.upper() if self._curr else ""
-                if when not in ("EMPTY", "ERROR") or when in found:
+                event = self._curr.text.upper() if self._curr else ""
+                if event not in ("EMPTY", "ERROR") or event in handlers:
                     self.raise_error("Expecting EMPTY or ERROR")
                 self._advance()
-                found[when] = None if word == "ERROR" else value
-            made = functions.BUILDERS["JSON_VALUE"](arguments)
-            if not found:
-                return made
+                handlers[event] = None if word == "ERROR" else value
+            scalar = functions.BUILDERS["JSON_VALUE"](arguments)
+            if not handlers:
+                return scalar
             null = exp.Null()
             return json.value_or(
-                arguments, made, found.get("EMPTY", null), found.get("ERROR", null)
+                arguments, scalar, handlers.get("EMPTY", null), handlers.get("ERROR", null)
             )
 
         def _parse_pairs(self) -> exp.Expr:
             """JSON_OBJECT([KEY] key VALUE value, …, or key: value, … [NULL|ABSENT ON NULL])."""
             pairs: list[tuple[exp.Expr, exp.Expr]] = []
             while self._curr and self._curr.token_type != TokenType.R_PAREN:
-                if self._absent(peek=True) is not None:
+                if self._omits_nulls(peek=True) is not None:
                     break
                 self._match_text_seq("KEY")
                 key = self._parse_bitwise()
@@ -437,7 +442,7 @@ class Flink(Dialect):
                 pairs.append((key, value))
                 if not self._match(TokenType.COMMA):
                     break
-            return json.made(json.json_object(pairs, bool(self._absent())))
+            return json.made(json.json_object(pairs, bool(self._omits_nulls())))
 
         def _parse_object_of_rows(self) -> exp.Expr:
             """JSON_OBJECTAGG([KEY] key VALUE value [NULL|ABSENT ON NULL])."""
@@ -448,24 +453,24 @@ class Flink(Dialect):
             value = self._parse_disjunction()
             if key is None or value is None:
                 raise FlinkParseError("JSON_OBJECTAGG takes a key and a value", self._prev)
-            return json.object_of_rows(key, value, bool(self._absent()))
+            return json.object_of_rows(key, value, bool(self._omits_nulls()))
 
         def _parse_array_of_rows(self) -> exp.Expr:
             """JSON_ARRAYAGG(value [NULL|ABSENT ON NULL])."""
             value = self._parse_disjunction()
             if value is None:
                 raise FlinkParseError("JSON_ARRAYAGG takes a value", self._prev)
-            return json.array_of_rows(value, self._absent() is not False)
+            return json.array_of_rows(value, self._omits_nulls() is not False)
 
         def _parse_json_array(self) -> exp.Expr:
             """JSON_ARRAY(value, … [NULL|ABSENT ON NULL])."""
             values = []
-            if self._absent(peek=True) is None and self._curr.token_type != TokenType.R_PAREN:
+            if self._omits_nulls(peek=True) is None and self._curr.token_type != TokenType.R_PAREN:
                 values = self._parse_csv(self._parse_disjunction)
-            absent = self._absent()
+            absent = self._omits_nulls()
             return json.made(json.json_array(values, absent is not False))
 
-        def _absent(self, peek: bool = False) -> bool | None:
+        def _omits_nulls(self, peek: bool = False) -> bool | None:
             """True for ABSENT ON NULL, False for NULL ON NULL, None if neither comes next."""
             index = self._index
             for word, absent in (("ABSENT", True), ("NULL", False)):
@@ -476,7 +481,7 @@ class Flink(Dialect):
             return None
 
         def _parse_bracket(self, this: exp.Expr | None = None) -> exp.Expr | None:
-            word = _bare(this) if self._curr.token_type == TokenType.L_BRACKET else ""
+            word = _unquoted_word(this) if self._curr.token_type == TokenType.L_BRACKET else ""
             if word == "MULTISET":
                 self.refuse("multisets are not supported; write ARRAY[…]", self._prev)
             if word != "MAP":
@@ -492,7 +497,7 @@ class Flink(Dialect):
             return super()._parse_bracket(exp.Map(keys=keys, values=values))
 
 
-def _moment_literal(this: exp.Expr, kind: exp.DataType) -> exp.Expr:
+def _timestamp_literal(this: exp.Expr, kind: exp.DataType) -> exp.Expr:
     """TIMESTAMP '…' with its precision: the number of digits written after the seconds."""
     if isinstance(this, exp.Literal) and not kind.expressions:
         digits = len(this.name.strip().partition(".")[2])
@@ -508,12 +513,12 @@ def _unit_word(token: Token | None) -> str:
     return str(token.text).upper().removesuffix("S") if token else ""
 
 
-def _quoted(value: exp.Expr) -> exp.Expr:
+def _as_string(value: exp.Expr) -> exp.Expr:
     is_number = isinstance(value, exp.Literal) and not value.is_string
     return exp.Literal.string(value.name) if is_number else value
 
 
-def _bare(node: exp.Expr | None) -> str:
+def _unquoted_word(node: exp.Expr | None) -> str:
     """The upper-case word of a node that is one unquoted name; empty for any other node."""
     if not isinstance(node, exp.Column) or node.table or not isinstance(node.this, exp.Identifier):
         return ""
@@ -524,82 +529,84 @@ def _with_hints(
     script: Script, start: int, end: int, tokenize: Callable[[str], list[Token]]
 ) -> list[Token]:
     """Tokens of a part; a hint block becomes a HINT token whose text is the block's body."""
-    found: list[Token] = []
-    at = start
+    tokens: list[Token] = []
+    offset = start
     for hint in script.hints(start, end):
-        found += _plain(script, at, hint.start, tokenize)
-        found.append(Token(TokenType.HINT, hint.body, start=hint.start, end=hint.end - 1))
-        at = hint.end
-    return found + _plain(script, at, end, tokenize)
+        tokens += _without_hints(script, offset, hint.start, tokenize)
+        tokens.append(Token(TokenType.HINT, hint.body, start=hint.start, end=hint.end - 1))
+        offset = hint.end
+    return tokens + _without_hints(script, offset, end, tokenize)
 
 
-def _plain(
+def _without_hints(
     script: Script, start: int, end: int, tokenize: Callable[[str], list[Token]]
 ) -> list[Token]:
     """Tokens of a part without hints, with their offsets in the script."""
     try:
-        found = tokenize(script.text[start:end])
+        tokens = tokenize(script.text[start:end])
     except TokenError:
-        raise SqlError("the text cannot be read; a number or a quote in it is not whole") from None
-    for token in found:
+        raise SqlError(
+            "the text cannot be parsed; a number or a quote in it is incomplete"
+        ) from None
+    for token in tokens:
         token.start += start
         token.end += start
         token.comments = []
-    return found
+    return tokens
 
 
 def lex(script: Script, start: int = 0, end: int | None = None) -> list[Token]:
     """All tokens of a script, or of a part of it."""
     tokenizer: Any = Flink.Tokenizer(dialect=Flink())
-    last = len(script.text) if end is None else end
-    found: list[Token] = tokenizer.tokenize_part(script, start, last)
-    return found
+    stop = len(script.text) if end is None else end
+    tokens: list[Token] = tokenizer.tokenize_part(script, start, stop)
+    return tokens
 
 
 def parse_tokens(
-    script: Script, found: list[Token], method: Callable[[Any], exp.Expr | None] | None = None
+    script: Script, tokens: list[Token], method: Callable[[Any], exp.Expr | None] | None = None
 ) -> exp.Expr:
     """Parse tokens as a query or expression; raises `SqlError` with its position.
 
     `method` is a method of the parser, for text that must be of one kind, such as a condition.
     """
-    _check_commas(script, found)
+    _check_commas(script, tokens)
     allow_depth()
     flink = Flink.Parser(dialect=Flink(), error_level=ErrorLevel.IMMEDIATE)
     flink.declared = script.functions
     try:
         if method is None:
-            tree = flink.parse(found, script.text)
+            tree = flink.parse(tokens, script.text)
         else:
-            tree = flink._parse(method, found, script.text)
+            tree = flink._parse(method, tokens, script.text)
     except FlinkParseError as error:
-        raise _located(script, found, error) from None
+        raise _sql_error(script, tokens, error) from None
     except RecursionError:
-        raise script.error(TOO_DEEP, found[0].start, found[-1].end + 1) from None
-    except _BROKEN:
+        raise script.error(TOO_DEEP, tokens[0].start, tokens[-1].end + 1) from None
+    except _PARSER_FAILURES:
         # sqlglot itself fails with these on some texts that are not SQL.
         raise script.error(
-            "this cannot be read; write it otherwise, or as several statements",
-            found[0].start,
-            found[-1].end + 1,
+            "this cannot be parsed; rewrite it, or split it into several statements",
+            tokens[0].start,
+            tokens[-1].end + 1,
         ) from None
     if len(tree) != 1 or tree[0] is None:
-        raise script.error("a query is expected here", found[0].start, found[-1].end + 1)
+        raise script.error("a query is expected here", tokens[0].start, tokens[-1].end + 1)
     query = balanced(tree[0])
-    _check_reads(script, found, query)
-    unsupported_constructs.check(script, query, found[0].start, found[-1].end + 1)
+    _check_reads_only(script, tokens, query)
+    unsupported_constructs.check(script, query, tokens[0].start, tokens[-1].end + 1)
     if any(not select.expressions for select in query.find_all(exp.Select)):
-        raise script.error("SELECT needs at least one column", found[0].start, found[0].end + 1)
+        raise script.error("SELECT needs at least one column", tokens[0].start, tokens[0].end + 1)
     if any(one.is_star and not one.args.get("from_") for one in query.find_all(exp.Select)):
-        raise script.error("SELECT * needs a FROM", found[0].start, found[0].end + 1)
+        raise script.error("SELECT * needs a FROM", tokens[0].start, tokens[0].end + 1)
     return query
 
 
-def _check_commas(script: Script, found: list[Token]) -> None:
+def _check_commas(script: Script, tokens: list[Token]) -> None:
     """Raise for a comma with nothing after it, which the parser would skip."""
-    for comma, after in zip(found, [*found[1:], None], strict=True):
-        nothing = after is None or after.token_type in _NO_ITEM
-        if comma.token_type == TokenType.COMMA and nothing:
+    for comma, after in zip(tokens, [*tokens[1:], None], strict=True):
+        missing = after is None or after.token_type in _AFTER_LIST
+        if comma.token_type == TokenType.COMMA and missing:
             raise script.error("an expression is expected after ','", comma.start, comma.end + 1)
 
 
@@ -623,32 +630,32 @@ _STATEMENTS = (
 """Nodes that the base parser accepts within a query, and that no query may contain."""
 
 
-def _check_reads(script: Script, found: list[Token], tree: exp.Expr) -> None:
+def _check_reads_only(script: Script, tokens: list[Token], tree: exp.Expr) -> None:
     """Raise for a statement within a query: the parser accepts any statement as a CTE."""
-    wrong: exp.Expr | None = tree.find(*_STATEMENTS)
+    statement: exp.Expr | None = tree.find(*_STATEMENTS)
     for clause in tree.find_all(exp.With):
-        for one in clause.expressions:
-            if not isinstance(one, exp.CTE) or not isinstance(one.this, exp.Query):
-                wrong = wrong or one
-    if wrong is not None:
-        start, end = span(wrong) or (found[0].start, found[-1].end + 1)
-        message = "a query only reads; it is SELECT or VALUES, also in WITH and between brackets"
+        for cte in clause.expressions:
+            if not isinstance(cte, exp.CTE) or not isinstance(cte.this, exp.Query):
+                statement = statement or cte
+    if statement is not None:
+        start, end = span(statement) or (tokens[0].start, tokens[-1].end + 1)
+        message = "a query must be SELECT or VALUES, also within WITH and parentheses"
         raise script.error(message, start, end, UnsupportedSqlError)
 
 
-def _located(script: Script, found: list[Token], error: FlinkParseError) -> SqlError:
+def _sql_error(script: Script, tokens: list[Token], error: FlinkParseError) -> SqlError:
     token, message = error.token, error.message
     kind = UnsupportedSqlError if error.unsupported else SqlError
     if not token:
         message = f"the statement ends too early: {_expectation(message)}"
-        return script.error(message, found[-1].end + 1, kind=kind)
+        return script.error(message, tokens[-1].end + 1, kind=kind)
     if error.own:
         return script.error(message, token.start, token.end + 1, kind=kind)
-    limit, misspelt = unread(found, token), _misspelt(found, token)
+    explanation, misspelt = unsupported_words(tokens, token), _misspelt(tokens, token)
     if token.token_type == TokenType.HINT:
-        message = "a hint /*+ … */ can only stand after SELECT or after a table"
-    elif limit is not None:
-        (token, message), kind = limit, UnsupportedSqlError
+        message = "a hint /*+ … */ is only allowed after SELECT or after a table"
+    elif explanation is not None:
+        (token, message), kind = explanation, UnsupportedSqlError
     elif misspelt is not None:
         token, guess = misspelt
         message = f"'{token.text}' is not a keyword; did you mean {guess}?"
@@ -658,10 +665,10 @@ def _located(script: Script, found: list[Token], error: FlinkParseError) -> SqlE
     return script.error(message, token.start, token.end + 1, kind=kind)
 
 
-def _misspelt(found: list[Token], token: Token) -> tuple[Token, str] | None:
+def _misspelt(tokens: list[Token], token: Token) -> tuple[Token, str] | None:
     """A word at or just before the token that looks like a clause's keyword, and that keyword."""
-    place = found.index(token) if token in found else 0
-    for word in found[max(0, place - 2) : place + 1]:
+    index = tokens.index(token) if token in tokens else 0
+    for word in tokens[max(0, index - 2) : index + 1]:
         text = word.text.upper()
         if word.token_type != TokenType.VAR or len(text) < 3:
             continue
@@ -686,16 +693,16 @@ def _expectation(message: str) -> str:
 def parse_condition(text: str) -> exp.Expr:
     """Parse one boolean expression over columns, without subqueries; raises `SqlError`."""
     script = Script(text)
-    found = lex(script)
-    if not found:
-        raise SqlError("there is no condition; write one such as total > 0")
-    tree = parse_tokens(script, found, Flink.Parser._parse_disjunction)
-    inner = tree.find(exp.Query, exp.Table)
-    if inner is not None:
+    tokens = lex(script)
+    if not tokens:
+        raise SqlError("the condition is empty; write one such as total > 0")
+    tree = parse_tokens(script, tokens, Flink.Parser._parse_disjunction)
+    query = tree.find(exp.Query, exp.Table)
+    if query is not None:
         raise script.error(
-            "a condition holds no query; compare columns with values",
-            found[0].start,
-            found[-1].end + 1,
+            "a condition cannot contain a query; compare columns with values",
+            tokens[0].start,
+            tokens[-1].end + 1,
             UnsupportedSqlError,
         )
     return tree

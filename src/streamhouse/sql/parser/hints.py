@@ -16,7 +16,7 @@ from streamhouse.sql.plan import LookupRetry
 from streamhouse.sql.secrets import quoted_options
 from streamhouse.sql.text import Script, suggestion
 
-_OTHER_HINTS = (
+_UNSUPPORTED_HINTS = (
     "BROADCAST",
     "SHUFFLE_HASH",
     "SHUFFLE_MERGE",
@@ -29,14 +29,14 @@ _RETRY = ("retry-predicate", "retry-strategy", "fixed-delay", "max-attempts")
 LOOKUP_STRATEGIES = ("full", "partial", "bucket")
 LOOKUP_HINT_KEYS = {
     "table": "the alias or name of the table that is looked up",
-    "retry-predicate": "lookup_miss: a row without a partner waits and is tried again",
+    "retry-predicate": "lookup_miss: a row that finds no match waits and is retried",
     "retry-strategy": "fixed_delay",
-    "fixed-delay": "the time between two tries",
-    "max-attempts": "how often a row is tried again",
-    "strategy": "full, partial or bucket: how the table is kept; default: chosen by a rule",
-    "shuffle": "true: strategy bucket, where the table allows it",
-    "async": "accepted; has no effect (rows that wait never hold up others)",
-    "output-mode": "ordered: rows of an append table stand in the order of the stream",
+    "fixed-delay": "the time between two attempts",
+    "max-attempts": "the maximum number of retries of a row",
+    "strategy": "full, partial or bucket: how the table is cached; default: chosen by a rule",
+    "shuffle": "true: strategy bucket, if the table supports it",
+    "async": "accepted; has no effect (waiting rows do not block others)",
+    "output-mode": "ordered: an append table gets its rows in the order of the stream",
     "capacity": "accepted; has no effect",
     "timeout": "accepted; has no effect",
 }
@@ -61,23 +61,23 @@ class LookupHint:
 def table_options(script: Script, token: Token) -> dict[str, str]:
     """The options of a table's hint block (the token's text), under their current names.
 
-    It leaves out options of earlier releases that have no effect any more (see `outdated`).
+    Options of earlier releases that no longer have an effect are omitted (see `outdated`).
     """
-    found: dict[str, str] = {}
-    for name, start, cursor in _each(script, token.text, token.start + 3):
+    options: dict[str, str] = {}
+    for name, start, cursor in _parse_hints(script, token.text, token.start + 3):
         if name != "OPTIONS":
-            _wrong(cursor, name, start, ("OPTIONS",), "on a table")
-        places: dict[str, int] = {}
-        options = cursor.options(places)
-        for key in options:
-            if key in found:
-                raise script.error(f"option '{key}' is given twice", places[key])
-        found |= options
+            _refuse_hint(cursor, name, start, ("OPTIONS",), "on a table")
+        offsets: dict[str, int] = {}
+        hint_options = cursor.options(offsets)
+        for key in hint_options:
+            if key in options:
+                raise script.error(f"option '{key}' is given twice", offsets[key])
+        options |= hint_options
     try:
-        today = renamed_options.current(found)[0]
+        current = renamed_options.current(options)[0]
     except OptionError as error:
         raise script.error(f"hint OPTIONS: {error}", token.start, token.end + 1) from None
-    return {key: value for key, value in today.items() if not renamed_options.is_dropped(key)}
+    return {key: value for key, value in current.items() if not renamed_options.is_dropped(key)}
 
 
 def outdated(text: str) -> list[str]:
@@ -87,28 +87,28 @@ def outdated(text: str) -> list[str]:
     notices: dict[str, None] = {}
     for hint in Script(text).hints(0, len(text)):
         # Each hint belongs to another table, so its options are checked on their own.
-        found = {
+        options = {
             option.key: hint.body[option.start : option.end] for option in quoted_options(hint.body)
         }
-        notices |= dict.fromkeys(renamed_options.current(found)[1])
+        notices |= dict.fromkeys(renamed_options.current(options)[1])
     return list(notices)
 
 
 def lookup_hints(script: Script, body: str, offset: int) -> list[LookupHint]:
     """The LOOKUP hints of a query's hint block whose text starts at `offset`."""
-    found = []
-    for name, start, cursor in _each(script, body, offset):
+    hints = []
+    for name, start, cursor in _parse_hints(script, body, offset):
         if name != "LOOKUP":
-            _wrong(cursor, name, start, ("LOOKUP",), "after SELECT")
-        places: dict[str, int] = {}
-        options = cursor.options(places)
+            _refuse_hint(cursor, name, start, ("LOOKUP",), "after SELECT")
+        offsets: dict[str, int] = {}
+        options = cursor.options(offsets)
         end = cursor.tokens[cursor.index - 1].end + 1
         for key in options:
             if key not in LOOKUP_HINT_KEYS:
                 raise script.error(
                     f"hint LOOKUP: unknown option '{key}'; {nearest(key, LOOKUP_HINT_KEYS)}",
-                    places[key],
-                    places[key] + len(key) + 2,
+                    offsets[key],
+                    offsets[key] + len(key) + 2,
                 )
         if "table" not in options:
             raise script.error("hint LOOKUP: option 'table' is missing", start, end)
@@ -116,8 +116,8 @@ def lookup_hints(script: Script, body: str, offset: int) -> list[LookupHint]:
             retry, strategy, ordered = _retry(options), _strategy(options), _ordered(options)
         except OptionError as error:
             raise script.error(f"hint LOOKUP: {error}", start, end) from None
-        found.append(LookupHint(options["table"], retry, strategy, ordered, start, end))
-    return found
+        hints.append(LookupHint(options["table"], retry, strategy, ordered, start, end))
+    return hints
 
 
 def _retry(options: dict[str, str]) -> LookupRetry | None:
@@ -127,12 +127,12 @@ def _retry(options: dict[str, str]) -> LookupRetry | None:
         integer("capacity", options["capacity"], 1)
     if "timeout" in options:
         duration_ms("timeout", options["timeout"])
-    given = [key for key in _RETRY if key in options]
-    if not given:
+    present = [key for key in _RETRY if key in options]
+    if not present:
         return None
     missing = [key for key in _RETRY if key not in options]
     if missing:
-        raise OptionError(f"'{given[0]}' needs '{missing[0]}' beside it")
+        raise OptionError(f"'{present[0]}' requires '{missing[0]}'; set both")
     choice("retry-predicate", options["retry-predicate"], ("lookup_miss",))
     choice("retry-strategy", options["retry-strategy"], ("fixed_delay",))
     delay = duration_ms("fixed-delay", options["fixed-delay"])
@@ -150,11 +150,11 @@ def _strategy(options: dict[str, str]) -> str | None:
         return "shuffle" if shuffled else None
     strategy = choice("strategy", options["strategy"].lower(), LOOKUP_STRATEGIES)
     if shuffled and strategy != "bucket":
-        raise OptionError(f"'shuffle' = 'true' is strategy 'bucket', and not '{strategy}'")
+        raise OptionError(f"'shuffle' = 'true' requires strategy 'bucket', not '{strategy}'")
     return strategy
 
 
-def _each(script: Script, body: str, offset: int) -> Iterator[tuple[str, int, Cursor]]:
+def _parse_hints(script: Script, body: str, offset: int) -> Iterator[tuple[str, int, Cursor]]:
     """Yields (name, offset, cursor at its parenthesis) for every hint in a block."""
     if not script.text.startswith(body, offset):
         # The body is from a view's text; the offset is where the query names the view.
@@ -170,15 +170,19 @@ def _each(script: Script, body: str, offset: int) -> Iterator[tuple[str, int, Cu
         cursor.accept(",")
 
 
-def _wrong(cursor: Cursor, name: str, start: int, known: tuple[str, ...], where: str) -> None:
+def _refuse_hint(
+    cursor: Cursor, name: str, start: int, allowed: tuple[str, ...], where: str
+) -> None:
     end = start + len(name)
     if name in ("OPTIONS", "LOOKUP"):
-        place = "after the table's name" if name == "OPTIONS" else "after SELECT"
-        raise cursor.error(f"hint {name} cannot stand {where}; it stands {place}", start, end)
-    if name in _OTHER_HINTS:
+        right_place = "after the table's name" if name == "OPTIONS" else "after SELECT"
+        raise cursor.error(
+            f"hint {name} is not allowed {where}; write it {right_place}", start, end
+        )
+    if name in _UNSUPPORTED_HINTS:
         raise cursor.script.error(
             f"hint {name} is not supported; leave it out", start, end, UnsupportedSqlError
         )
-    guess = suggestion(name, known)
-    hint = f"did you mean {guess}?" if guess else f"known here: {', '.join(known)}"
+    guess = suggestion(name, allowed)
+    hint = f"did you mean {guess}?" if guess else f"known here: {', '.join(allowed)}"
     raise cursor.error(f"unknown hint {name}; {hint}", start, end)

@@ -18,7 +18,7 @@ from streamhouse.sql.literal_rows import Form, LiteralRows
 MOST_FORMS = 64
 """A column with more forms has expressions rather than values: the parser reads the list."""
 LEAST_CHARS = 2000
-"""Shorter lists are left to the parser."""
+"""The parser reads shorter lists."""
 
 _STRING = r"'[^']*(?:''[^']*)*'(?!')"
 _BLOCK = r"/\*(?!\+)[^*]*(?:\*(?!/)[^*]*)*\*/"
@@ -44,7 +44,7 @@ _VALUES = re.compile(
 )
 _HEAD = re.compile(r"\bINSERT\b", re.IGNORECASE)
 _OTHER = re.compile(r"\b(?:MERGE|SELECT|WITH|FROM)\b", re.IGNORECASE)
-_HIDDEN = re.compile(rf"{_STRING}|`[^`]*`|{_COMMENT}|/\*\+.*?\*/", re.DOTALL)
+_QUOTED = re.compile(rf"{_STRING}|`[^`]*`|{_COMMENT}|/\*\+.*?\*/", re.DOTALL)
 
 _NUMBER = r"(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?(?![\w.])"
 _TOKEN = re.compile(
@@ -56,7 +56,7 @@ _COMMENTED = re.compile(r"--|/\*")
 _CONSTANTS = ("NULL", "TRUE", "FALSE")
 _OPENERS = ("ARRAY", "CAST", "MAP", "ROW", "TRY_CAST", "DATE", "TIME", "TIMESTAMP", *_CONSTANTS)
 """Words around literals whose meaning does not depend on these literals."""
-_OF_FIRST = (
+_LITERAL_FUNCTIONS = (
     "ABS", "FROM_BASE64", "LOWER", "MD5", "SHA256", "TO_BASE64", "TO_DATE", "TO_TIMESTAMP",
     "TO_TIMESTAMP_LTZ", "UPPER",
 )  # fmt: skip
@@ -66,20 +66,20 @@ _INT, _LONG = 2**31 - 1, 2**63 - 1
 
 def spans(text: str) -> Iterator[tuple[int, int]]:
     """Yields the start of the first and the end of the last row of each long INSERT … VALUES."""
-    begin, at, fresh = 0, 0, True
-    while match := _VALUES.search(text, at):
-        at = match.end()
+    begin, offset, searching = 0, 0, True
+    while match := _VALUES.search(text, offset):
+        offset = match.end()
         if match["end"]:
-            begin, fresh = at, True
-        elif match["word"] and fresh:
-            fresh = False
-            head = _HIDDEN.sub(" ", text[begin : match.start()])
+            begin, searching = offset, True
+        elif match["word"] and searching:
+            searching = False
+            head = _QUOTED.sub(" ", text[begin : match.start()])
             if not _HEAD.search(head) or _OTHER.search(head):
                 continue
-            end = _list_end(text, at)
-            if end - at >= LEAST_CHARS and _ends(text, end):
-                yield at, end
-                at = end
+            end = _list_end(text, offset)
+            if end - offset >= LEAST_CHARS and _ends(text, end):
+                yield offset, end
+                offset = end
 
 
 def _list_end(text: str, start: int) -> int:
@@ -104,11 +104,11 @@ def read(text: str, start: int, end: int) -> LiteralRows | None:
     """The rows between two offsets of a query's text; None if the parser has to read them."""
     try:
         return _Reader(text, end).rows(start)
-    except _NoLiterals:
+    except _NotLiteralRows:
         return None
 
 
-class _NoLiterals(Exception):
+class _NotLiteralRows(Exception):
     """The text does not consist of rows of literals of the same width."""
 
 
@@ -126,66 +126,68 @@ class _Reader:
         self._templates: dict[str, _Template] = {}
 
     def rows(self, start: int) -> LiteralRows:
-        at, count = start, 0
-        while match := _ROW.match(self._text, at, self._end):
-            self._row(match[0], at, count)
-            at, count = match.end(), count + 1
-            between = _BETWEEN.match(self._text, at, self._end)
-            at = at if between is None else between.end()
-        if at != self._end:
-            raise _NoLiterals
+        offset, count = start, 0
+        while match := _ROW.match(self._text, offset, self._end):
+            self._row(match[0], offset, count)
+            offset, count = match.end(), count + 1
+            between = _BETWEEN.match(self._text, offset, self._end)
+            offset = offset if between is None else between.end()
+        if offset != self._end:
+            raise _NotLiteralRows
         return LiteralRows(count, tuple(tuple(column.values()) for column in self._forms))
 
     def _row(self, text: str, start: int, row: int) -> None:
         parts = _LITERAL.split(text)
-        around, literals = "\0".join(parts[::2]), parts[1::2]
+        template_text, literals = "\0".join(parts[::2]), parts[1::2]
         # In a comment, an apostrophe does not start a string: such a row is always tokenized.
-        commented = _COMMENTED.search(around) is not None
-        template = None if commented else self._templates.get(around)
+        has_comment = _COMMENTED.search(template_text) is not None
+        template = None if has_comment else self._templates.get(template_text)
         if template is not None and template.add(literals, row):
             return
         cells = self._cells(start, row)
-        if not commented and sum(len(cell.given) for cell, _ in cells) == len(literals):
-            template = self._templates.setdefault(around, _Template([cell for cell, _ in cells]))
+        if not has_comment and sum(len(cell.literal_offsets) for cell, _ in cells) == len(literals):
+            template = self._templates.setdefault(
+                template_text, _Template([cell for cell, _ in cells])
+            )
             template.learn(cells, literals)
 
     def _cells(self, start: int, row: int) -> list[tuple[_Cell, Form]]:
         """Tokenize a row, add it to the forms of its cells, and return these."""
-        found: list[tuple[_Cell, Form]] = []
-        at, last = start + 1, False
-        while not last:
-            cell, begin = _Cell(), at
-            while match := _TOKEN.match(self._text, at, self._end):
-                at = match.end()
+        cells: list[tuple[_Cell, Form]] = []
+        offset, done = start + 1, False
+        while not done:
+            cell, cell_start = _Cell(), offset
+            while match := _TOKEN.match(self._text, offset, self._end):
+                offset = match.end()
                 if cell.ends(match):
                     break
                 cell.add(match)
-            if match is None or not cell.written:
-                raise _NoLiterals
-            found.append((cell, self._form(len(found), row, cell, (begin, at - 1))))
-            last = match.lastgroup == "close"
-        if len(found) != len(self._forms):
-            raise _NoLiterals
-        for cell, form in found:
+            if match is None or not cell.tokens:
+                raise _NotLiteralRows
+            cells.append((cell, self._form(len(cells), row, cell, (cell_start, offset - 1))))
+            done = match.lastgroup == "close"
+        if len(cells) != len(self._forms):
+            raise _NotLiteralRows
+        for cell, form in cells:
             form.rows.append(row)
             for texts, (_, text) in zip(form.texts, cell.literals, strict=True):
                 texts.append(_value(text))
-        return found
+        return cells
 
     def _form(self, column: int, row: int, cell: _Cell, span: tuple[int, int]) -> Form:
         """The form of a cell; adds it if it is new."""
         if column == len(self._forms):
             if row:
-                raise _NoLiterals
+                raise _NotLiteralRows
             self._forms.append({})
         forms = self._forms[column]
-        found = forms.get(cell.key)
-        if found is None:
+        form = forms.get(cell.key)
+        if form is None:
             if len(forms) == MOST_FORMS:
-                raise _NoLiterals
-            places = tuple(place for place, _ in cell.literals)
-            found = forms[cell.key] = Form(*span, places, [], tuple([] for _ in places))
-        return found
+                raise _NotLiteralRows
+            offsets = tuple(offset for offset, _ in cell.literals)
+            form = forms[cell.key] = Form(*span, offsets, [], tuple([] for _ in offsets))
+        return form
 
 
 class _Template:
@@ -194,57 +196,59 @@ class _Template:
     def __init__(self, cells: list[_Cell]) -> None:
         # For each cell: first and last index of its literals, those that are parameters, its forms.
         self._cells: list[tuple[int, int, list[int], dict[tuple[str, ...], Form]]] = []
-        at = 0
+        index = 0
         for cell in cells:
-            places = [place for place, _ in cell.literals]
-            free = [at + n for n, place in enumerate(cell.given) if place in places]
-            self._cells.append((at, at + len(cell.given), free, {}))
-            at += len(cell.given)
+            offsets = [offset for offset, _ in cell.literals]
+            parameters = [
+                index + n for n, offset in enumerate(cell.literal_offsets) if offset in offsets
+            ]
+            self._cells.append((index, index + len(cell.literal_offsets), parameters, {}))
+            index += len(cell.literal_offsets)
 
     def add(self, literals: list[str], row: int) -> bool:
         """Add a row, given its literals; False if the form of one of its cells is not known."""
         kinds = [_kind(literal) for literal in literals]
-        found = []
-        for first, last, free, forms in self._cells:
-            form = forms.get(self._key(first, last, free, kinds, literals))
+        forms = []
+        for first, last, parameters, known_forms in self._cells:
+            form = known_forms.get(self._key(first, last, parameters, kinds, literals))
             if form is None:
                 return False
-            found.append((form, free))
-        for form, free in found:
+            forms.append((form, parameters))
+        for form, parameters in forms:
             form.rows.append(row)
-            for texts, place in zip(form.texts, free, strict=True):
-                texts.append(_value(literals[place]))
+            for texts, index in zip(form.texts, parameters, strict=True):
+                texts.append(_value(literals[index]))
         return True
 
     def learn(self, cells: list[tuple[_Cell, Form]], literals: list[str]) -> None:
         """Remember the forms of a row's cells for rows with the same kinds of literals."""
         kinds = [_kind(literal) for literal in literals]
-        for (first, last, free, forms), (_, form) in zip(self._cells, cells, strict=True):
-            forms[self._key(first, last, free, kinds, literals)] = form
+        for (first, last, parameters, forms), (_, form) in zip(self._cells, cells, strict=True):
+            forms[self._key(first, last, parameters, kinds, literals)] = form
 
     @staticmethod
     def _key(
-        first: int, last: int, free: list[int], kinds: list[str], literals: list[str]
+        first: int, last: int, parameters: list[int], kinds: list[str], literals: list[str]
     ) -> tuple[str, ...]:
-        if len(free) == last - first:
+        if len(parameters) == last - first:
             return tuple(kinds[first:last])
-        return tuple(kinds[n] if n in free else literals[n] for n in range(first, last))
+        return tuple(kinds[n] if n in parameters else literals[n] for n in range(first, last))
 
 
 class _Cell:
     """The form of a cell, built while its tokens are read.
 
-    A literal is a parameter of the form if it stands only within words of `_OPENERS` and first
-    arguments of `_OF_FIRST`, with no operator but a sign beside it; else it is part of the form.
-    `given` has the offsets of all literals.
+    A literal is a parameter of the form if it is only within words of `_OPENERS` and first
+    arguments of `_LITERAL_FUNCTIONS`, and has no operator next to it except a sign. Otherwise it is
+    part of the form. `literal_offsets` has the offsets of all literals.
     """
 
     def __init__(self) -> None:
-        self.given: list[int] = []
-        self.written: list[str] = []
+        self.literal_offsets: list[int] = []
+        self.tokens: list[str] = []
         self._parts: list[str] = []
-        self._found: list[tuple[int, str]] = []
-        self._fixed = False
+        self._parameters: list[tuple[int, str]] = []
+        self._constant = False
         self._verbatim = False
         self._open: list[tuple[bool, str]] = []
         self._last = ""
@@ -256,45 +260,45 @@ class _Cell:
     @property
     def literals(self) -> list[tuple[int, str]]:
         """The parameters of the form: the offset and the text of each literal."""
-        return [] if self._verbatim else self._found
+        return [] if self._verbatim else self._parameters
 
     @property
     def key(self) -> str:
         """A text that is the same for all cells of one form."""
-        return "=" + " ".join(self.written) if self._verbatim else " ".join(self._parts)
+        return "=" + " ".join(self.tokens) if self._verbatim else " ".join(self._parts)
 
     def add(self, match: re.Match[str]) -> None:
         """Take the next token."""
         kind = match.lastgroup or ""
         text = match[kind]
-        self.written.append(text)
+        self.tokens.append(text)
         if kind in ("string", "number"):
             self._literal(match.start(kind), text)
             return
         word = text.upper()
         self._parts.append(word)
         if kind == "open":
-            plain = self._last in ("", "(", "[", ",", "-", *_OPENERS, *_OF_FIRST)
-            self._verbatim |= not plain and not self._fixed
-            self._open.append((self._fixed, self._last))
+            plain = self._last in ("", "(", "[", ",", "-", *_OPENERS, *_LITERAL_FUNCTIONS)
+            self._verbatim |= not plain and not self._constant
+            self._open.append((self._constant, self._last))
         elif kind == "close":
-            self._fixed = self._open.pop()[0]
+            self._constant = self._open.pop()[0]
         elif kind == "comma":
-            self._fixed = self._fixed or self._open[-1][1] in _OF_FIRST
+            self._constant = self._constant or self._open[-1][1] in _LITERAL_FUNCTIONS
         elif word == "AS":
             # A type follows: the numbers in it are sizes, and no values.
-            self._fixed = True
-        elif not self._fixed:
-            self._verbatim |= word not in (*_OPENERS, *_OF_FIRST, "-")
+            self._constant = True
+        elif not self._constant:
+            self._verbatim |= word not in (*_OPENERS, *_LITERAL_FUNCTIONS, "-")
         self._last = word
 
     def _literal(self, start: int, text: str) -> None:
-        self.given.append(start)
-        if self._fixed:
+        self.literal_offsets.append(start)
+        if self._constant:
             self._parts.append(text)
         else:
             self._parts.append(_kind(text))
-            self._found.append((start, text))
+            self._parameters.append((start, text))
         self._last = "''"
 
 

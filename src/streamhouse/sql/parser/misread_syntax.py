@@ -1,7 +1,7 @@
 """Errors for syntax that sqlglot's base parser would misread, skip or fail at.
 
-`Refusing` raises for Flink syntax that is not supported here, at its position. `unread` explains a
-failure at words that the parser does not know at all.
+`StrictParser` raises for Flink syntax that is not supported here, at its position.
+`unsupported_words` explains a parse error at words that the parser does not know.
 """
 
 from __future__ import annotations
@@ -17,32 +17,34 @@ from streamhouse.sql.types import UNSUPPORTED_TYPES
 
 T = TypeVar("T")
 
-_ENDS = "in a query that ends (SET 'execution.runtime-mode' = 'batch')"
+_BOUNDED = "in a bounded query (SET 'execution.runtime-mode' = 'batch')"
 _MATCH = (
-    "MATCH_RECOGNIZE is not supported; write the pattern as joins of the rows with themselves, or "
-    f"with LAG and LEAD, {_ENDS}"
+    "MATCH_RECOGNIZE is not supported; write the pattern with self-joins, or with LAG and "
+    f"LEAD, {_BOUNDED}"
 )
 _PIVOT = "{} is not supported; write SUM(CASE WHEN … THEN … END) for each column, with GROUP BY"
 _SAMPLE = "TABLESAMPLE is not supported; leave it out, or write WHERE MOD(id, 10) = 0"
 _LATERAL_TABLE = (
-    "LATERAL TABLE, a function that gives rows, is not supported; write CROSS JOIN UNNEST(array) "
-    f"AS t (x) {_ENDS}, or keep the rows in a table"
+    "LATERAL TABLE (a table function) is not supported; write CROSS JOIN UNNEST(array) AS t (x) "
+    f"{_BOUNDED}, or store the rows in a table"
 )
-_LATERAL_VIEW = f"LATERAL VIEW is not supported; write CROSS JOIN UNNEST(array) AS t (x) {_ENDS}"
-_MOMENT = (
-    "FOR SYSTEM_TIME AS OF stands behind a table's name only; join the table itself, and write "
-    "what the subquery does into ON, or into the query around the join"
+_LATERAL_VIEW = f"LATERAL VIEW is not supported; write CROSS JOIN UNNEST(array) AS t (x) {_BOUNDED}"
+_TIME_TRAVEL = (
+    "FOR SYSTEM_TIME AS OF is allowed only after a table's name; join the table itself, and move "
+    "the subquery's conditions to ON or to the query around the join"
 )
-_LATE_MOMENT = "FOR SYSTEM_TIME AS OF stands before the alias: JOIN t FOR SYSTEM_TIME AS OF … AS c"
+_TIME_TRAVEL_AFTER_ALIAS = (
+    "write FOR SYSTEM_TIME AS OF before the alias: JOIN t FOR SYSTEM_TIME AS OF … AS c"
+)
 _MINUS = "MINUS is not supported; write EXCEPT"
 _MULTISET = "multisets are not supported; use an ARRAY"
 _LAMBDA = "lambdas (x -> …) are not supported; write the expression out"
 _CONFLICT = (
-    "ON CONFLICT is not supported; leave it out, the target's 'merge-engine' says what becomes of "
-    "rows of one key"
+    "ON CONFLICT is not supported; leave it out, the target's 'merge-engine' determines how rows "
+    "with the same key are merged"
 )
 _WITHIN = "WITHIN GROUP is not supported; leave it out"
-_UNREAD = {
+_UNSUPPORTED_PAIRS = {
     **{("MINUS", word): _MINUS for word in ("SELECT", "VALUES", "ALL", "DISTINCT", "(")},
     **{("MULTISET", word): _MULTISET for word in ("UNION", "EXCEPT", "INTERSECT")},
     ("MEMBER", "OF"): f"{_MULTISET}, and ARRAY_CONTAINS",
@@ -57,13 +59,13 @@ class FlinkParseError(ParseError):
     """A parse error at a token.
 
     `unsupported`: known syntax that is not supported here, rather than a mistake. `own`: the
-    message is ours; users must not see a message of the base parser as it is.
+    message is written for users; a message of the base parser must be translated first.
     """
 
     def __init__(
         self, message: str, token: Token, unsupported: bool = False, own: bool = True
     ) -> None:
-        # The base parser writes what it tried to parse into the first of these.
+        # The base parser writes the text that it tried to parse into the first of these.
         super().__init__(message, [{}])
         self.message = message
         self.token = token
@@ -71,25 +73,25 @@ class FlinkParseError(ParseError):
         self.own = own
 
 
-def unread(found: list[Token], token: Token) -> tuple[Token, str] | None:
+def unsupported_words(tokens: list[Token], token: Token) -> tuple[Token, str] | None:
     """The word at or before `token` that explains a parse error there, and its message, if any."""
-    place = found.index(token) if token in found else 0
-    for first in range(max(0, place - 2), place + 1):
-        if first + 1 >= len(found):
+    index = tokens.index(token) if token in tokens else 0
+    for start in range(max(0, index - 2), index + 1):
+        if start + 1 >= len(tokens):
             break
-        one, two = found[first], found[first + 1]
-        if one.token_type in (TokenType.IDENTIFIER, TokenType.STRING):
+        current, following = tokens[start], tokens[start + 1]
+        if current.token_type in (TokenType.IDENTIFIER, TokenType.STRING):
             continue
-        if (one.text, two.text) == ("-", ">") and one.end + 1 == two.start:
-            return one, _LAMBDA
+        if (current.text, following.text) == ("-", ">") and current.end + 1 == following.start:
+            return current, _LAMBDA
         # One token may hold two words, as GROUP BY does.
-        words = (one.text.upper(), two.text.upper().split(" ", 1)[0])
-        if words in _UNREAD:
-            return one, _UNREAD[words]
+        words = (current.text.upper(), following.text.upper().split(" ", 1)[0])
+        if words in _UNSUPPORTED_PAIRS:
+            return current, _UNSUPPORTED_PAIRS[words]
     return None
 
 
-class Refusing(parser.Parser):
+class StrictParser(parser.Parser):
     """The base parser, but it raises for unsupported syntax that the base would misread."""
 
     def raise_error(self, message: str, token: Token | None = None) -> None:
@@ -105,20 +107,20 @@ class Refusing(parser.Parser):
 
     def _try_parse(self, parse_method: Callable[[], T], retreat: bool = False) -> T | None:
         """As the base, but re-raises an unsupported error where the base would try other syntax."""
-        refused: list[FlinkParseError] = []
+        errors: list[FlinkParseError] = []
 
         def method() -> T:
             try:
                 return parse_method()
             except FlinkParseError as error:
                 if error.unsupported:
-                    refused.append(error)
+                    errors.append(error)
                 raise
 
-        made = super()._try_parse(method, retreat)
-        if refused:
-            raise refused[0]
-        return made
+        parsed = super()._try_parse(method, retreat)
+        if errors:
+            raise errors[0]
+        return parsed
 
     def _parse_match_recognize(self) -> exp.MatchRecognize | None:
         if self._curr.token_type == TokenType.MATCH_RECOGNIZE:
@@ -146,16 +148,20 @@ class Refusing(parser.Parser):
 
     def _parse_table(self, *args: Any, **kwargs: Any) -> exp.Expr | None:
         table = super()._parse_table(*args, **kwargs)
-        moment = ("SYSTEM_TIME", "SYSTEM_VERSION")
-        if self._curr.token_type == TokenType.FOR and self._next.text.upper() in moment:
+        keywords = ("SYSTEM_TIME", "SYSTEM_VERSION")
+        if self._curr.token_type == TokenType.FOR and self._next.text.upper() in keywords:
             if isinstance(table, exp.Table) and isinstance(table.this, exp.Identifier):
-                raise FlinkParseError(_LATE_MOMENT, self._curr)
-            self.refuse(_MOMENT)
+                raise FlinkParseError(_TIME_TRAVEL_AFTER_ALIAS, self._curr)
+            self.refuse(_TIME_TRAVEL)
         return table
 
     def _parse_types(self, *args: Any, **kwargs: Any) -> exp.Expr | None:
         word = self._curr.text.upper()
-        named = kwargs.get("allow_identifiers", True)
-        if named and word in UNSUPPORTED_TYPES and self._curr.token_type != TokenType.IDENTIFIER:
+        allows_names = kwargs.get("allow_identifiers", True)
+        if (
+            allows_names
+            and word in UNSUPPORTED_TYPES
+            and self._curr.token_type != TokenType.IDENTIFIER
+        ):
             self.refuse(f"type {word} is not supported; {UNSUPPORTED_TYPES[word]}")
         return super()._parse_types(*args, **kwargs)

@@ -12,7 +12,7 @@ from streamhouse.errors import SqlError, UnsupportedSqlError
 from streamhouse.sql.plan import Name, Position
 from streamhouse.sql.text import Script, suggestion
 
-_OPEN = {TokenType.L_PAREN: 1, TokenType.R_PAREN: -1}
+_DEPTH_CHANGE = {TokenType.L_PAREN: 1, TokenType.R_PAREN: -1}
 
 
 @dataclass
@@ -30,14 +30,14 @@ class Cursor:
 
     def __post_init__(self) -> None:
         self.original = self.original or self.tokens
-        self.tokens = [part for token in self.tokens for part in _words(token)]
+        self.tokens = [part for token in self.tokens for part in _split_words(token)]
 
     def part(self, tokens: list[Token]) -> Cursor:
         """A new cursor over some of the tokens."""
         return Cursor(self.script, tokens, self.original)
 
     def rest(self) -> list[Token]:
-        """The tokens that are left, as the lexer made them."""
+        """The remaining tokens, as the lexer made them."""
         first = bisect_left(self.original, self.offset, key=lambda token: token.start)
         last = bisect_right(self.original, self.tokens[-1].end, key=lambda token: token.end)
         return self.original[first:last]
@@ -57,10 +57,10 @@ class Cursor:
 
     def peek(self, ahead: int = 0) -> str:
         """The word ahead in upper case; empty for strings, quoted names, hints and the end."""
-        place = self.index + ahead
-        if place >= len(self.tokens):
+        index = self.index + ahead
+        if index >= len(self.tokens):
             return ""
-        token = self.tokens[place]
+        token = self.tokens[index]
         if token.token_type in (TokenType.STRING, TokenType.IDENTIFIER, TokenType.HINT):
             return ""
         return token.text.upper()
@@ -118,37 +118,37 @@ class Cursor:
             self.fail(f"expected {what} as a whole number")
         return int(self.take().text)
 
-    def options(self, places: dict[str, int] | None = None) -> dict[str, str]:
-        """`('key' = 'value', …)`; an empty list is allowed; `places` gets each key's offset."""
+    def options(self, offsets: dict[str, int] | None = None) -> dict[str, str]:
+        """`('key' = 'value', …)`; an empty list is allowed; `offsets` gets each key's offset."""
         self.expect("(")
-        found: dict[str, str] = {}
+        options: dict[str, str] = {}
         while not self.accept(")"):
-            if found:
+            if options:
                 self.expect(",")
-            place = self.offset
+            offset = self.offset
             key = self.string("an option's key")
-            if key in found:
-                raise self.script.error(f"option '{key}' is given twice", place)
-            if places is not None:
-                places[key] = place
+            if key in options:
+                raise self.script.error(f"option '{key}' is given twice", offset)
+            if offsets is not None:
+                offsets[key] = offset
             self.expect("=")
-            found[key] = self.string(f"the value of option '{key}'")
-        return found
+            options[key] = self.string(f"the value of option '{key}'")
+        return options
 
     def names(self, what: str) -> tuple[str, ...]:
         """`(a, b, …)`."""
         self.expect("(")
-        found = [self.identifier(what)]
+        names = [self.identifier(what)]
         while self.accept(","):
-            found.append(self.identifier(what))
+            names.append(self.identifier(what))
         self.expect(")")
-        return tuple(found)
+        return tuple(names)
 
     def until(self, *ends: str) -> list[Token]:
         """Take the tokens up to one of the words or a `)` outside of parentheses, or to the end."""
         depth, start = 0, self.index
         while not self.done:
-            step = _OPEN.get(self.tokens[self.index].token_type, 0)
+            step = _DEPTH_CHANGE.get(self.tokens[self.index].token_type, 0)
             if depth == 0 and (self.peek() in ends or step < 0):
                 break
             depth += step
@@ -206,16 +206,16 @@ def _is_name(token: Token) -> bool:
     return token.token_type == TokenType.IDENTIFIER or token.text.replace("$", "_").isidentifier()
 
 
-def _words(token: Token) -> list[Token]:
+def _split_words(token: Token) -> list[Token]:
     if token.token_type in (TokenType.STRING, TokenType.IDENTIFIER, TokenType.HINT):
         return [token]
     words = token.text.split()
     if len(words) < 2:
         return [token]
-    found, offset = [], token.start
+    tokens, offset = [], token.start
     for word in words[:-1]:
-        found.append(Token(TokenType.VAR, word, start=offset, end=offset + len(word) - 1))
+        tokens.append(Token(TokenType.VAR, word, start=offset, end=offset + len(word) - 1))
         offset += len(word) + 1
     last = words[-1]
-    found.append(Token(TokenType.VAR, last, start=token.end - len(last) + 1, end=token.end))
-    return found
+    tokens.append(Token(TokenType.VAR, last, start=token.end - len(last) + 1, end=token.end))
+    return tokens

@@ -15,41 +15,41 @@ from streamhouse.errors import SqlError, UnsupportedSqlError
 from streamhouse.sql.expressions import lowering
 from streamhouse.sql.text import Script, span
 
-_NAMED = "arguments by name are not supported; give them in their order"
+_NAMED_ARGUMENTS = "named arguments are not supported; pass them by position"
 _PARAMETER = "parameters are not supported; write the value itself"
 
-_REFUSED: dict[type[exp.Expr], str] = {
+_UNSUPPORTED: dict[type[exp.Expr], str] = {
     exp.AtTimeZone: "AT TIME ZONE is not supported; write CONVERT_TZ(text, 'UTC', 'Asia/Tokyo')",
     exp.Collate: "COLLATE is not supported; leave it out",
-    exp.Comprehension: "a list made by FOR … IN is not supported; write the list out",
-    exp.Connect: "START WITH … CONNECT BY is not supported; write the levels as joins",
+    exp.Comprehension: "list comprehensions (FOR … IN) are not supported; write the list out",
+    exp.Connect: "START WITH … CONNECT BY is not supported; write one join per level",
     exp.Introducer: "a character set before a string is not supported; leave it out",
-    exp.Kwarg: _NAMED,
+    exp.Kwarg: _NAMED_ARGUMENTS,
     exp.Lambda: "lambdas are not supported; write the expression out",
     exp.Parameter: _PARAMETER,
     exp.Placeholder: _PARAMETER,
-    exp.PropertyEQ: _NAMED,
+    exp.PropertyEQ: _NAMED_ARGUMENTS,
     exp.SessionParameter: _PARAMETER,
 }
-_PLAIN = (
+_SCALARS = (
     exp.DType.BIGINT, exp.DType.BINARY, exp.DType.BOOLEAN, exp.DType.CHAR, exp.DType.DATE,
     exp.DType.DECIMAL, exp.DType.DOUBLE, exp.DType.FLOAT, exp.DType.INT, exp.DType.SMALLINT,
     exp.DType.TEXT, exp.DType.TIME, exp.DType.TIMESTAMP, exp.DType.TIMESTAMPLTZ,
     exp.DType.TIMESTAMPNTZ, exp.DType.TINYINT, exp.DType.VARBINARY, exp.DType.VARCHAR,
 )  # fmt: skip
-_WORDS = {
+_FLINK_NAMES = {
     exp.DType.STRUCT: "ROW",
     exp.DType.TEXT: "STRING",
     exp.DType.TIMESTAMPTZ: "TIMESTAMP WITH TIME ZONE",
 }
-_NESTED = {exp.DType.ARRAY: 1, exp.DType.MAP: 2, exp.DType.STRUCT: None}
+_ELEMENT_COUNTS = {exp.DType.ARRAY: 1, exp.DType.MAP: 2, exp.DType.STRUCT: None}
 """Types with element types, and how many these are; None: one or more."""
-_KNOWN = (
+_SUPPORTED_TYPES = (
     "BOOLEAN, TINYINT, SMALLINT, INT, BIGINT, FLOAT, DOUBLE, DECIMAL(p, s), CHAR(n), VARCHAR(n), "
     "STRING, BINARY(n), BYTES, DATE, TIME, TIMESTAMP(p), TIMESTAMP_LTZ(p), ARRAY<…>, MAP<…, …>, "
     "ROW<…>"
 )
-_SIZES = {
+_SIZE_LIMITS = {
     exp.DType.BINARY: (1, 2147483647),
     exp.DType.CHAR: (1, 2147483647),
     exp.DType.TIME: (0, 9),
@@ -68,40 +68,40 @@ def check(script: Script, tree: exp.Expr, start: int, end: int) -> None:
     `start` and `end` are the offsets of the whole text, for a part without a position of its own.
     """
     for node in tree.walk(bfs=False):
-        message = None if node.meta.get("plain") else _REFUSED.get(type(node))
+        message = None if node.meta.get("plain") else _UNSUPPORTED.get(type(node))
         if message is None and isinstance(node, exp.DataType):
-            message = _odd_type(node)
+            message = _type_error(node)
         elif isinstance(node, exp.LimitOptions):
-            message = _odd_limit(node)
+            message = _limit_error(node)
         elif isinstance(node, exp.Join) and node.method.upper() == "NATURAL":
             message = "NATURAL JOIN is not supported; write JOIN … USING (columns), or ON"
-        kind = SqlError if message is None else UnsupportedSqlError
-        message = message or _mistake(node)
+        error_class = SqlError if message is None else UnsupportedSqlError
+        message = message or _syntax_mistake(node)
         if message is not None:
-            known = any(span(one) for one in (node, *_around(node)))
-            place = lowering.place(script, node) if known else (start, end)
-            raise script.error(message, *place, kind)
+            has_position = any(span(one) for one in (node, *_ancestors(node)))
+            offsets = lowering.position_of(script, node) if has_position else (start, end)
+            raise script.error(message, *offsets, error_class)
 
 
-def _around(node: exp.Expr) -> Iterator[exp.Expr]:
+def _ancestors(node: exp.Expr) -> Iterator[exp.Expr]:
     while node.parent is not None:
         node = node.parent
         yield node
 
 
-def _mistake(node: exp.Expr) -> str | None:
+def _syntax_mistake(node: exp.Expr) -> str | None:
     if isinstance(node, exp.Values):
         widths = {len(row.expressions) for row in node.expressions}
         if len(widths) > 1 or 0 in widths:
             return "each row of VALUES needs the same number of values, at least one"
     if isinstance(node, exp.Group) and not any(node.args.values()):
-        return "GROUP BY needs something to group by; name a column"
-    if isinstance(node, exp.DataType) and node.this in _PLAIN:
-        return _odd_size(node.this, [part.name for part in node.expressions])
+        return "GROUP BY needs an expression; name a column"
+    if isinstance(node, exp.DataType) and node.this in _SCALARS:
+        return _size_error(node.this, [part.name for part in node.expressions])
     return None
 
 
-def _odd_limit(node: exp.LimitOptions) -> str | None:
+def _limit_error(node: exp.LimitOptions) -> str | None:
     if node.args.get("with_ties"):
         return "WITH TIES is not supported; number the rows with RANK, and filter by the number"
     if node.args.get("percent"):
@@ -109,30 +109,32 @@ def _odd_limit(node: exp.LimitOptions) -> str | None:
     return None
 
 
-def _odd_type(node: exp.DataType) -> str | None:
-    around = node.parent
-    if isinstance(around, exp.Cast) and around.meta.get("plain"):
+def _type_error(node: exp.DataType) -> str | None:
+    parent = node.parent
+    if isinstance(parent, exp.Cast) and parent.meta.get("plain"):
         # Part of how a function is computed, not of the user's text.
         return None
     kind = node.this
-    if kind in _NESTED:
-        wanted = _NESTED[kind]
-        given = len(node.expressions)
-        if given == 0 or (wanted is not None and given != wanted):
-            return f"type {_word(kind)} needs the types that it holds; write {_KNOWN}"
+    if kind in _ELEMENT_COUNTS:
+        element_count = _ELEMENT_COUNTS[kind]
+        count = len(node.expressions)
+        if count == 0 or (element_count is not None and count != element_count):
+            return (
+                f"type {_flink_name(kind)} needs its element types; write one of {_SUPPORTED_TYPES}"
+            )
         return None
-    if kind not in _PLAIN:
-        return f"type {_word(kind)} is not supported; write one of {_KNOWN}"
+    if kind not in _SCALARS:
+        return f"type {_flink_name(kind)} is not supported; write one of {_SUPPORTED_TYPES}"
     return None
 
 
-def _word(kind: object) -> str:
+def _flink_name(kind: object) -> str:
     if not isinstance(kind, exp.DType):
         return "INTERVAL"
-    return _WORDS.get(kind, kind.value)
+    return _FLINK_NAMES.get(kind, kind.value)
 
 
-def _odd_size(kind: exp.DType, sizes: list[str]) -> str | None:
+def _size_error(kind: exp.DType, sizes: list[str]) -> str | None:
     if not sizes:
         return None
     numbers = [int(size) for size in sizes if size.isdigit()]
@@ -140,10 +142,10 @@ def _odd_size(kind: exp.DType, sizes: list[str]) -> str | None:
         precision, scale = (*numbers, 0)[:2] if numbers else (0, 0)
         if len(numbers) == len(sizes) <= 2 and 1 <= precision <= 38 and scale <= precision:
             return None
-        return "DECIMAL(p, s) needs 1 <= p <= 38 and 0 <= s <= p; write it so"
-    if kind not in _SIZES:
-        return f"type {_word(kind)} takes no size; leave it out"
-    least, most = _SIZES[kind]
-    if len(numbers) == len(sizes) == 1 and least <= numbers[0] <= most:
+        return "DECIMAL(p, s) needs 1 <= p <= 38 and 0 <= s <= p"
+    if kind not in _SIZE_LIMITS:
+        return f"type {_flink_name(kind)} takes no size; leave it out"
+    minimum, maximum = _SIZE_LIMITS[kind]
+    if len(numbers) == len(sizes) == 1 and minimum <= numbers[0] <= maximum:
         return None
-    return f"the size of {_word(kind)} is from {least} to {most}; write one of these"
+    return f"the size of {_flink_name(kind)} must be from {minimum} to {maximum}"

@@ -56,21 +56,21 @@ def table_name(table: exp.Table) -> Name:
 def leaves(tree: exp.Expr) -> list[exp.Table]:
     """The catalog tables that a query reads, without names of CTEs, in the order of the text."""
     ctes = _Ctes(tree.root())
-    found = [table for table in tree.find_all(exp.Table) if not ctes.names(table)]
-    return sorted(found, key=lambda table: table.this.meta.get("start", 0))
+    tables = [table for table in tree.find_all(exp.Table) if not ctes.names(table)]
+    return sorted(tables, key=lambda table: table.this.meta.get("start", 0))
 
 
 class _Ctes:
     """The CTEs of a tree; decides which table names refer to one."""
 
     def __init__(self, root: exp.Expr) -> None:
-        self._places: dict[int, dict[str, int]] = {}
+        self._positions: dict[int, dict[str, int]] = {}
         self._aliases: set[str] = set()
         for clause in root.find_all(exp.With):
-            places = self._places[id(clause)] = {}
-            for place, cte in enumerate(clause.expressions):
-                places.setdefault(cte.alias, place)
-            self._aliases |= places.keys()
+            positions = self._positions[id(clause)] = {}
+            for index, cte in enumerate(clause.expressions):
+                positions.setdefault(cte.alias, index)
+            self._aliases |= positions.keys()
 
     def names(self, table: exp.Table) -> bool:
         """Whether a table name refers to a CTE in scope."""
@@ -83,22 +83,22 @@ class _Ctes:
         while current is not None:
             clause = current.args.get("with_")
             if clause is not None:
-                place = self._places[id(clause)].get(table.name)
-                if place is not None and self._sees(clause, place, inside):
+                index = self._positions[id(clause)].get(table.name)
+                if index is not None and self._sees(clause, index, inside):
                     return True
             inside = current if isinstance(current, exp.CTE) else inside
             current = current.parent
         return False
 
-    def _sees(self, clause: exp.With, place: int, inside: exp.Expr | None) -> bool:
-        """Whether a reference within the CTE `inside` sees the CTE at a place of the clause.
+    def _sees(self, clause: exp.With, index: int, inside: exp.Expr | None) -> bool:
+        """Whether a reference within the CTE `inside` can name the CTE at an index of the clause.
 
-        It sees only those before its own, unless the clause is WITH RECURSIVE.
+        It can name only earlier CTEs, unless the clause is WITH RECURSIVE.
         """
         if inside is None or inside.parent is not clause or clause.args.get("recursive"):
             return True
         own = inside.index
-        return own is None or place < own
+        return own is None or index < own
 
 
 def resolve_table(script: Script, table: exp.Table, resolver: Resolver) -> TableInfo:
@@ -122,10 +122,10 @@ def resolve_table(script: Script, table: exp.Table, resolver: Resolver) -> Table
 
 def table_options(script: Script, node: exp.Expr) -> dict[str, str]:
     """The options in the OPTIONS hints of a table."""
-    found: dict[str, str] = {}
+    options: dict[str, str] = {}
     for hint in node.meta.get("hints", ()):
-        found |= hints.table_options(script, _token(hint))
-    return found
+        options |= hints.table_options(script, _token(hint))
+    return options
 
 
 def _token(hint: exp.Expr) -> Token:
@@ -142,26 +142,30 @@ def visible_columns(info: TableInfo, alias: str) -> dict[str, exp.Expr | None]:
 
     Raises `TableError` for a computed column over a column that does not exist.
     """
-    found: dict[str, exp.Expr | None] = {column.name: None for column in info.columns}
+    visible: dict[str, exp.Expr | None] = {column.name: None for column in info.columns}
     for computed in info.computed:
         script = Script(computed.expression)
         tree = dialect.parse_tokens(script, dialect.lex(script))
         tree = lowering.simplify(script, tree)
         for column in list(tree.find_all(exp.Column)):
-            if column.name not in found:
+            if column.name not in visible:
                 raise TableError(
                     f"table {'.'.join(info.name)}: computed column '{computed.name}' uses "
-                    f"'{column.name}', which is not a column; {nearest(column.name, found)}"
+                    f"'{column.name}', which is not a column; {nearest(column.name, visible)}"
                 )
-            before = found[column.name]
-            new = _column(alias, column.name) if before is None else exp.Paren(this=before.copy())
+            expression = visible[column.name]
+            new = (
+                _column(alias, column.name)
+                if expression is None
+                else exp.Paren(this=expression.copy())
+            )
             tree = new if column is tree else tree
             column.replace(new)
         for node in tree.walk():
             for key in ("line", "col", "start", "end"):
                 node.meta.pop(key, None)
-        found[computed.name] = tree
-    return found
+        visible[computed.name] = tree
+    return visible
 
 
 def _column(alias: str, name: str) -> exp.Column:
@@ -181,9 +185,9 @@ def resolve(script: Script, tree: exp.Expr, visible: Visible) -> exp.Expr:
 
 def _resolve_column(script: Script, column: exp.Column, visible: Visible) -> exp.Expr:
     if isinstance(column.this, exp.Star):
-        raise lowering.error(script, column, "* cannot stand inside an expression")
+        raise lowering.error(script, column, "* is not allowed inside an expression")
     if column.db in visible and column.table in visible[column.db]:
-        struct = _found(column, column.db, column.table, visible)
+        struct = _reference(column, column.db, column.table, visible)
         return exp.Dot(this=struct, expression=exp.to_identifier(column.name, quoted=True))
     if column.args.get("db"):
         raise lowering.unsupported(
@@ -193,7 +197,7 @@ def _resolve_column(script: Script, column: exp.Column, visible: Visible) -> exp
     if alias and alias not in visible:
         owners = [owner for owner, columns in visible.items() if alias in columns]
         if len(owners) == 1:
-            struct = _found(column, owners[0], alias, visible)
+            struct = _reference(column, owners[0], alias, visible)
             return exp.Dot(this=struct, expression=exp.to_identifier(name, quoted=True))
         raise lowering.error(
             script, column, f"there is no table or alias '{alias}'; {nearest(alias, visible)}"
@@ -203,18 +207,20 @@ def _resolve_column(script: Script, column: exp.Column, visible: Visible) -> exp
             raise lowering.error(
                 script, column, f"'{alias}' has no column '{name}'; {nearest(name, visible[alias])}"
             )
-        return _found(column, alias, name, visible)
+        return _reference(column, alias, name, visible)
     owners = [owner for owner, columns in visible.items() if name in columns]
     if not owners:
-        known = {known for columns in visible.values() for known in columns}
-        raise lowering.error(script, column, f"there is no column '{name}'; {nearest(name, known)}")
+        all_names = {visible_name for columns in visible.values() for visible_name in columns}
+        raise lowering.error(
+            script, column, f"there is no column '{name}'; {nearest(name, all_names)}"
+        )
     if len(owners) > 1:
         choices = " or ".join(f"{owner}.{name}" for owner in owners)
         raise lowering.error(script, column, f"column '{name}' is ambiguous; write {choices}")
-    return _found(column, owners[0], name, visible)
+    return _reference(column, owners[0], name, visible)
 
 
-def _found(column: exp.Column, alias: str, name: str, visible: Visible) -> exp.Expr:
+def _reference(column: exp.Column, alias: str, name: str, visible: Visible) -> exp.Expr:
     computed = visible[alias][name]
     new = computed.copy() if computed is not None else _column(alias, name)
     keys = ("line", "col", "start", "end")
@@ -231,14 +237,14 @@ def is_star(item: exp.Expr) -> bool:
 
 def expand_stars(script: Script, select: exp.Select, visible: Visible) -> list[exp.Expr]:
     """The projections of a SELECT, with `*` and `alias.*` expanded to columns."""
-    found: list[exp.Expr] = []
+    projections: list[exp.Expr] = []
     for item in select.expressions:
         star = item if isinstance(item, exp.Star) else None
         alias = ""
         if isinstance(item, exp.Column) and isinstance(item.this, exp.Star):
             star, alias = item.this, item.table
         if star is None:
-            found.append(item.copy())
+            projections.append(item.copy())
             continue
         if any(star.args.get(key) for key in ("except_", "replace", "rename", "ilike")):
             message = "* takes no EXCEPT, REPLACE or RENAME; write the columns out"
@@ -247,30 +253,30 @@ def expand_stars(script: Script, select: exp.Select, visible: Visible) -> list[e
             message = f"there is no table or alias '{alias}'; {nearest(alias, visible)}"
             raise lowering.error(script, item, message)
         for owner in [alias] if alias else list(visible):
-            found += [_column(owner, name) for name in visible[owner]]
-    return found
+            projections += [_column(owner, name) for name in visible[owner]]
+    return projections
 
 
 def output_names(items: Iterable[exp.Expr]) -> list[str]:
     """The names of projections as in Flink, made unique by a number at the end."""
     names: list[str] = []
-    for place, item in enumerate(items):
-        wanted = item.alias if isinstance(item, exp.Alias) else ""
-        if not wanted and isinstance(item, exp.Column | exp.Dot):
-            wanted = item.name
-        wanted = wanted or f"EXPR${place}"
-        name, number = wanted, 0
+    for index, item in enumerate(items):
+        preferred = item.alias if isinstance(item, exp.Alias) else ""
+        if not preferred and isinstance(item, exp.Column | exp.Dot):
+            preferred = item.name
+        preferred = preferred or f"EXPR${index}"
+        name, number = preferred, 0
         while name in names:
-            name, number = f"{wanted}{number}", number + 1
+            name, number = f"{preferred}{number}", number + 1
         names.append(name)
     return names
 
 
 def name_expressions(select: exp.Expr) -> None:
     """Name each unnamed expression of a SELECT as Flink does: EXPR$n."""
-    for place, item in enumerate(select.expressions if isinstance(select, exp.Select) else ()):
+    for index, item in enumerate(select.expressions if isinstance(select, exp.Select) else ()):
         if not isinstance(item, exp.Alias | exp.Column | exp.Star | exp.Dot):
-            name = exp.to_identifier(f"EXPR${place}", quoted=True)
+            name = exp.to_identifier(f"EXPR${index}", quoted=True)
             item.replace(exp.alias_(item.copy(), name))
 
 
@@ -284,11 +290,11 @@ def reserved(script: Script, names: Iterable[str], node: exp.Expr) -> None:
     for name in names:
         if name in ("_row", "rowkind"):
             raise lowering.error(
-                script, node, f"'{name}' is a reserved name; give the column another", SqlError
+                script, node, f"'{name}' is a reserved name; rename the column", SqlError
             )
 
 
 def first_set(args: Mapping[str, object], allowed: Iterable[str]) -> str | None:
     """The first argument of a node that is set and not allowed; None if there is none."""
-    known = set(allowed)
-    return next((key for key, value in args.items() if value and key not in known), None)
+    allowed_keys = set(allowed)
+    return next((key for key, value in args.items() if value and key not in allowed_keys), None)

@@ -39,7 +39,7 @@ class Slot:
 
 
 def slots(
-    script: Script, node: exp.Expr, target: TableInfo, given: tuple[str, ...], count: int
+    script: Script, node: exp.Expr, target: TableInfo, listed: tuple[str, ...], count: int
 ) -> list[Slot]:
     """The target's columns in order, each with the projection that fills it.
 
@@ -47,21 +47,21 @@ def slots(
     """
     names = [column.name for column in target.columns]
     computed = {column.name for column in target.computed}
-    for name in given:
+    for name in listed:
         if name not in names:
-            reason = "is computed, it cannot be written" if name in computed else "does not exist"
+            reason = "is computed and cannot be written" if name in computed else "does not exist"
             hint = "" if name in computed else f"; {nearest(name, names)}"
             raise lowering.error(script, node, f"{_dotted(target)}: '{name}' {reason}{hint}")
-    wanted = list(given) or names
-    if len(wanted) != count:
+    columns_to_fill = list(listed) or names
+    if len(columns_to_fill) != count:
         raise lowering.error(
             script,
             node,
-            f"the query gives {count} column(s), {_dotted(target)} takes {len(wanted)}: "
-            f"{', '.join(wanted)}",
+            f"the query returns {count} column(s), {_dotted(target)} takes {len(columns_to_fill)}: "
+            f"{', '.join(columns_to_fill)}",
         )
-    filled = {name: place for place, name in enumerate(wanted)}
-    return [Slot(column, filled.get(column.name)) for column in target.columns]
+    indexes = {name: index for index, name in enumerate(columns_to_fill)}
+    return [Slot(column, indexes.get(column.name)) for column in target.columns]
 
 
 def converted(
@@ -75,18 +75,18 @@ def converted(
     raise lowering.error(
         script,
         node,
-        f"column '{column.name}' is {column.type}, the query gives {source}; "
+        f"column '{column.name}' is {column.type}, but the query returns {source}; "
         f"write CAST(… AS {column.type})",
     )
 
 
 def constant(script: Script, node: exp.Expr, text: str, column: Column) -> exp.Expr:
     """A literal cast to a column's type; `SqlError` at `node` if that is impossible."""
-    made = cast_to(exp.Literal.string(text), "STRING", column.type)
-    if not binder.computes(binder.generate(made)):
-        message = f"'{text}' is no value of column '{column.name}', which is {column.type}"
+    value = cast_to(exp.Literal.string(text), "STRING", column.type)
+    if not binder.computes(binder.generate(value)):
+        message = f"'{text}' is not a valid value of column '{column.name}', which is {column.type}"
         raise lowering.error(script, node, message)
-    return made
+    return value
 
 
 def cast_to(item: exp.Expr, source: str, flink: str) -> exp.Expr:

@@ -15,7 +15,7 @@ def used_columns(trees: list[exp.Expr], relation: str, info: TableInfo) -> tuple
 
 def columns_read(trees: list[exp.Expr]) -> dict[str, set[str]]:
     """The columns that the trees read of each relation."""
-    found: dict[str, set[str]] = {}
+    columns_by_relation: dict[str, set[str]] = {}
     for tree in trees:
         by_select: dict[int, dict[str, set[str]]] = {}
         for table in tree.find_all(exp.Table):
@@ -26,12 +26,12 @@ def columns_read(trees: list[exp.Expr]) -> dict[str, set[str]]:
             if id(select) not in by_select:
                 by_select[id(select)] = _by_alias(select)
             used = by_select[id(select)].get(table.alias_or_name, set())
-            found.setdefault(table.name, set()).update(used)
-    return found
+            columns_by_relation.setdefault(table.name, set()).update(used)
+    return columns_by_relation
 
 
 def _by_alias(select: exp.Select) -> dict[str, set[str]]:
-    found: dict[str, set[str]] = {}
+    columns_by_alias: dict[str, set[str]] = {}
     for column in select.find_all(exp.Column):
-        found.setdefault(column.table, set()).add(column.name)
-    return found
+        columns_by_alias.setdefault(column.table, set()).add(column.name)
+    return columns_by_alias

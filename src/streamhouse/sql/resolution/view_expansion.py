@@ -1,7 +1,6 @@
 """Expands views: replaces the name of a view in a query by the view's own query.
 
-So a stream over a view is a stream over the view's table, and the rules for subqueries also hold
-for views.
+So a stream over a view reads the view's table, and the rules for subqueries also apply to views.
 """
 
 from __future__ import annotations
@@ -17,8 +16,8 @@ from streamhouse.sql.resolution import columns as names
 from streamhouse.sql.resolution.columns import Parsed
 from streamhouse.sql.text import Script
 
-_PLACE = ("start", "end", "line", "col")
-_MOVED = ("joins", "laterals", "pivots", "sample")
+_POSITION_KEYS = ("start", "end", "line", "col")
+_MOVED_ARGS = ("joins", "laterals", "pivots", "sample")
 
 
 def inlined(parsed: Parsed, resolver: Resolver) -> Parsed:
@@ -44,7 +43,7 @@ class _Views:
     resolver: ViewResolver
     used: list[str]
 
-    def replaced(self, tree: exp.Expr, around: tuple[Name, ...]) -> exp.Expr:
+    def replaced(self, tree: exp.Expr, enclosing: tuple[Name, ...]) -> exp.Expr:
         for table in names.leaves(tree):
             if not isinstance(table.this, exp.Identifier):
                 continue
@@ -52,16 +51,16 @@ class _Views:
             if view is None:
                 continue
             self.used.append(view.query)
-            new = self._subquery(table, view, around)
+            new = self._subquery(table, view, enclosing)
             if table is tree:
                 return new
             table.replace(new)
         return tree
 
-    def _subquery(self, table: exp.Table, view: ViewInfo, around: tuple[Name, ...]) -> exp.Expr:
-        if view.name in around:
+    def _subquery(self, table: exp.Table, view: ViewInfo, enclosing: tuple[Name, ...]) -> exp.Expr:
+        if view.name in enclosing:
             name = ".".join(view.name[-2:])
-            message = f"view {name} reads itself; DROP and CREATE it anew"
+            message = f"view {name} reads itself; DROP it and CREATE it again"
             raise lowering.error(self.script, table, message)
         if table.args.get("version") is not None:
             raise lowering.unsupported(
@@ -70,25 +69,25 @@ class _Views:
                 f"'{table.name}' is a view, which takes no AS OF and cannot be looked up; name the "
                 "table that it reads",
             )
-        place = {key: table.this.meta[key] for key in _PLACE if key in table.this.meta}
-        inner = self.replaced(_body(view, place), (*around, view.name))
-        _hand_on(self.script, table, inner)
+        position = {key: table.this.meta[key] for key in _POSITION_KEYS if key in table.this.meta}
+        inner = self.replaced(_body(view, position), (*enclosing, view.name))
+        _pass_options(self.script, table, inner)
         alias = table.args.get("alias") or exp.TableAlias(this=table.this.copy())
         new = exp.Subquery(this=inner, alias=alias.copy())
-        new.meta.update(place)
-        for key in _MOVED:
+        new.meta.update(position)
+        for key in _MOVED_ARGS:
             if table.args.get(key):
                 new.set(key, table.args[key])
         return new
 
 
-def _body(view: ViewInfo, place: dict[str, object]) -> exp.Expr:
-    """The view's tree, with `place` as position of all nodes, and the view's catalog for tables."""
+def _body(view: ViewInfo, position: dict[str, object]) -> exp.Expr:
+    """The view's tree; all nodes get `position`, and tables the view's catalog."""
     query = Query(view.query, Position(1, 1), functions=view.functions)
     body = names.parse_query(query).tree
     if not isinstance(body, exp.Query | exp.Values):
         name = ".".join(view.name[-2:])
-        raise SqlError(f"view {name} is no query; DROP and CREATE it anew")
+        raise SqlError(f"view {name} is not a query; DROP it and CREATE it again")
     for table in names.leaves(body):
         if len(names.table_name(table)) == 2 and len(view.name) == 3:
             table.set("catalog", exp.to_identifier(view.name[0], quoted=True))
@@ -97,13 +96,13 @@ def _body(view: ViewInfo, place: dict[str, object]) -> exp.Expr:
         names.name_expressions(select)
     for node in body.walk():
         if "start" in node.meta:
-            node.meta.update(place)
+            node.meta.update(position)
         for hint in node.meta.get("hints", ()):
-            hint.meta.update(place)
+            hint.meta.update(position)
     return body
 
 
-def _hand_on(script: Script, view: exp.Table, inner: exp.Expr) -> None:
+def _pass_options(script: Script, view: exp.Table, inner: exp.Expr) -> None:
     """Copy OPTIONS on a view to the table that it reads; raises unless it reads exactly one."""
     hints = view.meta.get("hints")
     if not hints:
@@ -114,8 +113,8 @@ def _hand_on(script: Script, view: exp.Table, inner: exp.Expr) -> None:
         raise lowering.unsupported(
             script,
             hints[0],
-            f"OPTIONS on view '{view.name}' could be meant for any of its tables ({read}); write "
-            "them in the view, behind the table's name",
+            f"OPTIONS on view '{view.name}' could apply to any of its tables ({read}); write "
+            "them in the view, after the table's name",
         )
     for one in tables:
         one.meta["hints"] = [*one.meta.get("hints", ()), *(hint.copy() for hint in hints)]

@@ -35,9 +35,9 @@ def leftmost(tree: exp.Expr) -> exp.Expr:
 def _check_column(script: Script, scope: Scope, column: exp.Column, relations: Relations) -> None:
     if isinstance(column.this, exp.Star):
         return
-    around = list(_around(scope, relations))
+    scopes = list(_visible_scopes(scope, relations))
     if column.table:
-        _check_qualified(script, column, around)
+        _check_qualified(script, column, scopes)
         return
     name = column.name
     clause = column.find_ancestor(exp.Order, exp.Group, exp.Having, exp.Select)
@@ -46,15 +46,15 @@ def _check_column(script: Script, scope: Scope, column: exp.Column, relations: R
         if name in own.named_selects:
             return
     joined = _joined_by_name(own)
-    for visible in around:
-        owners = [owner for owner, known in visible.items() if known and name in known]
+    for visible in scopes:
+        owners = [owner for owner, columns in visible.items() if columns and name in columns]
         if len(owners) > 1 and name not in joined:
             choices = " or ".join(f"{owner}.{name}" for owner in owners)
             message = f"column '{name}' is ambiguous; write {choices}"
             raise lowering.error(script, column, message)
         if owners or None in visible.values():
             return
-    everything = {n for visible in around for known in visible.values() for n in known or ()}
+    everything = {n for visible in scopes for columns in visible.values() for n in columns or ()}
     message = f"there is no column '{name}'; {nearest(name, everything)}"
     raise lowering.error(script, column, message)
 
@@ -65,57 +65,57 @@ def _joined_by_name(query: exp.Expr) -> set[str]:
     return {column.name for join in joins for column in join.args.get("using") or []}
 
 
-def _check_qualified(script: Script, column: exp.Column, around: list[_Names]) -> None:
+def _check_qualified(script: Script, column: exp.Column, scopes: list[_Names]) -> None:
     alias, name = column.table, column.name
-    for visible in around:
+    for visible in scopes:
         if alias in visible:
-            known = visible[alias]
-            if known is not None and name not in known:
-                message = f"'{alias}' has no column '{name}'; {nearest(name, known)}"
+            columns = visible[alias]
+            if columns is not None and name not in columns:
+                message = f"'{alias}' has no column '{name}'; {nearest(name, columns)}"
                 raise lowering.error(script, column, message)
             return
-        if any(known is not None and alias in known for known in visible.values()):
+        if any(columns is not None and alias in columns for columns in visible.values()):
             return
-    everything = {other for visible in around for other in visible}
+    everything = {other for visible in scopes for other in visible}
     message = f"there is no table or alias '{alias}'; {nearest(alias, everything)}"
     raise lowering.error(script, column, message)
 
 
-def _around(scope: Scope, relations: Relations) -> Iterator[_Names]:
-    """Yields the names that a scope sees, then those that each scope around it sees."""
+def _visible_scopes(scope: Scope, relations: Relations) -> Iterator[_Names]:
+    """Yields the names visible in a scope, then those of each enclosing scope."""
     current: Scope | None = scope
     while current is not None:
         yield _visible(current, relations)
-        # A subquery in FROM sees nothing of the query around it.
+        # A subquery in FROM cannot refer to the enclosing query.
         current = None if current.is_derived_table or current.is_cte else current.parent
 
 
 def _visible(scope: Scope, relations: Relations) -> _Names:
     """Each alias with its columns; None where these are not known."""
-    found: _Names = {}
+    names_by_alias: _Names = {}
     for alias, (node, source) in scope.selected_sources.items():
         renamed = _renamed(node, source)
         if renamed:
-            found[alias] = renamed
+            names_by_alias[alias] = renamed
         elif isinstance(source, Scope):
-            found[alias] = _selects(source, relations)
+            names_by_alias[alias] = _selects(source, relations)
         else:
             relation = relations.get(source.name)
-            found[alias] = list(relation) if relation is not None else None
-    return found
+            names_by_alias[alias] = list(relation) if relation is not None else None
+    return names_by_alias
 
 
 def _renamed(node: exp.Expr, source: exp.Table | Scope) -> list[str]:
     """The column names in parentheses after an alias or the name of a CTE; empty without any."""
-    around: list[exp.Expr | None] = [node]
+    nodes: list[exp.Expr | None] = [node]
     current = node.parent
     while isinstance(current, exp.Subquery):
-        around.append(current)
+        nodes.append(current)
         current = current.parent
     if isinstance(source, Scope):
-        around.append(source.expression.parent)
-    for one in around:
-        alias = one.args.get("alias") if one is not None else None
+        nodes.append(source.expression.parent)
+    for node_with_alias in nodes:
+        alias = node_with_alias.args.get("alias") if node_with_alias is not None else None
         if isinstance(alias, exp.TableAlias) and alias.columns:
             return [column.name for column in alias.columns]
     return []
@@ -129,15 +129,15 @@ def _selects(scope: Scope, relations: Relations) -> list[str] | None:
     if first is not scope.expression:
         inner = [s for s in scope.traverse() if s.expression is first]
         scope = inner[0] if inner else scope
-    found: list[str] = []
+    outputs: list[str] = []
     for item in first.expressions:
         if not names.is_star(item):
-            found.append(item.alias_or_name)
+            outputs.append(item.alias_or_name)
             continue
-        wanted = item.table if isinstance(item, exp.Column) else None
-        for alias, known in _visible(scope, relations).items():
-            if wanted in (None, "", alias):
-                if known is None:
+        star_alias = item.table if isinstance(item, exp.Column) else None
+        for alias, columns in _visible(scope, relations).items():
+            if star_alias in (None, "", alias):
+                if columns is None:
                     return None
-                found += known
-    return found
+                outputs += columns
+    return outputs

@@ -23,15 +23,15 @@ from streamhouse.sql.changes import (
 from streamhouse.sql.parser.token_cursor import Cursor
 from streamhouse.sql.plan import Column, Name, Position, Statement
 from streamhouse.sql.statements.create_table import parse_type
-from streamhouse.sql.statements.unsupported_statements import refuse_thing
+from streamhouse.sql.statements.unsupported_statements import refuse_object
 
 _ACTIONS = ("ADD", "DROP", "RENAME", "MODIFY", "ALTER", "CHANGE", "SET", "RESET", "UNSET")
-_OTHERS = {
-    "CATALOG": "DROP and CREATE it anew",
+_NOT_TABLES = {
+    "CATALOG": "DROP it and CREATE it again",
     "DATABASE": "leave it out, a database has no options",
-    "VIEW": "DROP and CREATE it anew",
+    "VIEW": "DROP it and CREATE it again",
 }
-_KEYS = "a primary key cannot be changed; make a new table with INSERT INTO … SELECT"
+_PRIMARY_KEY = "a primary key cannot be changed; create another table with INSERT INTO … SELECT"
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class AlterTable(Statement):
 
 
 @dataclass(frozen=True)
-class _Written:
+class _ColumnDefinition:
     """A column's definition in a statement; None for each part that it does not have."""
 
     path: Name
@@ -60,10 +60,10 @@ def parse_alter(cursor: Cursor, position: Position, text: str) -> AlterTable:
     """Parse a whole ALTER TABLE."""
     cursor.expect("ALTER")
     start = cursor.offset
-    if cursor.peek() in _OTHERS:
-        way = f"only ALTER TABLE is: {_OTHERS[cursor.peek()]}"
-        cursor.unsupported(f"ALTER {cursor.peek()} is not supported; {way}")
-    refuse_thing(cursor, start)
+    if cursor.peek() in _NOT_TABLES:
+        alternative = f"only ALTER TABLE is: {_NOT_TABLES[cursor.peek()]}"
+        cursor.unsupported(f"ALTER {cursor.peek()} is not supported; {alternative}")
+    refuse_object(cursor, start)
     cursor.expect("TABLE")
     if_exists = cursor.accept("IF", "EXISTS")
     name = cursor.name("the table's name")
@@ -100,52 +100,57 @@ def _changes(cursor: Cursor) -> list[Change]:
     cursor.keyword(_ACTIONS)
 
 
-def _no_key(cursor: Cursor, action: str) -> None:
+def _refuse_unsupported(cursor: Cursor, action: str) -> None:
     """Raise for changes that Flink's syntax has and that are not supported here."""
     if cursor.at("PRIMARY", "KEY") or cursor.at("CONSTRAINT") or cursor.at("UNIQUE"):
-        cursor.unsupported(_KEYS)
+        cursor.unsupported(_PRIMARY_KEY)
     if cursor.at("WATERMARK"):
         cursor.unsupported("WATERMARK is not supported yet; leave it out")
     if cursor.at("DISTRIBUTION"):
-        way = "leave it out, the buckets of a table stay"
-        cursor.unsupported(f"{action} DISTRIBUTION is not supported; {way}")
+        alternative = "leave it out, the buckets of a table are fixed"
+        cursor.unsupported(f"{action} DISTRIBUTION is not supported; {alternative}")
     if cursor.at("PARTITION"):
-        words = (
-            "leave it out, they come with their rows" if action == "ADD" else "DELETE their rows"
+        alternative = (
+            "leave it out, rows create their partitions" if action == "ADD" else "DELETE their rows"
         )
-        cursor.unsupported(f"{action} PARTITION is not supported; {words}")
+        cursor.unsupported(f"{action} PARTITION is not supported; {alternative}")
 
 
 def _add(cursor: Cursor) -> list[Change]:
-    _no_key(cursor, "ADD")
+    _refuse_unsupported(cursor, "ADD")
     if_not_exists = False
     if cursor.accept("COLUMN") or cursor.accept("COLUMNS"):
         if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
-    found: list[Change] = []
-    for one in _columns(cursor, "ADD"):
-        column = Column(one.path[-1], one.type, one.nullable is not False, one.comment)
-        found.append(AddColumn(column, one.place, if_not_exists, one.path[:-1]))
-        found += _default_of(one)
-    return found
+    changes: list[Change] = []
+    for definition in _columns(cursor, "ADD"):
+        column = Column(
+            definition.path[-1],
+            definition.type,
+            definition.nullable is not False,
+            definition.comment,
+        )
+        changes.append(AddColumn(column, definition.place, if_not_exists, definition.path[:-1]))
+        changes += _default_of(definition)
+    return changes
 
 
-def _default_of(one: _Written) -> list[Change]:
+def _default_of(one: _ColumnDefinition) -> list[Change]:
     return [] if one.default is None else [SetDefault(one.path, one.default)]
 
 
-def _columns(cursor: Cursor, action: str) -> list[_Written]:
+def _columns(cursor: Cursor, action: str) -> list[_ColumnDefinition]:
     """`(c type …, …)`, or the same without parentheses."""
     wrapped = cursor.accept("(")
-    found = [_column(cursor, action)]
+    definitions = [_column(cursor, action)]
     while cursor.accept(","):
-        found.append(_column(cursor, action))
+        definitions.append(_column(cursor, action))
     if wrapped and not cursor.accept(")"):
         cursor.fail("expected ',' or ')'")
-    return found
+    return definitions
 
 
-def _column(cursor: Cursor, action: str) -> _Written:
-    _no_key(cursor, action)
+def _column(cursor: Cursor, action: str) -> _ColumnDefinition:
+    _refuse_unsupported(cursor, action)
     path = cursor.name("a column")
     if cursor.at("AS") or cursor.at("METADATA"):
         cursor.unsupported(
@@ -154,7 +159,7 @@ def _column(cursor: Cursor, action: str) -> _Written:
     cursor.accept(":")
     kind = parse_type(cursor)
     nullable: bool | None = None
-    comment = default = place = None
+    comment = default = position = None
     while not (cursor.done or cursor.at(",") or cursor.at(")")):
         if cursor.accept("NOT", "NULL"):
             nullable = False
@@ -165,12 +170,12 @@ def _column(cursor: Cursor, action: str) -> _Written:
         elif cursor.accept("DEFAULT"):
             default = _literal(cursor)
         elif cursor.at("FIRST") or cursor.at("AFTER"):
-            place = _place(cursor)
+            position = _place(cursor)
         elif cursor.at("PRIMARY", "KEY") or cursor.at("UNIQUE"):
-            cursor.unsupported(_KEYS)
+            cursor.unsupported(_PRIMARY_KEY)
         else:
             cursor.fail("expected NOT NULL, COMMENT, DEFAULT, FIRST, AFTER, ',' or ')'")
-    return _Written(path, kind, nullable, comment, default, place)
+    return _ColumnDefinition(path, kind, nullable, comment, default, position)
 
 
 def _place(cursor: Cursor) -> Place:
@@ -196,7 +201,7 @@ def _literal(cursor: Cursor) -> str:
 
 
 def _drop(cursor: Cursor) -> list[Change]:
-    _no_key(cursor, "DROP")
+    _refuse_unsupported(cursor, "DROP")
     if_exists = False
     if cursor.accept("COLUMN") or cursor.accept("COLUMNS"):
         if_exists = cursor.accept("IF", "EXISTS")
@@ -216,31 +221,35 @@ def _rename(cursor: Cursor) -> list[Change]:
     return [RenameColumn(path, cursor.identifier("the column's new name"), if_exists)]
 
 
-def _moved(cursor: Cursor, path: Name, place: Place) -> MoveColumn:
+def _moved(cursor: Cursor, path: Name, position: Place) -> MoveColumn:
     if len(path) > 1:
         cursor.unsupported(
-            f"'{'.'.join(path)}' is a field of a ROW, and only columns can be moved; leave out "
+            f"'{'.'.join(path)}' is a field of a ROW, but only columns can be moved; leave out "
             "FIRST or AFTER"
         )
-    return MoveColumn(path[0], place)
+    return MoveColumn(path[0], position)
 
 
 def _modify(cursor: Cursor) -> list[Change]:
-    """MODIFY: the new definition replaces the old one; without NOT NULL, nulls are allowed.
+    """MODIFY: as in Flink, the new definition replaces the old one.
 
-    That is as in Flink. A comment stays if the statement gives none.
+    Without NOT NULL, nulls are allowed. The comment is kept if the statement has none.
     """
     cursor.accept("COLUMN")
-    found: list[Change] = []
-    for one in _columns(cursor, "MODIFY"):
-        found.append(SetType(one.path, one.type))
-        found.append(SetNullable(one.path, one.nullable is not False, one.nullable is None))
-        if one.comment is not None:
-            found.append(SetColumnComment(one.path, one.comment))
-        found += _default_of(one)
-        if one.place is not None:
-            found.append(_moved(cursor, one.path, one.place))
-    return found
+    changes: list[Change] = []
+    for definition in _columns(cursor, "MODIFY"):
+        changes.append(SetType(definition.path, definition.type))
+        changes.append(
+            SetNullable(
+                definition.path, definition.nullable is not False, definition.nullable is None
+            )
+        )
+        if definition.comment is not None:
+            changes.append(SetColumnComment(definition.path, definition.comment))
+        changes += _default_of(definition)
+        if definition.place is not None:
+            changes.append(_moved(cursor, definition.path, definition.place))
+    return changes
 
 
 def _alter_column(cursor: Cursor) -> list[Change]:
@@ -255,23 +264,23 @@ def _alter_column(cursor: Cursor) -> list[Change]:
         return [SetDefault(path, _literal(cursor))]
     if cursor.accept("DROP", "DEFAULT"):
         return [SetDefault(path, None)]
-    found: list[Change] = []
+    changes: list[Change] = []
     if not (cursor.at("COMMENT") or cursor.at("FIRST") or cursor.at("AFTER")):
         if not cursor.accept("SET", "DATA", "TYPE"):
             cursor.accept("TYPE")
-        found.append(SetType(path, parse_type(cursor)))
+        changes.append(SetType(path, parse_type(cursor)))
     if cursor.accept("COMMENT"):
-        found.append(SetColumnComment(path, cursor.string("a comment")))
+        changes.append(SetColumnComment(path, cursor.string("a comment")))
     if cursor.at("FIRST") or cursor.at("AFTER"):
-        found.append(_moved(cursor, path, _place(cursor)))
-    return found
+        changes.append(_moved(cursor, path, _place(cursor)))
+    return changes
 
 
 def _strings(cursor: Cursor) -> list[str]:
     """`('a', 'b')`."""
     cursor.expect("(")
-    found = [cursor.string("an option's key")]
+    keys = [cursor.string("an option's key")]
     while cursor.accept(","):
-        found.append(cursor.string("an option's key"))
+        keys.append(cursor.string("an option's key"))
     cursor.expect(")")
-    return found
+    return keys

@@ -30,18 +30,18 @@ def parse_call(cursor: Cursor, position: Position, text: str) -> Statement:
 
 def _arguments(cursor: Cursor) -> tuple[Argument, ...]:
     cursor.expect("(")
-    found: list[Argument] = []
+    arguments: list[Argument] = []
     while not cursor.accept(")"):
-        if found:
+        if arguments:
             cursor.expect(",")
         start = cursor.offset
         argument = _argument(cursor)
-        if argument.name is None and found and found[-1].name is not None:
+        if argument.name is None and arguments and arguments[-1].name is not None:
             raise cursor.error("an argument without a name must come before the named ones", start)
-        if argument.name is not None and argument.name in (one.name for one in found):
+        if argument.name is not None and argument.name in (one.name for one in arguments):
             raise cursor.error(f"argument '{argument.name}' is given twice", start)
-        found.append(argument)
-    return tuple(found)
+        arguments.append(argument)
+    return tuple(arguments)
 
 
 def _argument(cursor: Cursor) -> Argument:
@@ -105,12 +105,12 @@ def _list(cursor: Cursor) -> list[Value]:
     if close is None:
         cursor.fail("expected [ or (")
     cursor.take()
-    found: list[Value] = []
+    values: list[Value] = []
     while not cursor.accept(close):
-        if found:
+        if values:
             cursor.expect(",")
-        found.append(_value(cursor))
-    return found
+        values.append(_value(cursor))
+    return values
 
 
 def _map(cursor: Cursor) -> dict[str, str]:

@@ -35,7 +35,7 @@ def parse_create_function(
     system = temporary and cursor.accept("SYSTEM")
     cursor.expect("FUNCTION")
     if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
-    name, place, end = _name(cursor, system)
+    name, name_start, name_end = _name(cursor, system)
     cursor.expect("AS")
     target_place = cursor.offset
     target = cursor.string("the function, as 'module.function',")
@@ -55,15 +55,15 @@ def parse_create_function(
         cursor.unsupported(_OPTIONS)
     cursor.end()
     if not _TARGET.fullmatch(target):
-        message = f"'{target}' names no function of a module; write 'module.function'"
+        message = f"'{target}' is not the path of a function; write 'module.function'"
         raise cursor.error(message, target_place, target_end)
-    _check_free(cursor, name, place, end)
-    there = name in cursor.script.functions
-    if there and not if_not_exists:
-        message = f"function '{name}' exists already; DROP it or write IF NOT EXISTS"
-        raise cursor.error(message, place, end)
+    _check_free(cursor, name, name_start, name_end)
+    exists = name in cursor.script.functions
+    if exists and not if_not_exists:
+        message = f"function '{name}' already exists; DROP it or write IF NOT EXISTS"
+        raise cursor.error(message, name_start, name_end)
     return CreateFunction(
-        position, text, Declaration(name, target), not temporary, there and if_not_exists
+        position, text, Declaration(name, target), not temporary, exists and if_not_exists
     )
 
 
@@ -72,14 +72,14 @@ def parse_drop_function(cursor: Cursor, position: Position, text: str, temporary
     system = temporary and cursor.accept("SYSTEM")
     cursor.expect("FUNCTION")
     if_exists = cursor.accept("IF", "EXISTS")
-    name, place, end = _name(cursor, system)
+    name, name_start, name_end = _name(cursor, system)
     cursor.end()
     declared = cursor.script.functions
     if name not in declared and not if_exists:
-        known = nearest(name, declared) if declared else "the script has created none"
+        hint = nearest(name, declared) if declared else "the script has created none"
         if name.upper() in functions.known():
-            known = "it is built in, and stays"
-        raise cursor.error(f"there is no Python function '{name}'; {known}", place, end)
+            hint = "it is built in and cannot be dropped"
+        raise cursor.error(f"there is no Python function '{name}'; {hint}", name_start, name_end)
     return Drop(position, text, "FUNCTION", (name,), if_exists, temporary)
 
 
@@ -99,9 +99,9 @@ def _name(cursor: Cursor, system: bool) -> tuple[str, int, int]:
     parts = cursor.name("the function's name")
     end = cursor.tokens[cursor.index - 1].end + 1
     if system and len(parts) > 1:
-        raise cursor.error("a system function has a name alone, without a database", start, end)
+        raise cursor.error("the name of a system function has no database", start, end)
     if not _NAME.fullmatch(parts[-1]):
-        message = f"'{parts[-1]}' is no name of a function; write letters, digits and _"
+        message = f"'{parts[-1]}' is not a valid function name; use letters, digits and _"
         raise cursor.error(message, start, end)
     return parts[-1].lower(), start, end
 
@@ -116,5 +116,5 @@ def _check_free(cursor: Cursor, name: str, start: int, end: int) -> None:
         raise cursor.error(message + "choose another name", start, end)
     (token, *_) = dialect.lex(Script(upper))
     if token.token_type != TokenType.VAR:
-        message = f"{upper} is a word of SQL; choose another name for the function"
+        message = f"{upper} is a SQL keyword; choose another name for the function"
         raise cursor.error(message, start, end)

@@ -37,7 +37,7 @@ _SIZED = {
     "TIMESTAMP_LTZ": (0, 9, 6),
 }
 TYPES = (*_PLAIN, *_SIZED, "DOUBLE", "DECIMAL", "NUMERIC", "DEC", "ARRAY", "MAP", "ROW")
-_ELSEWHERE = {
+_OTHER_DIALECTS = {
     "DATETIME": "TIMESTAMP(3)",
     "TIMESTAMPTZ": "TIMESTAMP_LTZ(3)",
     "TEXT": "STRING",
@@ -78,8 +78,8 @@ def _type(cursor: Cursor) -> str:
     if word not in TYPES:
         if word in UNSUPPORTED_TYPES:
             _unsupported_type(cursor, word)
-        if word in _ELSEWHERE:
-            message = f"'{word}' is no type of Flink's; write {_ELSEWHERE[word]}"
+        if word in _OTHER_DIALECTS:
+            message = f"'{word}' is not a Flink type; write {_OTHER_DIALECTS[word]}"
             raise cursor.error(message, start, start + len(word))
         cursor.keyword(TYPES)
     cursor.take()
@@ -113,7 +113,7 @@ def _sized(cursor: Cursor, word: str, start: int) -> str:
         size = cursor.number(f"the size of {word}")
         cursor.expect(")")
     if not least <= size <= most:
-        raise cursor.error(f"the size of {word} is from {least} to {most}, not {size}", start)
+        raise cursor.error(f"the size of {word} must be from {least} to {most}, not {size}", start)
     if word == "TIMESTAMP":
         if cursor.accept("WITH", "LOCAL", "TIME", "ZONE"):
             word = "TIMESTAMP_LTZ"
@@ -226,11 +226,11 @@ def parse_create_table(
 def _no_query(cursor: Cursor) -> None:
     """Raise for CREATE TABLE … AS; its list of columns, without types, would not parse."""
     depth = 0
-    for place in range(cursor.index, len(cursor.tokens)):
-        kind = cursor.tokens[place].token_type
+    for index in range(cursor.index, len(cursor.tokens)):
+        kind = cursor.tokens[index].token_type
         depth += (kind == TokenType.L_PAREN) - (kind == TokenType.R_PAREN)
-        if depth == 0 and cursor.peek(place - cursor.index) == "AS":
-            cursor.index = place
+        if depth == 0 and cursor.peek(index - cursor.index) == "AS":
+            cursor.index = index
             cursor.unsupported(_NO_QUERY)
 
 
@@ -249,10 +249,10 @@ def _item(cursor: Cursor, body: _Body) -> None:
             cursor.identifier("the constraint's name")
         if not cursor.at("PRIMARY", "KEY"):
             cursor.unsupported(
-                "of the constraints only PRIMARY KEY … NOT ENFORCED is supported; leave this out"
+                "the only supported constraint is PRIMARY KEY … NOT ENFORCED; leave this out"
             )
         cursor.expect("PRIMARY", "KEY")
-        _set_key(cursor, body, cursor.names("a key column"), start)
+        _set_primary_key(cursor, body, cursor.names("a key column"), start)
         _not_enforced(cursor)
         return
     if cursor.at("FOREIGN", "KEY") or (cursor.at("CHECK") and cursor.peek(1) == "("):
@@ -281,8 +281,8 @@ def _check_watermark(cursor: Cursor, body: _Body) -> None:
     if body.watermark is None:
         return
     if body.watermark not in body.taken():
-        known = ", ".join(column.name for column in body.columns)
-        message = f"WATERMARK: there is no column '{body.watermark}'; known: {known}"
+        names = ", ".join(column.name for column in body.columns)
+        message = f"WATERMARK: there is no column '{body.watermark}'; known: {names}"
         raise cursor.error(message, body.watermark_start)
     kind = next((c.type for c in body.columns if c.name == body.watermark), "TIMESTAMP")
     if base(kind) not in ("TIMESTAMP", "TIMESTAMP_LTZ"):
@@ -312,9 +312,9 @@ def _column(cursor: Cursor, body: _Body) -> None:
         elif cursor.accept("NULL"):
             nullable = True
         elif cursor.at("PRIMARY", "KEY"):
-            place = cursor.offset
+            key_start = cursor.offset
             cursor.expect("PRIMARY", "KEY")
-            _set_key(cursor, body, (name,), place)
+            _set_primary_key(cursor, body, (name,), key_start)
             _not_enforced(cursor)
         elif cursor.accept("COMMENT"):
             comment = cursor.string("a comment")
@@ -334,14 +334,14 @@ def _checked_expression(cursor: Cursor, tokens: list[Token]) -> None:
     tree = dialect.parse_tokens(cursor.script, whole)
     for one in declarations_in(tree):
         raise cursor.error(
-            f"an expression of a table is kept with the table, and function '{one.name}' is only "
-            "the script's; call it in the SELECT that reads the table, or in a temporary view",
+            f"an expression of a table is stored with it, but function '{one.name}' belongs only "
+            "to the script; call it in the SELECT that reads the table, or in a temporary view",
             first,
             last + 1,
         )
 
 
-def _set_key(cursor: Cursor, body: _Body, key: tuple[str, ...], start: int) -> None:
+def _set_primary_key(cursor: Cursor, body: _Body, key: tuple[str, ...], start: int) -> None:
     if body.primary_key:
         raise cursor.error("a table has one PRIMARY KEY; this is the second", start)
     body.primary_key, body.key_start = key, start
@@ -360,10 +360,10 @@ def _check(cursor: Cursor, body: _Body, partitioned: tuple[str, ...], partition_
     ):
         for key in keys:
             if key not in names:
-                known = ", ".join(column.name for column in body.columns)
-                raise cursor.error(f"{what}: there is no column '{key}'; known: {known}", start)
+                listed = ", ".join(column.name for column in body.columns)
+                raise cursor.error(f"{what}: there is no column '{key}'; known: {listed}", start)
         if len(set(keys)) < len(keys):
             raise cursor.error(f"{what} names a column twice", start)
     if not body.columns:
-        raise cursor.error("a table needs at least one column that is stored", cursor.offset)
+        raise cursor.error("a table needs at least one column that is not computed", cursor.offset)
     _check_watermark(cursor, body)

@@ -1,7 +1,7 @@
 """Parses CREATE VIEW, and makes the text of its query that is stored.
 
-The stored text has the full name of every table, and names every output column. So the view means
-the same wherever it is read, and keeps its columns when a table gets new ones.
+The stored text has the full name of every table and names every output column. So the view does not
+depend on the current database, and keeps its columns when a table gets new ones.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ def parse_create_view(
     name = cursor.name("the view's name")
     columns: tuple[str, ...] = ()
     if cursor.at("("):
-        place = cursor.offset
+        columns_start = cursor.offset
         columns = _columns(cursor)
         if len(set(columns)) < len(columns):
-            raise cursor.error("a column is named twice", place)
+            raise cursor.error("a column is named twice", columns_start)
     comment = cursor.string("a comment") if cursor.accept("COMMENT") else None
     if cursor.at("WITH"):
         cursor.unsupported("options of a view are not supported; leave out WITH (…)")
@@ -67,18 +67,18 @@ def parse_create_view(
 def _columns(cursor: Cursor) -> tuple[str, ...]:
     """`(a, b COMMENT '…', …)`; the comments of columns are parsed and dropped."""
     cursor.expect("(")
-    found: list[str] = []
-    while not found or cursor.accept(","):
-        found.append(cursor.identifier("a column"))
+    column_names: list[str] = []
+    while not column_names or cursor.accept(","):
+        column_names.append(cursor.identifier("a column"))
         if cursor.accept("COMMENT"):
             cursor.string("a comment")
         elif not cursor.at(",") and not cursor.at(")"):
-            cursor.fail("a view's column is a name alone, its type is the query's; expected , or )")
+            cursor.fail("a view's columns have no types of their own; expected ',' or ')'")
     cursor.expect(")")
-    return tuple(found)
+    return tuple(column_names)
 
 
-def described(statement: CreateView, full: Name, resolver: Resolver, written: str) -> ViewInfo:
+def view_info(statement: CreateView, full: Name, resolver: Resolver, written: str) -> ViewInfo:
     """The view that a statement creates; `written` is its query with full names of all tables.
 
     Raises `SqlError` for a query that cannot run, or that gives another number of columns than the
@@ -87,39 +87,40 @@ def described(statement: CreateView, full: Name, resolver: Resolver, written: st
     parsed = names.parse_query(statement.query)
     tree = parsed.tree
     if not isinstance(tree, exp.Query):
-        raise lowering.unsupported(parsed.script, tree, "a view is a SELECT")
+        raise lowering.unsupported(parsed.script, tree, "a view must be a SELECT")
     star = not isinstance(tree, exp.Select) or any(map(_is_star, tree.expressions))
     with limited_depth(statement.query):
-        made = analyze_tree(names.parse_query(statement.query), tree.copy(), resolver)
-    wanted = list(statement.columns) or made.output
-    if len(wanted) != len(made.output):
+        analyzed = analyze_tree(names.parse_query(statement.query), tree.copy(), resolver)
+    column_names = list(statement.columns) or analyzed.output
+    if len(column_names) != len(analyzed.output):
         raise lowering.error(
             parsed.script,
             tree,
-            f"view {'.'.join(full[-2:])} names {len(wanted)} column(s), its query gives "
-            f"{len(made.output)}: {', '.join(made.output)}",
+            f"view {'.'.join(full[-2:])} names {len(column_names)} column(s), but its query "
+            f"returns {len(analyzed.output)}: {', '.join(analyzed.output)}",
         )
-    names.reserved(parsed.script, wanted, tree)
-    if star or wanted != made.output:
+    names.reserved(parsed.script, column_names, tree)
+    if star or column_names != analyzed.output:
         items = ", ".join(
-            f"{ticked(old)} AS {ticked(new)}" for old, new in zip(made.output, wanted, strict=True)
+            f"{ticked(old)} AS {ticked(new)}"
+            for old, new in zip(analyzed.output, column_names, strict=True)
         )
         written = f"SELECT {items}\nFROM (\n{written}\n) AS {ticked(full[-1])}"
-    types = ["STRING" if kind == NULL else kind for kind in made.types]
-    columns = tuple(Column(name, kind) for name, kind in zip(wanted, types, strict=True))
+    types = ["STRING" if kind == NULL else kind for kind in analyzed.types]
+    columns = tuple(Column(name, kind) for name, kind in zip(column_names, types, strict=True))
     return ViewInfo(
         full, columns, written, statement.comment, statement.temporary,
         statement.query.functions if statement.temporary else {},
     )  # fmt: skip
 
 
-def check_lasts(statement: CreateView) -> None:
+def check_permanent(statement: CreateView) -> None:
     """Raise `UnsupportedSqlError` for a view that is not temporary and calls a Python function."""
     parsed = names.parse_query(statement.query)
     for node in parsed.tree.find_all(exp.Anonymous):
         one = declaration_of(node)
         if one is not None and not statement.temporary:
-            message = f"a view is kept, and function '{one.name}' is only the script's; "
+            message = f"a view is stored, but function '{one.name}' belongs only to the script; "
             raise lowering.unsupported(parsed.script, node, message + "write CREATE TEMPORARY VIEW")
 
 
@@ -127,17 +128,17 @@ def _is_star(item: exp.Expr) -> bool:
     return isinstance(item, exp.Star) or isinstance(item.args.get("this"), exp.Star)
 
 
-def written_out(query: Query, full: Callable[[Name], Name]) -> str:
+def with_full_names(query: Query, full: Callable[[Name], Name]) -> str:
     """The query's text with each table's name replaced by what `full` returns for it."""
     script = of_query(query)
     base, text = len(script.text) - len(query.text), query.text
-    places = {}
+    replacements = {}
     for table in names.leaves(names.parse_query(query).tree):
         parts = [part.meta for part in table.parts if "start" in part.meta]
         if isinstance(table.this, exp.Identifier) and parts:
             name = full(names.table_name(table))
-            places[parts[0]["start"] - base] = (parts[-1]["end"] + 1 - base, name)
-    for first, (last, name) in sorted(places.items(), reverse=True):
+            replacements[parts[0]["start"] - base] = (parts[-1]["end"] + 1 - base, name)
+    for first, (last, name) in sorted(replacements.items(), reverse=True):
         text = text[:first] + ".".join(map(ticked, name)) + text[last:]
     return text
 

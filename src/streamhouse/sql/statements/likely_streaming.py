@@ -11,7 +11,7 @@ _BATCH = re.compile(r"'execution\.runtime-mode'\s*=\s*'batch'", re.IGNORECASE)
 def may_stream(script: str) -> bool:
     """Whether an INSERT may read a table in streaming mode.
 
-    It needs no parser, so that Spark can be started before one is loaded. A wrong answer only costs
-    time: `sql.streaming.analysis` decides what the queries are.
+    It needs no parser, so Spark can be started before the parser is loaded. A wrong result only
+    costs time: `sql.streaming.analysis` decides what the queries are.
     """
     return _READING_INSERT.search(script) is not None and _BATCH.search(script) is None

@@ -10,7 +10,7 @@ from streamhouse.sql.secrets import (
     LEXEME,
     STARS,
     Value,
-    apart,
+    disjoint_secrets,
     quoted_options,
     without_secrets,
 )
@@ -18,72 +18,73 @@ from streamhouse.sql.text import Script
 
 _COMMENTS = ("line", "block")
 _QUOTED = ("string", "name", "hint", *_COMMENTS)
-_MADE = re.compile(
+_CREATE = re.compile(
     r"\s*CREATE\s+(?:TEMPORARY\s+)?(?P<kind>TABLE|CATALOG)\s+(?:IF\s+NOT\s+EXISTS\s+)?"
     r"(?P<name>(?:`(?:[^`]|``)*`|[\w.])+)",
     re.IGNORECASE,
 )
 _ADDRESS = ("connector", "driver", "endpoint", "host", "path", "port", "type", "uri", "url", "user",
             "warehouse")  # fmt: skip
-"""Parts of the names of options that determine to whom a secret is sent."""
+"""Parts of the names of options that determine where a secret is sent."""
 _KEY = re.compile(r"[\w.-]+")
 
 
-def with_secrets(text: str, known: str) -> str:
-    """The script with its stars replaced by the values that another script, `known`, has there.
+def with_secrets(text: str, previous: str) -> str:
+    """The script with its stars replaced by the secrets of its `previous` version.
 
     It takes a value from the same option of the same table or catalog, if connector, address and
-    user are the same, too. So nobody can have a secret sent elsewhere. In other statements it takes
-    a value if nothing else in the statement differs. Stars in comments stay. Raises `SqlError`,
-    with the position, for stars for which `known` has no value, or several different ones.
+    user are the same, too. So an edit cannot send a secret to another server. In other statements
+    it takes a value if nothing else in the statement differs. Stars in comments stay. Raises
+    `SqlError`, with the position, for stars for which `previous` has no value, or several different
+    ones.
     """
     values: dict[tuple[str, str], set[str]] = {}
-    for owner, value in _owned(known):
-        values.setdefault((owner, value.key), set()).add(known[value.start : value.end])
-    whole: list[str] = []
-    at = 0
-    for owner, value in _owned(text):
+    for owner, value in _secrets_by_statement(previous):
+        values.setdefault((owner, value.key), set()).add(previous[value.start : value.end])
+    parts: list[str] = []
+    offset = 0
+    for owner, value in _secrets_by_statement(text):
         if text[value.start : value.end] != STARS:
             continue
-        found = values.get((owner, value.key), set())
-        if len(found) != 1:
-            raise Script(text).error(_unknown(value), value.start, value.end)
-        whole += [text[at : value.start], *found]
-        at = value.end
-    return "".join([*whole, text[at:]])
+        candidates = values.get((owner, value.key), set())
+        if len(candidates) != 1:
+            raise Script(text).error(_missing_secret(value), value.start, value.end)
+        parts += [text[offset : value.start], *candidates]
+        offset = value.end
+    return "".join([*parts, text[offset:]])
 
 
-def _unknown(value: Value) -> str:
+def _missing_secret(value: Value) -> str:
     what = f"of '{value.key}'" if _KEY.fullmatch(value.key) else "in the URL"
     return (
-        f"the secret {what} is not known here: write it out. Stars are replaced only "
-        "by what this pipeline's last script has for a table of the same name, address and user"
+        f"the secret {what} is unknown here; write it out. Stars are replaced only by the "
+        "value in this pipeline's last script, for a table with the same name, address and user"
     )
 
 
-def _owned(text: str) -> Iterator[tuple[str, Value]]:
-    """Yields each secret outside of comments, with the key of its statement (see `_owner`)."""
+def _secrets_by_statement(text: str) -> Iterator[tuple[str, Value]]:
+    """Yields each secret outside of comments, with its statement's key (`_statement_key`)."""
     code = _blanked(text, _COMMENTS)
     ends = [match.start() for match in re.finditer(";", _blanked(text, _QUOTED))]
     owners: dict[int, str] = {}
-    for value in apart(text):
+    for value in disjoint_secrets(text):
         if not code[value.start : value.end].strip():
             continue
         number = bisect_right(ends, value.start)
         if number not in owners:
             first = ends[number - 1] + 1 if number else 0
             last = ends[number] if number < len(ends) else len(code)
-            owners[number] = _owner(code[first:last])
+            owners[number] = _statement_key(code[first:last])
         yield owners[number], value
 
 
-def _owner(statement: str) -> str:
+def _statement_key(statement: str) -> str:
     """A key that identifies a statement, and does not depend on its secrets.
 
     For a table or catalog: its kind, its name, and its options for connector, address and user.
     """
-    made = _MADE.match(statement)
-    if made is None:
+    match = _CREATE.match(statement)
+    if match is None:
         return " ".join(without_secrets(statement).split())
     options = {value.key: statement[value.start : value.end] for value in quoted_options(statement)}
     address = [
@@ -91,7 +92,7 @@ def _owner(statement: str) -> str:
         for key, text in sorted(options.items())
         if any(word in key.lower() for word in _ADDRESS)
     ]
-    return f"{made['kind'].upper()} {made['name'].replace('`', '')} {address}"
+    return f"{match['kind'].upper()} {match['name'].replace('`', '')} {address}"
 
 
 def _blanked(text: str, kinds: tuple[str, ...]) -> str:

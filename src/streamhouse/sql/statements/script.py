@@ -42,9 +42,9 @@ from streamhouse.sql.statements.unsupported_statements import (
     UNSUPPORTED,
     refuse_described,
     refuse_explained,
+    refuse_object,
     refuse_plan,
     refuse_show,
-    refuse_thing,
 )
 from streamhouse.sql.text import Script
 from streamhouse.sql.udf.declaration import NONE, Declarations
@@ -56,57 +56,57 @@ def parse_script(text: str, declared: Declarations = NONE) -> list[Statement]:
     `declared` are the Python functions that earlier texts have declared (see `declared_after`).
     """
     script = Script(text, functions=declared)
-    found: list[Statement] = []
+    statements: list[Statement] = []
     for tokens in _split(script, _lexed(script)):
-        found.append(_statement(Cursor(script, tokens)))
-        after = declared_after(script.functions, found[-1])
-        if after is not script.functions:
-            script = Script(text, functions=after)
-    return found
+        statements.append(_statement(Cursor(script, tokens)))
+        functions = declared_after(script.functions, statements[-1])
+        if functions is not script.functions:
+            script = Script(text, functions=functions)
+    return statements
 
 
 def _lexed(script: Script) -> list[Token]:
-    """The tokens of a script; a long list of VALUES is one token of type `_LIST`."""
-    found: list[Token] = []
-    at = 0
+    """The tokens of a script; a long list of VALUES is one token of type `_ROWS_TOKEN`."""
+    tokens: list[Token] = []
+    offset = 0
     for start, end in literal_reader.spans(script.text):
-        found += dialect.lex(script, at, start)
-        found.append(Token(_LIST, "(", start=start, end=end - 1))
-        at = end
-    return found + dialect.lex(script, at)
+        tokens += dialect.lex(script, offset, start)
+        tokens.append(Token(_ROWS_TOKEN, "(", start=start, end=end - 1))
+        offset = end
+    return tokens + dialect.lex(script, offset)
 
 
 def _split(script: Script, tokens: list[Token]) -> list[list[Token]]:
     """The tokens of each statement; a statement set is one statement."""
-    found: list[list[Token]] = [[]]
+    statements: list[list[Token]] = [[]]
     inside = False
     for token in tokens:
-        current = found[-1]
+        current = statements[-1]
         if token.token_type == TokenType.SEMICOLON and not inside:
-            found.append([])
+            statements.append([])
             continue
         current.append(token)
-        inside = not _ends(current) if inside else _begins(current)
+        inside = not _ends_statement_set(current) if inside else _begins_statement_set(current)
     if inside:
-        first = found[-1][0]
+        first = statements[-1][0]
         raise script.error(
             "the statement set is never closed; write END; after its last INSERT",
             first.start,
-            found[-1][min(2, len(found[-1]) - 1)].end + 1,
+            statements[-1][min(2, len(statements[-1]) - 1)].end + 1,
         )
-    return [tokens for tokens in found if tokens]
+    return [tokens for tokens in statements if tokens]
 
 
-def _begins(tokens: list[Token]) -> bool:
+def _begins_statement_set(tokens: list[Token]) -> bool:
     """Whether the last tokens of a statement begin a statement set."""
     words = [token.text.upper() for token in tokens[-3:]]
     if words == ["BEGIN", "STATEMENT", "SET"]:
         return len(tokens) == 3
-    around = tokens[0].text.upper()
-    return words == ["STATEMENT", "SET", "BEGIN"] and around in ("EXECUTE", "EXPLAIN")
+    first_word = tokens[0].text.upper()
+    return words == ["STATEMENT", "SET", "BEGIN"] and first_word in ("EXECUTE", "EXPLAIN")
 
 
-def _ends(tokens: list[Token]) -> bool:
+def _ends_statement_set(tokens: list[Token]) -> bool:
     """Whether the last token is the END of a statement set (CASE has an END too)."""
     return (
         tokens[-1].token_type == TokenType.END
@@ -157,7 +157,7 @@ def _create(cursor: Cursor, position: Position, text: str) -> Statement:
     if cursor.at("OR"):
         words = f"CREATE OR {cursor.peek(1)}"
         cursor.unsupported(f"{words} is not supported; use DROP and CREATE", start)
-    refuse_thing(cursor, start)
+    refuse_object(cursor, start)
     cursor.keyword(("TABLE", "TEMPORARY", "CATALOG", "DATABASE", "VIEW", "FUNCTION"))
 
 
@@ -167,7 +167,7 @@ def _drop(cursor: Cursor, position: Position, text: str) -> Statement:
     temporary = cursor.accept("TEMPORARY")
     if cursor.at("FUNCTION") or (temporary and cursor.at("SYSTEM", "FUNCTION")):
         return parse_drop_function(cursor, position, text, temporary)
-    refuse_thing(cursor, start)
+    refuse_object(cursor, start)
     kind = cursor.peek()
     if kind not in ("TABLE", "DATABASE", "CATALOG", "VIEW"):
         cursor.keyword(("TABLE", "DATABASE", "CATALOG", "VIEW", "FUNCTION"))
@@ -236,9 +236,9 @@ def _reset(cursor: Cursor, position: Position, text: str) -> Statement:
     return ResetOption(position, text, key)
 
 
-_LIST = TokenType.HEREDOC_STRING
+_ROWS_TOKEN = TokenType.HEREDOC_STRING
 """The type of a token for a list of rows without tokens; the lexer makes no token of it."""
-_NO_NAME = ("SELECT", "VALUES", "WITH", "PARTITION", "(", ".")
+_NOT_NAMES = ("SELECT", "VALUES", "WITH", "PARTITION", "(", ".")
 _SHOW = ("CATALOGS", "DATABASES", "TABLES", "VIEWS", "FUNCTIONS", "USER FUNCTIONS", "JOBS",
          "CURRENT CATALOG", "CURRENT DATABASE", "CREATE TABLE", "CREATE VIEW",
          "COLUMNS")  # fmt: skip
@@ -305,7 +305,7 @@ def _insert(cursor: Cursor, position: Position, text: str) -> Insert:
         cursor.accept("INTO")
     else:
         cursor.expect("INTO")
-    if cursor.at("TABLE") and cursor.peek(1) not in _NO_NAME:
+    if cursor.at("TABLE") and cursor.peek(1) not in _NOT_NAMES:
         # INSERT INTO TABLE t, as in Spark.
         cursor.take()
     target = cursor.name("the target table's name")
@@ -315,10 +315,10 @@ def _insert(cursor: Cursor, position: Position, text: str) -> Insert:
     partition = _partition(cursor) if cursor.accept("PARTITION") else {}
     columns: tuple[str, ...] = ()
     if cursor.at("(") and cursor.peek(1) not in ("SELECT", "WITH", "VALUES", "("):
-        place = cursor.offset
+        columns_start = cursor.offset
         columns = cursor.names("a column")
         if len(set(columns)) < len(columns):
-            raise cursor.error("a column is named twice", place)
+            raise cursor.error("a column is named twice", columns_start)
     if cursor.peek() not in ("SELECT", "WITH", "VALUES", "("):
         guesses = ("SELECT", "VALUES", "WITH")
         cursor.keyword(guesses)
@@ -332,55 +332,55 @@ def _rows(cursor: Cursor) -> Query | None:
     Also None if only the parser can read the list: its tokens then replace the list's one token.
     """
     end = cursor.tokens[-1]
-    if end.token_type != _LIST:
+    if end.token_type != _ROWS_TOKEN:
         return None
-    script, place, first = cursor.script, cursor.position(), cursor.offset
-    text = script.text[first : end.end + 1]
-    rows = literal_reader.read(text, end.start - first, len(text))
+    script, position, start = cursor.script, cursor.position(), cursor.offset
+    text = script.text[start : end.end + 1]
+    rows = literal_reader.read(text, end.start - start, len(text))
     if rows is None:
         whole = dialect.lex(script, end.start, end.end + 1)
         cursor.original = [*(token for token in cursor.original if token is not end), *whole]
         cursor.tokens = [*cursor.tokens[:-1], *whole]
         return None
-    parse_first_cells(script, first, rows)
-    prefix = script.text[first - place.column + 1 : first]
-    return Query(text, place, prefix, rows, script.functions)
+    parse_first_cells(script, start, rows)
+    prefix = script.text[start - position.column + 1 : start]
+    return Query(text, position, prefix, rows, script.functions)
 
 
 def _partition(cursor: Cursor) -> dict[str, str]:
     """`(p = 'x', q = 1)`."""
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     cursor.expect("(")
-    while not found or cursor.accept(","):
-        place = cursor.offset
+    while not values or cursor.accept(","):
+        start = cursor.offset
         name = cursor.identifier("a partition column")
-        if name in found:
-            raise cursor.error(f"column '{name}' is named twice", place)
+        if name in values:
+            raise cursor.error(f"column '{name}' is named twice", start)
         if not cursor.accept("="):
             cursor.fail(
-                "a value is expected here: (p = 'x'); columns whose values come with the rows "
-                "are left out"
+                "expected a value, such as (p = 'x'); leave out columns whose values are in the "
+                "rows"
             )
         if cursor.peek() in ("DATE", "TIMESTAMP"):
             cursor.take()
         token = cursor.current
         if token is None or token.token_type not in (TokenType.STRING, TokenType.NUMBER):
             cursor.fail("expected the partition's value as a 'string' or a number")
-        found[name] = cursor.take().text
+        values[name] = cursor.take().text
     cursor.expect(")")
-    return found
+    return values
 
 
 def _query(cursor: Cursor) -> Query:
     """The rest of the statement as a query; raises for an error in its syntax."""
     tokens = cursor.rest()
-    place = cursor.position()
-    first = cursor.offset
+    position = cursor.position()
+    start = cursor.offset
     text = cursor.text_of(tokens)
     if not isinstance(dialect.parse_tokens(cursor.script, tokens), exp.Query | exp.Values):
-        raise cursor.error("expected SELECT, WITH or VALUES", first, tokens[-1].end + 1)
-    prefix = cursor.script.text[first - place.column + 1 : first]
-    return Query(text, place, prefix, functions=cursor.script.functions)
+        raise cursor.error("expected SELECT, WITH or VALUES", start, tokens[-1].end + 1)
+    prefix = cursor.script.text[start - position.column + 1 : start]
+    return Query(text, position, prefix, functions=cursor.script.functions)
 
 
 def _select(cursor: Cursor, position: Position, text: str) -> Statement:

@@ -12,7 +12,7 @@ UNSUPPORTED = {
     "REMOVE": "REMOVE JAR is not supported and not needed; leave it out",
     "LOAD": "LOAD MODULE is not supported; leave it out",
     "UNLOAD": "UNLOAD MODULE is not supported; leave it out",
-    "COMPILE": "COMPILE PLAN is not supported; leave it out, a changed SELECT is told by itself",
+    "COMPILE": "COMPILE PLAN is not supported; leave it out, a changed SELECT is detected",
     "STOP": "STOP JOB is not supported; end the process",
     "QUIT": "QUIT is for Flink's console; leave it out, a script ends by itself",
     "EXIT": "EXIT is for Flink's console; leave it out, a script ends by itself",
@@ -29,21 +29,21 @@ UNSUPPORTED = {
     "OPTIMIZE": "OPTIMIZE is not supported; use CALL sys.compact(…)",
     "VACUUM": "VACUUM is not supported; use CALL sys.expire_snapshots(…)",
     "COMMENT": "COMMENT ON is not supported; write COMMENT in CREATE TABLE, or use ALTER TABLE",
-    "GRANT": "GRANT is not supported; give people tokens that name their tables",
-    "REVOKE": "REVOKE is not supported; give people tokens that name their tables",
+    "GRANT": "GRANT is not supported; give users tokens that name their tables",
+    "REVOKE": "REVOKE is not supported; give users tokens that name their tables",
 }
 
 
-_MODEL = "models are not supported; keep what a model says in a table, and look it up"
+_MODEL = "models are not supported; store a model's results in a table, and look them up"
 _MATERIALIZED = (
     "MATERIALIZED TABLE is not supported; write CREATE TABLE, and an INSERT over a stream that "
     "fills it"
 )
-_PLAN = "EXECUTE PLAN is not supported; write the statement itself, it goes on where it stopped"
-_THINGS = {
+_PLAN = "EXECUTE PLAN is not supported; write the statement itself, it resumes where it stopped"
+_OBJECTS = {
     "CONNECTION": "connections are not supported; write the options in WITH (…) of the table",
     "FUNCTION": "ALTER FUNCTION is not supported; use DROP FUNCTION and CREATE FUNCTION",
-    "INDEX": "indexes are not made by a statement; use the table's options 'file-index.…'",
+    "INDEX": "indexes are not created by statements; use the table's options 'file-index.…'",
     "MATERIALIZED": _MATERIALIZED,
     "MODEL": _MODEL,
     "SCHEMA": "SCHEMA is not supported; write DATABASE",
@@ -74,13 +74,13 @@ _DESCRIBED = {
 }
 
 
-def refuse_thing(cursor: Cursor, start: int) -> None:
+def refuse_object(cursor: Cursor, start: int) -> None:
     """Raise if CREATE, ALTER or DROP is followed by a known object that is not supported."""
     words = [cursor.peek(ahead) for ahead in range(3)]
     while words and words[0] in ("TEMPORARY", "SYSTEM", "UNIQUE", "EXTERNAL"):
         del words[0]
-    if words and words[0] in _THINGS:
-        cursor.unsupported(_THINGS[words[0]], start)
+    if words and words[0] in _OBJECTS:
+        cursor.unsupported(_OBJECTS[words[0]], start)
 
 
 def refuse_show(cursor: Cursor) -> None:

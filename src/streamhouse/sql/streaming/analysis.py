@@ -45,7 +45,7 @@ from streamhouse.sql.text import span
 from streamhouse.sql.udf.call import functions_in
 from streamhouse.sql.udf.function import PythonFunction
 
-_NOTHING: Mapping[str, str] = MappingProxyType({})
+_NO_VALUES: Mapping[str, str] = MappingProxyType({})
 
 
 def tables_of(query: Query) -> list[Name]:
@@ -56,7 +56,7 @@ def tables_of(query: Query) -> list[Name]:
     return list(dict.fromkeys(names.table_name(table) for table in names.leaves(tree)))
 
 
-def ends(query: Query, resolver: Resolver) -> bool:
+def is_bounded(query: Query, resolver: Resolver) -> bool:
     """Whether a query is bounded in every runtime mode.
 
     It is if it is a VALUES list, or if every table it reads is a system table or is read as of a
@@ -87,14 +87,14 @@ def analyze_stream(
     columns are the query's own. Raises `SqlError` for an invalid query and `UnsupportedSqlError`
     for an unsupported one, both with line and column in the script.
     """
-    found = analyze_streams(query, resolver, target, columns)
-    if len(found) > 1:
+    queries = analyze_streams(query, resolver, target, columns)
+    if len(queries) > 1:
         raise UnsupportedSqlError(
-            "UNION ALL of several tables makes several continuous queries",
+            "UNION ALL of several tables needs several continuous queries",
             line=query.position.line,
             column=query.position.column,
         )
-    return found[0]
+    return queries[0]
 
 
 def analyze_streams(
@@ -102,7 +102,7 @@ def analyze_streams(
     resolver: Resolver,
     target: TableInfo | None = None,
     columns: tuple[str, ...] = (),
-    fixed: Mapping[str, str] = _NOTHING,
+    fixed: Mapping[str, str] = _NO_VALUES,
 ) -> list[StreamQuery]:
     """As `analyze_stream`, for a query that may contain UNION ALL: one query per source table.
 
@@ -126,47 +126,50 @@ def _analyzed(
     for part in parts:
         one = _Analysis(parsed, part, resolver, fixed=fixed)
         groups.setdefault(one.reads, []).append(one)
-    found = [_together(group, resolver, target, columns) for group in groups.values()]
-    if len(found) > 1 and any(one.distinct is not None for one in found):
-        raise _counted_apart(parsed)
-    return found
+    queries = [_merged(group, resolver, target, columns) for group in groups.values()]
+    if len(queries) > 1 and any(one.distinct is not None for one in queries):
+        raise _separate_counts(parsed)
+    return queries
 
 
-def _counted_apart(parsed: names.Parsed) -> SqlError:
+def _separate_counts(parsed: names.Parsed) -> SqlError:
     return lowering.unsupported(
         parsed.script,
         parsed.tree,
-        "COUNT(DISTINCT …) over UNION ALL would count the values of each part on their own; "
+        "COUNT(DISTINCT …) over UNION ALL would count the values of each part separately; "
         "INSERT the parts into one table, and count there",
     )
 
 
-def _together(
-    group: list[_Analysis], resolver: Resolver, target: TableInfo | None, given: tuple[str, ...]
+def _merged(
+    group: list[_Analysis],
+    resolver: Resolver,
+    target: TableInfo | None,
+    insert_columns: tuple[str, ...],
 ) -> StreamQuery:
     """Merge the parts of UNION ALL that read the same table into one query."""
     if len(group) == 1:
-        return group[0].run(target, given)
-    made: list[StreamQuery] = []
+        return group[0].run(target, insert_columns)
+    queries: list[StreamQuery] = []
     ordered = not any(one.aggregates for one in group)
     for number, one in enumerate(group):
         if number:
-            dimensions = sum(len(part.lookups) for part in made)
+            dimensions = sum(len(part.lookups) for part in queries)
             one = _Analysis(one.parsed, one.tree, resolver, dimensions, one.fixed)
-        made.append(one.run(target, given, keep_row=ordered))
-    if any(one.distinct is not None for one in made):
-        raise _counted_apart(group[0].parsed)
-    first, top = made[0], group[-1].top
-    for other in made[1:]:
+        queries.append(one.run(target, insert_columns, keep_row=ordered))
+    if any(one.distinct is not None for one in queries):
+        raise _separate_counts(group[0].parsed)
+    first, top = queries[0], group[-1].top
+    for other in queries[1:]:
         kinds = [column.type for column in other.output]
         if other.row_kinds != first.row_kinds or kinds != [c.type for c in first.output]:
             raise lowering.unsupported(
                 group[-1].parsed.script,
                 top.select,
-                "the parts of UNION ALL over one table must give the same types, all with GROUP BY "
-                "or all without; write CAST, or one INSERT for each part",
+                "the parts of UNION ALL over one table must return the same types, all with GROUP "
+                "BY or all without; write CAST, or one INSERT for each part",
             )
-    return union_all.merged(made, ordered)
+    return union_all.merged(queries, ordered)
 
 
 class _Analysis:
@@ -178,7 +181,7 @@ class _Analysis:
         tree: exp.Expr,
         resolver: Resolver,
         dimensions: int = 0,
-        fixed: Mapping[str, str] = _NOTHING,
+        fixed: Mapping[str, str] = _NO_VALUES,
     ) -> None:
         self.parsed = parsed
         self.tree = tree.copy()
@@ -205,11 +208,11 @@ class _Analysis:
         return bool(self.top.group) or any(item.find(exp.AggFunc) for item in self.top.items)
 
     def run(
-        self, table: TableInfo | None, given: tuple[str, ...], keep_row: bool = False
+        self, table: TableInfo | None, insert_columns: tuple[str, ...], keep_row: bool = False
     ) -> StreamQuery:
         script, top, stream = self.parsed.script, self.top, self.stream
-        filled = self._slots(table, given)
-        counted = count_distinct.taken(script, top, filled)
+        filled = self._slots(table, insert_columns)
+        counted = count_distinct.replace_counts(script, top, filled)
         grouped = group_by.check(script, top, table, filled)
         if grouped and table is not None:
             partial_sums.check(stream, table, filled)
@@ -226,11 +229,13 @@ class _Analysis:
             items = retraction.sign_columns(items, top, table, filled)
         # A join may reorder rows, but the changes of one key must stay in order.
         sort = bool(stream.lookups) and not grouped
-        asked = any(lookup.ordered for lookup in stream.lookups)
-        sort = sort and (asked or (stream.changelog and not signed) or targets.needs_order(table))
-        made = [column.name for column in output]
+        hinted_order = any(lookup.ordered for lookup in stream.lookups)
+        sort = sort and (
+            hinted_order or (stream.changelog and not signed) or targets.needs_order(table)
+        )
+        output_names = [column.name for column in output]
         rows = stream.rows(
-            items, made, carry_row=ordered, ordered=sort, signed=signed, keep_row=keep_row
+            items, output_names, carry_row=ordered, ordered=sort, signed=signed, keep_row=keep_row
         )
         misses = stream.misses()
         if table is not None and counted:
@@ -242,17 +247,17 @@ class _Analysis:
         if not sort:
             return query
         row = exp.column(exp.to_identifier(ROW, quoted=True), self._top_alias())
-        numbered = stream.rows([*items, row], [*made, ROW], carry_row=True, signed=signed)
+        numbered = stream.rows([*items, row], [*output_names, ROW], carry_row=True, signed=signed)
         return replace(query, numbered_sql=generate(numbered))
 
     def _top_alias(self) -> exp.Identifier:
         return exp.to_identifier(self.top.alias, quoted=True)
 
-    def _slots(self, table: TableInfo | None, given: tuple[str, ...]) -> list[Slot]:
+    def _slots(self, table: TableInfo | None, insert_columns: tuple[str, ...]) -> list[Slot]:
         if table is None:
             return []
         count = len(self.top.items)
-        filled = targets.slots(self.parsed.script, self.top.select, table, given, count)
+        filled = targets.slots(self.parsed.script, self.top.select, table, insert_columns, count)
         return [self._fixed(slot) if slot.column.name in self.fixed else slot for slot in filled]
 
     def _fixed(self, slot: Slot) -> Slot:
@@ -274,28 +279,28 @@ class _Analysis:
             for slot in filled
             if table is not None
         }
-        for place, item in enumerate(self.top.items):
+        for index, item in enumerate(self.top.items):
             wrapped = exp.Paren(this=item)
             for node in list(wrapped.find_all(exp.FirstValue, exp.LastValue)):
                 name = "FIRST" if isinstance(node, exp.FirstValue) else "LAST"
                 order = exp.Order(this=node.this, expressions=[exp.Ordered(this=row.copy())])
-                made: exp.Expr = functions.call(name, order)
-                if merged.get(place) == "last_non_null_value":
-                    made = self._there(made, node)
-                node.replace(made)
-            self.top.items[place] = wrapped.this
+                ordered_call: exp.Expr = functions.call(name, order)
+                if merged.get(index) == "last_non_null_value":
+                    ordered_call = self._with_values(ordered_call, node)
+                node.replace(ordered_call)
+            self.top.items[index] = wrapped.this
 
-    def _there(self, made: exp.Expr, node: exp.Expr) -> exp.Expr:
+    def _with_values(self, ordered_call: exp.Expr, node: exp.Expr) -> exp.Expr:
         """Filter an ordered aggregate to rows that have a value and are not retractions."""
-        left: exp.Expr = exp.Not(this=exp.Is(this=node.this.copy(), expression=exp.Null()))
+        condition: exp.Expr = exp.Not(this=exp.Is(this=node.this.copy(), expression=exp.Null()))
         if self.stream.changelog:
-            left = exp.and_(left, exp.Not(this=retraction.retracts(self.top.alias)))
-        around = node.parent
-        if isinstance(around, exp.Filter):
-            where = around.expression
-            where.set("this", exp.and_(where.this, left))
-            return made
-        return exp.Filter(this=made, expression=exp.Where(this=left))
+            condition = exp.and_(condition, exp.Not(this=retraction.retracts(self.top.alias)))
+        parent = node.parent
+        if isinstance(parent, exp.Filter):
+            where = parent.expression
+            where.set("this", exp.and_(where.this, condition))
+            return ordered_call
+        return exp.Filter(this=ordered_call, expression=exp.Where(this=condition))
 
     def _output(
         self, filled: list[Slot], types: list[str]
@@ -332,8 +337,8 @@ class _Analysis:
         # A source must be read even when none of its columns is needed (SELECT 1 FROM t).
         source_columns = source_columns or (stream.source.columns[0].name,)
         lookups = tuple(
-            _lookup_join(lookup, trees, found)
-            for lookup, found in zip(stream.lookups, keys, strict=True)
+            _lookup_join(lookup, trees, join_keys)
+            for lookup, join_keys in zip(stream.lookups, keys, strict=True)
         )
         return StreamQuery(
             source=stream.source,

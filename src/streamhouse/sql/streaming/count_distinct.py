@@ -1,6 +1,6 @@
 """COUNT(DISTINCT …) of a continuous GROUP BY: a second query counts the rows of each value.
 
-In the rows for the target such a count is 0. The second query returns, for each group, column and
+In the rows for the target this count is 0. The second query returns, for each group, column and
 value, how many rows with that value were added, minus those that were retracted. The runtime keeps
 these numbers in a side table. It adds 1 to the target's count when a value's number leaves 0, and
 subtracts 1 when the number returns to 0.
@@ -38,12 +38,12 @@ class Counted:
     node: exp.Expr
 
 
-def taken(script: Script, level: Level, filled: list[Slot]) -> list[Counted]:
-    """Take each COUNT(DISTINCT …) out of a level's projections and put SUM(0) in its place.
+def replace_counts(script: Script, level: Level, filled: list[Slot]) -> list[Counted]:
+    """Replace each COUNT(DISTINCT …) in a level's projections by SUM(0), and return the counts.
 
     Raises `UnsupportedSqlError` for a count of several expressions.
     """
-    found = []
+    counts = []
     for slot in filled:
         if slot.index is None:
             continue
@@ -56,23 +56,23 @@ def taken(script: Script, level: Level, filled: list[Slot]) -> list[Counted]:
             raise lowering.unsupported(
                 script,
                 item,
-                "COUNT(DISTINCT …) on a stream takes one expression; put several into one text "
-                "with CONCAT_WS",
+                "COUNT(DISTINCT …) on a stream takes one expression; combine several into one "
+                "string with CONCAT_WS",
             )
         value = values[0].copy()
         if isinstance(item, exp.Filter):
             value = exp.Case().when(item.expression.this.copy(), value)
-        found.append(Counted(slot.column.name, value, item))
-        level.items[slot.index] = _nothing(item)
-    return found
+        counts.append(Counted(slot.column.name, value, item))
+        level.items[slot.index] = _zero_sum(item)
+    return counts
 
 
-def _nothing(item: exp.Expr) -> exp.Expr:
+def _zero_sum(item: exp.Expr) -> exp.Expr:
     """SUM(0), with the position in the script of the projection that it replaces."""
     zero = exp.Literal.number(0)
-    place = span(item)
-    if place is not None:
-        zero.meta.update(start=place[0], end=place[1] - 1)
+    offsets = span(item)
+    if offsets is not None:
+        zero.meta.update(start=offsets[0], end=offsets[1] - 1)
     return exp.Sum(this=zero)
 
 
@@ -86,8 +86,8 @@ def plan(
     flat = replace(stream, top=replace(stream.top, group=[]))
     slots = [slot for key in target.primary_key for slot in filled if slot.column.name == key]
     groups = [stream.top.items[slot.index] for slot in slots if slot.index is not None]
-    items = [*groups, *(one.value for one in counted)]
-    names = [f"c{place}" for place in range(len(items))]
+    items = [*groups, *(counted_column.value for counted_column in counted)]
+    names = [f"c{index}" for index in range(len(items))]
     kinds = [kind for _, kind in bound(flat, flat.rows(items, names, False, signed=True))]
     keys = [
         targets.converted(stream.script, group, group, kind, slot.column)
@@ -97,12 +97,12 @@ def plan(
     trees: list[exp.Expr] = []
     parts = []
     listed = ", ".join(quote(name) for name in key_names)
-    for one, kind in zip(counted, kinds[len(groups) :], strict=True):
-        text = _text(stream.script, one, kind)
-        made = [*keys, text, _sign(stream)]
-        tree = flat.rows(made, [*key_names, VALUE, _SIGN], False, signed=True)
+    for counted_column, kind in zip(counted, kinds[len(groups) :], strict=True):
+        text = _text(stream.script, counted_column, kind)
+        projections = [*keys, text, _sign(stream)]
+        tree = flat.rows(projections, [*key_names, VALUE, _SIGN], False, signed=True)
         trees.append(tree)
-        name = generate(exp.Literal.string(one.column))
+        name = generate(exp.Literal.string(counted_column.column))
         parts.append(
             f"SELECT {listed}, {name} AS {COLUMN}, {VALUE}, {_SIGN} FROM ({generate(tree)})"
         )
@@ -111,7 +111,9 @@ def plan(
         f"FROM ({' UNION ALL '.join(parts)}) WHERE {VALUE} IS NOT NULL GROUP BY ALL"
     )
     columns = tuple(Column(s.column.name, s.column.type, False) for s in slots)
-    return DistinctCounts(columns, tuple(one.column for one in counted), sql), trees
+    return DistinctCounts(
+        columns, tuple(counted_column.column for counted_column in counted), sql
+    ), trees
 
 
 def _sign(stream: Stream) -> exp.Expr:

@@ -40,18 +40,18 @@ class Stream:
         source = {**physical(self.source), ROW: "BIGINT"}
         if self.changelog:
             source[ROW_KIND] = "VARCHAR"
-        found = {SOURCE: source}
+        relations = {SOURCE: source}
         for lookup in self.lookups:
-            found[lookup.relation] = physical(lookup.table)
-        return found
+            relations[lookup.relation] = physical(lookup.table)
+        return relations
 
     @property
     def digits(self) -> dict[str, dict[str, int]]:
         """The precisions of the relations' TIMESTAMP and TIME columns."""
-        found = {SOURCE: timestamp_digits.of_table(self.source)}
+        digits_by_relation = {SOURCE: timestamp_digits.of_table(self.source)}
         for lookup in self.lookups:
-            found[lookup.relation] = timestamp_digits.of_table(lookup.table)
-        return found
+            digits_by_relation[lookup.relation] = timestamp_digits.of_table(lookup.table)
+        return digits_by_relation
 
     def rows(
         self,
@@ -78,14 +78,14 @@ class Stream:
         elif any(item.find(exp.AggFunc) for item in items):
             # Without input rows there is no output row, unlike in a bounded aggregation.
             count = exp.Count(this=exp.Star(), big_int=True)
-            some = exp.GT(this=count, expression=exp.Literal.number(0))
-            select.set("having", exp.Having(this=some))
+            not_empty = exp.GT(this=count, expression=exp.Literal.number(0))
+            select.set("having", exp.Having(this=not_empty))
         if ordered:
             row = exp.column(_name(ROW), _name(self.top.alias))
             select.set("order", exp.Order(expressions=[exp.Ordered(this=row)]))
-        return self.finished(select)
+        return self.translated(select)
 
-    def finished(self, select: exp.Select) -> exp.Select:
+    def translated(self, select: exp.Select) -> exp.Select:
         """The tree translated to DuckDB's terms, without unused columns in its subqueries."""
         lowered = lowering.lower(
             self.script, select, self.relations, bounded=False, digits=self.digits
@@ -96,26 +96,26 @@ class Stream:
 
     def misses(self) -> exp.Expr | None:
         """`_row` of the rows that miss a lookup with a retry policy; None if no lookup has one."""
-        found: list[exp.Select] = []
+        selects: list[exp.Select] = []
         for level in self.top.outwards():
-            for place, lookup in enumerate(level.lookups):
+            for index, lookup in enumerate(level.lookups):
                 if lookup.retry is not None:
-                    found.append(self.finished(self._miss(level, place)))
-        if not found:
+                    selects.append(self.translated(self._missed_rows(level, index)))
+        if not selects:
             return None
-        if len(found) == 1:
-            return found[0]
-        tree: exp.Query = found[0]
-        for other in found[1:]:
+        if len(selects) == 1:
+            return selects[0]
+        tree: exp.Query = selects[0]
+        for other in selects[1:]:
             tree = exp.Union(this=tree, expression=other, distinct=True)
         return tree
 
-    def _miss(self, level: Level, place: int) -> exp.Select:
+    def _missed_rows(self, level: Level, index: int) -> exp.Select:
         row = exp.column(_name(ROW), _name(level.alias))
         select = exp.Select(expressions=[exp.alias_(row, _name(ROW))])
         select.set("from_", exp.From(this=_source(level, [ROW])))
-        joins = [_join(lookup) for lookup in level.lookups[:place]]
-        missed = _join(level.lookups[place])
+        joins = [_join(lookup) for lookup in level.lookups[:index]]
+        missed = _join(level.lookups[index])
         missed.set("side", None)
         missed.set("kind", "ANTI")
         select.set("joins", [*joins, missed])
@@ -124,12 +124,12 @@ class Stream:
             select.set("distinct", exp.Distinct())
         return select
 
-    def wanted(self, lookup: Lookup, key: Sequence[str]) -> exp.Select:
+    def lookup_values(self, lookup: Lookup, key: Sequence[str]) -> exp.Select:
         """The values that each row of a chunk looks up in `key`, columns of a lookup's table.
 
         They are the other sides of the equalities in ON, named as the columns of `key`. The query
         reads `src` and the lookups before this one. It may omit rows that filters over the source
-        remove.
+        drop.
         """
         level = next(one for one in self.top.outwards() if lookup in one.lookups)
         sides = equalities(lookup.on, lookup.alias)
@@ -139,10 +139,10 @@ class Stream:
         before = level.lookups[: level.lookups.index(lookup)]
         select.set("joins", [_join(one) for one in before])
         self._filter(select, level)
-        return self.finished(select)
+        return self.translated(select)
 
     def row_keys(self, lookup: Lookup, key: Sequence[str]) -> exp.Select | None:
-        """`_row` and the values of `wanted`, from `src` alone.
+        """`_row` and the values of `lookup_values`, from `src` alone.
 
         None if a value depends on the result of another lookup.
         """
@@ -150,18 +150,18 @@ class Stream:
         sides = equalities(lookup.on, lookup.alias)
         if any(one.lookups for one in level.outwards()[:-1]):
             return None
-        if not all(_only(sides[name], level.alias) for name in key):
+        if not all(_reads_only(sides[name], level.alias) for name in key):
             return None
         row = exp.column(_name(ROW), _name(level.alias))
         items = [exp.alias_(sides[name].copy(), _name(name)) for name in key]
         select = exp.Select(expressions=[exp.alias_(row, _name(ROW)), *items])
         select.set("from_", exp.From(this=_source(level, [ROW])))
         self._filter(select, level)
-        return self.finished(select)
+        return self.translated(select)
 
     def _filter(self, select: exp.Select, level: Level) -> None:
         """Add the filters of this level and enclosing ones that need only the source's columns."""
-        own = [part for part in conjuncts(level.where) if _only(part, level.alias)]
+        own = [part for part in conjuncts(level.where) if _reads_only(part, level.alias)]
         filters = own + self._outer_filters(level)
         if filters:
             where = exp.and_(*(exp.Paren(this=part.copy()) for part in filters), copy=False)
@@ -169,21 +169,21 @@ class Stream:
 
     def _outer_filters(self, level: Level) -> list[exp.Expr]:
         """Filters of the enclosing levels that need only this level's source columns."""
-        found = []
+        filters = []
         levels = self.top.outwards()
-        for place in range(levels.index(level) + 1, len(levels)):
-            for part in conjuncts(levels[place].where):
+        for index in range(levels.index(level) + 1, len(levels)):
+            for part in conjuncts(levels[index].where):
                 inner: exp.Expr | None = part.copy()
-                for outer in reversed(levels[levels.index(level) + 1 : place + 1]):
-                    inner = _inwards(inner, outer)
-                if inner is not None and _only(inner, level.alias):
-                    found.append(inner)
-        return found
+                for outer in reversed(levels[levels.index(level) + 1 : index + 1]):
+                    inner = _pushed_down(inner, outer)
+                if inner is not None and _reads_only(inner, level.alias):
+                    filters.append(inner)
+        return filters
 
 
-def _inwards(part: exp.Expr | None, level: Level) -> exp.Expr | None:
+def _pushed_down(part: exp.Expr | None, level: Level) -> exp.Expr | None:
     """A level's condition rewritten over the columns of the level below; None if it cannot be."""
-    if part is None or level.below is None or not _only(part, level.alias):
+    if part is None or level.below is None or not _reads_only(part, level.alias):
         return None
     wrapped: exp.Expr = exp.Paren(this=part)
     for column in list(wrapped.find_all(exp.Column)):
@@ -191,7 +191,7 @@ def _inwards(part: exp.Expr | None, level: Level) -> exp.Expr | None:
     return wrapped
 
 
-def _only(part: exp.Expr, alias: str) -> bool:
+def _reads_only(part: exp.Expr, alias: str) -> bool:
     return all(column.table == alias for column in part.find_all(exp.Column))
 
 
@@ -207,10 +207,12 @@ def _select(
     level: Level, items: list[exp.Expr], names: list[str], carried: list[str], last: list[str]
 ) -> exp.Select:
     """A level's SELECT: it reads the `carried` columns from below and appends those of `last`."""
-    made = [exp.alias_(item.copy(), _name(name)) for item, name in zip(items, names, strict=True)]
+    projections = [
+        exp.alias_(item.copy(), _name(name)) for item, name in zip(items, names, strict=True)
+    ]
     for name in last:
-        made.append(exp.alias_(exp.column(_name(name), _name(level.alias)), _name(name)))
-    select = exp.Select(expressions=made)
+        projections.append(exp.alias_(exp.column(_name(name), _name(level.alias)), _name(name)))
+    select = exp.Select(expressions=projections)
     select.set("from_", exp.From(this=_source(level, carried)))
     select.set("joins", [_join(lookup) for lookup in level.lookups])
     if level.where is not None:
@@ -236,8 +238,8 @@ def _join(lookup: Lookup) -> exp.Join:
 def bound(stream: Stream, tree: exp.Expr) -> list[tuple[str, str]]:
     """Names and Flink types of a query's columns; `SqlError` if DuckDB cannot bind it."""
     try:
-        found = describe(generate(tree), stream.relations)
-        return [(name, flink_type(kind)) for name, kind in found]
+        columns = describe(generate(tree), stream.relations)
+        return [(name, flink_type(kind)) for name, kind in columns]
     except (BindError, ValueError) as failure:
-        start, end = lowering.place(stream.script, stream.top.select)
+        start, end = lowering.position_of(stream.script, stream.top.select)
         raise stream.script.error(str(failure), start, end, refusal(failure)) from None

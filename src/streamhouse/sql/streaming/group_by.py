@@ -27,8 +27,8 @@ _MERGES: dict[type[exp.Expr], tuple[str, ...]] = {
     exp.LastValue: ("last_value", "last_non_null_value"),
     exp.FirstValue: ("first_value",),
 }
-# Merge functions that keep one value: a group's value may be written any number of times.
-_KEEPING = (
+# Merge functions that keep one value, so a group's value may be written any number of times.
+_KEEP_ONE_VALUE = (
     "last_value", "last_non_null_value", "first_value", "first_non_null_value", "min", "max",
 )  # fmt: skip
 
@@ -47,30 +47,30 @@ def check(script: Script, level: Level, target: TableInfo | None, filled: list[S
         raise lowering.unsupported(
             script,
             node,
-            "an aggregation that runs for ever needs a table to keep its results: INSERT INTO a "
+            "a continuous aggregation needs a table that stores its results: INSERT INTO a "
             "table with 'merge-engine' = 'aggregation', or SET 'execution.runtime-mode' = 'batch'",
         )
     if not target.capabilities.merges:
         raise lowering.unsupported(
             script,
             node,
-            f"{_dotted(target)} (connector '{target.connector}') keeps no sums; INSERT INTO a "
-            "Paimon table with 'merge-engine' = 'aggregation', and read that one",
+            f"{_dotted(target)} (connector '{target.connector}') cannot merge partial sums; INSERT "
+            "INTO a Paimon table with 'merge-engine' = 'aggregation', and read that one",
         )
     if not target.primary_key or target.options.get("merge-engine") != "aggregation":
         raise lowering.unsupported(script, node, _declaration(script, level, target, filled))
     groups = {_text(one) for one in level.group if not is_constant(one)}
     where = level.group[0] if level.group else node
-    made: set[str] = set()
+    key_groups: set[str] = set()
     for slot in filled:
         if slot.column.name not in target.primary_key:
             continue
-        parts = None if slot.index is None else _key_parts(level.items[slot.index], groups)
+        parts = None if slot.index is None else _groups_of_key(level.items[slot.index], groups)
         if parts is None:
-            raise _otherwise(script, where, level, target, filled)
-        made |= parts
-    if made != groups:
-        raise _otherwise(script, where, level, target, filled, groups - made)
+            raise _not_the_key(script, where, level, target, filled)
+        key_groups |= parts
+    if key_groups != groups:
+        raise _not_the_key(script, where, level, target, filled, groups - key_groups)
     for slot in filled:
         if slot.column.name not in target.primary_key:
             _check_merge(script, level, target, slot, groups)
@@ -86,14 +86,14 @@ def _text(item: exp.Expr) -> str:
     return item.unnest().sql()
 
 
-def _key_parts(item: exp.Expr, groups: Collection[str]) -> set[str] | None:
-    """As `_parts` for a key column, which must not be NULL or depend on the time of the batch."""
+def _groups_of_key(item: exp.Expr, groups: Collection[str]) -> set[str] | None:
+    """As `_groups_used` for a key column: no NULL, and no dependence on the time of the batch."""
     if isinstance(item.unnest(), exp.Null):
         return None
-    return _parts(item, groups, moments=False)
+    return _groups_used(item, groups, moments=False)
 
 
-def _parts(item: exp.Expr, groups: Collection[str], moments: bool) -> set[str] | None:
+def _groups_used(item: exp.Expr, groups: Collection[str], moments: bool) -> set[str] | None:
     """The grouping expressions that a value is computed from; None if it needs anything else.
 
     `moments`: it may also use the time of the batch.
@@ -106,16 +106,16 @@ def _parts(item: exp.Expr, groups: Collection[str], moments: bool) -> set[str] |
         return None
     if functions.moment_name(inner) is not None and not moments:
         return None
-    found: set[str] = set()
+    used_groups: set[str] = set()
     for child in inner.iter_expressions():
-        parts = _parts(child, groups, moments)
+        parts = _groups_used(child, groups, moments)
         if parts is None:
             return None
-        found |= parts
-    return found
+        used_groups |= parts
+    return used_groups
 
 
-def _otherwise(
+def _not_the_key(
     script: Script,
     node: exp.Expr,
     level: Level,
@@ -126,14 +126,14 @@ def _otherwise(
     """The error for a GROUP BY that is not the target's primary key; `wrong`: surplus groups."""
     message = (
         f"GROUP BY must be exactly the primary key of {_dotted(target)}: "
-        f"{', '.join(target.primary_key)}; declare another key, or group otherwise"
+        f"{', '.join(target.primary_key)}; declare another key, or change GROUP BY"
     )
     for slot in filled:
         if slot.index is None or slot.column.name in target.primary_key:
             continue
         item = level.items[slot.index].unnest()
         if isinstance(item, exp.Column) and _text(item) in wrong:
-            message += f": LAST_VALUE({item.name}) gives '{slot.column.name}' without it"
+            message += f": LAST_VALUE({item.name}) fills '{slot.column.name}' without it"
             break
     return lowering.unsupported(script, node, message)
 
@@ -145,33 +145,33 @@ def _check_merge(
         return
     item = level.items[slot.index].unnest()
     name, inner = slot.column.name, aggregate(item)
-    key, given = f"fields.{name}.aggregate-function", merge_function(target.options, name)
-    known = _MERGES.get(type(inner), ())
+    key, configured = f"fields.{name}.aggregate-function", merge_function(target.options, name)
+    allowed = _MERGES.get(type(inner), ())
     if isinstance(inner, exp.AggFunc) and inner.find(exp.Distinct):
-        known = ()
-    if not known and _parts(item, groups, moments=True) is not None:
-        if given in _KEEPING:
+        allowed = ()
+    if not allowed and _groups_used(item, groups, moments=True) is not None:
+        if configured in _KEEP_ONE_VALUE:
             return
         raise lowering.unsupported(
             script,
             item,
-            f"column '{name}' of {_dotted(target)} merges by {given}, and the query gives it one "
-            f"value of each group; declare '{key}' = 'last_value'",
+            f"column '{name}' of {_dotted(target)} merges by {configured}, but the query returns "
+            f"one value per group; declare '{key}' = 'last_value'",
         )
-    if not known:
+    if not allowed:
         raise lowering.unsupported(
             script,
             item,
             f"column '{name}': a continuous GROUP BY takes only SUM, COUNT, MIN, MAX, "
-            "FIRST_VALUE and LAST_VALUE, each as a column of its own; keep SUM and COUNT for an "
-            "average and divide when reading",
+            "FIRST_VALUE and LAST_VALUE, each as its own column; for an average, store "
+            "SUM and COUNT, and divide when reading",
         )
-    if given not in known:
+    if configured not in allowed:
         raise lowering.unsupported(
             script,
             item,
-            f"column '{name}' of {_dotted(target)} merges by {given}; "
-            f"for this aggregate declare '{key}' = '{known[0]}'",
+            f"column '{name}' of {_dotted(target)} merges by {configured}; "
+            f"for this aggregate declare '{key}' = '{allowed[0]}'",
         )
 
 
@@ -179,11 +179,11 @@ def _declaration(script: Script, level: Level, target: TableInfo, filled: list[S
     options = ["'merge-engine' = 'aggregation'"]
     for slot in filled:
         item = level.items[slot.index].unnest() if slot.index is not None else None
-        known = _MERGES.get(type(aggregate(item))) if item is not None else None
-        if known:
-            options.append(f"'fields.{slot.column.name}.aggregate-function' = '{known[0]}'")
+        merges = _MERGES.get(type(aggregate(item))) if item is not None else None
+        if merges:
+            options.append(f"'fields.{slot.column.name}.aggregate-function' = '{merges[0]}'")
     return (
-        f"GROUP BY on a stream needs a target that keeps the sums: declare {_dotted(target)} with "
+        f"GROUP BY on a stream needs a target that merges the sums: declare {_dotted(target)} with "
         f"a PRIMARY KEY of the grouping columns and WITH ({', '.join(options)})"
     )
 

@@ -31,7 +31,7 @@ _CLAUSES = {
     "qualify": "QUALIFY is not supported; filter by the number in a query around this one",
     "locks": "FOR UPDATE is not supported; leave it out",
     "into": "INTO is not supported; write INSERT INTO t SELECT …",
-    "laterals": "LATERAL is not supported on a stream; keep what it gives in a table",
+    "laterals": "LATERAL is not supported on a stream; store its result in a table",
 }
 _ONCE = "run it once with SET 'execution.runtime-mode' = 'batch'"
 _BATCH = f"or {_ONCE}"
@@ -39,11 +39,11 @@ _JOIN_HELP = (
     "a join of two streams is not supported; join with "
     "JOIN t FOR SYSTEM_TIME AS OF o.proc_time AS c ON …, " + _BATCH
 )
-_GROUPS = (
-    "GROUP BY {} is not supported on a stream; write one INSERT for each grouping, into a table of "
-    "its own"
+_GROUPINGS = (
+    "GROUP BY {} is not supported on a stream; write one INSERT for each grouping, each into its "
+    "own table"
 )
-_SEVERAL = {exp.Cube: "CUBE", exp.GroupingSets: "GROUPING SETS", exp.Rollup: "ROLLUP"}
+_GROUPING_KINDS = {exp.Cube: "CUBE", exp.GroupingSets: "GROUPING SETS", exp.Rollup: "ROLLUP"}
 _TABLES = (exp.Table, exp.Subquery)
 
 
@@ -111,15 +111,15 @@ class Reader:
         """
         if isinstance(tree, exp.SetOperation):
             word = type(tree).__name__.upper()
-            self._no(tree, f"{word} is not supported on a stream; {_ONCE}")
+            self._refuse(tree, f"{word} is not supported on a stream; {_ONCE}")
         if not isinstance(tree, exp.Select):
-            self._no(tree, f"a continuous query is a SELECT over a table; {_ONCE}")
+            self._refuse(tree, f"a continuous query is a SELECT over a table; {_ONCE}")
         return self._level(tree)
 
-    def _no(self, node: exp.Expr, message: str) -> NoReturn:
+    def _refuse(self, node: exp.Expr, message: str) -> NoReturn:
         raise lowering.unsupported(self.script, node, message)
 
-    def _wrong(self, node: exp.Expr, message: str) -> SqlError:
+    def _error(self, node: exp.Expr, message: str) -> SqlError:
         return lowering.error(self.script, node, message)
 
     def _inlined(self, tree: exp.Expr) -> exp.Expr:
@@ -128,12 +128,14 @@ class Reader:
         if clause is None:
             return tree
         if clause.args.get("recursive"):
-            self._no(clause, f"WITH RECURSIVE is not supported on a stream; {_ONCE}")
+            self._refuse(clause, f"WITH RECURSIVE is not supported on a stream; {_ONCE}")
         bodies: dict[str, exp.Expr] = {}
         tree.set("with_", None)
         for cte in clause.expressions:
             if cte.args["alias"].columns:
-                self._no(cte, "column names after a WITH query's name are not supported; use AS")
+                self._refuse(
+                    cte, "column names after a WITH query's name are not supported; use AS"
+                )
             bodies[cte.alias] = self._replace(cte.this, bodies)
         return self._replace(tree, bodies)
 
@@ -153,7 +155,9 @@ class Reader:
         visible: Visible = {}
         clause = select.args.get("from_")
         if clause is None:
-            self._no(select, "a continuous query needs FROM; use VALUES or SELECT for fixed rows")
+            self._refuse(
+                select, "a continuous query needs FROM; use VALUES or SELECT for fixed rows"
+            )
         alias, below = self._read_source(clause.this, visible)
         level = Level(select, alias, below)
         for join in select.args.get("joins") or []:
@@ -164,7 +168,7 @@ class Reader:
         if where is not None:
             level.where = columns.resolve(self.script, where.this.copy(), visible)
             for node in level.where.find_all(exp.AggFunc):
-                raise self._wrong(node, "an aggregate cannot stand in WHERE")
+                raise self._error(node, "an aggregate is not allowed in WHERE")
         self._group(level, visible)
         level.ranked = ranked.read(self.script, select, visible)
         return level
@@ -173,68 +177,68 @@ class Reader:
         for key in select.args:
             if not select.args[key] or key in _SELECT_ARGS:
                 continue
-            found = select.args[key]
-            node = found[0] if isinstance(found, list) else found
+            clause = select.args[key]
+            node = clause[0] if isinstance(clause, list) else clause
             word = key.upper().strip("_")
             message = _CLAUSES.get(key, f"{word} is not supported on a stream; leave it out")
-            self._no(node if isinstance(node, exp.Expr) else select, message)
+            self._refuse(node if isinstance(node, exp.Expr) else select, message)
         parts = [*select.expressions, *(select.args.get(k) for k in ("where", "group"))]
         parts += [join.args.get("on") for join in select.args.get("joins") or []]
         for part in parts:
             for node in part.find_all(exp.Window, exp.Query) if part is not None else ():
                 if isinstance(node, exp.Window):
-                    self._no(node, f"window functions are not supported on a stream; {_ONCE}")
-                self._no(node, f"a subquery here is not supported on a stream; {_ONCE}")
+                    self._refuse(node, f"window functions are not supported on a stream; {_ONCE}")
+                self._refuse(node, f"a subquery here is not supported on a stream; {_ONCE}")
 
     def _read_source(self, node: exp.Expr, visible: Visible) -> tuple[str, Level | None]:
         if isinstance(node, exp.Subquery):
             extra = columns.first_set(node.args, ("this", "alias"))
             if extra or node.meta.get("hints"):
-                self._no(node, "a subquery takes an alias only; hints stand on its table")
+                self._refuse(node, "a subquery takes only an alias; write hints after its table")
             inner = node.this
             while isinstance(inner, exp.Subquery):
                 inner = inner.this
             if isinstance(inner, exp.SetOperation):
                 word = type(inner).__name__.upper()
-                self._no(inner, f"{word} is not supported on a stream; {_ONCE}")
+                self._refuse(inner, f"{word} is not supported on a stream; {_ONCE}")
             if not isinstance(inner, exp.Select):
-                self._no(
+                self._refuse(
                     inner,
-                    "only a SELECT over a table can stand in parentheses here; leave them out",
+                    "only a SELECT over a table is allowed in parentheses here; leave them out",
                 )
             below = self._level(inner)
             alias = node.alias or "EXPR$"
             if node.args.get("alias") is not None and node.args["alias"].columns:
-                self._no(
+                self._refuse(
                     node.args["alias"], "column names after an alias are not supported; use AS"
                 )
             if below.group or _aggregates(below.items):
-                self._no(
+                self._refuse(
                     node,
-                    "an aggregation in a subquery is not supported; INSERT it into a table of its "
-                    "own and read that, write COUNT(DISTINCT …) to count what is grouped twice, "
-                    + _BATCH,
+                    "an aggregation in a subquery is not supported; INSERT it into its own table "
+                    "and read that, write COUNT(DISTINCT …) instead of grouping twice, " + _BATCH,
                 )
             visible[alias] = dict.fromkeys(below.names)
             return alias, below
         if not isinstance(node, exp.Table):
-            self._no(node, _not_a_table(node))
+            self._refuse(node, _not_a_table(node))
         self._check_table(node)
         if node.args.get("version") is not None:
-            self._no(
-                node.args["version"], "a stream's own table takes no FOR … AS OF; leave it out"
+            self._refuse(
+                node.args["version"],
+                "the table that a stream reads takes no FOR … AS OF; leave it out",
             )
         self.source = columns.resolve_table(self.script, node, self.resolver)
         which = f"table '{node.name}' (connector '{self.source.connector}')"
         if self.source.capabilities.server:
-            self._no(
+            self._refuse(
                 node,
-                f"{which} has rows, but no changes that a stream could follow; declare it with "
+                f"{which} reports no changes, so a stream cannot read it; declare it with "
                 "'connector' = 'mysql-cdc', look it up (JOIN … FOR SYSTEM_TIME AS OF …), "
                 f"{_BATCH}",
             )
         if not self.source.capabilities.stream:
-            self._no(node, f"{which} can only be written")
+            self._refuse(node, f"{which} can only be written")
         self.source_options = columns.table_options(self.script, node)
         columns.reserved(self.script, (c.name for c in self.source.columns), node)
         visible[node.alias_or_name] = columns.visible_columns(self.source, node.alias_or_name)
@@ -244,51 +248,55 @@ class Reader:
         allowed = ("this", "db", "catalog", "alias", "version")
         extra = columns.first_set(node.args, allowed)
         if extra == "joins":
-            self._no(node, "nested joins are not supported; write them one after the other")
+            self._refuse(node, "nested joins are not supported; write them one after the other")
         if extra:
-            self._no(
+            self._refuse(
                 node, f"{extra.upper()} after a table is not supported on a stream; leave it out"
             )
         if node.args.get("alias") is not None and node.args["alias"].columns:
-            self._no(node.args["alias"], "column names after an alias are not supported; use AS")
+            self._refuse(
+                node.args["alias"], "column names after an alias are not supported; use AS"
+            )
 
     def _lookup(self, join: exp.Join, visible: Visible, level: Level) -> Lookup:
         table = join.this
         version = table.args.get("version") if isinstance(table, exp.Table) else None
         if not isinstance(table, exp.Table) or version is None:
-            self._no(table, _not_a_table(table) if not isinstance(table, _TABLES) else _JOIN_HELP)
+            self._refuse(
+                table, _not_a_table(table) if not isinstance(table, _TABLES) else _JOIN_HELP
+            )
         self._check_table(table)
         side, kind = join.side.upper(), join.kind.upper()
         if side not in ("", "LEFT") or kind not in ("", "INNER", "OUTER") or join.method:
             words = " ".join(word for word in (join.method, side, kind) if word)
-            self._no(table, f"{words} JOIN is not supported here; use JOIN or LEFT JOIN")
+            self._refuse(table, f"{words} JOIN is not supported here; use JOIN or LEFT JOIN")
         on = join.args.get("on")
         if on is None:
-            self._no(
+            self._refuse(
                 table,
                 "a lookup join needs ON with an equality of columns; write ON o.customer_id = c.id",
             )
         self._check_moment(version, visible, level.alias, level.below)
         info = columns.resolve_table(self.script, table, self.resolver)
         if not info.capabilities.lookup:
-            self._no(
+            self._refuse(
                 table,
-                f"table '{table.name}' (connector '{info.connector}') cannot be looked up; keep it "
-                "in a Paimon table and look up that one, or declare a MySQL table with "
+                f"table '{table.name}' (connector '{info.connector}') cannot be looked up; copy it "
+                "to a Paimon table and look up that one, or declare a MySQL table with "
                 "'connector' = 'jdbc'",
             )
         columns.reserved(self.script, (c.name for c in info.columns), table)
         alias = table.alias_or_name
         if alias in visible:
-            raise self._wrong(table, f"'{alias}' is used twice; give the table another alias")
+            raise self._error(table, f"'{alias}' is used twice; give the table another alias")
         visible[alias] = columns.visible_columns(info, alias)
         condition = columns.resolve(self.script, on.copy(), visible)
         keys = tuple(equalities(condition, alias))
         if not keys:
-            self._no(
+            self._refuse(
                 on,
-                f"ON needs an equality between a column of '{alias}' and the stream; write one "
-                "beside the other conditions",
+                f"ON needs an equality between a column of '{alias}' and the stream; add one "
+                "to the conditions",
             )
         options = columns.table_options(self.script, table)
         relation = f"dim_{self._dimensions}"
@@ -302,19 +310,23 @@ class Reader:
         moment = version.expression
         if version.this != "TIMESTAMP" or not isinstance(moment, exp.Column):
             if functions.moment_name(moment) != "PROCTIME":
-                self._no(version, "a lookup join is FOR SYSTEM_TIME AS OF a column PROCTIME()")
+                self._refuse(
+                    version, "a lookup join needs FOR SYSTEM_TIME AS OF a column PROCTIME()"
+                )
             return
-        place = lowering.place(self.script, moment)
-        found = columns.resolve(self.script, moment.copy(), visible)
-        while isinstance(found, exp.Column) and below is not None and found.table == alias:
-            found = below.definition(found.name)
+        offsets = lowering.position_of(self.script, moment)
+        expression = columns.resolve(self.script, moment.copy(), visible)
+        while (
+            isinstance(expression, exp.Column) and below is not None and expression.table == alias
+        ):
+            expression = below.definition(expression.name)
             alias, below = below.alias, below.below
-        if functions.moment_name(found) != "PROCTIME":
+        if functions.moment_name(expression) != "PROCTIME":
             message = (
-                f"'{self.script.text[slice(*place)]}' is not a processing-time column; join "
+                f"'{self.script.text[slice(*offsets)]}' is not a processing-time column; join "
                 "FOR SYSTEM_TIME AS OF a column that is computed as PROCTIME()"
             )
-            self._no(moment, message)
+            self._refuse(moment, message)
 
     def _apply_hints(self, select: exp.Select, level: Level) -> None:
         hint = select.args.get("hint")
@@ -322,38 +334,43 @@ class Reader:
             return
         body, start = hint.expressions[0].name, hint.meta["start"] + 3
         seen: set[str] = set()
-        for found in hints.lookup_hints(self.script, body, start):
-            named = [k for k in level.lookups if found.table in (k.alias, k.table.name[-1])]
-            if not named:
-                known = [k.alias for k in level.lookups]
-                message = f"hint LOOKUP: no lookup join has the table '{found.table}'; "
-                message += nearest(found.table, known)
-                raise self.script.error(message, found.start, found.end)
-            if len(named) > 1 or named[0].alias in seen:
-                message = f"hint LOOKUP: '{found.table}' does not name one join; use its alias once"
-                raise self.script.error(message, found.start, found.end)
-            seen.add(named[0].alias)
-            named[0].retry = found.retry
-            named[0].strategy = found.strategy
-            named[0].ordered = found.ordered
+        for lookup_hint in hints.lookup_hints(self.script, body, start):
+            matching = [
+                k for k in level.lookups if lookup_hint.table in (k.alias, k.table.name[-1])
+            ]
+            if not matching:
+                aliases = [k.alias for k in level.lookups]
+                message = f"hint LOOKUP: no lookup join has the table '{lookup_hint.table}'; "
+                message += nearest(lookup_hint.table, aliases)
+                raise self.script.error(message, lookup_hint.start, lookup_hint.end)
+            if len(matching) > 1 or matching[0].alias in seen:
+                message = f"hint LOOKUP: '{lookup_hint.table}' does not name exactly one join; "
+                message += "use its alias"
+                raise self.script.error(message, lookup_hint.start, lookup_hint.end)
+            seen.add(matching[0].alias)
+            matching[0].retry = lookup_hint.retry
+            matching[0].strategy = lookup_hint.strategy
+            matching[0].ordered = lookup_hint.ordered
 
     def _projections(self, level: Level, visible: Visible) -> None:
-        found = columns.expand_stars(self.script, level.select, visible)
-        level.names = columns.output_names(found)
-        for name, item in zip(level.names, found, strict=True):
+        projections = columns.expand_stars(self.script, level.select, visible)
+        level.names = columns.output_names(projections)
+        for name, item in zip(level.names, projections, strict=True):
             columns.reserved(self.script, [name], item)
             inner = columns.unaliased(item)
             level.items.append(columns.resolve(self.script, inner, visible))
-        like = level.select.meta.get(union_all.LIKE)
-        if like is not None:
-            self._name_like(level, Reader(self.script, self.resolver)._level(like.copy()).names)
+        first_part = level.select.meta.get(union_all.LIKE)
+        if first_part is not None:
+            self._name_like(
+                level, Reader(self.script, self.resolver)._level(first_part.copy()).names
+            )
 
     def _name_like(self, level: Level, names: list[str]) -> None:
         """Give a part of UNION ALL the column names of the first part."""
         if len(names) != len(level.names):
-            raise self._wrong(
+            raise self._error(
                 level.select,
-                f"this part of UNION ALL gives {len(level.names)} column(s), the first one "
+                f"this part of UNION ALL returns {len(level.names)} column(s), the first part "
                 f"{len(names)}: {', '.join(names)}",
             )
         level.names = names
@@ -364,10 +381,10 @@ class Reader:
             return
         extra = columns.first_set(group.args, ("expressions",))
         if extra:
-            self._no(group, _GROUPS.format(extra.upper()))
+            self._refuse(group, _GROUPINGS.format(extra.upper()))
         for item in group.expressions:
-            if type(item) in _SEVERAL:
-                self._no(item, _GROUPS.format(_SEVERAL[type(item)]))
+            if type(item) in _GROUPING_KINDS:
+                self._refuse(item, _GROUPINGS.format(_GROUPING_KINDS[type(item)]))
         level.group = [
             columns.resolve(self.script, item.copy(), visible) for item in group.expressions
         ]
@@ -383,7 +400,7 @@ def _not_a_table(node: exp.Expr) -> str:
         word = "VALUES"
     else:
         return f"a continuous query reads one table, or a subquery over one; name it, {_BATCH}"
-    return f"{word} is not supported on a stream; keep the rows in a table and read that, {_BATCH}"
+    return f"{word} is not supported on a stream; store the rows in a table and read that, {_BATCH}"
 
 
 def _aggregates(items: list[exp.Expr]) -> list[exp.Expr]:
@@ -400,7 +417,7 @@ def conjuncts(condition: exp.Expr | None) -> list[exp.Expr]:
 
 def equalities(condition: exp.Expr, alias: str) -> dict[str, exp.Expr]:
     """Columns of `alias` that are compared by `=`, each with the other side (first one only)."""
-    found: dict[str, exp.Expr] = {}
+    sides: dict[str, exp.Expr] = {}
     for part in conjuncts(condition):
         inner = part.unnest()
         if not isinstance(inner, exp.EQ):
@@ -409,6 +426,6 @@ def equalities(condition: exp.Expr, alias: str) -> dict[str, exp.Expr]:
             one = one.unnest()
             others = {column.table for column in other.find_all(exp.Column)}
             if isinstance(one, exp.Column) and one.table == alias and alias not in others:
-                found.setdefault(one.name, other)
+                sides.setdefault(one.name, other)
                 break
-    return found
+    return sides

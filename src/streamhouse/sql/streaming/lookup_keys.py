@@ -37,19 +37,19 @@ def lookup_keys(stream: Stream, lookup: Lookup) -> LookupKeys:
 
     Omits key columns whose type is not in the same group as the value's (see `same_group`).
     """
-    own = {column.name: column.type for column in lookup.table.columns}
-    given = dict(bound(stream, stream.wanted(lookup, lookup.keys)))
-    names = tuple(name for name in lookup.keys if same_group(own[name], given[name]))
+    column_types = {column.name: column.type for column in lookup.table.columns}
+    value_types = dict(bound(stream, stream.lookup_values(lookup, lookup.keys)))
+    names = tuple(name for name in lookup.keys if same_group(column_types[name], value_types[name]))
     if not names:
         return LookupKeys((), None, None)
     types = physical(lookup.table)
     casts = ", ".join(f"TRY_CAST({quote(n)} AS {types[n]}) AS {quote(n)}" for n in names)
-    there = " AND ".join(f"{quote(name)} IS NOT NULL" for name in names)
-    wanted = generate(stream.wanted(lookup, names))
+    not_null = " AND ".join(f"{quote(name)} IS NOT NULL" for name in names)
+    values_sql = generate(stream.lookup_values(lookup, names))
     rows = stream.row_keys(lookup, names)
     return LookupKeys(
         names,
-        f"SELECT DISTINCT * FROM (SELECT {casts} FROM ({wanted})) WHERE {there}",
+        f"SELECT DISTINCT * FROM (SELECT {casts} FROM ({values_sql})) WHERE {not_null}",
         None if rows is None else f"SELECT {quote(ROW)}, {casts} FROM ({generate(rows)})",
     )
 

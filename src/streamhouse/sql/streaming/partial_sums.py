@@ -18,16 +18,16 @@ from streamhouse.sql.types import base, scale
 
 def check(stream: Stream, target: TableInfo, filled: list[Slot]) -> None:
     """Raise `UnsupportedSqlError` for a SUM with a larger scale than its DECIMAL column."""
-    found: list[tuple[Slot, exp.Expr]] = []
+    sums_of_slots: list[tuple[Slot, exp.Expr]] = []
     for slot in filled:
         item = None if slot.index is None else aggregate(stream.top.items[slot.index])
         if isinstance(item, exp.Sum) and base(slot.column.type) == "DECIMAL":
-            found.append((slot, item))
-    if not found:
+            sums_of_slots.append((slot, item))
+    if not sums_of_slots:
         return
-    names = [f"c{number}" for number in range(len(found))]
-    sums = stream.rows([item for _, item in found], names, False, signed=True)
-    for (slot, item), (_, kind) in zip(found, bound(stream, sums), strict=True):
+    names = [f"c{number}" for number in range(len(sums_of_slots))]
+    sums = stream.rows([item for _, item in sums_of_slots], names, False, signed=True)
+    for (slot, item), (_, kind) in zip(sums_of_slots, bound(stream, sums), strict=True):
         if base(kind) == "DECIMAL" and scale(kind) <= scale(slot.column.type):
             continue
         if base(kind) in ("DECIMAL", "FLOAT", "DOUBLE"):
@@ -35,7 +35,7 @@ def check(stream: Stream, target: TableInfo, filled: list[Slot]) -> None:
                 stream.script,
                 item,
                 f"column '{slot.column.name}' of table {'.'.join(target.name)} is "
-                f"{slot.column.type}, and the sum is a {kind}: each batch would round its part of "
-                f"it; write SUM(CAST(… AS {slot.column.type})), or declare the column with as many "
-                "digits",
+                f"{slot.column.type}, but the sum is {kind}: each batch would round its partial "
+                f"sum; write SUM(CAST(… AS {slot.column.type})), or declare the column with as "
+                "many digits",
             )

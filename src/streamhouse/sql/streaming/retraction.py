@@ -1,10 +1,9 @@
 """Retractions as signed values: how aggregations over a changelog are written.
 
-An aggregation table could be given the row kinds themselves. But a `-U` that retracts from
-`last_non_null_value` removes the value for all rows of the key, and other merge functions refuse
-retractions. So the sign is put into the values: a retracted value is negated and written as an
-insert. The result does not depend on the order of the rows, and they may be summed before they are
-written.
+Row kinds could be written to an aggregation table. But a `-U` removes the value of a
+`last_non_null_value` column for all rows of the key, and other merge functions refuse retractions.
+So the sign is part of the values: a retracted value is negated and written as an insert. The result
+does not depend on the order of the rows, and they may be summed before they are written.
 """
 
 from __future__ import annotations
@@ -19,15 +18,15 @@ from streamhouse.sql.streaming.levels import Level
 from streamhouse.sql.text import Script
 
 # Merge functions that ignore nulls; a retraction writes a null for them.
-_PASS_NULL = (
+_IGNORE_NULLS = (
     "last_non_null_value", "first_non_null_value", "min", "max", "product", "listagg", "bool_and",
     "bool_or", "collect", "merge_map", "nested_update", "rbm32", "rbm64", "hll_sketch",
     "theta_sketch",
 )  # fmt: skip
 # Merge functions for which Paimon supports retractions by row kind.
-_TAKE_BACK = ("sum", "product", "last_value", "last_non_null_value", "collect", "merge_map",
+_RETRACT = ("sum", "product", "last_value", "last_non_null_value", "collect", "merge_map",
               "nested_update", "count")  # fmt: skip
-_REMOVE = "aggregation.remove-record-on-delete"
+_REMOVE_ON_DELETE = "aggregation.remove-record-on-delete"
 
 
 def retracts(alias: str) -> exp.Expr:
@@ -35,8 +34,8 @@ def retracts(alias: str) -> exp.Expr:
     kind = exp.column(
         exp.to_identifier("rowkind", quoted=True), exp.to_identifier(alias, quoted=True)
     )
-    taken = [exp.Literal.string(text) for text in ("-U", "-D")]
-    return exp.In(this=kind, expressions=taken)
+    kinds = [exp.Literal.string(text) for text in ("-U", "-D")]
+    return exp.In(this=kind, expressions=kinds)
 
 
 def sign_aggregates(
@@ -44,7 +43,7 @@ def sign_aggregates(
 ) -> list[exp.Expr]:
     """The level's projections with SUM and COUNT subtracting retracted rows.
 
-    LAST_VALUE is left alone; it is given its order later. Raises `UnsupportedSqlError` for an
+    LAST_VALUE stays as it is; its order is added later. Raises `UnsupportedSqlError` for an
     aggregate that cannot subtract: it would need the rows that remain.
     """
     items = [item.copy() for item in level.items]
@@ -69,28 +68,28 @@ def _check(script: Script, node: exp.Expr, target: TableInfo, slot: Slot) -> Non
         raise lowering.unsupported(
             script,
             node,
-            f"column '{name}': over rows that change, LAST_VALUE needs a column that a row taken "
-            f"back leaves as it is; declare 'fields.{name}.aggregate-function' = "
+            f"column '{name}': over rows that change, LAST_VALUE needs a column that retractions "
+            f"leave unchanged; declare 'fields.{name}.aggregate-function' = "
             "'last_non_null_value'",
         )
     if isinstance(node, exp.Min | exp.Max) and _ignores(target, slot):
         return
     word = type(node).__name__.upper().replace("FIRSTVALUE", "FIRST_VALUE")
-    way = ""
+    alternative = ""
     if isinstance(node, exp.Min | exp.Max):
-        way = f"declare 'fields.{name}.ignore-retract' = 'true' to keep what was, "
+        alternative = f"declare 'fields.{name}.ignore-retract' = 'true' to ignore retractions, "
     raise lowering.unsupported(
         script,
         node,
-        f"{word} over a table whose rows change: what is left when a row is taken back is not "
-        f"known; {way}keep the rows in a table with a primary key and take the {word} in a query "
-        "that ends, or read a table without a primary key",
+        f"{word} over a table whose rows change: the value that remains after a retraction is "
+        f"unknown; {alternative}store the rows in a table with a primary key and compute the "
+        f"{word} in a bounded query, or read a table without a primary key",
     )
 
 
 def _sign(node: exp.Expr, alias: str) -> None:
     if isinstance(node, exp.Sum):
-        node.set("this", _minus(node.this, alias))
+        node.set("this", _negated_if_retracted(node.this, alias))
     if isinstance(node, exp.Min | exp.Max):
         node.set("this", exp.Case().when(retracts(alias), exp.Null()).else_(node.this.copy()))
     if not isinstance(node, exp.Count):
@@ -102,17 +101,17 @@ def _sign(node: exp.Expr, alias: str) -> None:
         case = case.when(is_null, exp.Literal.number(0))
     less = exp.Neg(this=exp.Literal.number(1))
     total = exp.Sum(this=case.when(retracts(alias), less).else_(exp.Literal.number(1)))
-    around = node.parent
-    if isinstance(around, exp.Filter):
+    parent = node.parent
+    if isinstance(parent, exp.Filter):
         # Over no rows SUM gives NULL, but COUNT gives 0.
         node.replace(total)
         zero = exp.Literal.number(0)
-        around.replace(exp.Coalesce(this=around.copy(), expressions=[zero]))
+        parent.replace(exp.Coalesce(this=parent.copy(), expressions=[zero]))
     else:
         node.replace(total)
 
 
-def _minus(value: exp.Expr, alias: str) -> exp.Expr:
+def _negated_if_retracted(value: exp.Expr, alias: str) -> exp.Expr:
     """The value, negated if the row is a retraction."""
     inner = _wrapped(value.copy())
     return exp.Case().when(retracts(alias), exp.Neg(this=inner)).else_(value.copy())
@@ -137,16 +136,16 @@ def can_sign(script: Script, level: Level, target: TableInfo | None, filled: lis
     columns = [slot for slot in filled if slot.column.name not in target.primary_key]
     for slot in columns:
         function = merge_function(target.options, slot.column.name)
-        if slot.index is not None and function not in _TAKE_BACK and not _ignores(target, slot):
+        if slot.index is not None and function not in _RETRACT and not _ignores(target, slot):
             key = f"fields.{slot.column.name}"
             raise lowering.unsupported(
                 script,
                 level.items[slot.index],
-                f"column '{slot.column.name}' merges by {function}, which cannot take back a row "
-                f"that is changed or deleted; declare '{key}.ignore-retract' = 'true' to keep what "
-                "was, or read a table without a primary key",
+                f"column '{slot.column.name}' merges by {function}, which cannot retract a row "
+                f"that is changed or deleted; declare '{key}.ignore-retract' = 'true' to ignore "
+                "retractions, or read a table without a primary key",
             )
-    if target.options.get(_REMOVE, "").lower() == "true":
+    if target.options.get(_REMOVE_ON_DELETE, "").lower() == "true":
         return False
     sums = [
         slot
@@ -164,7 +163,7 @@ def _is_signable(target: TableInfo, slot: Slot) -> bool:
     function = merge_function(target.options, slot.column.name)
     if function in ("sum", "last_non_null_value"):
         return True
-    return _ignores(target, slot) and function in _PASS_NULL
+    return _ignores(target, slot) and function in _IGNORE_NULLS
 
 
 def sign_columns(
@@ -181,7 +180,7 @@ def sign_columns(
         if name in target.primary_key or name in order or slot.index is None:
             signed.append(item)
         elif merge_function(target.options, name) == "sum" and not _ignores(target, slot):
-            signed.append(_minus(item, level.alias))
+            signed.append(_negated_if_retracted(item, level.alias))
         else:
             signed.append(exp.Case().when(retracts(level.alias), exp.Null()).else_(item))
     return signed

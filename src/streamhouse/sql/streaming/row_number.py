@@ -51,7 +51,7 @@ def mark(script: Script, outer: exp.Select) -> None:
     SELECTs between the two may only pass columns through, as a view's does. Raises
     `UnsupportedSqlError` for another condition than `rn = 1` and for several row numbers.
     """
-    below = _Below(outer)
+    below = _RankedSubquery(outer)
     inner = below.select
     numbers = [item for item in inner.expressions if _is_number(item)] if inner is not None else []
     name = below.shown(numbers[0].alias) if numbers else None
@@ -59,7 +59,7 @@ def mark(script: Script, outer: exp.Select) -> None:
         return
     (item, *others), where = numbers, outer.args.get("where")
     if others:
-        raise lowering.unsupported(script, others[0], "only one ROW_NUMBER of a query can be kept")
+        raise lowering.unsupported(script, others[0], "a query can have only one ROW_NUMBER")
     parts = [] if where is None else _conjuncts(where.this)
     firsts = [part for part in parts if _is_first(part, name)]
     if not firsts:
@@ -74,8 +74,8 @@ def mark(script: Script, outer: exp.Select) -> None:
         raise lowering.unsupported(
             script,
             other,
-            f"a condition beside {name} = 1 would have to take back rows that were the "
-            "newest; put it into the inner SELECT, or filter when reading the table",
+            f"a condition besides {name} = 1 would have to retract rows that were the newest; "
+            "move it to the inner SELECT, or filter when reading the table",
         )
     outer.set("where", None)
     inner.meta[MARK] = item.this
@@ -90,33 +90,33 @@ def _is_number(item: exp.Expr) -> bool:
     )
 
 
-class _Below:
+class _RankedSubquery:
     """The nearest SELECT below another that does more than pass columns through, as `select`."""
 
     def __init__(self, outer: exp.Select) -> None:
         self.select = _subquery(outer)
-        self._all, self._renamed = True, dict[str, str]()
-        while self.select is not None and _hands_on(self.select):
+        self._all_visible, self._renamed = True, dict[str, str]()
+        while self.select is not None and _passes_columns(self.select):
             below = _subquery(self.select)
             if below is None:
                 return
-            self._pass(self.select)
+            self._rename(self.select)
             self.select = below
 
     def shown(self, name: str) -> str | None:
         """The name that a column of `select` has in the outer SELECT; None if it is not visible."""
-        return self._renamed.get(name, name if self._all else None)
+        return self._renamed.get(name, name if self._all_visible else None)
 
-    def _pass(self, layer: exp.Select) -> None:
-        made = {}
+    def _rename(self, layer: exp.Select) -> None:
+        renamed = {}
         for item in layer.expressions:
-            shown = None if columns.is_star(item) else self.shown(item.alias_or_name)
-            if shown is not None:
-                made[item.unalias().name] = shown
+            name = None if columns.is_star(item) else self.shown(item.alias_or_name)
+            if name is not None:
+                renamed[item.unalias().name] = name
         if any(columns.is_star(item) for item in layer.expressions):
-            self._renamed = {**self._renamed, **made}
+            self._renamed = {**self._renamed, **renamed}
         else:
-            self._all, self._renamed = False, made
+            self._all_visible, self._renamed = False, renamed
 
 
 def _subquery(select: exp.Select) -> exp.Select | None:
@@ -126,7 +126,7 @@ def _subquery(select: exp.Select) -> exp.Select | None:
     return inner if isinstance(inner, exp.Select) else None
 
 
-def _hands_on(select: exp.Select) -> bool:
+def _passes_columns(select: exp.Select) -> bool:
     """Whether a SELECT only passes columns of its input through, possibly renamed."""
     if columns.first_set(select.args, ("expressions", "from_")):
         return False
@@ -149,8 +149,8 @@ def _is_first(part: exp.Expr, name: str) -> bool:
     left, right = inner.left.unnest(), inner.right.unnest()
     if isinstance(inner, exp.EQ) and isinstance(right, exp.Column):
         left, right = right, left
-    most = "2" if isinstance(inner, exp.LT) else "1"
-    return isinstance(left, exp.Column) and left.name == name and right.sql() == most
+    limit = "2" if isinstance(inner, exp.LT) else "1"
+    return isinstance(left, exp.Column) and left.name == name and right.sql() == limit
 
 
 def read(script: Script, select: exp.Select, visible: Visible) -> Ranked | None:
@@ -168,7 +168,7 @@ def read(script: Script, select: exp.Select, visible: Visible) -> Ranked | None:
         raise lowering.unsupported(script, window, message)
     newest = {bool(one.args.get("desc")) for one in ordered}
     if len(newest) > 1:
-        message = "ORDER BY of ROW_NUMBER goes in one direction: all columns DESC, or none"
+        message = "ORDER BY of ROW_NUMBER must have one direction: all columns DESC, or none"
         raise lowering.unsupported(script, window, message)
     return Ranked(
         window,
@@ -196,12 +196,12 @@ def check(
     if level is None or level.ranked is None:
         return ""
     ranked = level.ranked
-    _check_around(script, top, level)
+    _check_outer_levels(script, top, level)
     if target is None or not target.primary_key or not target.capabilities.merges:
-        message = "the first row of each key needs a table that keeps it: INSERT INTO a table with "
-        message += f"PRIMARY KEY ({', '.join(_words(ranked.partition))})"
+        message = "ROW_NUMBER on a stream needs a table that keeps one row per key: INSERT INTO a "
+        message += f"table with PRIMARY KEY ({', '.join(_column_names(ranked.partition))})"
         raise lowering.unsupported(script, ranked.node, message)
-    made = {slot.column.name: _down(top, slot, level) for slot in filled}
+    target_expressions = {slot.column.name: _at_level(top, slot, level) for slot in filled}
     name = "table " + ".".join(target.name)
     keys = {_text(one) for one in ranked.partition}
     # A constant column does not distinguish rows, so it need not be in PARTITION BY.
@@ -210,7 +210,7 @@ def check(
         for slot in filled
         if slot.index is not None and is_constant(top.items[slot.index])
     }
-    if {made[key] for key in target.primary_key if key not in constant} != keys:
+    if {target_expressions[key] for key in target.primary_key if key not in constant} != keys:
         raise lowering.unsupported(
             script,
             ranked.node,
@@ -220,19 +220,19 @@ def check(
     if changelog:
         _check_changes(script, level, source)
     else:
-        _check_order(script, ranked, target, name, made)
+        _check_order(script, ranked, target, name, target_expressions)
         _check_nulls(script, level, source, target)
-        _check_types(script, level, source, target, made)
+        _check_types(script, level, source, target, target_expressions)
     word = "newest" if ranked.newest else "oldest"
-    return f"upsert: {word} by {', '.join(_words(ranked.order))} of each " + ", ".join(
+    return f"upsert: {word} by {', '.join(_column_names(ranked.order))} of each " + ", ".join(
         target.primary_key
     )
 
 
-def _check_around(script: Script, top: Level, level: Level) -> None:
+def _check_outer_levels(script: Script, top: Level, level: Level) -> None:
     levels = top.outwards()
     for outer in levels[levels.index(level) + 1 :]:
-        help_ = "do it in the inner SELECT, or when reading the table"
+        help_ = "apply it in the inner SELECT, or when reading the table"
         if outer.where is not None:
             message = f"WHERE around the newest row of each key is not supported; {help_}"
             raise lowering.unsupported(script, outer.where, message)
@@ -258,7 +258,7 @@ def _check_changes(script: Script, level: Level, source: TableInfo) -> None:
             script,
             level.ranked.node,
             f"ROW_NUMBER over {'.'.join(source.name)}, whose rows change: when the newest row of a "
-            "key goes, the one before it is not known; PARTITION BY its primary key, or read a "
+            "key is deleted, the previous one is unknown; PARTITION BY its primary key, or read a "
             "table without one",
         )
 
@@ -277,12 +277,12 @@ def _check_nulls(script: Script, level: Level, source: TableInfo, target: TableI
         return
     for order, nulls_first in zip(ranked.order, ranked.nulls_first, strict=True):
         if nulls_first and _source_column(order, level) not in required:
-            by = _words((order,))[0] + (" DESC" if ranked.newest else "")
+            by = _column_names((order,))[0] + (" DESC" if ranked.newest else "")
             raise lowering.unsupported(
                 script,
                 ranked.node,
-                f"ORDER BY {by} puts NULL first, and a 'sequence.field' never keeps a row without "
-                f"a value; write ORDER BY {by} NULLS LAST, or declare the column NOT NULL",
+                f"ORDER BY {by} sorts NULL first, but a 'sequence.field' prefers other rows; "
+                f"write ORDER BY {by} NULLS LAST, or declare the column NOT NULL",
             )
 
 
@@ -291,56 +291,68 @@ def _check_types(
     level: Level,
     source: TableInfo,
     target: TableInfo,
-    made: dict[str, str | None],
+    target_expressions: dict[str, str | None],
 ) -> None:
     """Refuse a `sequence.field` type that could make distinct values of the order equal."""
     assert level.ranked is not None
-    given = {one.name: one.type for one in source.columns}
-    kept = [one for one in target.columns if one.name in sequence_fields(target.options)]
+    source_types = {one.name: one.type for one in source.columns}
+    sequence_columns = [
+        one for one in target.columns if one.name in sequence_fields(target.options)
+    ]
     for order in level.ranked.order:
-        kind = given.get(_source_column(order, level) or "")
+        kind = source_types.get(_source_column(order, level) or "")
         if kind is None:
             continue
-        for column in kept:
-            if made[column.name] == _text(order) and not keeps_order(kind, column.type):
+        for column in sequence_columns:
+            if target_expressions[column.name] == _text(order) and not keeps_order(
+                kind, column.type
+            ):
                 raise lowering.unsupported(
                     script,
                     level.ranked.node,
-                    f"ORDER BY {_words((order,))[0]} goes by a {kind}, of which column "
-                    f"'{column.name}' of table {'.'.join(target.name)}, a {column.type}, keeps "
-                    f"fewer digits, so the wrong row could stay; declare '{column.name}' as {kind}",
+                    f"ORDER BY {_column_names((order,))[0]} sorts by {kind}, but column "
+                    f"'{column.name}' of table {'.'.join(target.name)} is {column.type} "
+                    f"and has fewer digits, so "
+                    f"the wrong row could remain; declare '{column.name}' as {kind}",
                 )
 
 
 def _source_column(item: exp.Expr, level: Level) -> str | None:
     """The source column that a level's expression is; None if it is anything else."""
-    found, below = item.unnest(), level
-    while isinstance(found, exp.Column) and below.below is not None:
-        found, below = below.below.definition(found.name).unnest(), below.below
-    if isinstance(found, exp.Column) and found.table == below.alias:
-        return found.name
+    expression, below = item.unnest(), level
+    while isinstance(expression, exp.Column) and below.below is not None:
+        expression, below = below.below.definition(expression.name).unnest(), below.below
+    if isinstance(expression, exp.Column) and expression.table == below.alias:
+        return expression.name
     return None
 
 
 def _check_order(
-    script: Script, ranked: Ranked, target: TableInfo, name: str, made: dict[str, str | None]
+    script: Script,
+    ranked: Ranked,
+    target: TableInfo,
+    name: str,
+    target_expressions: dict[str, str | None],
 ) -> None:
     engine = target.options.get("merge-engine", "deduplicate")
     sequence = sequence_fields(target.options)
     if len(ranked.order) == 1 and functions.moment_name(ranked.order[0]) == "PROCTIME":
-        wanted = "deduplicate" if ranked.newest else "first-row"
-        if engine == wanted and not sequence:
+        expected_engine = "deduplicate" if ranked.newest else "first-row"
+        if engine == expected_engine and not sequence:
             return
-        needs = f"'merge-engine' = '{wanted}' and no sequence.field"
+        needs = f"'merge-engine' = '{expected_engine}' and no sequence.field"
     else:
-        by = [next((n for n, t in made.items() if t == _text(o)), None) for o in ranked.order]
-        missing = [w for w, n in zip(_words(ranked.order), by, strict=True) if n is None]
+        by = [
+            next((n for n, t in target_expressions.items() if t == _text(o)), None)
+            for o in ranked.order
+        ]
+        missing = [w for w, n in zip(_column_names(ranked.order), by, strict=True) if n is None]
         if missing:
             raise lowering.unsupported(
                 script,
                 ranked.node,
-                f"{name} must hold what the rows are ordered by; select {', '.join(missing)} into "
-                "a column that is its 'sequence.field'",
+                f"{name} must store the columns of ORDER BY; select {', '.join(missing)} into "
+                "its 'sequence.field' column",
             )
         descending = target.options.get("sequence.field.sort-order", "ascending") == "descending"
         if engine == "deduplicate" and sequence == by and descending != ranked.newest:
@@ -352,12 +364,12 @@ def _check_order(
     raise lowering.unsupported(
         script,
         ranked.node,
-        f"{name} must keep the {'last' if ranked.newest else 'first'} row of a key by that order: "
-        f"declare it with {needs}",
+        f"{name} must keep the {'last' if ranked.newest else 'first'} row of each key in this "
+        f"order: declare it with {needs}",
     )
 
 
-def _down(top: Level, slot: Slot, level: Level) -> str | None:
+def _at_level(top: Level, slot: Slot, level: Level) -> str | None:
     """A target column as an expression of the ranked level; None if it uses other columns."""
     if slot.index is None:
         return None
@@ -377,5 +389,5 @@ def _text(item: exp.Expr) -> str:
     return item.unnest().sql()
 
 
-def _words(items: tuple[exp.Expr, ...]) -> list[str]:
+def _column_names(items: tuple[exp.Expr, ...]) -> list[str]:
     return [i.name if isinstance(i, exp.Column) else i.sql() for i in (o.unnest() for o in items)]

@@ -1,7 +1,7 @@
 """UNION ALL of streams: splits a query into its parts, and merges parts over the same table.
 
-Everything around a UNION ALL is applied to each part: projections, filters, lookups, and also sums,
-since the target adds them up. Parts over the same table are merged into one query, which returns
+Projections, filters, lookups and also sums around a UNION ALL are applied to each part, since the
+target adds up the sums. Parts over the same table are merged into one query, which returns
 their rows in the order of the table's changes. So if an update moves a row from one part to
 another, the retraction and the insert stay in order. Rows of different tables have no common
 order, so those parts are separate queries.
@@ -23,7 +23,7 @@ from streamhouse.sql.text import Script
 LIKE = "like"
 """Key of a part's `meta`: the first part, whose column names it takes."""
 _ROW, _KIND, _PART = "_row", "rowkind", "_part"
-_AFTER = ("order", "limit", "offset", "with_")
+_OUTER_CLAUSES = ("order", "limit", "offset", "with_")
 
 
 def branches(script: Script, tree: exp.Expr) -> list[exp.Expr]:
@@ -34,37 +34,39 @@ def branches(script: Script, tree: exp.Expr) -> list[exp.Expr]:
     """
     inner = tree.unnest() if isinstance(tree, exp.Subquery) else tree
     if isinstance(inner, exp.Union):
-        return _united(script, inner)
+        return _union_branches(script, inner)
     clause = inner.args.get("from_") if isinstance(inner, exp.Select) else None
     if clause is None or not isinstance(clause.this, exp.Subquery):
         return [inner]
     below = branches(script, clause.this)
     if len(below) == 1:
         return [inner]
-    found = []
+    selects = []
     for part in below:
         copied = inner.copy()
         subquery = copied.args["from_"].this
         while isinstance(subquery.this, exp.Subquery):
             subquery = subquery.this
         subquery.set("this", part)
-        found.append(copied)
-    return found
+        selects.append(copied)
+    return selects
 
 
-def _united(script: Script, union: exp.Union) -> list[exp.Expr]:
+def _union_branches(script: Script, union: exp.Union) -> list[exp.Expr]:
     if union.args.get("distinct"):
         raise lowering.unsupported(
             script,
             union.expression,
-            "UNION on a stream cannot know all rows before, to leave out duplicates; write UNION "
-            "ALL, into a table whose primary key keeps each row once",
+            "UNION on a stream is not supported, since it would have to remember all rows; write "
+            "UNION ALL, and INSERT INTO a table whose primary key keeps each row once",
         )
-    for key in _AFTER:
+    for key in _OUTER_CLAUSES:
         if union.args.get(key):
-            found = union.args[key]
+            clause = union.args[key]
             message = f"{key.strip('_').upper()} around UNION ALL is not supported on a stream"
-            raise lowering.unsupported(script, found, f"{message}; do it when reading the table")
+            raise lowering.unsupported(
+                script, clause, f"{message}; apply it when reading the table"
+            )
     first, *others = [*branches(script, union.this), *branches(script, union.expression)]
     for other in others:
         other.meta[LIKE] = first
@@ -80,13 +82,13 @@ def merged(parts: Sequence[StreamQuery], ordered: bool) -> StreamQuery:
     first = parts[0]
     if len(parts) == 1:
         return first
-    shown = [quote(column.name) for column in first.output]
-    shown += [quote(_KIND)] if first.row_kinds else []
+    output_columns = [quote(column.name) for column in first.output]
+    output_columns += [quote(_KIND)] if first.row_kinds else []
     texts = [
         f"SELECT *, {number} AS {quote(_PART)} FROM ({part.rows_sql}) AS p{number}"
         for number, part in enumerate(parts)
     ]
-    rows = f"SELECT {', '.join(shown)} FROM ({' UNION ALL '.join(texts)}) AS u"
+    rows = f"SELECT {', '.join(output_columns)} FROM ({' UNION ALL '.join(texts)}) AS u"
     if ordered:
         rows += f" ORDER BY {quote(_ROW)}, {quote(_PART)}"
     used = {name for part in parts for name in part.source_columns}

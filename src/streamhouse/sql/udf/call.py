@@ -20,17 +20,17 @@ def declared_call(declaration: Declaration, arguments: list[exp.Expr]) -> exp.Ex
 
 def declaration_of(node: exp.Expr) -> Declaration | None:
     """The declaration of the function that a node calls; None for any other node."""
-    found = node.meta.get(_DECLARED) if isinstance(node, exp.Anonymous) else None
-    return found if isinstance(found, Declaration) else None
+    declaration = node.meta.get(_DECLARED) if isinstance(node, exp.Anonymous) else None
+    return declaration if isinstance(declaration, Declaration) else None
 
 
 def declarations_in(tree: exp.Expr) -> list[Declaration]:
     """The functions that a tree calls, each once."""
-    found = (declaration_of(node) for node in tree.find_all(exp.Anonymous))
-    return list(dict.fromkeys(one for one in found if one is not None))
+    declarations = (declaration_of(node) for node in tree.find_all(exp.Anonymous))
+    return list(dict.fromkeys(one for one in declarations if one is not None))
 
 
 def functions_in(tree: exp.Expr) -> tuple[PythonFunction, ...]:
     """The defined functions that a tree calls, each once."""
-    found = (registry.defined(one) for one in declarations_in(tree))
-    return tuple(one for one in found if one is not None)
+    functions = (registry.defined(one) for one in declarations_in(tree))
+    return tuple(one for one in functions if one is not None)

@@ -84,8 +84,10 @@ class PythonFunction:
 
 def of_record(record: Mapping[str, Any]) -> PythonFunction:
     """The function from what `PythonFunction.record` returned; it has no sources."""
-    given = record["signature"]
+    stored = record["signature"]
     signature = Signature(
-        tuple(Slot(**one) for one in given["parameters"]), Slot(**given["result"]), given["arrays"]
+        tuple(Slot(**one) for one in stored["parameters"]),
+        Slot(**stored["result"]),
+        stored["arrays"],
     )
     return PythonFunction(record["name"], record["target"], signature, record["digest"])

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from streamhouse.sql.types import duck_type
 from streamhouse.sql.udf.function import PREFIX
-from streamhouse.sql.udf.registry import known
+from streamhouse.sql.udf.registry import by_engine_name
 
 _CALLED = re.compile(rf"\b{PREFIX}\w+_[0-9a-f]{{12}}\b", re.IGNORECASE)
 
@@ -20,13 +20,13 @@ def macros(sql: str) -> Iterator[str]:
     or binds the query to learn their types.
     """
     for name in {one.lower() for one in _CALLED.findall(sql)}:
-        function = known(name)
+        function = by_engine_name(name)
         if function is None:
             continue
         names = [f"a{number}" for number in range(len(function.signature.parameters))]
-        given = " AND ".join(f"{one} IS NULL" for one in names)
+        all_null = " AND ".join(f"{one} IS NULL" for one in names)
         kind = duck_type(function.signature.result.type)
         yield (
             f"CREATE TEMP MACRO {name}({', '.join(names)}) AS "
-            f"CASE WHEN {given} THEN CAST(NULL AS {kind}) END"
+            f"CASE WHEN {all_null} THEN CAST(NULL AS {kind}) END"
         )

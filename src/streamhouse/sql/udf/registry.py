@@ -19,10 +19,10 @@ _known: dict[str, tuple[PythonFunction, Callable[..., Any]]] = {}
 def define(declaration: Declaration, function: PythonFunction, compute: Callable[..., Any]) -> None:
     """Bind a declaration to a function: from now on, calls of it mean this function."""
     _defined[declaration] = function
-    keep(function, compute)
+    add(function, compute)
 
 
-def keep(function: PythonFunction, compute: Callable[..., Any]) -> None:
+def add(function: PythonFunction, compute: Callable[..., Any]) -> None:
     """Make a function known under its name in DuckDB."""
     _known[function.engine_name] = function, compute
 
@@ -32,13 +32,13 @@ def defined(declaration: Declaration) -> PythonFunction | None:
     return _defined.get(declaration)
 
 
-def known(engine_name: str) -> PythonFunction | None:
+def by_engine_name(engine_name: str) -> PythonFunction | None:
     """The function with a name in DuckDB, if this process has defined or loaded it."""
-    found = _known.get(engine_name.lower())
-    return None if found is None else found[0]
+    entry = _known.get(engine_name.lower())
+    return None if entry is None else entry[0]
 
 
 def compute_of(function: PythonFunction) -> Callable[..., Any] | None:
     """The Python callable of a function, if this process has defined or loaded it."""
-    found = _known.get(function.engine_name)
-    return None if found is None else found[1]
+    entry = _known.get(function.engine_name)
+    return None if entry is None else entry[1]

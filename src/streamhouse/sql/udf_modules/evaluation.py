@@ -20,10 +20,10 @@ from streamhouse.sql.types import base, digits, duck_type
 from streamhouse.sql.udf.function import PythonFunction, Slot
 from streamhouse.sql.udf_modules.module import compute_of
 
-_MARK = "a Python function has failed"
-_LONGEST = 200
-_one_at_a_time = threading.Lock()
-"""DuckDB calls from several threads, and functions need not be thread-safe."""
+_FAILED = "a Python function has failed"
+_SHOWN_LENGTH = 200
+_call_lock = threading.Lock()
+"""Serializes calls: DuckDB calls from several threads; functions need not be thread-safe."""
 _UNITS = {0: "s", 3: "ms", 6: "us", 9: "ns"}
 _VALUES: dict[str, tuple[type, ...]] = {
     "BOOLEAN": (bool,),
@@ -72,7 +72,7 @@ class Evaluations:
 
     def failure(self, error: BaseException) -> QueryError | None:
         """The error of a Python function, if that is the cause of an error of DuckDB; else None."""
-        return self._failure if _MARK in str(error) else None
+        return self._failure if _FAILED in str(error) else None
 
     def _caller(self, function: PythonFunction) -> Callable[..., pa.Array]:
         compute = compute_of(function)
@@ -80,11 +80,13 @@ class Evaluations:
 
         def call(*columns: pa.ChunkedArray) -> pa.Array:
             try:
-                with _one_at_a_time:
-                    return evaluate(function, compute, [_whole(column) for column in columns])
+                with _call_lock:
+                    return evaluate(
+                        function, compute, [_single_array(column) for column in columns]
+                    )
             except QueryError as error:
                 self._failure = error
-                raise RuntimeError(_MARK) from None
+                raise RuntimeError(_FAILED) from None
 
         # DuckDB takes the number of parameters from the signature.
         named = [
@@ -95,7 +97,7 @@ class Evaluations:
         return call
 
 
-def _whole(column: pa.ChunkedArray) -> pa.Array:
+def _single_array(column: pa.ChunkedArray) -> pa.Array:
     return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks)
 
 
@@ -104,39 +106,41 @@ def _arrays(
 ) -> pa.Array:
     rows = len(columns[0])
     try:
-        made = compute(*columns)
+        result = compute(*columns)
     except (Exception, SystemExit) as error:
-        raise _raised(function, error, f"for {rows:,} rows") from error
-    if isinstance(made, pa.ChunkedArray):
-        made = pa.concat_arrays(made.chunks) if made.num_chunks else pa.array([], made.type)
-    if not isinstance(made, pa.Array):
-        raise _wrong(function, f"a {type(made).__name__}; return a pyarrow.Array")
-    if len(made) != rows:
-        raise _wrong(function, f"{len(made):,} values for {rows:,} rows; return one for each")
-    return _conformed(function, made)
+        raise _raised_error(function, error, f"for {rows:,} rows") from error
+    if isinstance(result, pa.ChunkedArray):
+        result = pa.concat_arrays(result.chunks) if result.num_chunks else pa.array([], result.type)
+    if not isinstance(result, pa.Array):
+        raise _result_error(function, f"a {type(result).__name__}; return a pyarrow.Array")
+    if len(result) != rows:
+        raise _result_error(
+            function, f"{len(result):,} values for {rows:,} rows; return one for each"
+        )
+    return _cast_result(function, result)
 
 
 def _values(
     function: PythonFunction, compute: Callable[..., Any], columns: Sequence[pa.Array]
 ) -> pa.Array:
     signature = function.signature
-    strict = [place for place, slot in enumerate(signature.parameters) if not slot.nullable]
-    made: list[Any] = []
-    given = [
+    strict = [index for index, slot in enumerate(signature.parameters) if not slot.nullable]
+    results: list[Any] = []
+    python_columns = [
         _python_values(column, slot)
         for column, slot in zip(columns, signature.parameters, strict=True)
     ]
-    for row in zip(*given, strict=True):
-        if any(row[place] is None for place in strict):
-            made.append(None)
+    for row in zip(*python_columns, strict=True):
+        if any(row[index] is None for index in strict):
+            results.append(None)
             continue
         try:
             value = compute(*row)
         except (Exception, SystemExit) as error:
-            raise _raised(function, error, f"for {_shown(row)}") from error
+            raise _raised_error(function, error, f"for {_shortened(row)}") from error
         _check_value(function, value, row)
-        made.append(value)
-    return _conformed(function, _array(function, made))
+        results.append(value)
+    return _cast_result(function, _array(function, results))
 
 
 def _python_values(column: pa.Array, slot: Slot) -> list[Any]:
@@ -152,18 +156,24 @@ def _check_value(function: PythonFunction, value: Any, row: Sequence[Any]) -> No
     if value is None:
         if slot.nullable:
             return
-        raise _wrong(function, f"None for {_shown(row)}; annotate the result as … | None")
+        raise _result_error(
+            function, f"None for {_shortened(row)}; annotate the result as … | None"
+        )
     allowed = _VALUES.get(base(slot.type))
     wrong = allowed is not None and not isinstance(value, allowed)
     wrong = wrong or (isinstance(value, bool) and allowed != (bool,))
     wrong = wrong or (base(slot.type) == "DATE" and isinstance(value, datetime.datetime))
     if wrong:
-        raise _wrong(function, f"{_shown(value)} for {_shown(row)}, which is no {slot.type}")
+        raise _result_error(
+            function, f"{_shortened(value)} for {_shortened(row)}, which is not of type {slot.type}"
+        )
     if isinstance(value, datetime.datetime):
         zoned = value.utcoffset() is not None
         if zoned != (base(slot.type) == "TIMESTAMP_LTZ"):
             which = "has no" if not zoned else "has a"
-            raise _wrong(function, f"{_shown(value)}, which {which} time zone; it is {slot.type}")
+            raise _result_error(
+                function, f"{_shortened(value)}, which {which} time zone; its type is {slot.type}"
+            )
 
 
 def _array(function: PythonFunction, values: Sequence[Any]) -> pa.Array:
@@ -171,7 +181,7 @@ def _array(function: PythonFunction, values: Sequence[Any]) -> pa.Array:
     word = base(result.type)
     kind = _strict(result)
     if word in ("TIMESTAMP", "TIMESTAMP_LTZ"):
-        # With a coarser unit, Arrow would truncate without an error; `_conformed` checks the cast.
+        # With a coarser unit, Arrow would truncate silently; `_cast_result` checks the cast.
         kind = pa.timestamp("us", "UTC" if word == "TIMESTAMP_LTZ" else None)
     elif word == "TIME":
         kind = pa.time64("us")
@@ -182,9 +192,11 @@ def _array(function: PythonFunction, values: Sequence[Any]) -> pa.Array:
             try:
                 pa.array([value], kind)
             except (pa.ArrowException, OverflowError, TypeError, ValueError) as first:
-                what = f"{_shown(value)}, which is no {result.type}: {first}"
-                raise _wrong(function, what) from error
-        raise _wrong(function, f"values that are no {result.type}: {error}") from error
+                what = f"{_shortened(value)}, which is not of type {result.type}: {first}"
+                raise _result_error(function, what) from error
+        raise _result_error(
+            function, f"values that are not of type {result.type}: {error}"
+        ) from error
 
 
 def _strict(slot: Slot) -> pa.DataType:
@@ -207,43 +219,47 @@ def engine_type(flink: str) -> pa.DataType:
     if flink not in _engine_types:
         with duckdb.connect(":memory:") as connection:
             connection.execute("SET TimeZone = 'UTC'")
-            made = connection.sql(f"SELECT CAST(NULL AS {duck_type(flink)}) AS v").to_arrow_table()
-        _engine_types[flink] = made.schema.field(0).type
+            table = connection.sql(f"SELECT CAST(NULL AS {duck_type(flink)}) AS v").to_arrow_table()
+        _engine_types[flink] = table.schema.field(0).type
     return _engine_types[flink]
 
 
-def _conformed(function: PythonFunction, made: pa.Array) -> pa.Array:
+def _cast_result(function: PythonFunction, values: pa.Array) -> pa.Array:
     """The values in the Arrow type that DuckDB takes; `QueryError` for a lossy conversion."""
     slot = function.signature.result
     strict, engine = _strict(slot), engine_type(slot.type)
-    if made.type == engine == strict:
-        return made
-    if not _same_family(made.type, strict):
-        raise _wrong(function, f"an array of {made.type}, declared as {slot.type}; cast it")
+    if values.type == engine == strict:
+        return values
+    if not _same_family(values.type, strict):
+        raise _result_error(
+            function, f"an array of {values.type}, declared as {slot.type}; cast it"
+        )
     try:
-        if pa.types.is_decimal(strict) and pa.types.is_integer(made.type):
+        if pa.types.is_decimal(strict) and pa.types.is_integer(values.type):
             # Arrow requires room for every value of the integer type, not only for those present.
-            made = made.cast(pa.decimal128(38, strict.scale))
-        return made.cast(strict, safe=True).cast(engine, safe=True)
+            values = values.cast(pa.decimal128(38, strict.scale))
+        return values.cast(strict, safe=True).cast(engine, safe=True)
     except pa.ArrowException as error:
-        raise _wrong(function, f"a value that is no {slot.type}: {error}") from error
+        raise _result_error(
+            function, f"a value that is not of type {slot.type}: {error}"
+        ) from error
 
 
-def _same_family(given: pa.DataType, wanted: pa.DataType) -> bool:
+def _same_family(source: pa.DataType, target: pa.DataType) -> bool:
     kinds = pa.types
-    if kinds.is_null(given) or given == wanted:
+    if kinds.is_null(source) or source == target:
         return True
-    if kinds.is_dictionary(given):
-        return _same_family(given.value_type, wanted)
-    if kinds.is_timestamp(given) and kinds.is_timestamp(wanted):
-        return (given.tz is None) == (wanted.tz is None)
-    if kinds.is_float64(wanted):
-        return bool(kinds.is_floating(given))
-    if kinds.is_decimal(wanted):
-        return bool(kinds.is_decimal(given) or kinds.is_integer(given))
-    if kinds.is_list(wanted):
-        return bool(kinds.is_list(given) or kinds.is_large_list(given)) and _same_family(
-            given.value_type, wanted.value_type
+    if kinds.is_dictionary(source):
+        return _same_family(source.value_type, target)
+    if kinds.is_timestamp(source) and kinds.is_timestamp(target):
+        return (source.tz is None) == (target.tz is None)
+    if kinds.is_float64(target):
+        return bool(kinds.is_floating(source))
+    if kinds.is_decimal(target):
+        return bool(kinds.is_decimal(source) or kinds.is_integer(source))
+    if kinds.is_list(target):
+        return bool(kinds.is_list(source) or kinds.is_large_list(source)) and _same_family(
+            source.value_type, target.value_type
         )
     families = (
         (kinds.is_integer,),
@@ -253,28 +269,28 @@ def _same_family(given: pa.DataType, wanted: pa.DataType) -> bool:
         (kinds.is_time,),
     )
     for family in families:
-        if any(one(wanted) for one in family):
-            return any(one(given) for one in family)
-    return bool(given.id == wanted.id and (kinds.is_map(wanted) or kinds.is_struct(wanted)))
+        if any(one(target) for one in family):
+            return any(one(source) for one in family)
+    return bool(source.id == target.id and (kinds.is_map(target) or kinds.is_struct(target)))
 
 
-def _raised(function: PythonFunction, error: BaseException, where: str) -> QueryError:
+def _raised_error(function: PythonFunction, error: BaseException, where: str) -> QueryError:
     frames = traceback.extract_tb(error.__traceback__)[1:]
     own = [frame for frame in frames if frame.filename == frames[0].filename]
     inside = f" ({Path(own[-1].filename).name}, line {own[-1].lineno})" if own else ""
     text = " ".join(f"{type(error).__name__}: {error}".split()).rstrip(": ")
     return QueryError(
-        f"function {function.name} ('{function.target}') raised {text}{inside}, {where}; have it "
-        "return a value for them, or leave such rows out"
+        f"function {function.name} ('{function.target}') raised {text}{inside}, {where}; "
+        "return a value instead, or filter out such rows"
     )
 
 
-def _wrong(function: PythonFunction, what: str) -> QueryError:
+def _result_error(function: PythonFunction, what: str) -> QueryError:
     return QueryError(f"function {function.name} ('{function.target}') returned {what}")
 
 
-def _shown(value: object) -> str:
+def _shortened(value: object) -> str:
     if isinstance(value, tuple):
-        return f"({', '.join(map(_shown, value))})"
+        return f"({', '.join(map(_shortened, value))})"
     text = repr(value)
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+    return text if len(text) <= _SHOWN_LENGTH else f"{text[:_SHOWN_LENGTH]}…"

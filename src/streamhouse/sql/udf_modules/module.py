@@ -26,10 +26,10 @@ from streamhouse.sql.udf.function import Module, PythonFunction, Sources
 from streamhouse.sql.udf_modules.signature import SignatureError, signature_of
 
 _MOST_BYTES = 1 << 20
-_OWN = "streamhouse"
+_PACKAGE = "streamhouse"
 
 
-class _ReadModules(importlib.abc.MetaPathFinder, importlib.abc.ExecutionLoader):
+class _SourceFinder(importlib.abc.MetaPathFinder, importlib.abc.ExecutionLoader):
     """Imports modules from texts in memory; takes precedence over files."""
 
     def __init__(self) -> None:
@@ -51,12 +51,12 @@ class _ReadModules(importlib.abc.MetaPathFinder, importlib.abc.ExecutionLoader):
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        found = self._modules.get(name)
-        if found is None:
+        module = self._modules.get(name)
+        if module is None:
             return None
-        inside = [str(Path(found.path).parent)] if found.is_package else None
+        search_locations = [str(Path(module.path).parent)] if module.is_package else None
         return importlib.util.spec_from_file_location(
-            name, found.path, loader=self, submodule_search_locations=inside
+            name, module.path, loader=self, submodule_search_locations=search_locations
         )
 
     def get_source(self, name: str) -> str:
@@ -66,7 +66,7 @@ class _ReadModules(importlib.abc.MetaPathFinder, importlib.abc.ExecutionLoader):
         return self._modules[name].path
 
 
-_read = _ReadModules()
+_finder = _SourceFinder()
 
 
 def search(folders: Sequence[Path]) -> None:
@@ -82,7 +82,7 @@ def define(declaration: Declaration) -> PythonFunction:
 
     It runs for CREATE FUNCTION only; planning a query imports no modules.
     """
-    sources = _sources(declaration.module)
+    sources = _read_sources(declaration.module)
     compute = _imported(declaration, sources)
     try:
         signature = signature_of(compute)
@@ -99,11 +99,11 @@ def compute_of(function: PythonFunction) -> Callable[..., Any]:
 
     Raises `QueryError` if an installed module is missing, or differs from that of the driver.
     """
-    found = registry.compute_of(function)
-    if found is None:
-        found = _loaded(function)
-        registry.keep(function, found)
-    return found
+    compute = registry.compute_of(function)
+    if compute is None:
+        compute = _loaded(function)
+        registry.add(function, compute)
+    return compute
 
 
 def _loaded(function: PythonFunction) -> Callable[..., Any]:
@@ -111,81 +111,81 @@ def _loaded(function: PythonFunction) -> Callable[..., Any]:
     sources = function.sources
     try:
         if sources is None:
-            sources = _sources(declaration.module)
+            sources = _read_sources(declaration.module)
         compute = _imported(declaration, sources)
         same = signature_of(compute) == function.signature
     except (SqlError, SignatureError) as error:
         raise QueryError(f"function {function.name}: {error}") from None
     if not same or function.digest != ("" if sources is None else sources.digest):
         raise QueryError(
-            f"function {function.name}: '{function.target}' is not the one that the query was "
-            "planned with; have the same version of its module here"
+            f"function {function.name}: '{function.target}' differs from the one that the query "
+            "was planned with; install the same version of its module here"
         )
     return compute
 
 
 def _imported(declaration: Declaration, sources: Sources | None) -> Callable[..., Any]:
     if sources is not None:
-        _read.add(sources)
+        _finder.add(sources)
     try:
         module = importlib.import_module(declaration.module)
     except (Exception, SystemExit) as error:
         raise SqlError(
             f"module '{declaration.module}' cannot be imported: {type(error).__name__}: {error}"
         ) from error
-    found = getattr(module, declaration.attribute, None)
-    if found is None:
-        own = [name for name, value in vars(module).items() if callable(value)]
-        close = nearest(declaration.attribute, own)
-        place = getattr(module, "__file__", None) or "built in"
+    attribute = getattr(module, declaration.attribute, None)
+    if attribute is None:
+        callables = [name for name, value in vars(module).items() if callable(value)]
+        close = nearest(declaration.attribute, callables)
+        origin = getattr(module, "__file__", None) or "built in"
         raise SqlError(
-            f"module '{declaration.module}' ({place}) has no function "
+            f"module '{declaration.module}' ({origin}) has no function "
             f"'{declaration.attribute}'; {close}"
         )
-    compute: Callable[..., Any] = found
+    compute: Callable[..., Any] = attribute
     return compute
 
 
-def _sources(module: str) -> Sources | None:
-    """A module and the modules beside it that it imports; None for one that is installed.
+def _read_sources(module: str) -> Sources | None:
+    """A module and the modules of its folder that it imports; None for an installed module.
 
     Installed are the modules of packages and of Python itself. Raises `SqlError` if there is no
     such module, or if the texts are too long.
     """
     importlib.invalidate_caches()
-    folder, found = _place(module)
-    if found is None or folder is None or _installed(folder):
+    folder, file = _locate(module)
+    if file is None or folder is None or _installed(folder):
         return None
     modules: dict[str, Module] = {}
-    left, beside = [module], {_top(module): True}
-    while left:
-        name = left.pop()
-        if _top(name) not in beside:
-            beside[_top(name)] = _is_beside(folder, _top(name))
-        for part in _with_parents(name) if beside[_top(name)] else ():
-            path = _file(folder, part)
+    pending, in_folder = [module], {_top(module): True}
+    while pending:
+        name = pending.pop()
+        if _top(name) not in in_folder:
+            in_folder[_top(name)] = _is_in_folder(folder, _top(name))
+        for part in _with_parents(name) if in_folder[_top(name)] else ():
+            path = _source_file(folder, part)
             if part in modules or path is None:
                 continue
-            text = _text(path)
+            text = _read_text(path)
             modules[part] = Module(part, str(path), text)
-            left += _imports(part, text, path.name == "__init__.py")
+            pending += _imports(part, text, path.name == "__init__.py")
     if sum(len(one.text.encode()) for one in modules.values()) > _MOST_BYTES:
         raise SqlError(
-            f"module '{module}' and what it imports beside it are more than {_MOST_BYTES:,} bytes, "
+            f"module '{module}' and its imports from the same folder exceed {_MOST_BYTES:,} bytes, "
             "which every batch would send; install them as a package"
         )
     return Sources(str(folder), tuple(modules[name] for name in sorted(modules)))
 
 
-def _is_beside(folder: Path, top: str) -> bool:
+def _is_in_folder(folder: Path, top: str) -> bool:
     """Whether an import of a top-level module finds the one in a folder, and no other."""
     spec = importlib.machinery.PathFinder.find_spec(top)
-    if spec is None or top == _OWN or top in sys.stdlib_module_names:
+    if spec is None or top == _PACKAGE or top in sys.stdlib_module_names:
         return False
     return _folder_of(spec, top)[0] == folder
 
 
-def _place(module: str) -> tuple[Path | None, Path | None]:
+def _locate(module: str) -> tuple[Path | None, Path | None]:
     """The folder of `sys.path` in which a module is found, and its file.
 
     (None, None) for a built-in module and for one without Python source. Imports no module. Raises
@@ -197,8 +197,8 @@ def _place(module: str) -> tuple[Path | None, Path | None]:
         if top in sys.builtin_module_names:
             return None, None
         raise SqlError(
-            f"there is no Python module '{module}'; put {top}.py beside the script, or name its "
-            "folder in PYTHONPATH"
+            f"there is no Python module '{module}'; put {top}.py next to the script, or name "
+            "its folder in PYTHONPATH"
         )
     return _folder_of(spec, module)
 
@@ -207,17 +207,17 @@ def _folder_of(
     spec: importlib.machinery.ModuleSpec, module: str
 ) -> tuple[Path | None, Path | None]:
     """The folder that holds a top-level module, and the file of that module or of one below it."""
-    places = [spec.origin] if spec.origin else list(spec.submodule_search_locations or ())
-    for place in places:
-        file = Path(place)
+    origins = [spec.origin] if spec.origin else list(spec.submodule_search_locations or ())
+    for origin in origins:
+        file = Path(origin)
         folder = file.parent.parent if file.name == "__init__.py" else file.parent
-        found = _file(folder, module)
-        if found is not None:
-            return folder.absolute(), found
+        module_file = _source_file(folder, module)
+        if module_file is not None:
+            return folder.absolute(), module_file
     return None, None
 
 
-def _file(folder: Path, module: str) -> Path | None:
+def _source_file(folder: Path, module: str) -> Path | None:
     """The source file of a module below a folder; None if there is none."""
     path = folder.joinpath(*module.split("."))
     for file in (path / "__init__.py", path.with_name(f"{path.name}.py")):
@@ -231,7 +231,7 @@ def _installed(folder: Path) -> bool:
     return any(folder == Path(sysconfig.get_path(name)) for name in names)
 
 
-def _text(path: Path) -> str:
+def _read_text(path: Path) -> str:
     try:
         return importlib.util.decode_source(path.read_bytes())
     except (OSError, SyntaxError, UnicodeDecodeError) as error:
@@ -258,9 +258,9 @@ def _imports(module: str, text: str, is_package: bool) -> Iterator[str]:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            around = module.split(".")
-            around = around[: len(around) - node.level + is_package] if node.level else []
-            parts = [*around, *filter(None, [node.module])]
+            package = module.split(".")
+            package = package[: len(package) - node.level + is_package] if node.level else []
+            parts = [*package, *filter(None, [node.module])]
             if parts:
                 yield ".".join(parts)
             yield from (".".join([*parts, alias.name]) for alias in node.names)

@@ -55,11 +55,11 @@ _ARROW: dict[pa.DataType, str] = {
     pa.time32("ms"): "TIME(3)",
 }
 _PRECISIONS = {"TIME": (0, 3), "TIMESTAMP": (0, 3, 6, 9), "TIMESTAMP_LTZ": (0, 3, 6)}
-_KINDS = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
 class SignatureError(ValueError):
-    """A function that SQL cannot call; the text says what to change."""
+    """A function that SQL cannot call; the message says what to change."""
 
 
 def signature_of(function: Callable[..., object]) -> Signature:
@@ -72,14 +72,14 @@ def signature_of(function: Callable[..., object]) -> Signature:
         raise SignatureError(f"its annotations cannot be read: {error}") from None
     slots, kinds = [], []
     for parameter in parameters:
-        if parameter.kind not in _KINDS:
+        if parameter.kind not in _POSITIONAL:
             raise SignatureError(
-                f"parameter '{parameter.name}' cannot be given by its place; take each argument "
-                "as a parameter of its own"
+                f"parameter '{parameter.name}' cannot be passed by position; declare each "
+                "argument as its own parameter"
             )
         if parameter.name not in hints:
             raise SignatureError(
-                f"parameter '{parameter.name}' has no type; annotate it, as {parameter.name}: int "
+                f"parameter '{parameter.name}' has no type; annotate it with {parameter.name}: int "
                 f'or {parameter.name}: Annotated[pa.Array, "BIGINT"]'
             )
         slot, arrays = _slot(hints[parameter.name], f"parameter '{parameter.name}'")
@@ -88,11 +88,11 @@ def signature_of(function: Callable[..., object]) -> Signature:
     if not slots:
         raise SignatureError("it has no parameters; write its value into the SQL instead")
     if "return" not in hints:
-        raise SignatureError("its result has no type; annotate it, as -> int")
+        raise SignatureError("its result has no type; annotate it, such as -> int")
     result, arrays = _slot(hints["return"], "the result")
     if {*kinds, arrays} == {True, False}:
         raise SignatureError(
-            "it takes arrays and single values; annotate all parameters and the result with "
+            "it mixes arrays and single values; annotate all parameters and the result with "
             "pa.Array, or none"
         )
     return Signature(tuple(slots), result, arrays)
@@ -100,7 +100,7 @@ def signature_of(function: Callable[..., object]) -> Signature:
 
 def _check_shape(function: Callable[..., object]) -> None:
     if inspect.isclass(function) or not callable(function):
-        raise SignatureError("it is no function; name one that def makes")
+        raise SignatureError("it is not a function; name one that def defines")
     if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
         raise SignatureError("it is asynchronous, or a generator; write a plain def with return")
 
@@ -108,24 +108,24 @@ def _check_shape(function: Callable[..., object]) -> None:
 def _slot(hint: Any, what: str) -> tuple[Slot, bool]:
     """The type of one annotation, and whether the annotation is one of arrays."""
     hint, optional = _without_none(hint)
-    given: list[Any] = []
+    types: list[Any] = []
     if get_origin(hint) is Annotated:
         hint, *extras = get_args(hint)
-        given = [one for one in extras if isinstance(one, str | pa.DataType)]
-        hint, inner = _without_none(hint)
-        optional = optional or inner
+        types = [one for one in extras if isinstance(one, str | pa.DataType)]
+        hint, inner_optional = _without_none(hint)
+        optional = optional or inner_optional
     arrays = inspect.isclass(hint) and issubclass(hint, pa.Array | pa.ChunkedArray)
-    if len(given) > 1:
+    if len(types) > 1:
         raise SignatureError(f"{what} has two types; write one")
-    if given:
-        kind = _of_text(given[0], what) if isinstance(given[0], str) else _of_arrow(given[0], what)
+    if types:
+        kind = _of_text(types[0], what) if isinstance(types[0], str) else _of_arrow(types[0], what)
     elif hint in _PLAIN:
         kind = _PLAIN[hint]
     else:
-        raise SignatureError(f"{what} has no SQL type; {_instead(hint, arrays)}")
+        raise SignatureError(f"{what} has no SQL type; {_suggestion(hint, arrays)}")
     if not arrays and kind == "TIMESTAMP(9)":
         raise SignatureError(
-            f"{what} is TIMESTAMP(9), which Python's datetime cannot hold; take arrays, or "
+            f"{what} is TIMESTAMP(9), which Python's datetime cannot hold; use arrays, or "
             "TIMESTAMP(6)"
         )
     return Slot(kind, True if arrays else optional), arrays
@@ -141,13 +141,13 @@ def _without_none(hint: Any) -> tuple[Any, bool]:
     return parts[0], len(parts) < len(get_args(hint))
 
 
-def _instead(hint: Any, arrays: bool) -> str:
+def _suggestion(hint: Any, arrays: bool) -> str:
     if arrays:
         return 'write Annotated[pa.Array, "BIGINT"], with its own type'
     if hint is Decimal:
         return 'write Annotated[Decimal, "DECIMAL(10, 2)"]'
-    known = ", ".join(one.__name__ for one in _PLAIN)
-    return f'annotate it with one of {known}, or with Annotated[…, "ARRAY<STRING>"]'
+    types = ", ".join(one.__name__ for one in _PLAIN)
+    return f'annotate it with one of {types}, or with Annotated[…, "ARRAY<STRING>"]'
 
 
 def _of_text(text: str, what: str) -> str:
@@ -157,7 +157,7 @@ def _of_text(text: str, what: str) -> str:
         kind = parse_type(cursor)
         cursor.end("the end of the type")
     except SqlError as error:
-        raise SignatureError(f"{what}: '{text}' is no SQL type: {error.message}") from None
+        raise SignatureError(f"{what}: '{text}' is not a SQL type: {error.message}") from None
     return _checked(kind, what)
 
 
@@ -165,10 +165,10 @@ def _checked(kind: str, what: str) -> str:
     word = base(kind)
     if word in ("CHAR", "VARCHAR", "BINARY", "VARBINARY"):
         plain = "STRING" if "CHAR" in word else "BYTES"
-        raise SignatureError(f"{what} is {kind}; a function takes no lengths, write {plain}")
+        raise SignatureError(f"{what} is {kind}; types of a function have no length, write {plain}")
     if word in _PRECISIONS and digits(kind) not in _PRECISIONS[word]:
-        known = " or ".join(f"{word}({one})" for one in _PRECISIONS[word])
-        raise SignatureError(f"{what} is {kind}; write {known}")
+        allowed = " or ".join(f"{word}({one})" for one in _PRECISIONS[word])
+        raise SignatureError(f"{what} is {kind}; write {allowed}")
     return kind
 
 
@@ -184,4 +184,4 @@ def _of_arrow(kind: pa.DataType, what: str) -> str:
     if pa.types.is_struct(kind):
         fields = (f"`{field.name}` {_of_arrow(field.type, what)}" for field in kind)
         return f"ROW<{', '.join(fields)}>"
-    raise SignatureError(f"{what} is Arrow's {kind}, which no SQL type is; write the SQL type")
+    raise SignatureError(f"{what} is Arrow's {kind}, which matches no SQL type; write the SQL type")
