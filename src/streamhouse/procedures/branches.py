@@ -26,7 +26,7 @@ def create_branch(
 ) -> pa.Table:
     """Create a branch: empty, or from a tag.
 
-    Returns `branch`, `tag`. Raises `TableError` if it exists already, unless `ignore_if_exists`.
+    Returns `branch`, `tag`. Raises `TableError` if it already exists, unless `ignore_if_exists`.
     """
 
     def work(jvm: Any, found: Any) -> pa.Table:
