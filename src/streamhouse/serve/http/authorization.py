@@ -43,8 +43,7 @@ def check_origin(settings: ServerSettings, method: str, headers: Mapping[str, st
         raise Problem(
             "forbidden",
             f"this server accepts requests to localhost or 127.0.0.1, not to '{host[:80]}'; "
-            "start it "
-            "with --token-file to serve other names",
+            "start it with --token-file to serve other names",
         )
     origin = headers.get("origin")
     if origin is not None and not _is_allowed_origin(settings, origin, host):

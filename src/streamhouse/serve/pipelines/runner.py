@@ -63,8 +63,8 @@ class Runner:
         arguments = _start_arguments(from_scratch, keep_targets)
         if not _NAME.fullmatch(name):
             raise OptionError(
-                "the name of a pipeline has 1 to 64 characters of a to z, 0 to 9, _ and -, such as "
-                "'revenue'"
+                "the name of a pipeline has 1 to 64 characters of a to z, 0 to 9, _ and -, "
+                "such as 'revenue'"
             )
         if len(sql.encode()) > MOST_SQL_BYTES:
             raise OptionError(f"the script is longer than {MOST_SQL_BYTES:,} bytes; split it")
@@ -214,7 +214,7 @@ class Runner:
             raise PipelineError(f"pipeline '{name}' is already ending")
         if not process.here:
             raise PipelineError(
-                f"pipeline '{name}' runs on {process.host}; stop it by a server on that machine"
+                f"pipeline '{name}' is running on {process.host}; stop it with a server there"
             )
         with contextlib.ExitStack() as stack:
             try:
@@ -225,16 +225,16 @@ class Runner:
             # The pidfd pins the process: from here on its pid cannot be reused before the signal.
             if not process.alive or not _has_command(process.pid, self._command(name)):
                 raise PipelineError(
-                    f"process {process.pid} does not belong to pipeline '{name}'; nothing was "
-                    "stopped"
+                    f"process {process.pid} does not belong to pipeline '{name}'; "
+                    "nothing was stopped"
                 )
             self._statuses.ask_to_stop(name, process)
             try:
                 signal.pidfd_send_signal(handle, signal.SIGTERM)
             except (PermissionError, ProcessLookupError):
                 raise PipelineError(
-                    f"this server has no permission to stop pipeline '{name}' (process "
-                    f"{process.pid})"
+                    f"this server has no permission to stop pipeline '{name}' "
+                    f"(process {process.pid})"
                 ) from None
 
     def _command(self, name: str) -> list[str]:

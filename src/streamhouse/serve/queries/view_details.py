@@ -100,8 +100,7 @@ def visible_columns(view: ServedView, columns: tuple[Column, ...]) -> list[Colum
     if missing is not None:
         raise TableError(
             f"view '{view.name}' is defined with column '{missing}', which {view.source} does not "
-            "have; "
-            f"{nearest(missing, columns_by_name)}"
+            f"have; {nearest(missing, columns_by_name)}"
         )
     return [columns_by_name[name] for name in view.columns]
 
