@@ -57,7 +57,9 @@ def test_a_missing_database_or_table_names_the_nearest(table: Database) -> None:
 
 
 def test_a_misspelt_column_names_the_nearest(table: Database) -> None:
-    with pytest.raises(TableError, match=r"'contry'; did you mean 'country'\?.*it has id, country"):
+    with pytest.raises(
+        TableError, match=r"'contry'; did you mean 'country'\?.*columns: id, country"
+    ):
         table.source("customers", [Column("contry", "INT")])
 
 

@@ -132,7 +132,7 @@ def test_the_log_continues_after_a_server_outage(
 def test_a_permanent_server_outage_is_an_error(
     server: MariaDB, database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(relay_module, "_PATIENCE_S", 0.5)
+    monkeypatch.setattr(relay_module, "_RECONNECT_S", 0.5)
     monkeypatch.setattr(connection, "_RESTART_SECONDS", 0.5)
     relay = database.relay(tmp_path, "t")
     server.stop()

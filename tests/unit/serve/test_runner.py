@@ -234,7 +234,7 @@ def test_other_processes_are_not_stopped(server: Server, other: subprocess.Popen
         server.runner.stop("forged")
     elsewhere = Process(other.pid, process.started, "another", "host-b")
     server.forge("forged", elsewhere)
-    with pytest.raises(PipelineError, match="runs on host-b"):
+    with pytest.raises(PipelineError, match="is running on host-b"):
         server.runner.stop("forged")
     assert other.poll() is None
 
