@@ -22,13 +22,20 @@ views:
     table: shop.people
     columns: [name, age]
     filter: "age < 100"
+  - name: hall.broken
+    table: shop.people
+    columns: [name, bonnus]
+  - name: hall.few
+    table: shop.people
+    columns: [name]
+    filter: "bonnus > 0"
 """
 PEOPLE = (
     Column("name", "STRING"), Column("age", "INT"), Column("bonus", "BIGINT"),
     Column("zone", "STRING"),
 )  # fmt: skip
 STAFF = (Column("ssn", "STRING"), Column("salary", "DECIMAL(10, 2)"))
-BOARD = "/views/hall.board"
+BOARD, BROKEN, FEW = "/views/hall.board", "/views/hall.broken", "/views/hall.few"
 PATHS = (
     "/views", BOARD, f"{BOARD}/about", f"{BOARD}/snapshots", f"{BOARD}/schema",
     f"{BOARD}/options", f"{BOARD}/files", f"{BOARD}/tags", "/metrics", "/health", "/openapi.json",
@@ -38,12 +45,16 @@ PATHS = (
     f"{BOARD}?filter=bonus%20%3E%200", f"{BOARD}?filter=people.bonus%20%3E%200",
     f"{BOARD}?filter=EXISTS(SELECT%201%20FROM%20shop.staff)", f"{BOARD}?as_of=99",
     f"{BOARD}?filter=name%20IN%20(SELECT%20ssn%20FROM%20shop.staff)", f"{BOARD}?as_of=notag",
+    FEW, f"{FEW}/about", f"{FEW}/schema", f"{FEW}/changes", f"{BROKEN}/changes",
+    BROKEN, f"{BROKEN}/about", f"{BROKEN}/schema", f"{BROKEN}/snapshots", f"{BROKEN}/files",
     "/pipelines", "/pipelines/x", "/pipelines/x/graph", "/pipelines/x/log",
 )  # fmt: skip
 QUERIES = (
     "SELECT * FROM hall.board", "SELECT bonus FROM hall.board", "SELECT bonu FROM hall.board",
     "SELECT * FROM shop.people", "SELECT * FROM staf", "SELECT * FROM hall.board$files",
     "SELECT COUNT(*) FROM hall.board /*+ OPTIONS('branch'='b') */",
+    "SELECT * FROM hall.few", "SELECT * FROM hall.board, hall.few",
+    "SELECT * FROM hall.broken", "SELECT name FROM hall.broken",
     "SELECT board.bonus FROM hall.board", "SELECT people.bonus FROM hall.board",
     "SELECT * FROM hall.board WHERE age > (SELECT MAX(salary) FROM shop.staff)",
 )  # fmt: skip

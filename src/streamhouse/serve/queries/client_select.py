@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
@@ -15,8 +16,8 @@ from streamhouse.serve.queries import output
 from streamhouse.serve.queries.pinned_tables import Pins
 from streamhouse.serve.queries.read_request import ReadResult, SelectRequest
 from streamhouse.serve.queries.single_select import selected
-from streamhouse.serve.streams.followed import definition
 from streamhouse.serve.views.catalog import Catalogue
+from streamhouse.serve.views.definition import definition, hidden_errors
 from streamhouse.serve.views.warehouse_tables import WarehouseTables
 from streamhouse.sql.batch.bounded_query import analyze_bounded
 from streamhouse.sql.expressions import lowering
@@ -56,7 +57,10 @@ def planned(warehouse: Warehouse, request: SelectRequest) -> BoundedQuery:
     catalogue = Catalogue(request.views)
     tables = _Served(warehouse, catalogue, request)
     _check(query, tables)
-    return analyze_bounded(query, tables)
+    with contextlib.ExitStack() as stack:
+        for view in tables.used:
+            stack.enter_context(hidden_errors(warehouse, view))
+        return analyze_bounded(query, tables)
 
 
 class _Served(WarehouseTables):
@@ -66,6 +70,8 @@ class _Served(WarehouseTables):
         super().__init__(warehouse)
         self._catalogue = catalogue
         self._request = request
+        self.used: list[ServedView] = []
+        """The served views that have been looked up so far."""
 
     def served(self, name: Name) -> ServedView:
         """The served view of a name in a client's query; `TableError` names the nearest match."""
@@ -76,7 +82,9 @@ class _Served(WarehouseTables):
             full = ".".join(name)
         else:
             raise TableError(f"'{'.'.join(name)}' names a catalog; write database.table")
-        return self._catalogue.find(self._warehouse, full, scope)
+        view = self._catalogue.find(self._warehouse, full, scope)
+        self.used.append(view)
+        return view
 
     def view(self, name: Name) -> ViewInfo | None:
         """The definition of a served view; None if it is a whole table under its own name."""

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from streamhouse.errors import DataLossError, SqlError, StreamhouseError, TableError
-from streamhouse.options import hide_secrets, is_secret, nearest
+from streamhouse.options import hide_secrets, is_secret
 from streamhouse.paimon.read.system_tables import open_table
 from streamhouse.serve.access_log import LOGGER
 from streamhouse.serve.formats.row_formats import json_objects
@@ -93,16 +93,8 @@ def required_table(warehouse: Warehouse, view: ServedView) -> Table:
 
 def visible_columns(view: ServedView, columns: tuple[Column, ...]) -> list[Column]:
     """Those of a table's columns that the view shows; `TableError` if one does not exist."""
-    if view.columns is None:
-        return list(columns)
     columns_by_name = {column.name: column for column in columns}
-    missing = next((name for name in view.columns if name not in columns_by_name), None)
-    if missing is not None:
-        raise TableError(
-            f"view '{view.name}' is defined with column '{missing}', which {view.source} does not "
-            f"have; {nearest(missing, columns_by_name)}"
-        )
-    return [columns_by_name[name] for name in view.columns]
+    return [columns_by_name[name] for name in view.visible(list(columns_by_name))]
 
 
 def schema(warehouse: Warehouse, view: ServedView) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from streamhouse.serve.queries import output
 from streamhouse.serve.queries.pinned_tables import Pins, full_name, is_data, view_moments
 from streamhouse.serve.queries.read_request import ReadResult, RowsRequest
 from streamhouse.serve.queries.row_files import Origin
+from streamhouse.serve.views.definition import hidden_errors
 from streamhouse.serve.views.warehouse_tables import WarehouseTables
 from streamhouse.sql.batch.bounded_query import analyze_tree
 from streamhouse.sql.expressions import lowering
@@ -74,8 +75,9 @@ class _LargeError(Exception):
 
 
 def _answer(warehouse: Warehouse, request: RowsRequest) -> ReadResult:
-    source = _Source(warehouse, request)
-    plan = source.plan()
+    with hidden_errors(warehouse, request.view):
+        source = _Source(warehouse, request)
+        plan = source.plan()
     pins = source.pins
     etag = None if "getvariable(" in plan.sql.lower() else _etag(request, plan, pins.stamp)
     result = ReadResult(pins.snapshot, pins.time_ms, etag)
@@ -177,16 +179,7 @@ class _Source:
         return tuple(column.name for column in view.columns)
 
     def _served_columns(self) -> tuple[str, ...]:
-        names = self._request.view.columns
-        if names is None:
-            return self._all
-        for name in names:
-            if name not in self._all:
-                raise TableError(
-                    f"view '{self._request.view.name}' is defined with column '{name}', which "
-                    f"{self._request.view.source} does not have; {nearest(name, self._all)}"
-                )
-        return names
+        return self._request.view.visible(self._all)
 
     def _wanted(self) -> tuple[str, ...]:
         if self._request.columns is None:

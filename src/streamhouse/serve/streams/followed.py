@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from streamhouse.errors import TableError
 from streamhouse.serve.feeds.table_feed import Feed
 from streamhouse.serve.feeds.view_feed import ViewFeed
+from streamhouse.serve.views.definition import definition, hidden_errors
 from streamhouse.serve.views.warehouse_tables import WarehouseTables
 
 if TYPE_CHECKING:
@@ -20,7 +21,8 @@ def open_view(warehouse: Warehouse, view: ServedView, memory: Memory | None = No
 
     `memory` counts and limits the rows that the feed keeps.
     """
-    feed = _opened(warehouse, view)
+    with hidden_errors(warehouse, view):
+        feed = _opened(warehouse, view)
     feed.memory = memory
     return feed
 
@@ -36,16 +38,3 @@ def _opened(warehouse: Warehouse, view: ServedView) -> Feed:
         if view.columns is None:
             return ViewFeed(warehouse, view.source, tables)
     return ViewFeed(warehouse, view.name, tables, definition(view))
-
-
-def definition(view: ServedView) -> str:
-    """The SELECT that defines a served view: its columns and its filter over the source."""
-    columns = "*" if view.columns is None else ", ".join(map(_ticked, view.columns))
-    database, table = view.source.split(".", 1)
-    text = f"SELECT {columns} FROM {_ticked(database)}.{_ticked(table)}"
-    # On a line of its own, so that a comment at its end does not hide the bracket.
-    return text if view.filter is None else f"{text} WHERE (\n{view.filter}\n)"
-
-
-def _ticked(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
+
+from streamhouse.errors import TableError
 
 Key: TypeAlias = tuple[str, str, tuple[str, ...] | None, str | None]
 
@@ -25,6 +27,22 @@ class ServedView:
     title: str | None = None
     description: str | None = None
     chart: Mapping[str, Any] | None = field(default=None, compare=False)
+
+    def visible(self, names: Sequence[str]) -> tuple[str, ...]:
+        """Those of the source's columns `names` that clients may see, in the view's order.
+
+        Raises `TableError` if the source lacks a column of the view. Clients read the message, so
+        it names neither the source nor its other columns.
+        """
+        if self.columns is None:
+            return tuple(names)
+        missing = next((name for name in self.columns if name not in names), None)
+        if missing is not None:
+            raise TableError(
+                f"view '{self.name}' is defined with column '{missing}', which its table does not "
+                "have; correct 'columns' in the server's file of views"
+            )
+        return self.columns
 
     @property
     def key(self) -> Key:
