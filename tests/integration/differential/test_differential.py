@@ -6,7 +6,7 @@ target are compared with a plain model, with the Java core's reading, and with t
 
 `make test` plays the cases of `FEW`, `make soak` as many more as these variables say:
 
-- `STREAMHOUSE_DIFFERENTIAL_CASES` (300) and `STREAMHOUSE_DIFFERENTIAL_SEED` (1000, the first one),
+- `STREAMHOUSE_DIFFERENTIAL_CASES` (2000) and `STREAMHOUSE_DIFFERENTIAL_SEED` (1000, the first one),
   or `STREAMHOUSE_DIFFERENTIAL_SEEDS`, such as `17,1203`;
 - `STREAMHOUSE_DIFFERENTIAL_SECONDS`: no further cases are begun after so long;
 - `STREAMHOUSE_DIFFERENTIAL_SHRINK`: so many seconds go into making each failing case smaller.
@@ -91,7 +91,7 @@ def test_a_few_cases(tmp_path: Path) -> None:
 @pytest.mark.soak
 def test_many_cases(tmp_path: Path) -> None:
     given = os.environ.get("STREAMHOUSE_DIFFERENTIAL_SEEDS")
-    first, count = _number("SEED", 1000), _number("CASES", 300)
+    first, count = _number("SEED", 1000), _number("CASES", 2000)
     seeds = [int(one) for one in given.split(",")] if given else range(first, first + count)
     deadline = time.monotonic() + _number("SECONDS", 10**9)
     report = Report()
