@@ -46,6 +46,7 @@ def connectors_page() -> str:
     ]
     for kind in kinds:
         lines += ["", f"## {kind.name}", "", kind.summary, *_options(kind)]
+        lines += _metadata(kind)
     return "\n".join(lines) + "\n"
 
 
@@ -62,6 +63,12 @@ def _capabilities(kind: Connector) -> str:
         kind.guarantee if can.sink else "",
     ]
     return f"| {' | '.join(cells)} |"
+
+
+def _metadata(kind: Connector) -> Iterator[str]:
+    if kind.metadata:
+        yield from ("", "| `METADATA` key | type | value |", "|---|---|---|")
+        yield from (f"| `{m.key}` | {m.type} | {m.doc} |" for m in kind.metadata)
 
 
 def _options(kind: Connector) -> Iterator[str]:

@@ -40,6 +40,18 @@ class Option:
 
 
 @dataclass(frozen=True)
+class Metadata:
+    """A value that a connector knows of each row, for METADATA columns.
+
+    `type` is its Flink type; a column of another precision or length is allowed. `doc` is Markdown.
+    """
+
+    key: str
+    type: str
+    doc: str
+
+
+@dataclass(frozen=True)
 class WrittenBatch:
     """A micro-batch that tasks have written into a sink: the commit messages of its writers."""
 
@@ -139,6 +151,8 @@ class Connector:
     options: tuple[Option, ...] = ()
     without_effect: Mapping[str, str] = {}
     """Options that are accepted but have no effect, each with the reason."""
+    metadata: tuple[Metadata, ...] = ()
+    """What METADATA columns of its tables can hold."""
     capabilities: Capabilities
     guarantee: Guarantee = "none"
     """The delivery guarantee of its sink."""

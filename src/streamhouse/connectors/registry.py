@@ -16,6 +16,7 @@ from streamhouse.connectors.base import Connector
 from streamhouse.errors import OptionError
 from streamhouse.options import nearest
 from streamhouse.sql.plan import TableInfo
+from streamhouse.sql.types import base
 
 
 @cache
@@ -53,12 +54,36 @@ def check_declaration(table: TableInfo, where: str) -> list[str]:
         raise OptionError(f"{where}: {error}") from error
     options = table_options(table)
     effective = {key: value for key, value in options.items() if key not in kind.without_effect}
+    _check_metadata(kind, table, where)
     kind.check(table, effective, where)
     return [
         f"{where}: option '{key}' has no effect here: {kind.without_effect[key]}"
         for key in options
         if key in kind.without_effect
     ]
+
+
+def _check_metadata(kind: Connector, table: TableInfo, where: str) -> None:
+    """Raise `OptionError` for a METADATA column that the connector cannot fill."""
+    types = {entry.key: entry.type for entry in kind.metadata}
+    for column in table.columns:
+        if column.metadata is None:
+            continue
+        if not types:
+            raise OptionError(
+                f"{where}: connector '{kind.name}' has no metadata; leave out METADATA column "
+                f"'{column.name}'"
+            )
+        if column.metadata not in types:
+            raise OptionError(
+                f"{where}: column '{column.name}': connector '{kind.name}' has no metadata key "
+                f"'{column.metadata}'; {nearest(column.metadata, types)}"
+            )
+        wanted = types[column.metadata]
+        if base(column.type) != base(wanted):
+            raise OptionError(
+                f"{where}: METADATA column '{column.name}' is {column.type}; declare it as {wanted}"
+            )
 
 
 def table_options(table: TableInfo) -> Mapping[str, str]:

@@ -24,12 +24,16 @@ class Position:
 
 @dataclass(frozen=True)
 class Column:
-    """A physical column; `type` is Flink's spelling in upper case, such as `TIMESTAMP(3)`."""
+    """A physical column; `type` is Flink's spelling in upper case, such as `TIMESTAMP(3)`.
+
+    `metadata` is set for a METADATA column: the connector's key of the value that it holds.
+    """
 
     name: str
     type: str
     nullable: bool = True
     comment: str | None = None
+    metadata: str | None = None
 
 
 @dataclass(frozen=True)

@@ -37,6 +37,19 @@ CREATE TABLE IF NOT EXISTS altered (
 ) WITH ('bucket' = '1', 'changelog-producer' = 'input');
 INSERT INTO altered SELECT id, name, points FROM source;
 """
+METADATA = """
+CREATE TEMPORARY TABLE source (
+  id INT, name STRING, at_ TIMESTAMP_LTZ(3) METADATA FROM 'op_ts' VIRTUAL,
+  table_name STRING METADATA VIRTUAL, PRIMARY KEY (id) NOT ENFORCED
+) WITH (
+  'connector' = 'mysql-cdc', 'hostname' = '127.0.0.1', 'port' = '{port}', 'username' = '{user}',
+  'password' = '{password}', 'database-name' = 'runtime', 'table-name' = 'customers'
+);
+CREATE TABLE IF NOT EXISTS stamped (
+  id INT, name STRING, at_ TIMESTAMP_LTZ(3), table_name STRING, PRIMARY KEY (id) NOT ENFORCED
+) WITH ('bucket' = '1');
+INSERT INTO stamped SELECT id, name, at_, table_name FROM source;
+"""
 SECRET = "p4ss'w0rd"
 
 
@@ -154,3 +167,16 @@ def test_the_target_and_the_source_are_altered_while_the_query_runs(
         with pytest.raises(QueryFailed) as failed:
             until(lambda: False)
         assert "'name'" in str(failed.value) and "runtime.altered" in str(failed.value)
+
+
+def test_metadata_columns(shop: Shop, customers: MariaDB) -> None:
+    text = METADATA.format(port=customers.port, user=USER, password=PASSWORD)
+    shop.settle_here(text)
+    customers.execute(
+        "SET TIMESTAMP = 1700000000", "UPDATE runtime.customers SET name = 'x' WHERE id = 7"
+    )
+    shop.settle_here(text)
+    rows = {row["id"]: row for row in shop.rows("stamped")}
+    assert len(rows) == 500 and {row["table_name"] for row in rows.values()} == {"customers"}
+    assert rows[7]["name"] == "x" and rows[7]["at_"].timestamp() == 1700000000
+    assert {row["at_"].timestamp() for id_, row in rows.items() if id_ != 7} == {0.0}

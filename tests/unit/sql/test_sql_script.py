@@ -206,7 +206,6 @@ def test_mistakes(text: str, line: int, column: int, message: str) -> None:
 
 
 UNSUPPORTED = [
-    ("CREATE TABLE t (a INT METADATA FROM 'x')", 17, "METADATA columns are not supported yet"),
     ("CREATE TABLE t (a INT) LIKE b (EXCLUDING ALL)", 24, "LIKE is not supported yet"),
     ("CREATE TABLE t LIKE b", 16, "LIKE is not supported yet"),
     ("CREATE TABLE t AS SELECT 1", 16, "CREATE TABLE … AS is not supported"),

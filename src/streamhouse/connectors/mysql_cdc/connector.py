@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import pyarrow as pa
 
 from streamhouse.connectors.base import Connector, Scan
+from streamhouse.connectors.mysql_cdc.metadata import METADATA
 from streamhouse.connectors.mysql_cdc.relay.relays import Relays
 from streamhouse.connectors.mysql_cdc.server.options import OPTIONS, WITHOUT_EFFECT, parse
 from streamhouse.connectors.mysql_cdc.source import MySqlSource
@@ -18,6 +19,7 @@ class _MysqlCdc(Connector):
     name = "mysql-cdc"
     summary = "A MySQL or MariaDB table: a snapshot without locks, then its changes."
     options = OPTIONS
+    metadata = METADATA
     without_effect = WITHOUT_EFFECT
     capabilities = Capabilities(changelog=True, lookup=False, sink=False, merges=False)
     scan_note = "the current rows"

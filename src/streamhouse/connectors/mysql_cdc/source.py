@@ -15,6 +15,7 @@ from streamhouse.connectors.mysql_cdc.binlog.changes import CapturedTable
 from streamhouse.connectors.mysql_cdc.binlog.limits import bounded_end, byte_budget, first_position
 from streamhouse.connectors.mysql_cdc.change_reader import close_readers, read_changes, relay_view
 from streamhouse.connectors.mysql_cdc.membership import Membership
+from streamhouse.connectors.mysql_cdc.metadata import MetadataColumns
 from streamhouse.connectors.mysql_cdc.relay.files import RelayView, State
 from streamhouse.connectors.mysql_cdc.server.columns import selected_columns, server_zone
 from streamhouse.connectors.mysql_cdc.server.connection import Session
@@ -89,7 +90,11 @@ class MySqlSource:
             self._server = check_server(self._session, self._options)
             table = load_table(self._session, self._options)
             KeySpace(table)
-            selected = selected_columns(self._options, table.columns, columns)
+            self._metadata = MetadataColumns.of(
+                columns, self._options.database, self._options.table
+            )
+            stored = None if columns is None else self._metadata.stored
+            selected = selected_columns(self._options, table.columns, stored)
             zone = self._options.server_time_zone or server_zone(
                 self._session, selected, "the option 'server-time-zone'"
             )
@@ -125,7 +130,7 @@ class MySqlSource:
 
     @property
     def schema(self) -> pa.Schema:
-        return self._writer.schema
+        return self._metadata.schema(self._writer.schema)
 
     @property
     def primary_key(self) -> tuple[str, ...]:
@@ -299,13 +304,15 @@ class MySqlSource:
         reader = ChunkReader(self._captured, self._server, part.position, part.lookback)
         for rows in all_chunks(reader, part.chunks):
             if rows.texts:
-                yield self._writer.snapshot(rows.texts)
+                yield self._metadata.added(self._writer.snapshot(rows.texts))
             if rows.values:
-                yield self._writer.changes(["+I"] * len(rows.values), rows.values)
+                kinds = ["+I"] * len(rows.values)
+                yield self._metadata.added(self._writer.changes(kinds, rows.values))
 
     def _read_binlog(self, part: BinlogPart) -> Iterator[pa.RecordBatch]:
         kinds: list[str] = []
         rows: list[tuple[Any, ...]] = []
+        seconds: list[int] = []
         membership = Membership(self._captured, part.up_to, self._options)
         try:
             for change in read_changes(self._captured, part.start, part.end):
@@ -315,16 +322,18 @@ class MySqlSource:
                 if before is not None:
                     kinds.append("-D" if moved else "-U")
                     rows.append(before)
+                    seconds.append(change.seconds)
                 if after is not None:
                     kinds.append("+I" if moved else "+U")
                     rows.append(after)
+                    seconds.append(change.seconds)
                 if len(rows) >= _BATCH_ROWS:
-                    yield self._writer.changes(kinds, rows)
-                    kinds, rows = [], []
+                    yield self._metadata.added(self._writer.changes(kinds, rows), seconds)
+                    kinds, rows, seconds = [], [], []
         finally:
             membership.close()
         if rows:
-            yield self._writer.changes(kinds, rows)
+            yield self._metadata.added(self._writer.changes(kinds, rows), seconds)
 
 
 def _groups(chunks: Sequence[Chunk], max_groups: int) -> list[Sequence[Chunk]]:

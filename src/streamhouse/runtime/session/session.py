@@ -179,6 +179,11 @@ class Session:
             raise OptionError(
                 f"{where}: a temporary table needs a 'connector', such as 'datagen' or 'mysql-cdc'"
             )
+        metadata = next((c.name for c in statement.columns if c.metadata is not None), None)
+        if metadata is not None:
+            raise OptionError(
+                f"{where}: Paimon tables have no metadata; leave out METADATA column '{metadata}'"
+            )
         options.pop("connector", None)
         self._warehouse(full[0]).create_table(
             full[1],

@@ -85,6 +85,8 @@ def _column(column: Column) -> str:
     text = f"{ticked(column.name)} {column.type}"
     if not column.nullable:
         text += " NOT NULL"
+    if column.metadata is not None:
+        text += f" METADATA FROM {_literal(column.metadata)} VIRTUAL"
     return text if not column.comment else f"{text} COMMENT {_literal(column.comment)}"
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NoReturn
 
 from sqlglot.tokenizer_core import Token, TokenType
@@ -214,8 +214,8 @@ def parse_create_table(
     cursor.end("COMMENT, PARTITIONED BY, WITH or the end of the statement (;)")
     _check(cursor, body, partitioned, partition_start)
     columns = tuple(
-        Column(c.name, c.type, c.nullable and c.name not in body.primary_key, c.comment)
-        for c in body.columns
+        replace(column, nullable=column.nullable and column.name not in body.primary_key)
+        for column in body.columns
     )
     return CreateTable(
         position, text, name, columns, tuple(body.computed), body.primary_key, partitioned,
@@ -306,6 +306,7 @@ def _column(cursor: Cursor, body: _Body) -> None:
         return
     kind = parse_type(cursor)
     nullable, comment = True, None
+    metadata: str | None = None
     while not cursor.at(",") and not cursor.at(")") and not cursor.done:
         if cursor.accept("NOT", "NULL"):
             nullable = False
@@ -318,13 +319,14 @@ def _column(cursor: Cursor, body: _Body) -> None:
             _not_enforced(cursor)
         elif cursor.accept("COMMENT"):
             comment = cursor.string("a comment")
-        elif cursor.at("METADATA"):
-            cursor.unsupported(f"METADATA columns are not supported yet; leave out '{name}'", start)
+        elif cursor.accept("METADATA"):
+            metadata = cursor.string("a metadata key") if cursor.accept("FROM") else name
+            cursor.accept("VIRTUAL")
         elif cursor.at("UNIQUE") or cursor.at("DEFAULT") or cursor.at("CHECK"):
             cursor.unsupported(f"{cursor.peek()} on a column is not supported; leave it out")
         else:
             cursor.fail("expected NOT NULL, PRIMARY KEY NOT ENFORCED, COMMENT, ',' or ')'")
-    body.columns.append(Column(name, kind, nullable, comment))
+    body.columns.append(Column(name, kind, nullable, comment, metadata))
 
 
 def _checked_expression(cursor: Cursor, tokens: list[Token]) -> None:
@@ -353,17 +355,21 @@ def _not_enforced(cursor: Cursor) -> None:
 
 
 def _check(cursor: Cursor, body: _Body, partitioned: tuple[str, ...], partition_start: int) -> None:
-    names = {column.name for column in body.columns}
+    names = {column.name for column in body.columns if column.metadata is None}
     for what, keys, start in (
         ("PRIMARY KEY", body.primary_key, body.key_start),
         ("PARTITIONED BY", partitioned, partition_start),
     ):
         for key in keys:
             if key not in names:
-                listed = ", ".join(column.name for column in body.columns)
+                listed = ", ".join(column.name for column in body.columns if column.name in names)
+                if key in body.taken():
+                    message = f"{what}: column '{key}' is not stored; known: {listed}"
+                    raise cursor.error(message, start)
                 raise cursor.error(f"{what}: there is no column '{key}'; known: {listed}", start)
         if len(set(keys)) < len(keys):
             raise cursor.error(f"{what} names a column twice", start)
-    if not body.columns:
-        raise cursor.error("a table needs at least one column that is not computed", cursor.offset)
+    if not names:
+        message = "a table needs at least one column that is neither computed nor METADATA"
+        raise cursor.error(message, cursor.offset)
     _check_watermark(cursor, body)

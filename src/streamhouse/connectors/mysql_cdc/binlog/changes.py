@@ -51,10 +51,14 @@ _MAP_BODY = HEADER.size + 8
 
 
 class Change(NamedTuple):
-    """The change of one row; the images contain the captured columns in their order."""
+    """The change of one row; the images contain the captured columns in their order.
+
+    `seconds`: when the server executed it, since 1970 (UTC).
+    """
 
     before: Row | None
     after: Row | None
+    seconds: int
 
 
 @dataclass(frozen=True)
@@ -128,6 +132,7 @@ class ChangeDecoder:
     def _rows(
         self, kind: int, readers: _Readers, data: bytes, at: int, end: int
     ) -> Iterator[Change]:
+        seconds = int.from_bytes(data[at : at + 4], "little")
         at += HEADER.size + 8
         if kind in ROWS_2:
             at += int.from_bytes(data[at : at + 2], "little")
@@ -144,10 +149,10 @@ class ChangeDecoder:
             at += size
         images = decode.rows(data, at, end, readers.columns, readers.column_indexes)
         if kind in INSERTS:
-            return (Change(None, image) for image in images)
+            return (Change(None, image, seconds) for image in images)
         if kind in DELETES:
-            return (Change(image, None) for image in images)
-        return (Change(a, b) for a, b in zip(images[::2], images[1::2], strict=True))
+            return (Change(image, None, seconds) for image in images)
+        return (Change(a, b, seconds) for a, b in zip(images[::2], images[1::2], strict=True))
 
     def _make_readers(self, wires: list[Any], where: Position) -> _Readers:
         table = self._captured.table

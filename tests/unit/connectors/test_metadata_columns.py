@@ -1,0 +1,110 @@
+"""METADATA columns: their declaration, and what mysql-cdc puts into them."""
+
+from __future__ import annotations
+
+import datetime
+
+import pyarrow as pa
+import pytest
+from tests.unit.sql.test_sql_script import one
+
+from streamhouse.connectors.mysql_cdc.metadata import METADATA, MetadataColumns
+from streamhouse.connectors.registry import check_declaration
+from streamhouse.errors import OptionError, SqlError
+from streamhouse.runtime.session.session import Session
+from streamhouse.runtime.session.show_statements import table_text
+from streamhouse.sql.plan import Column, CreateTable, TableInfo
+from streamhouse.sql.statements.script import parse_script
+
+DECLARED = (
+    "CREATE TEMPORARY TABLE t (`db` STRING METADATA FROM 'database_name' VIRTUAL, id INT, "
+    "op_ts TIMESTAMP_LTZ(3) NOT NULL METADATA, kind STRING METADATA FROM 'row_kind' VIRTUAL, "
+    "table_name STRING METADATA VIRTUAL COMMENT 'which', PRIMARY KEY (id) NOT ENFORCED) WITH ("
+    "'connector' = 'mysql-cdc', 'hostname' = 'h', 'username' = 'u', 'password' = 'p', "
+    "'database-name' = 'd', 'table-name' = 't')"
+)
+
+
+def declared(text: str) -> TableInfo:
+    made = one(text)
+    assert isinstance(made, CreateTable)
+    name = ("c", "d", *made.name[-1:])
+    return TableInfo(
+        name, made.columns, (), made.primary_key, (), made.options, made.options["connector"]
+    )
+
+
+def test_declaration_and_its_text() -> None:
+    table = declared(DECLARED)
+    assert [(column.name, column.metadata) for column in table.columns] == [
+        ("db", "database_name"), ("id", None), ("op_ts", "op_ts"), ("kind", "row_kind"),
+        ("table_name", "table_name"),
+    ]  # fmt: skip
+    assert check_declaration(table, "table t") == []
+    again = declared(table_text(table).replace("****", "p"))
+    assert (again.columns, again.primary_key) == (table.columns, table.primary_key)
+
+
+@pytest.mark.parametrize(
+    ("column", "message"),
+    [
+        ("x STRING METADATA FROM 'row_kin'", "no metadata key 'row_kin'; did you mean 'row_kind'"),
+        ("op_ts STRING METADATA", "is STRING; declare it as TIMESTAMP_LTZ"),
+    ],
+)
+def test_metadata_that_the_connector_does_not_have(column: str, message: str) -> None:
+    text = DECLARED.replace("op_ts TIMESTAMP_LTZ(3) NOT NULL METADATA", column)
+    with pytest.raises(OptionError, match=message):
+        check_declaration(declared(text), "table t")
+
+
+def test_connectors_without_metadata() -> None:
+    text = "CREATE TABLE t (a INT, b INT METADATA) WITH ('connector' = 'datagen')"
+    with pytest.raises(OptionError, match="'datagen' has no metadata.*'b'"):
+        check_declaration(declared(text), "table t")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("CREATE TABLE t (a INT, b INT METADATA PRIMARY KEY NOT ENFORCED)", "'b' is not stored"),
+        ("CREATE TABLE t (a INT, b INT METADATA) PARTITIONED BY (b)", "'b' is not stored"),
+        ("CREATE TABLE t (b INT METADATA)", "neither computed nor METADATA"),
+        ("CREATE TABLE t (a INT, b INT METADATA FROM x)", "expected a metadata key"),
+    ],
+)
+def test_mistakes(text: str, message: str) -> None:
+    with pytest.raises(SqlError, match=message):
+        parse_script(text)
+
+
+def test_paimon_tables_have_none(tmp_path: object) -> None:
+    (statement,) = parse_script("CREATE TABLE t (a INT, b INT METADATA)")
+    assert isinstance(statement, CreateTable)
+    with pytest.raises(OptionError, match="Paimon tables have no metadata.*'b'"):
+        Session({"warehouse": str(tmp_path)}).create_table(statement)
+
+
+def test_values_in_the_declared_order() -> None:
+    columns = declared(DECLARED).columns
+    metadata = MetadataColumns(columns, "shop", "orders")
+    assert [column.name for column in metadata.stored] == ["id"]
+    rows = pa.record_batch({"id": pa.array([1, 2], pa.int32()), "rowkind": ["-U", "+U"]})
+    (first, second) = metadata.added(rows, [1_700_000_000, 1_700_000_001]).to_pylist()
+    at = datetime.datetime(2023, 11, 14, 22, 13, 20, tzinfo=datetime.UTC)
+    assert first.pop("op_ts").replace(tzinfo=datetime.UTC) == at
+    assert list(first.items()) == [
+        ("db", "shop"), ("id", 1), ("kind", "-U"), ("table_name", "orders"), ("rowkind", "-U"),
+    ]  # fmt: skip
+    assert second["kind"] == "+U"
+    (snapshot, _) = metadata.added(rows).to_pylist()
+    assert snapshot["op_ts"].timestamp() == 0 or snapshot["op_ts"].year == 1970
+
+
+def test_tables_without_metadata_are_unchanged() -> None:
+    rows = pa.record_batch({"id": pa.array([1], pa.int32()), "rowkind": ["+I"]})
+    assert MetadataColumns((Column("id", "INT"),), "d", "t").added(rows) is rows
+
+
+def test_keys() -> None:
+    assert {entry.key for entry in METADATA} == {"database_name", "table_name", "op_ts", "row_kind"}
