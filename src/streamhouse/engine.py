@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from streamhouse.errors import LimitError, NoSpaceError, QueryError, TimeLimitError, is_full
 from streamhouse.sql.expressions.value_errors import readable
-from streamhouse.sql.functions.arrow import register
+from streamhouse.sql.functions.builtin_udfs import register
 from streamhouse.sql.options.time_travel import split_options
 from streamhouse.sql.plan import ROWS, BoundedQuery, BoundedScan
 from streamhouse.sql.udf_modules.evaluation import Evaluations

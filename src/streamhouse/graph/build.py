@@ -19,7 +19,7 @@ from streamhouse.graph.model import (
 )
 from streamhouse.lookup.dimension import is_server
 from streamhouse.runtime.batch.insert_columns import given_columns
-from streamhouse.runtime.session.definitions import define, located
+from streamhouse.runtime.session.ddl import define, located
 from streamhouse.runtime.session.dry_run import Draft
 from streamhouse.sql import plan
 from streamhouse.sql.batch.bounded_query import analyze_bounded

@@ -48,7 +48,8 @@ class Dimension(Protocol):
     """The table of one lookup in one process; executors. Not thread-safe.
 
     All strategies give the same join result: a batch reads the table as of the snapshot that the
-    batch recorded, whenever it runs. Only a server's table has no snapshots (`strategies.server`).
+    batch recorded, whenever it runs. Only a server's table has no snapshots
+    (`strategies.server_lookup`).
     """
 
     @property

@@ -10,7 +10,7 @@ from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.java.sidecar import Sidecar
 from streamhouse.runtime.batch import bounded_statements, dml
 from streamhouse.runtime.batch.dml import Changed
-from streamhouse.runtime.session.definitions import define, located, note_outdated_options
+from streamhouse.runtime.session.ddl import define, located, note_outdated_options
 from streamhouse.runtime.session.session import Session
 from streamhouse.sql import plan
 from streamhouse.sql.statements.script import parse_script

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamhouse.embedded import LastingConnection
+from streamhouse.duckdb_connection import LastingConnection
 from streamhouse.errors import StreamhouseError, TableError
 from streamhouse.merge_functions import merge_function
 from streamhouse.source import ROW_KIND

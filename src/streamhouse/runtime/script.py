@@ -31,14 +31,14 @@ from streamhouse.runtime.console import ConsoleSelect
 from streamhouse.runtime.monitoring.reporter import Reporter
 from streamhouse.runtime.pipeline import Pipeline
 from streamhouse.runtime.printer import Printer
+from streamhouse.runtime.query_spec import LOOKED_UP, QuerySpec, unshuffled
 from streamhouse.runtime.reset.continuous_targets import Place, checkpoint_roots, continuous_targets
 from streamhouse.runtime.reset.marker import any_left
 from streamhouse.runtime.reset.reset import finish, reset
-from streamhouse.runtime.session.definitions import define, located, note_outdated_options
+from streamhouse.runtime.session.ddl import define, located, note_outdated_options
 from streamhouse.runtime.session.session import Session
 from streamhouse.runtime.session.show_statements import described
 from streamhouse.runtime.shared_target import check_apart, own_name
-from streamhouse.runtime.spec import LOOKED_UP, QuerySpec, unshuffled
 from streamhouse.runtime.state.checkpoint import Checkpoint, part_names
 from streamhouse.runtime.streaming.query import ContinuousQuery
 from streamhouse.sql import plan

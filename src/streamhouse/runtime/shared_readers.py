@@ -9,7 +9,7 @@ from typing import Protocol
 from streamhouse.connectors.base import SharedReader
 from streamhouse.connectors.registry import connector
 from streamhouse.connectors.specs import SourceSpec
-from streamhouse.runtime.inputs import source_offsets
+from streamhouse.runtime.query_sources import source_offsets
 from streamhouse.source import Offset
 
 

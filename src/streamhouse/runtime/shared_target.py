@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from streamhouse.errors import UnsupportedSqlError
-from streamhouse.runtime.spec import QuerySpec
+from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.state.checkpoint import Checkpoint, source_before
 from streamhouse.runtime.streaming.query import ContinuousQuery
 from streamhouse.sql.plan import Insert, StreamQuery

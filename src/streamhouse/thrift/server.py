@@ -14,7 +14,7 @@ from streamhouse.errors import ConnectError, OptionError, StreamhouseError
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.runtime.spark.session import end_session, start_session
 from streamhouse.thrift.catalog import ServedCatalog
-from streamhouse.thrift.guard import install
+from streamhouse.thrift.client_auth import install
 from streamhouse.thrift.source import make_discoverable
 from streamhouse.work_folder import work_folder
 

@@ -16,7 +16,7 @@ import streamhouse
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.java.sidecar import Sidecar
 from streamhouse.paimon.maintenance.full_compaction import Purge
-from streamhouse.paimon.write import dml_attempts
+from streamhouse.paimon.write import commit_retries
 from streamhouse.paimon.write.commit import TableCommitter, TableWriter
 
 Row = tuple[str, int | None, float | None]
@@ -211,7 +211,7 @@ def test_a_delete_that_was_cut_off_is_finished_by_the_next_statement(
     assert sums.rows(name) == [
         ("France", 1, 7.0), *left, ("North Pole", 0, 0.0), ("Peru", 1, 7.0)
     ]  # fmt: skip
-    assert dml_attempts.dead(sums.warehouse.table(f"default.{name}")) == []
+    assert commit_retries.dead(sums.warehouse.table(f"default.{name}")) == []
 
 
 @pytest.mark.parametrize("engine", ["aggregation", "partial-update"])

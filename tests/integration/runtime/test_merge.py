@@ -12,9 +12,9 @@ from tests.integration.runtime.conftest import Shop
 
 import streamhouse
 from streamhouse.paimon.java.sidecar import Sidecar
-from streamhouse.paimon.write import dml_attempts
+from streamhouse.paimon.write import commit_retries
 from streamhouse.paimon.write.commit import query_tag
-from streamhouse.paimon.write.dml_attempts import CHANGE_USER
+from streamhouse.paimon.write.commit_retries import CHANGE_USER
 from streamhouse.runtime.audit.audit import audit
 from streamhouse.runtime.streaming import batch_commit
 
@@ -97,7 +97,7 @@ def test_a_batch_that_was_written_before_an_update_is_not_hidden_by_it(
         if messages:
             batch = reports[0]["end"]["batch"]
             counts[batch] += 1
-            if counts[batch] <= dml_attempts.TRIES:
+            if counts[batch] <= commit_retries.TRIES:
                 streamhouse.execute(shop.warehouse.options, "UPDATE latest SET seen = seen + 1")
         return messages, reports
 

@@ -19,8 +19,8 @@ from streamhouse.paimon.java.sidecar import Sidecar
 from streamhouse.paimon.write.commit import TableCommitter, TableWriter
 from streamhouse.runtime.audit import repair as repair_module
 from streamhouse.runtime.audit.audit import audit
-from streamhouse.runtime.audit.deviation import Deviation
 from streamhouse.runtime.audit.repair import repair
+from streamhouse.runtime.audit.repair_diff import Deviation
 
 COLUMNS = "v_date STRING, id BIGINT, score DECIMAL(20, 4), event_time TIMESTAMP(3)"
 TABLES = f"""

@@ -18,7 +18,7 @@ import streamhouse
 from streamhouse.errors import CommitConflictError, TableError
 from streamhouse.paimon.storage.lock import commit_lock
 from streamhouse.paimon.write.commit import TableCommitter, TableWriter
-from streamhouse.paimon.write.dml_attempts import CHANGE_USER
+from streamhouse.paimon.write.commit_retries import CHANGE_USER
 from streamhouse.runtime.audit import repair as repair_module
 from streamhouse.runtime.audit.audit import audit
 from streamhouse.runtime.audit.repair import repair

@@ -10,7 +10,7 @@ from streamhouse.errors import OptionError
 from streamhouse.graph.build import graph_of
 from streamhouse.lookup.dimension import DimensionSpec
 from streamhouse.lookup.strategies.selection import choose
-from streamhouse.lookup.strategies.server import Cache
+from streamhouse.lookup.strategies.server_lookup import Cache
 from streamhouse.sql.plan import Column, LookupJoin, TableInfo
 from streamhouse.sql.statements.script import parse_script
 

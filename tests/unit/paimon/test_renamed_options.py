@@ -12,7 +12,7 @@ from streamhouse.errors import OptionError, SqlError, StreamhouseError
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.maintenance.policy import MaintenancePolicy, Pace
 from streamhouse.paimon.read.table import Table
-from streamhouse.runtime.session.definitions import define, note_outdated_options
+from streamhouse.runtime.session.ddl import define, note_outdated_options
 from streamhouse.runtime.session.session import Session
 from streamhouse.sql.options.renamed_options import DROPPED, RENAMED, current, stored
 from streamhouse.sql.parser.hints import outdated

@@ -16,8 +16,8 @@ import streamhouse
 from streamhouse.errors import StreamhouseError
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.write.commit import TableCommitter, TableWriter
+from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.session.session import Session
-from streamhouse.runtime.spec import QuerySpec
 from streamhouse.runtime.state.distinct_counts import create_table
 from streamhouse.runtime.streaming.planner import Planner, TaskInput
 from streamhouse.runtime.streaming.task import Task

@@ -15,8 +15,8 @@ import streamhouse
 from streamhouse.errors import StreamhouseError
 from streamhouse.lookup.dimension import Taken
 from streamhouse.paimon.write.commit import TableCommitter, TableWriter
+from streamhouse.runtime.query_spec import LOOKED_UP, QuerySpec
 from streamhouse.runtime.session.session import Session
-from streamhouse.runtime.spec import LOOKED_UP, QuerySpec
 from streamhouse.runtime.state import lineage_retention, lookup_journal
 from streamhouse.runtime.state.lookup_journal import LookupJournal, create_table
 from streamhouse.sql.plan import CreateTable, Insert

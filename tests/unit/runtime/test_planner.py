@@ -14,7 +14,7 @@ from streamhouse.lookup.storage import changed_keys
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.write.commit import TableCommitter, TableWriter
-from streamhouse.runtime.spec import QuerySpec
+from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.state import pending_rows
 from streamhouse.runtime.streaming import preload_reports
 from streamhouse.runtime.streaming.planner import Planner

@@ -13,7 +13,7 @@ from streamhouse.engine import run_bounded
 from streamhouse.errors import QueryError, SqlError, UnsupportedSqlError
 from streamhouse.graph.build import graph_of
 from streamhouse.runtime.execute import execute
-from streamhouse.runtime.session.definitions import define
+from streamhouse.runtime.session.ddl import define
 from streamhouse.runtime.session.session import Session
 from streamhouse.runtime.session.show_statements import described
 from streamhouse.sql.batch.bounded_query import analyze_bounded

@@ -10,7 +10,7 @@ import pytest
 from streamhouse.connectors.registry import declared, names
 from streamhouse.connectors.specs import SourceSpec
 from streamhouse.paimon.catalog.table_address import TableAddress
-from streamhouse.runtime.spec import QuerySpec
+from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.state.query_definition import definition_json, spec_of
 from streamhouse.sql.plan import Column, LookupJoin, StreamQuery, TableInfo
 

@@ -12,7 +12,7 @@ from streamhouse.errors import TableError
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.runtime.audit.recompute import Batch
 from streamhouse.runtime.audit.repairable_views import check_query
-from streamhouse.runtime.spec import QuerySpec
+from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.state.query_definition import definition_json
 
 ADDRESS = TableAddress({"warehouse": "nowhere"}, "shop.view")

@@ -19,7 +19,7 @@ from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.changelog.consumers import Consumers
 from streamhouse.paimon.write.commit import TableCommitter, TableWriter
-from streamhouse.runtime.spec import QuerySpec
+from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.state import retention_holds
 from streamhouse.runtime.state.checkpoint import Checkpoint
 from streamhouse.runtime.state.retention_holds import RetentionHolds

@@ -13,7 +13,7 @@ from tests.unit.runtime.test_planner import ID, Tables, numbers
 from streamhouse.connectors.specs import SourceSpec
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.write.commit import TableCommitter
-from streamhouse.runtime.spec import QuerySpec
+from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.streaming import planner as planning
 from streamhouse.runtime.streaming import task as tasks_of
 from streamhouse.runtime.streaming.planner import Planner, TaskInput

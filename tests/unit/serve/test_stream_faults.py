@@ -25,7 +25,7 @@ from tests.unit.serve.streams import (
 from tests.unit.serve.test_view_feed import TOP, keep
 
 from streamhouse.errors import ExpiredError, TableError
-from streamhouse.serve.streams import follower
+from streamhouse.serve.streams import view_poller
 from streamhouse.serve.views.served_view import ServedView
 from streamhouse.sql.changes import AddColumn, DropColumn, RenameColumn, SetTableOption
 from streamhouse.sql.plan import Column
@@ -39,7 +39,7 @@ class Panic(BaseException):
 
 @pytest.fixture(autouse=True)
 def quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(follower, "RETRY_S", (0.01, 0.05))
+    monkeypatch.setattr(view_poller, "RETRY_S", (0.01, 0.05))
 
 
 def make(shop: Any, view: ServedView) -> str:

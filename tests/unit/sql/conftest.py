@@ -16,7 +16,7 @@ from streamhouse.errors import TableError
 from streamhouse.options import nearest
 from streamhouse.sql.batch.bounded_query import analyze_bounded
 from streamhouse.sql.expressions.binder import describe
-from streamhouse.sql.functions.arrow import register
+from streamhouse.sql.functions.builtin_udfs import register
 from streamhouse.sql.plan import (
     BoundedQuery,
     CreateTable,

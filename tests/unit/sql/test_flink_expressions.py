@@ -16,7 +16,7 @@ import duckdb
 import pytest
 
 from streamhouse.sql.batch.bounded_query import analyze_bounded
-from streamhouse.sql.functions.arrow import register
+from streamhouse.sql.functions.builtin_udfs import register
 from streamhouse.sql.plan import Column, Select, TableInfo
 from streamhouse.sql.statements.script import parse_script
 from streamhouse.sql.types import duck_type

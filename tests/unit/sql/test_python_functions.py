@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from tests.unit.sql.conftest import Catalog
 
-from streamhouse.embedded import LastingConnection
+from streamhouse.duckdb_connection import LastingConnection
 from streamhouse.engine import run_bounded
 from streamhouse.errors import QueryError, SqlError
 from streamhouse.sql.batch.bounded_query import analyze_bounded
@@ -535,7 +535,7 @@ def test_executors_have_the_source_that_the_driver_read(
 
 ELSEWHERE = """
 import pickle, sys
-from streamhouse.embedded import LastingConnection
+from streamhouse.duckdb_connection import LastingConnection
 function = pickle.load(sys.stdin.buffer)
 connection = LastingConnection([function], threads=1)
 print(connection.run(f"SELECT {function.engine_name}(1) AS a").to_pylist())

@@ -130,7 +130,7 @@ def _settings(conf: list[str] | None) -> dict[str, str]:
 
 def _password(path: Path | None, none: bool, settings: dict[str, str]) -> str | None:
     """The password of clients; None if `settings` set another login, or there is none."""
-    from streamhouse.thrift.guard import new_password
+    from streamhouse.thrift.client_auth import new_password
     from streamhouse.thrift.server import LOGIN
 
     if none and path is not None:

@@ -12,7 +12,7 @@ from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.storage.lock import commit_lock
 from streamhouse.paimon.write.commit import TableCommitter, TableWriter, file_prefix, query_tag
-from streamhouse.paimon.write.dml_attempts import rows_changed, with_retries
+from streamhouse.paimon.write.commit_retries import rows_changed, with_retries
 
 
 class PaimonSink:

@@ -102,7 +102,7 @@ def open_dimension(spec: DimensionSpec, choice: Choice) -> Dimension:
     """Open the dimension of one process with the selected strategy; executors."""
     if choice.strategy == SERVER:
         # The modules for MySQL are slow to import.
-        from streamhouse.lookup.strategies.server import ServerDimension
+        from streamhouse.lookup.strategies.server_lookup import ServerDimension
 
         return ServerDimension(spec)
     options = CacheOptions.parse(spec.open().options, spec.lookup.options)
@@ -141,7 +141,7 @@ def _of_server(lookup: LookupJoin) -> Choice:
             "connector 'jdbc', whose keys are looked up in MySQL; leave it out, or replicate the "
             "table to Paimon (connector 'mysql-cdc') and look up the copy"
         )
-    from streamhouse.lookup.strategies.server import options_of
+    from streamhouse.lookup.strategies.server_lookup import options_of
 
     options = options_of(lookup)
     if lookup.keys_sql is None:

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from streamhouse.errors import StreamhouseError
 from streamhouse.paimon.changelog.state_difference import Differ
-from streamhouse.paimon.read.compacted_state import compacted_only
+from streamhouse.paimon.read.compacted_full_scan import compacted_only
 from streamhouse.paimon.read.conditions import Filter
 from streamhouse.paimon.read.pushdown import one_of
 from streamhouse.paimon.read.table import Table

@@ -24,7 +24,7 @@ class Differ:
 
     def __init__(self) -> None:
         # Slow to import, and most readers of a table compare nothing.
-        from streamhouse.embedded import LastingConnection
+        from streamhouse.duckdb_connection import LastingConnection
 
         self._connection = LastingConnection(threads=2, python_enable_replacements="false")
 

@@ -22,7 +22,7 @@ from streamhouse.paimon.java.jars import COORDINATES, JAR_VARIABLE, paimon_jar
 from streamhouse.paimon.java.jvm import END_SECONDS, Channel, JavaProcess, spark_jars
 from streamhouse.paimon.java.long_lived_writer import KeptWrite
 from streamhouse.paimon.java.unfinished_compactions import noted
-from streamhouse.paimon.schema.removal_option import removes_records
+from streamhouse.paimon.schema.remove_record_option import removes_records
 from streamhouse.paimon.schema.table_name import TableName, branch_root
 from streamhouse.paimon.storage.files import files_of, is_local
 from streamhouse.paimon.storage.lock import commit_lock
@@ -174,7 +174,7 @@ class Sidecar:
 
         `full` rewrites each bucket into one level. Otherwise the Java core picks the files that the
         `num-sorted-run.*` options ask for, or all files if a `-D` removes the record
-        (`paimon.write.record_removal`). Changelogs are produced as the table's
+        (`paimon.write.remove_record_on_delete`). Changelogs are produced as the table's
         `changelog-producer` says. Append tables are compacted if they have enough small files.
         With `keep`, and neither `full` nor `partitions`, the Java writer of a local table stays
         open for the next such call (`paimon.java.long_lived_writer`).

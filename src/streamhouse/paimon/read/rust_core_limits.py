@@ -120,7 +120,7 @@ LIMITS = (
         "removals in memory",
         "drops the retraction by the first row of a key when it merges rows of a table with "
         "merge-engine partial-update and aggregates before it writes them",
-        "paimon.write.separate_files",
+        "paimon.write.retraction_file_split",
         120,
     ),
     Limit(

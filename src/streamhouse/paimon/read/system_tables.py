@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from streamhouse.errors import TableError
 from streamhouse.options import nearest
-from streamhouse.paimon.read.compacted_state import compacted_only
+from streamhouse.paimon.read.compacted_full_scan import compacted_only
 from streamhouse.paimon.read.key_set import KeySet
 from streamhouse.paimon.read.table import Table, conformed
 from streamhouse.paimon.read.time_travel import pinned, settled

@@ -37,7 +37,7 @@ from streamhouse.paimon.write.commit import (
     overwrite_table,
     query_tag,
 )
-from streamhouse.paimon.write.dml_attempts import rows_changed, with_retries
+from streamhouse.paimon.write.commit_retries import rows_changed, with_retries
 from streamhouse.paimon.write.rows import check_columns
 from streamhouse.source import ROW_KIND
 

@@ -20,7 +20,7 @@ from streamhouse.paimon.read.time_travel import pinned
 from streamhouse.paimon.schema.evolution import for_now
 from streamhouse.paimon.schema.nanosecond_timestamps import check_type
 from streamhouse.paimon.schema.orc_values import OrcValues, may_hold_orc
-from streamhouse.paimon.schema.removal_option import removes_records
+from streamhouse.paimon.schema.remove_record_option import removes_records
 from streamhouse.paimon.schema.table_name import MAIN, TableName
 from streamhouse.paimon.storage import rust_core
 from streamhouse.paimon.storage.data_files import data_files
@@ -28,17 +28,17 @@ from streamhouse.paimon.storage.lock import commit_lock
 from streamhouse.paimon.storage.split_groups import file_ids as _ids
 from streamhouse.paimon.write.before_images import BeforeImageFilter, hides_by_sequence
 from streamhouse.paimon.write.product_columns import Products
-from streamhouse.paimon.write.record_removal import removals_without_values
-from streamhouse.paimon.write.removals import (
+from streamhouse.paimon.write.remove_record_on_delete import removals_without_values
+from streamhouse.paimon.write.retraction_file_split import SeparateFiles, needs_separate_files
+from streamhouse.paimon.write.rows import to_table
+from streamhouse.paimon.write.sum_limits import AddedRows, SumLimits, check_overwritten_sums
+from streamhouse.paimon.write.unaccepted_retractions import (
     Removals,
     check_moves,
     check_overwrite,
     restricts_removals,
     takes_upserts,
 )
-from streamhouse.paimon.write.rows import to_table
-from streamhouse.paimon.write.separate_files import SeparateFiles, needs_separate_files
-from streamhouse.paimon.write.sum_limits import AddedRows, SumLimits, check_overwritten_sums
 from streamhouse.source import ROW_KIND
 from streamhouse.sql.plan import AsOf
 

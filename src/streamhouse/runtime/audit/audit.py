@@ -17,13 +17,13 @@ from streamhouse.errors import TableError
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.read.table import Table
-from streamhouse.paimon.schema.removal_option import remove_option
+from streamhouse.paimon.schema.remove_record_option import remove_option
 from streamhouse.paimon.storage.snapshots import Snapshot
 from streamhouse.paimon.write.commit import TableCommitter, TableWriter
-from streamhouse.paimon.write.dml_attempts import CHANGE_USER
+from streamhouse.paimon.write.commit_retries import CHANGE_USER
 from streamhouse.runtime.audit.provable_range import pending_rows_at, provable_range
 from streamhouse.runtime.audit.recompute import Batch, Recomputation
-from streamhouse.runtime.audit.unread_commits import Unread, unread
+from streamhouse.runtime.audit.unread_source_rows import Unread, unread
 from streamhouse.runtime.kernel import Combine
 from streamhouse.runtime.state.lineage import SUFFIX, read_lineage
 from streamhouse.source import ROW_KIND

@@ -19,8 +19,8 @@ from streamhouse.paimon.changelog.stream_source import PaimonSource
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.storage.snapshots import Snapshot
 from streamhouse.runtime.audit.recompute import ATTEMPTS_COLUMN, DUE_COLUMN, Batch
-from streamhouse.runtime.inputs import source_offsets
-from streamhouse.runtime.spec import QuerySpec
+from streamhouse.runtime.query_sources import source_offsets
+from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.state.lookup_journal import LookupJournal
 from streamhouse.runtime.state.pending_rows import ATTEMPTS, DUE, PendingRows, as_source
 from streamhouse.runtime.state.query_definition import spec_of

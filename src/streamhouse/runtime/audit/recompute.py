@@ -23,15 +23,15 @@ from streamhouse.lookup import partitions
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.schema import evolution
 from streamhouse.runtime.audit.distinct_oracle import DistinctOracle
-from streamhouse.runtime.inputs import source_offsets
 from streamhouse.runtime.kernel import ROW, numbered, only, without
-from streamhouse.runtime.spec import QuerySpec
+from streamhouse.runtime.query_sources import source_offsets
+from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.state.lookup_journal import LookupJournal
 from streamhouse.runtime.state.query_definition import spec_of
 from streamhouse.runtime.streaming.dimension_versions import pinned_partitions
 from streamhouse.runtime.streaming.planner import Planner
 from streamhouse.source import ROW_KIND, Offset
-from streamhouse.sql.functions.arrow import register
+from streamhouse.sql.functions.builtin_udfs import register
 from streamhouse.sql.udf_modules.evaluation import Evaluations
 
 DUE_COLUMN, ATTEMPTS_COLUMN = "_due", "_attempts"

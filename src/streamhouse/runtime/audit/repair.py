@@ -24,16 +24,16 @@ from streamhouse.paimon.changelog.unread_commits import rows_of, written_since
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.storage.lock import commit_lock
 from streamhouse.paimon.write.commit import TableCommitter, TableWriter, overwrite_table
-from streamhouse.paimon.write.dml_attempts import CHANGE_USER, attempt, remove_dead
+from streamhouse.paimon.write.commit_retries import CHANGE_USER, attempt, remove_dead
 from streamhouse.paimon.write.temporary_table import TemporaryTable
 from streamhouse.runtime.audit.audit import newest_recorded
-from streamhouse.runtime.audit.deviation import Deviation, deviation
 from streamhouse.runtime.audit.provable_range import pending_rows_at
 from streamhouse.runtime.audit.recompute import ATTEMPTS_COLUMN, DUE_COLUMN, Batch, Recomputation
+from streamhouse.runtime.audit.repair_diff import Deviation, deviation
 from streamhouse.runtime.audit.repairable_views import check_query, check_table
 from streamhouse.runtime.batch.change_kinds import functions_of
 from streamhouse.runtime.batch.progress_line import Progress, progress
-from streamhouse.runtime.inputs import source_offsets
+from streamhouse.runtime.query_sources import source_offsets
 from streamhouse.runtime.state.lineage import SUFFIX, read_lineage
 from streamhouse.source import ROW_KIND
 

@@ -19,7 +19,7 @@ from streamhouse.paimon.java.sidecar import Sidecar
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.storage.lock import commit_lock
 from streamhouse.paimon.write.commit import TableCommitter, TableWriter, overwrite_table
-from streamhouse.paimon.write.dml_attempts import rows_changed, with_retries
+from streamhouse.paimon.write.commit_retries import rows_changed, with_retries
 from streamhouse.runtime.batch.insert_columns import given_columns
 from streamhouse.runtime.batch.insert_into_sink import insert_into_sink
 from streamhouse.runtime.batch.progress_line import Progress, progress

@@ -24,7 +24,7 @@ from streamhouse.paimon.write.commit import (
     overwrite_table,
     truncate_table,
 )
-from streamhouse.paimon.write.dml_attempts import CHANGE_USER, attempt, remove_dead
+from streamhouse.paimon.write.commit_retries import CHANGE_USER, attempt, remove_dead
 from streamhouse.runtime.batch import unfinished_delete
 from streamhouse.runtime.batch.change_count import ChangeCount
 from streamhouse.runtime.batch.change_kinds import kinds, remaining, way_of

@@ -14,7 +14,7 @@ from streamhouse.errors import StreamhouseError, TableError
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.storage.files import is_local
 from streamhouse.runtime.batch.insert_columns import given_columns
-from streamhouse.runtime.session.definitions import define, located
+from streamhouse.runtime.session.ddl import define, located
 from streamhouse.runtime.session.dry_run import Draft
 from streamhouse.runtime.state.checkpoint import checkpoints_of
 from streamhouse.sql import plan

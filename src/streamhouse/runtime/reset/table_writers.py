@@ -13,7 +13,7 @@ from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.changelog.consumers import QUERY, Consumers, query_consumer
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.storage.snapshots import Snapshot
-from streamhouse.paimon.write.dml_attempts import CHANGE_USER
+from streamhouse.paimon.write.commit_retries import CHANGE_USER
 from streamhouse.runtime.state.checkpoint import former_ids, pipeline_of
 from streamhouse.runtime.state.lineage import SUFFIX
 

@@ -16,9 +16,9 @@ from streamhouse.options import nearest
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.schema.table_name import split_identifier
 from streamhouse.paimon.schema.types import arrow_type, parse
+from streamhouse.runtime.query_spec import unshuffled
 from streamhouse.runtime.session.session import DEFAULT_CATALOG, Session
 from streamhouse.runtime.session.views import Names, SessionViews
-from streamhouse.runtime.spec import unshuffled
 from streamhouse.sql import changes
 from streamhouse.sql.plan import AsOf, Column, Drop, Name, StreamQuery, TableInfo, ViewInfo
 from streamhouse.sql.statements.create_view import CreateView, check_permanent, with_full_names

@@ -14,7 +14,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from streamhouse.embedded import LastingConnection
+from streamhouse.duckdb_connection import LastingConnection
 from streamhouse.errors import StreamhouseError
 from streamhouse.lookup.dimension import DimensionSpec
 from streamhouse.lookup.options import CacheOptions
@@ -23,7 +23,7 @@ from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.schema.table_name import split_identifier
 from streamhouse.runtime.kernel import conformed
-from streamhouse.runtime.spec import QuerySpec
+from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.sql.expressions.binder import quote
 from streamhouse.sql.plan import Column, DistinctCounts, LookupJoin, TableInfo
 from streamhouse.sql.streaming.count_distinct import COLUMN, COUNT, VALUE

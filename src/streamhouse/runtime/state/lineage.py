@@ -27,7 +27,7 @@ from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.schema.table_name import split_identifier
 from streamhouse.paimon.write.commit import TableCommitter, TableWriter, file_prefix, query_tag
 from streamhouse.runtime.failpoint import reached
-from streamhouse.runtime.spec import QuerySpec
+from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.state import lineage_retention
 from streamhouse.runtime.state.checkpoint import Checkpoint
 from streamhouse.runtime.state.query_definition import definition_json

@@ -19,14 +19,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamhouse.embedded import LastingConnection
+from streamhouse.duckdb_connection import LastingConnection
 from streamhouse.errors import StreamhouseError
 from streamhouse.lookup.dimension import Taken, is_server
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.schema.table_name import split_identifier
-from streamhouse.runtime.spec import QuerySpec
+from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.state import lineage_retention
 from streamhouse.source import ROW_KIND
 from streamhouse.sql.expressions.binder import quote

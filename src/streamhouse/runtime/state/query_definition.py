@@ -10,7 +10,7 @@ from typing import Any
 from streamhouse.connectors.registry import declared
 from streamhouse.connectors.specs import SourceSpec
 from streamhouse.paimon.catalog.table_address import TableAddress
-from streamhouse.runtime.spec import QuerySpec
+from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.sql.plan import (
     Column,
     ComputedColumn,

@@ -26,8 +26,8 @@ from streamhouse.lookup.refresh import RefreshRule
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.changelog.consumers import Consumers, query_consumer
 from streamhouse.paimon.changelog.stream_source import PaimonSource
-from streamhouse.runtime.inputs import source_offsets
-from streamhouse.runtime.spec import QuerySpec
+from streamhouse.runtime.query_sources import source_offsets
+from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.state.checkpoint import Checkpoint
 from streamhouse.source import Offset, Source
 

@@ -18,8 +18,8 @@ from streamhouse.paimon.write.commit import (
     overwrite_table,
     truncate_table,
 )
-from streamhouse.paimon.write.dml_attempts import CHANGE_USER
-from streamhouse.runtime.spec import LOOKED_UP
+from streamhouse.paimon.write.commit_retries import CHANGE_USER
+from streamhouse.runtime.query_spec import LOOKED_UP
 
 BY_QUERY = {
     "pending": "_query",

@@ -17,7 +17,7 @@ from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.write.commit import TableCommitter, query_tag
 from streamhouse.runtime.failpoint import LOOKED_UP_STEP, reached
 from streamhouse.runtime.monitoring.commit_times import timed
-from streamhouse.runtime.spec import QuerySpec
+from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.state.lineage import BatchRecord
 
 log = logging.getLogger("streamhouse.query")

@@ -15,7 +15,7 @@ from streamhouse.runtime.streaming.dimension_versions import pinned_partitions, 
 from streamhouse.source import Offset
 
 if TYPE_CHECKING:
-    from streamhouse.lookup.strategies.server import ServerDimension
+    from streamhouse.lookup.strategies.server_lookup import ServerDimension
 
 
 class Dimensions:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-    from streamhouse.runtime.spec import QuerySpec
+    from streamhouse.runtime.query_spec import QuerySpec
     from streamhouse.runtime.streaming.planner import Planner, TaskInput
     from streamhouse.source import Offset
 

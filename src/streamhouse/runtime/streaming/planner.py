@@ -6,7 +6,7 @@ reads:
 - `batch`: the number of the batch that ends there (from 0; Spark's own numbers also count an empty
   first batch);
 - `now`: the current timestamp of the batch (epoch ms);
-- `of`: what it reads, and `source`: the source's own offset (`runtime.inputs`);
+- `of`: what it reads, and `source`: the source's own offset (`runtime.query_sources`);
 - `dims`: the snapshot of each lookup's table (0: before the first), with the keys that
   `streaming.dimension_versions` adds;
 - `pending`: the snapshot of the pending table (0: no row of it is due);
@@ -24,8 +24,8 @@ from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
 
-from streamhouse.runtime.inputs import Inputs, Piece
-from streamhouse.runtime.spec import QuerySpec
+from streamhouse.runtime.query_sources import Inputs, Piece
+from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.state.pending_rows import PendingRows
 from streamhouse.runtime.streaming import preload_reports
 from streamhouse.runtime.streaming.dimension_versions import Pins

@@ -19,7 +19,7 @@ from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.maintenance.backpressure import Pressure
 from streamhouse.paimon.read.visibility import hides_new_rows
 from streamhouse.runtime.monitoring.metrics import Figures
-from streamhouse.runtime.spec import QuerySpec
+from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.state import distinct_counts, pending_rows
 from streamhouse.runtime.state import lookup_journal as looked_up
 from streamhouse.runtime.state.checkpoint import Checkpoint
@@ -209,7 +209,7 @@ class ContinuousQuery:
 
     def _look_at_servers(self) -> None:
         """Raise the errors of lookup tables on servers, such as wrong options or no connection."""
-        from streamhouse.lookup.strategies.server import open_table
+        from streamhouse.lookup.strategies.server_lookup import open_table
 
         for lookup in self._spec.query.lookups:
             if is_server(lookup):

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from streamhouse.errors import StreamhouseError
 from streamhouse.lookup.strategies.bucket import BucketKey, bucket_key
 from streamhouse.runtime.kernel import ROW, numbered, only
-from streamhouse.runtime.spec import QuerySpec
+from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.streaming.planner import TaskInput
 from streamhouse.runtime.streaming.task import (
     CHUNK_ROWS,

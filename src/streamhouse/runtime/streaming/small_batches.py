@@ -14,8 +14,8 @@ from pathlib import Path
 
 from streamhouse.lookup.options import CacheOptions
 from streamhouse.paimon.catalog.table_address import TableAddress
-from streamhouse.runtime.inputs import Inputs, source_offsets
-from streamhouse.runtime.spec import QuerySpec
+from streamhouse.runtime.query_sources import Inputs, source_offsets
+from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.source import Offset
 
 _FILE = "small-batch.json"

@@ -20,9 +20,9 @@ from streamhouse.connectors.paimon.sink import PaimonSinkWriter
 from streamhouse.lookup.strategies.selection import choose_all
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.runtime.failpoint import TASK_STEP, reached
-from streamhouse.runtime.inputs import Piece
 from streamhouse.runtime.kernel import ROW, Kernel, numbered, only, without
-from streamhouse.runtime.spec import QuerySpec
+from streamhouse.runtime.query_sources import Piece
+from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.state import pending_rows as pending
 from streamhouse.runtime.state.distinct_counts import DistinctValues
 from streamhouse.runtime.state.lookup_journal import LookupJournal

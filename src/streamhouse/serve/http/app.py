@@ -130,7 +130,7 @@ def _opener(settings: ServerSettings) -> Any:
 
     def open_feed(view: ServedView) -> Feed:
         from streamhouse.paimon.catalog.warehouse import Warehouse
-        from streamhouse.serve.streams.followed import open_view
+        from streamhouse.serve.streams.view_feeds import open_view
 
         return open_view(Warehouse(settings.warehouse), view, memory)
 

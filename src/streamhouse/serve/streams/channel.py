@@ -29,10 +29,10 @@ from streamhouse.serve.feeds.table_feed import Feed
 from streamhouse.serve.streams.encoding import Stopped, events
 from streamhouse.serve.streams.event import CHANGES, Moment, heartbeat
 from streamhouse.serve.streams.follow_settings import FollowSettings
-from streamhouse.serve.streams.follower import Follower, PollResult, PollStats
 from streamhouse.serve.streams.initial_state import InitialStates, Work
 from streamhouse.serve.streams.resume import LATEST, Position
 from streamhouse.serve.streams.subscriber import Link, Start, Subscription
+from streamhouse.serve.streams.view_poller import Follower, PollResult, PollStats
 from streamhouse.serve.views.served_view import ServedView
 
 _TRIES = 5

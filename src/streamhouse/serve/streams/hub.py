@@ -15,7 +15,7 @@ from streamhouse.serve.streams.channel import Channel
 from streamhouse.serve.streams.follow_settings import FollowSettings
 from streamhouse.serve.streams.initial_state import Work
 from streamhouse.serve.streams.resume import LATEST, Position
-from streamhouse.serve.streams.state import States
+from streamhouse.serve.streams.state_encoding import States
 from streamhouse.serve.streams.subscriber import Subscription
 from streamhouse.serve.views.served_view import Key, ServedView
 

@@ -13,10 +13,10 @@ from streamhouse.serve.feeds.table_feed import Feed
 from streamhouse.serve.streams.encoding import Chunk, events, row_count
 from streamhouse.serve.streams.event import SNAPSHOT, Event, Moment
 from streamhouse.serve.streams.follow_settings import FollowSettings
-from streamhouse.serve.streams.follower import PollResult, same_columns
 from streamhouse.serve.streams.resume import Now, Position, missed
-from streamhouse.serve.streams.state import States, memory_chunks, read_chunks
+from streamhouse.serve.streams.state_encoding import States, memory_chunks, read_chunks
 from streamhouse.serve.streams.subscriber import Link, Start
+from streamhouse.serve.streams.view_poller import PollResult, same_columns
 from streamhouse.serve.views.served_view import ServedView
 
 T = TypeVar("T")

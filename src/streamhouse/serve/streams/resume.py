@@ -16,7 +16,7 @@ from streamhouse.serve.formats.cells import printable
 from streamhouse.serve.streams.encoding import encoded, events, row_count, too_large
 from streamhouse.serve.streams.event import CHANGES, Event, Moment
 from streamhouse.serve.streams.follow_settings import FollowSettings
-from streamhouse.serve.streams.follower import same_columns
+from streamhouse.serve.streams.view_poller import same_columns
 from streamhouse.source import ROW_KIND
 
 LATEST = "latest"

@@ -12,7 +12,7 @@ from sqlglot import exp
 
 from streamhouse.sql.expressions import decimals, type_probe
 from streamhouse.sql.expressions.type_probe import Relations
-from streamhouse.sql.functions.calls import call, cast, concat, when
+from streamhouse.sql.functions.expression_builders import call, cast, concat, when
 from streamhouse.sql.types import duck_type, flink_type
 
 _WRAPPERS = (exp.Filter, exp.Window, exp.IgnoreNulls, exp.RespectNulls)

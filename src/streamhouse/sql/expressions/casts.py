@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from sqlglot import exp
 
-from streamhouse.sql.functions.calls import call, cast, number, when
+from streamhouse.sql.functions.expression_builders import call, cast, number, when
 from streamhouse.sql.types import base, digits
 
 _BLOBS = (exp.DType.BINARY, exp.DType.VARBINARY, exp.DType.BLOB)

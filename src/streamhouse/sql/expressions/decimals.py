@@ -12,8 +12,8 @@ from sqlglot import exp
 
 from streamhouse.sql.expressions import type_probe
 from streamhouse.sql.expressions.type_probe import Relations
-from streamhouse.sql.functions.arrow import arrow_call
-from streamhouse.sql.functions.calls import call, cast
+from streamhouse.sql.functions.builtin_udfs import arrow_call
+from streamhouse.sql.functions.expression_builders import call, cast
 
 _MOST, _LEAST_SCALE = 38, 6
 _INTEGER_DIGITS = {"tinyint": 3, "smallint": 5, "integer": 10, "bigint": 19, "hugeint": 38}

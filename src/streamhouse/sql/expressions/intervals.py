@@ -10,7 +10,7 @@ import re
 
 from sqlglot import exp
 
-from streamhouse.sql.functions.calls import call, cast, number, when
+from streamhouse.sql.functions.expression_builders import call, cast, number, when
 
 MONTHS = ("MONTH", "QUARTER", "YEAR")
 """Units of year-month intervals; all other units are of day-time intervals."""

@@ -23,8 +23,8 @@ from streamhouse.sql.expressions import (
 from streamhouse.sql.expressions.timestamp_digits import Digits
 from streamhouse.sql.expressions.type_probe import Relations
 from streamhouse.sql.functions import json, texts, times
-from streamhouse.sql.functions.arrow import arrow_call
-from streamhouse.sql.functions.calls import call, cast, number, try_cast, when
+from streamhouse.sql.functions.builtin_udfs import arrow_call
+from streamhouse.sql.functions.expression_builders import call, cast, number, try_cast, when
 from streamhouse.sql.text import Script, span
 
 _INTS = exp.DataType.INTEGER_TYPES

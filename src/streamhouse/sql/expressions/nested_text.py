@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from sqlglot import exp
 
 from streamhouse.sql.expressions import timestamp_digits
-from streamhouse.sql.functions.calls import call, cast, concat, lambda_of, when
+from streamhouse.sql.functions.expression_builders import call, cast, concat, lambda_of, when
 
 Text = Callable[[exp.Expr], exp.Expr]
 """Makes the text of an element whose `type` is set."""

@@ -11,7 +11,7 @@ import os
 
 import duckdb
 
-from streamhouse.sql.functions.arrow import register
+from streamhouse.sql.functions.builtin_udfs import register
 
 _databases: dict[int, duckdb.DuckDBPyConnection] = {}
 """By process id: a forked process must neither use nor close its parent's database."""

@@ -13,7 +13,7 @@ from sqlglot import exp
 
 from streamhouse.sql.expressions import intervals
 from streamhouse.sql.functions import times
-from streamhouse.sql.functions.calls import call, cast, number, remainder
+from streamhouse.sql.functions.expression_builders import call, cast, number, remainder
 from streamhouse.sql.plan import TableInfo
 from streamhouse.sql.types import base, digits
 

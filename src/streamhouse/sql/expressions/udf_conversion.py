@@ -9,7 +9,7 @@ from sqlglot import exp
 
 from streamhouse.errors import SqlError
 from streamhouse.sql.expressions import timestamp_digits, type_probe
-from streamhouse.sql.functions.calls import cast
+from streamhouse.sql.functions.expression_builders import cast
 from streamhouse.sql.text import Script
 from streamhouse.sql.types import NULL, base, column_type, digits, duck_type, scale
 from streamhouse.sql.udf.call import declaration_of

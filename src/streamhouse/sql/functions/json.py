@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from sqlglot import exp
 
-from streamhouse.sql.functions.calls import (
+from streamhouse.sql.functions.expression_builders import (
     Args,
     Table,
     aggregate,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from sqlglot import exp
 
-from streamhouse.sql.functions.arrow import arrow_call
-from streamhouse.sql.functions.calls import (
+from streamhouse.sql.functions.builtin_udfs import arrow_call
+from streamhouse.sql.functions.expression_builders import (
     Args,
     Build,
     Table,

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from sqlglot import exp
 
 from streamhouse.sql.functions import javatime, patterns
-from streamhouse.sql.functions.arrow import arrow_call
-from streamhouse.sql.functions.calls import (
+from streamhouse.sql.functions.builtin_udfs import arrow_call
+from streamhouse.sql.functions.expression_builders import (
     Args,
     ArgumentError,
     Build,

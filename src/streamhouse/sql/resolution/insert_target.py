@@ -9,7 +9,7 @@ from sqlglot import exp
 from streamhouse.merge_functions import merge_function
 from streamhouse.options import nearest
 from streamhouse.sql.expressions import aggregates, binder, casts, lowering
-from streamhouse.sql.functions.calls import call
+from streamhouse.sql.functions.expression_builders import call
 from streamhouse.sql.plan import Column, Name, TableInfo
 from streamhouse.sql.text import Script
 from streamhouse.sql.types import base, digits, duck_type, fits

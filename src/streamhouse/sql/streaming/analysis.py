@@ -32,15 +32,15 @@ from streamhouse.sql.resolution.used_columns import used_columns
 from streamhouse.sql.resolution.view_expansion import inlined
 from streamhouse.sql.streaming import (
     count_distinct,
-    group_by,
-    partial_sums,
+    group_by_check,
     retraction,
     row_number,
+    sum_scale_check,
     union_all,
 )
 from streamhouse.sql.streaming.generated_sql import ROW, Stream, bound
-from streamhouse.sql.streaming.levels import Level, Lookup, Reader
 from streamhouse.sql.streaming.lookup_keys import LookupKeys, lookup_keys
+from streamhouse.sql.streaming.query_blocks import Level, Lookup, Reader
 from streamhouse.sql.text import span
 from streamhouse.sql.udf.call import functions_in
 from streamhouse.sql.udf.function import PythonFunction
@@ -213,9 +213,9 @@ class _Analysis:
         script, top, stream = self.parsed.script, self.top, self.stream
         filled = self._slots(table, insert_columns)
         counted = count_distinct.replace_counts(script, top, filled)
-        grouped = group_by.check(script, top, table, filled)
+        grouped = group_by_check.check(script, top, table, filled)
         if grouped and table is not None:
-            partial_sums.check(stream, table, filled)
+            sum_scale_check.check(stream, table, filled)
         upsert = row_number.check(script, top, stream.source, stream.changelog, table, filled)
         signed = stream.changelog and (grouped or retraction.can_sign(script, top, table, filled))
         if signed and grouped and table is not None:

@@ -19,7 +19,7 @@ from streamhouse.sql.plan import Column, DistinctCounts, TableInfo
 from streamhouse.sql.resolution import insert_target as targets
 from streamhouse.sql.resolution.insert_target import Slot
 from streamhouse.sql.streaming.generated_sql import Stream, bound
-from streamhouse.sql.streaming.levels import Level
+from streamhouse.sql.streaming.query_blocks import Level
 from streamhouse.sql.streaming.retraction import retracts
 from streamhouse.sql.text import Script, span
 from streamhouse.sql.types import base

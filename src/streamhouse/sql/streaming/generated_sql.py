@@ -12,7 +12,7 @@ from streamhouse.sql.expressions import lowering, timestamp_digits
 from streamhouse.sql.expressions.binder import BindError, describe, generate, refusal
 from streamhouse.sql.plan import TableInfo
 from streamhouse.sql.resolution.columns import physical
-from streamhouse.sql.streaming.levels import Level, Lookup, conjuncts, equalities
+from streamhouse.sql.streaming.query_blocks import Level, Lookup, conjuncts, equalities
 from streamhouse.sql.text import Script
 from streamhouse.sql.types import flink_type
 

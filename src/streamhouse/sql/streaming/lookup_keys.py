@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from streamhouse.sql.expressions.binder import generate, quote
 from streamhouse.sql.resolution.columns import physical
 from streamhouse.sql.streaming.generated_sql import ROW, Stream, bound
-from streamhouse.sql.streaming.levels import Lookup
+from streamhouse.sql.streaming.query_blocks import Lookup
 from streamhouse.sql.types import base
 
 # Within a group, values that are equal in the comparison's type are equal in the column's own type.

@@ -14,7 +14,7 @@ from streamhouse.merge_functions import merge_function, sequence_fields
 from streamhouse.sql.expressions import lowering
 from streamhouse.sql.plan import TableInfo
 from streamhouse.sql.resolution.insert_target import Slot
-from streamhouse.sql.streaming.levels import Level
+from streamhouse.sql.streaming.query_blocks import Level
 from streamhouse.sql.text import Script
 
 # Merge functions that ignore nulls; a retraction writes a null for them.

@@ -19,12 +19,12 @@ from streamhouse.sql.plan import TableInfo
 from streamhouse.sql.resolution import columns
 from streamhouse.sql.resolution.columns import Visible
 from streamhouse.sql.resolution.insert_target import Slot
-from streamhouse.sql.streaming.group_by import is_constant
+from streamhouse.sql.streaming.group_by_check import is_constant
 from streamhouse.sql.text import Script
 from streamhouse.sql.types import keeps_order
 
 if TYPE_CHECKING:
-    from streamhouse.sql.streaming.levels import Level
+    from streamhouse.sql.streaming.query_blocks import Level
 
 MARK = "ranked"
 

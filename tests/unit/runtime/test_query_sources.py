@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from streamhouse.errors import DataLossError
-from streamhouse.runtime.inputs import Inputs, Piece, source_offsets
+from streamhouse.runtime.query_sources import Inputs, Piece, source_offsets
 from streamhouse.source import Lag, Offset
 
 SCHEMA = pa.schema([pa.field("id", pa.int64())])

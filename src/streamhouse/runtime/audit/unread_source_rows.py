@@ -9,8 +9,8 @@ from streamhouse.errors import StreamhouseError
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.changelog.invisible_rows import InvisibleRows
 from streamhouse.runtime.audit.recompute import Batch
-from streamhouse.runtime.inputs import source_offsets
-from streamhouse.runtime.spec import QuerySpec
+from streamhouse.runtime.query_sources import source_offsets
+from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.state.query_definition import spec_of
 from streamhouse.source import Lag, Lagging
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import duckdb
 import pyarrow as pa
 
-from streamhouse.sql.functions.arrow import register
+from streamhouse.sql.functions.builtin_udfs import register
 from streamhouse.sql.udf.function import PythonFunction
 from streamhouse.sql.udf_modules.evaluation import Evaluations
 

@@ -8,12 +8,12 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from streamhouse import embedded
-from streamhouse.embedded import LastingConnection
+from streamhouse import duckdb_connection
+from streamhouse.duckdb_connection import LastingConnection
 
 
 def test_what_is_set_and_kept_outlives_a_connection(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(embedded, "QUERIES", 3)
+    monkeypatch.setattr(duckdb_connection, "QUERIES", 3)
     opened = []
     connect = duckdb.connect
 

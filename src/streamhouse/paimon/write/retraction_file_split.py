@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from streamhouse.paimon.read.table import Table
-from streamhouse.paimon.schema.removal_option import removes_records
+from streamhouse.paimon.schema.remove_record_option import removes_records
 from streamhouse.source import ROW_KIND
 
 

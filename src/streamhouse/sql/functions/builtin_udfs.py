@@ -24,7 +24,7 @@ from duckdb.func import FunctionNullHandling, PythonUDFType
 from sqlglot import exp
 
 from streamhouse.sql.functions import javatime
-from streamhouse.sql.functions.calls import call, cast
+from streamhouse.sql.functions.expression_builders import call, cast
 from streamhouse.sql.functions.java_numbers import java_double, java_float
 
 PREFIX = "flink_"

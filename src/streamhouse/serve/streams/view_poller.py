@@ -26,7 +26,7 @@ from streamhouse.serve.feeds.table_feed import Change, Feed
 from streamhouse.serve.streams.encoding import Chunk, Stopped, encoded, events
 from streamhouse.serve.streams.event import CHANGES, SNAPSHOT, Event, Moment
 from streamhouse.serve.streams.follow_settings import FollowSettings
-from streamhouse.serve.streams.state import state_chunks
+from streamhouse.serve.streams.state_encoding import state_chunks
 
 log = logging.getLogger("streamhouse.serve")
 

@@ -16,7 +16,7 @@ from streamhouse.sql.resolution.insert_target import Slot, aggregate
 from streamhouse.sql.text import Script
 
 if TYPE_CHECKING:
-    from streamhouse.sql.streaming.levels import Level
+    from streamhouse.sql.streaming.query_blocks import Level
 
 # The merge functions of an aggregation table that combine partial results of each aggregate.
 _MERGES: dict[type[exp.Expr], tuple[str, ...]] = {

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from streamhouse.errors import DataLossError
-from streamhouse.runtime.spec import QuerySpec
+from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.source import Checked, Counted, Lag, Lagging, Offset, Settling, Source
 
 Offsets: TypeAlias = tuple[Offset, ...]

@@ -1,0 +1,131 @@
+"""The catalogue of supported Flink functions, each with a builder of its DuckDB expression.
+
+Every entry of the tables has the least and greatest number of arguments and the builder. A function
+that is not in `BUILDERS` is an error; no call is passed to DuckDB by name alone.
+"""
+
+from __future__ import annotations
+
+from sqlglot import exp
+
+from streamhouse.sql.functions import collections, json, numbers, texts, times
+from streamhouse.sql.functions.expression_builders import (
+    Args,
+    ArgumentError,
+    Build,
+    Table,
+    aggregate,
+    cast,
+    plain,
+    when,
+)
+from streamhouse.sql.functions.unsupported_functions import replacement_for
+from streamhouse.sql.text import suggestion
+
+WINDOW_TABLES = ("TUMBLE", "HOP", "CUMULATE", "SESSION")
+
+
+def unknown(name: str) -> str:
+    """The error message for an unsupported function, with a replacement or suggestion."""
+    upper = name.upper()
+    if upper.split("_", 1)[0] in WINDOW_TABLES:
+        return (
+            f"window function {upper} is not supported yet; write GROUP BY with a truncated "
+            "time, such as FLOOR(t TO HOUR)"
+        )
+    replacement = replacement_for(upper)
+    guess = suggestion(upper, known(), cutoff=0.7)
+    hint = f"did you mean {guess}?" if guess else "use one that SHOW FUNCTIONS lists"
+    return f"function '{name}' is not supported; {replacement or hint}"
+
+
+def known() -> list[str]:
+    """The names of all supported functions, sorted."""
+    return sorted({*BUILDERS, "CAST", "TRY_CAST", "EXTRACT", "TRIM", "SUBSTRING", "POSITION",
+                   "CEIL", "FLOOR", "CURRENT_DATE", "CURRENT_TIME", "CURRENT_TIMESTAMP",
+                   "JSON_ARRAY", "JSON_ARRAYAGG", "JSON_OBJECT", "JSON_OBJECTAGG",
+                   "LOCALTIME", "LOCALTIMESTAMP"})  # fmt: skip
+
+
+def _checked(name: str, least: int, most: int | None, build: Build) -> Build:
+    def builder(args: Args) -> exp.Expr:
+        count = len([arg for arg in args if arg is not None])
+        if count < least or (most is not None and count > most):
+            expected = str(least) if most == least else f"{least} to {most or 'any number of'}"
+            raise ArgumentError(f"{name} takes {expected} argument(s), not {count}")
+        return build(args)
+
+    return builder
+
+
+def _count(args: Args) -> exp.Expr:
+    return exp.Count(this=args[0] if args else exp.Star(), big_int=True)
+
+
+def _coalesce(args: Args) -> exp.Expr:
+    return exp.Coalesce(this=args[0], expressions=args[1:])
+
+
+def _percentile(args: Args) -> exp.Expr:
+    return exp.PercentileCont(this=cast(args[0], "DOUBLE"), expression=args[1])
+
+
+def _grouping(args: Args) -> exp.Expr:
+    return cast(exp.Grouping(expressions=args), "BIGINT")
+
+
+def _list(args: Args) -> exp.Expr:
+    separator = args[1] if len(args) > 1 else exp.Literal.string(",")
+    return exp.GroupConcat(this=args[0], separator=separator)
+
+
+_CHOICES: Table = {
+    "IF": (3, 3, lambda args: when(*args)),
+    "COALESCE": (1, None, _coalesce),
+    "IFNULL": (2, 2, _coalesce),
+    "NVL": (2, 2, _coalesce),
+    "NULLIF": (2, 2, plain(exp.Nullif, "this", "expression")),
+}
+_AGGREGATES: Table = {
+    "COUNT": (0, 1, _count),
+    "SUM": (1, 1, plain(exp.Sum)),
+    "AVG": (1, 1, plain(exp.Avg)),
+    "MIN": (1, 1, plain(exp.Min)),
+    "MAX": (1, 1, plain(exp.Max)),
+    "STDDEV_POP": (1, 1, plain(exp.StddevPop)),
+    "STDDEV_SAMP": (1, 1, plain(exp.StddevSamp)),
+    "VAR_POP": (1, 1, plain(exp.VariancePop)),
+    "VAR_SAMP": (1, 1, plain(exp.Variance)),
+    "VARIANCE": (1, 1, plain(exp.Variance)),
+    "FIRST_VALUE": (1, 1, plain(exp.FirstValue)),
+    "LAST_VALUE": (1, 1, plain(exp.LastValue)),
+    "LISTAGG": (1, 2, _list),
+    "ROW_NUMBER": (0, 0, lambda _: exp.RowNumber()),
+    "RANK": (0, 0, lambda _: exp.Rank()),
+    "DENSE_RANK": (0, 0, lambda _: exp.DenseRank()),
+    "PERCENT_RANK": (0, 0, lambda _: exp.PercentRank()),
+    "CUME_DIST": (0, 0, lambda _: exp.CumeDist()),
+    "NTILE": (1, 1, plain(exp.Ntile)),
+    "ARRAY_AGG": (1, 1, plain(exp.ArrayAgg)),
+    "PERCENTILE": (2, 2, _percentile),
+    "COLLECT": (1, 1, lambda args: aggregate("COLLECT", *args)),
+    "GROUPING": (1, None, _grouping),
+    "GROUPING_ID": (1, None, _grouping),
+    "APPROX_COUNT_DISTINCT": (1, 1, plain(exp.ApproxDistinct)),
+    "LAG": (1, 3, plain(exp.Lag, "this", "offset", "default")),
+    "LEAD": (1, 3, plain(exp.Lead, "this", "offset", "default")),
+}
+_TABLE: Table = {
+    "TYPEOF": (1, 2, lambda args: exp.Typeof(this=args[0])),
+    **numbers.TABLE,
+    **texts.TABLE,
+    **json.TABLE,
+    **_CHOICES,
+    **times.TABLE,
+    **_AGGREGATES,
+    **collections.TABLE,
+}
+
+BUILDERS: dict[str, Build] = {
+    name: _checked(name, least, most, build) for name, (least, most, build) in _TABLE.items()
+}
