@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import multiprocessing
 import os
 import signal
+import socket
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -37,6 +39,10 @@ FORKS.set_forkserver_preload(
         "streamhouse.runtime.execute",
         "streamhouse.serve.http.app",
         "streamhouse.serve.http.server",
+        "streamhouse.serve.queries.client_select",
+        "streamhouse.serve.queries.flink_types",
+        "streamhouse.serve.queries.view_rows",
+        "streamhouse.serve.queries.worker",
     ]
 )
 
@@ -77,6 +83,39 @@ class Command:
 
     def kill(self) -> None:
         self._process.kill()
+
+
+class QueryParent:
+    """A parent of the processes that run clients' queries, as `serve.queries.forks` starts it."""
+
+    def __init__(self, control: socket.socket) -> None:
+        given = {k: v for k, v in os.environ.items() if k != "STREAMHOUSE_TOKEN"}
+        self._process = FORKS.Process(
+            target=_run_queries, args=(str(Path.cwd()), given, _File(control.fileno()))
+        )
+        self._process.start()
+
+    async def wait(self) -> int:
+        while (code := self._process.exitcode) is None:
+            await asyncio.sleep(0.002)
+        return code
+
+    def kill(self) -> None:
+        self._process.kill()
+
+
+def _run_queries(folder: str, environment: dict[str, str], control: int) -> None:
+    from streamhouse.serve.queries import worker
+
+    os.setsid()
+    os.chdir(folder)
+    os.environ.clear()
+    os.environ.update(environment)
+    os.dup2(control, 0)
+    os.close(control)
+    worker.main()
+    # Here, its forks end, too.
+    os._exit(0)
 
 
 @dataclass(frozen=True)
