@@ -8,9 +8,10 @@ from typing import Any, TypeAlias
 from unittest.mock import patch
 
 import pytest
-from tests.processes import QueryParent
+from tests.processes import QueryParent, ScriptWorker
 from tests.serving import Serving, servers
 
+from streamhouse.serve.pipelines import checker
 from streamhouse.serve.queries import forks
 
 Serve: TypeAlias = Callable[..., Serving]
@@ -18,16 +19,21 @@ Serve: TypeAlias = Callable[..., Serving]
 
 start_parent = forks.start_parent
 """As a server starts the parent of its query processes."""
+start_worker = checker.start_worker
+"""As a server starts the process that checks scripts."""
 
 
 @pytest.fixture(scope="module", autouse=True)
-def forked_parents() -> Iterator[None]:
-    """The parents of query processes are forks too: each start takes 0.7 s of a processor."""
+def forked_workers() -> Iterator[None]:
+    """The processes of servers are forks: to start Python takes 0.7 s of a processor."""
 
     async def start(control: socket.socket) -> QueryParent:
         return QueryParent(control)
 
-    with patch.object(forks, "start_parent", start):
+    with (
+        patch.object(forks, "start_parent", start),
+        patch.object(checker, "start_worker", ScriptWorker),
+    ):
         yield
 
 
