@@ -24,9 +24,14 @@ LONGEST = (
 @pytest.fixture(scope="module", autouse=True)
 def collected() -> Iterator[None]:
     """What tests leave to Python's collector goes in this thread: some of the core's objects must,
-    and the next file may have others."""
+    and the next file may have others.
+
+    What is left, such as imported modules and caches, stays until the end: the collector need not
+    look at it again.
+    """
     yield
     gc.collect()
+    gc.freeze()
 
 
 def pytest_configure() -> None:

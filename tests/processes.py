@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import multiprocessing
 import os
 import signal
+import socket
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from importlib import import_module
 from ipaddress import ip_address
 from multiprocessing.reduction import DupFd
 from pathlib import Path
@@ -33,10 +36,15 @@ FORKS.set_forkserver_preload(
         "streamhouse.cli.output",
         "streamhouse.cli.commands.serve",
         "streamhouse.cli.commands.watch",
+        "streamhouse.graph.worker",
         "streamhouse.paimon.catalog.views",
         "streamhouse.runtime.execute",
         "streamhouse.serve.http.app",
         "streamhouse.serve.http.server",
+        "streamhouse.serve.queries.client_select",
+        "streamhouse.serve.queries.flink_types",
+        "streamhouse.serve.queries.view_rows",
+        "streamhouse.serve.queries.worker",
     ]
 )
 
@@ -77,6 +85,78 @@ class Command:
 
     def kill(self) -> None:
         self._process.kill()
+
+
+class Module:
+    """A module's `main`, as `python -m` runs it, in a session and process of its own."""
+
+    def __init__(self, name: str, stdin: int, stdout: int = 2) -> None:
+        given, files = dict(os.environ), (_File(stdin), _File(stdout))
+        self._process = FORKS.Process(
+            target=_run_module, args=(name, str(Path.cwd()), given, files)
+        )
+        self._process.start()
+
+    @property
+    def pid(self) -> int:
+        assert self._process.pid is not None
+        return self._process.pid
+
+    def poll(self) -> int | None:
+        return self._process.exitcode
+
+    def kill(self) -> None:
+        self._process.kill()
+
+
+def _run_module(
+    name: str, folder: str, environment: dict[str, str], files: tuple[int, int]
+) -> None:
+    os.setsid()
+    os.chdir(folder)
+    os.environ.clear()
+    os.environ.update(environment)
+    sys.path[:0] = filter(None, environment.get("PYTHONPATH", "").split(os.pathsep))
+    for number, file in enumerate(files):
+        os.dup2(file, number)
+        os.close(file)
+    sys.stdin = open(0, closefd=False)
+    sys.stdout = open(1, "w", closefd=False)
+    import_module(name).main()
+    # Not further: its own forks return here, too.
+    os._exit(0)
+
+
+class QueryParent(Module):
+    """In the place of `serve.queries.forks.start_parent`."""
+
+    def __init__(self, control: socket.socket) -> None:
+        super().__init__("streamhouse.serve.queries.worker", control.fileno())
+
+    async def wait(self) -> int:
+        while (code := self.poll()) is None:
+            await asyncio.sleep(0.002)
+        return code
+
+
+class ScriptWorker(Module):
+    """In the place of `serve.pipelines.checker.start_worker`."""
+
+    def __init__(self) -> None:
+        (theirs_in, ours_in), (ours_out, theirs_out) = os.pipe(), os.pipe()
+        self.stdin, self.stdout = open(ours_in, "wb", 0), open(ours_out, "rb", 0)
+        super().__init__("streamhouse.graph.worker", theirs_in, theirs_out)
+        os.close(theirs_in)
+        os.close(theirs_out)
+
+    @property
+    def returncode(self) -> int | None:
+        return self.poll()
+
+    def communicate(self) -> None:
+        self.stdin.close()
+        self.stdout.close()
+        self._process.join()
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ import time
 from typing import Any
 
 import pytest
+from tests.unit.conftest import Shop
 from typer.testing import CliRunner
 
 from streamhouse.cli.main import build
@@ -33,8 +34,7 @@ def failure(shop: Any, sql: str) -> str:
     return str(result.stderr)
 
 
-@pytest.fixture
-def sales(shop: Any) -> Any:
+def filled(shop: Shop) -> Shop:
     """Chad has 1, then 2, then 3 orders; the tag `two` and the branch `b` are of the second."""
     table = shop.sales()
     for orders in (1, 2, 3):
@@ -42,6 +42,17 @@ def sales(shop: Any) -> Any:
     shop.tag(table, "two", 2)
     shop.branch(table, "b", "two")
     return shop
+
+
+@pytest.fixture
+def sales(shop: Shop) -> Shop:
+    return filled(shop)
+
+
+@pytest.fixture(scope="module")
+def read_sales(tmp_path_factory: pytest.TempPathFactory) -> Shop:
+    """The same, which no test changes."""
+    return filled(Shop(tmp_path_factory.mktemp("read") / "warehouse"))
 
 
 def committed(shop: Any, snapshot: int) -> int:
@@ -77,8 +88,8 @@ def text_of(time_ms: int) -> str:
         ("AS s", 3),
     ],
 )
-def test_each_way_to_name_a_moment(sales: Any, words: str, orders: int) -> None:
-    assert answer(sales, f"SELECT orders FROM sales {words}") == [(orders,)]
+def test_each_way_to_name_a_moment(read_sales: Shop, words: str, orders: int) -> None:
+    assert answer(read_sales, f"SELECT orders FROM sales {words}") == [(orders,)]
 
 
 def test_times_between_commits(shop: Any) -> None:
@@ -162,9 +173,9 @@ def test_a_branch_has_its_own_rows(sales: Any) -> None:
     ],
 )
 def test_an_error_about_a_missing_moment_lists_the_existing_ones(
-    sales: Any, sql: str, message: str
+    read_sales: Shop, sql: str, message: str
 ) -> None:
-    assert message in failure(sales, sql)
+    assert message in failure(read_sales, sql)
 
 
 def test_the_error_of_an_expired_snapshot_lists_the_remaining_ones(sales: Any) -> None:

@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
@@ -13,6 +14,10 @@ from hypothesis import strategies as st
 import streamhouse
 from streamhouse.errors import StreamhouseError
 from streamhouse.paimon.catalog.warehouse import Warehouse
+from streamhouse.paimon.write.commit import TableCommitter, TableWriter
+from streamhouse.sql.plan import Column
+
+USER = "0f8fad5b-d9cb-469f-a165-70867728950e"
 
 Row = tuple[int | None, int | None]
 """`id` and `v`."""
@@ -91,27 +96,33 @@ def ordered(clauses: list[Clause]) -> list[Clause]:
     return found
 
 
-def values(rows: list[Row]) -> str:
-    return ", ".join(
-        f"(CAST({'NULL' if i is None else i} AS INT), CAST({'NULL' if v is None else v} AS INT))"
-        for i, v in rows
-    )
+def make(warehouse: Warehouse, name: str, keyed: bool, given_rows: list[Row]) -> None:
+    """The table anew, with these rows: of SQL, only the MERGE is under test."""
+    warehouse.drop_table("default", name, if_exists=True)
+    key = ["id"] if keyed else []
+    warehouse.create_table("default", name, [Column("id", "INT"), Column("v", "INT")], key)
+    if given_rows:
+        table = warehouse.table(f"default.{name}")
+        ids, numbers = zip(*given_rows, strict=True)
+        columns = [pa.array(ids, pa.int32()), pa.array(numbers, pa.int32())]
+        writer = TableWriter(warehouse.options, table.identifier, USER)
+        writer.write(pa.RecordBatch.from_arrays(columns, schema=table.arrow_schema))
+        messages = writer.prepare(1)
+        writer.close()
+        TableCommitter(warehouse.options, table.identifier, USER).commit(1, messages)
 
 
 def play(folder: Path, keyed: bool, target: list[Row], source: list[Row], clauses: str) -> object:
     """The rows of the target after the MERGE, or the error."""
-    key = ", PRIMARY KEY (id) NOT ENFORCED" if keyed else ""
-    setup = f"CREATE TABLE t (id INT, v INT{key}); CREATE TABLE s (id INT, v INT);"
-    for name, given_rows in (("t", target), ("s", source)):
-        if given_rows:
-            setup += f"INSERT INTO {name} VALUES {values(given_rows)};"
-    options = {"warehouse": str(folder)}
+    warehouse = Warehouse(str(folder))
+    warehouse.create_database("default", if_not_exists=True)
+    make(warehouse, "t", keyed, target)
+    make(warehouse, "s", keyed, source)
     try:
-        streamhouse.execute(options, f"DROP TABLE IF EXISTS t; DROP TABLE IF EXISTS s; {setup}")
-        streamhouse.execute(options, f"MERGE INTO t USING s ON t.id = s.id {clauses}")
+        streamhouse.execute(str(folder), f"MERGE INTO t USING s ON t.id = s.id {clauses}")
     except StreamhouseError as error:
         return error
-    batches = Warehouse(options).table("default.t").read()
+    batches = Warehouse(str(folder)).table("default.t").read()
     return Counter((row["id"], row["v"]) for batch in batches for row in batch.to_pylist())
 
 

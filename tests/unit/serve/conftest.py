@@ -1,14 +1,40 @@
-"""Fixture that starts servers, and stops them at the end of a test."""
+"""Fixtures that start servers, and stop them at the end of a test."""
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
+from unittest.mock import patch
 
 import pytest
+from tests.processes import QueryParent, ScriptWorker
 from tests.serving import Serving, servers
 
+from streamhouse.serve.pipelines import checker
+from streamhouse.serve.queries import forks
+
 Serve: TypeAlias = Callable[..., Serving]
+
+
+start_parent = forks.start_parent
+"""As a server starts the parent of its query processes."""
+start_worker = checker.start_worker
+"""As a server starts the process that checks scripts."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def forked_workers() -> Iterator[None]:
+    """The processes of servers are forks: to start Python takes 0.7 s of a processor."""
+
+    async def start(control: socket.socket) -> QueryParent:
+        return QueryParent(control)
+
+    with (
+        patch.object(forks, "start_parent", start),
+        patch.object(checker, "start_worker", ScriptWorker),
+    ):
+        yield
 
 
 @pytest.fixture

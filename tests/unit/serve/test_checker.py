@@ -9,8 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.unit.serve.conftest import start_worker
 
 from streamhouse.errors import BusyError
+from streamhouse.serve.pipelines import checker as module
 from streamhouse.serve.pipelines.checker import Checker
 
 GOOD = "CREATE TABLE a (i INT); CREATE TABLE b (i INT); INSERT INTO b SELECT i FROM a;"
@@ -33,7 +35,10 @@ def pid(checker: Checker) -> int:
     return checker._worker.pid
 
 
-def test_one_process_plans_all_scripts(checker: Checker, tmp_path: Path) -> None:
+def test_one_process_plans_all_scripts(
+    checker: Checker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "start_worker", start_worker)
     found = checker.check(GOOD)
     assert found["ok"] and found["statements"] == 3
     first = pid(checker)

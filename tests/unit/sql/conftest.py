@@ -69,8 +69,8 @@ _ARROW = {
 class Catalog:
     """Tables by their last name; plans queries and runs them over rows given as dicts."""
 
-    def __init__(self) -> None:
-        self.tables: dict[str, TableInfo] = {}
+    def __init__(self, tables: Mapping[str, TableInfo] | None = None) -> None:
+        self.tables = dict(tables or {})
 
     def add(self, script: str) -> None:
         for made in parse_script(script):
@@ -192,9 +192,14 @@ def _run(sql: str, relations: Mapping[str, pa.Table]) -> list[tuple[Any, ...]]:
         return connection.execute(sql).fetchall()
 
 
-@pytest.fixture
-def catalog() -> Catalog:
-    """The tables of `TABLES`."""
+@lru_cache
+def _tables() -> Mapping[str, TableInfo]:
     made = Catalog()
     made.add(TABLES)
-    return made
+    return made.tables
+
+
+@pytest.fixture
+def catalog() -> Catalog:
+    """The tables of `TABLES`; a test may add more."""
+    return Catalog(_tables())

@@ -126,14 +126,7 @@ class Checker:
             raise OSError("the server is shutting down")
         if self._worker is None or self._worker.poll() is not None:
             self._stop_worker()
-            self._worker = subprocess.Popen(
-                [sys.executable, "-P", "-m", _WORKER],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                bufsize=0,
-                start_new_session=True,
-            )
+            self._worker = start_worker()
             _read_line(self._worker, _START_S)
         return self._worker
 
@@ -142,6 +135,18 @@ class Checker:
         if worker is not None:
             worker.kill()
             worker.communicate()
+
+
+def start_worker() -> subprocess.Popen[bytes]:
+    """Start a worker process, unbuffered."""
+    return subprocess.Popen(
+        [sys.executable, "-P", "-m", _WORKER],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        bufsize=0,
+        start_new_session=True,
+    )
 
 
 def _error_result(message: str) -> dict[str, Any]:

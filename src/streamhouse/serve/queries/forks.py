@@ -12,12 +12,33 @@ import os
 import signal
 import socket
 import sys
+from typing import Protocol
 
 from streamhouse.errors import StreamhouseError
 from streamhouse.serve.queries.fork_messages import END, FORK, MESSAGE, NUMBER
 
 _START_S = 60.0
 _END_S = 0.5
+
+
+class Parent(Protocol):
+    """The parent process, as `asyncio` gives it."""
+
+    async def wait(self) -> int: ...
+    def kill(self) -> None: ...
+
+
+async def start_parent(control: socket.socket) -> Parent:
+    """Start a parent process, which reads commands from `control`."""
+    return await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-P",
+        "-m",
+        "streamhouse.serve.queries.worker",
+        stdin=control.fileno(),
+        env={k: v for k, v in os.environ.items() if k != "STREAMHOUSE_TOKEN"},
+        start_new_session=True,
+    )
 
 
 class Forks:
@@ -30,7 +51,7 @@ class Forks:
     def __init__(self) -> None:
         self._lock = asyncio.Lock()
         self._control: socket.socket | None = None
-        self._parent: asyncio.subprocess.Process | None = None
+        self._parent: Parent | None = None
 
     async def fork(self) -> tuple[int, socket.socket]:
         """Fork a process; returns its pid and the socket on which it waits for requests."""
@@ -94,15 +115,6 @@ class Forks:
     async def _start(self) -> None:
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
-        environment = {k: v for k, v in os.environ.items() if k != "STREAMHOUSE_TOKEN"}
         with theirs:
-            self._parent = await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-P",
-                "-m",
-                "streamhouse.serve.queries.worker",
-                stdin=theirs.fileno(),
-                env=environment,
-                start_new_session=True,
-            )
+            self._parent = await start_parent(theirs)
         self._control = ours
