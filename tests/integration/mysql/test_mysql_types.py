@@ -211,10 +211,3 @@ def test_a_value_that_does_not_fit_names_its_column(database: Database) -> None:
     source = database.source("t", [Column("id", "INT")])
     with pytest.raises(TableError, match=r"column 'id' \(bigint\(20\)\) does not fit"):
         catch_up(source, source.initial_offset())
-
-
-def test_an_unsupported_type_is_an_error_unless_left_out(database: Database) -> None:
-    database.run("CREATE TABLE t (id INT PRIMARY KEY, g GEOMETRY, u UUID)")
-    with pytest.raises(TableError, match="column 'g' has the type geometry"):
-        database.source("t")
-    assert database.source("t", [Column("id", "INT")]).schema.names == ["id"]

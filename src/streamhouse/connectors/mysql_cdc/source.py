@@ -16,7 +16,11 @@ from streamhouse.connectors.mysql_cdc.binlog.limits import bounded_end, byte_bud
 from streamhouse.connectors.mysql_cdc.change_reader import close_readers, read_changes, relay_view
 from streamhouse.connectors.mysql_cdc.membership import Membership
 from streamhouse.connectors.mysql_cdc.relay.files import RelayView, State
-from streamhouse.connectors.mysql_cdc.server.columns import selected_columns, server_zone
+from streamhouse.connectors.mysql_cdc.server.columns import (
+    check_columns,
+    selected_columns,
+    server_zone,
+)
 from streamhouse.connectors.mysql_cdc.server.connection import Session
 from streamhouse.connectors.mysql_cdc.server.keys import KeySpace
 from streamhouse.connectors.mysql_cdc.server.options import parse
@@ -89,7 +93,9 @@ class MySqlSource:
             self._server = check_server(self._session, self._options)
             table = load_table(self._session, self._options)
             KeySpace(table)
-            selected = selected_columns(self._options, table.columns, columns)
+            selected = selected_columns(self._options, table.columns, columns, table.key)
+            read = dict.fromkeys([*(column for column, _ in selected), *table.key])
+            check_columns(self._session, self._options, list(read))
             zone = self._options.server_time_zone or server_zone(
                 self._session, selected, "the option 'server-time-zone'"
             )
@@ -105,7 +111,8 @@ class MySqlSource:
             self._server.mariadb,
             relay,
         )
-        self._writer = RowWriter(tuple(selected), zone)
+        key = frozenset(column.name for column in table.key)
+        self._writer = RowWriter(tuple(selected), zone, key)
         self._plan: tuple[Progress, list[Chunk]] | None = None
         self._held: Position | None = None
         self._advanced = time.monotonic()

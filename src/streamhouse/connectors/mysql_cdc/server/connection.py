@@ -192,6 +192,21 @@ def run(
         return list(cursor.fetchall())
 
 
+def run_raw(
+    connection: pymysql.Connection[Any], statement: str, arguments: Sequence[Any] = ()
+) -> list[tuple[Any, ...]]:
+    """All rows of a statement, their values as the bytes that the server sends.
+
+    A column of text can contain what Python's UTF-8 refuses.
+    """
+    raw: Any = connection
+    raw.use_unicode = False
+    try:
+        return run(connection, statement, arguments)
+    finally:
+        raw.use_unicode = True
+
+
 def close_quietly(connection: pymysql.Connection[Any]) -> None:
     """Close a connection that may be lost already, without notifying the server."""
     connection._force_close()  # type: ignore[attr-defined]
