@@ -263,7 +263,35 @@ def test_a_key_that_another_key_reads_as_is_an_error(database: Database) -> None
         catch_up(small, small.initial_offset())
 
 
-def test_text_that_is_none_names_its_column(database: Database) -> None:
+@pytest.mark.parametrize(
+    ("charset", "half"),
+    [("utf8mb4", "EDA080"), ("utf8mb3", "EDBFBF"), ("ucs2", "D800"), ("utf32", "0000DFFF")],
+)
+def test_half_a_surrogate_pair_in_a_key_is_an_error(
+    database: Database, charset: str, half: str
+) -> None:
+    database.run(
+        f"CREATE TABLE t (k VARCHAR(9) CHARACTER SET {charset} PRIMARY KEY, v INT)",
+        "INSERT INTO t VALUES ('?', 1), ('é', 2)",
+    )
+    source = database.source("t")
+    offset, rows = catch_up(source, source.initial_offset())
+    assert {row["k"] for row in rows} == {"?", "é"}
+    database.run(f"INSERT INTO t VALUES (_{charset} x'{half}', 3)")
+    with pytest.raises(TableError, match=r"column 'k' .* cannot be read"):
+        catch_up(source, offset)
+    for size in ("1", "100"):
+        fresh = database.source("t", options={"scan.incremental.snapshot.chunk.size": size})
+        with pytest.raises(TableError, match="column 'k' .* only characters that its character"):
+            catch_up(fresh, fresh.initial_offset())
+    table = database.keyed("t")
+    read = [row["k"] for batch in table.all_rows() for row in batch.to_pylist()]
+    assert sorted(read) == ["?", "?", "é"]
+    assert table.rows(["v"], [(3,)]).column("k").to_pylist() == ["?"]
+    table.close()
+
+
+def test_bytes_that_are_no_text_are_an_error(database: Database) -> None:
     decoder = charsets_of(parse(database.options("t"))).decoder("sjis")
     assert decoder(b"\x83\x5c\xb1\\") == "ソｱ\\"
     with pytest.raises(ValueError, match="is not text of sjis"):

@@ -25,15 +25,13 @@ from streamhouse.connectors.mysql_cdc.server.connection import (
     run,
     run_raw,
 )
-from streamhouse.connectors.mysql_cdc.server.keys import KeySpace, key_select
+from streamhouse.connectors.mysql_cdc.server.keys import KeySpace, check_key, key_select
 from streamhouse.connectors.mysql_cdc.server.position import KeyJson, Position
 from streamhouse.connectors.mysql_cdc.server.table import Server
 from streamhouse.connectors.mysql_cdc.server.types import (
-    NO_KEY,
     key_of_text,
     key_of_value,
     quote,
-    unreadable,
 )
 from streamhouse.errors import ConnectError
 
@@ -72,6 +70,7 @@ def chunk_ends(
             f"SELECT {keys.selects} FROM {_table(captured)} WHERE {condition} "
             f"ORDER BY {keys.names} LIMIT 1 OFFSET {size - 1}",
             arguments,
+            raw=True,
         )
         if not rows:
             return ends, True
@@ -92,6 +91,7 @@ def split(
             f"SELECT {keys.selects} FROM {_table(captured)} WHERE {condition} "
             f"ORDER BY {keys.names} LIMIT 1 OFFSET {size - 1}",
             arguments,
+            raw=True,
         )
         end = keys.key(rows[0]) if rows else high
         chunks.append(Chunk(low, end))
@@ -163,8 +163,7 @@ class ChunkReader:
 
     def _check_keys(self, rows: Sequence[Row]) -> None:
         for column, at in zip(self._captured.table.key, self._key_at, strict=True):
-            if key_select(column) != quote(column.name) and any(row[at] is None for row in rows):
-                raise unreadable(column, NO_KEY)
+            check_key(column, [row[at] for row in rows])
 
     def _disconnect(self) -> None:
         connection, self._connection = self._connection, None

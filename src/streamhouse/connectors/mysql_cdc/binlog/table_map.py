@@ -91,7 +91,7 @@ def logged_columns(data: bytes, at: int, end: int, mariadb: bool) -> list[Logged
     texts = _TEXTS | {FIELD_TYPE.GEOMETRY} if mariadb else _TEXTS
     names: list[str | None] = [part.decode() for part in _strings(known.get(_NAMES, b""))]
     names = names or [None] * count
-    signs = _signs(shapes, known.get(_SIGNS))
+    signs = _signs(shapes, known.get(_SIGNS), mariadb)
     collations = _collations(shapes, known, texts)
     members = _members(shapes, known)
     return [
@@ -177,12 +177,26 @@ def _strings(data: bytes) -> Iterator[bytes]:
         at += size
 
 
-def _signs(shapes: Sequence[dict[str, int]], bits: bytes | None) -> list[bool | None]:
-    numeric = [shape["type"] in _NUMERIC for shape in shapes]
+def _signs(
+    shapes: Sequence[dict[str, int]], bits: bytes | None, mariadb: bool
+) -> list[bool | None]:
     if bits is None:
         return [None] * len(shapes)
-    flags = (bool(bits[index // 8] & 0x80 >> index % 8) for index in range(sum(numeric)))
-    return [next(flags) if is_number else None for is_number in numeric]
+    with_years = _signs_of(shapes, bits, _NUMERIC)
+    if mariadb:
+        return with_years
+    # Readers of MySQL's events disagree on whether YEAR has a bit: only what both say is known.
+    without = _signs_of(shapes, bits, _NUMERIC - {FIELD_TYPE.YEAR})
+    return [a if a == b else None for a, b in zip(with_years, without, strict=True)]
+
+
+def _signs_of(
+    shapes: Sequence[dict[str, int]], bits: bytes, numeric: frozenset[int]
+) -> list[bool | None]:
+    has_bit = [shape["type"] in numeric for shape in shapes]
+    flags = [bool(byte & 0x80 >> bit) for byte in bits for bit in range(8)]
+    rest = iter(flags)
+    return [next(rest, None) if one else None for one in has_bit]
 
 
 def _collations(

@@ -112,6 +112,8 @@ class _Map:
         inexact: set[bytes] = set()
         for statement in _statements(charset):
             for code, text, exact in ask(statement):
+                if text is None:
+                    continue
                 sequence = bytes.fromhex(str(code))
                 texts[sequence] = str(text)
                 if exact != "1":

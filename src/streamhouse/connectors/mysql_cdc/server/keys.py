@@ -7,11 +7,19 @@ from collections.abc import Callable, Sequence
 from decimal import Decimal
 from typing import Any
 
+import pyarrow as pa
+
 from streamhouse.connectors.mysql_cdc.server.charsets import same_bytes
 from streamhouse.connectors.mysql_cdc.server.connection import Session
 from streamhouse.connectors.mysql_cdc.server.position import KeyJson
 from streamhouse.connectors.mysql_cdc.server.table import TableDefinition
-from streamhouse.connectors.mysql_cdc.server.types import MySqlColumn, key_of_text, quote
+from streamhouse.connectors.mysql_cdc.server.types import (
+    NO_KEY,
+    MySqlColumn,
+    key_of_text,
+    quote,
+    unreadable,
+)
 from streamhouse.connectors.mysql_cdc.server.unicode import UNICODE
 from streamhouse.errors import TableError
 
@@ -155,6 +163,20 @@ def key_select(column: MySqlColumn) -> str:
         return column.select
     name = quote(column.name)
     return f"IF({same_bytes(name, column.charset)}, {name}, NULL)"
+
+
+def check_key(column: MySqlColumn, values: Sequence[bytes | None]) -> None:
+    """Raise `TableError` for values of a key column, as `key_select` gives them, that are none."""
+    is_text = column.family == "string"
+    if not is_text and not column.may_read_as_null:
+        return
+    raw = pa.array(values, pa.binary())
+    if raw.null_count:
+        raise unreadable(column, NO_KEY)
+    try:
+        raw.cast(pa.string())
+    except pa.ArrowInvalid:
+        raise unreadable(column, NO_KEY) from None
 
 
 def _check_members(table: TableDefinition, column: MySqlColumn) -> None:

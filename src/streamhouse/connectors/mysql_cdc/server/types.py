@@ -145,9 +145,12 @@ class MySqlColumn:
     def position(self, text: str) -> int:
         """The number by which the server orders a value of an ENUM or SET."""
         numbers = _positions(self)
-        if self.family == "enum":
-            return numbers[text] if text else 0
-        return sum(1 << numbers[part] - 1 for part in text.split(",")) if text else 0
+        names = [text] if self.family == "enum" else text.split(",")
+        try:
+            places = [numbers[name] for name in names] if text else []
+        except KeyError as error:
+            raise unreadable(self, f"{error} is not among the members; it was altered") from None
+        return sum(places) if self.family == "enum" else sum(1 << place - 1 for place in places)
 
     @property
     def members_are_uncertain(self) -> bool:
@@ -237,17 +240,18 @@ def from_texts(column: MySqlColumn, values: Sequence[Any]) -> pa.Array:
         return pa.array([None if v is None else geometry_text(v) for v in values], plain)
     texts = _texts(values)
     if pa.types.is_decimal(plain):
-        return _decimals([None if v is None else Decimal(v) for v in texts.to_pylist()], plain)
+        return _parsed_decimals(texts, plain)
     if column.may_read_as_null:
         return _moments(texts, plain)
     return texts.cast(plain)
 
 
 def _texts(values: Sequence[Any]) -> pa.Array:
+    raw = pa.array(values, pa.binary())
     try:
-        return pa.array(values, pa.string())
+        return raw.cast(pa.string())
     except pa.ArrowInvalid:
-        return pa.array([utf8_text(v) if isinstance(v, bytes) else v for v in values], pa.string())
+        return pa.array([None if v is None else utf8_text(v) for v in raw.to_pylist()], pa.string())
 
 
 def _moments(texts: pa.Array, plain: pa.DataType) -> pa.Array:
@@ -280,6 +284,13 @@ def from_values(column: MySqlColumn, values: Sequence[Any]) -> pa.Array:
     if pa.types.is_decimal(plain):
         return _decimals(values, plain)
     return pa.array(values, plain)
+
+
+def _parsed_decimals(texts: pa.Array, plain: pa.DataType) -> pa.Array:
+    try:
+        return texts.cast(plain)
+    except pa.ArrowInvalid:
+        return _decimals([None if v is None else Decimal(v) for v in texts.to_pylist()], plain)
 
 
 def _decimals(values: Sequence[Decimal | None], plain: pa.DataType) -> pa.Array:
@@ -397,7 +408,10 @@ def key_of_text(column: MySqlColumn, value: Any) -> Any:
     family = column.family
     if family in ("binary", "bit"):
         return value.hex() if family == "binary" else int.from_bytes(value, "big")
-    text = value.decode() if isinstance(value, bytes) else value
+    try:
+        text = value.decode() if isinstance(value, bytes) else value
+    except UnicodeDecodeError:
+        raise unreadable(column, NO_KEY) from None
     if family in ("int", "uint64", "year"):
         return int(text)
     return column.position(text) if family in ("enum", "set") else text
