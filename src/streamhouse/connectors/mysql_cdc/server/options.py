@@ -37,7 +37,7 @@ OPTIONS = (
     Option(
         "server-time-zone",
         "STRING",
-        "the server's time zone, such as `UTC`; default: the server's own setting",
+        "the server's time zone, such as `UTC` or `+08:00`; default: the server's own setting",
     ),
     Option(
         "scan.startup.mode",
