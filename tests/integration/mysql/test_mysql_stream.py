@@ -7,6 +7,7 @@ import pickle
 import random
 import threading
 import time
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,8 @@ from streamhouse.errors import DataLossError, SchemaChangeError, TableError
 from streamhouse.source import ROW_KIND
 from streamhouse.sql.plan import Column
 
+_MANY = ", ".join(f"'m{number % 7}{number}'" for number in range(1200))
+_BITS = ", ".join(f"'o{number}'" for number in range(64))
 TABLES = {
     "numbers": ("CREATE TABLE t (id INT PRIMARY KEY, v INT)", ["id"]),
     "decimals": ("CREATE TABLE t (id DECIMAL(8,2) PRIMARY KEY, v INT)", ["id"]),
@@ -36,6 +39,25 @@ TABLES = {
         "PRIMARY KEY (shop, id))",
         ["shop", "id"],
     ),
+    "unsigned": ("CREATE TABLE t (id BIGINT UNSIGNED PRIMARY KEY, v INT)", ["id"]),
+    "flags": ("CREATE TABLE t (id TINYINT(1), k INT, v INT, PRIMARY KEY (id, k))", ["id", "k"]),
+    "enums": (
+        "CREATE TABLE t (id ENUM('z','é','B','a b','0','1'), k INT, v INT, PRIMARY KEY (id, k))",
+        ["id", "k"],
+    ),
+    "many_enums": (f"CREATE TABLE t (id ENUM({_MANY}) PRIMARY KEY, v INT)", ["id"]),
+    "sets": (
+        f"CREATE TABLE t (id SET({_BITS}) CHARACTER SET latin1 PRIMARY KEY, v INT)",
+        ["id"],
+    ),
+    "times": ("CREATE TABLE t (id TIME(2) PRIMARY KEY, v INT)", ["id"]),
+    "dates": ("CREATE TABLE t (id DATE PRIMARY KEY, v INT)", ["id"]),
+    "bits": ("CREATE TABLE t (id BIT(40) PRIMARY KEY, v INT)", ["id"]),
+    "padded": ("CREATE TABLE t (id BINARY(4) PRIMARY KEY, v INT)", ["id"]),
+    "uuids": ("CREATE TABLE t (id UUID PRIMARY KEY, v INT)", ["id"]),
+    "addresses": ("CREATE TABLE t (id INET6, k INET4, v INT, PRIMARY KEY (id, k))", ["id", "k"]),
+    "kanji": ("CREATE TABLE t (id VARCHAR(20) CHARACTER SET sjis PRIMARY KEY, v INT)", ["id"]),
+    "small_decimals": ("CREATE TABLE t (id DECIMAL(30,25) PRIMARY KEY, v INT)", ["id"]),
 }
 _WORDS = ["a", "B", "ä", "Z", "ß", "o'", "%s", "\\", "é", "_"]
 
@@ -50,6 +72,19 @@ def _key(name: str, chance: random.Random) -> dict[str, Any]:
         "binaries": {"id": bytes([number % 256, number // 256])},
         "words": {"id": word},
         "composite": {"id": word, "shop": number % 3},
+        "unsigned": {"id": 2**64 - 1 - number * 2**54},
+        "flags": {"id": number % 5 - 2, "k": number},
+        "enums": {"id": number % 7 or "", "k": number},
+        "many_enums": {"id": number * 3 + 1},
+        "sets": {"id": (number * 0x1234_5678_9ABC_DEF1) % 2**64},
+        "times": {"id": f"{'-' if number % 2 else ''}{number:02d}:00:{number % 60}.25"},
+        "dates": {"id": f"{1000 + number * 22}-02-28"},
+        "bits": {"id": number * 2**31},
+        "padded": {"id": bytes([number % 256, 0, 0, number // 256])},
+        "uuids": {"id": str(uuid.uuid5(uuid.NAMESPACE_DNS, word))},
+        "addresses": {"id": f"::{number % 40:x}:{number:x}", "k": f"10.0.{number % 9}.0"},
+        "kanji": {"id": "あソ表ｱ日a"[number % 6] + str(number // 6)},
+        "small_decimals": {"id": f"{(number - 200) * 3}E-21"},
     }
     return keys[name]
 
@@ -99,6 +134,7 @@ class Writer:
         chance = random.Random(self._seed)
         connection = self._database.server.connect(self._database.name)
         connection.autocommit(False)
+        connection.query("SET sql_mode = ''")
         try:
             while not self._stop.is_set():
                 with connection.cursor() as cursor:
@@ -134,6 +170,7 @@ def test_the_changes_make_the_table_whatever_happens_meanwhile(
     database.run(create)
     connection = database.server.connect(database.name)
     with connection.cursor() as cursor:
+        cursor.execute("SET sql_mode = ''")
         for _ in range(600):
             _change(cursor, name, chance)
     connection.close()

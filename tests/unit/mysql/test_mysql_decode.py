@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from decimal import Decimal
-from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -11,9 +10,17 @@ from hypothesis import strategies as st
 from pymysqlreplication.constants import FIELD_TYPE
 
 from streamhouse.connectors.mysql_cdc.binlog import decode
+from streamhouse.connectors.mysql_cdc.binlog.table_map import LoggedColumn
+from streamhouse.connectors.mysql_cdc.server.charsets import Charsets
 from streamhouse.connectors.mysql_cdc.server.types import MySqlColumn
-from streamhouse.errors import SchemaChangeError
+from streamhouse.errors import SchemaChangeError, TableError
 
+
+def _offline(statement: str) -> list[tuple[object, ...]]:
+    raise AssertionError(f"asks the server: {statement}")
+
+
+CONTEXT = decode.Context(Charsets(_offline))
 TIME = MySqlColumn("t", "time", "time(6)", fraction=6)
 
 
@@ -26,7 +33,7 @@ def _packed_time(micros: int) -> bytes:
 
 @given(st.integers(-3_020_399_999_999, 3_020_399_999_999))
 def test_times_of_either_sign(micros: int) -> None:
-    read = decode.reader(SimpleNamespace(type=FIELD_TYPE.TIME2, fsp=6), TIME)
+    read = decode.reader(LoggedColumn(type=FIELD_TYPE.TIME2, fraction=6), TIME, CONTEXT)
     text, end = read(b"xx" + _packed_time(micros), 2)
     seconds, fraction = divmod(abs(micros), 1_000_000)
     sign = "-" if micros < 0 else ""
@@ -52,32 +59,34 @@ def _packed_decimal(number: Decimal, precision: int, scale: int) -> bytes:
 def test_decimals_of_each_shape(precision: int, scale: int, data: st.DataObject) -> None:
     most = 10**precision - 1
     number = Decimal(data.draw(st.integers(-most, most))).scaleb(-scale)
-    wire = SimpleNamespace(type=FIELD_TYPE.NEWDECIMAL, precision=precision, decimals=scale)
+    wire = LoggedColumn(type=FIELD_TYPE.NEWDECIMAL, precision=precision, scale=scale)
     column = MySqlColumn("d", "decimal", "decimal", precision=precision, scale=scale)
     packed = _packed_decimal(number, precision, scale)
-    assert decode.reader(wire, column)(packed, 0) == (number, len(packed))
+    assert decode.reader(wire, column, CONTEXT)(packed, 0) == (number, len(packed))
     assert decode.skipper(wire)(packed, 0) == (None, len(packed))
 
 
 def test_an_altered_column_is_an_error() -> None:
     column = MySqlColumn("n", "int", "int(11)")
     for wire in (
-        SimpleNamespace(type=FIELD_TYPE.VARCHAR),
-        SimpleNamespace(type=FIELD_TYPE.LONGLONG, name="n", unsigned=True),
+        LoggedColumn(type=FIELD_TYPE.VARCHAR),
+        LoggedColumn(type=FIELD_TYPE.LONGLONG, name="n", unsigned=True),
     ):
         with pytest.raises(SchemaChangeError, match="column 'n' is int"):
-            decode.reader(wire, column)
+            decode.reader(wire, column, CONTEXT)
 
 
 def test_a_widened_number_is_read_as_it_is_logged() -> None:
     column = MySqlColumn("n", "int", "int(11)")
-    wire = SimpleNamespace(type=FIELD_TYPE.LONGLONG, name="n", unsigned=False)
-    assert decode.reader(wire, column)((-5).to_bytes(8, "little", signed=True), 0) == (-5, 8)
-    wire = SimpleNamespace(type=FIELD_TYPE.LONG, name="n", unsigned=True)
-    assert decode.reader(wire, column)(b"\xff" * 4, 0) == (4294967295, 4)
+    wire = LoggedColumn(type=FIELD_TYPE.LONGLONG, name="n", unsigned=False)
+    assert decode.reader(wire, column, CONTEXT)((-5).to_bytes(8, "little", signed=True), 0) == (
+        -5,
+        8,
+    )
+    wire = LoggedColumn(type=FIELD_TYPE.LONG, name="n", unsigned=True)
+    assert decode.reader(wire, column, CONTEXT)(b"\xff" * 4, 0) == (4294967295, 4)
 
 
-def test_latin1_is_the_servers_own() -> None:
-    column = MySqlColumn("s", "varchar", "varchar(9)", charset="latin1")
-    wire = SimpleNamespace(type=FIELD_TYPE.VARCHAR, max_length=9, collation_name=None)
-    assert decode.reader(wire, column)(b"\x03\x80\x81\xe9", 0) == ("€\x81é", 4)
+def test_a_type_that_is_not_supported_names_its_column() -> None:
+    with pytest.raises(TableError, match="column 'v' has the type vector"):
+        _ = MySqlColumn("v", "vector", "vector(3)").family

@@ -16,6 +16,7 @@ from streamhouse.connectors.mysql_cdc.server.connection import (
     close_quietly,
     connect,
     readable,
+    send_raw,
 )
 from streamhouse.connectors.mysql_cdc.server.rows import RowWriter
 from streamhouse.connectors.mysql_cdc.server.table import load_columns
@@ -72,7 +73,7 @@ class KeyedTable:
         batches = []
         for slice_of_keys in pieces(keys):
             sql, values = statement(self._options, self._selects, names, slice_of_keys)
-            texts = self._session.rows(sql, values)
+            texts = self._session.rows(sql, values, raw=True)
             if texts:
                 batches.append(self._batch(texts))
         return pa.Table.from_batches(batches, self.schema)
@@ -83,6 +84,7 @@ class KeyedTable:
         connection: pymysql.Connection[Any] | None = None
         try:
             connection = connect(self._options)
+            send_raw(connection)
             with connection.cursor(SSCursor) as cursor:
                 cursor.execute(text)
                 while texts := cursor.fetchmany(_BATCH_ROWS):

@@ -23,11 +23,16 @@ from streamhouse.connectors.mysql_cdc.server.connection import (
     is_lost,
     readable,
     run,
+    run_raw,
 )
-from streamhouse.connectors.mysql_cdc.server.keys import KeySpace
+from streamhouse.connectors.mysql_cdc.server.keys import KeySpace, check_key, key_select
 from streamhouse.connectors.mysql_cdc.server.position import KeyJson, Position
 from streamhouse.connectors.mysql_cdc.server.table import Server
-from streamhouse.connectors.mysql_cdc.server.types import key_of_text, key_of_value, quote
+from streamhouse.connectors.mysql_cdc.server.types import (
+    key_of_text,
+    key_of_value,
+    quote,
+)
 from streamhouse.errors import ConnectError
 
 _VISIBLE_SECONDS = 30.0
@@ -62,13 +67,14 @@ def chunk_ends(
     while len(ends) < most:
         condition, arguments = keys.condition(low, None)
         rows = session.rows(
-            f"SELECT {keys.names} FROM {_table(captured)} WHERE {condition} "
+            f"SELECT {keys.selects} FROM {_table(captured)} WHERE {condition} "
             f"ORDER BY {keys.names} LIMIT 1 OFFSET {size - 1}",
             arguments,
+            raw=True,
         )
         if not rows:
             return ends, True
-        low = _key_of_texts(keys, rows[0])
+        low = keys.key(rows[0])
         ends.append(low)
     return ends, False
 
@@ -82,11 +88,12 @@ def split(
     while True:
         condition, arguments = keys.condition(low, high)
         rows = session.rows(
-            f"SELECT {keys.names} FROM {_table(captured)} WHERE {condition} "
+            f"SELECT {keys.selects} FROM {_table(captured)} WHERE {condition} "
             f"ORDER BY {keys.names} LIMIT 1 OFFSET {size - 1}",
             arguments,
+            raw=True,
         )
-        end = _key_of_texts(keys, rows[0]) if rows else high
+        end = keys.key(rows[0]) if rows else high
         chunks.append(Chunk(low, end))
         if end == high:
             return chunks
@@ -120,6 +127,7 @@ class ChunkReader:
     def read(self, chunk: Chunk) -> ChunkRows:
         """The chunk's rows as of the position."""
         texts = self._select(chunk)
+        self._check_keys(texts)
         self._read_binlog(self._server.position(self._session))
         if self._rows_at_position:
             texts = [row for row in texts if self._text_key(row) not in self._rows_at_position]
@@ -145,7 +153,7 @@ class ChunkReader:
                 if self._connection is None:
                     self._connection = connect(self._captured.options)
                 self._await_visible(self._connection, deadline)
-                return run(self._connection, *self._statement(chunk))
+                return run_raw(self._connection, *self._statement(chunk))
             except (pymysql.err.MySQLError, OSError) as error:
                 self._disconnect()
                 attempt += 1
@@ -153,13 +161,21 @@ class ChunkReader:
                     raise readable(error, self._captured.options) from None
                 time.sleep(0.1 * 2**attempt)
 
+    def _check_keys(self, rows: Sequence[Row]) -> None:
+        for column, at in zip(self._captured.table.key, self._key_at, strict=True):
+            check_key(column, [row[at] for row in rows])
+
     def _disconnect(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
             close_quietly(connection)
 
     def _statement(self, chunk: Chunk) -> tuple[str, list[Any]]:
-        columns = ", ".join(column.select for column in self._captured.columns)
+        key = self._captured.table.key
+        columns = ", ".join(
+            key_select(column) if column in key else column.select
+            for column in self._captured.columns
+        )
         condition, arguments = self._keys.condition(chunk.low, chunk.high)
         # A percent sign in a name must not look like an argument.
         columns = columns.replace("%", "%%") if arguments else columns
@@ -262,10 +278,6 @@ def all_chunks(reader: ChunkReader, chunks: Sequence[Chunk]) -> Iterator[ChunkRo
             yield reader.read(chunk)
     finally:
         reader.close()
-
-
-def _key_of_texts(keys: KeySpace, row: Row) -> KeyJson:
-    return tuple(key_of_text(c, value) for c, value in zip(keys.columns, row, strict=True))
 
 
 def _table(captured: CapturedTable) -> str:

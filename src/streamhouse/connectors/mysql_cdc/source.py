@@ -17,7 +17,11 @@ from streamhouse.connectors.mysql_cdc.change_reader import close_readers, read_c
 from streamhouse.connectors.mysql_cdc.membership import Membership
 from streamhouse.connectors.mysql_cdc.metadata import MetadataColumns
 from streamhouse.connectors.mysql_cdc.relay.files import RelayView, State
-from streamhouse.connectors.mysql_cdc.server.columns import selected_columns, server_zone
+from streamhouse.connectors.mysql_cdc.server.columns import (
+    check_columns,
+    selected_columns,
+    server_zone,
+)
 from streamhouse.connectors.mysql_cdc.server.connection import Session
 from streamhouse.connectors.mysql_cdc.server.keys import KeySpace
 from streamhouse.connectors.mysql_cdc.server.options import parse
@@ -94,7 +98,9 @@ class MySqlSource:
                 columns, self._options.database, self._options.table
             )
             stored = None if columns is None else self._metadata.stored
-            selected = selected_columns(self._options, table.columns, stored)
+            selected = selected_columns(self._options, table.columns, stored, table.key)
+            read = dict.fromkeys([*(column for column, _ in selected), *table.key])
+            check_columns(self._session, self._options, list(read))
             zone = self._options.server_time_zone or server_zone(
                 self._session, selected, "the option 'server-time-zone'"
             )
@@ -110,7 +116,8 @@ class MySqlSource:
             self._server.mariadb,
             relay,
         )
-        self._writer = RowWriter(tuple(selected), zone)
+        key = frozenset(column.name for column in table.key)
+        self._writer = RowWriter(tuple(selected), zone, key)
         self._plan: tuple[Progress, list[Chunk]] | None = None
         self._held: Position | None = None
         self._advanced = time.monotonic()

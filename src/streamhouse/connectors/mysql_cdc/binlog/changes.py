@@ -8,13 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pymysql.protocol import MysqlPacket
-from pymysqlreplication.packet import BinLogPacketWrapper
-from pymysqlreplication.row_event import TableMapEvent
-
 from streamhouse.connectors.mysql_cdc.binlog import decode
 from streamhouse.connectors.mysql_cdc.binlog.events import (
-    CHECKSUM_BYTES,
     COMPRESSED,
     DELETES,
     HEADER,
@@ -27,6 +22,13 @@ from streamhouse.connectors.mysql_cdc.binlog.events import (
     UPDATES,
     query_of,
 )
+from streamhouse.connectors.mysql_cdc.binlog.table_map import (
+    LoggedColumn,
+    logged_columns,
+    packed,
+)
+from streamhouse.connectors.mysql_cdc.binlog.temporal import Read
+from streamhouse.connectors.mysql_cdc.server.charsets import charsets_of
 from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
 from streamhouse.connectors.mysql_cdc.server.position import Position
 from streamhouse.connectors.mysql_cdc.server.table import TableDefinition
@@ -78,7 +80,7 @@ class CapturedTable:
 class _Readers(NamedTuple):
     """The decoders of a row's columns, for one TABLE_MAP event's description of the table."""
 
-    columns: list[decode.Read]
+    columns: list[Read]
     column_indexes: list[int]
 
 
@@ -125,7 +127,7 @@ class ChangeDecoder:
             return
         body = data[at + _MAP_BODY : end]
         if body not in self._by_map_body:
-            wires = _table_map_columns(data[at:end], self._captured.mariadb)
+            wires = logged_columns(data, at, end, self._captured.mariadb)
             self._by_map_body[body] = self._make_readers(wires, where)
         self._by_table_id[number] = self._by_map_body[body]
 
@@ -136,7 +138,7 @@ class ChangeDecoder:
         at += HEADER.size + 8
         if kind in ROWS_2:
             at += int.from_bytes(data[at : at + 2], "little")
-        count, at = _packed(data, at)
+        count, at = packed(data, at)
         size = (count + 7) // 8
         for _ in range(2 if kind in UPDATES else 1):
             if int.from_bytes(data[at : at + size], "little") + 1 < 1 << count:
@@ -154,9 +156,9 @@ class ChangeDecoder:
             return (Change(image, None, seconds) for image in images)
         return (Change(a, b, seconds) for a, b in zip(images[::2], images[1::2], strict=True))
 
-    def _make_readers(self, wires: list[Any], where: Position) -> _Readers:
+    def _make_readers(self, wires: list[LoggedColumn], where: Position) -> _Readers:
         table = self._captured.table
-        names = [wire.name for wire in wires]
+        names = [wire.name or "" for wire in wires]
         if not all(names):
             # Without binlog_row_metadata = FULL, columns are identified by their order alone.
             if len(names) != len(table.columns):
@@ -175,8 +177,13 @@ class ChangeDecoder:
                     f"{where}, where it has {', '.join(names)}: it was added, dropped or renamed; "
                     + (_REDECLARE if self._captured.relay else _START_AGAIN)
                 )
+        charsets = charsets_of(self._captured.options)
+        in_key = {column.name for column in table.key}
+        known = {column.name: column for column in table.columns}
         readers = [
-            decode.reader(wire, wanted[name]) if name in wanted else decode.skipper(wire)
+            decode.reader(wire, wanted[name], decode.Context(charsets, name in in_key))
+            if name in wanted
+            else decode.skipper(wire, known.get(name))
             for name, wire in zip(names, wires, strict=True)
         ]
         return _Readers(readers, [names.index(column.name) for column in self._captured.columns])
@@ -221,51 +228,6 @@ def table_number(data: bytes, at: int) -> bytes:
 def _name(text: str) -> bytes:
     raw = text.encode()
     return bytes([len(raw)]) + raw + b"\0"
-
-
-def _packed(data: bytes, at: int) -> tuple[int, int]:
-    first = data[at]
-    if first < 251:
-        return first, at + 1
-    size = {252: 2, 253: 3, 254: 8}[first]
-    return int.from_bytes(data[at + 1 : at + 1 + size], "little"), at + 1 + size
-
-
-class _Library:
-    """The part of a connection object that `pymysqlreplication` needs to parse an event."""
-
-    charset = "utf8mb4"
-
-    def __init__(self, mariadb: bool) -> None:
-        self._mariadb = mariadb
-
-    def _get_dbms(self) -> str:
-        return "mariadb" if self._mariadb else "mysql"
-
-
-def _table_map_columns(event: bytes, mariadb: bool) -> list[Any]:
-    """The columns that a TABLE_MAP event describes, parsed by `pymysqlreplication`."""
-    # The library treats the last four bytes as a checksum, whether there is one or not.
-    packet = MysqlPacket(b"\0" + event + bytes(CHECKSUM_BYTES), "utf8mb4")
-    wrapper = BinLogPacketWrapper(
-        packet,
-        {},
-        _Library(mariadb),
-        (0, 0, 0),
-        False,
-        frozenset({TableMapEvent}),
-        None,
-        None,
-        None,
-        None,
-        False,
-        False,
-        False,
-        True,
-        False,
-    )
-    columns: list[Any] = wrapper.event.columns
-    return columns
 
 
 def _mentions(query: str, schema: str, table: TableDefinition) -> bool:

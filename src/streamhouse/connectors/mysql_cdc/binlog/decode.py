@@ -6,58 +6,42 @@ TIMESTAMP microseconds since 1970, and TIME MySQL's own text.
 
 from __future__ import annotations
 
-import datetime
 import struct
+import zlib
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, TypeAlias
 
 from pymysqlreplication.constants import FIELD_TYPE
 from pymysqlreplication.json_binary import parse_json
 
-from streamhouse.connectors.mysql_cdc.server.types import MySqlColumn, json_text
+from streamhouse.connectors.mysql_cdc.binlog.table_map import (
+    BLOB_COMPRESSED,
+    VARCHAR_COMPRESSED,
+    LoggedColumn,
+)
+from streamhouse.connectors.mysql_cdc.binlog.temporal import (
+    Read,
+    date_reader,
+    datetime_reader,
+    time_reader,
+    timestamp_reader,
+    year_reader,
+)
+from streamhouse.connectors.mysql_cdc.server.addresses import inet4_text, inet6_text, uuid_text
+from streamhouse.connectors.mysql_cdc.server.charsets import KNOWN, Charsets
+from streamhouse.connectors.mysql_cdc.server.collations import charset_of
+from streamhouse.connectors.mysql_cdc.server.geometry import geometry_text
+from streamhouse.connectors.mysql_cdc.server.types import (
+    ZERO_KEY,
+    MySqlColumn,
+    json_text,
+    unreadable,
+)
 from streamhouse.errors import SchemaChangeError
 
-Read: TypeAlias = Callable[[bytes, int], tuple[Any, int]]
-"""Decodes the value at a byte offset; returns it and the offset after it."""
-
-_DAY_MICROS = 86_400_000_000
-_EPOCH_DAY = datetime.date(1970, 1, 1).toordinal()
 _GROUP_BYTES = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
-_CODECS = {
-    "utf8": "utf-8",
-    "utf8mb3": "utf-8",
-    "utf8mb4": "utf-8",
-    "ascii": "ascii",
-    "latin1": "cp1252",
-    "latin2": "iso8859_2",
-    "latin5": "iso8859_9",
-    "latin7": "iso8859_13",
-    "greek": "iso8859_7",
-    "hebrew": "iso8859_8",
-    "cp1250": "cp1250",
-    "cp1251": "cp1251",
-    "cp1256": "cp1256",
-    "cp1257": "cp1257",
-    "cp850": "cp850",
-    "cp852": "cp852",
-    "cp866": "cp866",
-    "koi8r": "koi8_r",
-    "koi8u": "koi8_u",
-    "ucs2": "utf-16-be",
-    "utf16": "utf-16-be",
-    "utf16le": "utf-16-le",
-    "utf32": "utf-32-be",
-    "gbk": "gbk",
-    "gb2312": "gb2312",
-    "gb18030": "gb18030",
-    "big5": "big5",
-    "sjis": "shift_jis",
-    "cp932": "cp932",
-    "ujis": "euc_jp",
-    "eucjpms": "euc_jp",
-    "euckr": "euc_kr",
-}
 _INTEGERS = {
     FIELD_TYPE.TINY: 1,
     FIELD_TYPE.SHORT: 2,
@@ -65,7 +49,8 @@ _INTEGERS = {
     FIELD_TYPE.LONG: 4,
     FIELD_TYPE.LONGLONG: 8,
 }
-_TEXTS = (FIELD_TYPE.STRING, FIELD_TYPE.VARCHAR, FIELD_TYPE.BLOB)
+_COMPRESSED = (BLOB_COMPRESSED, VARCHAR_COMPRESSED)
+_TEXTS = (FIELD_TYPE.STRING, FIELD_TYPE.VARCHAR, FIELD_TYPE.BLOB, *_COMPRESSED)
 # The binlog types that a family of columns may have. A widened column keeps its family, and its
 # values are decoded as the binlog describes them.
 _WIRE: dict[str, tuple[int, ...]] = {
@@ -76,19 +61,42 @@ _WIRE: dict[str, tuple[int, ...]] = {
     "double": (FIELD_TYPE.FLOAT, FIELD_TYPE.DOUBLE),
     "bit": (FIELD_TYPE.BIT,),
     "date": (FIELD_TYPE.DATE,),
-    "datetime": (FIELD_TYPE.DATETIME2,),
-    "timestamp": (FIELD_TYPE.TIMESTAMP2,),
-    "time": (FIELD_TYPE.TIME2,),
+    "datetime": (FIELD_TYPE.DATETIME2, FIELD_TYPE.DATETIME),
+    "timestamp": (FIELD_TYPE.TIMESTAMP2, FIELD_TYPE.TIMESTAMP),
+    "time": (FIELD_TYPE.TIME2, FIELD_TYPE.TIME),
     "year": (FIELD_TYPE.YEAR,),
     "string": _TEXTS,
     "binary": _TEXTS,
     "enum": (FIELD_TYPE.ENUM,),
     "set": (FIELD_TYPE.SET,),
     "json": (FIELD_TYPE.JSON, FIELD_TYPE.BLOB),
+    "geometry": (FIELD_TYPE.GEOMETRY,),
+    "uuid": (FIELD_TYPE.STRING,),
+    "inet4": (FIELD_TYPE.STRING,),
+    "inet6": (FIELD_TYPE.STRING,),
 }
+_FIXED_SIZES = {
+    FIELD_TYPE.TINY: 1, FIELD_TYPE.YEAR: 1, FIELD_TYPE.SHORT: 2, FIELD_TYPE.INT24: 3,
+    FIELD_TYPE.DATE: 3, FIELD_TYPE.TIME: 3, FIELD_TYPE.LONG: 4, FIELD_TYPE.FLOAT: 4,
+    FIELD_TYPE.TIMESTAMP: 4, FIELD_TYPE.DOUBLE: 8, FIELD_TYPE.LONGLONG: 8, FIELD_TYPE.DATETIME: 8,
+}  # fmt: skip
+_TEMPORAL_SIZES = {FIELD_TYPE.TIME2: 3, FIELD_TYPE.TIMESTAMP2: 4, FIELD_TYPE.DATETIME2: 5}
+_WITHOUT_HEADER = 0x08
 
 
-def reader(wire: Any, column: MySqlColumn) -> Read:
+@dataclass(frozen=True)
+class Context:
+    """What decoders need besides the column: the server's character sets, and whether the column
+    is in the primary key, whose values must be exact."""
+
+    charsets: Charsets
+    in_key: bool = False
+
+
+_Maker: TypeAlias = Callable[[LoggedColumn, MySqlColumn, Context], Read]
+
+
+def reader(wire: LoggedColumn, column: MySqlColumn, context: Context) -> Read:
     """The decoder of one column; `wire` is its description in the TABLE_MAP event.
 
     A narrower or wider form of the same type is decoded as it was logged. Raises
@@ -97,35 +105,54 @@ def reader(wire: Any, column: MySqlColumn) -> Read:
     if wire.type not in _WIRE[column.family] or not _same_sign(wire, column):
         raise SchemaChangeError(
             f"column '{column.name}' is {column.column_type}, but the binlog has another type "
-            f"(number {wire.type}): it was altered; start again with a new checkpoint "
-            "(temporal columns from before MySQL 5.6 need ALTER TABLE … FORCE first)"
+            f"(number {wire.type}): it was altered; start again with a new checkpoint"
         )
-    return _MAKERS[column.family](wire, column)
+    read = _MAKERS[column.family](wire, column, context)
+    return _for_keys(read, column) if context.in_key and column.may_read_as_null else read
 
 
-def skipper(wire: Any) -> Read:
-    """A decoder that skips an unwanted column; its value is None."""
+def _for_keys(read: Read, column: MySqlColumn) -> Read:
+    def checked(data: bytes, at: int) -> tuple[Any, int]:
+        value, end = read(data, at)
+        if value is None:
+            raise unreadable(column, ZERO_KEY)
+        return value, end
+
+    return checked
+
+
+def skipper(wire: LoggedColumn, column: MySqlColumn | None = None) -> Read:
+    """A decoder that skips an unwanted column; its value is None.
+
+    `column`: the table's column, if it is known.
+    """
     kind = wire.type
-    sizes = {
-        FIELD_TYPE.TINY: 1, FIELD_TYPE.YEAR: 1, FIELD_TYPE.SHORT: 2, FIELD_TYPE.INT24: 3,
-        FIELD_TYPE.DATE: 3, FIELD_TYPE.TIME: 3, FIELD_TYPE.LONG: 4, FIELD_TYPE.FLOAT: 4,
-        FIELD_TYPE.TIMESTAMP: 4, FIELD_TYPE.DOUBLE: 8, FIELD_TYPE.LONGLONG: 8,
-        FIELD_TYPE.DATETIME: 8,
-    }  # fmt: skip
-    if kind in sizes:
-        size = sizes[kind]
-    elif kind in (FIELD_TYPE.TIME2, FIELD_TYPE.TIMESTAMP2, FIELD_TYPE.DATETIME2):
-        whole = {FIELD_TYPE.TIME2: 3, FIELD_TYPE.TIMESTAMP2: 4, FIELD_TYPE.DATETIME2: 5}
-        size = whole[kind] + (wire.fsp + 1) // 2
+    if column is not None and column.old_fraction_bytes:
+        size = column.old_fraction_bytes
+    elif kind in _FIXED_SIZES:
+        size = _FIXED_SIZES[kind]
+    elif kind in _TEMPORAL_SIZES:
+        size = _TEMPORAL_SIZES[kind] + (wire.fraction + 1) // 2
     elif kind == FIELD_TYPE.NEWDECIMAL:
-        size = sum(_decimal_groups(wire.precision, wire.decimals))
-    elif kind in (FIELD_TYPE.ENUM, FIELD_TYPE.SET):
+        size = sum(_decimal_groups(wire.precision, wire.scale))
+    elif wire.size:
         size = wire.size
-    elif kind == FIELD_TYPE.BIT:
-        size = wire.bytes
+    elif wire.length_size:
+        return _skip_counted(wire.length_size)
     else:
-        return _prefixed(_length_size(wire), lambda data: None)
+        name = wire.name or (column.name if column else "")
+        raise SchemaChangeError(
+            f"column '{name}' has a binlog type (number {kind}) that is not supported"
+        )
     return lambda data, at: (None, at + size)
+
+
+def _skip_counted(size: int) -> Read:
+    def read(data: bytes, at: int) -> tuple[None, int]:
+        start = at + size
+        return None, start + int.from_bytes(data[at:start], "little")
+
+    return read
 
 
 def rows(
@@ -146,32 +173,41 @@ def rows(
     return images
 
 
-def _length_size(wire: Any) -> int:
-    if wire.type in (FIELD_TYPE.VARCHAR, FIELD_TYPE.STRING, FIELD_TYPE.VAR_STRING):
-        return 2 if wire.max_length > 255 else 1
-    size = getattr(wire, "length_size", None)
-    if size is None:
-        raise SchemaChangeError(
-            f"column '{wire.name}' has a binlog type (number {wire.type}) that is not supported"
-        )
-    return int(size)
+def _prefixed(wire: LoggedColumn, decode: Callable[[bytes], Any], column: MySqlColumn) -> Read:
+    """Decodes the bytes of a value that their number precedes."""
+    size = wire.length_size
+    if wire.type in _COMPRESSED:
+        decode = _inflated(decode)
 
-
-def _prefixed(size: int, decode: Callable[[bytes], Any]) -> Read:
     def read(data: bytes, at: int) -> tuple[Any, int]:
         start = at + size
         end = start + int.from_bytes(data[at:start], "little")
-        return decode(data[start:end]), end
+        try:
+            return decode(data[start:end]), end
+        except ValueError as error:
+            raise unreadable(column, str(error)) from None
 
     return read
 
 
-def _unsigned(wire: Any, column: MySqlColumn) -> bool:
-    # Without binlog_row_metadata = FULL, the library does not know.
-    return bool(wire.unsigned) if wire.name else column.unsigned
+def _inflated(decode: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
+    """For values of COMPRESSED columns: a byte tells the form, the length and zlib data follow."""
+
+    def inflate(data: bytes) -> Any:
+        if not data or not data[0]:
+            return decode(data[1:])
+        packed = memoryview(data)[1 + (data[0] & 7) :]
+        window = -zlib.MAX_WBITS if data[0] & _WITHOUT_HEADER else zlib.MAX_WBITS
+        return decode(zlib.decompress(packed, window))
+
+    return inflate
 
 
-def _same_sign(wire: Any, column: MySqlColumn) -> bool:
+def _unsigned(wire: LoggedColumn, column: MySqlColumn) -> bool:
+    return column.unsigned if wire.unsigned is None else wire.unsigned
+
+
+def _same_sign(wire: LoggedColumn, column: MySqlColumn) -> bool:
     """Whether all integers of the logged type fit into the column's family."""
     if column.family == "uint64":
         return _unsigned(wire, column)
@@ -179,7 +215,7 @@ def _same_sign(wire: Any, column: MySqlColumn) -> bool:
     return not (is_bigint and _unsigned(wire, column))
 
 
-def _number(wire: Any, column: MySqlColumn) -> Read:
+def _number(wire: LoggedColumn, column: MySqlColumn, context: Context) -> Read:
     size = _INTEGERS[wire.type]
     signed = not _unsigned(wire, column)
 
@@ -189,7 +225,7 @@ def _number(wire: Any, column: MySqlColumn) -> Read:
     return read
 
 
-def _real(wire: Any, column: MySqlColumn) -> Read:
+def _real(wire: LoggedColumn, column: MySqlColumn, context: Context) -> Read:
     layout = struct.Struct("<f" if wire.type == FIELD_TYPE.FLOAT else "<d")
     return lambda data, at: (layout.unpack_from(data, at)[0], at + layout.size)
 
@@ -204,8 +240,8 @@ def _decimal_groups(precision: int, scale: int) -> list[int]:
     ]
 
 
-def _decimal(wire: Any, column: MySqlColumn) -> Read:
-    precision, scale = wire.precision, wire.decimals
+def _decimal(wire: LoggedColumn, column: MySqlColumn, context: Context) -> Read:
+    precision, scale = wire.precision, wire.scale
     whole = precision - scale
     sizes = _decimal_groups(precision, scale)
     digits = [whole % 9, *[9] * (whole // 9), *[9] * (scale // 9), scale % 9]
@@ -230,147 +266,117 @@ def _decimal(wire: Any, column: MySqlColumn) -> Read:
     return read
 
 
-def _decoder(charset: str) -> Callable[[bytes], str]:
-    codec = _CODECS.get(charset)
-    if codec is None:
-        raise SchemaChangeError(f"the character set {charset} is not supported; use utf8mb4")
-    if codec != "cp1252":
-        return lambda data: data.decode(codec)
-
-    def latin1(data: bytes) -> str:
-        # MySQL's latin1 is cp1252 with control characters at the five undefined bytes.
-        try:
-            return data.decode("cp1252")
-        except UnicodeDecodeError:
-            return "".join(
-                chr(b) if b in (0x81, 0x8D, 0x8F, 0x90, 0x9D) else bytes([b]).decode("cp1252")
-                for b in data
-            )
-
-    return latin1
+def _text(wire: LoggedColumn, column: MySqlColumn, context: Context) -> Read:
+    charset = _charset(wire, column)
+    return _prefixed(wire, context.charsets.decoder(charset, context.in_key), column)
 
 
-def _text(wire: Any, column: MySqlColumn) -> Read:
-    logged = str(wire.collation_name or "").partition("_")[0]
-    charset = logged if logged in _CODECS else column.charset
-    return _prefixed(_length_size(wire), _decoder(charset or "utf8mb4"))
-
-
-def _binary(wire: Any, column: MySqlColumn) -> Read:
-    if column.data_type == "binary" and wire.type == FIELD_TYPE.STRING:
-        # The binlog leaves out BINARY's trailing zeros.
-        length = wire.max_length
-        return _prefixed(_length_size(wire), lambda data: bytes(data).ljust(length, b"\0"))
-    return _prefixed(_length_size(wire), bytes)
-
-
-def _json_document(wire: Any, column: MySqlColumn) -> Read:
-    def decode(data: bytes) -> str | None:
-        return json_text(parse_json(data[0], data[1:])) if data else "null"
-
-    return _prefixed(_length_size(wire), decode)
-
-
-def _bit(wire: Any, column: MySqlColumn) -> Read:
-    size = wire.bytes
-    return lambda data, at: (bytes(data[at : at + size]), at + size)
-
-
-def _enum(wire: Any, column: MySqlColumn) -> Read:
-    members = ["", *(wire.enum_values[1:] if wire.enum_values else column.members)]
-    size = wire.size
-    return lambda data, at: (
-        members[int.from_bytes(data[at : at + size], "little")],
-        at + size,
+def _charset(wire: LoggedColumn, column: MySqlColumn) -> str:
+    """The character set that the binlog names, else the column's declared one."""
+    charset = column.charset if wire.collation is None else charset_of(wire.collation)
+    if charset in KNOWN:
+        return charset
+    found = f"collation number {wire.collation}" if charset is None else charset
+    raise SchemaChangeError(
+        f"column '{column.name}' is {column.column_type} CHARACTER SET {column.charset}, but the "
+        f"binlog has it as {found}: it was altered; start again with a new checkpoint"
     )
 
 
-def _set(wire: Any, column: MySqlColumn) -> Read:
-    members = wire.set_values or column.members
+def _binary(wire: LoggedColumn, column: MySqlColumn, context: Context) -> Read:
+    if column.data_type == "binary" and wire.type == FIELD_TYPE.STRING:
+        # The binlog leaves out BINARY's trailing zeros.
+        length = wire.length
+        return _prefixed(wire, lambda data: bytes(data).ljust(length, b"\0"), column)
+    return _prefixed(wire, bytes, column)
+
+
+def _address(text_of: Callable[[bytes], str], size: int) -> _Maker:
+    def make(wire: LoggedColumn, column: MySqlColumn, context: Context) -> Read:
+        # The binlog leaves out trailing zeros.
+        return _prefixed(wire, lambda data: text_of(data.ljust(size, b"\0")), column)
+
+    return make
+
+
+def _geometry(wire: LoggedColumn, column: MySqlColumn, context: Context) -> Read:
+    return _prefixed(wire, geometry_text, column)
+
+
+def _json_document(wire: LoggedColumn, column: MySqlColumn, context: Context) -> Read:
+    def decode(data: bytes) -> str | None:
+        return json_text(parse_json(data[0], data[1:])) if data else "null"
+
+    return _prefixed(wire, decode, column)
+
+
+def _bit(wire: LoggedColumn, column: MySqlColumn, context: Context) -> Read:
+    size = wire.size
+    return lambda data, at: (bytes(data[at : at + size]), at + size)
+
+
+def _members(wire: LoggedColumn, column: MySqlColumn, context: Context) -> list[str]:
+    if wire.members is None:
+        if column.members_are_uncertain:
+            raise SchemaChangeError(
+                f"column '{column.name}' ({column.column_type}) has members that the server "
+                "names only in the binlog; set binlog_row_metadata = FULL, and start again with "
+                "a new checkpoint"
+            )
+        return column.members
+    decode = context.charsets.decoder(_charset(wire, column))
+    return [decode(member) for member in wire.members]
+
+
+def _no_member(column: MySqlColumn) -> SchemaChangeError:
+    return SchemaChangeError(
+        f"column '{column.name}' ({column.column_type}) has another member in the binlog: it was "
+        "altered; start again with a new checkpoint"
+    )
+
+
+def _enum(wire: LoggedColumn, column: MySqlColumn, context: Context) -> Read:
+    members = ["", *_members(wire, column, context)]
+    size = wire.size
+
+    def read(data: bytes, at: int) -> tuple[str, int]:
+        try:
+            return members[int.from_bytes(data[at : at + size], "little")], at + size
+        except IndexError:
+            raise _no_member(column) from None
+
+    return read
+
+
+def _set(wire: LoggedColumn, column: MySqlColumn, context: Context) -> Read:
+    members = _members(wire, column, context)
     size = wire.size
 
     def read(data: bytes, at: int) -> tuple[str, int]:
         mask = int.from_bytes(data[at : at + size], "little")
+        if mask >> len(members):
+            raise _no_member(column)
         chosen = [name for index, name in enumerate(members) if mask >> index & 1]
         return ",".join(chosen), at + size
 
     return read
 
 
-def _year(wire: Any, column: MySqlColumn) -> Read:
-    return lambda data, at: (1900 + data[at] if data[at] else 0, at + 1)
+def _temporal(make: Callable[[LoggedColumn], Read]) -> _Maker:
+    def maker(wire: LoggedColumn, column: MySqlColumn, context: Context) -> Read:
+        old = (FIELD_TYPE.DATETIME, FIELD_TYPE.TIMESTAMP, FIELD_TYPE.TIME)
+        if wire.type in old and column.fraction:
+            raise SchemaChangeError(
+                f"column '{column.name}' ({column.column_type}) has fractions of seconds in the "
+                "form before MariaDB 10.1, which is not supported; run ALTER TABLE … FORCE, and "
+                "start again with a new checkpoint"
+            )
+        return make(wire)
+
+    return maker
 
 
-def _days(year: int, month: int, day: int) -> int | None:
-    if year == 0 or month == 0 or day == 0:
-        return None
-    try:
-        return datetime.date(year, month, day).toordinal() - _EPOCH_DAY
-    except ValueError:  # such as 31 February, which ALLOW_INVALID_DATES lets in
-        return None
-
-
-def _date(wire: Any, column: MySqlColumn) -> Read:
-    def read(data: bytes, at: int) -> tuple[int | None, int]:
-        packed = int.from_bytes(data[at : at + 3], "little")
-        return _days(packed >> 9, packed >> 5 & 15, packed & 31), at + 3
-
-    return read
-
-
-def _fraction(data: bytes, at: int, size: int) -> int:
-    scale: int = 100 ** (3 - size)
-    return int.from_bytes(data[at : at + size], "big") * scale
-
-
-def _datetime(wire: Any, column: MySqlColumn) -> Read:
-    extra = (wire.fsp + 1) // 2
-
-    def read(data: bytes, at: int) -> tuple[int | None, int]:
-        packed = int.from_bytes(data[at : at + 5], "big") - 0x8000000000
-        months, end = packed >> 22, at + 5 + extra
-        days = _days(months // 13, months % 13, packed >> 17 & 31)
-        if days is None:
-            return None, end
-        hours, minutes, seconds = packed >> 12 & 31, packed >> 6 & 63, packed & 63
-        micros = ((hours * 60 + minutes) * 60 + seconds) * 1_000_000 + _fraction(
-            data, at + 5, extra
-        )
-        return days * _DAY_MICROS + micros, end
-
-    return read
-
-
-def _timestamp(wire: Any, column: MySqlColumn) -> Read:
-    extra = (wire.fsp + 1) // 2
-
-    def read(data: bytes, at: int) -> tuple[int | None, int]:
-        seconds = int.from_bytes(data[at : at + 4], "big")
-        micros = seconds * 1_000_000 + _fraction(data, at + 4, extra)
-        return (micros or None), at + 4 + extra
-
-    return read
-
-
-def _time(wire: Any, column: MySqlColumn) -> Read:
-    digits = wire.fsp
-    extra = (digits + 1) // 2
-    shift = 8 * extra
-
-    def read(data: bytes, at: int) -> tuple[str, int]:
-        end = at + 3 + extra
-        packed = int.from_bytes(data[at:end], "big") - (0x800000 << shift)
-        sign, packed = ("-", -packed) if packed < 0 else ("", packed)
-        whole, fraction = packed >> shift, packed & ((1 << shift) - 1)
-        text = f"{sign}{whole >> 12 & 1023:02d}:{whole >> 6 & 63:02d}:{whole & 63:02d}"
-        if digits:
-            text += f".{fraction * 100 ** (3 - extra):06d}"[: digits + 1]
-        return text, end
-
-    return read
-
-
-_MAKERS: dict[str, Callable[[Any, MySqlColumn], Read]] = {
+_MAKERS: dict[str, _Maker] = {
     "int": _number,
     "uint64": _number,
     "decimal": _decimal,
@@ -379,12 +385,16 @@ _MAKERS: dict[str, Callable[[Any, MySqlColumn], Read]] = {
     "string": _text,
     "binary": _binary,
     "bit": _bit,
-    "date": _date,
-    "datetime": _datetime,
-    "timestamp": _timestamp,
-    "time": _time,
-    "year": _year,
+    "date": _temporal(date_reader),
+    "datetime": _temporal(datetime_reader),
+    "timestamp": _temporal(timestamp_reader),
+    "time": _temporal(time_reader),
+    "year": _temporal(year_reader),
     "enum": _enum,
     "set": _set,
     "json": _json_document,
+    "geometry": _geometry,
+    "uuid": _address(uuid_text, 16),
+    "inet4": _address(inet4_text, 4),
+    "inet6": _address(inet6_text, 16),
 }

@@ -2,28 +2,40 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import pyarrow as pa
 
+from streamhouse.connectors.mysql_cdc.server.charsets import KNOWN
 from streamhouse.connectors.mysql_cdc.server.connection import Session
 from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
-from streamhouse.connectors.mysql_cdc.server.types import MySqlColumn
+from streamhouse.connectors.mysql_cdc.server.types import MySqlColumn, quote, zone_offset
 from streamhouse.errors import OptionError, TableError
 from streamhouse.options import nearest
 from streamhouse.sql.plan import Column
 from streamhouse.types import arrow_type
+
+_TEXTS_ARRAY = re.compile(
+    r"ARRAY\s*<\s*(STRING|VARCHAR\s*(\(\d+\))?)(\s+NOT\s+NULL)?\s*>(\s+NOT\s+NULL)?", re.IGNORECASE
+)
 
 Selected = Sequence[tuple[MySqlColumn, pa.DataType]]
 """Columns with the Arrow types of their values."""
 
 
 def selected_columns(
-    options: MySqlOptions, available: Sequence[MySqlColumn], declared: Sequence[Column] | None
+    options: MySqlOptions,
+    available: Sequence[MySqlColumn],
+    declared: Sequence[Column] | None,
+    key: Sequence[MySqlColumn] = (),
 ) -> list[tuple[MySqlColumn, pa.DataType]]:
-    """Find the declared columns (None: all) by name; `TableError` for those that cannot be read."""
+    """Find the declared columns (None: all) by name; `TableError` for those that cannot be read.
+
+    `key`: the columns of the primary key, which read as numbers where others read as booleans.
+    """
     if declared is None:
-        return [(column, column.natural) for column in available]
+        return [(column, column.exact if column in key else column.natural) for column in available]
     by_name = {column.name: column for column in available}
     selected = []
     for column in declared:
@@ -32,10 +44,39 @@ def selected_columns(
                 f"MySQL table {options.name} has no column '{column.name}'; "
                 f"{nearest(column.name, by_name)} (its columns: {', '.join(by_name)})"
             )
-        selected.append((by_name[column.name], arrow_type(column.type)))
+        selected.append((by_name[column.name], _declared_type(by_name[column.name], column.type)))
     for source, _ in selected:
         _ = source.family  # raises `TableError` for a type that is not supported
     return selected
+
+
+def _declared_type(column: MySqlColumn, declared: str) -> pa.DataType:
+    is_array = _TEXTS_ARRAY.fullmatch(declared.strip())
+    if column.family == "set" and is_array:
+        return pa.list_(pa.string())
+    return arrow_type(declared)
+
+
+def check_columns(session: Session, options: MySqlOptions, columns: Sequence[MySqlColumn]) -> None:
+    """Raise `TableError` for columns whose text the binlog does not tell exactly."""
+    for column in columns:
+        if column.family in ("string", "enum", "set") and column.charset not in KNOWN:
+            raise TableError(
+                f"MySQL table {options.name}: column '{column.name}' ({column.column_type}) has "
+                f"the character set {column.charset}, which cannot be decoded exactly; run ALTER "
+                f"TABLE … MODIFY {quote(column.name)} … CHARACTER SET utf8mb4, or declare the "
+                "table's columns without it"
+            )
+    uncertain = [column for column in columns if column.members_are_uncertain]
+    if not uncertain:
+        return
+    rows = session.rows("SHOW GLOBAL VARIABLES LIKE 'binlog_row_metadata'")
+    if not rows or str(rows[0][1]).upper() != "FULL":
+        raise TableError(
+            f"MySQL table {options.name}: column '{uncertain[0].name}' "
+            f"({uncertain[0].column_type}) may have members with characters that the server shows "
+            "as '?'; set binlog_row_metadata = FULL, or declare the table's columns without it"
+        )
 
 
 def server_zone(session: Session, selected: Selected, option: str) -> str:
@@ -55,6 +96,8 @@ def server_zone(session: Session, selected: Selected, option: str) -> str:
     name = str(names[1] if names[0] == "SYSTEM" else names[0])
     if name in ("UTC", "GMT", "+00:00", "Etc/UTC"):
         return "UTC"
+    if zone_offset(name) is not None:
+        return name
     raise OptionError(
         f"the server's time zone is '{name}'; set {option} (such as 'Europe/Berlin'): column "
         f"'{converted[0].name}' needs it to be converted to its declared type"

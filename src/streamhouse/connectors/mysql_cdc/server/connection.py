@@ -149,13 +149,15 @@ class Session:
         self._connection: pymysql.Connection[Any] | None = None
         self._has_connected = False
 
-    def rows(self, statement: str, arguments: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """All rows of a read-only statement, as text, bytes and None."""
+    def rows(
+        self, statement: str, arguments: Sequence[Any] = (), raw: bool = False
+    ) -> list[tuple[Any, ...]]:
+        """All rows of a read-only statement, as text, bytes and None; `raw`: see `run_raw`."""
         deadline = time.monotonic() + _RESTART_SECONDS
         attempt, delay = 0, _FIRST_DELAY
         while True:
             try:
-                return run(self._connected(), statement, arguments)
+                return (run_raw if raw else run)(self._connected(), statement, arguments)
             except (pymysql.err.MySQLError, OSError) as error:
                 if is_lost(error):
                     self.close()
@@ -190,6 +192,25 @@ def run(
     with connection.cursor() as cursor:
         cursor.execute(statement, arguments or None)
         return list(cursor.fetchall())
+
+
+def run_raw(
+    connection: pymysql.Connection[Any], statement: str, arguments: Sequence[Any] = ()
+) -> list[tuple[Any, ...]]:
+    """All rows of a statement, their values as the bytes that the server sends.
+
+    A column of text can contain what Python's UTF-8 refuses.
+    """
+    send_raw(connection)
+    try:
+        return run(connection, statement, arguments)
+    finally:
+        send_raw(connection, False)
+
+
+def send_raw(connection: pymysql.Connection[Any], raw: bool = True) -> None:
+    """Whether the rows of later statements contain texts as bytes."""
+    connection.use_unicode = not raw
 
 
 def close_quietly(connection: pymysql.Connection[Any]) -> None:

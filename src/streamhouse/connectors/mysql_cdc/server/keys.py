@@ -2,36 +2,66 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from decimal import Decimal
 from typing import Any
 
+import pyarrow as pa
+
+from streamhouse.connectors.mysql_cdc.server.charsets import same_bytes
 from streamhouse.connectors.mysql_cdc.server.connection import Session
 from streamhouse.connectors.mysql_cdc.server.position import KeyJson
 from streamhouse.connectors.mysql_cdc.server.table import TableDefinition
-from streamhouse.connectors.mysql_cdc.server.types import MySqlColumn, quote
+from streamhouse.connectors.mysql_cdc.server.types import (
+    NO_KEY,
+    MySqlColumn,
+    key_of_text,
+    quote,
+    unreadable,
+)
+from streamhouse.connectors.mysql_cdc.server.unicode import UNICODE
 from streamhouse.errors import TableError
 
-_LOCAL = frozenset({"int", "uint64", "year", "decimal", "binary", "date", "datetime", "timestamp"})
+_LOCAL = frozenset(
+    {
+        "int", "uint64", "year", "decimal", "binary", "date", "datetime", "timestamp", "time",
+        "enum", "set", "bit",
+    }
+)  # fmt: skip
+_BY_SERVER = frozenset({"string", "uuid", "inet4", "inet6"})
 _KEYS_A_QUERY = 500
+_LONGEST_LIST = 1000
+_TIME = re.compile(r"(-?)(\d+):(\d+):(\d+)(?:\.(\d+))?")
 
 
 class KeySpace:
     """The order of a table's primary keys, as SQL conditions and as comparisons.
 
-    Raises `TableError` for key columns whose type cannot be read in chunks (ENUM, FLOAT, …).
+    Raises `TableError` for key columns whose type cannot be read in chunks (FLOAT, …).
     """
 
     def __init__(self, table: TableDefinition) -> None:
         self.columns = table.key
         for column in self.columns:
-            if column.family not in _LOCAL and column.family != "string":
+            if column.family not in _LOCAL and column.family not in _BY_SERVER:
                 raise TableError(
                     f"MySQL table {table.full_name}: primary key column '{column.name}' has the "
                     f"type {column.column_type}, which is not supported in a key; supported are "
-                    "integers, decimals, strings, binaries, DATE, DATETIME and TIMESTAMP"
+                    "integers, decimals, strings, binaries, DATE, DATETIME, TIMESTAMP, TIME, YEAR, "
+                    "ENUM, SET, BIT, UUID, INET4 and INET6"
                 )
+            _check_members(table, column)
         self._local = all(column.family in _LOCAL for column in self.columns)
+
+    @property
+    def selects(self) -> str:
+        """The key's columns in a SELECT; NULL for a value that cannot be a key."""
+        return ", ".join(key_select(column) for column in self.columns)
+
+    def key(self, row: Sequence[Any]) -> KeyJson:
+        """The key of a row that `selects` returned."""
+        return tuple(key_of_text(c, value) for c, value in zip(self.columns, row, strict=True))
 
     @property
     def names(self) -> str:
@@ -107,6 +137,8 @@ class KeySpace:
 
         def compare(index: int, operator: str) -> str:
             column = self.columns[index]
+            if names and column.family in ("enum", "set"):
+                return _by_position(column, str(left[index]), operator, bound[index])
             text = str(left[index]) if names else literal(column, left[index], arguments)
             return f"{text} {operator} {literal(column, bound[index], arguments)}"
 
@@ -121,9 +153,74 @@ class KeySpace:
 
     def _comparable(self, key: KeyJson) -> tuple[Any, ...]:
         return tuple(
-            Decimal(value) if column.family == "decimal" else value
-            for column, value in zip(self.columns, key, strict=True)
+            _comparable(column, value) for column, value in zip(self.columns, key, strict=True)
         )
+
+
+def key_select(column: MySqlColumn) -> str:
+    """The SELECT of a key column; NULL for a text that another key has, too, once converted."""
+    if column.family != "string" or column.charset is None or column.charset in UNICODE:
+        return column.select
+    name = quote(column.name)
+    return f"IF({same_bytes(name, column.charset)}, {name}, NULL)"
+
+
+def check_key(column: MySqlColumn, values: Sequence[bytes | None]) -> None:
+    """Raise `TableError` for values of a key column, as `key_select` gives them, that are none."""
+    is_text = column.family == "string"
+    if not is_text and not column.may_read_as_null:
+        return
+    raw = pa.array(values, pa.binary())
+    if raw.null_count:
+        raise unreadable(column, NO_KEY)
+    try:
+        raw.cast(pa.string())
+    except pa.ArrowInvalid:
+        raise unreadable(column, NO_KEY) from None
+
+
+def _check_members(table: TableDefinition, column: MySqlColumn) -> None:
+    if column.family not in ("enum", "set"):
+        return
+    members = column.members
+    if "" in members or len(set(members)) < len(members) or column.members_are_uncertain:
+        raise TableError(
+            f"MySQL table {table.full_name}: primary key column '{column.name}' has members that "
+            f"cannot be told apart ({column.column_type}); use others, or another key"
+        )
+
+
+def _by_position(column: MySqlColumn, name: str, operator: str, bound: int) -> str:
+    """Compares the numbers of members, as the server orders them; it compares them with text by
+    their names."""
+    count = len(column.members)
+    if column.family == "set" or operator == "=" or count > _LONGEST_LIST:
+        number = name if column.family == "enum" else f"CAST({name} AS UNSIGNED)"
+        return f"{number} {operator} {bound}"
+    # The server uses the index for a list, but not for a comparison.
+    tests: dict[str, Callable[[int], bool]] = {
+        ">": lambda number: number > bound,
+        ">=": lambda number: number >= bound,
+        "<": lambda number: number < bound,
+        "<=": lambda number: number <= bound,
+    }
+    numbers = [str(number) for number in range(count + 1) if tests[operator](number)]
+    return f"{name} IN ({', '.join(numbers)})" if numbers else "FALSE"
+
+
+def _comparable(column: MySqlColumn, value: Any) -> Any:
+    if column.family == "decimal":
+        return Decimal(value)
+    return _time_micros(value) if column.family == "time" else value
+
+
+def _time_micros(text: str) -> int:
+    match = _TIME.fullmatch(text)
+    assert match is not None
+    hours, minutes, seconds = (int(match[group]) for group in (2, 3, 4))
+    micros = ((hours * 60 + minutes) * 60 + seconds) * 1_000_000
+    micros += int((match[5] or "").ljust(6, "0"))
+    return -micros if match[1] else micros
 
 
 _Literal = Callable[[MySqlColumn, Any, list[Any]], str]
@@ -145,4 +242,8 @@ def _typed_literal(column: MySqlColumn, value: Any, arguments: list[Any]) -> str
         return f"CONVERT({literal} USING {column.charset}) COLLATE {column.collation}"
     if column.family in ("date", "datetime", "timestamp"):
         return f"CAST({literal} AS DATETIME(6))"
+    if column.family == "time":
+        return f"CAST({literal} AS TIME(6))"
+    if column.family in ("uuid", "inet4", "inet6"):
+        return f"CAST({literal} AS {column.family.upper()})"
     return literal

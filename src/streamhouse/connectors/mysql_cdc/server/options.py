@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from streamhouse.connectors.base import Option
 from streamhouse.connectors.mysql_cdc.server.position import Position
+from streamhouse.connectors.mysql_cdc.server.types import zone_offset
 from streamhouse.errors import OptionError
 from streamhouse.options import boolean, check_known, choice, duration_ms, integer, required
 
@@ -36,7 +37,7 @@ OPTIONS = (
     Option(
         "server-time-zone",
         "STRING",
-        "the server's time zone, such as `UTC`; default: the server's own setting",
+        "the server's time zone, such as `UTC` or `+08:00`; default: the server's own setting",
     ),
     Option(
         "scan.startup.mode",
@@ -272,12 +273,12 @@ def _server_ids(value: str | None) -> tuple[int, int] | None:
 
 
 def _time_zone(value: str | None) -> str | None:
-    if value is not None:
+    if value is not None and zone_offset(value) is None:
         try:
             zoneinfo.ZoneInfo(value)
         except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
             raise OptionError(
                 f"option 'server-time-zone': '{value}' is not a time zone; "
-                "write one such as 'UTC' or 'Asia/Shanghai'"
+                "write one such as 'UTC', 'Asia/Shanghai' or '+08:00'"
             ) from None
     return value

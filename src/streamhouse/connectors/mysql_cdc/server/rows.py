@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from streamhouse.connectors.mysql_cdc.server.types import (
     MySqlColumn,
+    check_booleans,
     convert,
     from_texts,
     from_values,
@@ -22,11 +23,13 @@ from streamhouse.source import ROW_KIND
 class RowWriter:
     """Converts rows, which start with the selected columns, to batches.
 
-    `zone` is the time zone for converting between MySQL's DATETIME and instants.
+    `zone` is the time zone for converting between MySQL's DATETIME and instants. `key` names the
+    primary key's columns, of which a declared type must keep all values apart.
     """
 
     selected: tuple[tuple[MySqlColumn, pa.DataType], ...]
     zone: str
+    key: frozenset[str] = frozenset()
 
     @cached_property
     def schema(self) -> pa.Schema:
@@ -40,20 +43,22 @@ class RowWriter:
     def snapshot(self, rows: Sequence[tuple[Any, ...]]) -> pa.RecordBatch:
         """Rows of a SELECT, as inserts."""
         values = list(zip(*rows, strict=True))
-        arrays = [
-            convert(column, from_texts(column, values[index]), target, self.zone)
-            for index, (column, target) in enumerate(self.selected)
-        ]
-        return self._batch(arrays, ["+I"] * len(rows))
+        plain = [from_texts(column, values[i]) for i, (column, _) in enumerate(self.selected)]
+        return self._batch(self._converted(plain), ["+I"] * len(rows))
 
     def changes(self, kinds: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> pa.RecordBatch:
         """Rows of the binlog, with their kinds."""
         values = list(zip(*rows, strict=True))
-        arrays = [
-            convert(column, from_values(column, values[index]), target, self.zone)
-            for index, (column, target) in enumerate(self.selected)
-        ]
-        return self._batch(arrays, kinds)
+        plain = [from_values(column, values[i]) for i, (column, _) in enumerate(self.selected)]
+        return self._batch(self._converted(plain), kinds)
+
+    def _converted(self, plain: Sequence[pa.Array]) -> list[pa.Array]:
+        arrays = []
+        for (column, target), array in zip(self.selected, plain, strict=True):
+            if pa.types.is_boolean(target) and column.name in self.key:
+                check_booleans(column, array)
+            arrays.append(convert(column, array, target, self.zone))
+        return arrays
 
     def _batch(self, arrays: list[pa.Array], kinds: Sequence[str]) -> pa.RecordBatch:
         return pa.record_batch([*arrays, pa.array(kinds, pa.string())], schema=self._with_kind)

@@ -11,6 +11,7 @@ everything else as MySQL's text of it.
 from __future__ import annotations
 
 import datetime
+import functools
 import json
 import re
 from collections.abc import Sequence
@@ -21,11 +22,13 @@ from typing import Any, Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streamhouse.connectors.mysql_cdc.server.geometry import geometry_text
+from streamhouse.connectors.mysql_cdc.server.unicode import utf8_text
 from streamhouse.errors import TableError
 
 Family = Literal[
     "int", "uint64", "decimal", "float", "double", "string", "binary", "bit", "date", "datetime",
-    "timestamp", "time", "year", "enum", "set", "json",
+    "timestamp", "time", "year", "enum", "set", "json", "geometry", "uuid", "inet4", "inet6",
 ]  # fmt: skip
 
 _FAMILIES: dict[str, Family] = {
@@ -46,6 +49,26 @@ _FAMILIES: dict[str, Family] = {
     "enum": "enum",
     "set": "set",
     "json": "json",
+    **dict.fromkeys(
+        (
+            "geometry", "point", "linestring", "polygon", "multipoint", "multilinestring",
+            "multipolygon", "geometrycollection", "geomcollection",
+        ),
+        "geometry",
+    ),
+    "uuid": "uuid",
+    "inet4": "inet4",
+    "inet6": "inet6",
+}  # fmt: skip
+_BEYOND_UTF8MB3 = frozenset({"utf8mb4", "utf16", "utf16le", "utf32", "gb18030"})
+_MEMBER = re.compile(r"'((?:[^'\\]|''|\\.)*)'", re.DOTALL)
+_ESCAPE = re.compile(r"''|\\(.)", re.DOTALL)
+_ESCAPES = {"0": "\0", "n": "\n", "r": "\r", None: "'"}
+# The bytes of MariaDB's temporal types with fractions before version 10.1, by digits.
+_OLD_FRACTIONS = {
+    "time": (3, 4, 4, 5, 5, 5, 6),
+    "datetime": (8, 6, 6, 7, 7, 7, 8),
+    "timestamp": (4, 5, 5, 6, 6, 7, 7),
 }
 _LONGEST_DECIMAL = 38
 _INTS: dict[tuple[str, bool], pa.DataType] = {
@@ -72,6 +95,7 @@ _PLAIN: dict[Family, pa.DataType] = {
     "datetime": pa.timestamp("us"),
     "timestamp": pa.timestamp("us", tz="UTC"),
 }
+_OFFSET = re.compile(r"([+-])([01]?\d):([0-5]\d)")
 _TIME = re.compile(r"^(\d\d):(\d\d):(\d\d)(?:\.(\d+))?$")
 
 
@@ -113,8 +137,37 @@ class MySqlColumn:
     @property
     def members(self) -> list[str]:
         """The values of an ENUM or SET, in order."""
-        quoted = re.findall(r"'((?:[^']|'')*)'", self.column_type)
-        return [value.replace("''", "'") for value in quoted]
+        return [
+            _ESCAPE.sub(lambda match: _ESCAPES.get(match[1], match[1]), quoted)
+            for quoted in _MEMBER.findall(self.column_type)
+        ]
+
+    def position(self, text: str) -> int:
+        """The number by which the server orders a value of an ENUM or SET."""
+        numbers = _positions(self)
+        names = [text] if self.family == "enum" else text.split(",")
+        try:
+            places = [numbers[name] for name in names] if text else []
+        except KeyError as error:
+            raise unreadable(self, f"{error} is not among the members; it was altered") from None
+        return sum(places) if self.family == "enum" else sum(1 << place - 1 for place in places)
+
+    @property
+    def members_are_uncertain(self) -> bool:
+        """Whether `members` may lack characters: the server describes tables in utf8mb3."""
+        return self.charset in _BEYOND_UTF8MB3 and any("?" in name for name in self.members)
+
+    @property
+    def may_read_as_null(self) -> bool:
+        """Whether a value that is not NULL may read as NULL: zero dates."""
+        return self.family in ("date", "datetime", "timestamp")
+
+    @property
+    def old_fraction_bytes(self) -> int:
+        """The bytes in the binlog of fractions in the form before MariaDB 10.1; 0 for others."""
+        if "mariadb-5.3" in self.column_type and self.fraction:
+            return _OLD_FRACTIONS[self.data_type][self.fraction]
+        return 0
 
     @property
     def plain(self) -> pa.DataType:
@@ -126,10 +179,14 @@ class MySqlColumn:
     @property
     def natural(self) -> pa.DataType:
         """The Arrow type of a column without a declared type."""
+        is_boolean = self.column_type.startswith("tinyint(1)") and not self.unsigned
+        return pa.bool_() if is_boolean else self.exact
+
+    @property
+    def exact(self) -> pa.DataType:
+        """As `natural`, except that a TINYINT(1) is a number, of which a key needs all values."""
         family = self.family
         if family in ("int", "uint64"):
-            if self.column_type.startswith("tinyint(1)") and not self.unsigned:
-                return pa.bool_()
             return _INTS[self.data_type, self.unsigned]
         if family == "bit" and self.column_type == "bit(1)":
             return pa.bool_()
@@ -143,10 +200,28 @@ class MySqlColumn:
         name = quote(self.name)
         if self.family == "float":
             # MySQL prints six digits of a FLOAT, but all digits of a DOUBLE.
-            return f"({name} + 0e0)"
+            return f"({name} * 1e0)"
         if self.family in ("date", "datetime", "timestamp"):
             return f"IF(YEAR({name}) = 0 OR MONTH({name}) = 0 OR DAY({name}) = 0, NULL, {name})"
         return name
+
+
+@functools.lru_cache(maxsize=1000)
+def _positions(column: MySqlColumn) -> dict[str, int]:
+    return {member: number for number, member in enumerate(column.members, 1)}
+
+
+ZERO_KEY = "a primary key has no zero date, and no day that does not exist"
+NO_KEY = ZERO_KEY + ", and only characters that its character set has once"
+
+
+def unreadable(column: MySqlColumn, reason: str) -> TableError:
+    """The error for a value that no value of the column's type can stand for."""
+    return TableError(
+        f"column '{column.name}' ({column.column_type}) has a value that cannot be read: {reason}; "
+        "change or delete the row in MySQL, or leave the column out, and start again with a new "
+        "checkpoint"
+    )
 
 
 def quote(name: str) -> str:
@@ -155,18 +230,46 @@ def quote(name: str) -> str:
 
 
 def from_texts(column: MySqlColumn, values: Sequence[Any]) -> pa.Array:
-    """The plain array of values that a SELECT returned: text, bytes or None."""
+    """The plain array of values that a SELECT returned: text, bytes (also of texts) or None."""
     plain = column.plain
     if pa.types.is_binary(plain):
         return pa.array(values, plain)
     if column.family == "json":
         return pa.array([None if v is None else _json(json.loads(v)) for v in values], plain)
+    if column.family == "geometry":
+        return pa.array([None if v is None else geometry_text(v) for v in values], plain)
+    texts = _texts(values)
     if pa.types.is_decimal(plain):
-        return _decimals([None if v is None else Decimal(v) for v in values], plain)
-    texts = pa.array(values, pa.string())
-    if column.family == "timestamp":
-        return texts.cast(pa.timestamp("us")).cast(pa.int64()).cast(plain)
+        return _parsed_decimals(texts, plain)
+    if column.may_read_as_null:
+        return _moments(texts, plain)
     return texts.cast(plain)
+
+
+def _texts(values: Sequence[Any]) -> pa.Array:
+    raw = pa.array(values, pa.binary())
+    try:
+        return raw.cast(pa.string())
+    except pa.ArrowInvalid:
+        return pa.array([None if v is None else utf8_text(v) for v in raw.to_pylist()], pa.string())
+
+
+def _moments(texts: pa.Array, plain: pa.DataType) -> pa.Array:
+    naive = pa.date32() if pa.types.is_date32(plain) else pa.timestamp("us")
+    try:
+        moments = texts.cast(naive)
+    except pa.ArrowInvalid:
+        moments = pa.array([_moment(text, naive) for text in texts.to_pylist()], naive)
+    return moments if naive == plain else moments.cast(pa.int64()).cast(plain)
+
+
+def _moment(text: str | None, naive: pa.DataType) -> datetime.date | None:
+    """None also for a day that does not exist, as 31 February, which ALLOW_INVALID_DATES allows."""
+    try:
+        moment = datetime.datetime.fromisoformat(text) if text else None
+    except ValueError:
+        return None
+    return moment.date() if moment and pa.types.is_date32(naive) else moment
 
 
 def from_values(column: MySqlColumn, values: Sequence[Any]) -> pa.Array:
@@ -183,12 +286,28 @@ def from_values(column: MySqlColumn, values: Sequence[Any]) -> pa.Array:
     return pa.array(values, plain)
 
 
+def _parsed_decimals(texts: pa.Array, plain: pa.DataType) -> pa.Array:
+    try:
+        return texts.cast(plain)
+    except pa.ArrowInvalid:
+        return _decimals([None if v is None else Decimal(v) for v in texts.to_pylist()], plain)
+
+
 def _decimals(values: Sequence[Decimal | None], plain: pa.DataType) -> pa.Array:
     try:
         return pa.array(values, plain)
     except pa.ArrowInvalid:
         # The column has been widened; `convert` checks whether values fit the declared type.
         return pa.array(values)
+
+
+def check_booleans(column: MySqlColumn, plain: pa.Array) -> None:
+    """Raise `TableError` if a BOOLEAN would make two values of a key column one."""
+    if pa.types.is_integer(plain.type) and not pc.all(pc.is_in(plain, pa.array([0, 1]))).as_py():
+        raise TableError(
+            f"column '{column.name}' ({column.column_type}) of the primary key has other values "
+            "than 0 and 1, which BOOLEAN does not keep apart; declare it as TINYINT"
+        )
 
 
 def convert(column: MySqlColumn, plain: pa.Array, target: pa.DataType, zone: str) -> pa.Array:
@@ -223,18 +342,36 @@ def _convert(column: MySqlColumn, plain: pa.Array, target: pa.DataType, zone: st
     if column.family == "bit" and pa.types.is_integer(target):
         values = [None if v is None else int.from_bytes(v, "big") for v in plain.to_pylist()]
         return pa.array(values, target)
+    if column.family == "set" and pa.types.is_list(target):
+        values = [None if v is None else v.split(",") if v else [] for v in plain.to_pylist()]
+        return pa.array(values, pa.list_(pa.string())).cast(target)
     if pa.types.is_time(target):
         return pa.array([_day_ms(v) for v in plain.to_pylist()], pa.time32("ms")).cast(target)
     return plain.cast(target)
 
 
 def _zoned(plain: pa.Array, target: pa.TimestampType, zone: str) -> pa.Array:
-    if plain.type.tz is not None and target.tz is None:
+    if (plain.type.tz is None) == (target.tz is None):
+        return plain
+    to_local = plain.type.tz is not None
+    offset = zone_offset(zone)
+    if offset is not None:
+        micros = (offset if to_local else -offset) // datetime.timedelta(microseconds=1)
+        shifted = pc.add(plain.cast(pa.int64()), pa.scalar(micros, pa.int64()))
+        return shifted.cast(pa.timestamp("us", target.tz))
+    if to_local:
         return pc.local_timestamp(plain.cast(pa.timestamp("us", tz=zone)))
-    if plain.type.tz is None and target.tz is not None:
-        instants = pc.assume_timezone(plain, zone, ambiguous="earliest", nonexistent="latest")
-        return instants.cast(pa.timestamp("us", tz=target.tz))
-    return plain
+    instants = pc.assume_timezone(plain, zone, ambiguous="earliest", nonexistent="latest")
+    return instants.cast(pa.timestamp("us", tz=target.tz))
+
+
+def zone_offset(zone: str) -> datetime.timedelta | None:
+    """The offset of a zone such as `+08:00`; None for a named zone."""
+    match = _OFFSET.fullmatch(zone)
+    if match is None:
+        return None
+    offset = datetime.timedelta(hours=int(match[2]), minutes=int(match[3]))
+    return -offset if match[1] == "-" else offset
 
 
 def _day_ms(text: str | None) -> int | None:
@@ -265,10 +402,19 @@ def _json(value: Any) -> str:
 
 
 def key_of_text(column: MySqlColumn, value: Any) -> Any:
-    """The JSON value of a key column, from a value of a SELECT."""
-    if column.family in ("int", "uint64", "year"):
-        return int(value)
-    return value.hex() if isinstance(value, bytes) else value
+    """The JSON value of a key column, from a value of a SELECT; `TableError` for NULL."""
+    if value is None:
+        raise unreadable(column, NO_KEY)
+    family = column.family
+    if family in ("binary", "bit"):
+        return value.hex() if family == "binary" else int.from_bytes(value, "big")
+    try:
+        text = value.decode() if isinstance(value, bytes) else value
+    except UnicodeDecodeError:
+        raise unreadable(column, NO_KEY) from None
+    if family in ("int", "uint64", "year"):
+        return int(text)
+    return column.position(text) if family in ("enum", "set") else text
 
 
 def key_of_value(column: MySqlColumn, value: Any) -> Any:
@@ -280,6 +426,10 @@ def key_of_value(column: MySqlColumn, value: Any) -> Any:
         return datetime.date.fromordinal(value + _EPOCH_DAY).isoformat()
     if family in ("datetime", "timestamp"):
         return _moment_text(value, column.fraction)
+    if family in ("enum", "set"):
+        return column.position(value)
+    if family == "bit":
+        return int.from_bytes(value, "big")
     return format(value, "f") if family == "decimal" else value
 
 

@@ -1,0 +1,256 @@
+"""Parses TABLE_MAP events: how the binlog describes the columns of the rows that follow.
+
+The server's setting `binlog_row_metadata` decides what is in an event: with `NO_LOG` (MariaDB's
+default) only types and sizes, with `MINIMAL` (MySQL's) also signs and character sets, with `FULL`
+also names and the members of ENUM and SET.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from pymysqlreplication.constants import FIELD_TYPE
+
+BLOB_COMPRESSED = 140
+VARCHAR_COMPRESSED = 141
+"""MariaDB's types of columns that are declared COMPRESSED."""
+
+_VECTOR = 242
+_TYPED_ARRAY = 20
+_POST_HEADER = 19 + 8
+_SIGNS, _DEFAULT_CHARSET, _CHARSETS, _NAMES, _SETS, _ENUMS = 1, 2, 3, 4, 5, 6
+_MEMBERS_DEFAULT_CHARSET, _MEMBERS_CHARSETS = 10, 11
+
+_NUMERIC = frozenset(
+    {
+        FIELD_TYPE.TINY, FIELD_TYPE.SHORT, FIELD_TYPE.INT24, FIELD_TYPE.LONG, FIELD_TYPE.LONGLONG,
+        FIELD_TYPE.NEWDECIMAL, FIELD_TYPE.FLOAT, FIELD_TYPE.DOUBLE, FIELD_TYPE.YEAR,
+    }
+)  # fmt: skip
+_TEXTS = frozenset(
+    {
+        FIELD_TYPE.STRING, FIELD_TYPE.VAR_STRING, FIELD_TYPE.VARCHAR, FIELD_TYPE.BLOB,
+        BLOB_COMPRESSED, VARCHAR_COMPRESSED,
+    }
+)  # fmt: skip
+_CHOICES = frozenset({FIELD_TYPE.ENUM, FIELD_TYPE.SET})
+_META_BYTES = {
+    **dict.fromkeys(
+        (
+            FIELD_TYPE.FLOAT, FIELD_TYPE.DOUBLE, FIELD_TYPE.TIMESTAMP2, FIELD_TYPE.DATETIME2,
+            FIELD_TYPE.TIME2, FIELD_TYPE.BLOB, FIELD_TYPE.GEOMETRY, FIELD_TYPE.JSON,
+            BLOB_COMPRESSED, _VECTOR, _TYPED_ARRAY,
+        ),
+        1,
+    ),
+    **dict.fromkeys(
+        (
+            FIELD_TYPE.VARCHAR, FIELD_TYPE.STRING, FIELD_TYPE.VAR_STRING, FIELD_TYPE.NEWDECIMAL,
+            FIELD_TYPE.BIT, VARCHAR_COMPRESSED,
+        ),
+        2,
+    ),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class LoggedColumn:
+    """A column as a TABLE_MAP event describes it; None: the event does not have it.
+
+    `length`: the most bytes of a CHAR, VARCHAR or BINARY; `length_size`: the bytes before a value
+    that count its bytes, 0 for values of a fixed size; `size`: the bytes of an ENUM, SET or BIT;
+    `fraction`: digits after the seconds; `collation`: the server's number; `members`: of an ENUM or
+    SET, as bytes of its character set.
+    """
+
+    type: int
+    name: str | None = None
+    unsigned: bool | None = None
+    length: int = 0
+    length_size: int = 0
+    size: int = 0
+    precision: int = 0
+    scale: int = 0
+    fraction: int = 0
+    collation: int | None = None
+    members: tuple[bytes, ...] | None = None
+
+
+def logged_columns(data: bytes, at: int, end: int, mariadb: bool) -> list[LoggedColumn]:
+    """The columns that the TABLE_MAP event at bytes `at` to `end`, without checksum, describes."""
+    at += _POST_HEADER
+    at += data[at] + 2
+    at += data[at] + 2
+    count, at = packed(data, at)
+    types = data[at : at + count]
+    size, at = packed(data, at + count)
+    shapes = list(_shapes(types, data[at : at + size]))
+    at += size + (count + 7) // 8
+    known = dict(_optional(data, at, end))
+    texts = _TEXTS | {FIELD_TYPE.GEOMETRY} if mariadb else _TEXTS
+    names: list[str | None] = [part.decode() for part in _strings(known.get(_NAMES, b""))]
+    names = names or [None] * count
+    signs = _signs(shapes, known.get(_SIGNS), mariadb)
+    collations = _collations(shapes, known, texts)
+    members = _members(shapes, known)
+    return [
+        LoggedColumn(
+            **shapes[i],
+            name=names[i],
+            unsigned=signs[i],
+            collation=collations[i],
+            members=members[i],
+        )
+        for i in range(count)
+    ]
+
+
+def packed(data: bytes, at: int) -> tuple[int, int]:
+    """The length-encoded integer at a byte offset, and the offset after it."""
+    first = data[at]
+    if first < 251:
+        return first, at + 1
+    size = {252: 2, 253: 3, 254: 8}[first]
+    return int.from_bytes(data[at + 1 : at + 1 + size], "little"), at + 1 + size
+
+
+def _shapes(types: bytes, metadata: bytes) -> Iterator[dict[str, int]]:
+    """The attributes of each column that its type and metadata give."""
+    at = 0
+    for kind in types:
+        size = _META_BYTES.get(kind, 0)
+        yield _shape(kind, metadata[at : at + size])
+        at += size
+
+
+def _shape(kind: int, meta: bytes) -> dict[str, int]:
+    if kind in (FIELD_TYPE.STRING, FIELD_TYPE.VAR_STRING):
+        return _string_shape(meta[0], meta[1])
+    if kind in (FIELD_TYPE.VARCHAR, VARCHAR_COMPRESSED):
+        length = int.from_bytes(meta, "little")
+        return {"type": kind, "length": length, "length_size": 2 if length > 255 else 1}
+    if kind in (FIELD_TYPE.TIMESTAMP2, FIELD_TYPE.DATETIME2, FIELD_TYPE.TIME2):
+        return {"type": kind, "fraction": meta[0]}
+    if kind == FIELD_TYPE.NEWDECIMAL:
+        return {"type": kind, "precision": meta[0], "scale": meta[1]}
+    if kind == FIELD_TYPE.BIT:
+        return {"type": kind, "size": meta[1] + (1 if meta[0] else 0)}
+    if kind in (FIELD_TYPE.FLOAT, FIELD_TYPE.DOUBLE) or not meta:
+        return {"type": kind}
+    return {"type": kind, "length_size": meta[0]}
+
+
+def _string_shape(first: int, second: int) -> dict[str, int]:
+    if first in _CHOICES:
+        return {"type": first, "size": second}
+    # Two bits of a length over 255 are in the type's byte, inverted.
+    length = ((first & 0x30) ^ 0x30) << 4 | second
+    return {
+        "type": FIELD_TYPE.STRING,
+        "length": length,
+        "length_size": 2 if length > 255 else 1,
+    }
+
+
+def _optional(data: bytes, at: int, end: int) -> Iterator[tuple[int, bytes]]:
+    """The optional metadata: its kinds and their bytes."""
+    while at < end:
+        kind = data[at]
+        size, at = packed(data, at + 1)
+        yield kind, data[at : at + size]
+        at += size
+
+
+def _numbers(data: bytes) -> Iterator[int]:
+    at = 0
+    while at < len(data):
+        number, at = packed(data, at)
+        yield number
+
+
+def _strings(data: bytes) -> Iterator[bytes]:
+    at = 0
+    while at < len(data):
+        size, at = packed(data, at)
+        yield data[at : at + size]
+        at += size
+
+
+def _signs(
+    shapes: Sequence[dict[str, int]], bits: bytes | None, mariadb: bool
+) -> list[bool | None]:
+    if bits is None:
+        return [None] * len(shapes)
+    with_years = _signs_of(shapes, bits, _NUMERIC)
+    if mariadb:
+        return with_years
+    # Readers of MySQL's events disagree on whether YEAR has a bit: only what both say is known.
+    without = _signs_of(shapes, bits, _NUMERIC - {FIELD_TYPE.YEAR})
+    return [a if a == b else None for a, b in zip(with_years, without, strict=True)]
+
+
+def _signs_of(
+    shapes: Sequence[dict[str, int]], bits: bytes, numeric: frozenset[int]
+) -> list[bool | None]:
+    has_bit = [shape["type"] in numeric for shape in shapes]
+    flags = [bool(byte & 0x80 >> bit) for byte in bits for bit in range(8)]
+    rest = iter(flags)
+    return [next(rest, None) if one else None for one in has_bit]
+
+
+def _collations(
+    shapes: Sequence[dict[str, int]], known: dict[int, bytes], texts: frozenset[int]
+) -> list[int | None]:
+    of_texts = _collations_of(known, _DEFAULT_CHARSET, _CHARSETS)
+    of_choices = _collations_of(known, _MEMBERS_DEFAULT_CHARSET, _MEMBERS_CHARSETS)
+    seen_texts = seen_choices = 0
+    collations: list[int | None] = []
+    for shape in shapes:
+        if shape["type"] in texts:
+            collations.append(of_texts(seen_texts))
+            seen_texts += 1
+        elif shape["type"] in _CHOICES:
+            collations.append(of_choices(seen_choices))
+            seen_choices += 1
+        else:
+            collations.append(None)
+    return collations
+
+
+def _collations_of(
+    known: dict[int, bytes], default_kind: int, each_kind: int
+) -> Callable[[int], int | None]:
+    """The collation by the number of a column among those that have one."""
+    if each_kind in known:
+        each = list(_numbers(known[each_kind]))
+        return lambda index: each[index]
+    if known.get(default_kind):
+        default, *pairs = _numbers(known[default_kind])
+        others = dict(zip(pairs[::2], pairs[1::2], strict=True))
+        return lambda index: others.get(index, default)
+    return lambda index: None
+
+
+def _members(
+    shapes: Sequence[dict[str, int]], known: dict[int, bytes]
+) -> list[tuple[bytes, ...] | None]:
+    lists = {
+        FIELD_TYPE.ENUM: _member_lists(known.get(_ENUMS, b"")),
+        FIELD_TYPE.SET: _member_lists(known.get(_SETS, b"")),
+    }
+    return [
+        next(lists[kind], None) if (kind := shape["type"]) in lists else None for shape in shapes
+    ]
+
+
+def _member_lists(data: bytes) -> Iterator[tuple[bytes, ...]]:
+    at = 0
+    while at < len(data):
+        count, at = packed(data, at)
+        members = []
+        for _ in range(count):
+            size, at = packed(data, at)
+            members.append(data[at : at + size])
+            at += size
+        yield tuple(members)

@@ -1,0 +1,130 @@
+"""Decoders of DATE, DATETIME, TIMESTAMP, TIME and YEAR, also in the forms before MySQL 5.6."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+from pymysqlreplication.constants import FIELD_TYPE
+
+from streamhouse.connectors.mysql_cdc.binlog.table_map import LoggedColumn
+
+Read: TypeAlias = Callable[[bytes, int], tuple[Any, int]]
+"""Decodes the value at a byte offset; returns it and the offset after it."""
+
+_DAY_MICROS = 86_400_000_000
+_EPOCH_DAY = datetime.date(1970, 1, 1).toordinal()
+_TIME_OFFSET = 0x800000
+
+
+def days(year: int, month: int, day: int) -> int | None:
+    """Days since 1970; None for a zero date, and for a day that does not exist."""
+    if year == 0 or month == 0 or day == 0:
+        return None
+    try:
+        return datetime.date(year, month, day).toordinal() - _EPOCH_DAY
+    except ValueError:  # such as 31 February, which ALLOW_INVALID_DATES lets in
+        return None
+
+
+def micros(
+    year: int, month: int, day: int, hours: int, minutes: int, seconds: int, fraction: int
+) -> int | None:
+    """Microseconds since 1970; None where `days` is None."""
+    whole = days(year, month, day)
+    if whole is None:
+        return None
+    of_day = ((hours * 60 + minutes) * 60 + seconds) * 1_000_000 + fraction
+    return whole * _DAY_MICROS + of_day
+
+
+def year_reader(wire: LoggedColumn) -> Read:
+    return lambda data, at: (1900 + data[at] if data[at] else 0, at + 1)
+
+
+def date_reader(wire: LoggedColumn) -> Read:
+    def read(data: bytes, at: int) -> tuple[int | None, int]:
+        packed = int.from_bytes(data[at : at + 3], "little")
+        return days(packed >> 9, packed >> 5 & 15, packed & 31), at + 3
+
+    return read
+
+
+def datetime_reader(wire: LoggedColumn) -> Read:
+    if wire.type == FIELD_TYPE.DATETIME:
+        return _old_datetime
+    extra = (wire.fraction + 1) // 2
+
+    def read(data: bytes, at: int) -> tuple[int | None, int]:
+        packed = int.from_bytes(data[at : at + 5], "big") - 0x8000000000
+        months, end = packed >> 22, at + 5 + extra
+        whole = days(months // 13, months % 13, packed >> 17 & 31)
+        if whole is None:
+            return None, end
+        hours, minutes, seconds = packed >> 12 & 31, packed >> 6 & 63, packed & 63
+        of_day = ((hours * 60 + minutes) * 60 + seconds) * 1_000_000
+        return whole * _DAY_MICROS + of_day + _fraction(data, at + 5, extra), end
+
+    return read
+
+
+def timestamp_reader(wire: LoggedColumn) -> Read:
+    if wire.type == FIELD_TYPE.TIMESTAMP:
+        return _old_timestamp
+    extra = (wire.fraction + 1) // 2
+
+    def read(data: bytes, at: int) -> tuple[int | None, int]:
+        seconds = int.from_bytes(data[at : at + 4], "big")
+        moment = seconds * 1_000_000 + _fraction(data, at + 4, extra)
+        return (moment or None), at + 4 + extra
+
+    return read
+
+
+def time_reader(wire: LoggedColumn) -> Read:
+    if wire.type == FIELD_TYPE.TIME:
+        return _old_time
+    digits = wire.fraction
+    extra = (digits + 1) // 2
+    shift = 8 * extra
+
+    def read(data: bytes, at: int) -> tuple[str, int]:
+        end = at + 3 + extra
+        packed = int.from_bytes(data[at:end], "big") - (_TIME_OFFSET << shift)
+        sign, packed = ("-", -packed) if packed < 0 else ("", packed)
+        whole, fraction = packed >> shift, packed & ((1 << shift) - 1)
+        text = f"{sign}{whole >> 12 & 1023:02d}:{whole >> 6 & 63:02d}:{whole & 63:02d}"
+        if digits:
+            text += f".{fraction * 100 ** (3 - extra):06d}"[: digits + 1]
+        return text, end
+
+    return read
+
+
+def _fraction(data: bytes, at: int, size: int) -> int:
+    scale: int = 100 ** (3 - size)
+    return int.from_bytes(data[at : at + size], "big") * scale
+
+
+def _old_datetime(data: bytes, at: int) -> tuple[int | None, int]:
+    # The decimal digits YYYYMMDDhhmmss are the number.
+    date, clock = divmod(int.from_bytes(data[at : at + 8], "little"), 1_000_000)
+    moment = micros(
+        date // 10_000, date // 100 % 100, date % 100,
+        clock // 10_000, clock // 100 % 100, clock % 100, 0,
+    )  # fmt: skip
+    return moment, at + 8
+
+
+def _old_timestamp(data: bytes, at: int) -> tuple[int | None, int]:
+    seconds = int.from_bytes(data[at : at + 4], "little")
+    return (seconds * 1_000_000 or None), at + 4
+
+
+def _old_time(data: bytes, at: int) -> tuple[str, int]:
+    # The decimal digits hhhmmss are the number.
+    number = int.from_bytes(data[at : at + 3], "little", signed=True)
+    sign, number = ("-", -number) if number < 0 else ("", number)
+    clock = f"{number // 10_000:02d}:{number // 100 % 100:02d}:{number % 100:02d}"
+    return sign + clock, at + 3

@@ -1,0 +1,217 @@
+"""Decodes text of MySQL's character sets exactly as the server itself converts it.
+
+Python's codecs and the server disagree on hundreds of characters, and servers among each other.
+So the server itself is asked, once in each process, which text each byte sequence of a character
+set is (docs/decisions/139-charsets-as-the-server-has-them.md). Only the Unicode encodings are
+decoded without the server.
+"""
+
+from __future__ import annotations
+
+import codecs
+import functools
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from streamhouse.connectors.mysql_cdc.server.connection import Session
+from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
+from streamhouse.connectors.mysql_cdc.server.unicode import UNICODE, Decode, unicode_decoder
+
+_Ask = Callable[[str], list[tuple[object, ...]]]
+_Ranges = Sequence[tuple[int, int]]
+_Sequence = Sequence[_Ranges]
+
+_SINGLE_BYTE = frozenset(
+    {
+        "armscii8", "ascii", "cp1250", "cp1251", "cp1256", "cp1257", "cp850", "cp852", "cp866",
+        "dec8", "geostd8", "greek", "hebrew", "hp8", "keybcs2", "koi8r", "koi8u", "latin1",
+        "latin2", "latin5", "latin7", "macce", "macroman", "swe7", "tis620",
+    }
+)  # fmt: skip
+_EUC: _Ranges = ((0xA1, 0xFE),)
+_SHIFTED: tuple[_Sequence, ...] = ((((0x81, 0x9F), (0xE0, 0xFC)), ((0x40, 0x7E), (0x80, 0xFC))),)
+_JAPANESE: tuple[_Sequence, ...] = (
+    (_EUC, _EUC),
+    (((0x8E, 0x8E),), ((0xA0, 0xDF),)),
+    (((0x8F, 0x8F),), _EUC, _EUC),
+)
+_FOUR_BYTES: _Sequence = (
+    ((0x81, 0xFE),), ((0x30, 0x39),), ((0x81, 0xFE),), ((0x30, 0x39),),
+)  # fmt: skip
+_MULTI_BYTE: Mapping[str, tuple[_Sequence, ...]] = {
+    "big5": ((((0xA1, 0xF9),), ((0x40, 0x7E), (0xA1, 0xFE))),),
+    "cp932": _SHIFTED,
+    "eucjpms": _JAPANESE,
+    "euckr": ((((0x81, 0xFE),), ((0x41, 0x5A), (0x61, 0x7A), (0x81, 0xFE))),),
+    "gb18030": ((((0x81, 0xFE),), ((0x40, 0x7E), (0x80, 0xFE))), _FOUR_BYTES),
+    "gb2312": ((((0xA1, 0xF7),), _EUC),),
+    "gbk": ((((0x81, 0xFE),), ((0x40, 0x7E), (0x80, 0xFE))),),
+    "sjis": _SHIFTED,
+    "ujis": _JAPANESE,
+}
+KNOWN = frozenset({*_SINGLE_BYTE, *_MULTI_BYTE, *UNICODE})
+"""The character sets that can be decoded exactly."""
+
+_PATIENCE = 15
+_NO_CHARACTER = "\ufffe"
+"""What a table of Python's charmap has for a byte that is none."""
+_FIRST_SUPPLEMENTARY = bytes.fromhex("90308130")
+
+
+class Charsets:
+    """The decoders of a server's character sets; `ask` runs a SELECT on the server."""
+
+    def __init__(self, ask: _Ask) -> None:
+        self._ask = ask
+        self._maps: dict[str, _Map] = {}
+
+    def decoder(self, charset: str, key: bool = False) -> Decode:
+        """The decoder of a character set in `KNOWN`.
+
+        With `key` it refuses bytes that are not the only ones of their text.
+        """
+        if charset in UNICODE:
+            return unicode_decoder(charset, key)
+        if charset not in self._maps:
+            self._maps[charset] = _Map.of(charset, self._ask)
+        known = self._maps[charset]
+        decode = known.single_bytes() if charset in _SINGLE_BYTE else known.sequences()
+        return known.for_keys(decode) if key and known.inexact else decode
+
+
+@functools.cache
+def _charsets(process: int, options: MySqlOptions) -> Charsets:
+    # A task that reads the relay log has to outlive a restart of the server.
+    patient = replace(options, connect_retries=max(options.connect_retries, _PATIENCE))
+
+    def ask(statement: str) -> list[tuple[object, ...]]:
+        session = Session(patient)
+        try:
+            return session.rows(statement)
+        finally:
+            session.close()
+
+    return Charsets(ask)
+
+
+def charsets_of(options: MySqlOptions) -> Charsets:
+    """The decoders of the server's character sets, kept in this process."""
+    return _charsets(os.getpid(), options)
+
+
+@dataclass(frozen=True)
+class _Map:
+    """The texts of all byte sequences of a character set.
+
+    `inexact`: the sequences that the server does not make again from their text.
+    """
+
+    charset: str
+    texts: Mapping[bytes, str]
+    inexact: frozenset[bytes]
+
+    @staticmethod
+    def of(charset: str, ask: _Ask) -> _Map:
+        texts: dict[bytes, str] = {}
+        inexact: set[bytes] = set()
+        for statement in _statements(charset):
+            for code, text, exact in ask(statement):
+                if text is None:
+                    continue
+                sequence = bytes.fromhex(str(code))
+                texts[sequence] = str(text)
+                if exact != "1":
+                    inexact.add(sequence)
+        shape = _shape(charset)
+        # Numbers that are not one character of the set come back cut or as several.
+        whole = {seq: text for seq, text in texts.items() if seq and shape.fullmatch(seq)}
+        return _Map(charset, whole, frozenset(inexact & whole.keys()))
+
+    def single_bytes(self) -> Decode:
+        table = "".join(self.texts.get(bytes([byte]), _NO_CHARACTER) for byte in range(256))
+        return lambda data: codecs.charmap_decode(data, "strict", table)[0]
+
+    def sequences(self) -> Decode:
+        find = _shape(self.charset).findall
+        text_of = self.texts.__getitem__
+        beyond = self.charset == "gb18030"
+
+        def decode(data: bytes) -> str:
+            if data.isascii():
+                return data.decode("ascii")
+            try:
+                return "".join(map(text_of, find(data)))
+            except KeyError as error:
+                if beyond and error.args[0] >= _FIRST_SUPPLEMENTARY:
+                    return "".join(map(self._supplementary, find(data)))
+                raise ValueError(f"{data[:40].hex()} is not text of {self.charset}") from None
+
+        return decode
+
+    def _supplementary(self, sequence: bytes) -> str:
+        text = self.texts.get(sequence)
+        return sequence.decode("gb18030") if text is None else text
+
+    def for_keys(self, decode: Decode) -> Decode:
+        find, inexact = _shape(self.charset).findall, self.inexact
+
+        def exact(data: bytes) -> str:
+            if inexact.isdisjoint(find(data)):
+                return decode(data)
+            raise ValueError(f"{data[:40].hex()} is not the only {self.charset} of its text")
+
+        return exact
+
+
+@functools.cache
+def _shape(charset: str) -> re.Pattern[bytes]:
+    """Matches one character."""
+    sequences = [
+        b"".join(b"[" + b"".join(_escaped(a, b) for a, b in part) + b"]" for part in sequence)
+        for sequence in _MULTI_BYTE.get(charset, ())
+    ]
+    return re.compile(b"|".join([*sequences, rb"[\x00-\xff]"]))
+
+
+def _escaped(first: int, last: int) -> bytes:
+    return f"\\x{first:02x}-\\x{last:02x}".encode()
+
+
+def _statements(charset: str) -> Iterator[str]:
+    """The SELECTs of all byte sequences with their texts, at most 65,536 in each."""
+    yield _statement(charset, "n", "n < 256")
+    for sequence in _MULTI_BYTE.get(charset, ()):
+        if len(sequence) == 4:
+            # All below U+10000; those from there on have a formula.
+            yield _statement(
+                charset,
+                "((n DIV 12600 + 129) * 256 + n DIV 1260 MOD 10 + 48) * 65536"
+                " + (n DIV 10 MOD 126 + 129) * 256 + n MOD 10 + 48",
+                "n < 39420",
+            )
+            continue
+        prefix = sequence[0][0][0] << 16 if len(sequence) == 3 else 0
+        yield _statement(charset, f"{prefix} + n", "n >= 32768")
+
+
+_DIGIT = "(" + " UNION ALL ".join(["SELECT 0 AS n", *(f"SELECT {i}" for i in range(1, 16))]) + ")"
+
+
+def _statement(charset: str, code: str, condition: str) -> str:
+    numbers = (
+        "SELECT ((a.n * 16 + b.n) * 16 + c.n) * 16 + d.n AS n "
+        f"FROM {_DIGIT} a, {_DIGIT} b, {_DIGIT} c, {_DIGIT} d"
+    )
+    return (
+        f"SELECT HEX(s), CONVERT(s USING utf8mb4), {same_bytes('s', charset)} "
+        f"FROM (SELECT CHAR({code} USING {charset}) AS s FROM ({numbers}) numbers "
+        f"WHERE {condition}) sequences WHERE s IS NOT NULL"
+    )
+
+
+def same_bytes(text: str, charset: str) -> str:
+    """The SQL condition that the server makes a text's bytes again from its Unicode form."""
+    again = f"CONVERT(CONVERT({text} USING utf8mb4) USING {charset})"
+    return f"CAST({again} AS BINARY) = CAST({text} AS BINARY)"

@@ -1,0 +1,68 @@
+"""Decodes the Unicode encodings of MySQL, which stores halves of surrogate pairs, too."""
+
+from __future__ import annotations
+
+import codecs
+import functools
+import re
+from collections.abc import Callable
+from typing import TypeAlias
+
+Decode: TypeAlias = Callable[[bytes], str]
+"""Decodes a text; raises `ValueError` for bytes that are none."""
+
+_CODECS = {
+    "utf8": "utf-8",
+    "utf8mb3": "utf-8",
+    "utf8mb4": "utf-8",
+    "utf16": "utf-16-be",
+    "utf16le": "utf-16-le",
+    "utf32": "utf-32-be",
+}
+_SURROGATE_BYTES = {"utf-8": 3, "utf-16-be": 2, "utf-16-le": 2, "utf-32-be": 4}
+UNICODE = frozenset({*_CODECS, "ucs2"})
+"""The character sets in which each text has one form."""
+
+_AS_QUESTION_MARK = "streamhouse-mysql-surrogate"
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_PAIR = re.compile("[\U00010000-\U0010ffff]")
+
+
+def utf8_text(data: bytes) -> str:
+    """Text as the server sends it in UTF-8; half a surrogate pair reads as `?`."""
+    return data.decode("utf-8", _AS_QUESTION_MARK)
+
+
+def unicode_decoder(charset: str, key: bool) -> Decode:
+    """The decoder of a character set in `UNICODE`.
+
+    Half a surrogate pair, which is no character, reads as `?`; with `key` it is a `ValueError`.
+    """
+    if charset == "ucs2":
+        return functools.partial(_ucs2, key=key)
+    codec, errors = _CODECS[charset], "strict" if key else _AS_QUESTION_MARK
+    return lambda data: data.decode(codec, errors)
+
+
+def _ucs2(data: bytes, key: bool) -> str:
+    """Two bytes for each character: MySQL's UCS-2 has no pairs."""
+    text = data.decode("utf-16-be", "surrogatepass")
+    if not _PAIR.search(text) and not _SURROGATE.search(text):
+        return text
+    if key:
+        raise ValueError(f"{data[:40].hex()} contains surrogates, which are no characters")
+    return _SURROGATE.sub("?", _PAIR.sub("??", text))
+
+
+def _question_mark(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeDecodeError):
+        raise error
+    end = error.start + _SURROGATE_BYTES.get(error.encoding, 1)
+    try:
+        error.object[error.start : end].decode(error.encoding, "surrogatepass")
+    except UnicodeDecodeError:
+        raise error from None
+    return "?", end
+
+
+codecs.register_error(_AS_QUESTION_MARK, _question_mark)
