@@ -11,7 +11,8 @@ from typing import TypeAlias
 
 import pymysql
 
-from streamhouse.connectors.mysql_cdc.binlog.changes import CapturedTable, Change, ChangeDecoder
+from streamhouse.connectors.mysql_cdc.binlog.captured import CapturedTable
+from streamhouse.connectors.mysql_cdc.binlog.changes import Change, ChangeDecoder
 from streamhouse.connectors.mysql_cdc.binlog.dump import Dump
 from streamhouse.connectors.mysql_cdc.binlog.events import HEADER, Track
 from streamhouse.connectors.mysql_cdc.relay.files import RelayView

@@ -13,7 +13,8 @@ from typing import Any
 
 import pymysql
 
-from streamhouse.connectors.mysql_cdc.binlog.changes import CapturedTable, Change, Row
+from streamhouse.connectors.mysql_cdc.binlog.captured import CapturedTable
+from streamhouse.connectors.mysql_cdc.binlog.changes import Change, Row
 from streamhouse.connectors.mysql_cdc.change_reader import Reader, open_reader
 from streamhouse.connectors.mysql_cdc.relay.reader import RelayReader
 from streamhouse.connectors.mysql_cdc.server.connection import (

@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from streamhouse.connectors.mysql_cdc.binlog.changes import CapturedTable
+from streamhouse.connectors.mysql_cdc.binlog.captured import CapturedTable
 from streamhouse.connectors.mysql_cdc.binlog.limits import bounded_end, byte_budget, first_position
 from streamhouse.connectors.mysql_cdc.change_reader import close_readers, read_changes, relay_view
 from streamhouse.connectors.mysql_cdc.membership import Membership
@@ -104,6 +104,7 @@ class MySqlSource:
             (*(column for column, _ in selected), *extra),
             self._server.mariadb,
             relay,
+            self._server.ignores_case,
         )
         self._writer = RowWriter(tuple(selected), zone)
         self._plan: tuple[Progress, list[Chunk]] | None = None

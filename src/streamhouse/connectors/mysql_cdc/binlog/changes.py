@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from pymysql.protocol import MysqlPacket
@@ -13,6 +10,7 @@ from pymysqlreplication.packet import BinLogPacketWrapper
 from pymysqlreplication.row_event import TableMapEvent
 
 from streamhouse.connectors.mysql_cdc.binlog import decode
+from streamhouse.connectors.mysql_cdc.binlog.captured import CapturedTable
 from streamhouse.connectors.mysql_cdc.binlog.events import (
     CHECKSUM_BYTES,
     COMPRESSED,
@@ -27,25 +25,23 @@ from streamhouse.connectors.mysql_cdc.binlog.events import (
     UPDATES,
     query_of,
 )
-from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
+from streamhouse.connectors.mysql_cdc.binlog.query import (
+    EXECUTE_LOAD_QUERY,
+    OLD_LOADS,
+    statement_of,
+)
+from streamhouse.connectors.mysql_cdc.binlog.statements import (
+    REDECLARE,
+    START_AGAIN,
+    StatementCheck,
+)
 from streamhouse.connectors.mysql_cdc.server.position import Position
-from streamhouse.connectors.mysql_cdc.server.table import TableDefinition
-from streamhouse.connectors.mysql_cdc.server.types import MySqlColumn
 from streamhouse.errors import ConnectError, DataLossError, SchemaChangeError
 
 Row = tuple[Any, ...]
 
-_STATEMENT = re.compile(
-    r"^\s*(?:/\*.*?\*/\s*)*(TRUNCATE|DROP|RENAME|INSERT|UPDATE|DELETE|REPLACE|LOAD)\b",
-    re.IGNORECASE | re.DOTALL,
-)
-_DROP_TABLE = re.compile(r"^.*?\bDROP\s+(TABLE|DATABASE|SCHEMA)\b", re.IGNORECASE | re.DOTALL)
-_DROP_DATABASE = re.compile(r"\bDROP\s+(DATABASE|SCHEMA)\b", re.IGNORECASE)
-_START_AGAIN = "start again with a new checkpoint"
-_REDECLARE = (
-    "declare the table's current columns and run the script again: it resumes from there "
-    f"(if columns were added, {_START_AGAIN})"
-)
+PASSING = frozenset({"BEGIN", "COMMIT", "ROLLBACK"})
+"""Statements of nearly every transaction."""
 _MAP_BODY = HEADER.size + 8
 """Where the names start in a TABLE_MAP event: after the table's number and flags."""
 
@@ -55,20 +51,6 @@ class Change(NamedTuple):
 
     before: Row | None
     after: Row | None
-
-
-@dataclass(frozen=True)
-class CapturedTable:
-    """A table whose changes are captured, and the columns to read, in order.
-
-    `relay`: the folder of a relay log that has the table's changes, if any.
-    """
-
-    options: MySqlOptions
-    table: TableDefinition
-    columns: tuple[MySqlColumn, ...]
-    mariadb: bool = True
-    relay: Path | None = None
 
 
 class _Readers(NamedTuple):
@@ -89,6 +71,8 @@ class ChangeDecoder:
         self._captured = captured
         table = captured.table
         self._names = names_of(table.database, table.name)
+        self._names_folded = self._names.decode().lower()
+        self._statements = StatementCheck(captured, captured.table)
         self._by_table_id: dict[bytes, _Readers] = {}
         self._by_map_body: dict[bytes, _Readers] = {}
 
@@ -102,8 +86,13 @@ class ChangeDecoder:
             return () if readers is None else self._rows(kind, readers, data, at, end)
         if kind == TABLE_MAP:
             self._map(data, at, end, where)
-        elif kind == QUERY:
-            self._check_statement(*query_of(data, at, end), where)
+        elif kind in (QUERY, EXECUTE_LOAD_QUERY):
+            self._check_statement(kind, data, at, end, where)
+        elif kind in OLD_LOADS:
+            raise DataLossError(
+                f"MySQL table {self._captured.table.full_name}: the binlog has a LOAD DATA at "
+                f"{where} in the form of MySQL 4; {START_AGAIN}"
+            )
         elif kind in COMPRESSED or (
             kind == PARTIAL_UPDATE and table_number(data, at) in self._by_table_id
         ):
@@ -116,7 +105,7 @@ class ChangeDecoder:
 
     def _map(self, data: bytes, at: int, end: int, where: Position) -> None:
         number = table_number(data, at)
-        if not data.startswith(self._names, at + _MAP_BODY):
+        if not self._is_followed(data, at):
             self._by_table_id.pop(number, None)
             return
         body = data[at + _MAP_BODY : end]
@@ -124,6 +113,11 @@ class ChangeDecoder:
             wires = _table_map_columns(data[at:end], self._captured.mariadb)
             self._by_map_body[body] = self._make_readers(wires, where)
         self._by_table_id[number] = self._by_map_body[body]
+
+    def _is_followed(self, data: bytes, at: int) -> bool:
+        if self._captured.ignores_case:
+            return table_names(data, at).decode("utf-8", "replace").lower() == self._names_folded
+        return data.startswith(self._names, at + _MAP_BODY)
 
     def _rows(
         self, kind: int, readers: _Readers, data: bytes, at: int, end: int
@@ -168,7 +162,7 @@ class ChangeDecoder:
                 raise SchemaChangeError(
                     f"MySQL table {table.full_name} has no column '{name}' in the binlog at "
                     f"{where}, where it has {', '.join(names)}: it was added, dropped or renamed; "
-                    + (_REDECLARE if self._captured.relay else _START_AGAIN)
+                    + (REDECLARE if self._captured.relay else START_AGAIN)
                 )
         readers = [
             decode.reader(wire, wanted[name]) if name in wanted else decode.skipper(wire)
@@ -176,24 +170,13 @@ class ChangeDecoder:
         ]
         return _Readers(readers, [names.index(column.name) for column in self._captured.columns])
 
-    def _check_statement(self, schema: str, query: str, where: Position) -> None:
-        match = _STATEMENT.match(query)
-        table = self._captured.table
-        if match is None or not _mentions(query, schema, table):
+    def _check_statement(self, kind: int, data: bytes, at: int, end: int, where: Position) -> None:
+        if kind == QUERY and query_of(data, at, end)[1] in PASSING:
             return
-        verb = match.group(1).upper()
-        if verb in ("TRUNCATE", "DROP", "RENAME"):
-            if verb == "DROP" and not _DROP_TABLE.match(query):
-                return
-            raise SchemaChangeError(
-                f"MySQL table {table.full_name}: {verb} TABLE at {where} is not "
-                "supported; start again with a new checkpoint"
-            )
-        raise DataLossError(
-            f"MySQL table {table.full_name}: an {verb} at {where} was logged as a "
-            "statement, not as rows; set binlog_format = ROW, in sessions too, and start again "
-            "with a new checkpoint"
-        )
+        statement = statement_of(kind, data, at, end, self._captured.mariadb)
+        if self._statements.take(statement, where):
+            self._by_map_body.clear()
+            self._by_table_id.clear()
 
 
 def table_names(data: bytes, at: int) -> bytes:
@@ -261,13 +244,3 @@ def _table_map_columns(event: bytes, mariadb: bool) -> list[Any]:
     )
     columns: list[Any] = wrapper.event.columns
     return columns
-
-
-def _mentions(query: str, schema: str, table: TableDefinition) -> bool:
-    name = re.escape(table.name)
-    database = re.escape(table.database)
-    if re.search(rf"(?i)`?\b{database}\b`?\s*\.\s*`?{name}\b", query):
-        return True
-    if _DROP_DATABASE.search(query):
-        return bool(re.search(rf"(?i)\b{database}\b", query))
-    return schema == table.database and bool(re.search(rf"(?i)(?<![.`\w]){'`?'}{name}\b", query))
