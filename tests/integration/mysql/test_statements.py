@@ -51,7 +51,7 @@ class Followed:
         self.options = parse(database.options("t"))
         self.session = Session(self.options)
         self.table = load_table(self.session, self.options)
-        self.captured = CapturedTable(self.options, self.table, self.table.columns)
+        self.captured = CapturedTable(self.options, self.table, self.table.columns, by_place=True)
         file, pos = self._server.execute("SHOW MASTER STATUS")[0][:2]
         self.start = Position(file, int(pos))
         self.before = self.state()

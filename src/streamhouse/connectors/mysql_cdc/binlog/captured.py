@@ -15,7 +15,7 @@ class CapturedTable:
     """A table whose changes are captured, and the columns to read, in order.
 
     `relay`: the folder of a relay log that has the table's changes, if any. `ignores_case`: whether
-    the server ignores the case of names of tables.
+    the server ignores the case of names of tables. `by_place`: it does not log names of columns.
     """
 
     options: MySqlOptions
@@ -24,3 +24,4 @@ class CapturedTable:
     mariadb: bool = True
     relay: Path | None = None
     ignores_case: bool = False
+    by_place: bool = False

@@ -36,6 +36,8 @@ from streamhouse.connectors.mysql_cdc.binlog.statements import (
     StatementCheck,
 )
 from streamhouse.connectors.mysql_cdc.server.position import Position
+from streamhouse.connectors.mysql_cdc.server.table import TableDefinition
+from streamhouse.connectors.mysql_cdc.server.types import MySqlColumn
 from streamhouse.errors import ConnectError, DataLossError, SchemaChangeError
 
 Row = tuple[Any, ...]
@@ -67,12 +69,12 @@ class ChangeDecoder:
     `DataLossError` or `ConnectError` for events that cannot be followed.
     """
 
-    def __init__(self, captured: CapturedTable) -> None:
+    def __init__(self, captured: CapturedTable, known: TableDefinition | None = None) -> None:
         self._captured = captured
         table = captured.table
         self._names = names_of(table.database, table.name)
         self._names_folded = self._names.decode().lower()
-        self._statements = StatementCheck(captured, captured.table)
+        self._statements = StatementCheck(captured, known)
         self._by_table_id: dict[bytes, _Readers] = {}
         self._by_map_body: dict[bytes, _Readers] = {}
 
@@ -102,6 +104,12 @@ class ChangeDecoder:
                 "binlog_transaction_compression = OFF, binlog_row_value_options = ''"
             )
         return ()
+
+    def know(self, table: TableDefinition | None) -> None:
+        """Set the table's columns at the position of the next event; None: they are not known."""
+        if table != self._statements.known:
+            self._statements.known = table
+            self._by_map_body.clear()
 
     def _map(self, data: bytes, at: int, end: int, where: Position) -> None:
         number = table_number(data, at)
@@ -146,17 +154,21 @@ class ChangeDecoder:
     def _make_readers(self, wires: list[Any], where: Position) -> _Readers:
         table = self._captured.table
         names = [wire.name for wire in wires]
+        logged: dict[str, MySqlColumn] = {}
         if not all(names):
             # Without binlog_row_metadata = FULL, columns are identified by their order alone.
-            if len(names) != len(table.columns):
+            known = self._statements.known
+            if known is None or len(names) != len(known.columns):
+                count = "unknown" if known is None else len(known.columns)
                 raise SchemaChangeError(
-                    f"MySQL table {table.full_name} has {len(table.columns)} columns, but "
-                    f"{len(names)} in the binlog: it was altered; set binlog_row_metadata = "
-                    "FULL, and start "
-                    "again with a new checkpoint"
+                    f"MySQL table {table.full_name} has {count} columns, but {len(names)} in the "
+                    f"binlog at {where}, which has no names of columns: it was altered; set "
+                    f"binlog_row_metadata = FULL, and {START_AGAIN}"
                 )
-            names = [column.name for column in table.columns]
+            names = [column.name for column in known.columns]
+            logged = {column.name: column for column in known.columns}
         wanted = {column.name: column for column in self._captured.columns}
+        wanted |= {name: column for name, column in logged.items() if name in wanted}
         for name in wanted:
             if name not in names:
                 raise SchemaChangeError(

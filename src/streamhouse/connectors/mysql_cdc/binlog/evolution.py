@@ -143,8 +143,13 @@ def _converted(
     return None
 
 
-def altered(changes: Sequence[Change], before: TableDefinition) -> TableDefinition | None:
-    """The table after the changes; None if that is not certain."""
+def altered(
+    changes: Sequence[Change], before: TableDefinition, complete: bool
+) -> TableDefinition | None:
+    """The table after the changes; None if that is not certain.
+
+    `complete`: `before` has all columns, so that their order is certain, too.
+    """
     columns = {one.name.lower(): one for one in before.columns}
     renamed: set[str] = set()
     moved: list[tuple[str, MySqlColumn, str | None]] = []
@@ -158,7 +163,9 @@ def altered(changes: Sequence[Change], before: TableDefinition) -> TableDefiniti
             result = {name: _convert(column, charset) for name, column in result.items()}
         elif isinstance(change, Renamed | Changed):
             if change.old not in result:
-                return None
+                if complete:
+                    return None
+                continue
             name = change.new if isinstance(change, Renamed) else change.spec.name
             column = change.spec.column if isinstance(change, Changed) else None
             if isinstance(change, Renamed):
@@ -181,6 +188,8 @@ def altered(changes: Sequence[Change], before: TableDefinition) -> TableDefiniti
                 continue  # IF NOT EXISTS, else the statement had failed
             column = change.spec.column or MySqlColumn(name, _UNKNOWN, _UNKNOWN)
             moved.append((name.lower(), column, change.after))
+    if not complete:
+        moved = [(name, column, None) for name, column, _ in moved]
     return _placed(before, list(result.items()), moved, renamed, charset)
 
 

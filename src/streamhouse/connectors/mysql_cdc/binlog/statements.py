@@ -68,6 +68,14 @@ class ParsedStatement:
             for parsed, found in zip(self.parsed, self._readings, strict=True)
         )
 
+    def creates(self, name: TableName) -> bool:
+        """Whether it creates the table, and does nothing else to it."""
+        return all(
+            isinstance(parsed, Definition)
+            and {effect.what for effect in _of(parsed, name)} == {What.CREATED}
+            for parsed in self.parsed
+        )
+
     def may_write(self, name: TableName) -> bool:
         """Whether it concerns the table, may change its rows, or is about temporary tables."""
         return self.concerns(name) or any(
@@ -149,7 +157,11 @@ class StatementCheck:
         captured = {column.name.lower() for column in self._captured.columns}
         key = [column.name.lower() for column in self._captured.table.key]
         found = refusal(changes, self.known, captured, key, strict)
-        after = None if self.known is None else altered(changes, self.known)
+        after = (
+            None
+            if self.known is None
+            else altered(changes, self.known, complete=self._captured.by_place)
+        )
         if found is not None:
             self._refuse_alter(found, after, changes, statement, where)
         self.known = after
@@ -167,8 +179,7 @@ class StatementCheck:
         now = "" if after is None else f", where it has {', '.join(c.name for c in after.columns)}"
         raise SchemaChangeError(
             f"MySQL table {self._captured.table.full_name} has no column '{found.missing}' after "
-            f"'{statement}' in the binlog at {where}{now}: it was dropped or renamed; "
-            + (REDECLARE if self._captured.relay else START_AGAIN)
+            f"'{statement}' in the binlog at {where}{now}: it was dropped or renamed; " + REDECLARE
         )
 
     def _refuse(self, statement: Statement, where: Position, why: str) -> NoReturn:

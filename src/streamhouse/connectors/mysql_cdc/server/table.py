@@ -48,11 +48,13 @@ class Server:
     """The kind of a server: MariaDB or MySQL, and the statement for its binlog position.
 
     `ignores_case`: of the names of databases and tables (`lower_case_table_names` is not 0).
+    `logs_names`: of columns, with each group of rows (`binlog_row_metadata` is FULL).
     """
 
     mariadb: bool
     status_statement: str
     ignores_case: bool = False
+    logs_names: bool = True
 
     def position(self, session: Session) -> Position:
         """The end of the binlog now, which is the end of a transaction."""
@@ -85,7 +87,7 @@ def check_server(session: Session, options: MySqlOptions) -> Server:
         session.rows(
             "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('log_bin', 'binlog_format', "
             "'binlog_row_image', 'log_bin_compress', 'binlog_transaction_compression', "
-            "'lower_case_table_names')"
+            "'lower_case_table_names', 'binlog_row_metadata')"
         )
     )
     needed = {"log_bin": ("ON", "1"), "binlog_format": ("ROW",), "binlog_row_image": ("FULL",)}
@@ -106,7 +108,9 @@ def check_server(session: Session, options: MySqlOptions) -> Server:
     statement = _status_statement(version, mariadb)
     if not session.rows(statement):
         raise ConnectError(f"MySQL at {options.address} has no binlog; set log-bin = binlog")
-    return Server(mariadb, statement, str(variables.get("lower_case_table_names", "0")) != "0")
+    ignores_case = str(variables.get("lower_case_table_names", "0")) != "0"
+    logs_names = str(variables.get("binlog_row_metadata", "NO_LOG")).upper() == "FULL"
+    return Server(mariadb, statement, ignores_case, logs_names)
 
 
 def _status_statement(version: str, mariadb: bool) -> str:
