@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pymysql
 import pytest
 from tests.integration.conftest import Installed
 from tests.integration.mysql.history import Database, catch_up
@@ -218,3 +219,18 @@ def test_a_server_that_ignores_the_case_of_names(installed: Installed, tmp_path:
         with pytest.raises(SchemaChangeError):
             catch_up(source, offset)
         database.close()
+
+
+def test_an_alter_that_is_logged_twice_counts_when_it_is_done(
+    followed: tuple[Database, MySqlSource, Offset],
+) -> None:
+    database, source, offset = followed
+    two_phases = "SET binlog_alter_two_phase = ON"
+    with pytest.raises(pymysql.err.MySQLError, match="CONSTRAINT"):
+        database.run(two_phases, "ALTER TABLE twin DROP s, ADD CONSTRAINT c CHECK (v < 5)")
+    database.run(two_phases, "ALTER TABLE twin ADD n INT FIRST")
+    offset, rows = catch_up(source, offset)
+    assert rows == []
+    database.run(two_phases, "ALTER TABLE twin DROP s")
+    with pytest.raises(SchemaChangeError, match="no column 's'"):
+        catch_up(source, offset)

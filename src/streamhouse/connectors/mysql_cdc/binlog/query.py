@@ -19,9 +19,10 @@ OLD_LOADS = frozenset({6, 12})
 
 _HEAD = struct.Struct("<IIBHH")
 _LOAD_HEAD_BYTES = 13
-_SQL_MODE, _CHARSET, _UPDATED_DATABASES = 1, 4, 12
+_SQL_MODE, _CHARSET, _UPDATED_DATABASES, _PHASE = 1, 4, 12, 130
+_START_ALTER, _COMMIT_ALTER, _ROLLBACK_ALTER = 2, 4, 8
 _ANSI_QUOTES, _NO_BACKSLASHES, _STRICT = 1 << 2, 1 << 20, (1 << 21) | (1 << 22)
-_FIXED = {0: 4, 1: 8, 3: 4, 4: 6, 7: 2, 8: 2, 9: 8, 10: 4, 13: 3}
+_FIXED = {0: 4, 1: 8, 3: 4, 4: 6, 7: 2, 8: 2, 9: 8, 10: 4, 13: 3, 128: 3, 129: 8}
 """The bytes of the status variables of a fixed size, by their codes."""
 _TEXTS = {2: (1, 1), 5: (1, 0), 6: (1, 0), 11: (2, 0)}
 """How many texts other variables have, and how many bytes follow each."""
@@ -37,7 +38,8 @@ class Statement:
     `text`: decoded by the session's character set; `generated_text`: by UTF-8, which servers use
     for statements that they write themselves, None if it is the same. `thread`: the session's id.
     `strict`: whether values that do not fit are errors. `written`: the databases that it may have
-    changed, None if the server does not log them.
+    changed, None if the server does not log them. `without_effect`: MariaDB logs it when it begins,
+    and again when it is done (`binlog_alter_two_phase`), or it was rolled back.
     """
 
     database: str
@@ -47,6 +49,7 @@ class Statement:
     thread: int = 0
     strict: bool = False
     written: frozenset[str] | None = None
+    without_effect: bool = False
 
     @cached_property
     def readings(self) -> tuple[list[Token], ...]:
@@ -87,6 +90,7 @@ def statement_of(kind: int, data: bytes, at: int, end: int, mariadb: bool) -> St
         thread,
         bool(mode & _STRICT),
         _databases(variables.get(_UPDATED_DATABASES)),
+        bool(variables.get(_PHASE, b"\0")[0] & (_START_ALTER | _ROLLBACK_ALTER)),
     )
 
 
@@ -102,6 +106,8 @@ def _variables(data: bytes, at: int, end: int) -> dict[int, bytes]:
             count, extra = _TEXTS[code]
             for _ in range(count):
                 at += 1 + data[at] + extra
+        elif code == _PHASE:
+            at += 9 if data[at] & (_COMMIT_ALTER | _ROLLBACK_ALTER) else 1
         elif code == _UPDATED_DATABASES:
             names = 0 if data[at] == _TOO_MANY_DATABASES else data[at]
             at += 1

@@ -52,7 +52,12 @@ class ParsedStatement:
     def __init__(self, statement: Statement, ignores_case: bool) -> None:
         self._readings = statement.readings
         self._ignores_case = ignores_case
-        self.parsed = [_parsed(found, statement.database, ignores_case) for found in self._readings]
+        self.parsed = [
+            Definition()
+            if statement.without_effect
+            else _parsed(found, statement.database, ignores_case)
+            for found in self._readings
+        ]
 
     def name(self, database: str, table: str) -> TableName:
         """A table's name, as the statement's names are spelt."""
