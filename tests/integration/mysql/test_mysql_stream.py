@@ -340,10 +340,10 @@ def test_undeclared_columns_may_be_added_and_dropped(database: Database) -> None
 
 
 _NARROW = (
-    "n INT, d DECIMAL(8,2), s VARCHAR(20) CHARACTER SET latin1, f FLOAT, m DATETIME, b BINARY(2)"
+    "n INT, d DECIMAL(8,2), s VARCHAR(20) CHARACTER SET latin1, f FLOAT, m DATETIME, b VARBINARY(2)"
 )
 _WIDE = """MODIFY n BIGINT, MODIFY d DECIMAL(12,4), MODIFY s TEXT CHARACTER SET utf8mb4,
-    MODIFY f DOUBLE, MODIFY m DATETIME(3), MODIFY b BINARY(4)"""
+    MODIFY f DOUBLE, MODIFY m DATETIME(3), MODIFY b VARBINARY(4)"""
 
 
 def test_columns_that_are_widened_within_the_declared_types(database: Database) -> None:
@@ -367,7 +367,7 @@ def test_columns_that_are_widened_within_the_declared_types(database: Database) 
     expected = catch_up(fresh := database.source("t", columns), fresh.initial_offset())[1]
     assert [row["n"] for row in expected] == [2, 5_000_000_000]
     assert rows[1] == expected[1]
-    assert rows[0] == expected[0] | {"b": b"ab"}
+    assert rows[0] == expected[0]
     database.run("INSERT INTO t VALUES (3, 3, 12345678.1, '', 0, NULL, '')")
     assert len(catch_up(source, offset)[1]) == 1
     narrow = database.source("t", [Column("id", "INT"), Column("n", "INT")])

@@ -11,13 +11,15 @@ from typing import TypeAlias
 
 import pymysql
 
-from streamhouse.connectors.mysql_cdc.binlog.changes import CapturedTable, Change, ChangeDecoder
+from streamhouse.connectors.mysql_cdc.binlog.captured import CapturedTable
+from streamhouse.connectors.mysql_cdc.binlog.changes import Change, ChangeDecoder
 from streamhouse.connectors.mysql_cdc.binlog.dump import Dump
 from streamhouse.connectors.mysql_cdc.binlog.events import HEADER, Track
 from streamhouse.connectors.mysql_cdc.relay.files import RelayView
 from streamhouse.connectors.mysql_cdc.relay.reader import RelayReader
 from streamhouse.connectors.mysql_cdc.server.connection import is_lost, readable
 from streamhouse.connectors.mysql_cdc.server.position import Position
+from streamhouse.connectors.mysql_cdc.server.table import TableDefinition
 from streamhouse.errors import DataLossError
 
 _STALLED_SECONDS = 20.0
@@ -30,9 +32,11 @@ class BinlogReader:
     It never reconnects: a stream that is resumed inside a transaction would silently lose rows.
     """
 
-    def __init__(self, captured: CapturedTable, start: Position) -> None:
+    def __init__(
+        self, captured: CapturedTable, start: Position, known: TableDefinition | None = None
+    ) -> None:
         self._captured = captured
-        self._decoder = ChangeDecoder(captured)
+        self._decoder = ChangeDecoder(captured, known)
         self._dump = Dump(captured.options, start)
         self._track = Track(start, self._dump.checksums)
         self._block = b""
@@ -41,6 +45,10 @@ class BinlogReader:
     @property
     def position(self) -> Position:
         return self._track.position
+
+    def know(self, table: TableDefinition | None) -> None:
+        """Set the table's columns at `position`."""
+        self._decoder.know(table)
 
     def changes(self, end: Position) -> Iterator[Change]:
         """The table's changes from `position` to `end`, which must be the end of an event."""
@@ -86,7 +94,12 @@ def relay_view(captured: CapturedTable) -> RelayView | None:
     return _VIEWS[key]
 
 
-def open_reader(captured: CapturedTable, start: Position, relayed: bool = True) -> Reader:
+def open_reader(
+    captured: CapturedTable,
+    start: Position,
+    relayed: bool = True,
+    known: TableDefinition | None = None,
+) -> Reader:
     """A reader from `start` on.
 
     It reads the relay log, if that has `start` and `relayed` is True; else the server's binlog.
@@ -94,12 +107,19 @@ def open_reader(captured: CapturedTable, start: Position, relayed: bool = True) 
     view = relay_view(captured) if relayed else None
     if view is not None and view.state() is not None:
         with contextlib.suppress(OSError):
-            return RelayReader(captured, view, start)
-    return BinlogReader(captured, start)
+            return RelayReader(captured, view, start, known)
+    return BinlogReader(captured, start, known)
 
 
-def read_changes(captured: CapturedTable, start: Position, end: Position) -> Iterator[Change]:
+def read_changes(
+    captured: CapturedTable,
+    start: Position,
+    end: Position,
+    known: TableDefinition | None = None,
+) -> Iterator[Change]:
     """The table's changes in a range that starts and ends between transactions.
+
+    `known`: the table's columns at `start`, if they are known.
 
     The reader is kept for the next range in the same process. If the relay log lacks the range, it
     is read from the server. After a lost connection the range is read again from its start, without
@@ -110,6 +130,7 @@ def read_changes(captured: CapturedTable, start: Position, end: Position) -> Ite
         reader: Reader | None = None
         try:
             reader = _take_cached(captured, start, relayed) or open_reader(captured, start, relayed)
+            reader.know(known)
             for number, change in enumerate(reader.changes(end)):
                 if number >= yielded:
                     yielded += 1

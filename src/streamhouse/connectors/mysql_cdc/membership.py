@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from streamhouse.connectors.mysql_cdc.binlog.changes import CapturedTable
+from streamhouse.connectors.mysql_cdc.binlog.captured import CapturedTable
 from streamhouse.connectors.mysql_cdc.server.connection import Session
 from streamhouse.connectors.mysql_cdc.server.keys import KeySpace
 from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions

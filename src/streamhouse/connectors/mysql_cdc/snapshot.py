@@ -13,7 +13,8 @@ from typing import Any
 
 import pymysql
 
-from streamhouse.connectors.mysql_cdc.binlog.changes import CapturedTable, Change, Row
+from streamhouse.connectors.mysql_cdc.binlog.captured import CapturedTable
+from streamhouse.connectors.mysql_cdc.binlog.changes import Change, Row
 from streamhouse.connectors.mysql_cdc.change_reader import Reader, open_reader
 from streamhouse.connectors.mysql_cdc.relay.reader import RelayReader
 from streamhouse.connectors.mysql_cdc.server.connection import (
@@ -27,12 +28,8 @@ from streamhouse.connectors.mysql_cdc.server.connection import (
 )
 from streamhouse.connectors.mysql_cdc.server.keys import KeySpace, check_key, key_select
 from streamhouse.connectors.mysql_cdc.server.position import KeyJson, Position
-from streamhouse.connectors.mysql_cdc.server.table import Server
-from streamhouse.connectors.mysql_cdc.server.types import (
-    key_of_text,
-    key_of_value,
-    quote,
-)
+from streamhouse.connectors.mysql_cdc.server.table import Server, TableDefinition
+from streamhouse.connectors.mysql_cdc.server.types import key_of_text, key_of_value, quote
 from streamhouse.errors import ConnectError
 
 _VISIBLE_SECONDS = 30.0
@@ -104,12 +101,19 @@ class ChunkReader:
     """Reads chunks as of `position`, on an executor; keeps rows from the binlog between chunks.
 
     `lookback`: an earlier position. MySQL, unlike MariaDB, does not report which transactions a
-    SELECT sees, so there the binlog between the two positions corrects the SELECT, too.
+    SELECT sees, so there the binlog between the two positions corrects the SELECT, too. `known`:
+    the table's columns at `lookback` and at `position`.
     """
 
     def __init__(
-        self, captured: CapturedTable, server: Server, position: Position, lookback: Position | None
+        self,
+        captured: CapturedTable,
+        server: Server,
+        position: Position,
+        lookback: Position | None,
+        known: tuple[TableDefinition | None, TableDefinition | None] = (None, None),
     ) -> None:
+        self._known_at_lookback, self._known = known
         self._captured = captured
         self._server = server
         self._position = position
@@ -226,7 +230,7 @@ class ChunkReader:
         if self._lookback_read or self._lookback is None or self._server.mariadb:
             return
         self._rows_at_position.clear()
-        reader = open_reader(self._captured, self._lookback, self._relayed)
+        reader = open_reader(self._captured, self._lookback, self._relayed, self._known_at_lookback)
         try:
             for change in reader.changes(self._position):
                 self._set(change.before, None)
@@ -241,7 +245,7 @@ class ChunkReader:
             start = self._position
             if not start < end:
                 return
-            self._reader = open_reader(self._captured, start, self._relayed)
+            self._reader = open_reader(self._captured, start, self._relayed, self._known)
         for change in self._reader.changes(end):
             self._note_first(change)
 

@@ -5,18 +5,19 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from streamhouse.connectors.mysql_cdc.binlog.changes import CapturedTable
+from streamhouse.connectors.mysql_cdc.binlog.captured import CapturedTable
 from streamhouse.connectors.mysql_cdc.binlog.limits import bounded_end, byte_budget, first_position
 from streamhouse.connectors.mysql_cdc.change_reader import close_readers, read_changes, relay_view
 from streamhouse.connectors.mysql_cdc.membership import Membership
 from streamhouse.connectors.mysql_cdc.metadata import MetadataColumns
 from streamhouse.connectors.mysql_cdc.relay.files import RelayView, State
+from streamhouse.connectors.mysql_cdc.schema_history import SchemaHistory, known_at
 from streamhouse.connectors.mysql_cdc.server.columns import (
     check_columns,
     selected_columns,
@@ -27,7 +28,7 @@ from streamhouse.connectors.mysql_cdc.server.keys import KeySpace
 from streamhouse.connectors.mysql_cdc.server.options import parse
 from streamhouse.connectors.mysql_cdc.server.position import KeyJson, Position, Progress
 from streamhouse.connectors.mysql_cdc.server.rows import RowWriter
-from streamhouse.connectors.mysql_cdc.server.table import check_server, load_table
+from streamhouse.connectors.mysql_cdc.server.table import TableDefinition, check_server, load_table
 from streamhouse.connectors.mysql_cdc.snapshot import (
     Chunk,
     ChunkReader,
@@ -46,20 +47,25 @@ _MAX_UNREAD = 1_000
 
 @dataclass(frozen=True)
 class BinlogPart:
-    """Changes in a range of the binlog, of keys up to `up_to` (None: of all keys)."""
+    """Changes in a range of the binlog, of keys up to `up_to` (None: of all keys).
+
+    `known`: the table's columns at `start`, if they are known.
+    """
 
     start: Position
     end: Position
     up_to: KeyJson | None = None
+    known: TableDefinition | None = None
 
 
 @dataclass(frozen=True)
 class SnapshotPart:
-    """Chunks of the table as of `position`; for `lookback` see `ChunkReader`."""
+    """Chunks of the table as of `position`; for `lookback` and `known` see `ChunkReader`."""
 
     chunks: tuple[Chunk, ...]
     position: Position
     lookback: Position | None = None
+    known: tuple[TableDefinition | None, TableDefinition | None] = (None, None)
 
 
 class MySqlSource:
@@ -115,7 +121,10 @@ class MySqlSource:
             (*(column for column, _ in selected), *extra),
             self._server.mariadb,
             relay,
+            self._server.ignores_case,
+            not self._server.logs_names,
         )
+        self._history: SchemaHistory | None = None
         key = frozenset(column.name for column in table.key)
         self._writer = RowWriter(tuple(selected), zone, key)
         self._plan: tuple[Progress, list[Chunk]] | None = None
@@ -128,7 +137,7 @@ class MySqlSource:
 
     def __getstate__(self) -> dict[str, Any]:
         state = dict(self.__dict__)
-        state.update(_session=None, _plan=None)
+        state.update(_session=None, _plan=None, _history=None)
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -156,27 +165,33 @@ class MySqlSource:
         if "start" in start:
             if start["start"] == "earliest-offset":
                 return Progress(first_position(self._session), snapshot_complete=True).to_offset()
-            return Progress(self._current(), snapshot_complete=True).to_offset()
+            current = self._current()
+            latest = Progress(current, snapshot_complete=True).to_offset()
+            return latest | self._columns.now(current)
         progress = Progress.from_offset(start)
         if not progress.snapshot_complete:
-            return self._next_chunks(progress, max_rows).to_offset()
+            return self._with_columns(start, self._next_chunks(progress, max_rows), cut=False)
         if self._options.startup_mode == "snapshot":
             return start
         assert progress.position is not None
-        return self._next_binlog(progress.position, max_rows).to_offset()
+        return self._with_columns(start, self._next_binlog(progress.position, max_rows), cut=True)
 
     def partitions(self, start: Offset, end: Offset, parallelism: int = 1) -> Sequence[Any]:
         first, last = Progress.from_offset(start), Progress.from_offset(end)
         if last.position is None or (first.snapshot_complete and first.position is None):
             return []
+        known = (
+            self._columns.at(start, first.position) if first.position is not None else None,
+            known_at(end, self._captured.table),
+        )
         parts: list[BinlogPart | SnapshotPart] = []
         if first.position is not None and first.position < last.position:
             if first.snapshot_complete or first.key is not None:
-                parts.append(BinlogPart(first.position, last.position, first.key))
+                parts.append(BinlogPart(first.position, last.position, first.key, known[0]))
         if not first.snapshot_complete and (last.snapshot_complete or last.key != first.key):
             chunks = self._chunks(first, last)
             for group in _groups(chunks, parallelism):
-                parts.append(SnapshotPart(tuple(group), last.position, first.position))
+                parts.append(SnapshotPart(tuple(group), last.position, first.position, known))
         return parts
 
     def read(self, partition: BinlogPart | SnapshotPart) -> Iterator[pa.RecordBatch]:
@@ -186,8 +201,9 @@ class MySqlSource:
 
     def whole_table(self, parallelism: int = 1) -> Sequence[SnapshotPart]:
         """Partitions that together contain the table's current rows; driver only."""
-        end = Progress(self._current(), snapshot_complete=True)
-        return self.partitions(Progress().to_offset(), end.to_offset(), parallelism)
+        current = self._current()
+        end = Progress(current, snapshot_complete=True).to_offset() | self._columns.now(current)
+        return self.partitions(Progress().to_offset(), end, parallelism)
 
     def hold(self) -> None:
         """Stop at the current end of the binlog (Spark's `AvailableNow`)."""
@@ -239,7 +255,27 @@ class MySqlSource:
 
     def close(self) -> None:
         self._session.close()
+        if self._history is not None:
+            self._history.close()
         close_readers(self._captured)
+
+    @property
+    def _columns(self) -> SchemaHistory:
+        if self._history is None:
+            self._history = SchemaHistory(self._captured, self._session, self._server)
+        return self._history
+
+    def _with_columns(self, start: Offset, after: Progress, cut: bool) -> Offset:
+        """The offset after `start`, at or before `after`, with the table's columns there."""
+        begin = Progress.from_offset(start).position
+        assert after.position is not None
+        if begin is None:
+            return after.to_offset() | self._columns.now(after.position)
+        if begin == after.position:
+            kept = {key: value for key, value in start.items() if key == "table"}
+            return after.to_offset() | kept
+        end, columns = self._columns.next(start, begin, after.position, cut)
+        return replace(after, position=end).to_offset() | columns
 
     def _current(self) -> Position:
         # Queried each time, in about 0.1 ms: a cached position would hide the latest changes.
@@ -308,7 +344,7 @@ class MySqlSource:
         return split(self._session, self._captured, first.key, high, self._options.chunk_size)
 
     def _read_chunks(self, part: SnapshotPart) -> Iterator[pa.RecordBatch]:
-        reader = ChunkReader(self._captured, self._server, part.position, part.lookback)
+        reader = ChunkReader(self._captured, self._server, part.position, part.lookback, part.known)
         for rows in all_chunks(reader, part.chunks):
             if rows.texts:
                 yield self._metadata.added(self._writer.snapshot(rows.texts))
@@ -322,7 +358,7 @@ class MySqlSource:
         seconds: list[int] = []
         membership = Membership(self._captured, part.up_to, self._options)
         try:
-            for change in read_changes(self._captured, part.start, part.end):
+            for change in read_changes(self._captured, part.start, part.end, part.known):
                 before = change.before if membership.counts(change.before) else None
                 after = change.after if membership.counts(change.after) else None
                 moved = membership.moved(before, after)

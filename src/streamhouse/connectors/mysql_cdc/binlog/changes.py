@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from streamhouse.connectors.mysql_cdc.binlog import decode
+from streamhouse.connectors.mysql_cdc.binlog.captured import CapturedTable
 from streamhouse.connectors.mysql_cdc.binlog.events import (
     COMPRESSED,
     DELETES,
@@ -22,6 +20,16 @@ from streamhouse.connectors.mysql_cdc.binlog.events import (
     UPDATES,
     query_of,
 )
+from streamhouse.connectors.mysql_cdc.binlog.query import (
+    EXECUTE_LOAD_QUERY,
+    OLD_LOADS,
+    statement_of,
+)
+from streamhouse.connectors.mysql_cdc.binlog.statements import (
+    REDECLARE,
+    START_AGAIN,
+    StatementCheck,
+)
 from streamhouse.connectors.mysql_cdc.binlog.table_map import (
     LoggedColumn,
     logged_columns,
@@ -29,7 +37,6 @@ from streamhouse.connectors.mysql_cdc.binlog.table_map import (
 )
 from streamhouse.connectors.mysql_cdc.binlog.temporal import Read
 from streamhouse.connectors.mysql_cdc.server.charsets import charsets_of
-from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
 from streamhouse.connectors.mysql_cdc.server.position import Position
 from streamhouse.connectors.mysql_cdc.server.table import TableDefinition
 from streamhouse.connectors.mysql_cdc.server.types import MySqlColumn
@@ -37,17 +44,8 @@ from streamhouse.errors import ConnectError, DataLossError, SchemaChangeError
 
 Row = tuple[Any, ...]
 
-_STATEMENT = re.compile(
-    r"^\s*(?:/\*.*?\*/\s*)*(TRUNCATE|DROP|RENAME|INSERT|UPDATE|DELETE|REPLACE|LOAD)\b",
-    re.IGNORECASE | re.DOTALL,
-)
-_DROP_TABLE = re.compile(r"^.*?\bDROP\s+(TABLE|DATABASE|SCHEMA)\b", re.IGNORECASE | re.DOTALL)
-_DROP_DATABASE = re.compile(r"\bDROP\s+(DATABASE|SCHEMA)\b", re.IGNORECASE)
-_START_AGAIN = "start again with a new checkpoint"
-_REDECLARE = (
-    "declare the table's current columns and run the script again: it resumes from there "
-    f"(if columns were added, {_START_AGAIN})"
-)
+PASSING = frozenset({"BEGIN", "COMMIT", "ROLLBACK"})
+"""Statements of nearly every transaction."""
 _MAP_BODY = HEADER.size + 8
 """Where the names start in a TABLE_MAP event: after the table's number and flags."""
 
@@ -61,20 +59,6 @@ class Change(NamedTuple):
     before: Row | None
     after: Row | None
     seconds: int
-
-
-@dataclass(frozen=True)
-class CapturedTable:
-    """A table whose changes are captured, and the columns to read, in order.
-
-    `relay`: the folder of a relay log that has the table's changes, if any.
-    """
-
-    options: MySqlOptions
-    table: TableDefinition
-    columns: tuple[MySqlColumn, ...]
-    mariadb: bool = True
-    relay: Path | None = None
 
 
 class _Readers(NamedTuple):
@@ -91,10 +75,12 @@ class ChangeDecoder:
     `DataLossError` or `ConnectError` for events that cannot be followed.
     """
 
-    def __init__(self, captured: CapturedTable) -> None:
+    def __init__(self, captured: CapturedTable, known: TableDefinition | None = None) -> None:
         self._captured = captured
         table = captured.table
         self._names = names_of(table.database, table.name)
+        self._names_folded = self._names.decode().lower()
+        self._statements = StatementCheck(captured, known)
         self._by_table_id: dict[bytes, _Readers] = {}
         self._by_map_body: dict[bytes, _Readers] = {}
 
@@ -108,8 +94,13 @@ class ChangeDecoder:
             return () if readers is None else self._rows(kind, readers, data, at, end)
         if kind == TABLE_MAP:
             self._map(data, at, end, where)
-        elif kind == QUERY:
-            self._check_statement(*query_of(data, at, end), where)
+        elif kind in (QUERY, EXECUTE_LOAD_QUERY):
+            self._check_statement(kind, data, at, end, where)
+        elif kind in OLD_LOADS:
+            raise DataLossError(
+                f"MySQL table {self._captured.table.full_name}: the binlog has a LOAD DATA at "
+                f"{where} in the form of MySQL 4; {START_AGAIN}"
+            )
         elif kind in COMPRESSED or (
             kind == PARTIAL_UPDATE and table_number(data, at) in self._by_table_id
         ):
@@ -120,9 +111,15 @@ class ChangeDecoder:
             )
         return ()
 
+    def know(self, table: TableDefinition | None) -> None:
+        """Set the table's columns at the position of the next event; None: they are not known."""
+        if table != self._statements.known:
+            self._statements.known = table
+            self._by_map_body.clear()
+
     def _map(self, data: bytes, at: int, end: int, where: Position) -> None:
         number = table_number(data, at)
-        if not data.startswith(self._names, at + _MAP_BODY):
+        if not self._is_followed(data, at):
             self._by_table_id.pop(number, None)
             return
         body = data[at + _MAP_BODY : end]
@@ -130,6 +127,11 @@ class ChangeDecoder:
             wires = logged_columns(data, at, end, self._captured.mariadb)
             self._by_map_body[body] = self._make_readers(wires, where)
         self._by_table_id[number] = self._by_map_body[body]
+
+    def _is_followed(self, data: bytes, at: int) -> bool:
+        if self._captured.ignores_case:
+            return table_names(data, at).decode("utf-8", "replace").lower() == self._names_folded
+        return data.startswith(self._names, at + _MAP_BODY)
 
     def _rows(
         self, kind: int, readers: _Readers, data: bytes, at: int, end: int
@@ -159,53 +161,46 @@ class ChangeDecoder:
     def _make_readers(self, wires: list[LoggedColumn], where: Position) -> _Readers:
         table = self._captured.table
         names = [wire.name or "" for wire in wires]
+        logged: dict[str, MySqlColumn] = {}
         if not all(names):
             # Without binlog_row_metadata = FULL, columns are identified by their order alone.
-            if len(names) != len(table.columns):
+            known = self._statements.known
+            if known is None or len(names) != len(known.columns):
+                count = "unknown" if known is None else len(known.columns)
                 raise SchemaChangeError(
-                    f"MySQL table {table.full_name} has {len(table.columns)} columns, but "
-                    f"{len(names)} in the binlog: it was altered; set binlog_row_metadata = "
-                    "FULL, and start "
-                    "again with a new checkpoint"
+                    f"MySQL table {table.full_name} has {count} columns, but {len(names)} in the "
+                    f"binlog at {where}, which has no names of columns: it was altered; set "
+                    f"binlog_row_metadata = FULL, and {START_AGAIN}"
                 )
-            names = [column.name for column in table.columns]
+            names = [column.name for column in known.columns]
+            logged = {column.name: column for column in known.columns}
         wanted = {column.name: column for column in self._captured.columns}
+        wanted |= {name: column for name, column in logged.items() if name in wanted}
         for name in wanted:
             if name not in names:
                 raise SchemaChangeError(
                     f"MySQL table {table.full_name} has no column '{name}' in the binlog at "
                     f"{where}, where it has {', '.join(names)}: it was added, dropped or renamed; "
-                    + (_REDECLARE if self._captured.relay else _START_AGAIN)
+                    + (REDECLARE if self._captured.relay else START_AGAIN)
                 )
         charsets = charsets_of(self._captured.options)
         in_key = {column.name for column in table.key}
-        known = {column.name: column for column in table.columns}
+        columns = logged or {column.name: column for column in table.columns}
         readers = [
             decode.reader(wire, wanted[name], decode.Context(charsets, name in in_key))
             if name in wanted
-            else decode.skipper(wire, known.get(name))
+            else decode.skipper(wire, columns.get(name))
             for name, wire in zip(names, wires, strict=True)
         ]
         return _Readers(readers, [names.index(column.name) for column in self._captured.columns])
 
-    def _check_statement(self, schema: str, query: str, where: Position) -> None:
-        match = _STATEMENT.match(query)
-        table = self._captured.table
-        if match is None or not _mentions(query, schema, table):
+    def _check_statement(self, kind: int, data: bytes, at: int, end: int, where: Position) -> None:
+        if kind == QUERY and query_of(data, at, end)[1] in PASSING:
             return
-        verb = match.group(1).upper()
-        if verb in ("TRUNCATE", "DROP", "RENAME"):
-            if verb == "DROP" and not _DROP_TABLE.match(query):
-                return
-            raise SchemaChangeError(
-                f"MySQL table {table.full_name}: {verb} TABLE at {where} is not "
-                "supported; start again with a new checkpoint"
-            )
-        raise DataLossError(
-            f"MySQL table {table.full_name}: an {verb} at {where} was logged as a "
-            "statement, not as rows; set binlog_format = ROW, in sessions too, and start again "
-            "with a new checkpoint"
-        )
+        statement = statement_of(kind, data, at, end, self._captured.mariadb)
+        if self._statements.take(statement, where):
+            self._by_map_body.clear()
+            self._by_table_id.clear()
 
 
 def table_names(data: bytes, at: int) -> bytes:
@@ -228,13 +223,3 @@ def table_number(data: bytes, at: int) -> bytes:
 def _name(text: str) -> bytes:
     raw = text.encode()
     return bytes([len(raw)]) + raw + b"\0"
-
-
-def _mentions(query: str, schema: str, table: TableDefinition) -> bool:
-    name = re.escape(table.name)
-    database = re.escape(table.database)
-    if re.search(rf"(?i)`?\b{database}\b`?\s*\.\s*`?{name}\b", query):
-        return True
-    if _DROP_DATABASE.search(query):
-        return bool(re.search(rf"(?i)\b{database}\b", query))
-    return schema == table.database and bool(re.search(rf"(?i)(?<![.`\w]){'`?'}{name}\b", query))

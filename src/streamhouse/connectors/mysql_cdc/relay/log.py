@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from streamhouse.connectors.mysql_cdc.binlog.changes import names_of, table_names, table_number
+from streamhouse.connectors.mysql_cdc.binlog.changes import (
+    PASSING,
+    names_of,
+    table_names,
+    table_number,
+)
 from streamhouse.connectors.mysql_cdc.binlog.events import (
     COMPRESSED,
     HEADER,
@@ -18,14 +22,19 @@ from streamhouse.connectors.mysql_cdc.binlog.events import (
     Track,
     query_of,
 )
+from streamhouse.connectors.mysql_cdc.binlog.query import (
+    EXECUTE_LOAD_QUERY,
+    OLD_LOADS,
+    statement_of,
+)
+from streamhouse.connectors.mysql_cdc.binlog.statements import ParsedStatement
 from streamhouse.connectors.mysql_cdc.relay.files import FrameWriter, State, StateWriter
 from streamhouse.connectors.mysql_cdc.server.position import Position
+from streamhouse.connectors.mysql_cdc.server.table import Server
 
 _SEGMENT_BYTES = 16 * 1024 * 1024
 _FRAME_BYTES = 1024 * 1024
 _ALTERED = 16
-_PASSING = frozenset({"BEGIN", "COMMIT", "ROLLBACK"})
-_DROP_DATABASE = re.compile(r"\bDROP\s+(DATABASE|SCHEMA)\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -49,9 +58,14 @@ class RelayLog:
     """
 
     def __init__(
-        self, folder: Path, tables: Sequence[RelayTable], start: Position, most_bytes: int
+        self,
+        folder: Path,
+        tables: Sequence[RelayTable],
+        start: Position,
+        most_bytes: int,
+        server: Server | None = None,
     ) -> None:
-        self._selection = _EventSelection(tables)
+        self._selection = _EventSelection(tables, server or Server(True, ""))
         self._state_file = StateWriter(folder)
         self._files = FrameWriter(folder, max(1, min(_SEGMENT_BYTES, most_bytes // 8)))
         self._files.begin(start)
@@ -88,8 +102,8 @@ class RelayLog:
             self._commit(checksums)
             self._files.begin(track.position)
         names = self._selection.of(kind, block, at, at + size - track.trailer)
-        if names and kind == QUERY:
-            self._alter(names, checksums)
+        if self._selection.altered:
+            self._alter(self._selection.altered, checksums)
         if names:
             self._open_tables |= names
             self._open.append(block[at : at + size])
@@ -136,40 +150,52 @@ class RelayLog:
 
 
 class _EventSelection:
-    """Decides which of the followed tables an event concerns."""
+    """Decides which of the followed tables an event concerns.
 
-    def __init__(self, tables: Sequence[RelayTable]) -> None:
+    `altered`: those that the last event, a statement, defines, alters or drops.
+    """
+
+    def __init__(self, tables: Sequence[RelayTable], server: Server) -> None:
         self._tables = list(tables)
+        self._server = server
         self._all = frozenset(table.full_name for table in tables)
         self._names = {
-            names_of(table.database, table.name): frozenset({table.full_name}) for table in tables
+            self._folded(names_of(table.database, table.name)): frozenset({table.full_name})
+            for table in tables
         }
         self._by_table_id: dict[bytes, frozenset[str]] = {}
+        self.altered: frozenset[str] = frozenset()
 
     def of(self, kind: int, data: bytes, at: int, end: int) -> frozenset[str]:
         """The followed tables that the event at bytes `at` to `end` concerns; empty: skip it."""
+        if self.altered:
+            self.altered = frozenset()
         if kind in ROWS or kind == PARTIAL_UPDATE:
             return self._by_table_id.get(table_number(data, at), frozenset())
         if kind == TABLE_MAP:
-            names = self._names.get(table_names(data, at), frozenset())
+            names = self._names.get(self._folded(table_names(data, at)), frozenset())
             self._by_table_id[table_number(data, at)] = names
             return names
-        if kind == QUERY:
-            return self._mentioned(*query_of(data, at, end))
-        return self._all if kind in COMPRESSED else frozenset()
+        if kind in (QUERY, EXECUTE_LOAD_QUERY):
+            return self._affected(kind, data, at, end)
+        return self._all if kind in COMPRESSED or kind in OLD_LOADS else frozenset()
 
     def forget(self) -> None:
         """Forget the table ids, which are valid for one connection only."""
         self._by_table_id.clear()
 
-    def _mentioned(self, schema: str, text: str) -> frozenset[str]:
-        """The tables that a statement may concern, as it has their names."""
-        if text in _PASSING:
+    def _folded(self, names: bytes) -> bytes:
+        if not self._server.ignores_case:
+            return names
+        return names.decode("utf-8", "replace").lower().encode()
+
+    def _affected(self, kind: int, data: bytes, at: int, end: int) -> frozenset[str]:
+        """The tables that a statement concerns, or whose rows it may change."""
+        if kind == QUERY and query_of(data, at, end)[1] in PASSING:
             return frozenset()
-        lower = text.lower()
-        drops = _DROP_DATABASE.search(text) is not None
-        return frozenset(
-            table.full_name
-            for table in self._tables
-            if table.name.lower() in lower or (drops and table.database.lower() in lower)
-        )
+        statement = statement_of(kind, data, at, end, self._server.mariadb)
+        # Readers compare names as the server does: here, a statement too many does no harm.
+        parsed = ParsedStatement(statement, ignores_case=True)
+        names = {one.full_name: parsed.name(one.database, one.name) for one in self._tables}
+        self.altered = frozenset(full for full, name in names.items() if parsed.concerns(name))
+        return frozenset(full for full, name in names.items() if parsed.may_write(name))

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from streamhouse.connectors.mysql_cdc.binlog.changes import CapturedTable, Change, ChangeDecoder
+from streamhouse.connectors.mysql_cdc.binlog.captured import CapturedTable
+from streamhouse.connectors.mysql_cdc.binlog.changes import Change, ChangeDecoder
 from streamhouse.connectors.mysql_cdc.binlog.events import HEADER
 from streamhouse.connectors.mysql_cdc.relay.files import FrameReader, RelayView
 from streamhouse.connectors.mysql_cdc.server.position import Position
+from streamhouse.connectors.mysql_cdc.server.table import TableDefinition
 
 _WAIT_S = 10.0
 _NO_END = 1 << 32
@@ -20,11 +22,21 @@ class RelayReader:
     Raises `OSError` if the log lacks the requested range, or does not reach its end within 10 s.
     """
 
-    def __init__(self, captured: CapturedTable, view: RelayView, start: Position) -> None:
+    def __init__(
+        self,
+        captured: CapturedTable,
+        view: RelayView,
+        start: Position,
+        known: TableDefinition | None = None,
+    ) -> None:
         self.position = start
         self._view = view
-        self._decoder = ChangeDecoder(captured)
+        self._decoder = ChangeDecoder(captured, known)
         self._frames = FrameReader(view.folder, start)
+
+    def know(self, table: TableDefinition | None) -> None:
+        """Set the table's columns at `position`."""
+        self._decoder.know(table)
 
     def changes(self, end: Position) -> Iterator[Change]:
         """The table's changes from `position` to `end`; both must be between transactions."""

@@ -102,7 +102,7 @@ class Relay:
     def _follow_until_stopped(self) -> None:
         self._server = check_server(self._session, self._options)
         start = _start(self._session, self._server, self._resume_positions, self._most)
-        relay_log = RelayLog(self._folder, self._tables, start, self._most)
+        relay_log = RelayLog(self._folder, self._tables, start, self._most, self._server)
         since, delay = time.monotonic(), _FIRST_DELAY_S
         try:
             while not self._stopped.is_set():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +15,7 @@ from streamhouse.options import nearest
 
 _COLUMNS = """
 SELECT column_name, data_type, column_type, is_nullable, numeric_precision, numeric_scale,
-       datetime_precision, character_octet_length, character_set_name, collation_name
+       datetime_precision, character_octet_length, character_set_name, collation_name, extra
 FROM information_schema.columns
 WHERE table_schema = %s AND table_name = %s ORDER BY ordinal_position
 """
@@ -23,6 +24,18 @@ SELECT column_name, sub_part FROM information_schema.statistics
 WHERE table_schema = %s AND table_name = %s AND index_name = 'PRIMARY' ORDER BY seq_in_index
 """
 
+_TABLE = """
+SELECT table_schema, table_name, table_type, engine, table_collation FROM information_schema.tables
+WHERE table_schema = %s AND table_name = %s
+"""
+_CASCADES = """
+SELECT constraint_name, update_rule, delete_rule FROM information_schema.referential_constraints
+WHERE constraint_schema = %s AND table_name = %s
+"""
+_PASSIVE = ("RESTRICT", "NO ACTION")
+ENGINES = ("innodb", "myisam", "aria", "memory", "rocksdb", "tokudb")
+"""Storage engines that log each changed row in the server's binlog."""
+_EXTRA = re.compile(r"auto_increment|(?:virtual|stored|persistent) generated")
 
 _PRIVILEGES = {
     "REPLICATION SLAVE": "REPLICATION REPLICA",
@@ -32,10 +45,16 @@ _PRIVILEGES = {
 
 @dataclass(frozen=True)
 class Server:
-    """The kind of a server: MariaDB or MySQL, and the statement for its binlog position."""
+    """The kind of a server: MariaDB or MySQL, and the statement for its binlog position.
+
+    `ignores_case`: of the names of databases and tables (`lower_case_table_names` is not 0).
+    `logs_names`: of columns, with each group of rows (`binlog_row_metadata` is FULL).
+    """
 
     mariadb: bool
     status_statement: str
+    ignores_case: bool = False
+    logs_names: bool = True
 
     def position(self, session: Session) -> Position:
         """The end of the binlog now, which is the end of a transaction."""
@@ -45,12 +64,16 @@ class Server:
 
 @dataclass(frozen=True)
 class TableDefinition:
-    """The table as it was when the source was created."""
+    """A table as it was when the source was created, or at another position of the binlog.
+
+    `charset`: of new text columns, None if that is not known.
+    """
 
     database: str
     name: str
     columns: tuple[MySqlColumn, ...]
     key: tuple[MySqlColumn, ...]
+    charset: str | None = None
 
     @property
     def full_name(self) -> str:
@@ -63,7 +86,8 @@ def check_server(session: Session, options: MySqlOptions) -> Server:
     variables = dict(
         session.rows(
             "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('log_bin', 'binlog_format', "
-            "'binlog_row_image', 'log_bin_compress', 'binlog_transaction_compression')"
+            "'binlog_row_image', 'log_bin_compress', 'binlog_transaction_compression', "
+            "'lower_case_table_names', 'binlog_row_metadata')"
         )
     )
     needed = {"log_bin": ("ON", "1"), "binlog_format": ("ROW",), "binlog_row_image": ("FULL",)}
@@ -84,7 +108,9 @@ def check_server(session: Session, options: MySqlOptions) -> Server:
     statement = _status_statement(version, mariadb)
     if not session.rows(statement):
         raise ConnectError(f"MySQL at {options.address} has no binlog; set log-bin = binlog")
-    return Server(mariadb, statement)
+    ignores_case = str(variables.get("lower_case_table_names", "0")) != "0"
+    logs_names = str(variables.get("binlog_row_metadata", "NO_LOG")).upper() == "FULL"
+    return Server(mariadb, statement, ignores_case, logs_names)
 
 
 def _status_statement(version: str, mariadb: bool) -> str:
@@ -112,6 +138,7 @@ def load_table(session: Session, options: MySqlOptions) -> TableDefinition:
     """
     names = (options.database, options.table)
     columns = load_columns(session, options)
+    charset = _check_kind(session, options)
     by_name = {column.name: column for column in columns}
     key_rows = session.rows(_KEY, names)
     if not key_rows:
@@ -130,7 +157,39 @@ def load_table(session: Session, options: MySqlOptions) -> TableDefinition:
         options.table,
         columns,
         tuple(by_name[str(name)] for name, _ in key_rows),
+        charset,
     )
+
+
+def _check_kind(session: Session, options: MySqlOptions) -> str | None:
+    """Check that all changes of the table are logged as rows; returns its character set."""
+    names = (options.database, options.table)
+    _, _, kind, engine, collation = session.rows(_TABLE, names)[0]
+    if kind == "SYSTEM VERSIONED":
+        raise TableError(
+            f"MySQL table {options.name} is system-versioned, which is not supported: its history "
+            "changes without row events; ALTER TABLE … DROP SYSTEM VERSIONING, or follow another "
+            "table"
+        )
+    if kind == "BASE TABLE" and str(engine).lower() not in ENGINES:
+        raise TableError(
+            f"MySQL table {options.name} has the storage engine {engine}, which is not supported: "
+            "the binlog may lack changes of its rows; use InnoDB"
+        )
+    for constraint, on_update, on_delete in session.rows(_CASCADES, names):
+        for event, rule in (("UPDATE", on_update), ("DELETE", on_delete)):
+            if rule not in _PASSIVE:
+                raise TableError(
+                    f"MySQL table {options.name}: its foreign key '{constraint}' has ON {event} "
+                    f"{rule}, which changes its rows without row events in the binlog, so they "
+                    "cannot be followed; use ON UPDATE RESTRICT ON DELETE RESTRICT, and change "
+                    "the rows with statements or triggers"
+                )
+    return None if collation is None else _charset(str(collation))
+
+
+def _charset(collation: str) -> str:
+    return collation.partition("_")[0]
 
 
 def load_columns(session: Session, options: MySqlOptions) -> tuple[MySqlColumn, ...]:
@@ -142,7 +201,9 @@ def load_columns(session: Session, options: MySqlOptions) -> tuple[MySqlColumn, 
 
 
 def _column(row: tuple[Any, ...]) -> MySqlColumn:
-    name, data_type, column_type, nullable, precision, scale, fraction, octets, charset, order = row
+    name, data_type, column_type, nullable, precision, scale, fraction = row[:7]
+    octets, charset, order, extra = row[7:]
+    found = _EXTRA.search(str(extra).lower())
     return MySqlColumn(
         name=name,
         data_type=data_type.lower(),
@@ -154,6 +215,7 @@ def _column(row: tuple[Any, ...]) -> MySqlColumn:
         length=int(octets or 0),
         charset=charset,
         collation=order,
+        extra="" if found is None else found[0].rpartition(" ")[2],
     )
 
 

@@ -103,7 +103,8 @@ _TIME = re.compile(r"^(\d\d):(\d\d):(\d\d)(?:\.(\d+))?$")
 class MySqlColumn:
     """A column as `information_schema.columns` describes it.
 
-    `length`: bytes of a BINARY; `scale`: of a decimal; `fraction`: digits after the seconds.
+    `length`: bytes of a BINARY; `scale`: of a decimal; `fraction`: digits after the seconds;
+    `extra`: such as `auto_increment` or `stored generated`.
     """
 
     name: str
@@ -116,6 +117,7 @@ class MySqlColumn:
     length: int = 0
     charset: str | None = None
     collation: str | None = None
+    extra: str = ""
 
     @property
     def unsigned(self) -> bool:

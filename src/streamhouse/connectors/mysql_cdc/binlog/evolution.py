@@ -1,0 +1,232 @@
+"""Decides what an ALTER TABLE does to the rows that a stream has read, and to the columns."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+
+from streamhouse.connectors.mysql_cdc.binlog.sql.alter import (
+    Added,
+    Change,
+    Changed,
+    Converted,
+    Dropped,
+    KeyAdded,
+    KeyDropped,
+    Recharset,
+    Renamed,
+    RowsChanged,
+)
+from streamhouse.connectors.mysql_cdc.binlog.widening import keeps, keeps_text
+from streamhouse.connectors.mysql_cdc.server.table import TableDefinition
+from streamhouse.connectors.mysql_cdc.server.types import MySqlColumn
+
+_UNKNOWN = "unknown"
+"""The type of a column that is not fully known from its statement."""
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why a stream cannot go on after a statement.
+
+    `missing`: the column that is gone under its name; a stream that does not read it can go on.
+    """
+
+    why: str
+    missing: str | None = None
+
+
+def refusal(
+    changes: Sequence[Change],
+    known: TableDefinition | None,
+    captured: Collection[str],
+    key: Sequence[str],
+    strict: bool,
+) -> Refusal | None:
+    """Why rows that were read before these changes differ from the table's now; None: they do not.
+
+    `known`: the table before them, None if that is not known. `captured`: the columns that are
+    read, and `key` those of the primary key, in lower case. `strict`: values that do not fit make
+    an ALTER fail.
+    """
+    before = {} if known is None else {one.name.lower(): one for one in known.columns}
+    generated = any("generated" in before[name].extra for name in captured if name in before)
+    new_key: Sequence[str] | None = key
+    for change in changes:
+        found = None
+        if isinstance(change, RowsChanged):
+            found = Refusal(f"it {change.how}")
+        elif isinstance(change, KeyDropped):
+            new_key = None
+        elif isinstance(change, KeyAdded):
+            new_key = change.columns if new_key is None else None
+        elif isinstance(change, Added):
+            found = _added(change, captured)
+        elif isinstance(change, Dropped | Renamed):
+            found = _gone(change, captured)
+        elif isinstance(change, Changed) and (change.old in captured or generated):
+            found = _changed(change, before.get(change.old), key, strict)
+        elif isinstance(change, Converted):
+            found = _converted(change, known, captured, key, strict)
+        if found is not None:
+            return found
+    if new_key is None or list(new_key) != list(key):
+        return Refusal("it changes the primary key")
+    return None
+
+
+def _added(change: Added, captured: Collection[str]) -> Refusal | None:
+    spec = change.spec
+    if spec.is_key:
+        return Refusal("it changes the primary key")
+    if spec.name.lower() in captured and spec.default:
+        return Refusal(
+            f"it adds column '{spec.name}', which existing rows get with a value, without row "
+            "events"
+        )
+    return None
+
+
+def _gone(change: Dropped | Renamed, captured: Collection[str]) -> Refusal | None:
+    old = change.name if isinstance(change, Dropped) else change.old
+    new = None if isinstance(change, Dropped) else change.new.lower()
+    if old not in captured or old == new:
+        return None
+    return Refusal(f"it {'drops' if new is None else 'renames'} column '{old}'", old)
+
+
+def _changed(
+    change: Changed, old: MySqlColumn | None, key: Sequence[str], strict: bool
+) -> Refusal | None:
+    spec, new = change.spec, change.spec.column
+    if spec.name.lower() != change.old:
+        return Refusal(f"it renames column '{change.old}'", change.old)
+    if spec.is_key:
+        return Refusal("it changes the primary key")
+    name = spec.name
+    if old is None:
+        return Refusal(f"it changes column '{name}', whose type before that is not known")
+    shown = "another type" if new is None else new.column_type
+    why = f"column '{name}' is {old.column_type}, and it makes it {shown}: it was altered, and "
+    if new is None or spec.unknown:
+        return Refusal(why + "it is not certain that existing rows keep their values")
+    if spec.generated or "generated" in old.extra:
+        return Refusal(why + "its values are computed, without row events")
+    if spec.auto_increment and "auto_increment" not in old.extra:
+        return Refusal(why + "existing rows may get other values, without row events")
+    if not keeps(old, new, strict):
+        return Refusal(why + "existing rows may get other values, without row events")
+    ordered = (old.charset, old.collation) == (new.charset, new.collation)
+    if change.old in key and old.family == "string" and not ordered:
+        return Refusal(why + "the order of its keys may be another one")
+    return None
+
+
+def _converted(
+    change: Converted,
+    known: TableDefinition | None,
+    captured: Collection[str],
+    key: Sequence[str],
+    strict: bool,
+) -> Refusal | None:
+    if known is None:
+        return Refusal("it converts texts whose character set before that is not known")
+    for column in known.columns:
+        name = column.name.lower()
+        if column.charset is None or name not in captured:
+            continue
+        if name in key:
+            return Refusal(f"it converts key column '{column.name}'")
+        members = column.data_type in ("enum", "set")
+        if not keeps_text(column.charset, change.charset, members):
+            return Refusal(f"it converts column '{column.name}', whose values may not fit")
+    return None
+
+
+def altered(
+    changes: Sequence[Change], before: TableDefinition, complete: bool
+) -> TableDefinition | None:
+    """The table after the changes; None if that is not certain.
+
+    `complete`: `before` has all columns, so that their order is certain, too.
+    """
+    columns = {one.name.lower(): one for one in before.columns}
+    renamed: set[str] = set()
+    moved: list[tuple[str, MySqlColumn, str | None]] = []
+    charset = before.charset
+    gone = {one.name for one in changes if isinstance(one, Dropped)}
+    result: dict[str, MySqlColumn] = {a: b for a, b in columns.items() if a not in gone}
+    for change in changes:
+        if isinstance(change, Recharset | Converted):
+            charset = change.charset
+        if isinstance(change, Converted):
+            result = {name: _convert(column, charset) for name, column in result.items()}
+        elif isinstance(change, Renamed | Changed):
+            if change.old not in result:
+                if complete:
+                    return None
+                continue
+            name = change.new if isinstance(change, Renamed) else change.spec.name
+            column = change.spec.column if isinstance(change, Changed) else None
+            if isinstance(change, Renamed):
+                column = replace(columns[change.old], name=name)
+            column = column or MySqlColumn(name, _UNKNOWN, _UNKNOWN)
+            if name.lower() != change.old and name.lower() in columns:
+                return None
+            renamed |= {change.old, name.lower()} if name.lower() != change.old else set()
+            if isinstance(change, Changed) and change.after is not None:
+                del result[change.old]
+                moved.append((name.lower(), column, change.after))
+            else:
+                result = {
+                    (name.lower() if a == change.old else a): (column if a == change.old else b)
+                    for a, b in result.items()
+                }
+        elif isinstance(change, Added):
+            name = change.spec.name
+            if name.lower() in result:
+                continue  # IF NOT EXISTS, else the statement had failed
+            column = change.spec.column or MySqlColumn(name, _UNKNOWN, _UNKNOWN)
+            moved.append((name.lower(), column, change.after))
+    if not complete:
+        moved = [(name, column, None) for name, column, _ in moved]
+    return _placed(before, list(result.items()), moved, renamed, charset)
+
+
+def _convert(column: MySqlColumn, charset: str | None) -> MySqlColumn:
+    if column.charset is None:
+        return column
+    if column.data_type.endswith("text"):
+        # Longer types are taken where the text may need more bytes.
+        return replace(column, data_type="longtext", column_type="longtext", charset=charset)
+    return replace(column, charset=charset, collation=None)
+
+
+def _placed(
+    before: TableDefinition,
+    order: list[tuple[str, MySqlColumn]],
+    moved: Sequence[tuple[str, MySqlColumn, str | None]],
+    renamed: Collection[str],
+    charset: str | None,
+) -> TableDefinition | None:
+    for name, column, after in moved:
+        names = [one for one, _ in order]
+        if after is not None and after in renamed:
+            return None
+        if after is None:
+            order.append((name, column))
+        elif not after:
+            order.insert(0, (name, column))
+        elif after in names:
+            order.insert(names.index(after) + 1, (name, column))
+        else:
+            return None
+    by_name = dict(order)
+    if len(by_name) != len(order) or any(one.name.lower() not in by_name for one in before.key):
+        return None
+    return replace(
+        before,
+        columns=tuple(column for _, column in order),
+        key=tuple(by_name[one.name.lower()] for one in before.key),
+        charset=charset,
+    )

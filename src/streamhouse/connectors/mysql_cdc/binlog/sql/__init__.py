@@ -1,0 +1,1 @@
+"""The SQL statements of a binlog: tokens, tables that a statement affects, columns it alters."""

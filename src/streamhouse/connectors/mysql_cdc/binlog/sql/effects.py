@@ -1,0 +1,341 @@
+"""What a statement does to tables, found by parsing it.
+
+A statement that is not of a known form is `Other`: it may change any table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import TypeAlias
+
+from streamhouse.connectors.mysql_cdc.binlog.sql.tokens import Kind, Token
+from streamhouse.connectors.mysql_cdc.binlog.sql.words import (
+    TableName,
+    Unclear,
+    Words,
+    outer_words,
+    split,
+)
+
+
+class What(Enum):
+    """How a statement affects a table."""
+
+    REPLACED = "replaced"
+    """The table or rows of it appear or go, without row events."""
+    ALTERED = "altered"
+    CREATED = "created"
+
+
+@dataclass(frozen=True)
+class Effect:
+    """One table that a definition statement affects.
+
+    `specs`: the tokens of each part of an ALTER TABLE, or the definition of a new table. `ignore`:
+    rows that do not fit are dropped. `written`: the statement writes rows, too.
+    """
+
+    what: What
+    table: TableName
+    specs: Sequence[Sequence[Token]] = ()
+    ignore: bool = False
+    written: bool = False
+
+
+@dataclass(frozen=True)
+class Definition:
+    """A statement that changes the definitions of tables; none: it affects no table's rows."""
+
+    effects: tuple[Effect, ...] = ()
+
+
+@dataclass(frozen=True)
+class Other:
+    """A statement that may change rows.
+
+    `target`: the one table that it writes itself; None: not known. `creates_temporary` and
+    `drops_temporary`: temporary tables that exist, or do not, after it.
+    """
+
+    target: TableName | None = None
+    creates_temporary: TableName | None = None
+
+
+@dataclass(frozen=True)
+class Temporary:
+    """A statement about temporary tables, which it creates or drops."""
+
+    created: tuple[TableName, ...] = ()
+    dropped: tuple[TableName, ...] = ()
+
+
+Parsed: TypeAlias = Definition | Other | Temporary
+_NOTHING = Definition()
+
+_HARMLESS = frozenset(
+    "ANALYZE BACKUP BEGIN BINLOG CACHE CHANGE CHECK CHECKSUM CLONE COMMIT DEALLOCATE DESC DESCRIBE "
+    "EXPLAIN FLUSH GET GRANT HELP INSTALL KILL LOCK OPTIMIZE PREPARE PURGE RELEASE RESET "
+    "RESIGNAL RESTART REVOKE ROLLBACK SAVEPOINT SHOW SHUTDOWN SIGNAL SLAVE START STOP UNINSTALL "
+    "UNLOCK USE XA".split()
+)
+"""First words of statements that change no rows."""
+_OBJECTS = frozenset(
+    "AGGREGATE DEFINER EVENT FUNCTION LOGFILE PACKAGE PROCEDURE RESOURCE ROLE SERVER SQL "
+    "TABLESPACE TRIGGER UNDO USER VIEW ALGORITHM INSTANCE SPATIAL_REFERENCE_SYSTEM SPATIAL "
+    "PREPARE CATALOG LIBRARY MATERIALIZED".split()
+)
+"""Words after CREATE, ALTER or DROP, of things that have no rows."""
+_DATABASES = ("DATABASE", "SCHEMA")
+_TABLES = ("TABLE", "TABLES")
+_INDEX_KINDS = ("UNIQUE", "FULLTEXT", "SPATIAL", "VECTOR", "ONLINE", "OFFLINE", "IGNORE")
+
+
+def effects_of(found: Sequence[Token], database: str, fold: bool) -> Parsed:
+    """What the statement of these tokens does; `database`: the session's default one.
+
+    `fold`: names of tables and databases become lower-case. Raises `Unclear` for a definition
+    statement of an unknown form.
+    """
+    words = Words(found, fold)
+    while words.skip(";") or words.skip("("):
+        pass
+    if words.word() == "SET":
+        words.at += 1
+        if not words.skip("STATEMENT"):
+            return _NOTHING
+        while not words.skip("FOR"):
+            words.take()
+    verb = words.word()
+    if verb in _HARMLESS and not (verb == "BEGIN" and words.word(1) == "NOT"):
+        return _NOTHING
+    words.at += 1
+    if verb in _DEFINING:
+        return _DEFINING[verb](words, database)
+    target = _TARGETS[verb](words, database) if verb in _TARGETS else None
+    return Other(target)
+
+
+def _drop(words: Words, database: str) -> Parsed:
+    temporary = words.skip("TEMPORARY")
+    if words.word() in _DATABASES:
+        words.at += 1
+        words.skip("IF", "EXISTS")
+        dropped = TableName(words.part(), None)
+        words.end()
+        return _replaced(dropped)
+    if words.word() in _TABLES or words.word() == "SEQUENCE":
+        words.at += 1
+        words.skip("IF", "EXISTS")
+        names = _names(words, database)
+        _skip_wait(words)
+        words.end("RESTRICT", "CASCADE")
+        return Temporary(dropped=names) if temporary else _replaced(*names)
+    words.skip_any(*_INDEX_KINDS)
+    if words.skip("INDEX"):
+        words.skip("IF", "EXISTS")
+        index = words.name()
+        words.expect("ON")
+        spec = [Token(Kind.WORD, "DROP"), Token(Kind.WORD, "INDEX"), Token(Kind.NAME, index)]
+        return Definition((Effect(What.ALTERED, words.table(database), [spec]),))
+    return _object(words)
+
+
+def _create(words: Words, database: str) -> Parsed:
+    replace = words.skip("OR", "REPLACE")
+    if words.word() in _DATABASES:
+        words.at += 1
+        words.skip("IF", "NOT", "EXISTS")
+        name = words.part()
+        return _replaced(TableName(name, None)) if replace else _NOTHING
+    temporary = words.skip("TEMPORARY")
+    if words.word() in ("TABLE", "SEQUENCE"):
+        words.at += 1
+        words.skip("IF", "NOT", "EXISTS")
+        table = words.table(database)
+        rest = words.rest()
+        if temporary:
+            return Other(table, table) if _selects(rest) else Temporary(created=(table,))
+        what = What.REPLACED if replace else What.CREATED
+        return Definition((Effect(what, table, [rest], written=_selects(rest)),))
+    ignore = words.word() == "IGNORE"
+    start = words.at
+    words.skip_any(*_INDEX_KINDS)
+    if words.skip("INDEX"):
+        words.skip("IF", "NOT", "EXISTS")
+        unique = any(token.text.upper() == "UNIQUE" for token in words.tokens[start : words.at])
+        while not words.skip("ON"):
+            words.take()
+        spec = [Token(Kind.WORD, "ADD"), Token(Kind.WORD, "UNIQUE" if unique else "INDEX")]
+        return Definition((Effect(What.ALTERED, words.table(database), [spec], ignore),))
+    return _object(words)
+
+
+def _selects(rest: Sequence[Token]) -> bool:
+    """Whether the rest of a CREATE TABLE has a query, whose rows it inserts."""
+    if any(token.kind is Kind.WORD and token.text.upper() == "SELECT" for token in rest):
+        return True
+    return bool({"TABLE", "VALUES"} & set(outer_words(rest)))
+
+
+def _alter(words: Words, database: str) -> Parsed:
+    words.skip_any("ONLINE", "OFFLINE")
+    ignore = words.skip("IGNORE")
+    if words.skip("TABLE"):
+        words.skip("IF", "EXISTS")
+        table = words.table(database)
+        _skip_wait(words)
+        specs = split(words.rest())
+        parts = [Words(spec, words.fold) for spec in specs]
+        others = [other for part in parts for other in _other_tables(part, database)]
+        altered = Effect(What.ALTERED, table, specs, ignore)
+        return Definition((altered, *(Effect(What.REPLACED, other) for other in others)))
+    if words.word() in (*_DATABASES, "SEQUENCE"):
+        return _NOTHING
+    return _object(words)
+
+
+def _other_tables(words: Words, database: str) -> list[TableName]:
+    """The other tables whose rows or name a part of an ALTER TABLE changes."""
+    if words.skip("EXCHANGE", "PARTITION"):
+        words.name()
+        words.expect("WITH", "TABLE")
+        return [words.table(database)]
+    if words.skip("CONVERT", "PARTITION"):
+        words.name()
+        words.expect("TO", "TABLE")
+        return [words.table(database)]
+    if words.skip("CONVERT", "TABLE"):
+        return [words.table(database)]
+    renamed = renamed_to(words, database)
+    return [] if renamed is None else [renamed]
+
+
+def renamed_to(words: Words, database: str) -> TableName | None:
+    """The new name of the table, if this part of an ALTER TABLE renames it."""
+    if not words.skip("RENAME") or words.word() in ("COLUMN", "INDEX", "KEY"):
+        return None
+    if len(words.tokens) - words.at > 1 and words.word() in ("TO", "AS", "="):
+        words.at += 1
+    return words.table(database)
+
+
+def _rename(words: Words, database: str) -> Parsed:
+    if words.word() not in _TABLES:
+        return _object(words)
+    words.at += 1
+    words.skip("IF", "EXISTS")
+    place: dict[TableName, TableName] = {}
+    """Under which name each table was before, by its name now; names as they are spelt."""
+    mentioned: dict[TableName, None] = {}
+    while True:
+        old = words.table(database)
+        _skip_wait(words)
+        words.expect("TO")
+        new = words.table(database)
+        place[new] = place.pop(old, old)
+        mentioned |= {old: None, new: None}
+        if not words.skip(","):
+            break
+    words.end()
+    return _replaced(*(name for name in mentioned if place.get(name) != name))
+
+
+def _truncate(words: Words, database: str) -> Parsed:
+    words.skip("TABLE")
+    table = words.table(database)
+    _skip_wait(words)
+    words.end("DROP", "REUSE", "STORAGE")
+    return _replaced(table)
+
+
+def _repair(words: Words, database: str) -> Parsed:
+    words.skip_any("NO_WRITE_TO_BINLOG", "LOCAL")
+    if words.word() not in _TABLES:
+        return _NOTHING
+    words.at += 1
+    return _replaced(*_names(words, database))
+
+
+def _object(words: Words) -> Parsed:
+    if words.word() in _OBJECTS:
+        return _NOTHING
+    raise Unclear
+
+
+def _replaced(*names: TableName) -> Definition:
+    return Definition(tuple(Effect(What.REPLACED, name) for name in names))
+
+
+def _names(words: Words, database: str) -> tuple[TableName, ...]:
+    names = [words.table(database)]
+    while words.skip(","):
+        names.append(words.table(database))
+    return tuple(names)
+
+
+def _skip_wait(words: Words) -> None:
+    if words.skip("WAIT"):
+        words.take()
+    words.skip("NOWAIT")
+
+
+def _inserted(words: Words, database: str) -> TableName | None:
+    words.skip_any("LOW_PRIORITY", "DELAYED", "HIGH_PRIORITY", "IGNORE", "INTO")
+    return _table_or_none(words, database)
+
+
+def _updated(words: Words, database: str) -> TableName | None:
+    words.skip_any("LOW_PRIORITY", "IGNORE")
+    table = _table_or_none(words, database)
+    rest = outer_words(words.rest())
+    joined = any(token == (Kind.SYMBOL, ",") for token in _before(words, "SET"))
+    return None if joined or "SET" not in rest or "JOIN" in rest[: rest.index("SET")] else table
+
+
+def _before(words: Words, end: str) -> list[Token]:
+    found = words.rest()
+    uppers = [token.text.upper() if token.kind is Kind.WORD else "" for token in found]
+    return found[: uppers.index(end)] if end in uppers else found
+
+
+def _deleted(words: Words, database: str) -> TableName | None:
+    words.skip_any("LOW_PRIORITY", "QUICK", "IGNORE", "HISTORY")
+    if not words.skip("FROM"):
+        return None
+    table = _table_or_none(words, database)
+    several = words.word() in (".", ",", "USING") or "USING" in outer_words(_before(words, "WHERE"))
+    return None if several else table
+
+
+def _loaded(words: Words, database: str) -> TableName | None:
+    while words:
+        if words.skip("INTO", "TABLE"):
+            return _table_or_none(words, database)
+        words.take()
+    return None
+
+
+def _table_or_none(words: Words, database: str) -> TableName | None:
+    try:
+        return words.table(database)
+    except Unclear:
+        return None
+
+
+_DEFINING: dict[str, Callable[[Words, str], Parsed]] = {
+    "DROP": _drop,
+    "CREATE": _create,
+    "ALTER": _alter,
+    "RENAME": _rename,
+    "TRUNCATE": _truncate,
+    "REPAIR": _repair,
+}
+_TARGETS: dict[str, Callable[[Words, str], TableName | None]] = {
+    "INSERT": _inserted,
+    "REPLACE": _inserted,
+    "UPDATE": _updated,
+    "DELETE": _deleted,
+    "LOAD": _loaded,
+}

@@ -1,0 +1,296 @@
+"""The definition of a column in a statement, as `information_schema` would describe it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from streamhouse.connectors.mysql_cdc.binlog.sql.tokens import Kind, Token
+from streamhouse.connectors.mysql_cdc.binlog.sql.words import Unclear, Words
+from streamhouse.connectors.mysql_cdc.server.types import MySqlColumn
+
+_INTEGERS = {
+    **dict.fromkeys(("TINYINT", "INT1", "BOOL", "BOOLEAN"), "tinyint"),
+    **dict.fromkeys(("SMALLINT", "INT2"), "smallint"),
+    **dict.fromkeys(("MEDIUMINT", "INT3", "MIDDLEINT"), "mediumint"),
+    **dict.fromkeys(("INT", "INTEGER", "INT4"), "int"),
+    **dict.fromkeys(("BIGINT", "INT8", "SERIAL"), "bigint"),
+}
+_DECIMALS = ("DECIMAL", "DEC", "NUMERIC", "FIXED")
+_WITH_FRACTION = ("DATETIME", "TIMESTAMP", "TIME")
+_TEXTS = ("TINYTEXT", "TEXT", "MEDIUMTEXT", "LONGTEXT")
+_BLOBS = ("TINYBLOB", "BLOB", "MEDIUMBLOB", "LONGBLOB")
+TEXT_BYTES = {
+    kind.lower(): (1 << 8 * (index % 4 + 1)) - 1 for index, kind in enumerate(_TEXTS + _BLOBS)
+}
+"""The longest values of TEXT and BLOB types, in bytes."""
+_CHARACTER_BYTES = {
+    **dict.fromkeys(("utf8mb4", "utf16", "utf16le", "utf32", "gb18030"), 4),
+    **dict.fromkeys(("utf8mb3", "utf8", "ujis", "eucjpms"), 3),
+    **dict.fromkeys(("ucs2", "gbk", "gb2312", "big5", "sjis", "cp932", "euckr"), 2),
+}
+_LONGEST_ROW = 65_532
+
+
+@dataclass(frozen=True)
+class ColumnSpec:
+    """A column's definition in a statement; `column` is None if its type is not fully known.
+
+    `default`: whether existing rows get a value other than NULL if the column is added.
+    `unknown`: it has a part that is not of a known form.
+    """
+
+    name: str
+    column: MySqlColumn | None
+    is_key: bool = False
+    auto_increment: bool = False
+    generated: bool = False
+    default: bool = False
+    unknown: bool = False
+
+
+def character_bytes(charset: str | None) -> int:
+    """The most bytes of a character."""
+    return _CHARACTER_BYTES.get(charset or "", 1)
+
+
+def column_spec(name: str, words: Words, charset: str | None, mariadb: bool) -> ColumnSpec:
+    """Parse a column's type and attributes; `charset`: the table's default one."""
+    kind = _type_word(words)
+    column = _typed(name, kind, words, mariadb)
+    attributes = _Attributes(words)
+    if kind == "SERIAL":
+        attributes.null, attributes.auto = False, True
+    if column is not None and (column.data_type in TEXT_BYTES or _is_text(column)):
+        column = _with_charset(column, attributes, charset)
+    timestamp = column is None or column.data_type == "timestamp"
+    nullable = attributes.null is not False and not attributes.primary
+    if column is not None:
+        extra = "auto_increment" if attributes.auto else ""
+        extra = "generated" if attributes.generated else extra
+        column = replace(column, nullable=nullable, extra=extra)
+    # A TIMESTAMP may be NOT NULL and have a default although the statement does not say so.
+    existing = not nullable or attributes.default or (timestamp and attributes.null is None)
+    if attributes.unknown or (timestamp and attributes.null is None):
+        column = None
+    return ColumnSpec(
+        name,
+        column,
+        attributes.primary,
+        attributes.auto,
+        attributes.generated,
+        existing or attributes.generated or attributes.auto,
+        attributes.unknown,
+    )
+
+
+def _is_text(column: MySqlColumn) -> bool:
+    return column.data_type in ("char", "varchar", "enum", "set")
+
+
+def _type_word(words: Words) -> str:
+    token = words.take()
+    if token.kind is not Kind.WORD:
+        raise Unclear
+    kind = token.text.upper()
+    if kind in ("NATIONAL", "LONG"):
+        return f"{kind} {words.take().text.upper()}"
+    if kind == "DOUBLE":
+        words.skip("PRECISION")
+    if kind in ("CHAR", "CHARACTER", "NCHAR") and words.skip("VARYING"):
+        return f"{kind} VARYING"
+    return kind
+
+
+def _arguments(words: Words) -> list[Token]:
+    if words.word() != "(":
+        return []
+    return [token for token in words.parenthesized() if token.kind is not Kind.SYMBOL]
+
+
+def _numbers(words: Words) -> list[int]:
+    texts = [token.text for token in _arguments(words)]
+    if not all(text.isdigit() for text in texts):
+        raise Unclear
+    return [int(text) for text in texts]
+
+
+def _typed(name: str, kind: str, words: Words, mariadb: bool) -> MySqlColumn | None:
+    """The column of a type, which the server stores as this one; None if that is not sure."""
+    if kind in ("ENUM", "SET"):
+        members = [token.text for token in _arguments(words) if token.kind is Kind.STRING]
+        quoted = ",".join("'" + member.replace("'", "''") + "'" for member in members)
+        return MySqlColumn(name, kind.lower(), f"{kind.lower()}({quoted})")
+    numbers = _numbers(words)
+    sign = _sign(words) or kind == "SERIAL"
+    if kind in _INTEGERS:
+        base = _INTEGERS[kind]
+        width = "(1)" if kind in ("BOOL", "BOOLEAN") or numbers == [1] else ""
+        return MySqlColumn(name, base, base + width + " unsigned" * sign)
+    if kind in _DECIMALS:
+        precision, scale = (*numbers, *(10, 0)[len(numbers) :])
+        text = f"decimal({precision or 10},{scale})" + " unsigned" * sign
+        return MySqlColumn(name, "decimal", text, precision=precision or 10, scale=scale)
+    if kind in ("FLOAT", "DOUBLE", "FLOAT4", "FLOAT8"):
+        base = "double" if kind in ("DOUBLE", "FLOAT8") else "float"
+        if len(numbers) == 1:
+            base, numbers = "double" if numbers[0] > 24 else base, []
+        text = base + (f"({numbers[0]},{numbers[1]})" if numbers else "") + " unsigned" * sign
+        return MySqlColumn(name, base, text)
+    return _other_type(name, kind, numbers, mariadb)
+
+
+def _other_type(name: str, kind: str, numbers: list[int], mariadb: bool) -> MySqlColumn | None:
+    first = numbers[0] if numbers else 0
+    if kind == "BIT":
+        return MySqlColumn(name, "bit", f"bit({first or 1})")
+    if kind in ("DATE", "YEAR"):
+        return MySqlColumn(name, kind.lower(), kind.lower())
+    if kind in _WITH_FRACTION:
+        text = kind.lower() + (f"({first})" if first else "")
+        return MySqlColumn(name, kind.lower(), text, fraction=first)
+    if kind in ("CHAR", "CHARACTER"):
+        length = numbers[0] if numbers else 1
+        return MySqlColumn(name, "char", f"char({length})", length=length)
+    if kind in ("VARCHAR", "CHAR VARYING", "CHARACTER VARYING", "VARCHARACTER") and numbers:
+        return MySqlColumn(name, "varchar", f"varchar({first})", length=first)
+    if kind == "BINARY":
+        length = numbers[0] if numbers else 1
+        return MySqlColumn(name, "binary", f"binary({length})", length=length)
+    if kind == "VARBINARY" and numbers and first <= _LONGEST_ROW:
+        return MySqlColumn(name, "varbinary", f"varbinary({first})", length=first)
+    if kind in _TEXTS + _BLOBS and not numbers:
+        return MySqlColumn(name, kind.lower(), kind.lower(), length=TEXT_BYTES[kind.lower()])
+    if kind == "JSON" and not mariadb:
+        return MySqlColumn(name, "json", "json")
+    return None
+
+
+def _sign(words: Words) -> bool:
+    unsigned = False
+    while words.word() in ("UNSIGNED", "ZEROFILL", "SIGNED"):
+        unsigned |= words.word() != "SIGNED"
+        words.at += 1
+    return unsigned
+
+
+def _with_charset(
+    column: MySqlColumn, attributes: _Attributes, default: str | None
+) -> MySqlColumn | None:
+    """The column with its character set; None if that is not sure."""
+    if column.data_type.endswith("blob"):
+        return column
+    charset, collation = attributes.charset, attributes.collation
+    if collation is not None and charset is None:
+        charset = collation.partition("_")[0]
+    charset = charset or default
+    if charset in (None, "binary", "default", "uca1400") or attributes.binary:
+        return None
+    charset = "utf8mb3" if charset == "utf8" else charset
+    length = column.length
+    if column.data_type in ("char", "varchar"):
+        length *= character_bytes(charset)
+        if length > _LONGEST_ROW:
+            return None
+    return replace(column, charset=charset, collation=collation, length=length)
+
+
+class _Attributes:
+    """The attributes after a column's type."""
+
+    def __init__(self, words: Words) -> None:
+        self.null: bool | None = None
+        self.primary = self.auto = self.generated = self.default = False
+        self.binary = self.unknown = False
+        self.charset: str | None = None
+        self.collation: str | None = None
+        while words:
+            self._take(words)
+
+    def _take(self, words: Words) -> None:
+        if words.skip("NOT", "NULL"):
+            self.null = False
+        elif words.skip("NULL"):
+            self.null = True
+        elif words.skip("DEFAULT"):
+            self._default(words)
+        elif words.skip("ON", "UPDATE"):
+            _skip_call(words)
+        elif words.skip("AUTO_INCREMENT"):
+            self.auto = True
+        elif words.skip("UNIQUE"):
+            words.skip("KEY")
+        elif words.skip("PRIMARY", "KEY") or words.skip("PRIMARY") or words.skip("KEY"):
+            self.primary = True
+        elif words.word() in ("COMMENT", "COLUMN_FORMAT", "STORAGE", "CONSTRAINT", "SRID"):
+            words.at += 1
+            self._skip_value(words)
+        elif words.skip("GENERATED", "ALWAYS"):
+            pass
+        elif words.skip("AS"):
+            words.parenthesized()
+            self.generated = True
+        elif words.skip("CHECK"):
+            words.parenthesized()
+        elif words.skip("REFERENCES"):
+            self._references(words)
+        else:
+            self._charset(words)
+
+    def _charset(self, words: Words) -> None:
+        if words.skip("CHARACTER", "SET") or words.skip("CHARSET") or words.skip("CHAR", "SET"):
+            self.charset = words.take().text.lower()
+        elif words.skip("COLLATE"):
+            self.collation = words.take().text.lower()
+        elif words.skip("ASCII"):
+            self.charset = "latin1"
+        elif words.word() in ("BINARY", "BYTE", "UNICODE"):
+            words.at += 1
+            self.binary = True
+        elif words.word() in _WITHOUT_MEANING:
+            words.at += 1
+        else:
+            words.take()
+            self.unknown = True
+
+    def _default(self, words: Words) -> None:
+        if words.skip("NULL"):
+            return
+        self.default = True
+        if words.word() == "(":
+            words.parenthesized()
+            return
+        words.skip_any("+", "-")
+        if words.word() not in ("", "(") and words.word(1) in ("'",):
+            words.at += 1
+        _skip_call(words)
+        if words.skip("."):
+            words.take()
+        elif words and words.tokens[words.at].kind is Kind.STRING:
+            words.take()  # after a character set: _utf8mb4'…'
+
+    @staticmethod
+    def _skip_value(words: Words) -> None:
+        if words and words.word() not in ("CHECK",):
+            words.take()
+
+    @staticmethod
+    def _references(words: Words) -> None:
+        words.table("")
+        if words.word() == "(":
+            words.parenthesized()
+        if words.skip("MATCH"):
+            words.take()
+        while words.skip("ON"):
+            words.take()
+            action = words.take().text.upper()
+            if action in ("SET", "NO"):
+                words.take()
+
+
+_WITHOUT_MEANING = ("VIRTUAL", "STORED", "PERSISTENT", "VISIBLE", "INVISIBLE", "ENFORCED")
+
+
+def _skip_call(words: Words) -> None:
+    words.take()
+    if words.word() == "(":
+        words.parenthesized()

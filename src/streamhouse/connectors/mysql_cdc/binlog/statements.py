@@ -1,0 +1,253 @@
+"""Checks the statements in the binlog: which of them a stream of one table can pass.
+
+docs/decisions/140-statements-in-the-binlog.md says why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NoReturn
+
+from streamhouse.connectors.mysql_cdc.binlog.captured import CapturedTable
+from streamhouse.connectors.mysql_cdc.binlog.evolution import Refusal, altered, refusal
+from streamhouse.connectors.mysql_cdc.binlog.query import Statement
+from streamhouse.connectors.mysql_cdc.binlog.sql.alter import (
+    Change,
+    RowsChanged,
+    changes_of,
+)
+from streamhouse.connectors.mysql_cdc.binlog.sql.effects import (
+    Definition,
+    Effect,
+    Other,
+    Parsed,
+    Temporary,
+    What,
+    effects_of,
+)
+from streamhouse.connectors.mysql_cdc.binlog.sql.tokens import Kind, Token
+from streamhouse.connectors.mysql_cdc.binlog.sql.words import TableName, Unclear
+from streamhouse.connectors.mysql_cdc.server.connection import Session
+from streamhouse.connectors.mysql_cdc.server.position import Position
+from streamhouse.connectors.mysql_cdc.server.side_effects import side_effects
+from streamhouse.connectors.mysql_cdc.server.table import TableDefinition
+from streamhouse.errors import DataLossError, SchemaChangeError
+
+START_AGAIN = "start again with a new checkpoint"
+REDECLARE = (
+    "declare the table's current columns and run the script again: it resumes from there "
+    f"(if columns were added, {START_AGAIN})"
+)
+_ROW_FORMAT = f"set binlog_format = ROW, in sessions too, and {START_AGAIN}"
+_FILTERS = ("UNIQUE", "CHECK", "PARTITION", "FOREIGN", "PRIMARY")
+"""Words in an ALTER IGNORE TABLE that may make it drop rows."""
+
+
+class ParsedStatement:
+    """A statement as parsed in each way in which its text can be decoded.
+
+    `parsed` has None for a definition statement that is not understood.
+    """
+
+    def __init__(self, statement: Statement, ignores_case: bool) -> None:
+        self._readings = statement.readings
+        self._ignores_case = ignores_case
+        self.parsed = [
+            Definition()
+            if statement.without_effect
+            else _parsed(found, statement.database, ignores_case)
+            for found in self._readings
+        ]
+
+    def name(self, database: str, table: str) -> TableName:
+        """A table's name, as the statement's names are spelt."""
+        if self._ignores_case:
+            return TableName(database.lower(), table.lower())
+        return TableName(database, table)
+
+    def concerns(self, name: TableName) -> bool:
+        """Whether it defines, alters, fills or drops the table, or may do so."""
+        return any(
+            self._is_unclear(parsed, found, name)
+            or (isinstance(parsed, Definition) and bool(_of(parsed, name)))
+            for parsed, found in zip(self.parsed, self._readings, strict=True)
+        )
+
+    def creates(self, name: TableName) -> bool:
+        """Whether it creates the table, and does nothing else to it."""
+        return all(
+            isinstance(parsed, Definition)
+            and {effect.what for effect in _of(parsed, name)} == {What.CREATED}
+            for parsed in self.parsed
+        )
+
+    def may_write(self, name: TableName) -> bool:
+        """Whether it concerns the table, may change its rows, or is about temporary tables."""
+        return self.concerns(name) or any(
+            isinstance(parsed, Other | Temporary)
+            or (isinstance(parsed, Definition) and _fills(parsed))
+            for parsed in self.parsed
+        )
+
+    def _is_unclear(self, parsed: Parsed | None, found: Sequence[Token], name: TableName) -> bool:
+        # A string may be a statement, or a name in a SQL mode that is not known.
+        fold = str.lower if self._ignores_case else str
+        return parsed is None and any(
+            fold(token.text) in name
+            or (token.kind is Kind.STRING and str(name.name) in fold(token.text))
+            for token in found
+        )
+
+
+class StatementCheck:
+    """Follows the statements of the binlog; `known` is the table at the current position.
+
+    `known` is None if that is not known. Raises `SchemaChangeError` or `DataLossError` for
+    statements that a stream cannot pass.
+    """
+
+    def __init__(self, captured: CapturedTable, known: TableDefinition | None) -> None:
+        self._captured = captured
+        self.known = known
+        self._temporary: set[tuple[str, int, TableName]] = set()
+
+    def take(self, statement: Statement, where: Position) -> bool:
+        """Check a statement; returns whether it concerns the table, so that `known` may differ."""
+        whole = ParsedStatement(statement, self._captured.ignores_case)
+        name = whole.name(self._captured.table.database, self._captured.table.name)
+        concerned = whole.concerns(name)
+        for parsed in whole.parsed:
+            if parsed is None and concerned:
+                self._refuse(statement, where, "it is not of a form that is understood")
+            elif isinstance(parsed, Temporary):
+                self._note_temporary(parsed, statement, where)
+            elif isinstance(parsed, Other):
+                self._check_write(parsed, statement, where, name)
+            elif isinstance(parsed, Definition):
+                self._check_definition(parsed, statement, where, name)
+        return concerned
+
+    def _note_temporary(self, parsed: Temporary, statement: Statement, where: Position) -> None:
+        for name in parsed.created:
+            self._temporary.add((where.file, statement.thread, name))
+        for name in parsed.dropped:
+            self._temporary.discard((where.file, statement.thread, name))
+
+    def _is_temporary(self, name: TableName, statement: Statement, where: Position) -> bool:
+        return (where.file, statement.thread, name) in self._temporary
+
+    def _check_definition(
+        self, parsed: Definition, statement: Statement, where: Position, name: TableName
+    ) -> None:
+        if _fills(parsed):
+            self._check_write(Other(parsed.effects[0].table), statement, where, name)
+        effects = _of(parsed, name)
+        if not effects or self._is_temporary(name, statement, where):
+            return
+        for effect in effects:
+            if effect.what is What.REPLACED:
+                self._refuse(statement, where, "it changes the table without row events")
+            elif effect.what is What.ALTERED:
+                self._alter(effect, statement, where)
+
+    def _alter(self, effect: Effect, statement: Statement, where: Position) -> None:
+        charset = None if self.known is None else self.known.charset
+        try:
+            changes = changes_of(effect.specs, charset, self._captured.mariadb)
+        except Unclear:
+            self._refuse(statement, where, "it is not of a form that is understood")
+        strict = statement.strict and not effect.ignore
+        if effect.ignore and (changes or _has_word(effect.specs, _FILTERS)):
+            changes = [*changes, RowsChanged("may drop or change rows, as it says IGNORE")]
+        captured = {column.name.lower() for column in self._captured.columns}
+        key = [column.name.lower() for column in self._captured.table.key]
+        found = refusal(changes, self.known, captured, key, strict)
+        after = (
+            None
+            if self.known is None
+            else altered(changes, self.known, complete=self._captured.by_place)
+        )
+        if found is not None:
+            self._refuse_alter(found, after, changes, statement, where)
+        self.known = after
+
+    def _refuse_alter(
+        self,
+        found: Refusal,
+        after: TableDefinition | None,
+        changes: Sequence[Change],
+        statement: Statement,
+        where: Position,
+    ) -> NoReturn:
+        if found.missing is None:
+            self._refuse(statement, where, found.why)
+        now = "" if after is None else f", where it has {', '.join(c.name for c in after.columns)}"
+        raise SchemaChangeError(
+            f"MySQL table {self._captured.table.full_name} has no column '{found.missing}' after "
+            f"'{statement}' in the binlog at {where}{now}: it was dropped or renamed; " + REDECLARE
+        )
+
+    def _refuse(self, statement: Statement, where: Position, why: str) -> NoReturn:
+        raise SchemaChangeError(
+            f"MySQL table {self._captured.table.full_name}: '{statement}' at {where} is not "
+            f"supported: {why}; {START_AGAIN}"
+        )
+
+    def _check_write(
+        self, parsed: Other, statement: Statement, where: Position, name: TableName
+    ) -> None:
+        reason = self._may_change(parsed, statement, where, name)
+        if parsed.creates_temporary is not None:
+            self._temporary.add((where.file, statement.thread, parsed.creates_temporary))
+        if reason is None:
+            return
+        raise DataLossError(
+            f"MySQL table {self._captured.table.full_name}: '{statement}' at {where} was logged as "
+            f"a statement, not as rows, and {reason}; {_ROW_FORMAT}"
+        )
+
+    def _may_change(
+        self, parsed: Other, statement: Statement, where: Position, name: TableName
+    ) -> str | None:
+        """Why a statement may change the followed table; None: it does not."""
+        target = parsed.target
+        temporary = target is not None and (
+            target == parsed.creates_temporary or self._is_temporary(target, statement, where)
+        )
+        if target == name and not temporary:
+            return "changes it"
+        if statement.written is not None:
+            fold = str.lower if self._captured.ignores_case else str
+            if name.database not in {fold(one) for one in statement.written}:
+                return None
+        if target is None:
+            return "may change it"
+        words = {token.text.lower() for token in statement.readings[0]}
+        session = Session(self._captured.options)
+        try:
+            table = None if temporary else (target.database, str(target.name))
+            reason = side_effects(session, table, words)
+        finally:
+            session.close()
+        return None if reason is None else f"may change it: {reason}"
+
+
+def _of(parsed: Definition, name: TableName) -> list[Effect]:
+    """The effects on the table, or on its database."""
+    whole = TableName(name.database, None)
+    return [effect for effect in parsed.effects if effect.table in (name, whole)]
+
+
+def _fills(parsed: Definition) -> bool:
+    return any(effect.written for effect in parsed.effects)
+
+
+def _parsed(found: Sequence[Token], database: str, ignores_case: bool) -> Parsed | None:
+    try:
+        return effects_of(found, database, ignores_case)
+    except Unclear:
+        return None
+
+
+def _has_word(specs: Sequence[Sequence[Token]], words: Sequence[str]) -> bool:
+    return any(token.text.upper() in words for spec in specs for token in spec)

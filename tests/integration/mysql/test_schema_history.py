@@ -1,0 +1,119 @@
+"""Columns by position of the binlog, on servers that log no names of columns, and on others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.integration.conftest import Installed
+from tests.integration.mysql.history import Database, catch_up
+
+from streamhouse.demo.mariadb import MariaDB
+from streamhouse.errors import SchemaChangeError
+from streamhouse.source import Offset
+from streamhouse.sql.plan import Column
+
+CREATE = "CREATE TABLE t (id INT PRIMARY KEY, a VARCHAR(9), b VARCHAR(9), e ENUM('x','y'))"
+COLUMNS = [Column("id", "INT"), Column("a", "STRING"), Column("b", "STRING"), Column("e", "STRING")]
+LOOSE = "SET sql_mode = ''"
+
+
+@pytest.fixture(scope="module", params=["NO_LOG", "MINIMAL"])
+def server(
+    installed: Installed, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Iterator[MariaDB]:
+    options = [f"--binlog-row-metadata={request.param}"]
+    with MariaDB(installed(tmp_path_factory.mktemp("own")), server_options=options) as server:
+        yield server
+
+
+@pytest.fixture
+def bare(server: MariaDB) -> Iterator[Database]:
+    database = Database(server)
+    database.run(CREATE, "INSERT INTO t VALUES (1, 'a1', 'b1', 'x')")
+    yield database
+    database.close()
+
+
+STATEMENTS = (
+    "INSERT INTO t (id, a, b, e) VALUES (2, 'a2', 'b2', 'y')",
+    "ALTER TABLE t MODIFY b VARCHAR(9) FIRST",
+    "INSERT INTO t (id, a, b, e) VALUES (3, 'a3', 'b3', 'x')",
+    "ALTER TABLE t ADD n INT UNSIGNED AFTER id, MODIFY e ENUM('z','y','x')",
+    "INSERT INTO t (id, a, b, e) VALUES (4, 'a4', 'b4', 'z')",
+    "ALTER TABLE t DROP n",
+    "UPDATE t SET b = 'b5' WHERE id = 4",
+)
+EXPECTED = [(2, "a2", "b2", "y"), (3, "a3", "b3", "x"), (4, "a4", "b4", "z"), (4, "a4", "b4", "z"),
+            (4, "a4", "b5", "z")]  # fmt: skip
+
+
+@pytest.mark.parametrize("relayed", [False, True], ids=["alone", "relayed"])
+@pytest.mark.parametrize("stopped", [False, True], ids=["running", "stopped"])
+def test_values_stay_in_their_columns(
+    bare: Database, tmp_path: Path, relayed: bool, stopped: bool
+) -> None:
+    relay = tmp_path if relayed else None
+    if relayed:
+        bare.relay(tmp_path, "t")
+    source = bare.source("t", COLUMNS, relay=relay)
+    offset, _ = catch_up(source, source.initial_offset())
+    rows = []
+    if stopped:
+        source.close()
+        bare.run(*STATEMENTS)
+        source = bare.source("t", COLUMNS, relay=relay)
+    for statement in () if stopped else STATEMENTS:
+        bare.run(statement)
+        offset, some = catch_up(source, offset)
+        rows += some
+    offset, some = catch_up(source, offset)
+    rows += some
+    assert [(row["id"], row["a"], row["b"], row["e"]) for row in rows] == EXPECTED
+
+
+def _old(offset: Offset) -> Offset:
+    """The offset as it was before offsets had columns."""
+    return {key: value for key, value in offset.items() if key in ("file", "pos")}
+
+
+def test_an_offset_without_columns_resumes_if_the_table_was_not_altered(bare: Database) -> None:
+    source = bare.source("t", COLUMNS)
+    offset, _ = catch_up(source, source.initial_offset())
+    bare.run("INSERT INTO t VALUES (2, 'a2', 'b2', 'y')", "CREATE TABLE u (t INT)")
+    source = bare.source("t", COLUMNS)
+    later, rows = catch_up(source, _old(offset))
+    assert [row["b"] for row in rows] == ["b2"]
+    bare.run("ALTER TABLE t MODIFY b VARCHAR(9) FIRST")
+    assert catch_up(bare.source("t", COLUMNS), later)[1] == []
+    with pytest.raises(SchemaChangeError, match="altered.*set binlog_row_metadata = FULL"):
+        catch_up(bare.source("t", COLUMNS), _old(offset))
+
+
+def test_a_type_that_is_narrowed_while_the_stream_is_stopped(database: Database) -> None:
+    database.run("CREATE TABLE t (id INT PRIMARY KEY, v INT)", "INSERT INTO t VALUES (1, 70000)")
+    source = database.source("t")
+    offset, _ = catch_up(source, source.initial_offset())
+    source.close()
+    database.run(LOOSE, "ALTER TABLE t MODIFY v SMALLINT")
+    with pytest.raises(SchemaChangeError, match=r"column 'v' is int\(11\), and it makes it small"):
+        catch_up(database.source("t"), offset)
+
+
+@pytest.mark.parametrize("relayed", [False, True], ids=["alone", "relayed"])
+def test_a_type_that_is_widened_and_narrowed_again(
+    database: Database, tmp_path: Path, relayed: bool
+) -> None:
+    if relayed:
+        database.relay(tmp_path, "t")
+    database.run("CREATE TABLE t (id INT PRIMARY KEY, v SMALLINT)")
+    columns = [Column("id", "INT"), Column("v", "BIGINT")]
+    source = database.source("t", columns, relay=tmp_path if relayed else None)
+    offset, _ = catch_up(source, source.initial_offset())
+    database.run("ALTER TABLE t MODIFY v BIGINT", "INSERT INTO t VALUES (1, 5000000000)")
+    offset, rows = catch_up(source, offset)
+    assert [row["v"] for row in rows] == [5_000_000_000]
+    database.run(LOOSE, "ALTER TABLE t MODIFY v SMALLINT", "INSERT INTO t VALUES (2, 2)")
+    with pytest.raises(SchemaChangeError, match="column 'v' is bigint"):
+        catch_up(source, offset)

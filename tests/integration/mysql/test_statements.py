@@ -1,0 +1,150 @@
+"""Which statements a stream can pass, with a real MariaDB as the oracle."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import pymysql
+import pytest
+from tests.integration.mysql.history import Database
+from tests.integration.mysql.statements import CREATE, PLAIN, ROWS, Grammar
+
+from streamhouse.connectors.mysql_cdc.binlog.captured import CapturedTable
+from streamhouse.connectors.mysql_cdc.binlog.dump import Dump
+from streamhouse.connectors.mysql_cdc.binlog.events import HEADER, QUERY, Track
+from streamhouse.connectors.mysql_cdc.binlog.events import ROWS as ROW_EVENTS
+from streamhouse.connectors.mysql_cdc.binlog.query import Statement, statement_of
+from streamhouse.connectors.mysql_cdc.binlog.statements import StatementCheck
+from streamhouse.connectors.mysql_cdc.server.connection import Session
+from streamhouse.connectors.mysql_cdc.server.options import parse
+from streamhouse.connectors.mysql_cdc.server.position import Position
+from streamhouse.connectors.mysql_cdc.server.table import load_columns, load_table
+from streamhouse.connectors.mysql_cdc.server.types import MySqlColumn
+from streamhouse.errors import DataLossError, SchemaChangeError
+
+MODES = ("STRICT_TRANS_TABLES", "", "ANSI_QUOTES", "STRICT_ALL_TABLES,NO_BACKSLASH_ESCAPES")
+FALSE_ALARMS = re.compile(
+    r"IGNORE|\bSTORED\b|PARTITION|COLUMN|MODIFY|CHANGE|\bDROP\b|CONVERT|TRUNCATE|RENAME|SEQUENCE|VERSIONING",
+    re.IGNORECASE,
+)
+"""Statements that may change rows or the identity of the table, whichever rows it has."""
+
+
+class Followed:
+    """A table with rows, what it is now, and the statements in the binlog since `start`."""
+
+    def __init__(self, database: Database, other: str, create: str) -> None:
+        self._database, self._server = database, database.server
+        for name in (database.name, other):
+            database.server.execute(
+                f"CREATE OR REPLACE DATABASE {name} CHARACTER SET utf8mb4",
+                *(
+                    text.format(name=f"{name}.{table}", n=number)
+                    for number, table in enumerate(("t", "u", "T"))
+                    for text in (create if table != "u" else PLAIN, ROWS)
+                ),
+            )
+        self.options = parse(database.options("t"))
+        self.session = Session(self.options)
+        self.table = load_table(self.session, self.options)
+        self.captured = CapturedTable(self.options, self.table, self.table.columns, by_place=True)
+        file, pos = self._server.execute("SHOW MASTER STATUS")[0][:2]
+        self.start = Position(file, int(pos))
+        self.before = self.state()
+
+    def state(self) -> tuple[Any, ...]:
+        """The key, and the rows of the captured columns, read by name; empty if there are none."""
+        try:
+            keys = self._database.run("SHOW INDEX FROM t WHERE key_name = 'PRIMARY'")
+            names = ", ".join(f"`{column.name}`" for column in self.table.columns)
+            rows = self._database.run(f"SELECT {names} FROM t ORDER BY id")
+        except pymysql.err.MySQLError:
+            return ()
+        return [row[4] for row in keys], rows
+
+    def logged(self) -> tuple[list[tuple[Statement, Position]], bool]:
+        """The statements since the start, and whether there are row events."""
+        file, pos = self._server.execute("SHOW MASTER STATUS")[0][:2]
+        end = Position(file, int(pos))
+        found, rows = [], False
+        if self.start == end:
+            return [], False
+        dump = Dump(self.options, self.start)
+        track = Track(self.start, dump.checksums)
+        while track.position < end:
+            block, at = dump.block(), 0
+            while at < len(block):
+                _, kind, _, size, _, _ = HEADER.unpack_from(block, at)
+                track.take(block, at)
+                if kind == QUERY:
+                    until = at + size - track.trailer
+                    found.append((statement_of(kind, block, at, until, True), track.position))
+                rows = rows or kind in ROW_EVENTS
+                at += size
+        dump.close()
+        return found, rows
+
+
+def _verdict(followed: Followed, logged: Sequence[tuple[Statement, Position]]) -> Any:
+    check = StatementCheck(followed.captured, followed.table)
+    try:
+        for statement, where in logged:
+            check.take(statement, where)
+    except (SchemaChangeError, DataLossError) as error:
+        return error
+    return check.known
+
+
+def _fault(followed: Followed, statement: str, verdict: Any, rows: bool) -> str | None:
+    """What is wrong with the verdict on the statement, as the server carried it out."""
+    after = followed.state()
+    if isinstance(verdict, SchemaChangeError | DataLossError):
+        harmless = after == followed.before and not FALSE_ALARMS.search(statement)
+        return "a false alarm" if harmless else None
+    if not rows and after != followed.before:
+        return f"not found: {after}, was {followed.before}"
+    if verdict is None:
+        return None
+    columns = load_columns(followed.session, followed.options)
+    if [one.name for one in verdict.columns] != [one.name for one in columns]:
+        return f"other columns: {[column.name for column in columns]}"
+    for known, column in zip(verdict.columns, columns, strict=True):
+        if known.data_type not in ("unknown", "longtext") and _facts(known) != _facts(column):
+            return f"{known} is {column}"
+    return None
+
+
+def _facts(column: MySqlColumn) -> tuple[Any, ...]:
+    members = column.members if column.data_type in ("enum", "set") else []
+    text = column.data_type, column.charset, column.unsigned, column.nullable, column.extra
+    return *text, members, column.precision if column.data_type == "decimal" else 0
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_statements_that_change_the_table_without_row_events_are_found(
+    database: Database, seed: int
+) -> None:
+    chance = random.Random(seed)
+    other = f"{database.name}_t"
+    faults: list[str] = []
+    passed = refused = 0
+    for _ in range(60):
+        followed = Followed(database, other, chance.choice((CREATE, PLAIN)))
+        mode = chance.choice(MODES)
+        statement = Grammar(chance, database.name, other).statement()
+        with contextlib.suppress(pymysql.err.MySQLError):  # it may be logged nevertheless
+            database.run(f"SET sql_mode = '{mode}'", statement)
+        logged, rows = followed.logged()
+        verdict = _verdict(followed, logged)
+        fault = _fault(followed, statement, verdict, rows)
+        if fault is not None:
+            faults.append(f"{mode!r} {statement!r}: {fault}; {verdict}")
+        is_refused = isinstance(verdict, SchemaChangeError | DataLossError)
+        refused, passed = refused + is_refused, passed + (not is_refused and bool(logged))
+        followed.session.close()
+    assert not faults, "\n".join(faults)
+    assert passed > 5 and refused > 5
