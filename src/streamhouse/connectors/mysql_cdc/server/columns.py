@@ -89,11 +89,7 @@ def server_zone(session: Session, selected: Selected, option: str) -> str:
     Raises `OptionError` if a column needs that conversion and the server is in another zone: then
     the user has to set `option`.
     """
-    converted = [
-        column
-        for column, target in selected
-        if column.family in ("datetime", "timestamp") and target != column.natural
-    ]
+    converted = [column for column, target in selected if _needs_zone(column, target)]
     if not converted:
         return "UTC"
     names = session.rows("SELECT @@global.time_zone, @@system_time_zone")[0]
@@ -106,3 +102,10 @@ def server_zone(session: Session, selected: Selected, option: str) -> str:
         f"the server's time zone is '{name}'; set {option} (such as 'Europe/Berlin'): column "
         f"'{converted[0].name}' needs it to be converted to its declared type"
     )
+
+
+def _needs_zone(column: MySqlColumn, target: pa.DataType) -> bool:
+    is_instant = column.family == "timestamp"
+    if pa.types.is_timestamp(target):
+        return column.family in ("datetime", "timestamp") and is_instant != (target.tz is not None)
+    return is_instant
