@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from decimal import Decimal
+from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,8 +15,10 @@ from pymysqlreplication.constants import FIELD_TYPE
 from streamhouse.connectors.mysql_cdc.binlog import decode
 from streamhouse.connectors.mysql_cdc.binlog.table_map import LoggedColumn
 from streamhouse.connectors.mysql_cdc.server.charsets import Charsets
+from streamhouse.connectors.mysql_cdc.server.columns import server_zone
+from streamhouse.connectors.mysql_cdc.server.connection import Session
 from streamhouse.connectors.mysql_cdc.server.types import MySqlColumn
-from streamhouse.errors import SchemaChangeError, TableError
+from streamhouse.errors import OptionError, SchemaChangeError, TableError
 
 
 def _offline(statement: str) -> list[tuple[object, ...]]:
@@ -90,3 +95,41 @@ def test_a_widened_number_is_read_as_it_is_logged() -> None:
 def test_a_type_that_is_not_supported_names_its_column() -> None:
     with pytest.raises(TableError, match="column 'v' has the type vector"):
         _ = MySqlColumn("v", "vector", "vector(3)").family
+
+
+class _Berlin(Session):
+    """A server whose own zone is neither UTC nor an offset."""
+
+    def __init__(self) -> None:
+        pass
+
+    def rows(
+        self, statement: str, arguments: Sequence[Any] = (), raw: bool = False
+    ) -> list[tuple[Any, ...]]:
+        return [("SYSTEM", "CET")]
+
+
+@pytest.mark.parametrize(
+    ("kind", "target", "needed"),
+    [
+        ("datetime", pa.timestamp("us"), False),
+        ("datetime", pa.timestamp("ms"), False),
+        ("datetime", pa.date32(), False),
+        ("datetime", pa.string(), False),
+        ("datetime", pa.timestamp("ms", "UTC"), True),
+        ("timestamp", pa.timestamp("ms", "UTC"), False),
+        ("timestamp", pa.timestamp("us"), True),
+        ("timestamp", pa.string(), True),
+        ("timestamp", pa.date32(), True),
+        ("int", pa.int64(), False),
+    ],
+)
+def test_a_zone_is_needed_between_datetimes_and_instants(
+    kind: str, target: pa.DataType, needed: bool
+) -> None:
+    selected = [(MySqlColumn("c", kind, kind), target)]
+    if not needed:
+        assert server_zone(_Berlin(), selected, "it") == "UTC"
+        return
+    with pytest.raises(OptionError, match="time zone is 'CET'; set it"):
+        server_zone(_Berlin(), selected, "it")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from streamhouse.connectors.mysql_cdc.server.charsets import KNOWN
+from streamhouse.connectors.mysql_cdc.server.charsets import KNOWN, charsets_of
 from streamhouse.connectors.mysql_cdc.server.connection import Session
 from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
 from streamhouse.connectors.mysql_cdc.server.types import MySqlColumn, quote, zone_offset
@@ -60,13 +60,17 @@ def _declared_type(column: MySqlColumn, declared: str) -> pa.DataType:
 def check_columns(session: Session, options: MySqlOptions, columns: Sequence[MySqlColumn]) -> None:
     """Raise `TableError` for columns whose text the binlog does not tell exactly."""
     for column in columns:
-        if column.family in ("string", "enum", "set") and column.charset not in KNOWN:
+        if column.family not in ("string", "enum", "set"):
+            continue
+        if column.charset not in KNOWN:
             raise TableError(
                 f"MySQL table {options.name}: column '{column.name}' ({column.column_type}) has "
                 f"the character set {column.charset}, which cannot be decoded exactly; run ALTER "
                 f"TABLE … MODIFY {quote(column.name)} … CHARACTER SET utf8mb4, or declare the "
                 "table's columns without it"
             )
+        # Ask the server now: what it cannot answer is better known before the first change.
+        charsets_of(options).decoder(column.charset)
     uncertain = [column for column in columns if column.members_are_uncertain]
     if not uncertain:
         return
@@ -85,11 +89,7 @@ def server_zone(session: Session, selected: Selected, option: str) -> str:
     Raises `OptionError` if a column needs that conversion and the server is in another zone: then
     the user has to set `option`.
     """
-    converted = [
-        column
-        for column, target in selected
-        if column.family in ("datetime", "timestamp") and target != column.natural
-    ]
+    converted = [column for column, target in selected if _needs_zone(column, target)]
     if not converted:
         return "UTC"
     names = session.rows("SELECT @@global.time_zone, @@system_time_zone")[0]
@@ -102,3 +102,10 @@ def server_zone(session: Session, selected: Selected, option: str) -> str:
         f"the server's time zone is '{name}'; set {option} (such as 'Europe/Berlin'): column "
         f"'{converted[0].name}' needs it to be converted to its declared type"
     )
+
+
+def _needs_zone(column: MySqlColumn, target: pa.DataType) -> bool:
+    is_instant = column.family == "timestamp"
+    if pa.types.is_timestamp(target):
+        return column.family in ("datetime", "timestamp") and is_instant != (target.tz is not None)
+    return is_instant
