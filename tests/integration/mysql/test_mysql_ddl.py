@@ -234,3 +234,27 @@ def test_an_alter_that_is_logged_twice_counts_when_it_is_done(
     database.run(two_phases, "ALTER TABLE twin DROP s")
     with pytest.raises(SchemaChangeError, match="no column 's'"):
         catch_up(source, offset)
+
+
+@pytest.mark.parametrize("charset", ["latin1", "gbk", "utf8mb4"])
+@pytest.mark.parametrize("statement", ["DROP TABLE `läd`", "TRUNCATE läd", "DROP TABLE läd -- x"])
+def test_a_client_with_another_character_set(
+    database: Database, charset: str, statement: str
+) -> None:
+    name = "läd" if charset != "gbk" else "表"
+    database.run(f"CREATE TABLE {name} (id INT PRIMARY KEY)", "CREATE TABLE lad (id INT)")
+    source = database.source(name)
+    offset, _ = catch_up(source, source.initial_offset())
+    client = pymysql.connect(
+        unix_socket=str(database.server.socket),
+        user="root",
+        database=database.name,
+        charset=charset,
+        ssl_disabled=True,
+    )
+    with client, client.cursor() as cursor:
+        cursor.execute("DROP TABLE lad")
+        assert catch_up(source, offset)[1] == []
+        cursor.execute(statement.replace("läd", name))
+    with pytest.raises(SchemaChangeError, match=name):
+        catch_up(source, offset)

@@ -73,6 +73,20 @@ def test_values_stay_in_their_columns(
     assert [(row["id"], row["a"], row["b"], row["e"]) for row in rows] == EXPECTED
 
 
+def test_a_temporary_table_of_the_same_name(bare: Database) -> None:
+    source = bare.source("t", COLUMNS)
+    offset, _ = catch_up(source, source.initial_offset())
+    session = bare.server.connect(bare.name)
+    with session, session.cursor() as cursor:
+        cursor.execute("SET binlog_format = STATEMENT")
+        cursor.execute(CREATE.replace("TABLE", "TEMPORARY TABLE"))
+        offset, rows = catch_up(source, offset)
+        cursor.execute("ALTER TABLE t MODIFY b VARCHAR(9) FIRST")
+        bare.run("INSERT INTO t VALUES (2, 'a2', 'b2', 'y')")
+        offset, more = catch_up(source, offset)
+    assert [(row["a"], row["b"]) for row in rows + more] == [("a2", "b2")]
+
+
 def _old(offset: Offset) -> Offset:
     """The offset as it was before offsets had columns."""
     return {key: value for key, value in offset.items() if key in ("file", "pos")}

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from streamhouse.connectors.mysql_cdc.binlog.query import Statement
+from streamhouse.connectors.mysql_cdc.binlog.events import HEADER
+from streamhouse.connectors.mysql_cdc.binlog.query import Statement, statement_of
 from streamhouse.connectors.mysql_cdc.binlog.sql.tokens import Kind, Lexis, tokens
 from streamhouse.connectors.mysql_cdc.binlog.statements import ParsedStatement
 
@@ -122,3 +123,26 @@ def test_a_statement_is_shown_without_its_strings() -> None:
         "ALTER TABLE `t` COMMENT=…, ADD x INT DEFAULT …"
     )
     assert len(str(Statement("shop", "DROP TABLE " + "a, " * 999 + "b", Lexis()))) < 200
+
+
+def _logged(text: bytes, *variables: bytes) -> Statement:
+    status = b"".join(variables)
+    head = (7).to_bytes(4, "little") + bytes(4) + b"\4\0\0" + len(status).to_bytes(2, "little")
+    data = bytes(HEADER.size) + head + status + b"shop\0" + text
+    return statement_of(2, data, 0, len(data), False)
+
+
+def test_what_the_event_has_about_the_session() -> None:
+    flags, catalog = b"\0\0\0\0\0", b"\6\3std"
+    mode = b"\1" + (1 << 2 | 1 << 20 | 1 << 22).to_bytes(8, "little")
+    latin1, zone = b"\4" + b"\x08\0" * 3, b"\5\6SYSTEM"
+    written = b"\x0c\2shop\0other\0"
+    found = _logged("DROP TABLE tä".encode("latin1"), flags, mode, catalog, latin1, zone, written)
+    assert (found.database, found.text, found.thread) == ("shop", "DROP TABLE tä", 7)
+    assert found.lexis == Lexis(True, False, False) and found.strict
+    assert found.written == {"shop", "other"} and not found.without_effect
+    found = _logged("DROP TABLE tä".encode(), latin1, b"\x0c\xfe", b"\xee")
+    assert (found.text, found.generated_text) == ("DROP TABLE tÃ¤", "DROP TABLE tä")
+    assert found.written is None and found.lexis == Lexis(mariadb=False) and not found.strict
+    assert _logged(b"ALTER TABLE t DROP a", b"\x82\2").without_effect
+    assert not _logged(b"ALTER TABLE t DROP a", b"\x82\4" + bytes(8), mode).without_effect

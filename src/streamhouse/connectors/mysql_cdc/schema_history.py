@@ -114,8 +114,8 @@ class StatementScan:
             return None
         statement = statement_of(kind, block, at, end, self._captured.mariadb)
         parsed = ParsedStatement(statement, self._captured.ignores_case)
-        table = self._captured.table
-        return statement if parsed.concerns(parsed.name(table.database, table.name)) else None
+        name = parsed.name(self._captured.table.database, self._captured.table.name)
+        return statement if parsed.concerns(name) or parsed.hides(name) else None
 
 
 class SchemaHistory:
@@ -124,6 +124,7 @@ class SchemaHistory:
     def __init__(self, captured: CapturedTable, session: Session, server: Server) -> None:
         self._captured, self._session, self._server = captured, session, server
         self._scan = StatementScan(captured)
+        self._check = StatementCheck(captured, None)  # remembers temporary tables
 
     def close(self) -> None:
         self._scan.close()
@@ -186,13 +187,13 @@ class SchemaHistory:
         return found
 
     def _after(self, known: TableDefinition | None, found: list[Found]) -> TableDefinition | None:
-        check = StatementCheck(self._captured, known)
+        self._check.known = known
         for one in found:
             try:
-                check.take(one.statement, one.after)
+                self._check.take(one.statement, one.after)
             except (SchemaChangeError, DataLossError):
                 return known  # the reader of this batch raises it, too
-        return check.known
+        return self._check.known
 
     def _now_as_of(self, position: Position) -> TableDefinition | None:
         """The table now, if no statement about it lies between `position` and now."""
@@ -206,7 +207,8 @@ class SchemaHistory:
     def _creates(self, statement: Statement) -> bool:
         parsed = ParsedStatement(statement, self._captured.ignores_case)
         table = self._captured.table
-        return parsed.creates(parsed.name(table.database, table.name))
+        name = parsed.name(table.database, table.name)
+        return parsed.creates(name) or (parsed.hides(name) and not parsed.concerns(name))
 
 
 def described(table: TableDefinition | None, captured: CapturedTable) -> dict[str, Any]:

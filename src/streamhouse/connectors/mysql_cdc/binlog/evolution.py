@@ -155,7 +155,7 @@ def altered(
     moved: list[tuple[str, MySqlColumn, str | None]] = []
     charset = before.charset
     gone = {one.name for one in changes if isinstance(one, Dropped)}
-    result: dict[str, MySqlColumn] = {a: b for a, b in columns.items() if a not in gone}
+    result = {name: column for name, column in columns.items() if name not in gone}
     for change in changes:
         if isinstance(change, Recharset | Converted):
             charset = change.charset
@@ -166,11 +166,8 @@ def altered(
                 if complete:
                     return None
                 continue
-            name = change.new if isinstance(change, Renamed) else change.spec.name
-            column = change.spec.column if isinstance(change, Changed) else None
-            if isinstance(change, Renamed):
-                column = replace(columns[change.old], name=name)
-            column = column or MySqlColumn(name, _UNKNOWN, _UNKNOWN)
+            column = _renewed(change, columns[change.old])
+            name = column.name
             if name.lower() != change.old and name.lower() in columns:
                 return None
             renamed |= {change.old, name.lower()} if name.lower() != change.old else set()
@@ -178,10 +175,8 @@ def altered(
                 del result[change.old]
                 moved.append((name.lower(), column, change.after))
             else:
-                result = {
-                    (name.lower() if a == change.old else a): (column if a == change.old else b)
-                    for a, b in result.items()
-                }
+                new = (name.lower(), column)
+                result = dict(new if old[0] == change.old else old for old in result.items())
         elif isinstance(change, Added):
             name = change.spec.name
             if name.lower() in result:
@@ -191,6 +186,12 @@ def altered(
     if not complete:
         moved = [(name, column, None) for name, column, _ in moved]
     return _placed(before, list(result.items()), moved, renamed, charset)
+
+
+def _renewed(change: Renamed | Changed, old: MySqlColumn) -> MySqlColumn:
+    if isinstance(change, Renamed):
+        return replace(old, name=change.new)
+    return change.spec.column or MySqlColumn(change.spec.name, _UNKNOWN, _UNKNOWN)
 
 
 def _convert(column: MySqlColumn, charset: str | None) -> MySqlColumn:

@@ -73,6 +73,17 @@ class ParsedStatement:
             for parsed, found in zip(self.parsed, self._readings, strict=True)
         )
 
+    def hides(self, name: TableName) -> bool:
+        """Whether it creates or drops a temporary table of this name.
+
+        Until that is dropped, the session's statements are about it, not about the table.
+        """
+        return any(
+            (isinstance(parsed, Temporary) and name in parsed.created + parsed.dropped)
+            or (isinstance(parsed, Other) and parsed.creates_temporary == name)
+            for parsed in self.parsed
+        )
+
     def creates(self, name: TableName) -> bool:
         """Whether it creates the table, and does nothing else to it."""
         return all(

@@ -197,5 +197,7 @@ class _EventSelection:
         # Readers compare names as the server does: here, a statement too many does no harm.
         parsed = ParsedStatement(statement, ignores_case=True)
         names = {one.full_name: parsed.name(one.database, one.name) for one in self._tables}
-        self.altered = frozenset(full for full, name in names.items() if parsed.concerns(name))
+        self.altered = frozenset(
+            full for full, name in names.items() if parsed.concerns(name) or parsed.hides(name)
+        )
         return frozenset(full for full, name in names.items() if parsed.may_write(name))

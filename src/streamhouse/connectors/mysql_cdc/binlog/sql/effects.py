@@ -55,8 +55,8 @@ class Definition:
 class Other:
     """A statement that may change rows.
 
-    `target`: the one table that it writes itself; None: not known. `creates_temporary` and
-    `drops_temporary`: temporary tables that exist, or do not, after it.
+    `target`: the one table that it writes itself; None: not known. `creates_temporary`: a temporary
+    table that it creates.
     """
 
     target: TableName | None = None
