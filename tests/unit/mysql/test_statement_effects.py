@@ -140,7 +140,7 @@ def test_what_the_event_has_about_the_session() -> None:
     found = _logged("DROP TABLE tä".encode("latin1"), flags, mode, catalog, latin1, zone, written)
     assert (found.database, found.text, found.thread) == ("shop", "DROP TABLE tä", 7)
     assert found.lexis == Lexis(True, False, False) and found.strict
-    assert found.written == {"shop", "other"} and not found.without_effect
+    assert found.written == frozenset({"shop", "other"}) and not found.without_effect
     found = _logged("DROP TABLE tä".encode(), latin1, b"\x0c\xfe", b"\xee")
     assert (found.text, found.generated_text) == ("DROP TABLE tÃ¤", "DROP TABLE tä")
     assert found.written is None and found.lexis == Lexis(mariadb=False) and not found.strict
