@@ -17,6 +17,7 @@ from streamhouse.connectors.mysql_cdc.binlog.changes import CapturedTable, Chang
 from streamhouse.connectors.mysql_cdc.change_reader import Reader, open_reader
 from streamhouse.connectors.mysql_cdc.relay.reader import RelayReader
 from streamhouse.connectors.mysql_cdc.server.connection import (
+    Backoff,
     Session,
     close_quietly,
     connect,
@@ -25,13 +26,12 @@ from streamhouse.connectors.mysql_cdc.server.connection import (
     run,
 )
 from streamhouse.connectors.mysql_cdc.server.keys import KeySpace
-from streamhouse.connectors.mysql_cdc.server.position import KeyJson, Position
+from streamhouse.connectors.mysql_cdc.server.position import NOTHING_KNOWN, KeyJson, Known, Position
 from streamhouse.connectors.mysql_cdc.server.table import Server
 from streamhouse.connectors.mysql_cdc.server.types import key_of_text, key_of_value, quote
-from streamhouse.errors import ConnectError
+from streamhouse.errors import ConnectError, DataLossError
 
 _VISIBLE_SECONDS = 30.0
-_ATTEMPTS = 6
 
 
 @dataclass(frozen=True)
@@ -101,12 +101,19 @@ class ChunkReader:
     """
 
     def __init__(
-        self, captured: CapturedTable, server: Server, position: Position, lookback: Position | None
+        self,
+        captured: CapturedTable,
+        server: Server,
+        position: Position,
+        lookback: Position | None,
+        known: Known = NOTHING_KNOWN,
+        lookback_known: Known = NOTHING_KNOWN,
     ) -> None:
         self._captured = captured
         self._server = server
         self._position = position
         self._lookback = lookback
+        self._known, self._lookback_known = known, lookback_known
         self._keys = KeySpace(captured.table)
         self._session = Session(captured.options)
         self._connection: pymysql.Connection[Any] | None = None
@@ -139,7 +146,7 @@ class ChunkReader:
 
     def _select(self, chunk: Chunk) -> list[Row]:
         deadline = time.monotonic() + _VISIBLE_SECONDS
-        attempt = 0
+        backoff = Backoff(self._captured.options)
         while True:
             try:
                 if self._connection is None:
@@ -148,10 +155,9 @@ class ChunkReader:
                 return run(self._connection, *self._statement(chunk))
             except (pymysql.err.MySQLError, OSError) as error:
                 self._disconnect()
-                attempt += 1
-                if not is_lost(error) or attempt >= _ATTEMPTS:
+                if not is_lost(error) or not backoff.wait(error):
                     raise readable(error, self._captured.options) from None
-                time.sleep(0.1 * 2**attempt)
+                deadline = time.monotonic() + _VISIBLE_SECONDS
 
     def _disconnect(self) -> None:
         connection, self._connection = self._connection, None
@@ -190,27 +196,25 @@ class ChunkReader:
             time.sleep(0.005)
 
     def _read_binlog(self, end: Position) -> None:
-        attempt = 0
+        backoff = Backoff(self._captured.options)
         while True:
             try:
                 self._read_lookback()
                 self._read_up_to(end)
                 return
             except (pymysql.err.MySQLError, OSError) as error:
-                attempt += 1
-                if not is_lost(error) or attempt >= _ATTEMPTS:
+                if not is_lost(error) or not backoff.wait(error):
                     raise readable(error, self._captured.options) from None
                 if self._reader is not None:
                     self._relayed = not isinstance(self._reader, RelayReader)
                     self._reader.close()
                     self._reader = None
-                time.sleep(0.1 * 2**attempt)
 
     def _read_lookback(self) -> None:
         if self._lookback_read or self._lookback is None or self._server.mariadb:
             return
         self._rows_at_position.clear()
-        reader = open_reader(self._captured, self._lookback, self._relayed)
+        reader = open_reader(self._captured, self._lookback, self._relayed, self._lookback_known)
         try:
             for change in reader.changes(self._position):
                 self._set(change.before, None)
@@ -223,9 +227,14 @@ class ChunkReader:
         if self._reader is None:
             # After a failure, reading the range again is harmless: first changes are kept.
             start = self._position
-            if not start < end:
+            if end < start:
+                raise DataLossError(
+                    f"the binlog of MySQL at {self._captured.options.address} ends at {end}, "
+                    f"before {start}: it was reset; start again with a new checkpoint"
+                )
+            if end == start:
                 return
-            self._reader = open_reader(self._captured, start, self._relayed)
+            self._reader = open_reader(self._captured, start, self._relayed, self._known)
         for change in self._reader.changes(end):
             self._note_first(change)
 

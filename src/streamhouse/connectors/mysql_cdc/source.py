@@ -5,14 +5,16 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from streamhouse.connectors.mysql_cdc.binlog.changes import CapturedTable
-from streamhouse.connectors.mysql_cdc.binlog.limits import bounded_end, byte_budget, first_position
+from streamhouse.connectors.mysql_cdc.binlog.history import BinlogHistory
+from streamhouse.connectors.mysql_cdc.binlog.limits import bounded_end, byte_budget
+from streamhouse.connectors.mysql_cdc.binlog.startup import check_startup, startup_position
 from streamhouse.connectors.mysql_cdc.change_reader import close_readers, read_changes, relay_view
 from streamhouse.connectors.mysql_cdc.membership import Membership
 from streamhouse.connectors.mysql_cdc.relay.files import RelayView, State
@@ -20,7 +22,13 @@ from streamhouse.connectors.mysql_cdc.server.columns import selected_columns, se
 from streamhouse.connectors.mysql_cdc.server.connection import Session
 from streamhouse.connectors.mysql_cdc.server.keys import KeySpace
 from streamhouse.connectors.mysql_cdc.server.options import parse
-from streamhouse.connectors.mysql_cdc.server.position import KeyJson, Position, Progress
+from streamhouse.connectors.mysql_cdc.server.position import (
+    NOTHING_KNOWN,
+    KeyJson,
+    Known,
+    Position,
+    Progress,
+)
 from streamhouse.connectors.mysql_cdc.server.rows import RowWriter
 from streamhouse.connectors.mysql_cdc.server.table import check_server, load_table
 from streamhouse.connectors.mysql_cdc.snapshot import (
@@ -46,6 +54,7 @@ class BinlogPart:
     start: Position
     end: Position
     up_to: KeyJson | None = None
+    known: Known = NOTHING_KNOWN
 
 
 @dataclass(frozen=True)
@@ -55,6 +64,8 @@ class SnapshotPart:
     chunks: tuple[Chunk, ...]
     position: Position
     lookback: Position | None = None
+    known: Known = NOTHING_KNOWN
+    lookback_known: Known = NOTHING_KNOWN
 
 
 class MySqlSource:
@@ -87,6 +98,7 @@ class MySqlSource:
         self._session = Session(self._options)
         try:
             self._server = check_server(self._session, self._options)
+            check_startup(self._session, self._options, self._server)
             table = load_table(self._session, self._options)
             KeySpace(table)
             selected = selected_columns(self._options, table.columns, columns)
@@ -106,6 +118,7 @@ class MySqlSource:
             relay,
         )
         self._writer = RowWriter(tuple(selected), zone)
+        self._history: BinlogHistory | None = None
         self._plan: tuple[Progress, list[Chunk]] | None = None
         self._held: Position | None = None
         self._advanced = time.monotonic()
@@ -116,7 +129,7 @@ class MySqlSource:
 
     def __getstate__(self) -> dict[str, Any]:
         state = dict(self.__dict__)
-        state.update(_session=None, _plan=None)
+        state.update(_session=None, _plan=None, _history=None)
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -133,25 +146,24 @@ class MySqlSource:
         return tuple(column.name for column in self._captured.table.key)
 
     def initial_offset(self) -> Offset:
-        mode = self._options.startup_mode
-        if mode == "specific-offset":
-            return Progress(self._options.startup_position, snapshot_complete=True).to_offset()
-        if mode in ("latest-offset", "earliest-offset"):
-            return {"start": mode}
+        options = self._options
+        if options.startup_mode == "specific-offset" and not options.startup_searched:
+            return Progress(options.startup_position, snapshot_complete=True).to_offset()
+        if options.startup_mode not in ("initial", "snapshot"):
+            return {"start": options.startup_mode}
         return Progress().to_offset()
 
     def latest_offset(self, start: Offset, max_rows: int | None = None) -> Offset:
         if "start" in start:
-            if start["start"] == "earliest-offset":
-                return Progress(first_position(self._session), snapshot_complete=True).to_offset()
-            return Progress(self._current(), snapshot_complete=True).to_offset()
+            return self._first_position(start["start"]).to_offset()
         progress = Progress.from_offset(start)
+        self._check(progress)
         if not progress.snapshot_complete:
             return self._next_chunks(progress, max_rows).to_offset()
         if self._options.startup_mode == "snapshot":
             return start
-        assert progress.position is not None
-        return self._next_binlog(progress.position, max_rows).to_offset()
+        end = self._next_binlog(progress, max_rows)
+        return start if end.position == progress.position else end.to_offset()
 
     def partitions(self, start: Offset, end: Offset, parallelism: int = 1) -> Sequence[Any]:
         first, last = Progress.from_offset(start), Progress.from_offset(end)
@@ -160,11 +172,15 @@ class MySqlSource:
         parts: list[BinlogPart | SnapshotPart] = []
         if first.position is not None and first.position < last.position:
             if first.snapshot_complete or first.key is not None:
-                parts.append(BinlogPart(first.position, last.position, first.key))
+                part = BinlogPart(first.position, last.position, first.key, first.known)
+                parts.append(part)
         if not first.snapshot_complete and (last.snapshot_complete or last.key != first.key):
             chunks = self._chunks(first, last)
             for group in _groups(chunks, parallelism):
-                parts.append(SnapshotPart(tuple(group), last.position, first.position))
+                part_of_snapshot = SnapshotPart(
+                    tuple(group), last.position, first.position, last.known, first.known
+                )
+                parts.append(part_of_snapshot)
         return parts
 
     def read(self, partition: BinlogPart | SnapshotPart) -> Iterator[pa.RecordBatch]:
@@ -174,7 +190,8 @@ class MySqlSource:
 
     def whole_table(self, parallelism: int = 1) -> Sequence[SnapshotPart]:
         """Partitions that together contain the table's current rows; driver only."""
-        end = Progress(self._current(), snapshot_complete=True)
+        position, known = self._binlog().settled_position(self._current)
+        end = Progress(position, snapshot_complete=True, known=known)
         return self.partitions(Progress().to_offset(), end.to_offset(), parallelism)
 
     def hold(self) -> None:
@@ -226,6 +243,8 @@ class MySqlSource:
         return Lag(seconds=waited, bytes=unread)
 
     def close(self) -> None:
+        if self._history is not None:
+            self._history.close()
         self._session.close()
         close_readers(self._captured)
 
@@ -233,25 +252,62 @@ class MySqlSource:
         # Queried each time, in about 0.1 ms: a cached position would hide the latest changes.
         return self._held or self._server.position(self._session)
 
-    def _next_binlog(self, start: Position, max_rows: int | None) -> Progress:
+    def _binlog(self) -> BinlogHistory:
+        if self._history is None:
+            self._history = BinlogHistory(self._session, self._options, self._server)
+        return self._history
+
+    def _check(self, progress: Progress) -> None:
+        """Raise `DataLossError` if the offset belongs to another binlog than the server's."""
+        view, position = relay_view(self._captured), progress.position
+        begin = None if view is None or view.state() is None else view.begin()
+        if view is not None and begin is not None and position is not None and begin <= position:
+            if view.continues(progress.known.binlog, position):
+                return
+        self._binlog().check(progress)
+
+    def _first_position(self, mode: str) -> Progress:
+        """Where a stream without a snapshot begins."""
+        if mode == "latest-offset":
+            position = self._current()
+            known = self._binlog().known_at(position)
+            self._binlog().check_prepared(position)
+        else:
+            position, skip = startup_position(self._session, self._options, self._server)
+            known = replace(self._binlog().known_at(position), prepared={}, skip=skip)
+        return Progress(position, snapshot_complete=True, known=known)
+
+    def _next_binlog(self, progress: Progress, max_rows: int | None) -> Progress:
+        start = progress.position
+        assert start is not None
         view = relay_view(self._captured)
         state = None if view is None or self._held is not None else view.state()
         begin = None if view is None or state is None else view.begin()
+        current: Position | None = None
         if view is not None and state is not None and begin is not None:
-            if begin <= start:
-                return Progress(
-                    self._relayed_end(view, state, start, max_rows), snapshot_complete=True
-                )
-            current = begin
-        else:
-            current = self._current()
+            if begin <= start and progress.known.skip is None:
+                end = self._relayed_end(view, state, start, max_rows)
+                return self._relayed(state, end)
+            current = None if begin <= start else begin
+        current = current or self._current()
         if current < start and self._held is None:
             raise DataLossError(
                 f"the binlog of MySQL at {self._options.address} ends at {current}, before "
                 f"{start}: it was reset; start {self._options.name} again with a new checkpoint"
             )
         end = bounded_end(self._session, self._captured.table, start, current, max_rows)
-        return Progress(end, snapshot_complete=True)
+        if end == start:
+            return progress
+        skip = progress.known.skip
+        known = replace(
+            self._binlog().known_at(end), skip=None if skip is None else skip.after(end)
+        )
+        return Progress(end, snapshot_complete=True, known=known)
+
+    def _relayed(self, state: State, end: Position) -> Progress:
+        binlog = state.binlogs.get(end.file)
+        prepared = {xid: at for xid, at in state.prepared.items() if at < end}
+        return Progress(end, snapshot_complete=True, known=Known(binlog, prepared))
 
     def _relayed_end(
         self, view: RelayView, state: State, start: Position, max_rows: int | None
@@ -274,7 +330,8 @@ class MySqlSource:
     def _next_chunks(self, progress: Progress, max_rows: int | None) -> Progress:
         if progress.position is None and not self._server.mariadb:
             # Set a position first: the binlog after it will correct the SELECTs (`lookback`).
-            return Progress(self._current())
+            position = self._current()
+            return Progress(position, known=self._binlog().known_at(position))
         size = self._options.chunk_size
         max_chunks = _CHUNKS_A_BATCH
         if max_rows is not None:
@@ -283,7 +340,10 @@ class MySqlSource:
         ends, complete = chunk_ends(self._session, self._captured, progress.key, size, max_chunks)
         bounds = [progress.key, *ends, *([None] if complete else [])]
         chunks = [Chunk(a, b) for a, b in zip(bounds, bounds[1:], strict=False)]
-        after = Progress(self._current(), None if complete else ends[-1], complete)
+        position, known = self._binlog().settled_position(self._current)
+        if progress.position is None and self._options.startup_mode != "snapshot":
+            self._binlog().check_prepared(position)
+        after = Progress(position, None if complete else ends[-1], complete, known)
         self._plan = (after, chunks)
         return after
 
@@ -296,7 +356,14 @@ class MySqlSource:
         return split(self._session, self._captured, first.key, high, self._options.chunk_size)
 
     def _read_chunks(self, part: SnapshotPart) -> Iterator[pa.RecordBatch]:
-        reader = ChunkReader(self._captured, self._server, part.position, part.lookback)
+        reader = ChunkReader(
+            self._captured,
+            self._server,
+            part.position,
+            part.lookback,
+            part.known,
+            part.lookback_known,
+        )
         for rows in all_chunks(reader, part.chunks):
             if rows.texts:
                 yield self._writer.snapshot(rows.texts)
@@ -308,7 +375,7 @@ class MySqlSource:
         rows: list[tuple[Any, ...]] = []
         membership = Membership(self._captured, part.up_to, self._options)
         try:
-            for change in read_changes(self._captured, part.start, part.end):
+            for change in read_changes(self._captured, part.start, part.end, part.known):
                 before = change.before if membership.counts(change.before) else None
                 after = change.after if membership.counts(change.after) else None
                 moved = membership.moved(before, after)

@@ -92,6 +92,10 @@ class ChangeDecoder:
         self._by_table_id: dict[bytes, _Readers] = {}
         self._by_map_body: dict[bytes, _Readers] = {}
 
+    def wants(self, kind: int, data: bytes, at: int, end: int) -> bool:
+        """Whether `take` needs this TABLE_MAP, QUERY or compressed event of a transaction."""
+        return kind != TABLE_MAP or data.startswith(self._names, at + _MAP_BODY)
+
     def take(self, kind: int, data: bytes, at: int, end: int, where: Position) -> Iterable[Change]:
         """The changes in the event at bytes `at` to `end`, without its checksum.
 

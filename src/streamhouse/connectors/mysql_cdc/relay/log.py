@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 from streamhouse.connectors.mysql_cdc.binlog.changes import names_of, table_names, table_number
 from streamhouse.connectors.mysql_cdc.binlog.events import (
@@ -18,12 +19,15 @@ from streamhouse.connectors.mysql_cdc.binlog.events import (
     Track,
     query_of,
 )
+from streamhouse.connectors.mysql_cdc.binlog.groups import Event, Group
+from streamhouse.connectors.mysql_cdc.binlog.transactions import Committed, Transactions
 from streamhouse.connectors.mysql_cdc.relay.files import FrameWriter, State, StateWriter
 from streamhouse.connectors.mysql_cdc.server.position import Position
 
 _SEGMENT_BYTES = 16 * 1024 * 1024
 _FRAME_BYTES = 1024 * 1024
 _ALTERED = 16
+_BINLOGS = 64
 _PASSING = frozenset({"BEGIN", "COMMIT", "ROLLBACK"})
 _DROP_DATABASE = re.compile(r"\bDROP\s+(DATABASE|SCHEMA)\b", re.IGNORECASE)
 
@@ -41,11 +45,16 @@ class RelayTable:
         return f"{self.database}.{self.name}"
 
 
+ReadPrepared: TypeAlias = Callable[[Committed, Position], Group]
+"""Reads the events of a prepared transaction, which is committed at a position, once more."""
+
+
 class RelayLog:
     """Writes the log of `tables` in `folder`, from `start` on; one process writes it.
 
-    Readers see only whole transactions; `undo` removes the events of a transaction that has not
-    ended. Raises `OSError` if the files cannot be written.
+    It has valid changes only: those of committed transactions. The events of an XA transaction are
+    written where it is committed, with the position of that. `undo` removes what was not published
+    yet. Raises `OSError` if the files cannot be written.
     """
 
     def __init__(
@@ -55,65 +64,72 @@ class RelayLog:
         self._state_file = StateWriter(folder)
         self._files = FrameWriter(folder, max(1, min(_SEGMENT_BYTES, most_bytes // 8)))
         self._files.begin(start)
-        self.state = State(start, {table.full_name: start for table in tables}, {})
+        self.state = State(start, {table.full_name: start for table in tables}, {}, {}, {})
         self._complete: list[bytes] = []
-        self._open: list[bytes] = []
-        self._open_bytes = 0
         self._changed: set[str] = set()
-        self._open_tables: set[str] = set()
         self._boundary = start
         self._state_file.write(self.state)
 
-    def keep(self, track: Track, block: bytes) -> None:
-        """Add a block of events; `track` is at the start of the first one."""
-        at = 0
+    def wants(self, kind: int, data: bytes, at: int, end: int) -> bool:
+        """Whether the event concerns a followed table."""
+        return bool(self._selection.of(kind, data, at, end))
+
+    def connect(self, track: Track, server: str, read: ReadPrepared) -> None:
+        """Continue with a binlog connection, which is at the end that was last published.
+
+        `server`: for messages. `read` gets what was prepared before this connection.
+        """
+        binlog = self.state.binlogs.get(self.state.end.file)
+        self._transactions = Transactions(track, self.wants, server, binlog, self.state.prepared)
+        self._read = read
+
+    def keep(self, block: bytes) -> None:
+        """Add a block of events of the connection."""
+        at, transactions, track = 0, self._transactions, self._transactions.track
         while at < len(block):
-            _, kind, _, size, _, _ = HEADER.unpack_from(block, at)
-            self._take(track, block, at, kind, size)
-            at += size
-        self._commit(track.checksums)
+            file = track.file
+            at, committed = transactions.advance(block, at)
+            if track.file != file:
+                self._commit()
+                self._files.begin(track.position)
+            if committed is not None:
+                self._add(committed)
+            if track.between:
+                self._boundary = track.position
+        self._commit()
 
     def undo(self) -> None:
         """Remove the events after the end that was last published to the readers."""
-        self._discard_open()
+        self._files.undo()
         self._complete, self._changed, self._boundary = [], set(), self.state.end
-        self._selection.forget()
 
-    def _take(self, track: Track, block: bytes, at: int, kind: int, size: int) -> None:
-        file, checksums = track.position.file, track.checksums
-        track.take(block, at)
-        if track.position.file != file:
-            # If a crash of the server cut off a transaction, it ends here without an end event.
-            self._discard_open()
-            self._commit(checksums)
-            self._files.begin(track.position)
-        names = self._selection.of(kind, block, at, at + size - track.trailer)
-        if names and kind == QUERY:
-            self._alter(names, checksums)
-        if names:
-            self._open_tables |= names
-            self._open.append(block[at : at + size])
-            self._open_bytes += size
-        if track.between:
-            self._complete += self._open
-            self._changed |= self._open_tables
-            self._open, self._open_bytes, self._open_tables = [], 0, set()
-            self._boundary = track.position
-        elif self._open_bytes > _FRAME_BYTES:
-            self._commit(track.checksums)
-            self._files.append(track.position, self._open, track.checksums)
-            self._open, self._open_bytes = [], 0
+    def _add(self, committed: Committed) -> None:
+        track = self._transactions.track
+        end = track.position
+        group = self._read(committed, track.group) if committed.group is None else committed.group
+        pos = None if committed.xid is None else end.pos
+        size = 0
+        for event in group.events():
+            names = self._selection.of(event.kind, event.data, event.at, event.end)
+            if names and event.kind == QUERY:
+                self._alter(names)
+            if names:
+                raw = _stored(event, event.pos if pos is None else pos)
+                self._complete.append(raw)
+                self._changed |= names
+                size += len(raw)
+            if size > _FRAME_BYTES:
+                # The frames of one transaction but the last end before its end.
+                self._files.append(Position(end.file, end.pos - 1), self._complete, False)
+                self._complete, size = [], 0
+        group.close()
 
-    def _alter(self, names: frozenset[str], checksums: bool) -> None:
+    def _alter(self, names: frozenset[str]) -> None:
         """End a batch before a statement about tables: their columns may differ after it."""
-        self._commit(checksums)
+        self._commit()
         before = self._boundary
         altered = {name: [*self.state.altered.get(name, ()), before][-_ALTERED:] for name in names}
         self.state = self.state._replace(altered={**self.state.altered, **altered})
-
-    def _discard_open(self) -> None:
-        self._open, self._open_bytes, self._open_tables = [], 0, set()
-        self._files.undo()
 
     def close(self) -> None:
         """Publish to the readers that the log has ended."""
@@ -121,18 +137,32 @@ class RelayLog:
         self._state_file.close()
         self._files.close()
 
-    def _commit(self, checksums: bool) -> None:
+    def _commit(self) -> None:
         """Publish the events up to the end of the last transaction."""
-        end = self._boundary
+        end, transactions = self._boundary, self._transactions
+        track = transactions.track
         if not self.state.end < end:
             return
         if self._complete:
-            self._files.append(end, self._complete, checksums)
+            self._files.append(end, self._complete, False)
         self._files.commit(end)
         changed = dict(self.state.changed) | dict.fromkeys(self._changed, end)
-        self.state = State(end, changed, self.state.altered)
+        binlogs = dict(self.state.binlogs)
+        if track.binlog is not None and track.file == end.file:
+            binlogs[end.file] = track.binlog
+        while len(binlogs) > _BINLOGS:
+            del binlogs[next(iter(binlogs))]
+        prepared = {xid: at for xid, at in transactions.prepared.items() if at < end}
+        self.state = State(end, changed, self.state.altered, prepared, binlogs)
         self._complete, self._changed = [], set()
         self._state_file.write(self.state)
+
+
+def _stored(event: Event, pos: int) -> bytes:
+    """The event without its checksum, with another end position."""
+    seconds, kind, server, _, _, flags = HEADER.unpack_from(event.data, event.at)
+    head = HEADER.pack(seconds, kind, server, event.end - event.at, pos, flags)
+    return head + event.data[event.at + HEADER.size : event.end]
 
 
 class _EventSelection:
@@ -157,10 +187,6 @@ class _EventSelection:
         if kind == QUERY:
             return self._mentioned(*query_of(data, at, end))
         return self._all if kind in COMPRESSED else frozenset()
-
-    def forget(self) -> None:
-        """Forget the table ids, which are valid for one connection only."""
-        self._by_table_id.clear()
 
     def _mentioned(self, schema: str, text: str) -> frozenset[str]:
         """The tables that a statement may concern, as it has their names."""
