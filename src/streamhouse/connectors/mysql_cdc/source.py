@@ -307,7 +307,8 @@ class MySqlSource:
     def _relayed(self, state: State, end: Position) -> Progress:
         binlog = state.binlogs.get(end.file)
         prepared = {xid: at for xid, at in state.prepared.items() if at < end}
-        return Progress(end, snapshot_complete=True, known=Known(binlog, prepared))
+        known = Known(binlog, self._binlog().still_prepared(prepared))
+        return Progress(end, snapshot_complete=True, known=known)
 
     def _relayed_end(
         self, view: RelayView, state: State, start: Position, max_rows: int | None

@@ -81,6 +81,13 @@ class BinlogHistory:
         """The identity of the position's file, and XA transactions that are prepared there."""
         return Known(self.identity(position.file), self._prepared_at(position)[0])
 
+    def still_prepared(self, prepared: Prepared) -> Prepared:
+        """Those transactions that the server still lists; others are found again if needed."""
+        if not prepared:
+            return prepared
+        names = listed(self._session, self._server.mariadb)
+        return {xid: at for xid, at in prepared.items() if xid in names}
+
     def settled_position(self, current: Callable[[], Position]) -> tuple[Position, Known]:
         """A position, for a SELECT as of it.
 
@@ -164,10 +171,11 @@ class BinlogHistory:
             found, decided = prepared_before(self._session, self._options, position, unknown)
             scan.prepared |= found
             scan.decided |= decided
-        prepared, in_flight = dict(scan.prepared), bool(names & scan.decided)
-        if not names and not prepared:
+        if not names:
             self.close()
-        return prepared, in_flight
+        # A crash of the server can lose those that changed nothing in InnoDB.
+        prepared = {xid: at for xid, at in scan.prepared.items() if xid in names}
+        return prepared, bool(names & scan.decided)
 
     def _scan_at(self, position: Position) -> XaScan:
         if self._scan is not None and position < self._scan.position:
