@@ -6,6 +6,7 @@ import contextlib
 import json
 import random
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -69,6 +70,9 @@ class Session:
         self._sessions.used.add(name)
         xid = f"'{name}','part',{ord(name)}"
         yield f"XA START {xid}"
+        if uses := self._sessions.again(name):
+            # Otherwise a prepared transaction without changes could look like one that ended.
+            yield f"REPLACE INTO plain VALUES (99, {uses})"
         yield from self._changes()
         yield f"XA END {xid}"
         end = self._chance.random()
@@ -129,7 +133,13 @@ class Sessions:
         self.used: set[str] = set()
         self.prepared: dict[str, str] = {}
         self._chance = chance
+        self._uses: Counter[str] = Counter()
         self._all = [Session(self, chance) for _ in range(3)]
+
+    def again(self, name: str) -> int:
+        """How often a name was used before."""
+        self._uses[name] += 1
+        return self._uses[name] - 1
 
     def connect(self) -> pymysql.Connection[Any]:
         connection = self.database.server.connect(self.database.name)

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import pymysql
 import pytest
 from tests.integration.conftest import Installed
 from tests.integration.mysql.history import Database, catch_up, rows_of
@@ -263,3 +264,26 @@ def test_a_start_inside_a_transaction_is_an_error(own: Database) -> None:
             ids(source, source.initial_offset())
         source.close()
     assert len(places) == 4
+
+
+def test_an_unlogged_prepare_without_changes_is_harmless(own: Database) -> None:
+    """After a crash, the server logs an XA COMMIT without the PREPARE, which it did not log."""
+    name = xid()
+    own.run("INSERT INTO t VALUES (1, 1)")
+    prepare(own, name, "INSERT INTO t VALUES (2, 1)")
+    own.run(f"XA COMMIT {name}")
+    source = own.source("t")
+    offset, _ = ids(source, source.initial_offset())
+    connection = own.server.connect(own.name)
+    with connection.cursor() as cursor:
+        cursor.execute(f"XA START {name}")
+        with pytest.raises(pymysql.err.IntegrityError):
+            cursor.execute("INSERT INTO t VALUES (3, 1), (1, 1)")
+        cursor.execute(f"XA END {name}")
+        cursor.execute(f"XA PREPARE {name}")
+    own.server.kill()
+    own.server.start()
+    own.run(f"XA COMMIT {name}", "INSERT INTO t VALUES (4, 1)")
+    assert ids(own.source("t"), offset)[1] == [4]
+    later = {"scan.startup.mode": "earliest-offset"}
+    assert ids(own.source("t", options=later), {"start": "earliest-offset"})[1] == [1, 2, 4]

@@ -29,7 +29,7 @@ from streamhouse.connectors.mysql_cdc.server.position import (
     Progress,
 )
 from streamhouse.connectors.mysql_cdc.server.table import Server
-from streamhouse.errors import DataLossError
+from streamhouse.errors import ConnectError, DataLossError
 
 T = TypeVar("T")
 _UNDECIDED_SECONDS = 30.0
@@ -98,8 +98,15 @@ class BinlogHistory:
         while True:
             position = current()
             prepared, in_flight = self._prepared_at(position)
-            if not in_flight or time.monotonic() > deadline:
+            if not in_flight:
                 return position, Known(self.identity(position.file), prepared)
+            if time.monotonic() > deadline:
+                raise ConnectError(
+                    f"MySQL at {self._options.address} lists the XA transaction "
+                    f"{shown(min(in_flight))} as prepared, but its binlog says that it ended: a "
+                    "commit hangs on the server, or it was prepared again without changes; end it "
+                    f"with XA COMMIT or XA ROLLBACK {shown(min(in_flight))}"
+                )
             time.sleep(0.005)
 
     def check_prepared(self, position: Position) -> None:
@@ -149,18 +156,18 @@ class BinlogHistory:
         while int(self._session.rows("SELECT UNIX_TIMESTAMP()")[0][0]) <= found.created:
             time.sleep(0.05)
 
-    def _prepared_at(self, position: Position) -> tuple[Prepared, bool]:
-        """The transactions prepared at a position, and whether one is about to be visible.
+    def _prepared_at(self, position: Position) -> tuple[Prepared, set[str]]:
+        """The transactions prepared at a position, and those that are about to become visible.
 
         Those that the server did not list yet may be missing.
         """
         self._current_identities()
         names = listed(self._session, self._server.mariadb)
         if not names and self._scan is None:
-            return {}, False
+            return {}, set()
         return self._retried(lambda: self._scanned(position, names))
 
-    def _scanned(self, position: Position, names: set[str]) -> tuple[Prepared, bool]:
+    def _scanned(self, position: Position, names: set[str]) -> tuple[Prepared, set[str]]:
         try:
             scan = self._scan_at(position)
         except BaseException:
@@ -175,7 +182,7 @@ class BinlogHistory:
             self.close()
         # A crash of the server can lose those that changed nothing in InnoDB.
         prepared = {xid: at for xid, at in scan.prepared.items() if xid in names}
-        return prepared, bool(names & scan.decided)
+        return prepared, names & scan.decided
 
     def _scan_at(self, position: Position) -> XaScan:
         if self._scan is not None and position < self._scan.position:

@@ -122,20 +122,25 @@ def read_prepared(
     Raises `DataLossError` if the server no longer has them.
     """
     assert committed.xid is not None
-    begin = committed.begin
+    begin, xid = committed.begin, committed.xid
     if begin is None:
         session = Session(options)
         try:
-            begin = prepared_before(session, options, before, [committed.xid])[0].get(committed.xid)
+            found, decided = prepared_before(session, options, before, [xid])
         finally:
             session.close()
+        if xid in decided:
+            # It was prepared without changes since: the server does not log that, and after a
+            # crash it logs the commit nevertheless.
+            return Group()
+        begin = found.get(xid)
     if begin is None:
         raise DataLossError(
-            f"the XA transaction {shown(committed.xid)} is committed at {before} in the binlog of "
+            f"the XA transaction {shown(xid)} is committed at {before} in the binlog of "
             f"MySQL at {options.address}, but the server no longer has the binlog in which it was "
             f"prepared; {START_AGAIN}, and keep binlogs longer than XA transactions stay prepared"
         )
-    return _read_group(options, wants, begin, committed.xid)
+    return _read_group(options, wants, begin, xid)
 
 
 def _read_group(options: MySqlOptions, wants: Wants, begin: Position, xid: str) -> Group:
