@@ -123,6 +123,7 @@ def test_what_was_prepared_earlier_is_named() -> None:
     known = Position("binlog.000001", 400)
     made = Transactions(Track(START, True), wants, "MySQL", prepared={"1:31:": known})
     assert committed(gtid(True), query(XA[2]), made=made) == [Committed(None, "1:31:", known)]
+    assert committed(gtid(True), ROLLBACK_XA)[0].rolled_back
     assert committed(gtid(True), query(XA[2])) == [Committed(None, "1:31:", None)]
 
 

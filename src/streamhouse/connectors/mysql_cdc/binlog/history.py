@@ -141,7 +141,7 @@ class BinlogHistory:
         found, decided = self._retried(
             lambda: prepared_before(self._session, self._options, now, wanted)
         )
-        return wanted - found.keys() - decided
+        return wanted - found.keys() - decided.keys()
 
     def _current_identities(self) -> dict[str, Binlog]:
         if self._connections != self._session.connections:
@@ -173,7 +173,7 @@ class BinlogHistory:
         except BaseException:
             self.close()
             raise
-        unknown = names - scan.prepared.keys() - scan.decided
+        unknown = names - scan.prepared.keys() - scan.decided.keys()
         if unknown:
             found, decided = prepared_before(self._session, self._options, position, unknown)
             scan.prepared |= found
@@ -182,7 +182,7 @@ class BinlogHistory:
             self.close()
         # A crash of the server can lose those that changed nothing in InnoDB.
         prepared = {xid: at for xid, at in scan.prepared.items() if xid in names}
-        return prepared, names & scan.decided
+        return prepared, names & scan.decided.keys()
 
     def _scan_at(self, position: Position) -> XaScan:
         if self._scan is not None and position < self._scan.position:

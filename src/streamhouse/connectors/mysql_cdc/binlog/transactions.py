@@ -46,12 +46,14 @@ class Committed(NamedTuple):
     """A transaction whose changes are valid.
 
     `group`: its kept events. None if it was prepared and its events are no longer known: then
-    they begin at `begin` (None: unknown, too).
+    they begin at `begin` (None: unknown, too). `rolled_back`: it was rolled back, and it is not
+    known that it was prepared; the reader has to check that it was not committed before.
     """
 
     group: Group | None
     xid: str | None = None
     begin: Position | None = None
+    rolled_back: bool = False
 
 
 class Transactions:
@@ -183,8 +185,8 @@ class Transactions:
         elif step is Step.XA_COMMIT:
             committed = self._prepared.take(name)
             return None if self._skips else committed
-        elif step is Step.XA_ROLLBACK:
-            self._prepared.drop(name)
+        elif step is Step.XA_ROLLBACK and not self._prepared.drop(name):
+            return Committed(None, name, rolled_back=True)
         return None
 
     def _rollback_to(self, name: str) -> None:
@@ -236,8 +238,9 @@ class _Prepared:
             self._bytes -= group.memory_bytes
         return Committed(group, xid, begin)
 
-    def drop(self, xid: str) -> None:
-        self.take(xid)
+    def drop(self, xid: str) -> bool:
+        """Forget a transaction; whether it was known."""
+        return self.take(xid).begin is not None
 
 
 def other_binlog(server: str, file: str, expected: Binlog, found: Binlog) -> DataLossError:

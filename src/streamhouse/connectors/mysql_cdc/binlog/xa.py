@@ -55,7 +55,7 @@ class XaScan:
         self._track = Track(start, self._dump.checksums)
         self._block, self._at = b"", 0
         self.prepared: dict[str, Position] = {}
-        self.decided: set[str] = set()
+        self.decided: dict[str, Step] = {}
 
     @property
     def position(self) -> Position:
@@ -73,10 +73,10 @@ class XaScan:
             self._at = at + size
             if step is Step.PREPARE:
                 self.prepared[track.name] = track.group
-                self.decided.discard(track.name)
+                self.decided.pop(track.name, None)
             elif step in (Step.XA_COMMIT, Step.XA_ROLLBACK):
                 self.prepared.pop(track.name, None)
-                self.decided.add(track.name)
+                self.decided[track.name] = step
             if file_only and track.file != file:
                 return
 
@@ -86,14 +86,14 @@ class XaScan:
 
 def prepared_before(
     session: Session, options: MySqlOptions, end: Position, wanted: Collection[str]
-) -> tuple[dict[str, Position], set[str]]:
+) -> tuple[dict[str, Position], dict[str, Step]]:
     """Where those `wanted` transactions begin that are prepared and undecided at `end`.
 
-    Also returns those that were decided before. The binlog is read file by file, from the newest
-    on; transactions of which it has nothing are in neither result.
+    Also returns those that were decided before, and how. The binlog is read file by file, from
+    the newest on; transactions of which it has nothing are in neither result.
     """
     found: dict[str, Position] = {}
-    decided: set[str] = set()
+    decided: dict[str, Step] = {}
     remaining = set(wanted)
     files = [name for name, _ in log_files(session)]
     if end.file not in files:
@@ -108,15 +108,15 @@ def prepared_before(
         finally:
             scan.close()
         found |= {xid: at for xid, at in scan.prepared.items() if xid in remaining}
-        decided |= scan.decided & remaining
-        remaining -= found.keys() | decided
+        decided |= {xid: step for xid, step in scan.decided.items() if xid in remaining}
+        remaining -= found.keys() | decided.keys()
     return found, decided
 
 
 def read_prepared(
     options: MySqlOptions, wants: Wants, committed: Committed, before: Position
 ) -> Group:
-    """The events of a prepared transaction whose XA COMMIT begins at `before`.
+    """The events of a prepared transaction whose XA COMMIT or ROLLBACK begins at `before`.
 
     They are read again from where they begin; if that is unknown, it is found by reading back.
     Raises `DataLossError` if the server no longer has them.
@@ -129,9 +129,16 @@ def read_prepared(
             found, decided = prepared_before(session, options, before, [xid])
         finally:
             session.close()
-        if xid in decided:
-            # It was prepared without changes since: the server does not log that, and after a
-            # crash it logs the commit nevertheless.
+        last = decided.get(xid)
+        expected = Step.XA_ROLLBACK if committed.rolled_back else Step.XA_COMMIT
+        if last is not None and last is not expected:
+            raise DataLossError(
+                f"the binlog of MySQL at {options.address} ends the XA transaction {shown(xid)} "
+                f"twice, with XA COMMIT and XA ROLLBACK, the second time at {before}: the server "
+                f"lost the first one in a crash; {START_AGAIN}"
+            )
+        if last is not None or committed.rolled_back:
+            # It had no changes: the server logs its end, but not that it was prepared.
             return Group()
         begin = found.get(xid)
     if begin is None:
