@@ -225,3 +225,17 @@ def test_a_reader_that_fails_to_open_leaves_no_file_open(tmp_path: Path) -> None
         FrameReader(tmp_path, Position(FILE, 4))
     assert len(list(Path("/proc/self/fd").iterdir())) == before
     kept.close()
+
+
+def test_a_statement_inside_a_transaction_keeps_the_rows_before_it(tmp_path: Path) -> None:
+    """Such as INSERT INTO others SELECT * FROM orders, of a session in statement format."""
+    server, kept = connected(tmp_path)
+    before = server.transaction("orders", b"0")
+    middle = server.at
+    opening = server.opening("orders", b"1")
+    statement = server.placed(query("INSERT INTO others SELECT * FROM orders"))
+    kept.keep(before + opening + statement + server.ending())
+    end = Position(FILE, server.at)
+    assert rows(tmp_path, Position(FILE, 4), Position(FILE, middle)) == [b"0"]
+    assert rows(tmp_path, Position(FILE, middle), end) == [b"1"]
+    kept.close()

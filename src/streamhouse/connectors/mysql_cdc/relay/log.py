@@ -19,7 +19,7 @@ from streamhouse.connectors.mysql_cdc.binlog.events import (
     Track,
     query_of,
 )
-from streamhouse.connectors.mysql_cdc.binlog.groups import Event, Group
+from streamhouse.connectors.mysql_cdc.binlog.groups import Group
 from streamhouse.connectors.mysql_cdc.binlog.transactions import Committed, Transactions
 from streamhouse.connectors.mysql_cdc.relay.files import FrameWriter, State, StateWriter
 from streamhouse.connectors.mysql_cdc.server.position import Position
@@ -107,22 +107,32 @@ class RelayLog:
         track = self._transactions.track
         end = track.position
         group = self._read(committed, track.group) if committed.group is None else committed.group
-        pos = None if committed.xid is None else end.pos
-        size = 0
-        for event in group.events():
-            names = self._selection.of(event.kind, event.data, event.at, event.end)
-            if names and event.kind == QUERY:
+        trailer, of, size = track.trailer, self._selection.of, 0
+        as_sent = committed.xid is None and not group.spilled
+        # Apart from earlier transactions, which a statement in this one publishes.
+        events: list[bytes] = []
+        changed: set[str] = set()
+        for kind, data, at, stop, pos in group.events():
+            names = of(kind, data, at, stop)
+            if not names:
+                continue
+            if kind == QUERY:
                 self._alter(names)
-            if names:
-                raw = _stored(event, event.pos if pos is None else pos)
-                self._complete.append(raw)
-                self._changed |= names
-                size += len(raw)
+            if as_sent:
+                raw = data[at : stop + trailer]
+            else:
+                raw = _stored(data, at, stop, end.pos if committed.xid else pos, trailer)
+            events.append(raw)
+            changed |= names
+            size += len(raw)
             if size > _FRAME_BYTES:
                 # The frames of one transaction but the last end before its end.
-                self._files.append(Position(end.file, end.pos - 1), self._complete, False)
-                self._complete, size = [], 0
+                self._commit()
+                self._files.append(Position(end.file, end.pos - 1), events, track.checksums)
+                events, size = [], 0
         group.close()
+        self._complete += events
+        self._changed |= changed
 
     def _alter(self, names: frozenset[str]) -> None:
         """End a batch before a statement about tables: their columns may differ after it."""
@@ -144,7 +154,7 @@ class RelayLog:
         if not self.state.end < end:
             return
         if self._complete:
-            self._files.append(end, self._complete, False)
+            self._files.append(end, self._complete, track.checksums)
         self._files.commit(end)
         changed = dict(self.state.changed) | dict.fromkeys(self._changed, end)
         binlogs = dict(self.state.binlogs)
@@ -158,11 +168,11 @@ class RelayLog:
         self._state_file.write(self.state)
 
 
-def _stored(event: Event, pos: int) -> bytes:
-    """The event without its checksum, with another end position."""
-    seconds, kind, server, _, _, flags = HEADER.unpack_from(event.data, event.at)
-    head = HEADER.pack(seconds, kind, server, event.end - event.at, pos, flags)
-    return head + event.data[event.at + HEADER.size : event.end]
+def _stored(data: bytes, at: int, end: int, pos: int, trailer: int) -> bytes:
+    """The event with another end position, and zeros for its checksum."""
+    seconds, kind, server, _, _, flags = HEADER.unpack_from(data, at)
+    head = HEADER.pack(seconds, kind, server, end - at + trailer, pos, flags)
+    return head + data[at + HEADER.size : end] + bytes(trailer)
 
 
 class _EventSelection:
