@@ -49,8 +49,27 @@ FORKS.set_forkserver_preload(
 )
 
 
-class Command:
-    """`streamhouse` with these arguments, in a process of its own; used as a `Popen`."""
+class Fork:
+    """A process of `FORKS`, used as a `Popen`."""
+
+    _process: Any
+
+    @property
+    def pid(self) -> int:
+        assert self._process.pid is not None
+        number: int = self._process.pid
+        return number
+
+    def poll(self) -> int | None:
+        code: int | None = self._process.exitcode
+        return code
+
+    def kill(self) -> None:
+        self._process.kill()
+
+
+class Command(Fork):
+    """`streamhouse` with these arguments, in a process of its own."""
 
     def __init__(
         self,
@@ -65,14 +84,6 @@ class Command:
         self._process = FORKS.Process(target=_run, args=(arguments, place, given, files))
         self._process.start()
 
-    @property
-    def pid(self) -> int:
-        assert self._process.pid is not None
-        return self._process.pid
-
-    def poll(self) -> int | None:
-        return self._process.exitcode
-
     def wait(self, timeout: float) -> int:
         self._process.join(timeout)
         code = self.poll()
@@ -83,11 +94,8 @@ class Command:
         if self.poll() is None:
             os.kill(self.pid, number)
 
-    def kill(self) -> None:
-        self._process.kill()
 
-
-class Module:
+class Module(Fork):
     """A module's `main`, as `python -m` runs it, in a session and process of its own."""
 
     def __init__(self, name: str, stdin: int, stdout: int = 2) -> None:
@@ -96,17 +104,6 @@ class Module:
             target=_run_module, args=(name, str(Path.cwd()), given, files)
         )
         self._process.start()
-
-    @property
-    def pid(self) -> int:
-        assert self._process.pid is not None
-        return self._process.pid
-
-    def poll(self) -> int | None:
-        return self._process.exitcode
-
-    def kill(self) -> None:
-        self._process.kill()
 
 
 def _run_module(

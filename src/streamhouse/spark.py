@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
@@ -30,6 +31,7 @@ _DATA_SOURCES = (
     ("streamhouse.connectors.mysql_cdc.datasource", "MysqlCdcDataSource"),
 )
 
+_REGISTERING = threading.Lock()
 _BYTES_OF_BATCH = "spark.sql.execution.arrow.maxBytesPerBatch"
 """Spark's limit on the bytes of an Arrow batch. Unless it has the greatest value, Spark adds up the
 sizes of all columns after each row: measured with five columns and five million rows, 5.1 s of CPU
@@ -64,13 +66,14 @@ def register_source(spark: SparkSession, source: type[DataSource]) -> None:
         spark.dataSource.register(source)
         return
     context = spark.sparkContext
-    usual: Any = context.environment
     assert context._jvm is not None
-    context.environment = context._jvm.java.util.concurrent.ConcurrentHashMap(usual)
-    try:
-        spark.dataSource.register(source)
-    finally:
-        context.environment = usual
+    with _REGISTERING:
+        usual: Any = context.environment
+        context.environment = context._jvm.java.util.concurrent.ConcurrentHashMap(usual)
+        try:
+            spark.dataSource.register(source)
+        finally:
+            context.environment = usual
 
 
 def prepare(spark: SparkSession) -> None:

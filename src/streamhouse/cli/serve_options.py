@@ -22,17 +22,6 @@ HostOption = Annotated[
         help="The address to listen on; one that other machines can reach needs a token.",
     ),
 ]
-PortOption = Annotated[
-    int, typer.Option("--port", min=0, max=65535, help="The port; 0 chooses a free one.")
-]
-PortFileOption = Annotated[
-    str | None,
-    typer.Option(
-        "--port-file",
-        metavar="FILE",
-        help="Write the port to this file once the server listens.",
-    ),
-]
 TokenFileOption = Annotated[
     str | None,
     typer.Option(

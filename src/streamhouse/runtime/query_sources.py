@@ -46,7 +46,7 @@ def _record(values: Sequence[Any]) -> Any:
     return list(values) if len(values) > 1 else values[0]
 
 
-class Inputs:
+class QuerySources:
     """The open sources of a query, and their offsets; driver only, not thread-safe."""
 
     def __init__(self, sources: Sequence[Source], origins: Sequence[str], target: str) -> None:
@@ -56,7 +56,7 @@ class Inputs:
         self._target = target
 
     @classmethod
-    def open(cls, spec: QuerySpec) -> Inputs:
+    def open(cls, spec: QuerySpec) -> QuerySources:
         """Open the sources of a query; raises as `SourceSpec.open`."""
         sources: list[Source] = []
         try:

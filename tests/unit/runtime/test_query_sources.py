@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from streamhouse.errors import DataLossError
-from streamhouse.runtime.query_sources import Inputs, Piece, source_offsets
+from streamhouse.runtime.query_sources import Piece, QuerySources, source_offsets
 from streamhouse.source import Lag, Offset
 
 SCHEMA = pa.schema([pa.field("id", pa.int64())])
@@ -54,12 +54,12 @@ class Numbers:
         self.closed = True
 
 
-def of_two(first: Numbers, second: Numbers) -> Inputs:
-    return Inputs([first, second], ["orders", "payments"], "shop.out")
+def of_two(first: Numbers, second: Numbers) -> QuerySources:
+    return QuerySources([first, second], ["orders", "payments"], "shop.out")
 
 
 def test_the_offset_of_one_source_is_recorded_by_itself() -> None:
-    inputs = Inputs([Numbers(3)], ["orders"], "shop.out")
+    inputs = QuerySources([Numbers(3)], ["orders"], "shop.out")
     end = inputs.recorded(inputs.latest(inputs.offsets({})))
     assert end == {"of": "orders", "source": {"at": 3}}
     assert source_offsets(end) == ({"at": 3},)

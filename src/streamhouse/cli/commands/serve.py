@@ -17,6 +17,7 @@ from streamhouse.cli.arguments import (
     is_local,
 )
 from streamhouse.cli.errors import INTERRUPTED
+from streamhouse.cli.port_file import PortFileOption, PortOption, write_port
 from streamhouse.cli.serve_options import (
     AllowOriginOption,
     AllowRunOption,
@@ -28,8 +29,6 @@ from streamhouse.cli.serve_options import (
     MaxConnectionsOption,
     MaxPerAddressOption,
     MaxRowsOption,
-    PortFileOption,
-    PortOption,
     QueriesOption,
     QueryMemoryOption,
     QueryRowsOption,
@@ -132,7 +131,7 @@ def serve(
 
 def _serve(settings: ServerSettings, warehouse: str, port_file: str | None) -> None:
     """Serve until a signal requests a stop, then end the process with its exit code."""
-    from streamhouse.serve.http.server import bind, serve, url_of, write_port
+    from streamhouse.serve.http.server import bind, serve, url_of
 
     # Before the slow imports, so that a port in use is reported at once.
     listener = bind(settings.host, settings.port)

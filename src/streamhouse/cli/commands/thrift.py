@@ -17,6 +17,7 @@ from streamhouse.cli.arguments import (
     open_warehouse,
 )
 from streamhouse.cli.errors import INTERRUPTED
+from streamhouse.cli.port_file import PortFileOption, PortOption, write_port
 from streamhouse.cli.stop_signals import StopSignal
 from streamhouse.errors import OptionError, StreamhouseError
 from streamhouse.options import hide_secrets
@@ -27,17 +28,6 @@ REMOTE_REFRESH_S = 10.0
 
 
 _HostOption = Annotated[str, typer.Option("--host", help="The address to listen on.")]
-_PortOption = Annotated[
-    int, typer.Option("--port", min=0, max=65535, help="The port; 0 chooses a free one.")
-]
-_PortFileOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--port-file",
-        metavar="FILE",
-        help="Write the port to this file once the server listens.",
-    ),
-]
 _PasswordFileOption = Annotated[
     Path | None,
     typer.Option(
@@ -68,8 +58,8 @@ def thrift(
     warehouse: WarehouseArgument = DEFAULT_WAREHOUSE,
     option: OptionsArgument = None,
     host: _HostOption = "127.0.0.1",
-    port: _PortOption = 10000,
-    port_file: _PortFileOption = None,
+    port: PortOption = 10000,
+    port_file: PortFileOption = None,
     password_file: _PasswordFileOption = None,
     no_password: _NoPasswordOption = False,
     conf: _ConfOption = None,
@@ -94,7 +84,7 @@ def thrift(
     server = ThriftServer(opened, host, port, master, settings, _notice, verbose, password)
     try:
         if port_file is not None:
-            port_file.write_text(f"{server.port}\n")
+            write_port(port_file, server.port)
         url = f"jdbc:hive2://{host}:{server.port}"
         if password is not None and password_file is None:
             _print(f"The password, for any user name: {password}")

@@ -224,6 +224,11 @@ def described(table: TableDefinition | None, captured: CapturedTable) -> dict[st
     return {_KEY: {"columns": columns, "charset": table.charset}}
 
 
+def unchanged(offset: Mapping[str, Any]) -> dict[str, Any]:
+    """The part of an offset that describes the columns, for another offset at its position."""
+    return {_KEY: offset[_KEY]} if _KEY in offset else {}
+
+
 def known_at(offset: Mapping[str, Any], table: TableDefinition) -> TableDefinition | None:
     """The columns of `table` as of an offset; None if the offset does not have them."""
     part = offset.get(_KEY)

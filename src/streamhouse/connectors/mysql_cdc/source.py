@@ -17,7 +17,7 @@ from streamhouse.connectors.mysql_cdc.change_reader import close_readers, read_c
 from streamhouse.connectors.mysql_cdc.membership import Membership
 from streamhouse.connectors.mysql_cdc.metadata import MetadataColumns
 from streamhouse.connectors.mysql_cdc.relay.files import RelayView, State
-from streamhouse.connectors.mysql_cdc.schema_history import SchemaHistory, known_at
+from streamhouse.connectors.mysql_cdc.schema_history import SchemaHistory, known_at, unchanged
 from streamhouse.connectors.mysql_cdc.server.columns import (
     check_columns,
     selected_columns,
@@ -272,8 +272,7 @@ class MySqlSource:
         if begin is None:
             return after.to_offset() | self._columns.now(after.position)
         if begin == after.position:
-            kept = {key: value for key, value in start.items() if key == "table"}
-            return after.to_offset() | kept
+            return after.to_offset() | unchanged(start)
         end, columns = self._columns.next(start, begin, after.position, cut)
         return replace(after, position=end).to_offset() | columns
 

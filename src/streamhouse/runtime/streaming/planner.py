@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
 
-from streamhouse.runtime.query_sources import Inputs, Piece
+from streamhouse.runtime.query_sources import Piece, QuerySources
 from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.state.pending_rows import PendingRows
 from streamhouse.runtime.streaming import preload_reports
@@ -69,14 +69,14 @@ class Planner:
         `small_batches`."""
         self._folder = folder
         self._spec = spec
-        self._inputs = Inputs.open(spec)
+        self._inputs = QuerySources.open(spec)
         self._one_task = spec.one_task(self._inputs.sources)
         self._pins = Pins(spec.query.lookups, spec.lookups, spec.choices)
         self._pending = None if spec.pending is None else PendingRows(spec.pending, spec.query_id)
         self._small = None if folder is None else SmallBatches(spec, self._inputs, folder)
 
     @property
-    def inputs(self) -> Inputs:
+    def inputs(self) -> QuerySources:
         """The query's sources."""
         return self._inputs
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from streamhouse.lookup.options import CacheOptions
 from streamhouse.paimon.catalog.table_address import TableAddress
-from streamhouse.runtime.query_sources import Inputs, source_offsets
+from streamhouse.runtime.query_sources import QuerySources, source_offsets
 from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.source import Offset
 
@@ -26,7 +26,7 @@ _DIMENSION_ROWS = 100_000
 class SmallBatches:
     """Decides for each batch of a query whether it skips the shuffle; planner only."""
 
-    def __init__(self, spec: QuerySpec, inputs: Inputs, folder: Path) -> None:
+    def __init__(self, spec: QuerySpec, inputs: QuerySources, folder: Path) -> None:
         self._inputs, self._folder = inputs, folder
         self._address: TableAddress | None = None
         if spec.shuffle is not None:

@@ -30,8 +30,7 @@ from streamhouse.serve.auth.scope import ACTS, READ, SQL, Scope
 
 HOW_TO = (
     "create a token with `openssl rand -hex 32 > token` and pass it with --token-file token, or "
-    "in the "
-    "environment variable STREAMHOUSE_TOKEN"
+    "in the environment variable STREAMHOUSE_TOKEN"
 )
 
 _KEYS = ("name", "token", "sha256", "views", "acts")

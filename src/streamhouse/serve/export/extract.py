@@ -17,6 +17,7 @@ from streamhouse.serve.queries.pinned_tables import Pin, Pins
 from streamhouse.serve.views.warehouse_tables import WarehouseTables
 from streamhouse.sql.batch.bounded_query import analyze_bounded
 from streamhouse.sql.plan import BoundedQuery, BoundedScan, Position, Query, TableInfo
+from streamhouse.sql.statements.create_view import ticked
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -120,8 +121,8 @@ class Extracts:
         return Extract(self._name, pins.snapshot, pins.time_ms, None, state, read)
 
     def _plan(self, view: ViewInfo) -> BoundedQuery:
-        name = ".".join(_quoted(part) for part in view.name[-2:])
-        items = "*" if self._columns is None else ", ".join(map(_quoted, self._columns))
+        name = ".".join(ticked(part) for part in view.name[-2:])
+        items = "*" if self._columns is None else ", ".join(map(ticked, self._columns))
         query = Query(f"SELECT {items} FROM {name}", Position(1, 1))
         return analyze_bounded(query, self._tables)
 
@@ -173,10 +174,6 @@ def _with_progress(batches: Iterator[pa.RecordBatch], tick: Tick) -> Iterator[pa
     for batch in batches:
         tick(batch.num_rows)
         yield batch
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
 
 
 def _ansi(name: str) -> str:

@@ -55,8 +55,7 @@ class HttpConnection(HttpToolsProtocol):
                 429,
                 "too_many",
                 f"your address has more than {self.max_per_address:,} connections open; close "
-                "some, or "
-                "start the server with a higher --max-per-address",
+                "some, or start the server with a higher --max-per-address",
             )
         else:
             self._start_timer()

@@ -5,12 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
-import os
 import resource
 import socket
 import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import uvicorn
@@ -161,16 +159,3 @@ def raise_file_limit(connections: int) -> None:
             f"raise it with ulimit -n {needed}",
             file=sys.stderr,
         )
-
-
-def write_port(path: str, port: int) -> None:
-    """Write the port to a file, atomically: a reader finds all digits or no file."""
-    target = Path(path)
-    part = target.with_name(f".{target.name}.{os.getpid()}")
-    try:
-        part.write_text(f"{port}\n")
-        part.replace(target)
-    except OSError as error:
-        raise OptionError(
-            f"option '--port-file': {path} cannot be written: {error.strerror}"
-        ) from None

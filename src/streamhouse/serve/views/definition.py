@@ -11,6 +11,7 @@ from streamhouse.serve.access_log import LOGGER
 from streamhouse.serve.views.warehouse_tables import WarehouseTables
 from streamhouse.sql.batch.bounded_query import analyze_bounded
 from streamhouse.sql.plan import Position, Query
+from streamhouse.sql.statements.create_view import ticked
 
 if TYPE_CHECKING:
     from streamhouse.paimon.catalog.warehouse import Warehouse
@@ -19,9 +20,9 @@ if TYPE_CHECKING:
 
 def definition(view: ServedView) -> str:
     """The SELECT of a served view: its columns and its filter over the source."""
-    columns = "*" if view.columns is None else ", ".join(map(_quoted, view.columns))
+    columns = "*" if view.columns is None else ", ".join(map(ticked, view.columns))
     database, table = view.source.split(".", 1)
-    text = f"SELECT {columns} FROM {_quoted(database)}.{_quoted(table)}"
+    text = f"SELECT {columns} FROM {ticked(database)}.{ticked(table)}"
     # On a line of its own, so that a comment at its end does not hide the bracket.
     return text if view.filter is None else f"{text} WHERE (\n{view.filter}\n)"
 
@@ -53,7 +54,3 @@ def _definition_error(warehouse: Warehouse, view: ServedView) -> StreamhouseErro
     except StreamhouseError as error:
         return error
     return None
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

@@ -147,8 +147,7 @@ class ChangeDecoder:
                 raise ConnectError(
                     f"the binlog of MySQL at {self._captured.options.address} contains "
                     f"incomplete rows of {self._captured.table.full_name}; set binlog_row_image "
-                    "= FULL, "
-                    "in sessions too, and start again with a new checkpoint"
+                    "= FULL, in sessions too, and start again with a new checkpoint"
                 )
             at += size
         images = decode.rows(data, at, end, readers.columns, readers.column_indexes)
