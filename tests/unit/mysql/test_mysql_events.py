@@ -47,6 +47,14 @@ def boundaries(*events: bytes) -> str:
     return marks
 
 
+def prepared(one_phase: bool = False, gtrid: bytes = b"1", bqual: bytes = b"") -> bytes:
+    """An XA_PREPARE event, as both servers write it."""
+    lengths = len(gtrid).to_bytes(4, "little") + len(bqual).to_bytes(4, "little")
+    form = (1).to_bytes(4, "little")
+    return event(XA_PREPARE, bytes([one_phase]) + form + lengths + gtrid + bqual)
+
+
+PREPARED = prepared()
 BEGIN, COMMIT, CREATE = query("BEGIN"), query("COMMIT"), query("CREATE TABLE t (id INT)")
 
 
@@ -57,11 +65,11 @@ BEGIN, COMMIT, CREATE = query("BEGIN"), query("COMMIT"), query("CREATE TABLE t (
         ([gtid(True), CREATE], ".|"),
         ([gtid(False), query("SAVEPOINT a"), query("ROLLBACK TO a"), COMMIT], "...|"),
         ([gtid(False), CREATE, event(TABLE_MAP), event(INSERT), event(XID)], "....|"),
-        ([gtid(False), event(INSERT), event(XA_PREPARE)], "..|"),
-        ([gtid(False), query("XA COMMIT X'31'")], ".|"),
+        ([gtid(False), event(INSERT), PREPARED], "..|"),
+        ([gtid(False), query("XA COMMIT X'31',X'',1")], ".|"),
         ([event(MYSQL_GTID), BEGIN, event(INSERT), event(XID)], "...|"),
         ([event(MYSQL_GTID), CREATE], ".|"),
-        ([event(MYSQL_GTID), query("XA START X'31'"), query("XA END X'31'"), event(XA_PREPARE)],
+        ([event(MYSQL_GTID), query("XA START X'31',X'',1"), query("XA END X'31',X'',1"), PREPARED],
          "...|"),
         ([event(MYSQL_GTID), event(40)], ".|"),
         ([BEGIN, event(INSERT), event(HEARTBEAT), query("ROLLBACK")], "...|"),

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tests.unit.mysql.test_relay_files import FILE, SHOP, Server, log
+from tests.unit.mysql.test_relay_files import FILE, SHOP, connected
 
 from streamhouse.connectors.mysql_cdc.server.position import Position, Progress
 from streamhouse.connectors.mysql_cdc.source import MySqlSource
@@ -35,14 +35,14 @@ def test_the_lag_is_the_bytes_up_to_the_last_change_of_the_table(
 ) -> None:
     clock = [100.0]
     monkeypatch.setattr("time.monotonic", lambda: clock[0])
-    server, kept = Server(), log(tmp_path)
-    kept.keep(server.track, server.transaction("orders", b"1"))
+    server, kept = connected(tmp_path)
+    kept.keep(server.transaction("orders", b"1"))
     first = server.at
-    kept.keep(server.track, server.transaction("other", b"x"))
+    kept.keep(server.transaction("other", b"x"))
     assert source.lag(at(first)) == Lag(seconds=0.0, bytes=0)
     assert source.lag(at(4)) == Lag(seconds=0.0, bytes=first - 4)
     clock[0] += 3
-    kept.keep(server.track, server.transaction("orders", b"2"))
+    kept.keep(server.transaction("orders", b"2"))
     assert source.lag(at(4)) == Lag(seconds=3.0, bytes=server.at - 4)
     clock[0] += 2
     assert source.lag(at(first)) == Lag(seconds=2.0, bytes=server.at - first)
@@ -51,9 +51,9 @@ def test_the_lag_is_the_bytes_up_to_the_last_change_of_the_table(
 
 
 def test_bytes_across_binlog_files_are_unknown(source: MySqlSource, tmp_path: Path) -> None:
-    server, kept = Server(), log(tmp_path)
-    kept.keep(server.track, server.rotation("binlog.000002"))
-    kept.keep(server.track, server.transaction("orders", b"1"))
+    server, kept = connected(tmp_path)
+    kept.keep(server.rotation("binlog.000002"))
+    kept.keep(server.transaction("orders", b"1"))
     lag = source.lag(at(4))
     assert lag is not None and lag.bytes is None and lag.seconds is not None
     kept.close()
@@ -63,6 +63,6 @@ def test_the_lag_is_unknown_in_the_snapshot_and_without_a_log(
     source: MySqlSource, tmp_path: Path
 ) -> None:
     assert source.lag(at(4)) is None
-    log(tmp_path).close()
+    connected(tmp_path)[1].close()
     assert source.lag({"phase": "snapshot"}) is None
     assert source.lag(at(4)) is None

@@ -9,7 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamhouse.connectors.mysql_cdc.server.options import KNOWN, parse
-from streamhouse.connectors.mysql_cdc.server.position import Position, Progress
+from streamhouse.connectors.mysql_cdc.server.position import (
+    NOTHING_KNOWN,
+    Binlog,
+    Known,
+    Position,
+    Progress,
+    Skip,
+)
 from streamhouse.errors import OptionError
 
 BASE = {
@@ -19,6 +26,9 @@ BASE = {
     "database-name": "shop",
     "table-name": "customers",
 }
+
+OFFSET = "scan.startup.specific-offset"
+SPECIFIC = {"scan.startup.mode": "specific-offset"}
 
 
 def test_the_defaults() -> None:
@@ -41,7 +51,11 @@ def test_a_server_id_is_taken_from_the_range() -> None:
         ({"port": "x"}, "'port': 'x' is not a whole number"),
         ({"server-id": "9-5"}, "such as '5400-5408'"),
         ({"server-time-zone": "Mars/Base"}, "'Mars/Base' is not a time zone"),
-        ({"scan.startup.mode": "timestamp"}, "not supported yet; use 'specific-offset'"),
+        ({"scan.startup.mode": "timestamp"}, "'scan.startup.timestamp-millis' is missing"),
+        ({"scan.startup.timestamp-millis": "1"}, "needs 'scan.startup.mode' = 'timestamp'"),
+        ({"scan.startup.specific-offset.skip-rows": "1"}, "needs 'scan.startup.mode'"),
+        (SPECIFIC | {f"{OFFSET}.gtid-set": "1-7"}, "'1-7' is not a set of GTIDs; write one such"),
+        (SPECIFIC | {f"{OFFSET}.gtid-set": "0-1-2", f"{OFFSET}.pos": "4"}, "leave out one of"),
         ({"scan.startup.mode": "newest"}, "is not one of initial, latest-offset"),
         ({"scan.startup.mode": "specific-offset"}, "specific-offset.file' is missing"),
         ({"scan.startup.specific-offset.pos": "4"}, "needs 'scan.startup.mode'"),
@@ -75,5 +89,12 @@ def test_positions_are_ordered_by_number() -> None:
 def test_an_offset_survives_json(pos: int | None, key: list[int | str] | None, whole: bool) -> None:
     whole = whole and pos is not None
     position = None if pos is None else Position("binlog.000007", pos)
-    progress = Progress(position, None if whole or key is None else tuple(key), whole)
-    assert Progress.from_offset(json.loads(json.dumps(progress.to_offset()))) == progress
+    known = Known(
+        Binlog(1_700_000_000, 7),
+        {"1:7831:": Position("binlog.000006", 4)},
+        Skip("0-1-5", Position("binlog.000007", 9), Position("binlog.000007", 8), None, 3),
+    )
+    for one in (NOTHING_KNOWN, known):
+        progress = Progress(position, None if whole or key is None else tuple(key), whole, one)
+        again = json.loads(json.dumps(progress.to_offset()))
+        assert Progress.from_offset(again) == progress

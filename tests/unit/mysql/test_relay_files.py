@@ -9,6 +9,8 @@ from tests.unit.mysql.test_mysql_events import MYSQL_GTID, event, query
 
 from streamhouse.connectors.mysql_cdc.binlog.changes import names_of
 from streamhouse.connectors.mysql_cdc.binlog.events import HEADER, ROTATE, TABLE_MAP, XID, Track
+from streamhouse.connectors.mysql_cdc.binlog.groups import Group
+from streamhouse.connectors.mysql_cdc.binlog.transactions import Committed
 from streamhouse.connectors.mysql_cdc.relay import files
 from streamhouse.connectors.mysql_cdc.relay.files import (
     FrameReader,
@@ -74,23 +76,30 @@ def view(tmp_path: Path) -> RelayView:
     return RelayView(tmp_path)
 
 
-def log(folder: Path, most_bytes: int = 1 << 20) -> RelayLog:
-    return RelayLog(folder, [SHOP], Position(FILE, 4), most_bytes)
+def unread(committed: Committed, before: Position) -> Group:
+    raise AssertionError("everything is known")
+
+
+def connected(folder: Path, most_bytes: int = 1 << 20) -> tuple[Server, RelayLog]:
+    """A server, and a log that is connected to it."""
+    server, made = Server(), RelayLog(folder, [SHOP], Position(FILE, 4), most_bytes)
+    made.connect(server.track, "MySQL", unread)
+    return server, made
 
 
 def test_any_range_between_transactions_is_read_again(tmp_path: Path, view: RelayView) -> None:
-    server, kept = Server(), log(tmp_path, most_bytes=4_000)
+    server, kept = connected(tmp_path, most_bytes=4_000)
     ends = [Position(FILE, 4)]
     for number in range(60):
         if number == 40:
-            kept.keep(server.track, server.rotation("binlog.000002"))
+            kept.keep(server.rotation("binlog.000002"))
         # Two transactions a block, so that ranges also start and end inside a frame.
         block = b""
         for half in (0, 1):
             block += server.transaction("orders", b"%d" % (2 * number + half))
             file = "binlog.000002" if number >= 40 else FILE
             ends.append(Position(file, server.at))
-        kept.keep(server.track, block)
+        kept.keep(block)
     kept.close()
     assert len(segments(tmp_path)) > 10
     for first in range(0, 121, 7):
@@ -102,41 +111,42 @@ def test_any_range_between_transactions_is_read_again(tmp_path: Path, view: Rela
 def test_events_of_an_open_transaction_are_invisible_and_can_be_undone(
     tmp_path: Path, view: RelayView
 ) -> None:
-    server, kept = Server(), log(tmp_path)
-    kept.keep(server.track, server.transaction("orders", b"1"))
+    server, kept = connected(tmp_path)
+    kept.keep(server.transaction("orders", b"1"))
     whole = Position(FILE, server.at)
-    kept.keep(server.track, server.opening("orders", b"x" * 2_000_000))
+    kept.keep(server.opening("orders", b"x" * 2_000_000))
     state = view.state()
     assert state is not None and state.end == whole
     kept.undo()
     again = Server(whole.pos)
-    kept.keep(again.track, again.transaction("orders", b"2"))
+    kept.connect(again.track, "MySQL", unread)
+    kept.keep(again.transaction("orders", b"2"))
     assert rows(tmp_path, Position(FILE, 4), Position(FILE, again.at)) == [b"1", b"2"]
     kept.close()
     assert view.state() is None
 
 
 def test_a_transaction_that_a_crash_cut_off_is_left_out(tmp_path: Path) -> None:
-    server, kept = Server(), log(tmp_path)
-    kept.keep(server.track, server.transaction("orders", b"1") + server.opening("orders", b"lost"))
-    kept.keep(server.track, server.rotation("binlog.000002"))
-    kept.keep(server.track, server.transaction("orders", b"2"))
+    server, kept = connected(tmp_path)
+    kept.keep(server.transaction("orders", b"1") + server.opening("orders", b"lost"))
+    kept.keep(server.rotation("binlog.000002"))
+    kept.keep(server.transaction("orders", b"2"))
     end = Position("binlog.000002", server.at)
     assert rows(tmp_path, Position(FILE, 4), end) == [b"1", b"2"]
     kept.close()
 
 
 def test_events_of_other_tables_only_advance_the_end(tmp_path: Path, view: RelayView) -> None:
-    server, kept = Server(), log(tmp_path)
-    kept.keep(server.track, server.transaction("orders", b"1"))
+    server, kept = connected(tmp_path)
+    kept.keep(server.transaction("orders", b"1"))
     changed = Position(FILE, server.at)
-    kept.keep(server.track, server.transaction("others", b"2"))
-    kept.keep(server.track, server.placed(query("ALTER TABLE others ADD x INT")))
+    kept.keep(server.transaction("others", b"2"))
+    kept.keep(server.placed(query("ALTER TABLE others ADD x INT")))
     state = view.state()
     assert state is not None
     assert state.altered == {}
     assert (state.end, state.changed) == (Position(FILE, server.at), {"shop.orders": changed})
-    kept.keep(server.track, server.placed(query("ALTER TABLE Orders ADD x INT")))
+    kept.keep(server.placed(query("ALTER TABLE Orders ADD x INT")))
     before, state = state.end, view.state()
     assert state is not None and state.changed == {"shop.orders": Position(FILE, server.at)}
     assert state.altered == {"shop.orders": [before]}
@@ -145,10 +155,10 @@ def test_events_of_other_tables_only_advance_the_end(tmp_path: Path, view: Relay
 
 
 def test_a_range_is_bounded_by_bytes(tmp_path: Path, view: RelayView) -> None:
-    server, kept = Server(), log(tmp_path, most_bytes=4_000)
+    server, kept = connected(tmp_path, most_bytes=4_000)
     ends = [Position(FILE, 4)]
     for number in range(40):
-        kept.keep(server.track, server.transaction("orders", b"%02d" % number))
+        kept.keep(server.transaction("orders", b"%02d" % number))
         ends.append(Position(FILE, server.at))
     steps, at = [], ends[0]
     while at < ends[-1]:
@@ -161,9 +171,9 @@ def test_a_range_is_bounded_by_bytes(tmp_path: Path, view: RelayView) -> None:
 
 
 def test_segments_are_dropped_if_unneeded_or_too_large(tmp_path: Path, view: RelayView) -> None:
-    server, kept = Server(), log(tmp_path, most_bytes=4_000)
+    server, kept = connected(tmp_path, most_bytes=4_000)
     for number in range(60):
-        kept.keep(server.track, server.transaction("orders", b"%02d" % number))
+        kept.keep(server.transaction("orders", b"%02d" % number))
     end = Position(FILE, server.at)
     starts = [segment.start for segment in segments(tmp_path)]
     assert len(starts) > 6
@@ -186,10 +196,10 @@ def test_segments_are_dropped_if_unneeded_or_too_large(tmp_path: Path, view: Rel
 def test_a_segment_may_be_dropped_while_a_batch_is_planned(
     tmp_path: Path, view: RelayView, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    server, kept = Server(), log(tmp_path, most_bytes=4_000)
+    server, kept = connected(tmp_path, most_bytes=4_000)
     ends = [Position(FILE, 4)]
     for number in range(60):
-        kept.keep(server.track, server.transaction("orders", b"%02d" % number))
+        kept.keep(server.transaction("orders", b"%02d" % number))
         ends.append(Position(FILE, server.at))
     listed = segments(tmp_path)
 
@@ -206,12 +216,26 @@ def test_a_segment_may_be_dropped_while_a_batch_is_planned(
 
 
 def test_a_reader_that_fails_to_open_leaves_no_file_open(tmp_path: Path) -> None:
-    server, kept = Server(), log(tmp_path)
-    kept.keep(server.track, server.transaction("orders", b"1"))
+    server, kept = connected(tmp_path)
+    kept.keep(server.transaction("orders", b"1"))
     (segment,) = segments(tmp_path)
     before = len(list(Path("/proc/self/fd").iterdir()))
     segment.index.unlink()
     with pytest.raises(FileNotFoundError):
         FrameReader(tmp_path, Position(FILE, 4))
     assert len(list(Path("/proc/self/fd").iterdir())) == before
+    kept.close()
+
+
+def test_a_statement_inside_a_transaction_keeps_the_rows_before_it(tmp_path: Path) -> None:
+    """Such as INSERT INTO others SELECT * FROM orders, of a session in statement format."""
+    server, kept = connected(tmp_path)
+    before = server.transaction("orders", b"0")
+    middle = server.at
+    opening = server.opening("orders", b"1")
+    statement = server.placed(query("INSERT INTO others SELECT * FROM orders"))
+    kept.keep(before + opening + statement + server.ending())
+    end = Position(FILE, server.at)
+    assert rows(tmp_path, Position(FILE, 4), Position(FILE, middle)) == [b"0"]
+    assert rows(tmp_path, Position(FILE, middle), end) == [b"1"]
     kept.close()

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
@@ -14,31 +16,55 @@ import pymysql
 from streamhouse.connectors.mysql_cdc.binlog.captured import CapturedTable
 from streamhouse.connectors.mysql_cdc.binlog.changes import Change, ChangeDecoder
 from streamhouse.connectors.mysql_cdc.binlog.dump import Dump
-from streamhouse.connectors.mysql_cdc.binlog.events import HEADER, Track
+from streamhouse.connectors.mysql_cdc.binlog.events import ROWS, Track
+from streamhouse.connectors.mysql_cdc.binlog.groups import Event
+from streamhouse.connectors.mysql_cdc.binlog.transactions import Committed, Transactions
+from streamhouse.connectors.mysql_cdc.binlog.xa import read_prepared
 from streamhouse.connectors.mysql_cdc.relay.files import RelayView
 from streamhouse.connectors.mysql_cdc.relay.reader import RelayReader
-from streamhouse.connectors.mysql_cdc.server.connection import is_lost, readable
-from streamhouse.connectors.mysql_cdc.server.position import Position
+from streamhouse.connectors.mysql_cdc.server.connection import Backoff, is_lost, readable
+from streamhouse.connectors.mysql_cdc.server.gtids import parse_gtids
+from streamhouse.connectors.mysql_cdc.server.position import NOTHING_KNOWN, Known, Position, Skip
 from streamhouse.connectors.mysql_cdc.server.table import TableDefinition
 from streamhouse.errors import DataLossError
 
 _STALLED_SECONDS = 20.0
-_ATTEMPTS = 8
+
+
+@dataclass(frozen=True)
+class StartPoint:
+    """A position between two transactions, and what is known of the binlog and the table there.
+
+    `table`: the table's columns at the position; None if they are not known.
+    """
+
+    position: Position
+    known: Known = NOTHING_KNOWN
+    table: TableDefinition | None = None
 
 
 class BinlogReader:
     """Reads changes over one binlog connection, from `position` on up to a known end.
 
     It never reconnects: a stream that is resumed inside a transaction would silently lose rows.
+    Raises `DataLossError` if the binlog is not the one that is known at `start`.
     """
 
-    def __init__(
-        self, captured: CapturedTable, start: Position, known: TableDefinition | None = None
-    ) -> None:
+    def __init__(self, captured: CapturedTable, start: StartPoint) -> None:
+        known = start.known
         self._captured = captured
-        self._decoder = ChangeDecoder(captured, known)
-        self._dump = Dump(captured.options, start)
-        self._track = Track(start, self._dump.checksums)
+        self._decoder = ChangeDecoder(captured, start.table)
+        self._skip = known.skip or Skip()
+        self._dump = Dump(captured.options, start.position)
+        self._track = Track(start.position, self._dump.checksums)
+        self._transactions = Transactions(
+            self._track,
+            self._decoder.wants,
+            f"MySQL at {captured.options.address}",
+            known.binlog,
+            known.prepared,
+            None if self._skip.gtids is None else parse_gtids(self._skip.gtids),
+        )
         self._block = b""
         self._at = 0
 
@@ -51,9 +77,10 @@ class BinlogReader:
         self._decoder.know(table)
 
     def changes(self, end: Position) -> Iterator[Change]:
-        """The table's changes from `position` to `end`, which must be the end of an event."""
+        """The table's changes from `position` to `end`, which must be between transactions."""
+        track, advance = self._track, self._transactions.advance
         advanced, last = time.monotonic(), self.position
-        while self.position < end:
+        while track.pos < end.pos if track.file == end.file else self.position < end:
             if self._at >= len(self._block):
                 if self.position != last:
                     advanced, last = time.monotonic(), self.position
@@ -63,19 +90,50 @@ class BinlogReader:
                         f"before {end}: it was reset; start again with a new checkpoint"
                     )
                 self._block, self._at = self._dump.block(), 0
-            yield from self._next_event()
+            self._at, committed = advance(self._block, self._at)
+            if committed is not None:
+                yield from self._decoded(committed)
+        if not track.between or self.position != end:
+            raise DataLossError(
+                f"the binlog of MySQL at {self._captured.options.address} has no end of a "
+                f"transaction at {end}: it was reset; start again with a new checkpoint"
+            )
+
+    def continues(self, known: Known) -> bool:
+        """Whether it reads the binlog with this identity, and leaves out the same changes."""
+        binlog = self._track.binlog
+        return known.binlog in (None, binlog) and (known.skip or Skip()) == self._skip
 
     def close(self) -> None:
         self._dump.close()
 
-    def _next_event(self) -> Iterator[Change]:
-        block, at = self._block, self._at
-        _, kind, _, size, _, _ = HEADER.unpack_from(block, at)
-        self._at = at + size
-        self._track.take(block, at)
-        yield from self._decoder.take(
-            kind, block, at, at + size - self._track.trailer, self.position
-        )
+    def _decoded(self, committed: Committed) -> Iterator[Change]:
+        group, file = committed.group, self._track.file
+        if group is None:
+            group = read_prepared(
+                self._captured.options, self._decoder.wants, committed, self._track.group
+            )
+        where = self.position
+        take, skip = self._decoder.take, self._skip.events
+        try:
+            for kind, data, at, end, pos in group.events():
+                if kind not in ROWS:
+                    where = Position(file, pos)
+                if skip is None:
+                    yield from take(kind, data, at, end, where)
+                else:
+                    yield from self._after_skipped(Event(kind, data, at, end, pos), where)
+        finally:
+            group.close()
+
+    def _after_skipped(self, event: Event, where: Position) -> Iterator[Change]:
+        """The changes in an event that are not left out at the start."""
+        changes = iter(self._decoder.take(*event[:4], where))
+        place, skip = Position(self._track.file, event.pos), self._skip
+        assert skip.events is not None
+        if event.kind in ROWS and place <= skip.events:
+            return
+        yield from itertools.islice(changes, skip.rows if place == skip.row_event else 0, None)
 
 
 Reader: TypeAlias = BinlogReader | RelayReader
@@ -96,41 +154,33 @@ def relay_view(captured: CapturedTable) -> RelayView | None:
 
 def open_reader(
     captured: CapturedTable,
-    start: Position,
+    start: StartPoint,
     relayed: bool = True,
-    known: TableDefinition | None = None,
 ) -> Reader:
     """A reader from `start` on.
 
     It reads the relay log, if that has `start` and `relayed` is True; else the server's binlog.
     """
-    view = relay_view(captured) if relayed else None
-    if view is not None and view.state() is not None:
+    view, known = relay_view(captured) if relayed else None, start.known
+    if view is not None and known.skip is None and view.continues(known.binlog, start.position):
         with contextlib.suppress(OSError):
-            return RelayReader(captured, view, start, known)
-    return BinlogReader(captured, start, known)
+            return RelayReader(captured, view, start.position, start.table)
+    return BinlogReader(captured, start)
 
 
-def read_changes(
-    captured: CapturedTable,
-    start: Position,
-    end: Position,
-    known: TableDefinition | None = None,
-) -> Iterator[Change]:
-    """The table's changes in a range that starts and ends between transactions.
-
-    `known`: the table's columns at `start`, if they are known.
+def read_changes(captured: CapturedTable, start: StartPoint, end: Position) -> Iterator[Change]:
+    """The table's changes from `start` to `end`, which must be between transactions, too.
 
     The reader is kept for the next range in the same process. If the relay log lacks the range, it
     is read from the server. After a lost connection the range is read again from its start, without
     the changes that were already yielded.
     """
-    yielded, attempt, relayed = 0, 0, True
-    while start < end:
+    yielded, relayed, backoff = 0, True, Backoff(captured.options)
+    while start.position < end:
         reader: Reader | None = None
         try:
             reader = _take_cached(captured, start, relayed) or open_reader(captured, start, relayed)
-            reader.know(known)
+            reader.know(start.table)
             for number, change in enumerate(reader.changes(end)):
                 if number >= yielded:
                     yielded += 1
@@ -141,25 +191,27 @@ def read_changes(
             if isinstance(reader, RelayReader):
                 relayed = False
                 continue
-            attempt += 1
-            if not is_lost(error) or attempt >= _ATTEMPTS:
+            if not is_lost(error) or not backoff.wait(error):
                 raise readable(error, captured.options) from None
-            time.sleep(min(0.1 * 2**attempt, 5.0))
         finally:
             if reader is not None and reader not in _READERS.values():
                 reader.close()
 
 
-def _take_cached(captured: CapturedTable, start: Position, relayed: bool) -> Reader | None:
+def _take_cached(captured: CapturedTable, start: StartPoint, relayed: bool) -> Reader | None:
     """Take the cached reader, if it is at `start` and reads from where it should."""
     # The process id: a forked worker must not share its parent's connection.
     reader = _READERS.pop((os.getpid(), captured), None)
     if reader is None:
         return None
-    view = relay_view(captured)
-    begin = None if view is None or view.state() is None else view.begin()
-    in_relay = relayed and begin is not None and begin <= start
-    if reader.position == start and in_relay == isinstance(reader, RelayReader):
+    view, known, position = relay_view(captured), start.known, start.position
+    begin = view.begin() if view is not None and view.continues(known.binlog, position) else None
+    in_relay = relayed and begin is not None and begin <= position and known.skip is None
+    if (
+        reader.position == position
+        and in_relay == isinstance(reader, RelayReader)
+        and (isinstance(reader, RelayReader) or reader.continues(known))
+    ):
         return reader
     reader.close()
     return None

@@ -17,21 +17,16 @@ from streamhouse.connectors.mysql_cdc.binlog.changes import PASSING
 from streamhouse.connectors.mysql_cdc.binlog.dump import Dump
 from streamhouse.connectors.mysql_cdc.binlog.events import HEADER, QUERY, Track, query_of
 from streamhouse.connectors.mysql_cdc.binlog.query import Statement, statement_of
-from streamhouse.connectors.mysql_cdc.binlog.statements import (
-    START_AGAIN,
-    ParsedStatement,
-    StatementCheck,
-)
+from streamhouse.connectors.mysql_cdc.binlog.statements import ParsedStatement, StatementCheck
 from streamhouse.connectors.mysql_cdc.change_reader import relay_view
-from streamhouse.connectors.mysql_cdc.server.connection import Session, is_lost, readable
-from streamhouse.connectors.mysql_cdc.server.position import Position
+from streamhouse.connectors.mysql_cdc.server.connection import Backoff, Session, is_lost, readable
+from streamhouse.connectors.mysql_cdc.server.position import START_AGAIN, Position
 from streamhouse.connectors.mysql_cdc.server.table import Server, TableDefinition, load_table
 from streamhouse.connectors.mysql_cdc.server.types import MySqlColumn
 from streamhouse.errors import DataLossError, SchemaChangeError, TableError
 from streamhouse.source import Offset
 
 _KEY = "table"
-_ATTEMPTS = 6
 _STALLED_SECONDS = 20.0
 _NOWHERE = Position("none.0", 0)
 _REMEMBERED = 16
@@ -58,16 +53,14 @@ class StatementScan:
 
     def between(self, start: Position, end: Position) -> list[Found]:
         """The statements between two ends of transactions."""
-        attempt = 0
+        backoff = Backoff(self._captured.options)
         while start < end:
             try:
                 return self._read(start, end)
             except (pymysql.err.MySQLError, OSError) as error:
                 self.close()
-                attempt += 1
-                if not is_lost(error) or attempt >= _ATTEMPTS:
+                if not is_lost(error) or not backoff.wait(error):
                     raise readable(error, self._captured.options) from None
-                time.sleep(0.1 * 2**attempt)
         return []
 
     def close(self) -> None:

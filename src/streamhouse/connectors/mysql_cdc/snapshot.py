@@ -15,9 +15,10 @@ import pymysql
 
 from streamhouse.connectors.mysql_cdc.binlog.captured import CapturedTable
 from streamhouse.connectors.mysql_cdc.binlog.changes import Change, Row
-from streamhouse.connectors.mysql_cdc.change_reader import Reader, open_reader
+from streamhouse.connectors.mysql_cdc.change_reader import Reader, StartPoint, open_reader
 from streamhouse.connectors.mysql_cdc.relay.reader import RelayReader
 from streamhouse.connectors.mysql_cdc.server.connection import (
+    Backoff,
     Session,
     close_quietly,
     connect,
@@ -28,12 +29,11 @@ from streamhouse.connectors.mysql_cdc.server.connection import (
 )
 from streamhouse.connectors.mysql_cdc.server.keys import KeySpace, check_key, key_select
 from streamhouse.connectors.mysql_cdc.server.position import KeyJson, Position
-from streamhouse.connectors.mysql_cdc.server.table import Server, TableDefinition
+from streamhouse.connectors.mysql_cdc.server.table import Server
 from streamhouse.connectors.mysql_cdc.server.types import key_of_text, key_of_value, quote
-from streamhouse.errors import ConnectError
+from streamhouse.errors import ConnectError, DataLossError
 
 _VISIBLE_SECONDS = 30.0
-_ATTEMPTS = 6
 
 
 @dataclass(frozen=True)
@@ -98,25 +98,23 @@ def split(
 
 
 class ChunkReader:
-    """Reads chunks as of `position`, on an executor; keeps rows from the binlog between chunks.
+    """Reads chunks as of `place`, on an executor; keeps rows from the binlog between chunks.
 
-    `lookback`: an earlier position. MySQL, unlike MariaDB, does not report which transactions a
-    SELECT sees, so there the binlog between the two positions corrects the SELECT, too. `known`:
-    the table's columns at `lookback` and at `position`.
+    `lookback`: an earlier place. MySQL, unlike MariaDB, does not report which transactions a
+    SELECT sees, so there the binlog between the two places corrects the SELECT, too.
     """
 
     def __init__(
         self,
         captured: CapturedTable,
         server: Server,
-        position: Position,
-        lookback: Position | None,
-        known: tuple[TableDefinition | None, TableDefinition | None] = (None, None),
+        place: StartPoint,
+        lookback: StartPoint | None,
     ) -> None:
-        self._known_at_lookback, self._known = known
         self._captured = captured
         self._server = server
-        self._position = position
+        self._place = place
+        self._position = place.position
         self._lookback = lookback
         self._keys = KeySpace(captured.table)
         self._session = Session(captured.options)
@@ -151,7 +149,7 @@ class ChunkReader:
 
     def _select(self, chunk: Chunk) -> list[Row]:
         deadline = time.monotonic() + _VISIBLE_SECONDS
-        attempt = 0
+        backoff = Backoff(self._captured.options)
         while True:
             try:
                 if self._connection is None:
@@ -160,10 +158,9 @@ class ChunkReader:
                 return run_raw(self._connection, *self._statement(chunk))
             except (pymysql.err.MySQLError, OSError) as error:
                 self._disconnect()
-                attempt += 1
-                if not is_lost(error) or attempt >= _ATTEMPTS:
+                if not is_lost(error) or not backoff.wait(error):
                     raise readable(error, self._captured.options) from None
-                time.sleep(0.1 * 2**attempt)
+                deadline = time.monotonic() + _VISIBLE_SECONDS
 
     def _check_keys(self, rows: Sequence[Row]) -> None:
         for column, at in zip(self._captured.table.key, self._key_at, strict=True):
@@ -210,27 +207,25 @@ class ChunkReader:
             time.sleep(0.005)
 
     def _read_binlog(self, end: Position) -> None:
-        attempt = 0
+        backoff = Backoff(self._captured.options)
         while True:
             try:
                 self._read_lookback()
                 self._read_up_to(end)
                 return
             except (pymysql.err.MySQLError, OSError) as error:
-                attempt += 1
-                if not is_lost(error) or attempt >= _ATTEMPTS:
+                if not is_lost(error) or not backoff.wait(error):
                     raise readable(error, self._captured.options) from None
                 if self._reader is not None:
                     self._relayed = not isinstance(self._reader, RelayReader)
                     self._reader.close()
                     self._reader = None
-                time.sleep(0.1 * 2**attempt)
 
     def _read_lookback(self) -> None:
         if self._lookback_read or self._lookback is None or self._server.mariadb:
             return
         self._rows_at_position.clear()
-        reader = open_reader(self._captured, self._lookback, self._relayed, self._known_at_lookback)
+        reader = open_reader(self._captured, self._lookback, self._relayed)
         try:
             for change in reader.changes(self._position):
                 self._set(change.before, None)
@@ -243,9 +238,14 @@ class ChunkReader:
         if self._reader is None:
             # After a failure, reading the range again is harmless: first changes are kept.
             start = self._position
-            if not start < end:
+            if end < start:
+                raise DataLossError(
+                    f"the binlog of MySQL at {self._captured.options.address} ends at {end}, "
+                    f"before {start}: it was reset; start again with a new checkpoint"
+                )
+            if end == start:
                 return
-            self._reader = open_reader(self._captured, start, self._relayed, self._known)
+            self._reader = open_reader(self._captured, self._place, self._relayed)
         for change in self._reader.changes(end):
             self._note_first(change)
 

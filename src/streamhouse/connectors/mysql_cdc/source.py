@@ -12,8 +12,15 @@ from typing import Any
 import pyarrow as pa
 
 from streamhouse.connectors.mysql_cdc.binlog.captured import CapturedTable
-from streamhouse.connectors.mysql_cdc.binlog.limits import bounded_end, byte_budget, first_position
-from streamhouse.connectors.mysql_cdc.change_reader import close_readers, read_changes, relay_view
+from streamhouse.connectors.mysql_cdc.binlog.history import BinlogHistory
+from streamhouse.connectors.mysql_cdc.binlog.limits import bounded_end, byte_budget
+from streamhouse.connectors.mysql_cdc.binlog.startup import check_startup, startup_position
+from streamhouse.connectors.mysql_cdc.change_reader import (
+    StartPoint,
+    close_readers,
+    read_changes,
+    relay_view,
+)
 from streamhouse.connectors.mysql_cdc.membership import Membership
 from streamhouse.connectors.mysql_cdc.metadata import MetadataColumns
 from streamhouse.connectors.mysql_cdc.relay.files import RelayView, State
@@ -26,9 +33,14 @@ from streamhouse.connectors.mysql_cdc.server.columns import (
 from streamhouse.connectors.mysql_cdc.server.connection import Session
 from streamhouse.connectors.mysql_cdc.server.keys import KeySpace
 from streamhouse.connectors.mysql_cdc.server.options import parse
-from streamhouse.connectors.mysql_cdc.server.position import KeyJson, Position, Progress
+from streamhouse.connectors.mysql_cdc.server.position import (
+    KeyJson,
+    Known,
+    Position,
+    Progress,
+)
 from streamhouse.connectors.mysql_cdc.server.rows import RowWriter
-from streamhouse.connectors.mysql_cdc.server.table import TableDefinition, check_server, load_table
+from streamhouse.connectors.mysql_cdc.server.table import check_server, load_table
 from streamhouse.connectors.mysql_cdc.snapshot import (
     Chunk,
     ChunkReader,
@@ -47,25 +59,20 @@ _MAX_UNREAD = 1_000
 
 @dataclass(frozen=True)
 class BinlogPart:
-    """Changes in a range of the binlog, of keys up to `up_to` (None: of all keys).
+    """Changes in a range of the binlog, of keys up to `up_to` (None: of all keys)."""
 
-    `known`: the table's columns at `start`, if they are known.
-    """
-
-    start: Position
+    start: StartPoint
     end: Position
     up_to: KeyJson | None = None
-    known: TableDefinition | None = None
 
 
 @dataclass(frozen=True)
 class SnapshotPart:
-    """Chunks of the table as of `position`; for `lookback` and `known` see `ChunkReader`."""
+    """Chunks of the table as of `place`; for `lookback` see `ChunkReader`."""
 
     chunks: tuple[Chunk, ...]
-    position: Position
-    lookback: Position | None = None
-    known: tuple[TableDefinition | None, TableDefinition | None] = (None, None)
+    place: StartPoint
+    lookback: StartPoint | None = None
 
 
 class MySqlSource:
@@ -98,6 +105,7 @@ class MySqlSource:
         self._session = Session(self._options)
         try:
             self._server = check_server(self._session, self._options)
+            check_startup(self._session, self._options, self._server)
             table = load_table(self._session, self._options)
             KeySpace(table)
             self._metadata = MetadataColumns.of(
@@ -124,9 +132,10 @@ class MySqlSource:
             self._server.ignores_case,
             not self._server.logs_names,
         )
-        self._history: SchemaHistory | None = None
         key = frozenset(column.name for column in table.key)
         self._writer = RowWriter(tuple(selected), zone, key)
+        self._binlog_history: BinlogHistory | None = None
+        self._schema_history: SchemaHistory | None = None
         self._plan: tuple[Progress, list[Chunk]] | None = None
         self._held: Position | None = None
         self._advanced = time.monotonic()
@@ -137,7 +146,7 @@ class MySqlSource:
 
     def __getstate__(self) -> dict[str, Any]:
         state = dict(self.__dict__)
-        state.update(_session=None, _plan=None, _history=None)
+        state.update(_session=None, _plan=None, _binlog_history=None, _schema_history=None)
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -154,44 +163,40 @@ class MySqlSource:
         return tuple(column.name for column in self._captured.table.key)
 
     def initial_offset(self) -> Offset:
-        mode = self._options.startup_mode
-        if mode == "specific-offset":
-            return Progress(self._options.startup_position, snapshot_complete=True).to_offset()
-        if mode in ("latest-offset", "earliest-offset"):
-            return {"start": mode}
+        options = self._options
+        if options.startup_mode == "specific-offset" and not options.startup_searched:
+            return Progress(options.startup_position, snapshot_complete=True).to_offset()
+        if options.startup_mode not in ("initial", "snapshot"):
+            return {"start": options.startup_mode}
         return Progress().to_offset()
 
     def latest_offset(self, start: Offset, max_rows: int | None = None) -> Offset:
         if "start" in start:
-            if start["start"] == "earliest-offset":
-                return Progress(first_position(self._session), snapshot_complete=True).to_offset()
-            current = self._current()
-            latest = Progress(current, snapshot_complete=True).to_offset()
-            return latest | self._columns.now(current)
+            return self._first_offset(start["start"])
         progress = Progress.from_offset(start)
+        self._check(progress)
         if not progress.snapshot_complete:
-            return self._with_columns(start, self._next_chunks(progress, max_rows), cut=False)
+            return self._next_chunks(start, progress, max_rows)
         if self._options.startup_mode == "snapshot":
             return start
-        assert progress.position is not None
-        return self._with_columns(start, self._next_binlog(progress.position, max_rows), cut=True)
+        return self._next_binlog(start, progress, max_rows)
 
     def partitions(self, start: Offset, end: Offset, parallelism: int = 1) -> Sequence[Any]:
         first, last = Progress.from_offset(start), Progress.from_offset(end)
         if last.position is None or (first.snapshot_complete and first.position is None):
             return []
-        known = (
-            self._columns.at(start, first.position) if first.position is not None else None,
-            known_at(end, self._captured.table),
-        )
+        begin = None
+        if first.position is not None:
+            columns = self._columns.at(start, first.position)
+            begin = StartPoint(first.position, first.known, columns)
         parts: list[BinlogPart | SnapshotPart] = []
-        if first.position is not None and first.position < last.position:
+        if begin is not None and begin.position < last.position:
             if first.snapshot_complete or first.key is not None:
-                parts.append(BinlogPart(first.position, last.position, first.key, known[0]))
+                parts.append(BinlogPart(begin, last.position, first.key))
         if not first.snapshot_complete and (last.snapshot_complete or last.key != first.key):
-            chunks = self._chunks(first, last)
-            for group in _groups(chunks, parallelism):
-                parts.append(SnapshotPart(tuple(group), last.position, first.position, known))
+            place = StartPoint(last.position, last.known, known_at(end, self._captured.table))
+            for group in _groups(self._chunks(first, last), parallelism):
+                parts.append(SnapshotPart(tuple(group), place, begin))
         return parts
 
     def read(self, partition: BinlogPart | SnapshotPart) -> Iterator[pa.RecordBatch]:
@@ -201,8 +206,9 @@ class MySqlSource:
 
     def whole_table(self, parallelism: int = 1) -> Sequence[SnapshotPart]:
         """Partitions that together contain the table's current rows; driver only."""
-        current = self._current()
-        end = Progress(current, snapshot_complete=True).to_offset() | self._columns.now(current)
+        position, known = self._binlog.settled_position(self._current)
+        end = Progress(position, snapshot_complete=True, known=known).to_offset()
+        end |= self._columns.now(position)
         return self.partitions(Progress().to_offset(), end, parallelism)
 
     def hold(self) -> None:
@@ -254,51 +260,88 @@ class MySqlSource:
         return Lag(seconds=waited, bytes=unread)
 
     def close(self) -> None:
+        for history in (self._binlog_history, self._schema_history):
+            if history is not None:
+                history.close()
         self._session.close()
-        if self._history is not None:
-            self._history.close()
         close_readers(self._captured)
 
     @property
     def _columns(self) -> SchemaHistory:
-        if self._history is None:
-            self._history = SchemaHistory(self._captured, self._session, self._server)
-        return self._history
-
-    def _with_columns(self, start: Offset, after: Progress, cut: bool) -> Offset:
-        """The offset after `start`, at or before `after`, with the table's columns there."""
-        begin = Progress.from_offset(start).position
-        assert after.position is not None
-        if begin is None:
-            return after.to_offset() | self._columns.now(after.position)
-        if begin == after.position:
-            return after.to_offset() | unchanged(start)
-        end, columns = self._columns.next(start, begin, after.position, cut)
-        return replace(after, position=end).to_offset() | columns
+        if self._schema_history is None:
+            self._schema_history = SchemaHistory(self._captured, self._session, self._server)
+        return self._schema_history
 
     def _current(self) -> Position:
         # Queried each time, in about 0.1 ms: a cached position would hide the latest changes.
         return self._held or self._server.position(self._session)
 
-    def _next_binlog(self, start: Position, max_rows: int | None) -> Progress:
+    @property
+    def _binlog(self) -> BinlogHistory:
+        if self._binlog_history is None:
+            self._binlog_history = BinlogHistory(self._session, self._options, self._server)
+        return self._binlog_history
+
+    def _check(self, progress: Progress) -> None:
+        """Raise `DataLossError` if the offset belongs to another binlog than the server's."""
+        view, position = relay_view(self._captured), progress.position
+        begin = None if view is None or view.state() is None else view.begin()
+        if view is not None and begin is not None and position is not None and begin <= position:
+            if view.continues(progress.known.binlog, position):
+                return
+        self._binlog.check(progress)
+
+    def _first_offset(self, mode: str) -> Offset:
+        """Where a stream without a snapshot begins."""
+        columns: Offset = {}
+        if mode == "latest-offset":
+            position = self._current()
+            known = self._binlog.known_at(position)
+            self._binlog.check_prepared(position)
+            columns = self._columns.now(position)
+        else:
+            position, skip = startup_position(self._session, self._options, self._server)
+            known = replace(self._binlog.known_at(position), prepared={}, skip=skip)
+        return Progress(position, snapshot_complete=True, known=known).to_offset() | columns
+
+    def _next_binlog(self, offset: Offset, progress: Progress, max_rows: int | None) -> Offset:
+        start = progress.position
+        assert start is not None
+        end, state = self._next_end(progress, start, max_rows)
+        if end == start:
+            return offset
+        # A batch ends before a statement about the table.
+        end, columns = self._columns.next(offset, start, end)
+        known = self._known_at(end, progress, state)
+        return Progress(end, snapshot_complete=True, known=known).to_offset() | columns
+
+    def _next_end(
+        self, progress: Progress, start: Position, max_rows: int | None
+    ) -> tuple[Position, State | None]:
+        """The end of the next batch, and the relay log's state, if that log has the batch."""
         view = relay_view(self._captured)
         state = None if view is None or self._held is not None else view.state()
         begin = None if view is None or state is None else view.begin()
+        current: Position | None = None
         if view is not None and state is not None and begin is not None:
-            if begin <= start:
-                return Progress(
-                    self._relayed_end(view, state, start, max_rows), snapshot_complete=True
-                )
-            current = begin
-        else:
-            current = self._current()
+            if begin <= start and progress.known.skip is None:
+                return self._relayed_end(view, state, start, max_rows), state
+            current = None if begin <= start else begin
+        current = current or self._current()
         if current < start and self._held is None:
             raise DataLossError(
                 f"the binlog of MySQL at {self._options.address} ends at {current}, before "
                 f"{start}: it was reset; start {self._options.name} again with a new checkpoint"
             )
-        end = bounded_end(self._session, self._captured.table, start, current, max_rows)
-        return Progress(end, snapshot_complete=True)
+        return bounded_end(self._session, self._captured.table, start, current, max_rows), None
+
+    def _known_at(self, end: Position, before: Progress, state: State | None) -> Known:
+        """What is known at the end of a batch, after `before`; `state`: see `_next_end`."""
+        if state is not None:
+            prepared = {xid: at for xid, at in state.prepared.items() if at < end}
+            return Known(state.binlogs.get(end.file), self._binlog.still_prepared(prepared))
+        skip = before.known.skip
+        return replace(self._binlog.known_at(end), skip=None if skip is None else skip.after(end))
 
     def _relayed_end(
         self, view: RelayView, state: State, start: Position, max_rows: int | None
@@ -318,10 +361,12 @@ class MySqlSource:
         end = min((altered_at for altered_at in altered if start < altered_at), default=state.end)
         return view.bounded(start, end, byte_budget(self._captured.table, max_rows))
 
-    def _next_chunks(self, progress: Progress, max_rows: int | None) -> Progress:
+    def _next_chunks(self, start: Offset, progress: Progress, max_rows: int | None) -> Offset:
         if progress.position is None and not self._server.mariadb:
             # Set a position first: the binlog after it will correct the SELECTs (`lookback`).
-            return Progress(self._current())
+            position = self._current()
+            known = self._binlog.known_at(position)
+            return Progress(position, known=known).to_offset() | self._columns.now(position)
         size = self._options.chunk_size
         max_chunks = _CHUNKS_A_BATCH
         if max_rows is not None:
@@ -330,9 +375,20 @@ class MySqlSource:
         ends, complete = chunk_ends(self._session, self._captured, progress.key, size, max_chunks)
         bounds = [progress.key, *ends, *([None] if complete else [])]
         chunks = [Chunk(a, b) for a, b in zip(bounds, bounds[1:], strict=False)]
-        after = Progress(self._current(), None if complete else ends[-1], complete)
+        position, known = self._binlog.settled_position(self._current)
+        if progress.position is None and self._options.startup_mode != "snapshot":
+            self._binlog.check_prepared(position)
+        after = Progress(position, None if complete else ends[-1], complete, known)
         self._plan = (after, chunks)
-        return after
+        return after.to_offset() | self._columns_after(start, progress.position, position)
+
+    def _columns_after(self, start: Offset, begin: Position | None, end: Position) -> Offset:
+        """What an offset of the snapshot has about the columns."""
+        if begin is None:
+            return self._columns.now(end)
+        if begin == end:
+            return unchanged(start)
+        return self._columns.next(start, begin, end, cut=False)[1]
 
     def _chunks(self, first: Progress, last: Progress) -> list[Chunk]:
         high = None if last.snapshot_complete else last.key
@@ -343,7 +399,7 @@ class MySqlSource:
         return split(self._session, self._captured, first.key, high, self._options.chunk_size)
 
     def _read_chunks(self, part: SnapshotPart) -> Iterator[pa.RecordBatch]:
-        reader = ChunkReader(self._captured, self._server, part.position, part.lookback, part.known)
+        reader = ChunkReader(self._captured, self._server, part.place, part.lookback)
         for rows in all_chunks(reader, part.chunks):
             if rows.texts:
                 yield self._metadata.added(self._writer.snapshot(rows.texts))
@@ -357,7 +413,7 @@ class MySqlSource:
         seconds: list[int] = []
         membership = Membership(self._captured, part.up_to, self._options)
         try:
-            for change in read_changes(self._captured, part.start, part.end, part.known):
+            for change in read_changes(self._captured, part.start, part.end):
                 before = change.before if membership.counts(change.before) else None
                 after = change.after if membership.counts(change.after) else None
                 moved = membership.moved(before, after)

@@ -14,6 +14,7 @@ from streamhouse.connectors.mysql_cdc.binlog.events import (
     INSERTS,
     PARTIAL_UPDATE,
     QUERY,
+    ROLLED_BACK_QUERY,
     ROWS,
     ROWS_2,
     TABLE_MAP,
@@ -27,7 +28,6 @@ from streamhouse.connectors.mysql_cdc.binlog.query import (
 )
 from streamhouse.connectors.mysql_cdc.binlog.statements import (
     REDECLARE,
-    START_AGAIN,
     StatementCheck,
 )
 from streamhouse.connectors.mysql_cdc.binlog.table_map import (
@@ -37,7 +37,7 @@ from streamhouse.connectors.mysql_cdc.binlog.table_map import (
 )
 from streamhouse.connectors.mysql_cdc.binlog.temporal import Read
 from streamhouse.connectors.mysql_cdc.server.charsets import charsets_of
-from streamhouse.connectors.mysql_cdc.server.position import Position
+from streamhouse.connectors.mysql_cdc.server.position import START_AGAIN, Position
 from streamhouse.connectors.mysql_cdc.server.table import TableDefinition
 from streamhouse.connectors.mysql_cdc.server.types import MySqlColumn
 from streamhouse.errors import ConnectError, DataLossError, SchemaChangeError
@@ -84,6 +84,10 @@ class ChangeDecoder:
         self._by_table_id: dict[bytes, _Readers] = {}
         self._by_map_body: dict[bytes, _Readers] = {}
 
+    def wants(self, kind: int, data: bytes, at: int, end: int) -> bool:
+        """Whether `take` needs this event, which is none of rows, of a transaction."""
+        return kind != TABLE_MAP or self._is_followed(data, at)
+
     def take(self, kind: int, data: bytes, at: int, end: int, where: Position) -> Iterable[Change]:
         """The changes in the event at bytes `at` to `end`, without its checksum.
 
@@ -96,6 +100,9 @@ class ChangeDecoder:
             self._map(data, at, end, where)
         elif kind in (QUERY, EXECUTE_LOAD_QUERY):
             self._check_statement(kind, data, at, end, where)
+        elif kind == ROLLED_BACK_QUERY:
+            statement = statement_of(kind, data, at, end, self._captured.mariadb)
+            self._statements.take_rolled_back(statement, where)
         elif kind in OLD_LOADS:
             raise DataLossError(
                 f"MySQL table {self._captured.table.full_name}: the binlog has a LOAD DATA at "

@@ -2,28 +2,59 @@
 
 from __future__ import annotations
 
+import enum
+import re
 import struct
 
-from streamhouse.connectors.mysql_cdc.server.position import BINLOG_START, Position
+from streamhouse.connectors.mysql_cdc.server.position import BINLOG_START, Binlog, Position
+from streamhouse.errors import ConnectError
 
-QUERY, STOP, ROTATE, FORMAT, XID, TABLE_MAP = 2, 3, 4, 15, 16, 19
+QUERY, STOP, ROTATE, FORMAT, XID, TABLE_MAP, INCIDENT = 2, 3, 4, 15, 16, 19, 26
 HEARTBEATS = frozenset({27, 41})
 XA_PREPARE, PARTIAL_UPDATE, MARIADB_GTID = 38, 39, 162
+MYSQL_GTID, ANONYMOUS, TAGGED_GTID = 33, 34, 42
 INSERTS, UPDATES, DELETES = frozenset({23, 30}), frozenset({24, 31}), frozenset({25, 32})
 ROWS = INSERTS | UPDATES | DELETES
 ROWS_2 = frozenset({30, 31, 32})
 """Kinds of row events that have a field of extra data."""
 COMPRESSED = frozenset({40, 165, 166, 167, 168, 169, 170, 171})
+ROLLED_BACK_QUERY = 250
+"""No event of a server: a QUERY event that was rolled back, which temporary tables are not."""
 
 HEADER = struct.Struct("<IBIIIH")
 """An event's header: seconds since 1970, event type, server id, bytes of the whole event, its end
 position in the binlog file, flags."""
 CHECKSUM_BYTES = 4
 
-_ANONYMOUS_AND_GTID = frozenset({33, 34})
 _COMPRESSED_TRANSACTION = 40
+_MYSQL_GTIDS = frozenset({MYSQL_GTID, ANONYMOUS, TAGGED_GTID})
 _STANDALONE = 1
 _QUERY_HEAD = struct.Struct("<IIBHH")
+_XA_PREPARED = struct.Struct("<BiII")
+_NAME = r"(`(?:[^`]|``)+`|\"(?:[^\"]|\"\")+\"|[^\s`\"]+)\s*$"
+_SAVEPOINT = re.compile(rf"SAVEPOINT\s+{_NAME}", re.IGNORECASE)
+_ROLLBACK_TO = re.compile(
+    rf"ROLLBACK\s+(?:WORK\s+)?TO\s+(?:SAVEPOINT\s+(?=\S))?{_NAME}", re.IGNORECASE
+)
+_XA = re.compile(
+    r"XA\s+(START|BEGIN|END|PREPARE|COMMIT|ROLLBACK)\s+"
+    r"X'([0-9a-f]*)'\s*,\s*X'([0-9a-f]*)'\s*,\s*(-?\d+)",
+    re.IGNORECASE,
+)
+
+
+class Step(enum.Enum):
+    """What an event means for the transaction that it belongs to, and for its changes."""
+
+    COMMIT = "the transaction's changes are valid"
+    ROLLBACK = "they are not"
+    STATEMENT = "the transaction is this statement"
+    BRACKET = "says nothing of its own: BEGIN, XA START, XA END"
+    SAVEPOINT = "sets the savepoint `name`"
+    ROLLBACK_TO = "the changes since the savepoint `name` are not valid"
+    PREPARE = "the changes wait for XA COMMIT or XA ROLLBACK of `name`"
+    XA_COMMIT = "the changes that were prepared as `name` are valid"
+    XA_ROLLBACK = "the changes that were prepared as `name` are not valid"
 
 
 def query_of(data: bytes, at: int, end: int) -> tuple[str, str]:
@@ -38,65 +69,150 @@ def query_of(data: bytes, at: int, end: int) -> tuple[str, str]:
     return schema.decode("utf-8", "replace"), text.decode("utf-8", "replace")
 
 
+def xid_text(format_id: int, gtrid: bytes, bqual: bytes) -> str:
+    """The identifier of an XA transaction as text: its format and two parts in hexadecimal."""
+    return f"{format_id}:{gtrid.hex()}:{bqual.hex()}"
+
+
 class Track:
     """Tracks the position in a stream of events, and whether it is `between` two transactions.
 
-    `checksums`: whether events end with a checksum of four bytes.
+    `checksums`: whether events end with a checksum of four bytes. `group`: where the current
+    transaction begins. `binlog`: identifies the file, once its first event has been seen.
     """
 
     def __init__(self, start: Position, checksums: bool) -> None:
-        self.position = start
+        self.file, self.pos = start.file, start.pos
         self.between = True
         self.checksums = checksums
+        self.group = start
+        self.name = ""
+        self.binlog: Binlog | None = None
         self._begun = False
+        self._own_xid: str | None = None
 
-    def take(self, data: bytes, at: int) -> None:
-        """Advance past the event that starts at `at`."""
-        _, kind, _, size, log_pos, _ = HEADER.unpack_from(data, at)
-        if kind == ROTATE:
-            self._rotate(data, at, at + size)
-            return
-        if kind == FORMAT:
-            # Each binlog file has a FORMAT event, which says whether its events have checksums; it
-            # ends with four bytes for one itself in any case.
-            self.checksums = data[at + size - CHECKSUM_BYTES - 1] == 1
-        elif kind in HEARTBEATS:
-            if not self.between:
-                return
-        else:
-            self._group(kind, data, at, at + size - self.trailer)
-        if log_pos > self.position.pos:
-            self.position = Position(self.position.file, log_pos)
+    @property
+    def position(self) -> Position:
+        """Where the next event begins."""
+        return Position(self.file, self.pos)
 
     @property
     def trailer(self) -> int:
         """The size of the checksum at the end of each event, in bytes; 0 without checksums."""
         return CHECKSUM_BYTES if self.checksums else 0
 
+    def take(self, data: bytes, at: int) -> Step | None:
+        """Advance past the event that starts at `at`; its step, if it has one."""
+        seconds, kind, server, size, log_pos, _ = HEADER.unpack_from(data, at)
+        step = None
+        if kind == ROTATE:
+            self._rotate(data, at, at + size)
+            return None
+        if kind == FORMAT:
+            # Each binlog file has a FORMAT event, which says whether its events have checksums; it
+            # ends with four bytes for one itself in any case.
+            self.checksums = data[at + size - CHECKSUM_BYTES - 1] == 1
+            self.binlog = Binlog(seconds, server)
+        elif kind in HEARTBEATS:
+            if not self.between:
+                return None
+        else:
+            step = self._group(kind, data, at, at + size - self.trailer)
+        if log_pos > self.pos:
+            self.pos = log_pos
+        return step
+
     def _rotate(self, data: bytes, at: int, end: int) -> None:
         start = at + HEADER.size
         name = data[start + 8 : end - self.trailer].decode()
         # Each connection starts with a ROTATE event that only names the current file.
-        if name != self.position.file:
+        if name != self.file:
             pos = int.from_bytes(data[start : start + 8], "little")
-            self.position = Position(name, max(pos, BINLOG_START))
+            self.file, self.pos, self.binlog = name, max(pos, BINLOG_START), None
         self.between, self._begun = True, False
 
-    def _group(self, kind: int, data: bytes, at: int, end: int) -> None:
-        if kind in _ANONYMOUS_AND_GTID:
-            self.between, self._begun = False, False
-        elif kind == MARIADB_GTID:
-            standalone = data[at + HEADER.size + 12] & _STANDALONE
-            self.between, self._begun = False, not standalone
-        elif kind in (XID, XA_PREPARE, STOP, _COMPRESSED_TRANSACTION):
-            self.between, self._begun = True, False
-        elif kind == QUERY:
-            self._query(query_of(data, at, end)[1].strip().upper())
+    def _begin(self, begun: bool) -> None:
+        self.group = self.position
+        self.between, self._begun, self._own_xid = False, begun, None
 
-    def _query(self, text: str) -> None:
-        if text == "BEGIN" or text.startswith(("XA START", "XA BEGIN")):
-            self.between, self._begun = False, True
-        elif not self._begun or text in ("COMMIT", "ROLLBACK"):
-            self.between, self._begun = True, False
-        elif text.startswith(("XA COMMIT", "XA ROLLBACK")):
-            self.between, self._begun = True, False
+    def _end(self, step: Step) -> Step:
+        self.between, self._begun = True, False
+        return step
+
+    def _group(self, kind: int, data: bytes, at: int, end: int) -> Step | None:
+        if kind in _MYSQL_GTIDS:
+            self._begin(False)
+        elif kind == MARIADB_GTID:
+            self._begin(not data[at + HEADER.size + 12] & _STANDALONE)
+        elif kind in (XID, _COMPRESSED_TRANSACTION):
+            return self._end(Step.COMMIT)
+        elif kind == STOP:
+            return self._end(Step.ROLLBACK)
+        elif kind == XA_PREPARE:
+            return self._prepare(data, at)
+        elif kind == QUERY:
+            return self._query(query_of(data, at, end)[1].strip())
+        return None
+
+    def _prepare(self, data: bytes, at: int) -> Step:
+        one_phase, format_id, first, second = _XA_PREPARED.unpack_from(data, at + HEADER.size)
+        if one_phase:
+            return self._end(Step.COMMIT)
+        start = at + HEADER.size + _XA_PREPARED.size
+        parts = data[start : start + first + second]
+        self.name = xid_text(format_id, parts[:first], parts[first:])
+        return self._end(Step.PREPARE)
+
+    def _query(self, text: str) -> Step | None:
+        word = text[:9].upper()
+        if word == "BEGIN":
+            if self.between:
+                self._begin(True)
+            self._begun = True
+            return Step.BRACKET
+        if word.startswith("XA"):
+            return self._xa(text)
+        if not self._begun:
+            if self.between:
+                self._begin(False)
+            return self._end(Step.STATEMENT)
+        if word in ("COMMIT", "ROLLBACK"):
+            return self._end(Step[word.strip()])
+        if word.startswith("SAVEPOINT") and (match := _SAVEPOINT.match(text)):
+            self.name = _unquoted(match[1])
+            return Step.SAVEPOINT
+        if word.startswith("ROLLBACK") and (match := _ROLLBACK_TO.match(text)):
+            self.name = _unquoted(match[1])
+            return Step.ROLLBACK_TO
+        return None
+
+    def _xa(self, text: str) -> Step | None:
+        match = _XA.match(text)
+        if match is None:
+            raise ConnectError(
+                f"the binlog has an XA statement that cannot be followed at {self.position}: "
+                f"{text[:60]}"
+            )
+        verb = match[1].upper()
+        xid = xid_text(int(match[4]), bytes.fromhex(match[2]), bytes.fromhex(match[3]))
+        if verb in ("START", "BEGIN"):
+            if self.between:
+                self._begin(True)
+            self._begun, self._own_xid = True, xid
+            return Step.BRACKET
+        if verb in ("END", "PREPARE"):
+            return Step.BRACKET
+        if self._own_xid == xid or text.upper().endswith("ONE PHASE"):
+            # MySQL: the transaction was not prepared, and its changes are in the same group.
+            return self._end(Step[verb])
+        if self.between:
+            self._begin(False)
+        self.name = xid
+        return self._end(Step[f"XA_{verb}"])
+
+
+def _unquoted(name: str) -> str:
+    """A savepoint's name without quotes; names are compared without case."""
+    if name[0] in '`"':
+        name = name[1:-1].replace(name[0] * 2, name[0])
+    return name.casefold()

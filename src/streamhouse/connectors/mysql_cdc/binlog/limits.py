@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
+
 from streamhouse.connectors.mysql_cdc.server.connection import Session
 from streamhouse.connectors.mysql_cdc.server.position import BINLOG_START, Position
 from streamhouse.connectors.mysql_cdc.server.table import TableDefinition
@@ -9,7 +12,8 @@ from streamhouse.errors import ConnectError, DataLossError
 
 _MOST_BYTES = 256 * 1024 * 1024
 _EVENTS_A_QUERY = 1000
-_GROUP_ENDS = ("Xid", "XID", "Rotate", "Stop")
+_GROUP_ENDS = ("Xid", "XID", "XA_prepare", "Rotate", "Stop")
+_DATABASE = re.compile(r"\s*use `(?:[^`]|``)*`;\s*", re.IGNORECASE)
 _COLUMN_BYTES = 8
 
 
@@ -45,18 +49,23 @@ def bounded_end(
     files = log_files(session)
     names = [name for name, _ in files]
     if start.file not in names:
-        oldest = names[0] if names else "none"
-        raise DataLossError(
-            f"the server has removed the binlog file {start.file}, which {table.full_name} still "
-            f"needs (the oldest file is {oldest}); start again with a new checkpoint, and keep "
-            "binlogs longer (expire_logs_days, binlog_expire_logs_seconds)"
-        )
+        raise purged(table.full_name, start.file, names)
     budget = byte_budget(table, max_rows)
     at = names.index(start.file)
     if sum(size for _, size in files[at:]) - start.pos <= budget:
         return current
     end = _transaction_end(session, start, budget) if files[at][1] - start.pos > budget else None
     return end or Position(names[at + 1], BINLOG_START)
+
+
+def purged(table: str, file: str, files: Sequence[str]) -> DataLossError:
+    """The error for a binlog file that is needed and not among the server's `files`."""
+    oldest = files[0] if files else "none"
+    return DataLossError(
+        f"the server has removed the binlog file {file}, which {table} still needs (the oldest "
+        f"file is {oldest}); start again with a new checkpoint, and keep binlogs longer "
+        "(expire_logs_days, binlog_expire_logs_seconds)"
+    )
 
 
 def byte_budget(table: TableDefinition, max_rows: int | None) -> int:
@@ -85,5 +94,6 @@ def _transaction_end(session: Session, start: Position, budget: int) -> Position
 
 
 def _ends_group(info: str) -> bool:
-    words = info.rpartition(";")[2].strip().upper()
-    return words.startswith(("COMMIT", "ROLLBACK")) or info.strip().upper() == "COMMIT"
+    # Not "ROLLBACK TO `a`", which is inside a transaction.
+    words = _DATABASE.sub("", info, count=1).strip().upper()
+    return words in ("COMMIT", "ROLLBACK") or words.startswith(("XA COMMIT", "XA ROLLBACK"))

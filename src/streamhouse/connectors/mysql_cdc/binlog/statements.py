@@ -28,12 +28,11 @@ from streamhouse.connectors.mysql_cdc.binlog.sql.effects import (
 from streamhouse.connectors.mysql_cdc.binlog.sql.tokens import Kind, Token
 from streamhouse.connectors.mysql_cdc.binlog.sql.words import TableName, Unclear
 from streamhouse.connectors.mysql_cdc.server.connection import Session
-from streamhouse.connectors.mysql_cdc.server.position import Position
+from streamhouse.connectors.mysql_cdc.server.position import START_AGAIN, Position
 from streamhouse.connectors.mysql_cdc.server.side_effects import side_effects
 from streamhouse.connectors.mysql_cdc.server.table import TableDefinition
 from streamhouse.errors import DataLossError, SchemaChangeError
 
-START_AGAIN = "start again with a new checkpoint"
 REDECLARE = (
     "declare the table's current columns and run the script again: it resumes from there "
     f"(if columns were added, {START_AGAIN})"
@@ -138,6 +137,22 @@ class StatementCheck:
                 self._check_definition(parsed, statement, where, name)
         return concerned
 
+    def take_rolled_back(self, statement: Statement, where: Position) -> None:
+        """Check a statement whose transaction was rolled back: temporary tables stay as it says."""
+        whole = ParsedStatement(statement, self._captured.ignores_case)
+        name = whole.name(self._captured.table.database, self._captured.table.name)
+        for parsed in whole.parsed:
+            if parsed is None and whole.concerns(name):
+                self._refuse(statement, where, "it is not of a form that is understood")
+            elif isinstance(parsed, Temporary):
+                self._note_temporary(parsed, statement, where)
+            elif isinstance(parsed, Other):
+                self._note_created(parsed, statement, where)
+
+    def _note_created(self, parsed: Other, statement: Statement, where: Position) -> None:
+        if parsed.creates_temporary is not None:
+            self._temporary.add((where.file, statement.thread, parsed.creates_temporary))
+
     def _note_temporary(self, parsed: Temporary, statement: Statement, where: Position) -> None:
         for name in parsed.created:
             self._temporary.add((where.file, statement.thread, name))
@@ -208,8 +223,7 @@ class StatementCheck:
         self, parsed: Other, statement: Statement, where: Position, name: TableName
     ) -> None:
         reason = self._may_change(parsed, statement, where, name)
-        if parsed.creates_temporary is not None:
-            self._temporary.add((where.file, statement.thread, parsed.creates_temporary))
+        self._note_created(parsed, statement, where)
         if reason is None:
             return
         raise DataLossError(

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from streamhouse.connectors.mysql_cdc.binlog.events import CHECKSUM_BYTES
-from streamhouse.connectors.mysql_cdc.server.position import Position
+from streamhouse.connectors.mysql_cdc.server.position import Binlog, Position
 
 FRAME = struct.Struct("<QIB3x")
 """A frame's header: its end in the server's binlog file, the bytes of its events, its kind."""
@@ -79,12 +79,15 @@ class State(NamedTuple):
     """The end of a log, and the last changes of its tables.
 
     `changed`: where the last change of each `database.table` ends. `altered`: where the last few
-    statements about it begin, such as ALTER TABLE; a batch ends before each.
+    statements about it begin, such as ALTER TABLE; a batch ends before each. `prepared`: where XA
+    transactions begin that are not decided at the end. `binlogs`: the identities of the last files.
     """
 
     end: Position
     changed: Mapping[str, Position]
     altered: Mapping[str, Sequence[Position]]
+    prepared: Mapping[str, Position]
+    binlogs: Mapping[str, Binlog]
 
 
 class StateWriter:
@@ -126,6 +129,13 @@ class RelayView:
             if text and zlib.crc32(text) == total:
                 self._raw, self._state = raw, _state_of(json.loads(text))
         return self._state
+
+    def continues(self, binlog: Binlog | None, start: Position) -> bool:
+        """Whether there is a log, and of the binlog whose file at `start` has this identity."""
+        state = self.state()
+        if state is None:
+            return False
+        return binlog is None or state.binlogs.get(start.file, binlog) == binlog
 
     def close(self) -> None:
         if self._handle >= 0:
@@ -180,11 +190,13 @@ class RelayView:
 def _state_of(parsed: Any) -> State | None:
     if parsed is None:
         return None
-    end, changed, altered = parsed
+    end, changed, altered, prepared, binlogs = parsed
     return State(
         Position(*end),
         {name: Position(*place) for name, place in changed.items()},
         {name: [Position(*place) for place in places] for name, places in altered.items()},
+        {xid: Position(*place) for xid, place in prepared.items()},
+        {file: Binlog(*identity) for file, identity in binlogs.items()},
     )
 
 

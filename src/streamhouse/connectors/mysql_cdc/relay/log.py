@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 from streamhouse.connectors.mysql_cdc.binlog.changes import (
     PASSING,
@@ -17,17 +18,20 @@ from streamhouse.connectors.mysql_cdc.binlog.events import (
     HEADER,
     PARTIAL_UPDATE,
     QUERY,
+    ROLLED_BACK_QUERY,
     ROWS,
     TABLE_MAP,
     Track,
     query_of,
 )
+from streamhouse.connectors.mysql_cdc.binlog.groups import Group
 from streamhouse.connectors.mysql_cdc.binlog.query import (
     EXECUTE_LOAD_QUERY,
     OLD_LOADS,
     statement_of,
 )
 from streamhouse.connectors.mysql_cdc.binlog.statements import ParsedStatement
+from streamhouse.connectors.mysql_cdc.binlog.transactions import Committed, Transactions
 from streamhouse.connectors.mysql_cdc.relay.files import FrameWriter, State, StateWriter
 from streamhouse.connectors.mysql_cdc.server.position import Position
 from streamhouse.connectors.mysql_cdc.server.table import Server
@@ -35,6 +39,7 @@ from streamhouse.connectors.mysql_cdc.server.table import Server
 _SEGMENT_BYTES = 16 * 1024 * 1024
 _FRAME_BYTES = 1024 * 1024
 _ALTERED = 16
+_BINLOGS = 64
 
 
 @dataclass(frozen=True)
@@ -50,11 +55,16 @@ class RelayTable:
         return f"{self.database}.{self.name}"
 
 
+ReadPrepared: TypeAlias = Callable[[Committed, Position], Group]
+"""Reads the events of a prepared transaction, which is committed at a position, once more."""
+
+
 class RelayLog:
     """Writes the log of `tables` in `folder`, from `start` on; one process writes it.
 
-    Readers see only whole transactions; `undo` removes the events of a transaction that has not
-    ended. Raises `OSError` if the files cannot be written.
+    It has valid changes only: those of committed transactions. The events of an XA transaction are
+    written where it is committed, with the position of that. `undo` removes what was not published
+    yet. Raises `OSError` if the files cannot be written.
     """
 
     def __init__(
@@ -69,65 +79,82 @@ class RelayLog:
         self._state_file = StateWriter(folder)
         self._files = FrameWriter(folder, max(1, min(_SEGMENT_BYTES, most_bytes // 8)))
         self._files.begin(start)
-        self.state = State(start, {table.full_name: start for table in tables}, {})
+        self.state = State(start, {table.full_name: start for table in tables}, {}, {}, {})
         self._complete: list[bytes] = []
-        self._open: list[bytes] = []
-        self._open_bytes = 0
         self._changed: set[str] = set()
-        self._open_tables: set[str] = set()
         self._boundary = start
         self._state_file.write(self.state)
 
-    def keep(self, track: Track, block: bytes) -> None:
-        """Add a block of events; `track` is at the start of the first one."""
-        at = 0
+    def wants(self, kind: int, data: bytes, at: int, end: int) -> bool:
+        """Whether the event concerns a followed table."""
+        return bool(self._selection.of(kind, data, at, end))
+
+    def connect(self, track: Track, server: str, read: ReadPrepared) -> None:
+        """Continue with a binlog connection, which is at the end that was last published.
+
+        `server`: for messages. `read` gets what was prepared before this connection.
+        """
+        binlog = self.state.binlogs.get(self.state.end.file)
+        self._transactions = Transactions(track, self.wants, server, binlog, self.state.prepared)
+        self._read = read
+
+    def keep(self, block: bytes) -> None:
+        """Add a block of events of the connection."""
+        at, transactions, track = 0, self._transactions, self._transactions.track
         while at < len(block):
-            _, kind, _, size, _, _ = HEADER.unpack_from(block, at)
-            self._take(track, block, at, kind, size)
-            at += size
-        self._commit(track.checksums)
+            file = track.file
+            at, committed = transactions.advance(block, at)
+            if track.file != file:
+                self._commit()
+                self._files.begin(track.position)
+            if committed is not None:
+                self._add(committed)
+            if track.between:
+                self._boundary = track.position
+        self._commit()
 
     def undo(self) -> None:
         """Remove the events after the end that was last published to the readers."""
-        self._discard_open()
+        self._files.undo()
         self._complete, self._changed, self._boundary = [], set(), self.state.end
-        self._selection.forget()
 
-    def _take(self, track: Track, block: bytes, at: int, kind: int, size: int) -> None:
-        file, checksums = track.position.file, track.checksums
-        track.take(block, at)
-        if track.position.file != file:
-            # If a crash of the server cut off a transaction, it ends here without an end event.
-            self._discard_open()
-            self._commit(checksums)
-            self._files.begin(track.position)
-        names = self._selection.of(kind, block, at, at + size - track.trailer)
-        if self._selection.altered:
-            self._alter(self._selection.altered, checksums)
-        if names:
-            self._open_tables |= names
-            self._open.append(block[at : at + size])
-            self._open_bytes += size
-        if track.between:
-            self._complete += self._open
-            self._changed |= self._open_tables
-            self._open, self._open_bytes, self._open_tables = [], 0, set()
-            self._boundary = track.position
-        elif self._open_bytes > _FRAME_BYTES:
-            self._commit(track.checksums)
-            self._files.append(track.position, self._open, track.checksums)
-            self._open, self._open_bytes = [], 0
+    def _add(self, committed: Committed) -> None:
+        track = self._transactions.track
+        end = track.position
+        group = self._read(committed, track.group) if committed.group is None else committed.group
+        trailer, of, size = track.trailer, self._selection.of, 0
+        as_sent = committed.xid is None and not group.spilled
+        # Apart from earlier transactions, which a statement in this one publishes.
+        events: list[bytes] = []
+        changed: set[str] = set()
+        for kind, data, at, stop, pos in group.events():
+            names = of(kind, data, at, stop)
+            if self._selection.altered:
+                self._alter(self._selection.altered)
+            if not names:
+                continue
+            if as_sent and kind != ROLLED_BACK_QUERY:
+                raw = data[at : stop + trailer]
+            else:
+                raw = _stored(kind, data, at, stop, end.pos if committed.xid else pos, trailer)
+            events.append(raw)
+            changed |= names
+            size += len(raw)
+            if size > _FRAME_BYTES:
+                # The frames of one transaction but the last end before its end.
+                self._commit()
+                self._files.append(Position(end.file, end.pos - 1), events, track.checksums)
+                events, size = [], 0
+        group.close()
+        self._complete += events
+        self._changed |= changed
 
-    def _alter(self, names: frozenset[str], checksums: bool) -> None:
+    def _alter(self, names: frozenset[str]) -> None:
         """End a batch before a statement about tables: their columns may differ after it."""
-        self._commit(checksums)
+        self._commit()
         before = self._boundary
         altered = {name: [*self.state.altered.get(name, ()), before][-_ALTERED:] for name in names}
         self.state = self.state._replace(altered={**self.state.altered, **altered})
-
-    def _discard_open(self) -> None:
-        self._open, self._open_bytes, self._open_tables = [], 0, set()
-        self._files.undo()
 
     def close(self) -> None:
         """Publish to the readers that the log has ended."""
@@ -135,18 +162,32 @@ class RelayLog:
         self._state_file.close()
         self._files.close()
 
-    def _commit(self, checksums: bool) -> None:
+    def _commit(self) -> None:
         """Publish the events up to the end of the last transaction."""
-        end = self._boundary
+        end, transactions = self._boundary, self._transactions
+        track = transactions.track
         if not self.state.end < end:
             return
         if self._complete:
-            self._files.append(end, self._complete, checksums)
+            self._files.append(end, self._complete, track.checksums)
         self._files.commit(end)
         changed = dict(self.state.changed) | dict.fromkeys(self._changed, end)
-        self.state = State(end, changed, self.state.altered)
+        binlogs = dict(self.state.binlogs)
+        if track.binlog is not None and track.file == end.file:
+            binlogs[end.file] = track.binlog
+        while len(binlogs) > _BINLOGS:
+            del binlogs[next(iter(binlogs))]
+        prepared = {xid: at for xid, at in transactions.prepared.items() if at < end}
+        self.state = State(end, changed, self.state.altered, prepared, binlogs)
         self._complete, self._changed = [], set()
         self._state_file.write(self.state)
+
+
+def _stored(kind: int, data: bytes, at: int, end: int, pos: int, trailer: int) -> bytes:
+    """The event with another kind and end position, and zeros for its checksum."""
+    seconds, _, server, _, _, flags = HEADER.unpack_from(data, at)
+    head = HEADER.pack(seconds, kind, server, end - at + trailer, pos, flags)
+    return head + data[at + HEADER.size : end] + bytes(trailer)
 
 
 class _EventSelection:
@@ -176,13 +217,9 @@ class _EventSelection:
             names = self._names.get(self._folded(table_names(data, at)), frozenset())
             self._by_table_id[table_number(data, at)] = names
             return names
-        if kind in (QUERY, EXECUTE_LOAD_QUERY):
+        if kind in (QUERY, EXECUTE_LOAD_QUERY, ROLLED_BACK_QUERY):
             return self._affected(kind, data, at, end)
         return self._all if kind in COMPRESSED or kind in OLD_LOADS else frozenset()
-
-    def forget(self) -> None:
-        """Forget the table ids, which are valid for one connection only."""
-        self._by_table_id.clear()
 
     def _folded(self, names: bytes) -> bytes:
         if not self._server.ignores_case:

@@ -16,10 +16,18 @@ import pymysql
 
 from streamhouse.connectors.mysql_cdc.binlog.dump import Dump
 from streamhouse.connectors.mysql_cdc.binlog.events import HEADER, HEARTBEATS, Track
+from streamhouse.connectors.mysql_cdc.binlog.groups import Group
 from streamhouse.connectors.mysql_cdc.binlog.limits import log_files
+from streamhouse.connectors.mysql_cdc.binlog.transactions import Committed
+from streamhouse.connectors.mysql_cdc.binlog.xa import read_prepared
 from streamhouse.connectors.mysql_cdc.relay.files import drop_old
-from streamhouse.connectors.mysql_cdc.relay.log import RelayLog, RelayTable
-from streamhouse.connectors.mysql_cdc.server.connection import Session, is_lost, readable
+from streamhouse.connectors.mysql_cdc.relay.log import ReadPrepared, RelayLog, RelayTable
+from streamhouse.connectors.mysql_cdc.server.connection import (
+    Backoff,
+    Session,
+    is_lost,
+    readable,
+)
 from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
 from streamhouse.connectors.mysql_cdc.server.position import Position
 from streamhouse.connectors.mysql_cdc.server.table import Server, check_server
@@ -30,8 +38,7 @@ log = logging.getLogger("streamhouse.mysql")
 MOST_BYTES = 256 * 1024 * 1024
 _GATHER_S = 0.01
 _SMALL_BLOCK = 64 * 1024
-_RECONNECT_S = 30.0
-_FIRST_DELAY_S, _LONGEST_DELAY_S = 0.1, 2.0
+_RECONNECT_S = 300.0
 _RESET_CHECK_S = 5.0
 _CLEANUP_S = 1.0
 
@@ -43,7 +50,7 @@ class Relay:
     `most_bytes`, or else at the end of the binlog. Each query reads older changes over a connection
     of its own, and also changes that the log dropped because of `most_bytes`.
 
-    It reconnects after a lost connection. If that fails for half a minute, or the server cannot
+    It reconnects after a lost connection. If that fails for five minutes, or the server cannot
     continue from the log's end, `error` is set, once for all tables.
     """
 
@@ -103,7 +110,7 @@ class Relay:
         self._server = check_server(self._session, self._options)
         start = _start(self._session, self._server, self._resume_positions, self._most)
         relay_log = RelayLog(self._folder, self._tables, start, self._most, self._server)
-        since, delay = time.monotonic(), _FIRST_DELAY_S
+        backoff = Backoff(self._options, _RECONNECT_S)
         try:
             while not self._stopped.is_set():
                 self._received = False
@@ -112,11 +119,9 @@ class Relay:
                 except _ServerFault as fault:
                     relay_log.undo()
                     if self._received:
-                        since, delay = time.monotonic(), _FIRST_DELAY_S
-                    if not is_lost(fault.error) or time.monotonic() - since > _RECONNECT_S:
+                        backoff = Backoff(self._options, _RECONNECT_S)
+                    if not is_lost(fault.error) or not backoff.wait(fault.error, self._stopped):
                         raise self._explained(fault.error, relay_log.state.end) from None
-                self._stopped.wait(delay)
-                delay = min(2 * delay, _LONGEST_DELAY_S)
         finally:
             relay_log.close()
 
@@ -125,13 +130,14 @@ class Relay:
         with _server_faults():
             dump = Dump(self._options, relay_log.state.end)
         track = Track(relay_log.state.end, dump.checksums)
+        relay_log.connect(track, f"MySQL at {self._options.address}", self._reread(relay_log))
         checked = time.monotonic()
         try:
             while not self._stopped.is_set():
                 with _server_faults():
                     block = dump.block()
                 self._received = True
-                relay_log.keep(track, block)
+                relay_log.keep(block)
                 self._ready.set()
                 self._clean_up()
                 if len(block) < _SMALL_BLOCK:
@@ -142,6 +148,13 @@ class Relay:
                     self._check_reset(relay_log.state.end)
         finally:
             dump.close()
+
+    def _reread(self, relay_log: RelayLog) -> ReadPrepared:
+        def read(committed: Committed, before: Position) -> Group:
+            with _server_faults():
+                return read_prepared(self._options, relay_log.wants, committed, before)
+
+        return read
 
     def _explained(self, error: Exception, end: Position) -> StreamhouseError:
         """The server's error, in a form that a user can act upon."""

@@ -13,7 +13,7 @@ import functools
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from streamhouse.connectors.mysql_cdc.server.connection import Session
 from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
@@ -54,7 +54,6 @@ _MULTI_BYTE: Mapping[str, tuple[_Sequence, ...]] = {
 KNOWN = frozenset({*_SINGLE_BYTE, *_MULTI_BYTE, *UNICODE})
 """The character sets that can be decoded exactly."""
 
-_PATIENCE = 15
 _NO_CHARACTER = "\ufffe"
 """What a table of Python's charmap has for a byte that is none."""
 _FIRST_SUPPLEMENTARY = bytes.fromhex("90308130")
@@ -83,11 +82,8 @@ class Charsets:
 
 @functools.cache
 def _charsets(process: int, options: MySqlOptions) -> Charsets:
-    # A task that reads the relay log has to outlive a restart of the server.
-    patient = replace(options, connect_retries=max(options.connect_retries, _PATIENCE))
-
     def ask(statement: str) -> list[tuple[object, ...]]:
-        session = Session(patient)
+        session = Session(options)
         try:
             return session.rows(statement)
         finally:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import ssl
+import sys
+import threading
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -16,8 +18,11 @@ from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
 from streamhouse.errors import ConnectError, DataLossError, StreamhouseError, TableError
 
 _FIRST_DELAY = 0.1
-_LONGEST_DELAY = 2.0
-_RESTART_SECONDS = 30.0
+_LONGEST_DELAY = 5.0
+_RESTART_SECONDS = 300.0
+_START_SECONDS = 180.0
+_QUIET_SECONDS = 5.0
+_PROGRESS_SECONDS = 15.0
 _READ_SECONDS = 600
 
 LOST = frozenset(
@@ -137,34 +142,74 @@ def grants_message(options: MySqlOptions, reason: str) -> str:
     )
 
 
+class Backoff:
+    """Waits between attempts to reach a server, ever longer; reports long waits on stderr.
+
+    `seconds`: for how long in all, default: five minutes; `retries`: how often at most.
+    """
+
+    def __init__(
+        self, options: MySqlOptions, seconds: float | None = None, retries: int | None = None
+    ) -> None:
+        self._options = options
+        self._seconds = _RESTART_SECONDS if seconds is None else seconds
+        self._retries = retries
+        self._begun: float | None = None
+        self._reported = 0.0
+        self._delay = _FIRST_DELAY
+
+    def wait(self, error: Exception, stop: threading.Event | None = None) -> bool:
+        """Wait before the next attempt, at most until `stop`; False if there should be none."""
+        now = time.monotonic()
+        if self._begun is None:
+            self._begun, self._reported = now, now - _PROGRESS_SECONDS + _QUIET_SECONDS
+        remaining = self._begun + self._seconds - now
+        if self._retries is not None:
+            self._retries -= 1
+            if self._retries < 0:
+                return False
+        elif remaining <= 0:
+            return False
+        if now - self._reported >= _PROGRESS_SECONDS:
+            self._reported = now
+            until = f"{remaining:.0f} s" if self._retries is None else f"{self._retries + 1} times"
+            reason = error.args[1] if len(error.args) > 1 else error
+            print(
+                f"MySQL at {self._options.address} cannot be reached ({reason}); "
+                f"trying again for up to {until}",
+                file=sys.stderr,
+                flush=True,
+            )
+        time.sleep(self._delay) if stop is None else stop.wait(self._delay)
+        self._delay = min(2 * self._delay, _LONGEST_DELAY)
+        return True
+
+
 class Session:
     """One long-lived connection for queries, which reconnects when it is lost.
 
-    The first connection is retried `connect.max-retries` times. Once it has succeeded, a statement
-    is retried for half a minute before `ConnectError` is raised.
+    The first connection is retried for three minutes, or `connect.max-retries` times if that is
+    set. Once it has succeeded, a statement is retried for five minutes before `ConnectError` is
+    raised. `connections`: how many there have been, since the server may be another one after each.
     """
 
     def __init__(self, options: MySqlOptions) -> None:
         self._options = options
         self._connection: pymysql.Connection[Any] | None = None
-        self._has_connected = False
+        self.connections = 0
 
     def rows(
         self, statement: str, arguments: Sequence[Any] = (), raw: bool = False
     ) -> list[tuple[Any, ...]]:
         """All rows of a read-only statement, as text, bytes and None; `raw`: see `run_raw`."""
-        deadline = time.monotonic() + _RESTART_SECONDS
-        attempt, delay = 0, _FIRST_DELAY
+        backoff = self._backoff()
         while True:
             try:
                 return (run_raw if raw else run)(self._connected(), statement, arguments)
             except (pymysql.err.MySQLError, OSError) as error:
                 if is_lost(error):
                     self.close()
-                    attempt += 1
-                    if self._may_retry(attempt, deadline):
-                        time.sleep(delay)
-                        delay = min(2 * delay, _LONGEST_DELAY)
+                    if backoff.wait(error):
                         continue
                 raise readable(error, self._options) from None
 
@@ -173,15 +218,15 @@ class Session:
         if connection is not None:
             close_quietly(connection)
 
-    def _may_retry(self, attempt: int, deadline: float) -> bool:
-        if self._has_connected:
-            return time.monotonic() < deadline
-        return attempt <= self._options.connect_retries
+    def _backoff(self) -> Backoff:
+        if self.connections:
+            return Backoff(self._options)
+        return Backoff(self._options, _START_SECONDS, self._options.connect_retries)
 
     def _connected(self) -> pymysql.Connection[Any]:
         if self._connection is None:
             self._connection = connect(self._options)
-            self._has_connected = True
+            self.connections += 1
         return self._connection
 
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from streamhouse.connectors.base import Option
+from streamhouse.connectors.mysql_cdc.server.gtids import parse_gtids
 from streamhouse.connectors.mysql_cdc.server.position import Position
 from streamhouse.connectors.mysql_cdc.server.types import zone_offset
 from streamhouse.errors import OptionError
@@ -41,7 +42,7 @@ OPTIONS = (
     ),
     Option(
         "scan.startup.mode",
-        "`initial`, `snapshot`, `latest-offset`, `earliest-offset`, `specific-offset`",
+        "`initial`, `snapshot`, `latest-offset`, `earliest-offset`, `specific-offset`, `timestamp`",
         "`initial`: all rows, then changes; `snapshot`: all rows, and the source ends",
         "initial",
     ),
@@ -49,6 +50,30 @@ OPTIONS = (
         "scan.startup.specific-offset.file", "STRING", "binlog file where `specific-offset` starts"
     ),
     Option("scan.startup.specific-offset.pos", "INT", "position where `specific-offset` starts"),
+    Option(
+        "scan.startup.specific-offset.gtid-set",
+        "STRING",
+        "`specific-offset` starts after these transactions, such as `0-1-270` (MariaDB), or "
+        "`3e11fa47-71ca-11e1-9e33-c80aa9429562:1-7:9-10` (MySQL); instead of a file and position",
+    ),
+    Option(
+        "scan.startup.specific-offset.skip-events",
+        "INT",
+        "how many events `specific-offset` leaves out after its start",
+        "0",
+    ),
+    Option(
+        "scan.startup.specific-offset.skip-rows",
+        "INT",
+        "how many rows of the next row event `specific-offset` leaves out after those events",
+        "0",
+    ),
+    Option(
+        "scan.startup.timestamp-millis",
+        "INT",
+        "milliseconds since 1970: `timestamp` starts with the first transaction that was committed "
+        "then or later (the binlog has whole seconds)",
+    ),
     Option("scan.incremental.snapshot.enabled", "BOOLEAN", "only `true`", "true"),
     Option("scan.incremental.snapshot.chunk.size", "INT", "rows per chunk of the snapshot", "8096"),
     Option(
@@ -58,7 +83,12 @@ OPTIONS = (
         "1024",
     ),
     Option("connect.timeout", "DURATION", "the timeout for connecting", "30s"),
-    Option("connect.max-retries", "INT", "the number of retries of a failed connection", "3"),
+    Option(
+        "connect.max-retries",
+        "INT",
+        "the number of retries of a failed connection when a query starts; default: retries for "
+        "three minutes",
+    ),
     Option(
         "heartbeat.interval",
         "DURATION",
@@ -121,7 +151,15 @@ WITHOUT_EFFECT: dict[str, str] = {
 
 _SIZE = re.compile(r"(\d+)\s*(b|kb|mb|gb)?")
 _UNITS = {"b": 1, "kb": 1 << 10, "mb": 1 << 20, "gb": 1 << 30}
-STARTUP_MODES = ("initial", "latest-offset", "earliest-offset", "specific-offset", "snapshot")
+STARTUP_MODES = (
+    "initial",
+    "latest-offset",
+    "earliest-offset",
+    "specific-offset",
+    "timestamp",
+    "snapshot",
+)
+_SPECIFIC = "scan.startup.specific-offset"
 
 
 @dataclass(frozen=True)
@@ -141,13 +179,22 @@ class MySqlOptions:
     server_time_zone: str | None
     startup_mode: str
     startup_position: Position | None
+    startup_gtids: str | None
+    startup_timestamp_ms: int | None
+    skip_events: int
+    skip_rows: int
     chunk_size: int
     fetch_size: int
     connect_timeout_ms: int
-    connect_retries: int
+    connect_retries: int | None
     heartbeat_ms: int
     relay_bytes: int
     use_ssl: bool | None
+
+    @property
+    def startup_searched(self) -> bool:
+        """Whether the start of `specific-offset` has to be searched in the binlog."""
+        return self.startup_gtids is not None or bool(self.skip_events or self.skip_rows)
 
     @property
     def name(self) -> str:
@@ -181,7 +228,7 @@ def parse(options: Mapping[str, str]) -> MySqlOptions:
     check_known(effective, KNOWN, WHERE)
     _check_ignored(options)
     mode = _startup_mode(options)
-    ssl = "jdbc.properties.useSSL"
+    ssl, retries = "jdbc.properties.useSSL", "connect.max-retries"
 
     def number(key: str, default: int, minimum: int = 1) -> int:
         return integer(key, options.get(key, str(default)), minimum)
@@ -197,10 +244,14 @@ def parse(options: Mapping[str, str]) -> MySqlOptions:
         server_time_zone=_time_zone(options.get("server-time-zone")),
         startup_mode=mode,
         startup_position=_startup_position(options) if mode == "specific-offset" else None,
+        startup_gtids=_startup_gtids(options),
+        startup_timestamp_ms=_startup_timestamp(options, mode),
+        skip_events=number(f"{_SPECIFIC}.skip-events", 0, 0),
+        skip_rows=number(f"{_SPECIFIC}.skip-rows", 0, 0),
         chunk_size=number("scan.incremental.snapshot.chunk.size", 8096),
         fetch_size=number("scan.snapshot.fetch.size", 1024),
         connect_timeout_ms=_duration(options, "connect.timeout", "30s"),
-        connect_retries=number("connect.max-retries", 3, 0),
+        connect_retries=None if retries not in options else number(retries, 3, 0),
         heartbeat_ms=_duration(options, "heartbeat.interval", "30s"),
         relay_bytes=_bytes("relay.max-size", options.get("relay.max-size", "256 mb")),
         use_ssl=None if ssl not in options else boolean(ssl, options[ssl]),
@@ -233,29 +284,50 @@ def _check_ignored(options: Mapping[str, str]) -> None:
 def _startup_mode(options: Mapping[str, str]) -> str:
     key = "scan.startup.mode"
     mode = options.get(key, "initial")
-    if mode == "timestamp":
-        raise OptionError(
-            f"option '{key}': 'timestamp' is not supported yet; use 'specific-offset' with "
-            "'scan.startup.specific-offset.file' and '.pos'"
-        )
     mode = choice(key, mode, STARTUP_MODES)
-    for name in ("file", "pos"):
-        extra = f"scan.startup.specific-offset.{name}"
+    for name in ("file", "pos", "gtid-set", "skip-events", "skip-rows"):
+        extra = f"{_SPECIFIC}.{name}"
         if extra in options and mode != "specific-offset":
             raise OptionError(f"option '{extra}' needs '{key}' = 'specific-offset'")
     return mode
 
 
-def _startup_position(options: Mapping[str, str]) -> Position:
-    prefix = "scan.startup.specific-offset"
-    file = required(options, f"{prefix}.file", WHERE)
+def _startup_position(options: Mapping[str, str]) -> Position | None:
+    if f"{_SPECIFIC}.gtid-set" in options:
+        for name in ("file", "pos"):
+            if f"{_SPECIFIC}.{name}" in options:
+                raise OptionError(
+                    f"option '{_SPECIFIC}.{name}' cannot be combined with "
+                    f"'{_SPECIFIC}.gtid-set'; leave out one of them"
+                )
+        return None
+    file = required(options, f"{_SPECIFIC}.file", WHERE)
     if not file.rpartition(".")[2].isdigit():
         raise OptionError(
-            f"option '{prefix}.file': '{file}' is not a binlog file; "
+            f"option '{_SPECIFIC}.file': '{file}' is not a binlog file; "
             "write a name that SHOW BINARY LOGS lists, such as 'binlog.000003'"
         )
-    key = f"{prefix}.pos"
+    key = f"{_SPECIFIC}.pos"
     return Position(file, integer(key, required(options, key, WHERE), 4))
+
+
+def _startup_gtids(options: Mapping[str, str]) -> str | None:
+    key = f"{_SPECIFIC}.gtid-set"
+    if key not in options:
+        return None
+    try:
+        return str(parse_gtids(options[key]))
+    except ValueError as error:
+        raise OptionError(f"option '{key}': {error}") from None
+
+
+def _startup_timestamp(options: Mapping[str, str], mode: str) -> int | None:
+    key = "scan.startup.timestamp-millis"
+    if mode == "timestamp":
+        return integer(key, required(options, key, WHERE), 0)
+    if key in options:
+        raise OptionError(f"option '{key}' needs 'scan.startup.mode' = 'timestamp'")
+    return None
 
 
 def _server_ids(value: str | None) -> tuple[int, int] | None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import total_ordering
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 KeyJson: TypeAlias = tuple[Any, ...]
 """A primary key as JSON values; see `connectors.mysql_cdc.server.types` for their form."""
+
+START_AGAIN = "start again with a new checkpoint"
+"""What to do about an offset that cannot be continued; for messages."""
 
 BINLOG_START = 4
 """The position of a binlog file's first event."""
@@ -34,6 +38,102 @@ class Position:
 
 
 @dataclass(frozen=True)
+class Skip:
+    """What a stream leaves out that starts in the middle of a binlog.
+
+    `gtids`: transactions, as MySQL or MariaDB write a set of GTIDs. `events`: row events up to this
+    position; of the first row event after it, which ends at `row_event`, the first `rows` rows.
+    There is nothing of it after the position `until` (None: perhaps always).
+    """
+
+    gtids: str | None = None
+    until: Position | None = None
+    events: Position | None = None
+    row_event: Position | None = None
+    rows: int = 0
+
+    def after(self, position: Position) -> Skip | None:
+        """What remains to be left out after a position."""
+        return None if self.until is not None and self.until <= position else self
+
+    def to_json(self) -> dict[str, Any]:
+        """The form in an offset."""
+        places = {"until": self.until, "events": self.events, "row": self.row_event}
+        return {
+            **({} if self.gtids is None else {"gtids": self.gtids}),
+            **{key: [at.file, at.pos] for key, at in places.items() if at is not None},
+            **({"rows": self.rows} if self.rows else {}),
+        }
+
+    @staticmethod
+    def from_json(parsed: Mapping[str, Any]) -> Skip:
+        return Skip(
+            parsed.get("gtids"),
+            Position(*parsed["until"]) if "until" in parsed else None,
+            Position(*parsed["events"]) if "events" in parsed else None,
+            Position(*parsed["row"]) if "row" in parsed else None,
+            parsed.get("rows", 0),
+        )
+
+
+class Binlog(NamedTuple):
+    """Identifies a binlog file: when it was created, in seconds since 1970, and by which server.
+
+    After RESET MASTER, or on another server, a file may have the same name, but not the same
+    identity.
+    """
+
+    created: int
+    server: int
+
+    def __str__(self) -> str:
+        moment = datetime.datetime.fromtimestamp(self.created, datetime.UTC)
+        return f"created {moment:%Y-%m-%d %H:%M:%S} UTC by the server with the id {self.server}"
+
+
+Prepared: TypeAlias = Mapping[str, Position]
+"""Where XA transactions begin in the binlog, by their identifier, until they are decided."""
+
+
+@dataclass(frozen=True)
+class Known:
+    """What is known of the binlog at a position, beside the position itself.
+
+    `binlog`: the identity of the file; None in old offsets. `prepared`: XA transactions that were
+    prepared before the position and not decided; those that are known, perhaps not all.
+    `skip`: what a start in the middle of the binlog leaves out.
+    """
+
+    binlog: Binlog | None = None
+    prepared: Prepared = field(default_factory=dict)
+    skip: Skip | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """The keys that it has in an offset."""
+        keys: dict[str, Any] = {}
+        if self.binlog is not None:
+            keys["binlog"] = list(self.binlog)
+        if self.prepared:
+            keys["prepared"] = {
+                xid: [begin.file, begin.pos] for xid, begin in sorted(self.prepared.items())
+            }
+        if self.skip is not None:
+            keys["skip"] = self.skip.to_json()
+        return keys
+
+    @staticmethod
+    def from_offset(offset: Mapping[str, Any]) -> Known:
+        return Known(
+            binlog=Binlog(*offset["binlog"]) if "binlog" in offset else None,
+            prepared={xid: Position(*at) for xid, at in offset.get("prepared", {}).items()},
+            skip=Skip.from_json(offset["skip"]) if "skip" in offset else None,
+        )
+
+
+NOTHING_KNOWN = Known()
+
+
+@dataclass(frozen=True)
 class Progress:
     """The progress of a stream: all rows with a key up to `key` have been read, as of `position`.
 
@@ -44,12 +144,14 @@ class Progress:
     position: Position | None = None
     key: KeyJson | None = None
     snapshot_complete: bool = False
+    known: Known = NOTHING_KNOWN
 
     def to_offset(self) -> dict[str, Any]:
         """The progress as a JSON object; after the snapshot just the position."""
         offset: dict[str, Any] = {}
         if self.position is not None:
             offset = {"file": self.position.file, "pos": self.position.pos}
+        offset |= self.known.to_json()
         if self.snapshot_complete:
             return offset
         return {
@@ -61,4 +163,9 @@ class Progress:
     def from_offset(offset: Mapping[str, Any]) -> Progress:
         position = Position(offset["file"], int(offset["pos"])) if "file" in offset else None
         key = tuple(offset["key"]) if "key" in offset else None
-        return Progress(position, key, snapshot_complete=offset.get("phase") != "snapshot")
+        return Progress(
+            position,
+            key,
+            snapshot_complete=offset.get("phase") != "snapshot",
+            known=Known.from_offset(offset),
+        )

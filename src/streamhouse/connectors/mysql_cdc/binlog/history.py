@@ -1,0 +1,219 @@
+"""The driver's view of a server's binlog: the identity of its files, and prepared transactions."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+import pymysql
+
+from streamhouse.connectors.mysql_cdc.binlog.dump import Dump
+from streamhouse.connectors.mysql_cdc.binlog.events import FORMAT, HEADER, Track
+from streamhouse.connectors.mysql_cdc.binlog.limits import log_files, purged
+from streamhouse.connectors.mysql_cdc.binlog.transactions import other_binlog
+from streamhouse.connectors.mysql_cdc.binlog.xa import XaScan, listed, prepared_before, shown
+from streamhouse.connectors.mysql_cdc.server.connection import (
+    Backoff,
+    Session,
+    is_lost,
+    readable,
+)
+from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
+from streamhouse.connectors.mysql_cdc.server.position import (
+    BINLOG_START,
+    Binlog,
+    Known,
+    Position,
+    Prepared,
+    Progress,
+)
+from streamhouse.connectors.mysql_cdc.server.table import Server
+from streamhouse.errors import ConnectError, DataLossError
+
+T = TypeVar("T")
+_UNDECIDED_SECONDS = 30.0
+_VISIBLE_SECONDS = 30.0
+
+
+class BinlogHistory:
+    """Adds to a position what identifies it, and checks it later; driver only.
+
+    It opens a binlog connection for a moment, for each file and each connection of `session`. While
+    the server lists prepared XA transactions, it keeps one that follows them.
+    """
+
+    def __init__(self, session: Session, options: MySqlOptions, server: Server) -> None:
+        self._session = session
+        self._options = options
+        self._server = server
+        self._identities: dict[str, Binlog] = {}
+        self._connections = 0
+        self._scan: XaScan | None = None
+
+    def check(self, progress: Progress) -> None:
+        """Raise `DataLossError` if the server's binlog is not the one of an offset."""
+        position, expected = progress.position, progress.known.binlog
+        if position is None or expected is None:
+            return
+        if position.file not in self._current_identities():
+            files = [name for name, _ in log_files(self._session)]
+            current = self._server.position(self._session)
+            if position.file not in files and position < current:
+                raise purged(self._options.name, position.file, files)
+            if current < position:
+                return
+        found = self.identity(position.file)
+        if found != expected:
+            raise other_binlog(f"MySQL at {self._options.address}", position.file, expected, found)
+
+    def identity(self, file: str) -> Binlog:
+        """When and by which server a binlog file was created."""
+        known = self._current_identities()
+        if file not in known:
+            found = self._retried(lambda: _identity(self._options, file))
+            if file == log_files(self._session)[0][0]:
+                self._await_next_second(found)
+            known[file] = found
+        return known[file]
+
+    def known_at(self, position: Position) -> Known:
+        """The identity of the position's file, and XA transactions that are prepared there."""
+        return Known(self.identity(position.file), self._prepared_at(position)[0])
+
+    def still_prepared(self, prepared: Prepared) -> Prepared:
+        """Those transactions that the server still lists; others are found again if needed."""
+        if not prepared:
+            return prepared
+        names = listed(self._session, self._server.mariadb)
+        return {xid: at for xid, at in prepared.items() if xid in names}
+
+    def settled_position(self, current: Callable[[], Position]) -> tuple[Position, Known]:
+        """A position, for a SELECT as of it.
+
+        An XA COMMIT is in the binlog a moment before a SELECT sees it. The server lists the
+        transaction as prepared until then, so this waits for a position without such ones.
+        """
+        deadline = time.monotonic() + _VISIBLE_SECONDS
+        while True:
+            position = current()
+            prepared, in_flight = self._prepared_at(position)
+            if not in_flight:
+                return position, Known(self.identity(position.file), prepared)
+            if time.monotonic() > deadline:
+                raise ConnectError(
+                    f"MySQL at {self._options.address} lists the XA transaction "
+                    f"{shown(min(in_flight))} as prepared, but its binlog says that it ended: a "
+                    "commit hangs on the server, or it was prepared again without changes; end it "
+                    f"with XA COMMIT or XA ROLLBACK {shown(min(in_flight))}"
+                )
+            time.sleep(0.005)
+
+    def check_prepared(self, position: Position) -> None:
+        """Check that the binlog has all transactions that are prepared now, as a stream begins.
+
+        A prepared transaction without changes is not in the binlog, either, so this waits half a
+        minute for its end. Raises `DataLossError`.
+        """
+        deadline = time.monotonic() + _UNDECIDED_SECONDS
+        while unknown := self._not_in_binlog(position):
+            if time.monotonic() > deadline:
+                raise DataLossError(
+                    f"the XA transaction {shown(min(unknown))} is prepared on MySQL at "
+                    f"{self._options.address}, but the server no longer has the binlog with its "
+                    f"changes, so that {self._options.name} cannot be followed; end it with XA "
+                    f"COMMIT or XA ROLLBACK {shown(min(unknown))}, and start again"
+                )
+            time.sleep(0.2)
+
+    def close(self) -> None:
+        if self._scan is not None:
+            self._scan.close()
+            self._scan = None
+
+    def _not_in_binlog(self, position: Position) -> set[str]:
+        wanted = listed(self._session, self._server.mariadb)
+        prepared, _ = self._prepared_at(position)
+        wanted -= prepared.keys()
+        if not wanted:
+            return wanted
+        now = self._server.position(self._session)
+        found, decided = self._retried(
+            lambda: prepared_before(self._session, self._options, now, wanted)
+        )
+        return wanted - found.keys() - decided.keys()
+
+    def _current_identities(self) -> dict[str, Binlog]:
+        if self._connections != self._session.connections:
+            # A new connection may be to another server.
+            self._identities = {}
+            self._connections = self._session.connections
+            self.close()
+        return self._identities
+
+    def _await_next_second(self, found: Binlog) -> None:
+        """Wait, so that a binlog that is reset after this has another time of creation."""
+        while int(self._session.rows("SELECT UNIX_TIMESTAMP()")[0][0]) <= found.created:
+            time.sleep(0.05)
+
+    def _prepared_at(self, position: Position) -> tuple[Prepared, set[str]]:
+        """The transactions prepared at a position, and those that are about to become visible.
+
+        Those that the server did not list yet may be missing.
+        """
+        self._current_identities()
+        names = listed(self._session, self._server.mariadb)
+        if not names and self._scan is None:
+            return {}, set()
+        return self._retried(lambda: self._scanned(position, names))
+
+    def _scanned(self, position: Position, names: set[str]) -> tuple[Prepared, set[str]]:
+        try:
+            scan = self._scan_at(position)
+        except BaseException:
+            self.close()
+            raise
+        unknown = names - scan.prepared.keys() - scan.decided.keys()
+        if unknown:
+            found, decided = prepared_before(self._session, self._options, position, unknown)
+            scan.prepared |= found
+            scan.decided |= decided
+        if not names:
+            self.close()
+        # A crash of the server can lose those that changed nothing in InnoDB.
+        prepared = {xid: at for xid, at in scan.prepared.items() if xid in names}
+        return prepared, names & scan.decided.keys()
+
+    def _scan_at(self, position: Position) -> XaScan:
+        if self._scan is not None and position < self._scan.position:
+            self.close()
+        if self._scan is None:
+            self._scan = XaScan(self._options, position)
+        self._scan.advance(position)
+        return self._scan
+
+    def _retried(self, action: Callable[[], T]) -> T:
+        backoff = Backoff(self._options)
+        while True:
+            try:
+                return action()
+            except (pymysql.err.MySQLError, OSError) as error:
+                if not is_lost(error) or not backoff.wait(error):
+                    raise readable(error, self._options) from None
+
+
+def _identity(options: MySqlOptions, file: str) -> Binlog:
+    start = Position(file, BINLOG_START)
+    dump = Dump(options, start)
+    try:
+        track = Track(start, dump.checksums)
+        while True:
+            block, at = dump.block(), 0
+            while at < len(block):
+                _, kind, _, size, _, _ = HEADER.unpack_from(block, at)
+                track.take(block, at)
+                if kind == FORMAT and track.binlog is not None:
+                    return track.binlog
+                at += size
+    finally:
+        dump.close()

@@ -1,0 +1,276 @@
+"""Finds where a stream without a snapshot begins in the binlog; driver only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import pymysql
+
+from streamhouse.connectors.mysql_cdc.binlog.dump import Dump
+from streamhouse.connectors.mysql_cdc.binlog.events import (
+    ANONYMOUS,
+    HEADER,
+    MARIADB_GTID,
+    MYSQL_GTID,
+    ROWS,
+    TAGGED_GTID,
+    Track,
+)
+from streamhouse.connectors.mysql_cdc.binlog.gtids import gtid_list, gtid_of, previous_gtids
+from streamhouse.connectors.mysql_cdc.binlog.limits import first_position, log_files
+from streamhouse.connectors.mysql_cdc.server.connection import Session, readable
+from streamhouse.connectors.mysql_cdc.server.gtids import GtidSet, parse_gtids
+from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
+from streamhouse.connectors.mysql_cdc.server.position import BINLOG_START, Position, Skip
+from streamhouse.connectors.mysql_cdc.server.table import Server
+from streamhouse.errors import DataLossError, OptionError
+
+_PREVIOUS_GTIDS, _GTID_LIST = 35, 163
+_GTIDS = frozenset({MYSQL_GTID, MARIADB_GTID, ANONYMOUS, TAGGED_GTID})
+_GTID_OPTION = "scan.startup.specific-offset.gtid-set"
+_WITH_SNAPSHOT = "use 'scan.startup.mode' = 'initial'"
+
+
+class _Event(NamedTuple):
+    """An event that `_events` reads: bytes `at` on of `data`; `begin` and `end`: its positions."""
+
+    kind: int
+    data: bytes
+    at: int
+    begin: Position
+    end: Position
+    seconds: int
+    ends_group: bool
+
+
+def check_startup(session: Session, options: MySqlOptions, server: Server) -> None:
+    """Check that the server can start as the options say; raises `OptionError`."""
+    gtids = options.startup_gtids
+    if gtids is not None and parse_gtids(gtids).mariadb != server.mariadb:
+        kind, form = (
+            ("MariaDB", "domain-server-sequence, such as '0-1-270'")
+            if server.mariadb
+            else ("MySQL", "UUID:interval, such as '3e11fa47-71ca-11e1-9e33-c80aa9429562:1-7'")
+        )
+        raise OptionError(
+            f"option '{_GTID_OPTION}': '{gtids}' is not a GTID set of this server, which is "
+            f"{kind}; write {form}"
+        )
+    if options.startup_timestamp_ms is not None:
+        now = float(session.rows("SELECT UNIX_TIMESTAMP(NOW(3))")[0][0]) * 1000
+        if options.startup_timestamp_ms > now + 1000:
+            raise OptionError(
+                "option 'scan.startup.timestamp-millis': "
+                f"'{options.startup_timestamp_ms}' is in the future of the server, where it is "
+                f"{now:.0f} now"
+            )
+
+
+def startup_position(
+    session: Session, options: MySqlOptions, server: Server
+) -> tuple[Position, Skip | None]:
+    """Where the stream begins, and what it leaves out after that.
+
+    Raises `DataLossError` if the server no longer has the binlog from there on, and `OptionError`
+    if it never had it.
+    """
+    end = server.position(session)
+    search = _Search(session, options, end)
+    try:
+        skip: Skip | None = None
+        if options.startup_gtids is not None:
+            start, skip = search.after_gtids(parse_gtids(options.startup_gtids), server)
+        elif options.startup_timestamp_ms is not None:
+            start = search.at_seconds(options.startup_timestamp_ms // 1000)
+        elif options.startup_position is not None:
+            start = options.startup_position
+        else:
+            start = first_position(session)
+        if options.skip_events or options.skip_rows:
+            skip = search.after_events(start, options.skip_events, options.skip_rows, skip)
+        return start, skip
+    except (pymysql.err.MySQLError, OSError) as error:
+        raise readable(error, options) from None
+
+
+class _Search:
+    """Searches the binlog up to `end`."""
+
+    def __init__(self, session: Session, options: MySqlOptions, end: Position) -> None:
+        self._session = session
+        self._options = options
+        self._end = end
+
+    def after_gtids(self, wanted: GtidSet, server: Server) -> tuple[Position, Skip | None]:
+        """The first transaction that is not in a set, and the set, if there are others after it."""
+        self._check_executed(wanted, server)
+        file, previous = self._file_after(wanted)
+        missing = _missing(wanted, previous)
+        start: Position | None = None
+        until: Position | None = None
+        skipping, last = False, dict[str, int]()
+        for event in self._events(Position(file, BINLOG_START)):
+            if event.kind in _GTIDS:
+                origin, number = gtid_of(event.kind, event.data, event.at)
+                skipping = wanted.contains(origin, number)
+                if wanted.mariadb and missing and number < last.get(origin, 0):
+                    raise self._unordered(event.begin)
+                last[origin] = number
+                if not skipping and start is None:
+                    start = event.begin
+                if skipping and wanted.mariadb and missing.get(origin) == number:
+                    del missing[origin]
+            if event.ends_group and skipping:
+                until = event.end
+            if event.ends_group and wanted.mariadb and not missing and start is not None:
+                break
+        if missing and wanted.mariadb:
+            lacks = ", ".join(f"{origin}-…-{number}" for origin, number in missing.items())
+            raise OptionError(self._not_logged(wanted, f"it lacks {lacks}"))
+        if start is None:
+            return self._end, None
+        if until is None or until <= start:
+            return start, None
+        return start, Skip(gtids=str(wanted), until=until)
+
+    def at_seconds(self, seconds: int) -> Position:
+        """The first transaction that ended at or after a moment, in seconds since 1970."""
+        names = [name for name, _ in log_files(self._session)]
+        for file in reversed(names):
+            created, previous = self._head(file)
+            if created < seconds:
+                break
+        else:
+            if previous is None or previous.ranges:
+                raise DataLossError(
+                    "option 'scan.startup.timestamp-millis': the oldest binlog file of MySQL at "
+                    f"{self._options.address}, {names[0]}, is younger; the changes before it are "
+                    f"lost: {_WITH_SNAPSHOT}, or a later time"
+                )
+        begin = Position(file, BINLOG_START)
+        for event in self._events(begin):
+            if event.kind in _GTIDS:
+                begin = event.begin
+            if event.ends_group:
+                if event.seconds >= seconds:
+                    return begin
+                begin = event.end
+        return self._end
+
+    def after_events(self, start: Position, events: int, rows: int, skip: Skip | None) -> Skip:
+        """What to leave out to skip so many events, and rows of the next row event."""
+        place, remaining = start, events
+        for event in self._events(start):
+            if remaining:
+                remaining -= 1
+                place = event.end
+            elif event.kind in ROWS or not rows:
+                row_event = event.end if rows else None
+                return self._skip_events(skip, place, row_event, rows)
+        if remaining or rows:
+            raise OptionError(
+                f"options 'scan.startup.specific-offset.skip-events' and '.skip-rows': the binlog "
+                f"of MySQL at {self._options.address} has only {events - remaining} events after "
+                f"{start}, or no row event after them"
+            )
+        return self._skip_events(skip, place, None, 0)
+
+    def _skip_events(
+        self, skip: Skip | None, place: Position, row_event: Position | None, rows: int
+    ) -> Skip:
+        former = skip or Skip()
+        ends = (place, row_event, former.until)
+        until = max(end for end in ends if end is not None)
+        return Skip(former.gtids, until, place, row_event, rows)
+
+    def _events(self, start: Position) -> Iterator[_Event]:
+        """The events from `start` to the end, without those that the server only sends."""
+        dump = Dump(self._options, start)
+        track = Track(start, dump.checksums)
+        try:
+            while not (track.between and track.position >= self._end):
+                block, at = dump.block(), 0
+                while at < len(block):
+                    seconds, kind, _, size, pos, _ = HEADER.unpack_from(block, at)
+                    begin, between = track.position, track.between
+                    track.take(block, at)
+                    if begin >= self._end and between:
+                        return
+                    if pos and track.position != begin:
+                        ends = track.between and not between
+                        yield _Event(kind, block, at, begin, track.position, seconds, ends)
+                    at += size
+        finally:
+            dump.close()
+
+    def _head(self, file: str) -> tuple[int, GtidSet | None]:
+        """When a file was created, and the GTIDs before it (None: the file does not say)."""
+        start = Position(file, BINLOG_START)
+        dump = Dump(self._options, start)
+        track, created = Track(start, dump.checksums), 0
+        try:
+            while True:
+                block, at = dump.block(), 0
+                while at < len(block):
+                    _, kind, _, size, pos, _ = HEADER.unpack_from(block, at)
+                    track.take(block, at)
+                    created = track.binlog.created if track.binlog is not None else created
+                    if kind == _GTID_LIST and pos:
+                        return created, gtid_list(block, at)
+                    if kind == _PREVIOUS_GTIDS:
+                        return created, _previous(block, at)
+                    if kind in _GTIDS or not track.between or track.position >= self._end:
+                        return created, None
+                    at += size
+        finally:
+            dump.close()
+
+    def _file_after(self, wanted: GtidSet) -> tuple[str, GtidSet]:
+        """The newest file before which all transactions are in a set."""
+        names = [name for name, _ in log_files(self._session)]
+        for file in reversed(names):
+            _, previous = self._head(file)
+            if previous is not None and wanted.includes(previous):
+                return file, previous
+        raise DataLossError(
+            f"option '{_GTID_OPTION}': MySQL at {self._options.address} has removed the binlog "
+            f"with transactions that are not in '{wanted}' (the oldest file is {names[0]}): "
+            f"{_WITH_SNAPSHOT}"
+        )
+
+    def _check_executed(self, wanted: GtidSet, server: Server) -> None:
+        if server.mariadb:
+            return
+        executed = str(self._session.rows("SELECT @@GLOBAL.gtid_executed")[0][0])
+        if not executed.strip() or not parse_gtids(executed).includes(wanted):
+            raise OptionError(self._not_logged(wanted, f"it has '{executed}'"))
+
+    def _not_logged(self, wanted: GtidSet, reason: str) -> str:
+        return (
+            f"option '{_GTID_OPTION}': MySQL at {self._options.address} has not logged all of "
+            f"'{wanted}' ({reason})"
+        )
+
+    def _unordered(self, place: Position) -> OptionError:
+        return OptionError(
+            f"option '{_GTID_OPTION}': the GTIDs in the binlog of MySQL at "
+            f"{self._options.address} are not in order at {place}; start with "
+            "'scan.startup.specific-offset.file' and '.pos'"
+        )
+
+
+def _missing(wanted: GtidSet, previous: GtidSet) -> dict[str, int]:
+    """The last transactions of a MariaDB set that a file itself must have."""
+    return {
+        origin: ranges[-1][1]
+        for origin, ranges in wanted.ranges.items()
+        if wanted.mariadb and ranges[-1][1] and not previous.contains(origin, ranges[-1][1])
+    }
+
+
+def _previous(data: bytes, at: int) -> GtidSet:
+    try:
+        return previous_gtids(data, at)
+    except ValueError as error:
+        raise OptionError(f"option '{_GTID_OPTION}': {error}") from None

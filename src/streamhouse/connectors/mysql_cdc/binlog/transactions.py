@@ -1,0 +1,257 @@
+"""Assembles binlog events into committed transactions (docs/decisions/141-*)."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import NamedTuple, Protocol
+
+from streamhouse.connectors.mysql_cdc.binlog.events import (
+    ANONYMOUS,
+    COMPRESSED,
+    FORMAT,
+    HEADER,
+    INCIDENT,
+    MARIADB_GTID,
+    MYSQL_GTID,
+    PARTIAL_UPDATE,
+    QUERY,
+    ROTATE,
+    ROWS,
+    STOP,
+    TABLE_MAP,
+    TAGGED_GTID,
+    Step,
+    Track,
+)
+from streamhouse.connectors.mysql_cdc.binlog.groups import Group
+from streamhouse.connectors.mysql_cdc.binlog.gtids import gtid_of
+from streamhouse.connectors.mysql_cdc.binlog.query import EXECUTE_LOAD_QUERY, OLD_LOADS
+from streamhouse.connectors.mysql_cdc.server.gtids import GtidSet
+from streamhouse.connectors.mysql_cdc.server.position import START_AGAIN, Binlog, Position
+from streamhouse.errors import DataLossError
+
+_ROW_EVENTS = ROWS | {PARTIAL_UPDATE}
+_GTIDS = frozenset({MYSQL_GTID, MARIADB_GTID, ANONYMOUS, TAGGED_GTID})
+_OTHER_WRITES = COMPRESSED | OLD_LOADS | {EXECUTE_LOAD_QUERY}
+_VALID = (Step.COMMIT, Step.STATEMENT)
+_PREPARED_BYTES = 32 * 1024 * 1024
+
+
+class Wants(Protocol):
+    """Selects events: TABLE_MAP events, statements, and those that cannot be decoded."""
+
+    def __call__(self, kind: int, data: bytes, at: int, end: int) -> bool: ...
+
+
+class Committed(NamedTuple):
+    """A transaction whose changes are valid, or the statements of one that was rolled back.
+
+    `group`: its kept events. None if it was prepared and its events are no longer known: then
+    they begin at `begin` (None: unknown, too). `rolled_back`: it was rolled back, and it is not
+    known that it was prepared; the reader has to check that it was not committed before.
+    """
+
+    group: Group | None
+    xid: str | None = None
+    begin: Position | None = None
+    rolled_back: bool = False
+
+
+class Transactions:
+    """Assembles the events that `wants` selects, and row events of those tables, by transaction.
+
+    The first event must follow the end of a transaction, and belong to `expected` (None: any
+    binlog). `prepared`: XA transactions that were prepared earlier. `skipped`: transactions to
+    leave out. `keep_prepared`: also keep the events of large prepared ones. `server`: for messages.
+    Raises `DataLossError`.
+    """
+
+    def __init__(
+        self,
+        track: Track,
+        wants: Wants,
+        server: str,
+        expected: Binlog | None = None,
+        prepared: Mapping[str, Position] | None = None,
+        skipped: GtidSet | None = None,
+        keep_prepared: bool = False,
+    ) -> None:
+        self.track = track
+        self._wants = wants
+        self._server = server
+        self._expected = expected
+        self._skipped = skipped
+        self._skips = False
+        self._group = Group()
+        self._followed: set[bytes] = set()
+        self._others: set[bytes] = set()
+        self._prepared = _Prepared(prepared or {}, keep_prepared)
+
+    @property
+    def prepared(self) -> dict[str, Position]:
+        """Where the known XA transactions begin that are prepared and not decided."""
+        return self._prepared.positions
+
+    def advance(self, block: bytes, at: int) -> tuple[int, Committed | None]:
+        """Take events from byte `at` on, up to an end of a transaction or of the block.
+
+        Returns the byte after them, and the transaction if it is valid.
+        """
+        track, trailer = self.track, self.track.trailer
+        followed, end = self._followed, len(block)
+        while at < end:
+            _, kind, _, size, pos, _ = HEADER.unpack_from(block, at)
+            if kind in _ROW_EVENTS:
+                number = block[at + 19 : at + 25]
+                if number in followed:
+                    self._group.add(kind, block, at, at + size - trailer, pos)
+                elif number not in self._others:
+                    raise self._inside()
+                if pos > track.pos:
+                    track.pos = pos
+            elif kind == TABLE_MAP:
+                self._map(block, at, at + size - trailer, pos)
+            else:
+                committed = self._other(kind, block, at, size, pos)
+                trailer = track.trailer
+                if track.between:
+                    return at + size, committed
+            at += size
+        return at, None
+
+    def take_prepared(self, xid: str) -> Committed:
+        """Forget a prepared transaction; its events, if they are known."""
+        return self._prepared.take(xid)
+
+    def _map(self, block: bytes, at: int, end: int, pos: int) -> None:
+        track, number = self.track, block[at + HEADER.size : at + HEADER.size + 6]
+        if track.between:
+            raise self._inside()
+        if self._wants(TABLE_MAP, block, at, end):
+            self._followed.add(number)
+            self._others.discard(number)
+            self._group.add(TABLE_MAP, block, at, end, pos)
+        else:
+            self._others.add(number)
+            self._followed.discard(number)
+        if pos > track.pos:
+            track.pos = pos
+
+    def _other(self, kind: int, block: bytes, at: int, size: int, pos: int) -> Committed | None:
+        track = self.track
+        step = track.take(block, at)
+        end = at + size - track.trailer
+        if kind in (ROTATE, STOP):
+            # A server that crashed leaves a transaction without an end at the end of a file.
+            self._group.close()
+        elif kind == FORMAT:
+            self._check_binlog()
+        elif kind == INCIDENT:
+            raise DataLossError(
+                f"the binlog of {self._server} lacks changes at {track.position}, as the server "
+                f"itself says (an INCIDENT event); {START_AGAIN}"
+            )
+        elif kind in _GTIDS:
+            self._begin(kind, block, at, end)
+        elif (kind == QUERY and step in (None, Step.STATEMENT)) or kind in _OTHER_WRITES:
+            if self._wants(kind, block, at, end):
+                self._group.add(kind, block, at, end, pos)
+        return None if step is None else self._step(step)
+
+    def _begin(self, kind: int, block: bytes, at: int, end: int) -> None:
+        if self._group:
+            raise DataLossError(
+                f"a transaction in the binlog of {self._server} has no end before "
+                f"{self.track.group}; {START_AGAIN}"
+            )
+        if self._skipped is not None:
+            self._skips = self._skipped.contains(*gtid_of(kind, block, at))
+
+    def _step(self, step: Step) -> Committed | None:
+        name, group = self.track.name, self._group
+        if step is Step.ROLLBACK:
+            group.rollback()
+        if (step in _VALID or step is Step.ROLLBACK) and not self._skips:
+            if not group:
+                group.close()
+                return None
+            self._group = Group()
+            return Committed(group)
+        if step in _VALID or step is Step.ROLLBACK:
+            group.close()
+        elif step is Step.SAVEPOINT:
+            group.savepoint(name)
+        elif step is Step.ROLLBACK_TO:
+            self._rollback_to(name)
+        elif step is Step.PREPARE:
+            self._prepared.add(name, self.track.group, group)
+            self._group = Group()
+        elif step is Step.XA_COMMIT:
+            committed = self._prepared.take(name)
+            return None if self._skips else committed
+        elif step is Step.XA_ROLLBACK and not self._prepared.drop(name):
+            return Committed(None, name, rolled_back=True)
+        return None
+
+    def _rollback_to(self, name: str) -> None:
+        try:
+            self._group.rollback_to(name)
+        except DataLossError as error:
+            raise DataLossError(
+                f"the binlog of {self._server} at {self.track.position}: {error}; {START_AGAIN}"
+            ) from None
+
+    def _check_binlog(self) -> None:
+        expected, self._expected = self._expected, None
+        found = self.track.binlog
+        if expected is not None and found is not None and found != expected:
+            raise other_binlog(self._server, self.track.file, expected, found)
+
+    def _inside(self) -> DataLossError:
+        return DataLossError(
+            f"the position {self.track.position} in the binlog of {self._server} is inside a "
+            f"transaction, where reading cannot start; {START_AGAIN}, or from the start of a "
+            "transaction"
+        )
+
+
+class _Prepared:
+    """Prepared XA transactions: where they begin, and their events as far as memory allows."""
+
+    def __init__(self, positions: Mapping[str, Position], keep_all: bool) -> None:
+        self.positions = dict(positions)
+        self._keep_all = keep_all
+        self._groups: OrderedDict[str, Group] = OrderedDict()
+        self._bytes = 0
+
+    def add(self, xid: str, begin: Position, group: Group) -> None:
+        self.drop(xid)
+        self.positions[xid] = begin
+        if group.spilled and not self._keep_all:
+            group.close()
+            return
+        self._groups[xid] = group
+        self._bytes += group.memory_bytes
+        while self._bytes > _PREPARED_BYTES and len(self._groups) > 1:
+            _, oldest = self._groups.popitem(last=False)
+            self._bytes -= oldest.memory_bytes
+
+    def take(self, xid: str) -> Committed:
+        begin, group = self.positions.pop(xid, None), self._groups.pop(xid, None)
+        if group is not None:
+            self._bytes -= group.memory_bytes
+        return Committed(group, xid, begin)
+
+    def drop(self, xid: str) -> bool:
+        """Forget a transaction; whether it was known."""
+        return self.take(xid).begin is not None
+
+
+def other_binlog(server: str, file: str, expected: Binlog, found: Binlog) -> DataLossError:
+    """The error for a file that is not the one that was read before."""
+    return DataLossError(
+        f"the binlog file {file} of {server} is another one than was read before ({found}, not "
+        f"{expected}): the binlog was reset (RESET MASTER), or this is another server; "
+        f"{START_AGAIN}"
+    )

@@ -1,0 +1,177 @@
+"""Finds XA transactions in the binlog that were prepared before a reader's start."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection
+
+from streamhouse.connectors.mysql_cdc.binlog.dump import Dump
+from streamhouse.connectors.mysql_cdc.binlog.events import HEADER, Step, Track, xid_text
+from streamhouse.connectors.mysql_cdc.binlog.groups import Group
+from streamhouse.connectors.mysql_cdc.binlog.limits import log_files
+from streamhouse.connectors.mysql_cdc.binlog.transactions import (
+    Committed,
+    Transactions,
+    Wants,
+)
+from streamhouse.connectors.mysql_cdc.server.connection import Session
+from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
+from streamhouse.connectors.mysql_cdc.server.position import BINLOG_START, START_AGAIN, Position
+from streamhouse.errors import ConnectError, DataLossError
+
+log = logging.getLogger("streamhouse.mysql")
+_DENIED = (1227, 1142)
+
+
+def listed(session: Session, mariadb: bool) -> set[str]:
+    """The transactions that the server lists as prepared; empty if the user may not see them."""
+    statement = "XA RECOVER" if mariadb else "XA RECOVER CONVERT XID"
+    try:
+        rows = session.rows(statement)
+    except ConnectError as error:
+        if not mariadb and any(str(code) in str(error) for code in _DENIED):
+            return set()
+        raise
+    return {_listed_xid(*row) for row in rows}
+
+
+def _listed_xid(format_id: object, first: object, second: object, data: object) -> str:
+    if isinstance(data, bytes):
+        raw = data
+    else:
+        text = str(data)
+        # MySQL: CONVERT XID writes hexadecimal digits.
+        raw = bytes.fromhex(text[2:]) if text.startswith("0x") else text.encode("utf-8")
+    length = int(str(first))
+    return xid_text(int(str(format_id)), raw[:length], raw[length : length + int(str(second))])
+
+
+class XaScan:
+    """Follows which XA transactions are prepared, from `start` on, by reading event headers."""
+
+    def __init__(self, options: MySqlOptions, start: Position) -> None:
+        self._dump = Dump(options, start)
+        self._track = Track(start, self._dump.checksums)
+        self._block, self._at = b"", 0
+        self.prepared: dict[str, Position] = {}
+        self.decided: dict[str, Step] = {}
+
+    @property
+    def position(self) -> Position:
+        return self._track.position
+
+    def advance(self, end: Position, file_only: bool = False) -> None:
+        """Read up to `end`; with `file_only`, at most to the end of the first file."""
+        track = self._track
+        while not (track.between and self.position >= end):
+            if self._at >= len(self._block):
+                self._block, self._at = self._dump.block(), 0
+            at, file = self._at, track.file
+            size = HEADER.unpack_from(self._block, at)[3]
+            step = track.take(self._block, at)
+            self._at = at + size
+            if step is Step.PREPARE:
+                self.prepared[track.name] = track.group
+                self.decided.pop(track.name, None)
+            elif step in (Step.XA_COMMIT, Step.XA_ROLLBACK):
+                self.prepared.pop(track.name, None)
+                self.decided[track.name] = step
+            if file_only and track.file != file:
+                return
+
+    def close(self) -> None:
+        self._dump.close()
+
+
+def prepared_before(
+    session: Session, options: MySqlOptions, end: Position, wanted: Collection[str]
+) -> tuple[dict[str, Position], dict[str, Step]]:
+    """Where those `wanted` transactions begin that are prepared and undecided at `end`.
+
+    Also returns those that were decided before, and how. The binlog is read file by file, from
+    the newest on; transactions of which it has nothing are in neither result.
+    """
+    found: dict[str, Position] = {}
+    decided: dict[str, Step] = {}
+    remaining = set(wanted)
+    files = [name for name, _ in log_files(session)]
+    if end.file not in files:
+        return found, decided
+    for file in reversed(files[: files.index(end.file) + 1]):
+        if not remaining:
+            break
+        log.info("mysql-cdc: reads %s back for prepared XA transactions", file)
+        scan = XaScan(options, Position(file, BINLOG_START))
+        try:
+            scan.advance(end, file_only=file != end.file)
+        finally:
+            scan.close()
+        found |= {xid: at for xid, at in scan.prepared.items() if xid in remaining}
+        decided |= {xid: step for xid, step in scan.decided.items() if xid in remaining}
+        remaining -= found.keys() | decided.keys()
+    return found, decided
+
+
+def read_prepared(
+    options: MySqlOptions, wants: Wants, committed: Committed, before: Position
+) -> Group:
+    """The events of a prepared transaction whose XA COMMIT or ROLLBACK begins at `before`.
+
+    They are read again from where they begin; if that is unknown, it is found by reading back.
+    Raises `DataLossError` if the server no longer has them.
+    """
+    assert committed.xid is not None
+    begin, xid = committed.begin, committed.xid
+    if begin is None:
+        session = Session(options)
+        try:
+            found, decided = prepared_before(session, options, before, [xid])
+        finally:
+            session.close()
+        last = decided.get(xid)
+        expected = Step.XA_ROLLBACK if committed.rolled_back else Step.XA_COMMIT
+        if last is not None and last is not expected:
+            raise DataLossError(
+                f"the binlog of MySQL at {options.address} ends the XA transaction {shown(xid)} "
+                f"twice, with XA COMMIT and XA ROLLBACK, the second time at {before}: the server "
+                f"lost the first one in a crash; {START_AGAIN}"
+            )
+        if last is not None or committed.rolled_back:
+            # It had no changes: the server logs its end, but not that it was prepared.
+            return Group()
+        begin = found.get(xid)
+    if begin is None:
+        raise DataLossError(
+            f"the XA transaction {shown(xid)} is committed at {before} in the binlog of "
+            f"MySQL at {options.address}, but the server no longer has the binlog in which it was "
+            f"prepared; {START_AGAIN}, and keep binlogs longer than XA transactions stay prepared"
+        )
+    return _read_group(options, wants, begin, xid)
+
+
+def _read_group(options: MySqlOptions, wants: Wants, begin: Position, xid: str) -> Group:
+    dump = Dump(options, begin)
+    track = Track(begin, dump.checksums)
+    server = f"MySQL at {options.address}"
+    transactions = Transactions(track, wants, server, keep_prepared=True)
+    try:
+        while True:
+            block, at = dump.block(), 0
+            while at < len(block):
+                at, _ = transactions.advance(block, at)
+                if xid in transactions.prepared:
+                    group = transactions.take_prepared(xid).group
+                    return Group() if group is None else group
+                if track.between and track.position > begin:
+                    raise DataLossError(
+                        f"the binlog of MySQL at {options.address} has no prepared XA transaction "
+                        f"{shown(xid)} at {begin}; {START_AGAIN}"
+                    )
+    finally:
+        dump.close()
+
+
+def shown(xid: str) -> str:
+    """An identifier for messages, as in XA COMMIT."""
+    format_id, gtrid, bqual = xid.split(":")
+    return f"X'{gtrid}',X'{bqual}',{format_id}"
