@@ -304,3 +304,37 @@ def test_a_rollback_that_the_server_lost_is_data_loss(own: Database) -> None:
     own.run(f"XA COMMIT {name}")
     with pytest.raises(DataLossError, match="twice, with XA COMMIT and XA ROLLBACK.*in a crash"):
         ids(own.source("t"), offset)
+
+
+def _undone(way: str, *statements: str) -> list[str]:
+    """A transaction that is rolled back."""
+    if way == "rollback":
+        return ["BEGIN", *statements, "ROLLBACK"]
+    if way == "savepoint":
+        return ["BEGIN", "SAVEPOINT a", *statements, "ROLLBACK TO a", "COMMIT"]
+    name = xid()
+    end = [f"XA END {name}", f"XA PREPARE {name}", f"XA ROLLBACK {name}"]
+    return [f"XA START {name}", *statements, *end]
+
+
+@pytest.mark.parametrize("way", ["rollback", "savepoint", "xa"])
+def test_temporary_tables_outlive_a_rollback(
+    database: Database, source: Callable[[], MySqlSource], way: str
+) -> None:
+    first = source()
+    offset, _ = ids(first, first.initial_offset())
+    database.run(
+        "SET SESSION binlog_format = STATEMENT",
+        *_undone(way, "CREATE TEMPORARY TABLE t (id INT)", "INSERT INTO t VALUES (1)"),
+        "INSERT INTO t VALUES (2)", "DROP TEMPORARY TABLE t",
+        "SET SESSION binlog_format = ROW", "INSERT INTO t VALUES (3, 1)",
+    )  # fmt: skip
+    offset, found = ids(first, offset)
+    assert found == [3]
+    database.run(
+        "SET SESSION binlog_format = STATEMENT", "CREATE TEMPORARY TABLE t (id INT)",
+        *_undone(way, "INSERT INTO t VALUES (4)", "DROP TEMPORARY TABLE t"),
+        "INSERT INTO t VALUES (5, 1)",
+    )  # fmt: skip
+    with pytest.raises(DataLossError, match=r"'INSERT INTO t VALUES.* and changes it"):
+        ids(first, offset)

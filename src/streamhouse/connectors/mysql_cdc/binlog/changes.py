@@ -14,15 +14,14 @@ from streamhouse.connectors.mysql_cdc.binlog.events import (
     INSERTS,
     PARTIAL_UPDATE,
     QUERY,
-    ROLLED_BACK_QUERY,
     ROWS,
     ROWS_2,
+    STATEMENTS,
     TABLE_MAP,
     UPDATES,
     query_of,
 )
 from streamhouse.connectors.mysql_cdc.binlog.query import (
-    EXECUTE_LOAD_QUERY,
     OLD_LOADS,
     statement_of,
 )
@@ -98,11 +97,8 @@ class ChangeDecoder:
             return () if readers is None else self._rows(kind, readers, data, at, end)
         if kind == TABLE_MAP:
             self._map(data, at, end, where)
-        elif kind in (QUERY, EXECUTE_LOAD_QUERY):
+        elif kind in STATEMENTS:
             self._check_statement(kind, data, at, end, where)
-        elif kind == ROLLED_BACK_QUERY:
-            statement = statement_of(kind, data, at, end, self._captured.mariadb)
-            self._statements.take_rolled_back(statement, where)
         elif kind in OLD_LOADS:
             raise DataLossError(
                 f"MySQL table {self._captured.table.full_name}: the binlog has a LOAD DATA at "

@@ -18,8 +18,9 @@ ROWS = INSERTS | UPDATES | DELETES
 ROWS_2 = frozenset({30, 31, 32})
 """Kinds of row events that have a field of extra data."""
 COMPRESSED = frozenset({40, 165, 166, 167, 168, 169, 170, 171})
-ROLLED_BACK_QUERY = 250
-"""No event of a server: a QUERY event that was rolled back, which temporary tables are not."""
+EXECUTE_LOAD_QUERY = 18
+STATEMENTS = frozenset({QUERY, EXECUTE_LOAD_QUERY})
+"""Kinds of events that have a SQL statement."""
 
 HEADER = struct.Struct("<IBIIIH")
 """An event's header: seconds since 1970, event type, server id, bytes of the whole event, its end

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import struct
 import tempfile
 from collections.abc import Iterator
 from typing import IO, NamedTuple
 
-from streamhouse.connectors.mysql_cdc.binlog.events import QUERY, ROLLED_BACK_QUERY
+from streamhouse.connectors.mysql_cdc.binlog.events import STATEMENTS
 from streamhouse.errors import DataLossError
 
 MOST_BYTES = 32 * 1024 * 1024
@@ -30,7 +31,8 @@ class Group:
     """The kept events of one transaction, in order, with its savepoints.
 
     It holds blocks of events as they were received, up to `most_bytes` of them, and moves events to
-    a temporary file beyond that.
+    a temporary file beyond that. A rollback drops changes of rows, but no statements: temporary
+    tables that they create or drop stay created or dropped.
     """
 
     def __init__(self, most_bytes: int = MOST_BYTES) -> None:
@@ -41,6 +43,7 @@ class Group:
         self._file: IO[bytes] | None = None
         self._file_bytes = 0
         self._savepoints: list[tuple[str, int, int]] = []
+        self._has_statements = self._statements_taken = False
 
     def __bool__(self) -> bool:
         return bool(self._events or self._file_bytes)
@@ -64,6 +67,8 @@ class Group:
                 self._spill()
                 self._bytes = len(data)
         self._events.append(Event(kind, data, at, end, pos))
+        if kind in STATEMENTS:
+            self._has_statements = True
 
     def savepoint(self, name: str) -> None:
         """Set a savepoint; an earlier one of the same name is forgotten."""
@@ -71,12 +76,12 @@ class Group:
         self._savepoints.append((name, self._file_bytes, len(self._events)))
 
     def rollback(self) -> None:
-        """Drop all events; statements remain as `ROLLED_BACK_QUERY` events."""
+        """Drop the changes of rows."""
         self._savepoints = []
         self._drop_since(0, 0)
 
     def rollback_to(self, name: str) -> None:
-        """Drop the events since a savepoint as `rollback` does, and all later savepoints."""
+        """Drop the changes of rows since a savepoint, and all later savepoints."""
         names = [one[0] for one in self._savepoints]
         if name not in names or not all(one.isascii() for one in names):
             # The server also compares names without accents: é is e.
@@ -90,10 +95,21 @@ class Group:
         del self._savepoints[at + 1 :]
         self._drop_since(file_bytes, count)
 
+    def take_statements(self) -> Group:
+        """The statements, which `events` leaves out from then on."""
+        taken = Group()
+        if self._has_statements:
+            for event in self.events():
+                if event.kind in STATEMENTS:
+                    taken.add(*event)
+            self._statements_taken = True
+        return taken
+
     def events(self) -> Iterator[Event]:
         """All events."""
-        yield from self._spilled(0)
-        yield from self._events
+        for event in itertools.chain(self._spilled(0), self._events):
+            if not self._statements_taken or event.kind not in STATEMENTS:
+                yield event
 
     def close(self) -> None:
         """Release the events."""
@@ -104,13 +120,10 @@ class Group:
         self._last_block, self._bytes, self._file_bytes = b"", 0, 0
 
     def _drop_since(self, file_bytes: int, count: int) -> None:
-        statements = [
-            event._replace(kind=ROLLED_BACK_QUERY)
-            for event in (*self._spilled(file_bytes), *self._events[count:])
-            if event.kind in (QUERY, ROLLED_BACK_QUERY)
-        ]
+        dropped = itertools.chain(self._spilled(file_bytes), self._events[count:])
+        kept = [event for event in dropped if self._has_statements and event.kind in STATEMENTS]
         self._file_bytes = file_bytes
-        self._events[count:] = statements
+        self._events[count:] = kept
 
     def _spilled(self, begin: int) -> Iterator[Event]:
         """The events in the file, from byte `begin` on."""

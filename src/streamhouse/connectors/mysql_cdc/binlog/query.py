@@ -10,10 +10,9 @@ from typing import Any
 
 from pymysql.charset import charset_by_id
 
-from streamhouse.connectors.mysql_cdc.binlog.events import HEADER
+from streamhouse.connectors.mysql_cdc.binlog.events import EXECUTE_LOAD_QUERY, HEADER
 from streamhouse.connectors.mysql_cdc.binlog.sql.tokens import Kind, Lexis, Token, tokens
 
-EXECUTE_LOAD_QUERY = 18
 OLD_LOADS = frozenset({6, 12})
 """LOAD and NEW_LOAD events, which servers before MySQL 5.0 write."""
 

@@ -137,22 +137,6 @@ class StatementCheck:
                 self._check_definition(parsed, statement, where, name)
         return concerned
 
-    def take_rolled_back(self, statement: Statement, where: Position) -> None:
-        """Check a statement whose transaction was rolled back: temporary tables stay as it says."""
-        whole = ParsedStatement(statement, self._captured.ignores_case)
-        name = whole.name(self._captured.table.database, self._captured.table.name)
-        for parsed in whole.parsed:
-            if parsed is None and whole.concerns(name):
-                self._refuse(statement, where, "it is not of a form that is understood")
-            elif isinstance(parsed, Temporary):
-                self._note_temporary(parsed, statement, where)
-            elif isinstance(parsed, Other):
-                self._note_created(parsed, statement, where)
-
-    def _note_created(self, parsed: Other, statement: Statement, where: Position) -> None:
-        if parsed.creates_temporary is not None:
-            self._temporary.add((where.file, statement.thread, parsed.creates_temporary))
-
     def _note_temporary(self, parsed: Temporary, statement: Statement, where: Position) -> None:
         for name in parsed.created:
             self._temporary.add((where.file, statement.thread, name))
@@ -223,7 +207,8 @@ class StatementCheck:
         self, parsed: Other, statement: Statement, where: Position, name: TableName
     ) -> None:
         reason = self._may_change(parsed, statement, where, name)
-        self._note_created(parsed, statement, where)
+        if parsed.creates_temporary is not None:
+            self._temporary.add((where.file, statement.thread, parsed.creates_temporary))
         if reason is None:
             return
         raise DataLossError(

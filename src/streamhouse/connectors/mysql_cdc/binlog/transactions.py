@@ -18,6 +18,7 @@ from streamhouse.connectors.mysql_cdc.binlog.events import (
     QUERY,
     ROTATE,
     ROWS,
+    STATEMENTS,
     STOP,
     TABLE_MAP,
     TAGGED_GTID,
@@ -26,15 +27,15 @@ from streamhouse.connectors.mysql_cdc.binlog.events import (
 )
 from streamhouse.connectors.mysql_cdc.binlog.groups import Group
 from streamhouse.connectors.mysql_cdc.binlog.gtids import gtid_of
-from streamhouse.connectors.mysql_cdc.binlog.query import EXECUTE_LOAD_QUERY, OLD_LOADS
+from streamhouse.connectors.mysql_cdc.binlog.query import OLD_LOADS
 from streamhouse.connectors.mysql_cdc.server.gtids import GtidSet
 from streamhouse.connectors.mysql_cdc.server.position import START_AGAIN, Binlog, Position
 from streamhouse.errors import DataLossError
 
 _ROW_EVENTS = ROWS | {PARTIAL_UPDATE}
 _GTIDS = frozenset({MYSQL_GTID, MARIADB_GTID, ANONYMOUS, TAGGED_GTID})
-_OTHER_WRITES = COMPRESSED | OLD_LOADS | {EXECUTE_LOAD_QUERY}
-_VALID = (Step.COMMIT, Step.STATEMENT)
+_OTHER_WRITES = COMPRESSED | OLD_LOADS | (STATEMENTS - {QUERY})
+_ENDS = (Step.COMMIT, Step.STATEMENT, Step.ROLLBACK)
 _PREPARED_BYTES = 32 * 1024 * 1024
 
 
@@ -45,7 +46,7 @@ class Wants(Protocol):
 
 
 class Committed(NamedTuple):
-    """A transaction whose changes are valid, or the statements of one that was rolled back.
+    """A transaction whose changes are valid, or the statements of one whose changes are not.
 
     `group`: its kept events. None if it was prepared and its events are no longer known: then
     they begin at `begin` (None: unknown, too). `rolled_back`: it was rolled back, and it is not
@@ -172,21 +173,20 @@ class Transactions:
         name, group = self.track.name, self._group
         if step is Step.ROLLBACK:
             group.rollback()
-        if (step in _VALID or step is Step.ROLLBACK) and not self._skips:
-            if not group:
-                group.close()
-                return None
+        if step in _ENDS:
             self._group = Group()
-            return Committed(group)
-        if step in _VALID or step is Step.ROLLBACK:
+            if group and not self._skips:
+                return Committed(group)
             group.close()
         elif step is Step.SAVEPOINT:
             group.savepoint(name)
         elif step is Step.ROLLBACK_TO:
             self._rollback_to(name)
         elif step is Step.PREPARE:
-            self._prepared.add(name, self.track.group, group)
             self._group = Group()
+            statements = group.take_statements()
+            self._prepared.add(name, self.track.group, group)
+            return Committed(statements) if statements and not self._skips else None
         elif step is Step.XA_COMMIT:
             committed = self._prepared.take(name)
             return None if self._skips else committed

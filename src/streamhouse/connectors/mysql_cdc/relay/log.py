@@ -18,15 +18,14 @@ from streamhouse.connectors.mysql_cdc.binlog.events import (
     HEADER,
     PARTIAL_UPDATE,
     QUERY,
-    ROLLED_BACK_QUERY,
     ROWS,
+    STATEMENTS,
     TABLE_MAP,
     Track,
     query_of,
 )
 from streamhouse.connectors.mysql_cdc.binlog.groups import Group
 from streamhouse.connectors.mysql_cdc.binlog.query import (
-    EXECUTE_LOAD_QUERY,
     OLD_LOADS,
     statement_of,
 )
@@ -123,7 +122,6 @@ class RelayLog:
         end = track.position
         group = self._read(committed, track.group) if committed.group is None else committed.group
         trailer, of, size = track.trailer, self._selection.of, 0
-        as_sent = committed.xid is None and not group.spilled
         # Apart from earlier transactions, which a statement in this one publishes.
         events: list[bytes] = []
         changed: set[str] = set()
@@ -133,10 +131,11 @@ class RelayLog:
                 self._alter(self._selection.altered)
             if not names:
                 continue
-            if as_sent and kind != ROLLED_BACK_QUERY:
+            # What was on the disk is without its checksum.
+            if committed.xid is None and stop + trailer <= len(data):
                 raw = data[at : stop + trailer]
             else:
-                raw = _stored(kind, data, at, stop, end.pos if committed.xid else pos, trailer)
+                raw = _stored(data, at, stop, end.pos if committed.xid else pos, trailer)
             events.append(raw)
             changed |= names
             size += len(raw)
@@ -183,9 +182,9 @@ class RelayLog:
         self._state_file.write(self.state)
 
 
-def _stored(kind: int, data: bytes, at: int, end: int, pos: int, trailer: int) -> bytes:
-    """The event with another kind and end position, and zeros for its checksum."""
-    seconds, _, server, _, _, flags = HEADER.unpack_from(data, at)
+def _stored(data: bytes, at: int, end: int, pos: int, trailer: int) -> bytes:
+    """The event with another end position, and zeros for its checksum."""
+    seconds, kind, server, _, _, flags = HEADER.unpack_from(data, at)
     head = HEADER.pack(seconds, kind, server, end - at + trailer, pos, flags)
     return head + data[at + HEADER.size : end] + bytes(trailer)
 
@@ -217,7 +216,7 @@ class _EventSelection:
             names = self._names.get(self._folded(table_names(data, at)), frozenset())
             self._by_table_id[table_number(data, at)] = names
             return names
-        if kind in (QUERY, EXECUTE_LOAD_QUERY, ROLLED_BACK_QUERY):
+        if kind in STATEMENTS:
             return self._affected(kind, data, at, end)
         return self._all if kind in COMPRESSED or kind in OLD_LOADS else frozenset()
 
