@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 import time
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -122,7 +124,11 @@ def test_a_decimal_range_that_its_precision_cannot_hold_is_an_error() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"fields.price.kind": "sequence"}, "a sequence needs an integer column, not DOUBLE"),
+        ({"fields.order_time.kind": "sequence"}, "a column of numbers or text, not TIMESTAMP(3)"),
+        (
+            {"fields.note.kind": "sequence", "fields.note.length": "3"},
+            "'fields.note.length' needs 'fields.note.kind' = 'random'",
+        ),
         ({"fields.order_id.kind": "sequence"}, "'fields.order_id.start'"),
         (
             {"fields.price.min": "9", "fields.price.max": "3"},
@@ -135,6 +141,80 @@ def test_a_decimal_range_that_its_precision_cannot_hold_is_an_error() -> None:
 def test_bad_options_say_what_to_change(options: dict[str, str], message: str) -> None:
     with pytest.raises(OptionError, match=re.escape(message)):
         DatagenSource(COLUMNS, options)
+
+
+def generated(
+    kind: str, options: dict[str, str] | None = None, rows: int = 2_000, at_ms: int = 0
+) -> list[Any]:
+    """The values of one column."""
+    fields = {f"fields.x.{key}": value for key, value in (options or {}).items()}
+    source = DatagenSource((Column("x", kind),), {"rows-per-second": "1000", **fields})
+    end = {"rows": rows, "base_rows": 0, "base_ms": at_ms}
+    (part,) = source.partitions({}, end)
+    return [value for batch in source.read(part) for value in batch.column(0).to_pylist()]
+
+
+SEQUENCE = {"kind": "sequence", "start": "8", "end": "10"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "lengths"),
+    [
+        ("STRING", {}, {100}),
+        ("CHAR(8)", {}, {8}),
+        ("VARCHAR(8)", {}, {8}),
+        ("VARCHAR(300)", {}, {100}),
+        ("BINARY(3)", {}, {3}),
+        ("BYTES", {"length": "5"}, {5}),
+        ("VARCHAR(8)", {"length": "4", "var-len": "true"}, {1, 2, 3, 4}),
+        ("VARBINARY(2)", {"var-len": "true"}, {1, 2}),
+    ],
+)
+def test_texts_fit_their_type(kind: str, options: dict[str, str], lengths: set[int]) -> None:
+    assert {len(text) for text in generated(kind, options)} == lengths
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        ("INT", [8, 9, 10]),
+        ("DOUBLE", [8.0, 9.0, 10.0]),
+        ("DECIMAL(4, 2)", [Decimal("8.00"), Decimal("9.00"), Decimal("10.00")]),
+        ("STRING", ["8", "9", "10"]),
+        ("CHAR(2)", ["8", "9", "10"]),
+    ],
+)
+def test_sequences_of_numbers_and_texts(kind: str, expected: list[Any]) -> None:
+    assert generated(kind, SEQUENCE, 3) == expected
+
+
+@pytest.mark.parametrize(("kind", "end"), [("DECIMAL(4, 2)", "100"), ("VARCHAR(2)", "100")])
+def test_a_sequence_that_its_type_cannot_hold_is_an_error(kind: str, end: str) -> None:
+    with pytest.raises(OptionError, match=f"8 to {end} do not fit"):
+        generated(kind, {**SEQUENCE, "end": end})
+
+
+def test_times_are_those_at_which_a_row_is_due() -> None:
+    moment = datetime(2026, 3, 4, 23, 59, 59, 500_000)
+    at_ms = int(moment.replace(tzinfo=UTC).timestamp() * 1000)
+    one = timedelta(milliseconds=1)
+    expected = [moment + one * (n + 1) for n in range(1000)]
+    assert generated("TIMESTAMP(3)", rows=1000, at_ms=at_ms) == expected
+    seconds = [m.replace(microsecond=0) for m in expected]
+    assert generated("TIMESTAMP(0)", rows=1000, at_ms=at_ms) == seconds
+    assert generated("DATE", rows=1000, at_ms=at_ms) == [m.date() for m in expected]
+    assert generated("TIME(3)", rows=1000, at_ms=at_ms) == [m.time() for m in expected]
+    assert generated("TIME", rows=1000, at_ms=at_ms) == [m.time() for m in seconds]
+
+
+def test_nulls_do_not_depend_on_other_values() -> None:
+    """A null once took the random number of a later row's value."""
+    plain, some = generated("DOUBLE", {}, 50_000), generated("DOUBLE", {"null-rate": "0.1"}, 50_000)
+    absent = [index for index, value in enumerate(some) if value is None]
+    assert 4_500 < len(absent) < 5_500
+    for shift in range(20):
+        later = [plain[index + shift] for index in absent if index + shift < len(plain)]
+        assert 450_000 < sum(later) / len(later) < 550_000
 
 
 def test_the_lag_counts_due_rows_that_are_not_generated(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,10 +10,12 @@ from streamhouse.sql.options.known_options import check_lookup, check_set
 from streamhouse.sql.plan import Column
 
 COLUMNS = (
-    Column("id", "BIGINT"),
+    Column("id", "BIGINT", nullable=False),
     Column("price", "DOUBLE"),
     Column("name", "STRING"),
     Column("at", "TIMESTAMP(3)"),
+    Column("code", "CHAR(5)"),
+    Column("short", "VARCHAR(3)"),
 )
 
 
@@ -50,7 +52,12 @@ def test_datagen_accepts_its_options() -> None:
         ({"fields.id.kind": "sequence"}, "a sequence needs 'fields.id.start'"),
         ({"fields.id.kind": "seq"}, "'seq' is not one of random, sequence"),
         ({"fields.at.null-rate": "2"}, "'2' is not between 0 and 1"),
-        ({"fields.id.min": "5", "fields.id.max": "4"}, "'fields.id.min' is greater than"),
+        ({"fields.id.min": "5", "fields.id.max": "4"}, "5 is greater than 'fields.id.max', 4"),
+        ({"fields.price.max": "inf"}, "option 'fields.price.max': 'inf' is not a finite number"),
+        ({"fields.price.min": "nan"}, "option 'fields.price.min': 'nan' is not a finite number"),
+        ({"fields.id.null-rate": "0.1"}, "option 'fields.id.null-rate': column 'id' is NOT NULL"),
+        ({"fields.code.length": "4"}, "'fields.code.length' does not apply to CHAR(5)"),
+        ({"fields.short.length": "4"}, "4 is more than VARCHAR(3) holds"),
     ],
 )
 def test_datagen_names_the_wrong_option(options: dict[str, str], message: str) -> None:

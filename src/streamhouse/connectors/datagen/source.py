@@ -9,7 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from streamhouse.connectors.datagen.field import fields_of, total_rows
+from streamhouse.connectors.datagen.field import total_rows
+from streamhouse.connectors.datagen.field_options import fields_of
 from streamhouse.errors import OptionError
 from streamhouse.options import integer
 from streamhouse.source import Lag, Offset
@@ -38,7 +39,7 @@ class DatagenSource:
     """A `Source` that generates rows at a steady rate.
 
     Options are Flink's: `rows-per-second` (10000), `number-of-rows` (unbounded), and
-    `fields.<name>.*`, see `streamhouse.connectors.datagen.field`. The clock in the offset sets when
+    `fields.<name>.*`, see `connectors.datagen.field_options`. The clock in the offset sets when
     each row is due, see `Rows`: a `TIMESTAMP` column has that time (less up to `max-past`), however
     late the row is generated. After a restart the clock starts again: no rows are generated for the
     downtime.

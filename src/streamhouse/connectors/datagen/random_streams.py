@@ -1,0 +1,32 @@
+"""Random numbers that depend on the row's number alone, so that a replay gives the same."""
+
+from __future__ import annotations
+
+import hashlib
+
+import numpy as np
+import numpy.typing as npt
+
+Numbers = npt.NDArray[np.int64]
+Bits = npt.NDArray[np.uint64]
+
+
+def stream_seed(name: str, purpose: str) -> int:
+    """The seed of one stream of random numbers; those of different streams are independent."""
+    digest = hashlib.blake2b(f"{purpose}/{name}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "little")
+
+
+def random_bits(numbers: Numbers, seed: int) -> Bits:
+    """64 random bits for each row number: SplitMix64 (Steele, Lea, Flood 2014) as a counter."""
+    with np.errstate(over="ignore"):
+        z = numbers.astype(np.uint64) + np.uint64(seed)
+        z = (z + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        return z ^ (z >> np.uint64(31))
+
+
+def unit_interval(bits: Bits) -> npt.NDArray[np.float64]:
+    """Uniform values in [0, 1) of 53 random bits each."""
+    return (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53
