@@ -62,6 +62,24 @@ def test_websocket_messages(serve: Any, shop: Any, sales: str) -> None:
         assert found["rows"] == [{"rowkind": "+I", "country": "Oman", "orders": 7}]
 
 
+def test_the_log_counts_the_bytes_of_websocket_messages(
+    serve: Any, shop: Any, sales: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    shop.write(sales, ("Côte d’Ivoire", 1, 1.0))
+    server = serve(follow=FAST, log="json")
+    with server.socket(f"/views/{sales}/changes?columns=country") as reader:
+        texts = [str(reader.recv(timeout=30))]
+        while json.loads(texts[-1])["type"] != "heartbeat":
+            texts.append(str(reader.recv(timeout=30)))
+    server.close()
+    lines = [json.loads(line) for line in capfd.readouterr().err.splitlines()]
+    asked = next(line for line in lines if line.get("path") == f"/views/{sales}/changes")
+    assert any(not text.isascii() for text in texts)
+    assert asked["bytes"] >= sum(len(text.encode()) for text in texts)
+    heartbeat = len(texts[-1])
+    assert (asked["bytes"] - sum(len(text.encode()) for text in texts)) % heartbeat == 0
+
+
 def test_stream_of_a_view_with_columns_and_filter(serve: Any, shop: Any, sales: str) -> None:
     view = ServedView("hall.board", sales, ("country",), "orders > 1")
     server = serve(views=(view,), follow=FAST)

@@ -111,14 +111,16 @@ class Warehouse:
                 if if_exists:
                     return
                 raise self._missing_database(name)
-            tables = self.tables(name)
-            if tables and not cascade:
-                raise TableError(
-                    f"database '{name}' still has tables ({', '.join(tables[:5])}); drop them "
-                    "first, or write CASCADE"
-                )
+            self._check_empty(name, self.tables(name), cascade)
             self._pypaimon_catalog().drop_database(name, True, cascade)
         self._evict(f"{name}.")
+
+    def _check_empty(self, database: str, tables: Sequence[str], cascade: bool) -> None:
+        if tables and not cascade:
+            raise TableError(
+                f"database '{database}' still has tables ({', '.join(tables[:5])}); drop them "
+                "first, or write CASCADE"
+            )
 
     def create_table(
         self,

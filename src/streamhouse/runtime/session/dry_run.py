@@ -72,20 +72,19 @@ class DraftWarehouse(Warehouse):
         self._made: dict[str, DraftTable] = {}
         self._dropped: set[str] = set()
         self._databases: set[str] = {"default"}
+        self._dropped_databases: set[str] = set()
 
     def is_made(self, identifier: str) -> bool:
         """Whether the script created or changed the table."""
         return identifier in self._made
 
     def databases(self) -> list[str]:
-        stored = [] if self.path == _NOWHERE else super().databases()
-        return sorted({*stored, *self._databases})
+        return sorted({*self._stored_databases(), *self._databases})
 
     def tables(self, database: str) -> list[str]:
         if database not in self.databases():
             raise self._no_database(database)
-        is_stored = self.path != _NOWHERE and database in super().databases()
-        stored = super().tables(database) if is_stored else []
+        stored = super().tables(database) if database in self._stored_databases() else []
         created = [name for at, name in map(split_identifier, self._made) if at == database]
         remaining = [name for name in stored if f"{database}.{name}" not in self._dropped]
         return sorted({*remaining, *created})
@@ -104,9 +103,16 @@ class DraftWarehouse(Warehouse):
         self._databases.add(name)
 
     def drop_database(self, name: str, if_exists: bool = False, cascade: bool = False) -> None:
-        if name not in self.databases() and not if_exists:
+        if name not in self.databases():
+            if if_exists:
+                return
             raise self._no_database(name)
+        tables = self.tables(name)
+        self._check_empty(name, tables, cascade)
+        for table in tables:
+            self._drop(f"{name}.{table}")
         self._databases.discard(name)
+        self._dropped_databases.add(name)
 
     def drop_table(self, database: str, name: str, if_exists: bool = False) -> None:
         if not self.exists(database, name):
@@ -171,6 +177,11 @@ class DraftWarehouse(Warehouse):
             options,
         )
         return True
+
+    def _stored_databases(self) -> set[str]:
+        """The databases of the warehouse that the script has not dropped."""
+        stored = [] if self.path == _NOWHERE else super().databases()
+        return set(stored) - self._dropped_databases
 
     def _drop(self, full: str) -> None:
         self._made.pop(full, None)

@@ -197,7 +197,7 @@ class _Exchange:
         elif kind == "http.response.body":
             await self._send_body({**message, "body": b""} if self._head_only else message)
             return
-        self.bytes += len(message.get("text") or b"")
+        self.bytes += len((message.get("text") or "").encode())
         await self._send(message)
 
     async def _reserve(self, size: int) -> None:
