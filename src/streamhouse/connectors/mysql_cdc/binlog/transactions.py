@@ -1,4 +1,4 @@
-"""Assembles binlog events into committed transactions (docs/decisions/141-*)."""
+"""Assembles binlog events into committed transactions (decision 141)."""
 
 from __future__ import annotations
 
