@@ -1,10 +1,11 @@
-// The page: routes the address to a screen, handles keys, and shows messages around the screens.
+// The page: opens the screen that the address names, runs shortcuts, and shows messages around it.
 
 import { ScriptEditor } from "./editor/script-editor.js";
 import { PipelinesScreen } from "./pipelines/pipelines-screen.js";
 import { askWith, json } from "./server/requests.js";
 import { QueryScreen } from "./sql/query-screen.js";
 import { put, say } from "./ui/dom.js";
+import { listenForShortcuts } from "./ui/keyboard-shortcuts.js";
 import { empty } from "./ui/placeholder.js";
 import { applyStoredTheme, toggleTheme } from "./ui/theme.js";
 import { tokenPrompt } from "./ui/token-dialog.js";
@@ -28,7 +29,6 @@ import { ViewScreen } from "./views/view-screen.js";
  *   "single-keys": HTMLInputElement }} Special
  */
 
-const KEYS = "streamhouse.keys";
 const NOTICE_MS = 6000;
 
 /**
@@ -179,29 +179,6 @@ function onPhone() {
 }
 
 /**
- * Handles the shortcuts, except while the focus is in a text field.
- * @param {KeyboardEvent} event
- */
-function onKey(event) {
-  // On many keyboards [ and ] are typed with AltGr, which counts as Ctrl and Alt.
-  const held =
-    (event.ctrlKey || event.metaKey || event.altKey) && !event.getModifierState("AltGraph");
-  if (held || document.querySelector("dialog[open]")) return;
-  if (event.key === "Escape") onEscape(event);
-  else if (!isTyped(event.target) && byId("single-keys").checked && act(event.key))
-    event.preventDefault();
-}
-
-/**
- * Whether the element takes text input.
- * @param {EventTarget | null} target
- */
-function isTyped(target) {
-  if (target instanceof HTMLInputElement) return target.type !== "range";
-  return target instanceof HTMLTextAreaElement || target instanceof HTMLSelectElement;
-}
-
-/**
  * Runs the action of a key, if the page or the screen has one; returns whether it did.
  * @param {string} key
  */
@@ -249,16 +226,8 @@ async function aboutServer() {
   return /** @type {Health | null} */ (await ask());
 }
 
-/** Speech input may trigger single-key shortcuts by accident, so they can be disabled. */
-function keepKeys() {
-  const box = byId("single-keys");
-  box.checked = localStorage.getItem(KEYS) !== "off";
-  box.addEventListener("change", () => localStorage.setItem(KEYS, box.checked ? "on" : "off"));
-}
-
 askWith(tokenPrompt(byId("token"), byId("token-text"), byId("token-why")));
 applyStoredTheme();
-keepKeys();
 byId("theme").addEventListener("click", toggleTheme);
 byId("help").addEventListener("click", () => shortcuts.showModal());
 byId("skip").addEventListener("click", (event) => {
@@ -266,7 +235,7 @@ byId("skip").addEventListener("click", (event) => {
   main.focus();
 });
 addEventListener("hashchange", route);
-addEventListener("keydown", onKey);
+listenForShortcuts(byId("single-keys"), act, onEscape);
 const health = aboutServer();
 const allowed = health.then((answer) => answer?.allow_run ?? null);
 route();

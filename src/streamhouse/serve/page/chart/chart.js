@@ -3,11 +3,12 @@
 import { formatter } from "../format/column-values.js";
 import { count, short } from "../format/numbers.js";
 import { h, put, say } from "../ui/dom.js";
-import { largest, overTime } from "./aggregation.js";
 import { AxisColumns } from "./axis-columns.js";
 import { BarChart } from "./bar-chart.js";
+import { largest } from "./largest-values.js";
 import { LineChart } from "./line-chart.js";
 import { LiveLines } from "./live-lines.js";
+import { overTime } from "./sums-over-time.js";
 
 /** @typedef {import("./axis-columns.js").ChartKind} ChartKind */
 /** @typedef {import("../server/responses.d.ts").ChartSettings} ChartSettings */

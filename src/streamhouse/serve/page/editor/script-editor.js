@@ -9,6 +9,7 @@ import { CodeEditor } from "../sql/code-editor.js";
 import { errorLine } from "../sql/error-position.js";
 import { h, put, say } from "../ui/dom.js";
 import { stateLabel } from "../ui/state-label.js";
+import { EXAMPLE } from "./example-script.js";
 import { draft, keepName, keepScript } from "./script-draft.js";
 
 /** @typedef {import("../server/errors.js").SqlError} SqlError */
@@ -18,27 +19,6 @@ import { draft, keepName, keepScript } from "./script-draft.js";
 
 const NAMES = "[a-z0-9_\\-]{1,64}";
 const EVERY_MS = 3000;
-const EXAMPLE = `-- Random orders; keeps the total spending of each customer up to date.
-CREATE DATABASE IF NOT EXISTS shop;
-USE shop;
-
-CREATE TEMPORARY TABLE order_source (customer_id INT, price DOUBLE) WITH (
-  'connector' = 'datagen', 'rows-per-second' = '100',
-  'fields.customer_id.min' = '1', 'fields.customer_id.max' = '8',
-  'fields.price.min' = '1', 'fields.price.max' = '100'
-);
-
-CREATE TABLE IF NOT EXISTS spending (
-  customer_id INT PRIMARY KEY NOT ENFORCED, orders BIGINT, total DOUBLE
-) WITH (
-  'merge-engine' = 'aggregation',
-  'fields.orders.aggregate-function' = 'sum',
-  'fields.total.aggregate-function' = 'sum'
-);
-
-INSERT INTO spending
-SELECT customer_id, COUNT(*), SUM(price) FROM order_source GROUP BY customer_id;
-`;
 const RUN_REFUSED =
   "You can only check scripts here. To run them, the server must be started with --allow-run, and your token must allow it.";
 const STARS = /(?<![*/])\*{4}(?![*/])/;

@@ -2,10 +2,10 @@
 // polling if the view is too large for a stream.
 
 import { messageOf, problemOf, statusOf } from "./errors.js";
-import { parse } from "./exact-json.js";
-import { json, request, token } from "./requests.js";
+import { json, request } from "./requests.js";
 import { eventsOf } from "./server-sent-events.js";
-import { address, viewPath } from "./urls.js";
+import { viewPath } from "./urls.js";
+import { openWebSocket } from "./web-socket.js";
 
 /** @typedef {import("./responses.d.ts").ErrorText} ErrorText */
 /** @typedef {import("./responses.d.ts").RowsAnswer} RowsAnswer */
@@ -35,7 +35,6 @@ import { address, viewPath } from "./urls.js";
  */
 
 const WAITS_MS = [200, 500, 1000, 2000, 3000];
-const SILENT_MS = 90_000;
 const POLL_MS = 2000;
 const POLL_ROWS = 500;
 const GONE = 4404;
@@ -102,7 +101,9 @@ export class ChangeStream {
    * @returns {Promise<Outcome>}
    */
   async #connect() {
-    const ended = await this.#overSocket();
+    const connection = openWebSocket(this.#path(), (message) => this.#take(message));
+    this.#socket = connection.socket;
+    const ended = await connection.ended;
     if (this.#closed) return {};
     if (ended.code === OVERFLOW && ended.opened) return {};
     if (ended.code === EXPIRED) this.#last = null;
@@ -123,38 +124,6 @@ export class ChangeStream {
   #path() {
     const last = this.#last === null ? "" : `?last_id=${encodeURIComponent(this.#last)}`;
     return viewPath(this.#name, `/changes${last}`);
-  }
-
-  /** @returns {Promise<{ opened: boolean, code: number, reason: string }>} */
-  #overSocket() {
-    const where = address(this.#path());
-    where.protocol = where.protocol === "https:" ? "wss:" : "ws:";
-    const secret = token();
-    const socket = secret
-      ? new WebSocket(where, ["streamhouse", `bearer.${base64url(secret)}`])
-      : new WebSocket(where);
-    this.#socket = socket;
-    let opened = false;
-    let watchdog = 0;
-    const restartWatchdog = () => {
-      clearTimeout(watchdog);
-      // Heartbeats are more frequent, so the connection is dead.
-      watchdog = setTimeout(() => socket.close(), SILENT_MS);
-    };
-    restartWatchdog();
-    socket.addEventListener("open", () => {
-      opened = true;
-    });
-    socket.addEventListener("message", (event) => {
-      restartWatchdog();
-      this.#take(/** @type {StreamMessage} */ (parse(event.data)));
-    });
-    return new Promise((resolve) => {
-      socket.addEventListener("close", (event) => {
-        clearTimeout(watchdog);
-        resolve({ opened, code: event.code, reason: event.reason });
-      });
-    });
   }
 
   /**
@@ -274,13 +243,4 @@ export class ChangeStream {
       };
     });
   }
-}
-
-/** @param {string} text */
-function base64url(text) {
-  const bytes = new TextEncoder().encode(text);
-  return btoa(String.fromCharCode(...bytes))
-    .replaceAll("+", "-")
-    .replaceAll("/", "_")
-    .replaceAll("=", "");
 }
