@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import posixpath
 import re
+from graphlib import CycleError, TopologicalSorter
 
 import httpx
 import pytest
@@ -13,7 +15,8 @@ from streamhouse.serve.http.routes.page import POLICY, assets, router
 
 SCRIPTS = sorted(name for name in assets() if name.endswith(".js"))
 SVG = "http://www.w3.org/2000/svg"
-EXPORTED = r"^export (?:async )?(?:function|class|const) (\w+)"
+EXPORTED = r"^export (?:async )?(?:function\*?|class|const) (\w+)"
+SERVED_FROM = {"/docs/api.js": "openapi/api.js"}
 LEAST_CONTRAST = 4.5
 READ_ON = {
     "ink": ("paper", "card", "raised", "hover", "flash-up", "flash-down", "flash-set"),
@@ -47,8 +50,32 @@ def text(name: str) -> str:
 
 def imports(name: str) -> list[tuple[set[str], str]]:
     """What a script imports by name, and from which other one."""
-    found = re.findall(r'^import \{([^}]*)\} from "\./([^"]+)";$', text(name), re.MULTILINE)
-    return [(set(re.findall(r"\w+", names)), other) for names, other in found]
+    found = re.findall(r'^import \{([^}]*)\} from "(\.[^"]+)";$', text(name), re.MULTILINE)
+    return [(set(re.findall(r"\w+", names)), resolved(name, path)) for names, path in found]
+
+
+def resolved(name: str, path: str) -> str:
+    """The file that a relative path in a script means."""
+    return posixpath.normpath(posixpath.join(posixpath.dirname(name), path))
+
+
+def dependencies() -> dict[str, set[str]]:
+    """For each script, the files whose functions or types it imports."""
+    relative = r'(?:\bfrom |\bimport\(|^import )"(\.[^"]+)"'
+    return {
+        name: {resolved(name, path) for path in re.findall(relative, text(name), re.MULTILINE)}
+        for name in SCRIPTS
+    }
+
+
+def of_folders(graph: dict[str, set[str]]) -> dict[str, set[str]]:
+    """The dependencies of scripts as dependencies between their folders."""
+    folders: dict[str, set[str]] = {}
+    for name, others in graph.items():
+        folder = posixpath.dirname(name)
+        inside = folders.setdefault(folder, set())
+        inside |= {posixpath.dirname(other) for other in others} - {folder}
+    return folders
 
 
 def test_page_loads_from_its_own_server_only() -> None:
@@ -79,7 +106,20 @@ def test_head_has_no_body() -> None:
     assert (answer.status_code, answer.content) == (200, b"")
 
 
-@pytest.mark.parametrize("path", ["nothing.js", "__init__.py", "..%2f..%2ffeed.py", "%00"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "nothing.js",
+        "chart",
+        "chart/",
+        "chart/nothing.js",
+        "server/responses.d.ts",
+        "../http/app.py",
+        "__init__.py",
+        "..%2f..%2ffeed.py",
+        "%00",
+    ],
+)
 def test_unknown_files(path: str) -> None:
     assert ask(f"/page/{path}").status_code == 404
 
@@ -102,7 +142,8 @@ def test_no_inline_scripts_or_styles() -> None:
 def test_all_scripts_exist_and_are_used() -> None:
     pages = [text(name) for name in assets() if name.endswith(".html")]
     reached: set[str] = set()
-    left = [name for page in pages for name in re.findall(r'src="[a-z/]*?([a-z]+\.js)"', page)]
+    sources = [path for page in pages for path in re.findall(r'src="([^"]+\.js)"', page)]
+    left = [SERVED_FROM.get(path, path.removeprefix("page/")) for path in sources]
     while left:
         name = left.pop()
         if name not in reached:
@@ -118,6 +159,20 @@ def test_imports_match_exports(name: str) -> None:
         assert names <= set(exported), other
         for word in names:
             assert len(re.findall(rf"\b{word}\b", text(name))) > 1, f"{word} is not used"
+
+
+def test_imports_have_no_cycles() -> None:
+    scripts = dependencies()
+    assert set().union(*scripts.values()) - set(SCRIPTS) == {"server/responses.d.ts"}
+    TopologicalSorter(scripts).prepare()
+    TopologicalSorter(of_folders(scripts)).prepare()
+
+
+def test_folders_that_import_each_other_are_a_cycle() -> None:
+    scripts = {"chart/bars.js": {"ui/dom.js"}, "ui/theme.js": {"chart/axes.js"}}
+    TopologicalSorter(scripts).prepare()
+    with pytest.raises(CycleError, match="nodes are in a cycle"):
+        TopologicalSorter(of_folders(scripts)).prepare()
 
 
 @pytest.mark.parametrize("name", SCRIPTS)

@@ -1,17 +1,19 @@
-// The page: routes the address to a screen, handles keys, and shows messages around the screens.
+// The page: opens the screen that the address names, runs shortcuts, and shows messages around it.
 
-import { askWith, json } from "./server.js";
-import { empty, put, say } from "./dom.js";
-import { Editor } from "./editor.js";
-import { Pipelines } from "./pipelines.js";
-import { promptIn } from "./prompt.js";
-import { Sql } from "./sql.js";
-import { applyStoredTheme, toggleTheme } from "./theme.js";
-import { View } from "./view.js";
-import { Views } from "./views.js";
-import { welcome } from "./welcome.js";
+import { ScriptEditor } from "./editor/script-editor.js";
+import { PipelinesScreen } from "./pipelines/pipelines-screen.js";
+import { askWith, json } from "./server/requests.js";
+import { QueryScreen } from "./sql/query-screen.js";
+import { put, say } from "./ui/dom.js";
+import { listenForShortcuts } from "./ui/keyboard-shortcuts.js";
+import { empty } from "./ui/placeholder.js";
+import { applyStoredTheme, toggleTheme } from "./ui/theme.js";
+import { tokenPrompt } from "./ui/token-dialog.js";
+import { showNoOpenView } from "./views/no-open-view.js";
+import { ViewList } from "./views/view-list.js";
+import { ViewScreen } from "./views/view-screen.js";
 
-/** @typedef {import("./records.d.ts").Health} Health */
+/** @typedef {import("./server/responses.d.ts").Health} Health */
 
 /**
  * A screen; `key` and `escape` return whether they handled the key.
@@ -27,7 +29,6 @@ import { welcome } from "./welcome.js";
  *   "single-keys": HTMLInputElement }} Special
  */
 
-const KEYS = "streamhouse.keys";
 const NOTICE_MS = 6000;
 
 /**
@@ -48,7 +49,7 @@ let noticeTimer = 0;
 /** @type {string | null} */
 let lastView = null;
 
-const views = new Views(byId("side"), () => {
+const views = new ViewList(byId("side"), () => {
   // The address may name a view that was not in the list until now.
   if (currentRoute === "waiting") route();
 });
@@ -76,7 +77,7 @@ function lost(text) {
   say(byId("lost"), text === null ? "" : `Connection lost, reconnecting: ${text}`);
 }
 
-/** @type {import("./view.js").ViewTools} */
+/** @type {import("./views/view-screen.js").ViewTools} */
 const tools = {
   note: (...given) => views.note(...given),
   summary: (text) => say(byId("summary"), text),
@@ -112,9 +113,10 @@ function route() {
   document.title = `${name || titleOf(first)} · Streamhouse`;
   main.scrollTop = 0;
   if (first === "pipelines")
-    screen = new Pipelines(main, name || null, { link: linkTo, say: notify, lost }, allowed);
-  else if (first === "sql") screen = new Sql(main, lastView ?? views.names[0] ?? null, health);
-  else if (first === "editor") screen = new Editor(main, linkTo, notify, allowed);
+    screen = new PipelinesScreen(main, name || null, { link: linkTo, say: notify, lost }, allowed);
+  else if (first === "sql")
+    screen = new QueryScreen(main, lastView ?? views.names[0] ?? null, health);
+  else if (first === "editor") screen = new ScriptEditor(main, linkTo, notify, allowed);
   else openView(name);
   keepFocus(held);
 }
@@ -154,14 +156,14 @@ function openView(name) {
   }
   if (found) {
     lastView = name;
-    screen = new View(main, found, tools);
+    screen = new ViewScreen(main, found, tools);
     return;
   }
   // Routed again when the list changes: a script that has just started may create the view.
   currentRoute = "waiting";
   if (!views.loaded) put(main);
   else if (!name) first();
-  else welcome(main, views.names, name);
+  else showNoOpenView(main, views.names, name);
 }
 
 /** Opens the last view or the first one, except on a phone, which shows the list first. */
@@ -169,34 +171,11 @@ function first() {
   const names = views.names;
   const chosen = lastView !== null && names.includes(lastView) ? lastView : names[0];
   if (names.length && !onPhone()) location.replace(`#/views/${encodeURIComponent(chosen)}`);
-  else welcome(main, names);
+  else showNoOpenView(main, names);
 }
 
 function onPhone() {
   return matchMedia("(max-width: 700px)").matches;
-}
-
-/**
- * Handles the shortcuts, except while the focus is in a text field.
- * @param {KeyboardEvent} event
- */
-function onKey(event) {
-  // On many keyboards [ and ] are typed with AltGr, which counts as Ctrl and Alt.
-  const held =
-    (event.ctrlKey || event.metaKey || event.altKey) && !event.getModifierState("AltGraph");
-  if (held || document.querySelector("dialog[open]")) return;
-  if (event.key === "Escape") onEscape(event);
-  else if (!isTyped(event.target) && byId("single-keys").checked && act(event.key))
-    event.preventDefault();
-}
-
-/**
- * Whether the element takes text input.
- * @param {EventTarget | null} target
- */
-function isTyped(target) {
-  if (target instanceof HTMLInputElement) return target.type !== "range";
-  return target instanceof HTMLTextAreaElement || target instanceof HTMLSelectElement;
 }
 
 /**
@@ -247,16 +226,8 @@ async function aboutServer() {
   return /** @type {Health | null} */ (await ask());
 }
 
-/** Speech input may trigger single-key shortcuts by accident, so they can be disabled. */
-function keepKeys() {
-  const box = byId("single-keys");
-  box.checked = localStorage.getItem(KEYS) !== "off";
-  box.addEventListener("change", () => localStorage.setItem(KEYS, box.checked ? "on" : "off"));
-}
-
-askWith(promptIn(byId("token"), byId("token-text"), byId("token-why")));
+askWith(tokenPrompt(byId("token"), byId("token-text"), byId("token-why")));
 applyStoredTheme();
-keepKeys();
 byId("theme").addEventListener("click", toggleTheme);
 byId("help").addEventListener("click", () => shortcuts.showModal());
 byId("skip").addEventListener("click", (event) => {
@@ -264,7 +235,7 @@ byId("skip").addEventListener("click", (event) => {
   main.focus();
 });
 addEventListener("hashchange", route);
-addEventListener("keydown", onKey);
+listenForShortcuts(byId("single-keys"), act, onEscape);
 const health = aboutServer();
 const allowed = health.then((answer) => answer?.allow_run ?? null);
 route();

@@ -97,7 +97,7 @@ async def docs_part(name: str) -> Response:
 
 
 def _file(name: str) -> Response:
-    body = files("streamhouse.serve").joinpath("page", name).read_bytes()
+    body = files("streamhouse.serve").joinpath("page", "openapi", name).read_bytes()
     headers = {"Content-Security-Policy": _POLICY, "Cache-Control": "no-cache"}
     return Response(body, media_type=_PAGES[name], headers=headers)
 

@@ -1,16 +1,17 @@
 """The web page: static files of the package, sent with a Content-Security-Policy.
 
-`GET /` is the page, `GET /page/<file>` one of its files. They hold no data, so they need no token:
+`GET /` is the page, `GET /page/<path>` one of its files. They hold no data, so they need no token:
 the page asks for one when a request for data returns 401.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 from pathlib import PurePosixPath
 
 from fastapi import APIRouter, HTTPException, Request, Response
@@ -61,15 +62,24 @@ class Asset:
 
 @cache
 def assets() -> dict[str, Asset]:
-    """All files of the page by name; read once and cached."""
-    files_by_name = {}
-    for file in files("streamhouse.serve").joinpath("page").iterdir():
-        kind = _TYPES.get(PurePosixPath(file.name).suffix)
+    """All files of the page by their path in its folder; read once and cached."""
+    found = {}
+    for path, file in _files_below(files("streamhouse.serve").joinpath("page")):
+        kind = _TYPES.get(PurePosixPath(path).suffix)
         if kind is not None:
             body = file.read_bytes()
             etag = f'"{hashlib.sha256(body).hexdigest()[:24]}"'
-            files_by_name[file.name] = Asset(body, {**_HEADERS, "Content-Type": kind, "ETag": etag})
-    return files_by_name
+            found[path] = Asset(body, {**_HEADERS, "Content-Type": kind, "ETag": etag})
+    return found
+
+
+def _files_below(folder: Traversable, prefix: str = "") -> Iterator[tuple[str, Traversable]]:
+    """The files of a folder and its subfolders, with their paths in it."""
+    for entry in folder.iterdir():
+        if entry.is_dir():
+            yield from _files_below(entry, f"{prefix}{entry.name}/")
+        else:
+            yield f"{prefix}{entry.name}", entry
 
 
 @router.api_route("/", methods=["GET", "HEAD"])
@@ -78,16 +88,16 @@ def index(request: Request) -> Response:
     return _send("index.html", request)
 
 
-@router.api_route("/page/{name}", methods=["GET", "HEAD"])
-def file(name: str, request: Request) -> Response:
+@router.api_route("/page/{path:path}", methods=["GET", "HEAD"])
+def file(path: str, request: Request) -> Response:
     """One of its files."""
-    return _send(name, request)
+    return _send(path, request)
 
 
-def _send(name: str, request: Request) -> Response:
-    asset = assets().get(name)
+def _send(path: str, request: Request) -> Response:
+    asset = assets().get(path)
     if asset is None:
-        raise HTTPException(404, f"the page has no file '{name}'; the page itself is at /")
+        raise HTTPException(404, f"the page has no file '{path}'; the page itself is at /")
     client_etags = request.headers.get("if-none-match", "")
     if asset.etag in (tag.strip().removeprefix("W/") for tag in client_etags.split(",")):
         headers = {key: value for key, value in asset.headers.items() if key != "Content-Type"}

@@ -1,0 +1,96 @@
+// Records a live view at each change, for the live lines of its chart.
+
+import { numberOf } from "../format/column-values.js";
+import { count } from "../format/numbers.js";
+
+/** @typedef {import("./axis-columns.js").AxisColumns} AxisColumns */
+/** @typedef {import("./line-chart.js").Series} Series */
+/** @typedef {import("../server/responses.d.ts").Cell} Cell */
+/** @typedef {import("../rows/row-store.js").RowStore} RowStore */
+
+const FRAMES = 600;
+const FRAME_ROWS = 200;
+
+export class LiveLines {
+  #axes;
+  /** @type {{ ms: number, cells: Map<string, Cell[]>, size: number }[]} */
+  #frames = [];
+
+  /** @param {AxisColumns} axes */
+  constructor(axes) {
+    this.#axes = axes;
+  }
+
+  /** Drops the record, since another table has taken the view's name. */
+  reset() {
+    this.#frames = [];
+  }
+
+  /**
+   * Records the rows at a time.
+   * @param {RowStore} rows
+   * @param {number} ms
+   */
+  note(rows, ms) {
+    const many = rows.size > FRAME_ROWS || !this.#axes.keyAt.length;
+    const some = many ? [] : rows.list.filter((record) => !record.gone);
+    const cells = new Map(some.map((record) => [this.#axes.label(record.cells), record.cells]));
+    this.#frames.push({ ms, cells, size: rows.size });
+    if (this.#frames.length > FRAMES) {
+      // Thins out the older half, so that memory is bounded and the time range stays.
+      this.#frames = this.#frames.filter((_, index) => index > FRAMES / 2 || index % 2 === 0);
+    }
+  }
+
+  /**
+   * Lines of the rows with the largest values; for a table without key, the row count.
+   * @param {number} size how many rows the view has
+   * @param {number} measure
+   * @param {number} most how many lines
+   * @returns {{ series: Series[], hint: string }}
+   */
+  lines(size, measure, most) {
+    const hint = "Since you opened this page; each change adds a point.";
+    if (this.#frames.length < 2) return { series: [], hint: "The lines start at the next change." };
+    if (!this.#axes.keyAt.length)
+      return { series: [this.#line("rows", (frame) => frame.size)], hint };
+    const largest = this.#largest(measure);
+    if (!largest.length)
+      return {
+        series: [],
+        hint: `Lines are drawn for views of up to ${FRAME_ROWS} rows; this one has ${count(size, "row")}.`,
+      };
+    const series = largest
+      .slice(0, most)
+      .map((label) => this.#line(label, ({ cells }) => numberOf(cells.get(label)?.[measure])));
+    return { series, hint: largest.length > most ? `The ${most} largest. ${hint}` : hint };
+  }
+
+  /**
+   * The labels of the last frame, the largest value first.
+   * @param {number} measure
+   */
+  #largest(measure) {
+    const last = this.#frames[this.#frames.length - 1];
+    return [...last.cells]
+      .map(([label, cells]) => ({ label, value: numberOf(cells[measure]) }))
+      .filter(({ value }) => value !== null)
+      .sort((one, other) => Math.abs(other.value ?? 0) - Math.abs(one.value ?? 0))
+      .map(({ label }) => label);
+  }
+
+  /**
+   * @param {string} label
+   * @param {(frame: { cells: Map<string, Cell[]>, size: number }) => number | null} valueOf
+   * @returns {Series}
+   */
+  #line(label, valueOf) {
+    /** @type {Series["points"]} */
+    const points = [];
+    for (const frame of this.#frames) {
+      const value = valueOf(frame);
+      if (value !== null) points.push([frame.ms, value]);
+    }
+    return { label, points };
+  }
+}

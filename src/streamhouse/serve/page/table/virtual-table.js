@@ -1,0 +1,300 @@
+// The live table; only the visible rows are in the document.
+
+import { kindOf } from "../format/column-values.js";
+import { count, whole } from "../format/numbers.js";
+import { columnOrder, ownOrder } from "../rows/sort-order.js";
+import { h, put, say } from "../ui/dom.js";
+import { CellTexts } from "./cell-texts.js";
+import { arrive, flash } from "./change-animations.js";
+import { ColumnWidths } from "./column-widths.js";
+import { RowFilter } from "./row-filter.js";
+import { SortableHeader } from "./sortable-header.js";
+
+/** @typedef {import("../rows/sort-order.js").Order} Order */
+/** @typedef {import("../server/responses.d.ts").TypedColumn} TypedColumn */
+/** @typedef {import("../rows/row-store.js").RowRecord} RowRecord */
+/** @typedef {import("../rows/row-store.js").RowStore} RowStore */
+
+/**
+ * The elements of a row, and the version of the record that they show.
+ * @typedef {{ element: HTMLElement, cells: HTMLElement[], version: number }} ShownRow
+ */
+
+const ROW_PX = 28;
+const BEYOND = 8;
+const SAMPLE = 300;
+const RECENT_MS = 1500;
+const CALM_ROWS = 30;
+const HIDDEN_MS = 500;
+const SWEEP_MS = 250;
+
+/** Shows the records of a `RowStore`; `order` applies unless a header was clicked. */
+export class VirtualTable {
+  /** @type {RowStore | null} */
+  #rows = null;
+  /** @type {RowRecord[]} */
+  #visible = [];
+  /** @type {Map<RowRecord, ShownRow>} */
+  #elements = new Map();
+  #frame = 0;
+  #sweeping = 0;
+  #columns;
+  #order;
+  #kinds;
+  #texts;
+  #filter;
+  #head;
+  #widths;
+  #watch;
+  #unsorted = true;
+  #calm = true;
+  #push = 0;
+  #body = h("div", { className: "grid-body", role: "rowgroup" });
+  #note = h("div", { className: "grid-note", hidden: true });
+  /** Called after each draw. */
+  onDraw = () => {};
+  /** The text of an empty table. */
+  nothing = "No rows yet. They appear here as soon as they are written.";
+
+  /**
+   * @param {string} label
+   * @param {TypedColumn[]} columns
+   * @param {string[]} key
+   * @param {Order} order
+   */
+  constructor(label, columns, key, order) {
+    this.#columns = columns;
+    this.#order = order;
+    this.#kinds = columns.map((column) => kindOf(column.type));
+    this.#texts = new CellTexts(columns);
+    this.#filter = new RowFilter(this.#texts);
+    this.#widths = new ColumnWidths(columns.length);
+    this.#head = new SortableHeader(columns, key, () => this.#sorted());
+    this.grid = h(
+      "div",
+      { className: "grid", role: "table", "aria-label": label, "aria-colcount": columns.length },
+      this.#head.element,
+      this.#body,
+    );
+    this.element = h(
+      "div",
+      { className: "grid-scroll", role: "region", "aria-label": `${label}, rows`, tabIndex: 0 },
+      this.grid,
+      this.#note,
+    );
+    this.element.addEventListener("scroll", () => this.#later(), { passive: true });
+    this.#watch = new ResizeObserver(() => this.#later());
+    this.#watch.observe(this.element);
+  }
+
+  close() {
+    this.#watch.disconnect();
+    cancelAnimationFrame(this.#frame);
+  }
+
+  /**
+   * Shows rows from the next frame on; `counts` are the changes since the last call, null for all.
+   * @param {RowStore} rows
+   * @param {{ added: number } | null} [counts]
+   */
+  show(rows, counts = null) {
+    const other = rows !== this.#rows;
+    this.#rows = rows;
+    if (other || !counts || counts.added) this.#unsorted = true;
+    if (other || !counts) this.#sample(rows);
+    if (this.#head.sort.at >= 0) this.#unsorted = true;
+    if (!other && counts?.added) this.#hold(counts.added);
+    this.#calm = other || !counts || counts.added > CALM_ROWS;
+    this.#later();
+  }
+
+  /** @param {string} text */
+  filter(text) {
+    this.#filter.set(text);
+    this.element.scrollTop = 0;
+    this.#later();
+  }
+
+  /** The number of rows that the filter matches: "12 of 100,000 rows". */
+  get shown() {
+    const of = count(this.#rows?.size ?? 0, "row");
+    return this.#filter.words.length ? `${whole(this.#visible.length)} of ${of}` : of;
+  }
+
+  /** The parameter `order` of the server; empty for the table's own order. */
+  get serverOrder() {
+    return this.#head.serverOrder;
+  }
+
+  #sorted() {
+    this.#unsorted = true;
+    this.#calm = false;
+    this.#later();
+  }
+
+  /** @param {RowStore} rows */
+  #compare(rows) {
+    const { sort } = this.#head;
+    const own = ownOrder(this.#order, this.#kinds, rows.keyColumns);
+    return sort.at < 0 ? own : columnOrder(sort, this.#kinds[sort.at], own);
+  }
+
+  /**
+   * Keeps the scroll position when new rows are added above.
+   * @param {number} added
+   */
+  #hold(added) {
+    if (
+      this.#order === "newest" &&
+      this.#head.sort.at < 0 &&
+      !this.#filter.words.length &&
+      this.element.scrollTop > ROW_PX
+    ) {
+      this.#push += added;
+    }
+  }
+
+  #later() {
+    if (this.#frame) return;
+    const draw = () => {
+      this.#frame = 0;
+      this.#draw();
+    };
+    // A hidden page gets no animation frames, but changes must not pile up.
+    this.#frame = document.hidden ? setTimeout(draw, HIDDEN_MS) : requestAnimationFrame(draw);
+  }
+
+  #draw() {
+    const rows = this.#rows;
+    if (!rows) return;
+    const fading = rows.sweep();
+    if (this.#unsorted) rows.list.sort(this.#compare(rows));
+    this.#unsorted = false;
+    this.#visible = this.#filter.apply(rows.list);
+    this.#body.style.height = `${this.#visible.length * ROW_PX}px`;
+    this.grid.setAttribute("aria-rowcount", String(this.#visible.length + 1));
+    if (this.#push) {
+      this.element.scrollTop += this.#push * ROW_PX;
+      this.#push = 0;
+    }
+    this.#place(rows);
+    this.#showEmpty(rows);
+    this.onDraw();
+    if (fading) this.#again();
+  }
+
+  #again() {
+    clearTimeout(this.#sweeping);
+    this.#sweeping = setTimeout(() => this.#later(), SWEEP_MS);
+  }
+
+  /** @param {RowStore} rows */
+  #place(rows) {
+    const height = this.element.clientHeight || 600;
+    const first = Math.max(0, Math.floor(this.element.scrollTop / ROW_PX) - BEYOND);
+    const end = Math.ceil((this.element.scrollTop + height) / ROW_PX) + BEYOND;
+    const wanted = this.#visible.slice(first, end);
+    const kept = new Set(wanted);
+    for (const [record, { element }] of this.#elements) {
+      if (!kept.has(record)) {
+        element.remove();
+        this.#elements.delete(record);
+      }
+    }
+    let grown = false;
+    const elements = wanted.map((record, at) => {
+      const known = this.#elements.get(record);
+      const shown = known ?? this.#make(record, rows);
+      grown = this.#put(shown, record, first + at, !known) || grown;
+      return shown.element;
+    });
+    this.#arrange(elements);
+    if (grown) this.#widths.apply(this.grid);
+  }
+
+  /**
+   * Puts the elements in their visual order, which screen readers follow.
+   * @param {HTMLElement[]} elements
+   */
+  #arrange(elements) {
+    let next = this.#body.firstChild;
+    for (const element of elements) {
+      if (element === next) next = next.nextSibling;
+      else this.#body.insertBefore(element, next);
+    }
+  }
+
+  /**
+   * @param {RowRecord} record
+   * @param {RowStore} rows
+   */
+  #make(record, rows) {
+    const cells = this.#kinds.map((kind, index) => {
+      const isKey = rows.keyed && rows.keyColumns.includes(index);
+      const className = kind === "number" ? "cell number" : isKey ? "cell key" : "cell";
+      return h("div", { className, role: "cell" });
+    });
+    const element = h("div", { className: "grid-row", role: "row" }, cells);
+    const shown = { element, cells, version: record.version };
+    this.#elements.set(record, shown);
+    return shown;
+  }
+
+  /**
+   * @param {ShownRow} shown
+   * @param {RowRecord} record
+   * @param {number} at
+   * @param {boolean} isNew
+   */
+  #put(shown, record, at, isNew) {
+    const { element } = shown;
+    element.classList.toggle("moving", !isNew && !this.#calm);
+    element.style.transform = `translateY(${at * ROW_PX}px)`;
+    element.setAttribute("aria-rowindex", String(at + 2));
+    element.classList.toggle("gone", record.gone !== 0);
+    if (shown.version === record.version && !isNew) return false;
+    shown.version = record.version;
+    return this.#fill(shown, record, isNew);
+  }
+
+  /**
+   * @param {ShownRow} shown
+   * @param {RowRecord} record
+   * @param {boolean} isNew
+   */
+  #fill({ element, cells }, record, isNew) {
+    let grown = false;
+    this.#texts.of(record).forEach((text, index) => {
+      const isNull = record.cells[index] === null || record.cells[index] === undefined;
+      say(cells[index], text);
+      cells[index].classList.toggle("null", isNull);
+      grown = this.#widths.take(index, text) || grown;
+    });
+    const now = performance.now();
+    if (record.changed && now - record.at < RECENT_MS) {
+      for (const index of record.changed) flash(cells[index], record, index);
+    } else if (isNew && !this.#calm && record.born && now - record.born < RECENT_MS)
+      arrive(element);
+    return grown;
+  }
+
+  /** @param {RowStore} rows */
+  #sample(rows) {
+    const records = rows.list.slice(0, SAMPLE);
+    this.#texts.fit(records);
+    const heads = this.#columns.map((column) => `${column.name}  ↓`);
+    this.#widths.restart(this.element, heads);
+    for (const record of records)
+      this.#texts.of(record).forEach((text, at) => this.#widths.take(at, text));
+    this.#widths.apply(this.grid);
+  }
+
+  /** @param {RowStore} rows */
+  #showEmpty(rows) {
+    this.#note.hidden = this.#visible.length > 0;
+    if (this.#note.hidden) return;
+    const { words } = this.#filter;
+    const none = `None of ${count(rows.size, "row")} matches “${words.join(" ")}”.`;
+    put(this.#note, h("p", {}, words.length ? none : this.nothing));
+  }
+}
