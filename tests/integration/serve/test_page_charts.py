@@ -17,7 +17,8 @@ from streamhouse.sql.plan import Column
 VIEWS = """
 views:
   - {name: shop.visits, chart: {type: lines, x: at}}
-  - {name: shop.bars, table: shop.visits, chart: {type: bars, x: country, y: [paid]}}
+  - {name: shop.bars, table: shop.visits, chart: {type: bars, x: country, y: [paid],
+     title: What visitors pay}}
   - {name: shop.seen, table: shop.sales, chart: {type: lines, x: country}}
   - {name: shop.bare, table: shop.sales, chart: {type: none}}
 """
@@ -65,6 +66,12 @@ def test_configured_chart_is_shown_first(server: Server, browser: Browser) -> No
         first_chart(page, server, "shop.bars")
         pressed(page, "Bars")
         expect(page.locator(".bars .label")).to_have_text(["Peru"])
+        expect(page.locator(".chart h2")).to_have_text("What visitors pay")
+        page.get_by_role("button", name="Over time", exact=True).click()
+        expect(page.locator(".chart h2")).to_have_text("paid over at")
+        page.get_by_role("button", name="Bars", exact=True).click()
+        expect(page.locator(".chart h2")).to_have_text("What visitors pay")
+        expect(page.locator("input[spellcheck=false]").first).to_be_attached()
         first_chart(page, server, "shop.seen")
         pressed(page, "Live lines")
 

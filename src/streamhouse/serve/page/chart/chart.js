@@ -26,6 +26,7 @@ const NAMES = { bars: "Bars", seen: "Live lines", time: "Over time" };
 
 export class Chart {
   #axes;
+  #settings;
   #frames;
   #measure;
   #kind;
@@ -48,6 +49,7 @@ export class Chart {
    */
   constructor(columns, key, settings) {
     this.#axes = new AxisColumns(columns, key, settings);
+    this.#settings = settings;
     this.#frames = new LiveLines(this.#axes);
     this.#measure = this.#axes.measure;
     this.#kind = this.#axes.kind;
@@ -175,6 +177,16 @@ export class Chart {
   }
 
   /**
+   * Shows the title of the views file, as long as the chart is the one that the file describes.
+   * @param {string} usual
+   */
+  #entitle(usual) {
+    const { kind, measure } = this.#axes;
+    const isConfigured = this.#kind === kind && this.#measure === measure;
+    say(this.#title, (isConfigured && this.#settings?.title) || usual);
+  }
+
+  /**
    * @param {RowStore} rows
    * @param {number} width
    */
@@ -183,7 +195,7 @@ export class Chart {
     const { name, type } = columns[this.#measure];
     const { items, of } = largest(rows, this.#axes, this.#measure, TOP_BARS);
     const format = formatter(type, Math.max(0, ...items.map((item) => Math.abs(item.value))));
-    say(this.#title, `${name} by ${labelAt.map((at) => columns[at].name).join(", ")}`);
+    this.#entitle(`${name} by ${labelAt.map((at) => columns[at].name).join(", ")}`);
     const cut = of > items.length ? `The ${TOP_BARS} largest of ${count(of, "row")}.` : "";
     say(this.#hint, items.length ? cut : `No row has a value of ${name} yet.`);
     if (!items.length) return false;
@@ -209,7 +221,7 @@ export class Chart {
     const { series, hint } = isTime
       ? overTime(rows, this.#axes, this.#measure, TOP_LINES)
       : this.#frames.lines(rows.size, this.#measure, TOP_LINES);
-    say(this.#title, isTime ? `${name} over ${columns[timeAt].name}` : `${name}, live`);
+    this.#entitle(isTime ? `${name} over ${columns[timeAt].name}` : `${name}, live`);
     say(this.#hint, hint);
     if (!series.length) return false;
     this.#mount("lines", [this.#lines.svg, this.#lines.legend]);

@@ -24,11 +24,11 @@ const SVG = "http://www.w3.org/2000/svg";
 export function h(tag, attributes, ...children) {
   const element = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes ?? {})) {
-    if (value === null || value === undefined || value === false) continue;
+    if (value === null || value === undefined) continue;
     if (typeof value === "function")
       element.addEventListener(name.slice(2), /** @type {EventListener} */ (value));
     else if (name in element && !name.includes("-")) Reflect.set(element, name, value);
-    else element.setAttribute(name, value === true ? "" : String(value));
+    else if (value !== false) element.setAttribute(name, value === true ? "" : String(value));
   }
   element.append(...present(children));
   return element;
