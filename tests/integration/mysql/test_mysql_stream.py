@@ -58,6 +58,20 @@ TABLES = {
     "addresses": ("CREATE TABLE t (id INET6, k INET4, v INT, PRIMARY KEY (id, k))", ["id", "k"]),
     "kanji": ("CREATE TABLE t (id VARCHAR(20) CHARACTER SET sjis PRIMARY KEY, v INT)", ["id"]),
     "small_decimals": ("CREATE TABLE t (id DECIMAL(30,25) PRIMARY KEY, v INT)", ["id"]),
+    "sparse": ("CREATE TABLE t (id BIGINT PRIMARY KEY, v INT)", ["id"]),
+    "spaces": (
+        "CREATE TABLE t (id VARCHAR(20) COLLATE utf8mb4_nopad_bin PRIMARY KEY, v INT)",
+        ["id"],
+    ),
+    "unique": (
+        "CREATE TABLE t (v INT, id INT NOT NULL, k INT, UNIQUE KEY maybe (k), UNIQUE KEY u (id))",
+        ["id"],
+    ),
+    "unique_words": (
+        "CREATE TABLE t (id VARCHAR(20) NOT NULL COLLATE utf8mb4_german2_ci, v INT, "
+        "shop INT UNSIGNED NOT NULL, UNIQUE KEY (id, shop))",
+        ["id", "shop"],
+    ),
 }
 _WORDS = ["a", "B", "ä", "Z", "ß", "o'", "%s", "\\", "é", "_"]
 
@@ -85,6 +99,10 @@ def _key(name: str, chance: random.Random) -> dict[str, Any]:
         "addresses": {"id": f"::{number % 40:x}:{number:x}", "k": f"10.0.{number % 9}.0"},
         "kanji": {"id": "あソ表ｱ日a"[number % 6] + str(number // 6)},
         "small_decimals": {"id": f"{(number - 200) * 3}E-21"},
+        "sparse": {"id": (number - 200) ** 7},
+        "spaces": {"id": word[:1] + " " * (number % 4) + str(number // 40)},
+        "unique": {"id": number - 200},
+        "unique_words": {"id": word, "shop": number % 3},
     }
     return keys[name]
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import pyarrow as pa
 import pymysql
-from pymysql.cursors import SSCursor
 
 from streamhouse.connectors.jdbc.options import JdbcServer
 from streamhouse.connectors.mysql_cdc.server.columns import selected_columns, server_zone
@@ -16,8 +15,8 @@ from streamhouse.connectors.mysql_cdc.server.connection import (
     close_quietly,
     connect,
     readable,
-    send_raw,
 )
+from streamhouse.connectors.mysql_cdc.server.result_rows import stream_columns
 from streamhouse.connectors.mysql_cdc.server.rows import RowWriter
 from streamhouse.connectors.mysql_cdc.server.table import load_columns
 from streamhouse.connectors.mysql_cdc.server.types import MySqlColumn, quote
@@ -26,7 +25,6 @@ from streamhouse.sql.plan import Column
 KEYS_A_STATEMENT = 500
 """The most keys in one IN list; MariaDB turns lists of 1,000 and more into a temporary table."""
 BYTES_A_STATEMENT = 1 << 20
-_BATCH_ROWS = 65_536
 
 Key = tuple[Any, ...]
 
@@ -75,7 +73,8 @@ class KeyedTable:
             sql, values = statement(self._options, self._selects, names, slice_of_keys)
             texts = self._session.rows(sql, values, raw=True)
             if texts:
-                batches.append(self._batch(texts))
+                columns = zip(*texts, strict=True)
+                batches.append(self._batch([pa.array(one, pa.binary()) for one in columns]))
         return pa.Table.from_batches(batches, self.schema)
 
     def all_rows(self) -> Iterator[pa.RecordBatch]:
@@ -84,11 +83,8 @@ class KeyedTable:
         connection: pymysql.Connection[Any] | None = None
         try:
             connection = connect(self._options)
-            send_raw(connection)
-            with connection.cursor(SSCursor) as cursor:
-                cursor.execute(text)
-                while texts := cursor.fetchmany(_BATCH_ROWS):
-                    yield self._batch(texts)
+            for columns in stream_columns(connection, text):
+                yield self._batch(columns)
         except (pymysql.err.MySQLError, OSError) as error:
             raise readable(error, self._options) from None
         finally:
@@ -102,8 +98,8 @@ class KeyedTable:
     def _selects(self) -> list[str]:
         return [column.select for column, _ in self._selected]
 
-    def _batch(self, texts: Sequence[tuple[Any, ...]]) -> pa.RecordBatch:
-        return self._writer.snapshot(texts).select(self.schema.names)
+    def _batch(self, columns: Sequence[pa.Array]) -> pa.RecordBatch:
+        return self._writer.snapshot(columns).select(self.schema.names)
 
 
 def statement(

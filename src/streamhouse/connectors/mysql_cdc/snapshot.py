@@ -6,11 +6,15 @@ before images: the before image of a key's first change is its row at the positi
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 import pymysql
 
 from streamhouse.connectors.mysql_cdc.binlog.captured import CapturedTable
@@ -25,10 +29,10 @@ from streamhouse.connectors.mysql_cdc.server.connection import (
     is_lost,
     readable,
     run,
-    run_raw,
 )
-from streamhouse.connectors.mysql_cdc.server.keys import KeySpace, check_key, key_select
+from streamhouse.connectors.mysql_cdc.server.keys import KeySpace, check_key, escaped, key_select
 from streamhouse.connectors.mysql_cdc.server.position import KeyJson, Position
+from streamhouse.connectors.mysql_cdc.server.result_rows import Columns, stream_columns
 from streamhouse.connectors.mysql_cdc.server.table import Server
 from streamhouse.connectors.mysql_cdc.server.types import key_of_text, key_of_value, quote
 from streamhouse.errors import ConnectError, DataLossError
@@ -46,9 +50,12 @@ class Chunk:
 
 @dataclass(frozen=True)
 class ChunkRows:
-    """A chunk as of the position: rows of the SELECT (`texts`) and of the binlog (`values`)."""
+    """Rows of a chunk as of the position: of the SELECT (`columns`) and of the binlog (`values`).
 
-    texts: Sequence[Row]
+    `columns`: binary arrays; none for no rows.
+    """
+
+    columns: Sequence[pa.Array]
     values: Sequence[Row]
 
 
@@ -62,13 +69,8 @@ def chunk_ends(
     keys = KeySpace(captured.table)
     ends: list[KeyJson] = []
     while len(ends) < most:
-        condition, arguments = keys.condition(low, None)
-        rows = session.rows(
-            f"SELECT {keys.selects} FROM {_table(captured)} WHERE {condition} "
-            f"ORDER BY {keys.names} LIMIT 1 OFFSET {size - 1}",
-            arguments,
-            raw=True,
-        )
+        limit = f"LIMIT 1 OFFSET {size - 1}"
+        rows = session.rows(*_select(captured, keys.selects, Chunk(low, None), limit), raw=True)
         if not rows:
             return ends, True
         low = keys.key(rows[0])
@@ -83,13 +85,8 @@ def split(
     keys = KeySpace(captured.table)
     chunks: list[Chunk] = []
     while True:
-        condition, arguments = keys.condition(low, high)
-        rows = session.rows(
-            f"SELECT {keys.selects} FROM {_table(captured)} WHERE {condition} "
-            f"ORDER BY {keys.names} LIMIT 1 OFFSET {size - 1}",
-            arguments,
-            raw=True,
-        )
+        limit = f"LIMIT 1 OFFSET {size - 1}"
+        rows = session.rows(*_select(captured, keys.selects, Chunk(low, high), limit), raw=True)
         end = keys.key(rows[0]) if rows else high
         chunks.append(Chunk(low, end))
         if end == high:
@@ -122,23 +119,36 @@ class ChunkReader:
         names = [column.name for column in captured.columns]
         self._key_at = [names.index(column.name) for column in captured.table.key]
         self._rows_at_position: dict[KeyJson, Row | None] = {}
+        self._changed_keys: list[pa.Array] | None = None
         self._reader: Reader | None = None
         self._relayed = True
         self._lookback_read = False
 
-    def read(self, chunk: Chunk) -> ChunkRows:
-        """The chunk's rows as of the position."""
-        texts = self._select(chunk)
-        self._check_keys(texts)
-        self._read_binlog(self._server.position(self._session))
-        if self._rows_at_position:
-            texts = [row for row in texts if self._text_key(row) not in self._rows_at_position]
-        candidates = [(key, row) for key, row in self._rows_at_position.items() if row is not None]
-        inside = self._keys.within(
-            [key for key, _ in candidates], chunk.low, chunk.high, self._session
-        )
-        values = [row for (_, row), is_in in zip(candidates, inside, strict=True) if is_in]
-        return ChunkRows(texts, values)
+    def read(self, chunk: Chunk) -> Iterator[ChunkRows]:
+        """The chunk's rows as of the position, in pieces; a chunk of any size takes little memory.
+
+        After a lost connection it goes on after the last row, in another transaction. A row that
+        was read before must not come again from the binlog, so the rows from the binlog up to
+        that row are those that were known in the first transaction.
+        """
+        low = chunk.low
+        backoff = Backoff(self._captured.options)
+        while True:
+            done = low
+            try:
+                for rows in self._pieces(Chunk(low, chunk.high)):
+                    self._check_keys(rows)
+                    done = self._key_of_last(rows)
+                    yield ChunkRows(self._unchanged(rows), ())
+                break
+            except (pymysql.err.MySQLError, OSError) as error:
+                self._disconnect()
+                if not is_lost(error) or not backoff.wait(error):
+                    raise readable(error, self._captured.options) from None
+            if done != low:
+                yield ChunkRows((), self._changed(Chunk(low, done)))
+                low, backoff = done, Backoff(self._captured.options)
+        yield ChunkRows((), self._changed(Chunk(low, chunk.high)))
 
     def close(self) -> None:
         self._session.close()
@@ -147,24 +157,49 @@ class ChunkReader:
             self._reader.close()
             self._reader = None
 
-    def _select(self, chunk: Chunk) -> list[Row]:
-        deadline = time.monotonic() + _VISIBLE_SECONDS
-        backoff = Backoff(self._captured.options)
-        while True:
-            try:
-                if self._connection is None:
-                    self._connection = connect(self._captured.options)
-                self._await_visible(self._connection, deadline)
-                return run_raw(self._connection, *self._statement(chunk))
-            except (pymysql.err.MySQLError, OSError) as error:
-                self._disconnect()
-                if not is_lost(error) or not backoff.wait(error):
-                    raise readable(error, self._captured.options) from None
-                deadline = time.monotonic() + _VISIBLE_SECONDS
+    def _pieces(self, chunk: Chunk) -> Iterator[Columns]:
+        """The rows of the SELECT, once it is known which of them changed after the position."""
+        if self._connection is None:
+            self._connection = connect(self._captured.options)
+        self._await_visible(self._connection, time.monotonic() + _VISIBLE_SECONDS)
+        statement, arguments = self._statement(chunk)
+        if self._captured.table.consistent:
+            # What commits from here on, the transaction does not see.
+            self._read_binlog(self._server.position(self._session))
+            yield from stream_columns(self._connection, statement, arguments)
+            return
+        pieces = list(stream_columns(self._connection, statement, arguments))
+        self._read_binlog(self._server.position(self._session))
+        yield from pieces
 
-    def _check_keys(self, rows: Sequence[Row]) -> None:
+    def _changed(self, chunk: Chunk) -> list[Row]:
+        """The chunk's rows at the position, of those that changed after it."""
+        rows = [(key, row) for key, row in self._rows_at_position.items() if row is not None]
+        inside = self._keys.within([key for key, _ in rows], chunk.low, chunk.high, self._session)
+        return [row for (_, row), is_in in zip(rows, inside, strict=True) if is_in]
+
+    def _unchanged(self, rows: Columns) -> Columns:
+        """The selected rows without those that changed after the position."""
+        if not self._rows_at_position:
+            return rows
+        if self._changed_keys is None or len(self._changed_keys[0]) != len(self._rows_at_position):
+            self._changed_keys = self._keys.arrays(list(self._rows_at_position))
+        columns = self._keys.columns_of([rows[at] for at in self._key_at])
+        found = [
+            pc.is_in(column, value_set=changed)
+            for column, changed in zip(columns, self._changed_keys, strict=True)
+        ]
+        mask = functools.reduce(pc.and_, found).to_numpy(zero_copy_only=False)
+        if len(columns) > 1:
+            # Each value is one of a changed key, but perhaps not of the same.
+            (places,) = np.nonzero(mask)
+            for place in places:
+                mask[place] = self._text_key(rows, int(place)) in self._rows_at_position
+        return [column.filter(pa.array(~mask)) for column in rows] if mask.any() else rows
+
+    def _check_keys(self, rows: Columns) -> None:
         for column, at in zip(self._captured.table.key, self._key_at, strict=True):
-            check_key(column, [row[at] for row in rows])
+            check_key(column, rows[at])
 
     def _disconnect(self) -> None:
         connection, self._connection = self._connection, None
@@ -177,10 +212,7 @@ class ChunkReader:
             key_select(column) if column in key else column.select
             for column in self._captured.columns
         )
-        condition, arguments = self._keys.condition(chunk.low, chunk.high)
-        # A percent sign in a name must not look like an argument.
-        columns = columns.replace("%", "%%") if arguments else columns
-        return f"SELECT {columns} FROM {_table(self._captured)} WHERE {condition}", arguments
+        return _select(self._captured, escaped(columns), chunk)
 
     def _await_visible(self, connection: pymysql.Connection[Any], deadline: float) -> None:
         """Start a transaction whose SELECTs see all commits up to the position.
@@ -259,10 +291,14 @@ class ChunkReader:
         if image is not None:
             self._rows_at_position[self._value_key(image)] = row
 
-    def _text_key(self, row: Row) -> KeyJson:
+    def _key_of_last(self, rows: Columns) -> KeyJson:
+        return self._text_key(rows, len(rows[0]) - 1)
+
+    def _text_key(self, rows: Columns, place: int) -> KeyJson:
         columns = self._captured.table.key
         return tuple(
-            key_of_text(column, row[at]) for column, at in zip(columns, self._key_at, strict=True)
+            key_of_text(column, rows[at][place].as_py())
+            for column, at in zip(columns, self._key_at, strict=True)
         )
 
     def _value_key(self, row: Row) -> KeyJson:
@@ -279,11 +315,23 @@ def all_chunks(reader: ChunkReader, chunks: Sequence[Chunk]) -> Iterator[ChunkRo
     """Read the chunks in order; closes the reader at the end."""
     try:
         for chunk in chunks:
-            yield reader.read(chunk)
+            yield from reader.read(chunk)
     finally:
         reader.close()
 
 
-def _table(captured: CapturedTable) -> str:
-    table = captured.table
-    return f"{quote(table.database)}.{quote(table.name)} FORCE INDEX (PRIMARY)"
+def _select(
+    captured: CapturedTable, columns: str, chunk: Chunk, limit: str = ""
+) -> tuple[str, list[Any]]:
+    """The SELECT of a chunk in the order of the key, with its arguments.
+
+    `columns`: SQL with doubled percent signs.
+    """
+    table, keys = captured.table, KeySpace(captured.table)
+    name = escaped(f"{quote(table.database)}.{quote(table.name)}")
+    condition, arguments = keys.condition(chunk.low, chunk.high)
+    sql = (
+        f"SELECT {columns} FROM {name} FORCE INDEX ({escaped(quote(table.index))}) "
+        f"WHERE {condition} ORDER BY {keys.names} {limit}"
+    )
+    return (sql if arguments else sql % ()), arguments

@@ -34,13 +34,14 @@ from streamhouse.connectors.mysql_cdc.server.connection import Session
 from streamhouse.connectors.mysql_cdc.server.keys import KeySpace
 from streamhouse.connectors.mysql_cdc.server.options import parse
 from streamhouse.connectors.mysql_cdc.server.position import (
+    START_AGAIN,
     KeyJson,
     Known,
     Position,
     Progress,
 )
 from streamhouse.connectors.mysql_cdc.server.rows import RowWriter
-from streamhouse.connectors.mysql_cdc.server.table import check_server, load_table
+from streamhouse.connectors.mysql_cdc.server.table import PRIMARY, check_server, load_table
 from streamhouse.connectors.mysql_cdc.snapshot import (
     Chunk,
     ChunkReader,
@@ -53,6 +54,8 @@ from streamhouse.source import Lag, Offset
 from streamhouse.sql.plan import Column
 
 _CHUNKS_A_BATCH = 64
+_RANGE_ROWS = 65_536
+"""About so many rows are read in one transaction, if chunks are smaller."""
 _BATCH_ROWS = 65_536
 _MAX_UNREAD = 1_000
 _FIRST_PLACES = 20
@@ -85,9 +88,10 @@ class MySqlSource:
     `OptionError`, `ConnectError` or `TableError`.
 
     An offset is a key and a binlog position (`{"phase": "snapshot", "key": […], "file": …,
-    "pos": …}`): rows up to that key have been read, as of that position. After the snapshot it is
-    just the position. The same two offsets give the same rows, whenever they are read, as long as
-    the server keeps the binlog from the first one on; otherwise `DataLossError` is raised.
+    "pos": …}`, with the `index` of the key if that is not the primary key): rows up to that key
+    have been read, as of that position. After the snapshot it is just the position. The same two
+    offsets give the same rows, whenever they are read, as long as the server keeps
+    the binlog from the first one on; otherwise `DataLossError` is raised.
 
     `initial_offset`, `latest_offset` and `partitions` run on the driver, `read` anywhere; the
     object can be pickled.
@@ -176,6 +180,7 @@ class MySqlSource:
             return self._first_offset(start["start"])
         progress = Progress.from_offset(start)
         self._check(progress)
+        self._check_index(start)
         if not progress.snapshot_complete:
             return self._next_chunks(start, progress, max_rows)
         if self._options.startup_mode == "snapshot":
@@ -184,6 +189,7 @@ class MySqlSource:
 
     def partitions(self, start: Offset, end: Offset, parallelism: int = 1) -> Sequence[Any]:
         first, last = Progress.from_offset(start), Progress.from_offset(end)
+        self._check_index(start, end)
         if last.position is None or (first.snapshot_complete and first.position is None):
             return []
         begin = None
@@ -197,7 +203,8 @@ class MySqlSource:
         if not first.snapshot_complete and (last.snapshot_complete or last.key != first.key):
             place = StartPoint(last.position, last.known, self._columns.at(end, last.position))
             for group in _groups(self._chunks(first, last), parallelism):
-                parts.append(SnapshotPart(tuple(group), place, begin))
+                ranges = _joined(group, _RANGE_ROWS // self._options.chunk_size)
+                parts.append(SnapshotPart(tuple(ranges), place, begin))
         return parts
 
     def read(self, partition: BinlogPart | SnapshotPart) -> Iterator[pa.RecordBatch]:
@@ -382,7 +389,23 @@ class MySqlSource:
             columns = self._columns.next(start, begin, position, cut=False)[1]
         after = Progress(position, None if complete else ends[-1], complete, known)
         self._plan = (after, chunks)
-        return after.to_offset() | columns
+        offset = after.to_offset() | columns
+        return offset | self._index(offset)
+
+    def _index(self, offset: Offset) -> Offset:
+        """The index by which an offset of the snapshot is a place in the table."""
+        index = self._captured.table.index
+        return {"index": index} if "key" in offset and index != PRIMARY else {}
+
+    def _check_index(self, *offsets: Offset) -> None:
+        index = self._captured.table.index
+        for offset in offsets:
+            if "key" in offset and offset.get("index", PRIMARY) != index:
+                raise DataLossError(
+                    f"the snapshot of MySQL table {self._options.name} was read in the order of "
+                    f"its key '{offset.get('index', PRIMARY)}', but its key is now '{index}'; "
+                    f"{START_AGAIN}"
+                )
 
     def _first_place(self) -> tuple[Position, Known, Offset]:
         """Where a stream begins, and what its offset has about the binlog and the columns there.
@@ -408,8 +431,8 @@ class MySqlSource:
     def _read_chunks(self, part: SnapshotPart) -> Iterator[pa.RecordBatch]:
         reader = ChunkReader(self._captured, self._server, part.place, part.lookback)
         for rows in all_chunks(reader, part.chunks):
-            if rows.texts:
-                yield self._metadata.added(self._writer.snapshot(rows.texts))
+            if rows.columns and len(rows.columns[0]):
+                yield self._metadata.added(self._writer.snapshot(rows.columns))
             if rows.values:
                 kinds = ["+I"] * len(rows.values)
                 yield self._metadata.added(self._writer.changes(kinds, rows.values))
@@ -445,3 +468,10 @@ def _groups(chunks: Sequence[Chunk], max_groups: int) -> list[Sequence[Chunk]]:
     count = max(1, min(max_groups, len(chunks)))
     bounds = [len(chunks) * i // count for i in range(count + 1)]
     return [chunks[a:b] for a, b in zip(bounds, bounds[1:], strict=False)]
+
+
+def _joined(chunks: Sequence[Chunk], most: int) -> list[Chunk]:
+    """The same range of keys in fewer chunks, each of up to `most` of the given ones."""
+    step = max(1, most)
+    groups = [chunks[first : first + step] for first in range(0, len(chunks), step)]
+    return [Chunk(group[0].low, group[-1].high) for group in groups]

@@ -11,6 +11,7 @@ from streamhouse.connectors.mysql_cdc.binlog.sql.alter import (
     Changed,
     Converted,
     Dropped,
+    IndexDropped,
     KeyAdded,
     KeyDropped,
     Recharset,
@@ -18,7 +19,7 @@ from streamhouse.connectors.mysql_cdc.binlog.sql.alter import (
     RowsChanged,
 )
 from streamhouse.connectors.mysql_cdc.binlog.widening import keeps, keeps_text
-from streamhouse.connectors.mysql_cdc.server.table import TableDefinition
+from streamhouse.connectors.mysql_cdc.server.table import PRIMARY, TableDefinition
 from streamhouse.connectors.mysql_cdc.server.types import MySqlColumn
 
 _UNKNOWN = "unknown"
@@ -42,12 +43,13 @@ def refusal(
     captured: Collection[str],
     key: Sequence[str],
     strict: bool,
+    index: str = PRIMARY,
 ) -> Refusal | None:
     """Why rows that were read before these changes differ from the table's now; None: they do not.
 
     `known`: the table before them, None if that is not known. `captured`: the columns that are
-    read, and `key` those of the primary key, in lower case. `strict`: values that do not fit make
-    an ALTER fail.
+    read, and `key` those of the key, in lower case, which is that of `index`. `strict`: values that
+    do not fit make an ALTER fail.
     """
     before = {} if known is None else {one.name.lower(): one for one in known.columns}
     generated = any("generated" in before[name].extra for name in captured if name in before)
@@ -56,6 +58,9 @@ def refusal(
         found = None
         if isinstance(change, RowsChanged):
             found = Refusal(f"it {change.how}")
+        elif isinstance(change, IndexDropped):
+            if change.name.lower() == index.lower():
+                found = Refusal(f"it drops the unique key '{index}', which rows are told apart by")
         elif isinstance(change, KeyDropped):
             new_key = None
         elif isinstance(change, KeyAdded):
@@ -66,11 +71,14 @@ def refusal(
             found = _gone(change, captured)
         elif isinstance(change, Changed) and (change.old in captured or generated):
             found = _changed(change, before.get(change.old), key, strict)
+            new = change.spec.column
+            if found is None and index != PRIMARY and change.old in key and new and new.nullable:
+                found = Refusal(f"it allows NULL in '{new.name}', a column of the unique key")
         elif isinstance(change, Converted):
             found = _converted(change, known, captured, key, strict)
         if found is not None:
             return found
-    if new_key is None or list(new_key) != list(key):
+    if index == PRIMARY and (new_key is None or list(new_key) != list(key)):
         return Refusal("it changes the primary key")
     return None
 

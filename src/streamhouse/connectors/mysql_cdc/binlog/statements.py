@@ -171,7 +171,7 @@ class StatementCheck:
             changes = [*changes, RowsChanged("may drop or change rows, as it says IGNORE")]
         captured = {column.name.lower() for column in self._captured.columns}
         key = [column.name.lower() for column in self._captured.table.key]
-        found = refusal(changes, self.known, captured, key, strict)
+        found = refusal(changes, self.known, captured, key, strict, self._captured.table.index)
         after = (
             None
             if self.known is None

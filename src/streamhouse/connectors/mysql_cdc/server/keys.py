@@ -36,9 +36,10 @@ _TIME = re.compile(r"(-?)(\d+):(\d+):(\d+)(?:\.(\d+))?")
 
 
 class KeySpace:
-    """The order of a table's primary keys, as SQL conditions and as comparisons.
+    """The order of a table's keys, as SQL conditions and as comparisons.
 
-    Raises `TableError` for key columns whose type cannot be read in chunks (FLOAT, …).
+    Percent signs in its SQL are doubled, as in a statement with arguments. Raises `TableError` for
+    key columns whose type cannot be read in chunks (FLOAT, …).
     """
 
     def __init__(self, table: TableDefinition) -> None:
@@ -46,7 +47,7 @@ class KeySpace:
         for column in self.columns:
             if column.family not in _LOCAL and column.family not in _BY_SERVER:
                 raise TableError(
-                    f"MySQL table {table.full_name}: primary key column '{column.name}' has the "
+                    f"MySQL table {table.full_name}: key column '{column.name}' has the "
                     f"type {column.column_type}, which is not supported in a key; supported are "
                     "integers, decimals, strings, binaries, DATE, DATETIME, TIMESTAMP, TIME, YEAR, "
                     "ENUM, SET, BIT, UUID, INET4 and INET6"
@@ -57,7 +58,7 @@ class KeySpace:
     @property
     def selects(self) -> str:
         """The key's columns in a SELECT; NULL for a value that cannot be a key."""
-        return ", ".join(key_select(column) for column in self.columns)
+        return ", ".join(escaped(key_select(column)) for column in self.columns)
 
     def key(self, row: Sequence[Any]) -> KeyJson:
         """The key of a row that `selects` returned."""
@@ -66,13 +67,24 @@ class KeySpace:
     @property
     def names(self) -> str:
         """The key's columns for ORDER BY."""
-        return ", ".join(quote(column.name) for column in self.columns)
+        return ", ".join(escaped(quote(column.name)) for column in self.columns)
+
+    def arrays(self, keys: Sequence[KeyJson]) -> list[pa.Array]:
+        """The key columns of these keys, of the same types as those of `columns_of`."""
+        return [
+            pa.array([_array_value(column, key[at]) for key in keys], _array_type(column))
+            for at, column in enumerate(self.columns)
+        ]
+
+    def columns_of(self, raw: Sequence[pa.Array]) -> list[pa.Array]:
+        """The key columns of selected rows, from the binary arrays of `selects`."""
+        return [_array(column, texts) for column, texts in zip(self.columns, raw, strict=True)]
 
     def condition(self, low: KeyJson | None, high: KeyJson | None) -> tuple[str, list[Any]]:
         """The SQL condition, and its arguments, for keys greater than `low` and up to `high`."""
         parts: list[str] = []
         arguments: list[Any] = []
-        left = [quote(column.name) for column in self.columns]
+        left = [escaped(quote(column.name)) for column in self.columns]
         if low is not None:
             parts.append(self._after(left, low, arguments, _plain_literal))
         if high is not None:
@@ -157,6 +169,11 @@ class KeySpace:
         )
 
 
+def escaped(sql: str) -> str:
+    """SQL whose percent signs do not look like arguments."""
+    return sql.replace("%", "%%")
+
+
 def key_select(column: MySqlColumn) -> str:
     """The SELECT of a key column; NULL for a text that another key has, too, once converted."""
     if column.family != "string" or column.charset is None or column.charset in UNICODE:
@@ -165,18 +182,37 @@ def key_select(column: MySqlColumn) -> str:
     return f"IF({same_bytes(name, column.charset)}, {name}, NULL)"
 
 
-def check_key(column: MySqlColumn, values: Sequence[bytes | None]) -> None:
+def check_key(column: MySqlColumn, raw: pa.Array) -> None:
     """Raise `TableError` for values of a key column, as `key_select` gives them, that are none."""
     is_text = column.family == "string"
     if not is_text and not column.may_read_as_null:
         return
-    raw = pa.array(values, pa.binary())
     if raw.null_count:
         raise unreadable(column, NO_KEY)
     try:
         raw.cast(pa.string())
     except pa.ArrowInvalid:
         raise unreadable(column, NO_KEY) from None
+
+
+def _array_type(column: MySqlColumn) -> pa.DataType:
+    if column.family in ("int", "year"):
+        return pa.int64()
+    if column.family in ("uint64", "enum", "set", "bit"):
+        return pa.uint64()
+    return pa.binary() if column.family == "binary" else pa.string()
+
+
+def _array_value(column: MySqlColumn, value: Any) -> Any:
+    return bytes.fromhex(value) if column.family == "binary" else value
+
+
+def _array(column: MySqlColumn, raw: pa.Array) -> pa.Array:
+    """The column's values in the form of `key_of_text`, except that binaries stay bytes."""
+    if column.family in ("enum", "set", "bit"):
+        values = [key_of_text(column, value) for value in raw.to_pylist()]
+        return pa.array(values, _array_type(column))
+    return raw if column.family == "binary" else raw.cast(pa.string()).cast(_array_type(column))
 
 
 def _check_members(table: TableDefinition, column: MySqlColumn) -> None:

@@ -79,7 +79,7 @@ OPTIONS = (
     Option(
         "scan.snapshot.fetch.size",
         "INT",
-        "checked, without effect: a chunk is fetched whole",
+        "checked, without effect: rows are streamed as they are read",
         "1024",
     ),
     Option("connect.timeout", "DURATION", "the timeout for connecting", "30s"),

@@ -18,6 +18,8 @@ from streamhouse.connectors.mysql_cdc.server.types import (
 )
 from streamhouse.source import ROW_KIND
 
+_INSERT = pa.scalar("+I")
+
 
 @dataclass(frozen=True)
 class RowWriter:
@@ -40,17 +42,16 @@ class RowWriter:
     def _with_kind(self) -> pa.Schema:
         return self.schema.append(pa.field(ROW_KIND, pa.string()))
 
-    def snapshot(self, rows: Sequence[tuple[Any, ...]]) -> pa.RecordBatch:
-        """Rows of a SELECT, as inserts."""
-        values = list(zip(*rows, strict=True))
-        plain = [from_texts(column, values[i]) for i, (column, _) in enumerate(self.selected)]
-        return self._batch(self._converted(plain), ["+I"] * len(rows))
+    def snapshot(self, columns: Sequence[pa.Array]) -> pa.RecordBatch:
+        """Rows of a SELECT as inserts, from binary arrays of its columns."""
+        plain = [from_texts(column, columns[i]) for i, (column, _) in enumerate(self.selected)]
+        return self._batch(self._converted(plain), pa.repeat(_INSERT, len(columns[0])))
 
     def changes(self, kinds: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> pa.RecordBatch:
         """Rows of the binlog, with their kinds."""
         values = list(zip(*rows, strict=True))
         plain = [from_values(column, values[i]) for i, (column, _) in enumerate(self.selected)]
-        return self._batch(self._converted(plain), kinds)
+        return self._batch(self._converted(plain), pa.array(kinds, pa.string()))
 
     def _converted(self, plain: Sequence[pa.Array]) -> list[pa.Array]:
         arrays = []
@@ -60,5 +61,5 @@ class RowWriter:
             arrays.append(convert(column, array, target, self.zone))
         return arrays
 
-    def _batch(self, arrays: list[pa.Array], kinds: Sequence[str]) -> pa.RecordBatch:
-        return pa.record_batch([*arrays, pa.array(kinds, pa.string())], schema=self._with_kind)
+    def _batch(self, arrays: list[pa.Array], kinds: pa.Array) -> pa.RecordBatch:
+        return pa.record_batch([*arrays, kinds], schema=self._with_kind)

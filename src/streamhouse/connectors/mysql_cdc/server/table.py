@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,9 +20,13 @@ SELECT column_name, data_type, column_type, is_nullable, numeric_precision, nume
 FROM information_schema.columns
 WHERE table_schema = %s AND table_name = %s ORDER BY ordinal_position
 """
-_KEY = """
-SELECT column_name, sub_part FROM information_schema.statistics
-WHERE table_schema = %s AND table_name = %s AND index_name = 'PRIMARY' ORDER BY seq_in_index
+PRIMARY = "PRIMARY"
+"""The name of the index of a primary key."""
+_UNIQUE = """
+SELECT index_name, column_name, sub_part FROM information_schema.statistics
+WHERE table_schema = %s AND table_name = %s AND non_unique = 0
+  AND (index_type = 'BTREE' OR index_name = 'PRIMARY')
+ORDER BY index_name, seq_in_index
 """
 
 _TABLE = """
@@ -66,7 +71,9 @@ class Server:
 class TableDefinition:
     """A table as it was when the source was created, or at another position of the binlog.
 
-    `charset`: of new text columns, None if that is not known.
+    `charset`: of new text columns, None if that is not known. `consistent`: whether a transaction
+    sees the table as of one moment. `index`: that of `key`, which is the primary key, else a unique
+    one without NULLs.
     """
 
     database: str
@@ -74,6 +81,8 @@ class TableDefinition:
     columns: tuple[MySqlColumn, ...]
     key: tuple[MySqlColumn, ...]
     charset: str | None = None
+    consistent: bool = True
+    index: str = PRIMARY
 
     @property
     def full_name(self) -> str:
@@ -126,39 +135,57 @@ def _check_grants(session: Session, options: MySqlOptions) -> None:
 
 
 def load_table(session: Session, options: MySqlOptions) -> TableDefinition:
-    """Load the table's columns and primary key.
+    """Load the table's columns and its key: the primary key, else a unique one without NULLs.
 
     Raises `TableError` if the table is missing, naming the most similar one, or has no usable key.
     """
-    names = (options.database, options.table)
     columns = load_columns(session, options)
-    charset = _check_kind(session, options)
-    by_name = {column.name: column for column in columns}
-    key_rows = session.rows(_KEY, names)
-    if not key_rows:
-        raise TableError(
-            f"MySQL table {options.name} has no primary key, which change data capture needs; "
-            "add a primary key"
-        )
-    for name, part in key_rows:
-        if part is not None:
-            raise TableError(
-                f"MySQL table {options.name}: its primary key has only a prefix of column "
-                f"'{name}', which is not supported; use the whole column as the key"
-            )
+    charset, engine = _check_kind(session, options)
+    index, key = _key(session, options, columns)
     return TableDefinition(
-        options.database,
-        options.table,
-        columns,
-        tuple(by_name[str(name)] for name, _ in key_rows),
-        charset,
+        options.database, options.table, columns, key, charset, engine == "innodb", index
     )
 
 
-def _check_kind(session: Session, options: MySqlOptions) -> str | None:
-    """Check that all changes of the table are logged as rows; returns its character set."""
+def _key(
+    session: Session, options: MySqlOptions, columns: Sequence[MySqlColumn]
+) -> tuple[str, tuple[MySqlColumn, ...]]:
+    """The index of the key, and its columns; of several, the one with the fewest columns."""
+    by_name = {column.name: column for column in columns}
+    indexes: dict[str, list[tuple[MySqlColumn | None, Any]]] = {}
+    for index, name, part in session.rows(_UNIQUE, (options.database, options.table)):
+        # A functional index has parts that are no columns.
+        indexes.setdefault(str(index), []).append((by_name.get(str(name)), part))
+    for column, part in indexes.get(PRIMARY, ()):
+        if column is not None and part is not None:
+            raise TableError(
+                f"MySQL table {options.name}: its primary key has only a prefix of column "
+                f"'{column.name}', which is not supported; use the whole column as the key"
+            )
+    usable = []
+    for index, parts in indexes.items():
+        key = [column for column, part in parts if column is not None and part is None]
+        if len(key) == len(parts) and not any(column.nullable for column in key):
+            usable.append((index != PRIMARY, len(key), index, tuple(key)))
+    if not usable:
+        raise TableError(
+            f"MySQL table {options.name} has no primary key, and no unique key of NOT NULL "
+            "columns, which change data capture needs; add a primary key, such as ALTER TABLE … "
+            "ADD COLUMN id BIGINT AUTO_INCREMENT PRIMARY KEY"
+        )
+    _, _, index, chosen = min(usable, key=lambda one: one[:3])
+    return index, chosen
+
+
+def _check_kind(session: Session, options: MySqlOptions) -> tuple[str | None, str]:
+    """Check that all changes of the table are logged as rows; its character set and engine."""
     names = (options.database, options.table)
     _, _, kind, engine, collation = session.rows(_TABLE, names)[0]
+    if str(kind) in ("VIEW", "SYSTEM VIEW"):
+        raise TableError(
+            f"MySQL table {options.name} is a view, which has no changes of its own in the binlog; "
+            "follow its base tables, and write the view's query in the script"
+        )
     if kind == "SYSTEM VERSIONED":
         raise TableError(
             f"MySQL table {options.name} is system-versioned, which is not supported: its history "
@@ -179,7 +206,7 @@ def _check_kind(session: Session, options: MySqlOptions) -> str | None:
                     "cannot be followed; use ON UPDATE RESTRICT ON DELETE RESTRICT, and change "
                     "the rows with statements or triggers"
                 )
-    return None if collation is None else _charset(str(collation))
+    return None if collation is None else _charset(str(collation)), str(engine).lower()
 
 
 def _charset(collation: str) -> str:

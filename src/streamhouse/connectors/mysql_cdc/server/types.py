@@ -231,16 +231,17 @@ def quote(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
-def from_texts(column: MySqlColumn, values: Sequence[Any]) -> pa.Array:
-    """The plain array of values that a SELECT returned: text, bytes (also of texts) or None."""
+def from_texts(column: MySqlColumn, raw: pa.Array) -> pa.Array:
+    """The plain array of values that a SELECT returned, which are a binary array, also of texts."""
     plain = column.plain
     if pa.types.is_binary(plain):
-        return pa.array(values, plain)
+        return raw
     if column.family == "json":
-        return pa.array([None if v is None else _json(json.loads(v)) for v in values], plain)
+        documents = [None if v is None else _json(json.loads(v)) for v in raw.to_pylist()]
+        return pa.array(documents, plain)
     if column.family == "geometry":
-        return pa.array([None if v is None else geometry_text(v) for v in values], plain)
-    texts = _texts(values)
+        return pa.array([None if v is None else geometry_text(v) for v in raw.to_pylist()], plain)
+    texts = _texts(raw)
     if pa.types.is_decimal(plain):
         return _parsed_decimals(texts, plain)
     if column.may_read_as_null:
@@ -248,8 +249,7 @@ def from_texts(column: MySqlColumn, values: Sequence[Any]) -> pa.Array:
     return texts.cast(plain)
 
 
-def _texts(values: Sequence[Any]) -> pa.Array:
-    raw = pa.array(values, pa.binary())
+def _texts(raw: pa.Array) -> pa.Array:
     try:
         return raw.cast(pa.string())
     except pa.ArrowInvalid:

@@ -52,6 +52,13 @@ class KeyDropped:
 
 
 @dataclass(frozen=True)
+class IndexDropped:
+    """An index with this name, or a constraint, is dropped."""
+
+    name: str
+
+
+@dataclass(frozen=True)
 class KeyAdded:
     """A new primary key."""
 
@@ -80,8 +87,8 @@ class RowsChanged:
 
 
 Change: TypeAlias = (
-    Added | Dropped | Changed | Renamed | KeyDropped | KeyAdded | Converted | Recharset
-    | RowsChanged
+    Added | Dropped | Changed | Renamed | KeyDropped | IndexDropped | KeyAdded | Converted
+    | Recharset | RowsChanged
 )  # fmt: skip
 
 _INDEXES = ("INDEX", "KEY", "FULLTEXT", "SPATIAL", "UNIQUE", "VECTOR")
@@ -213,7 +220,8 @@ def _dropped(words: Words) -> list[Change]:
     if words.word() in ("INDEX", "KEY", "CONSTRAINT"):
         words.at += 1
         words.skip("IF", "EXISTS")
-        return [KeyDropped()] if words.name().upper() == "PRIMARY" else []
+        name = words.name()
+        return [KeyDropped() if name.upper() == "PRIMARY" else IndexDropped(name)]
     if words.skip("FOREIGN", "KEY") or words.skip("CHECK"):
         return []
     if words.word() == "PERIOD" and words.word(1) == "FOR":
