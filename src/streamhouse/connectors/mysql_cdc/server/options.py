@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from streamhouse.connectors.base import Option
 from streamhouse.connectors.mysql_cdc.server.gtids import parse_gtids
 from streamhouse.connectors.mysql_cdc.server.position import Position
+from streamhouse.connectors.mysql_cdc.server.tls import OPTIONS as TLS_OPTIONS
+from streamhouse.connectors.mysql_cdc.server.tls import Tls, parse_tls
 from streamhouse.connectors.mysql_cdc.server.types import zone_offset
 from streamhouse.errors import OptionError
 from streamhouse.options import boolean, check_known, choice, duration_ms, integer, required
@@ -103,11 +105,7 @@ OPTIONS = (
         "has a connection of its own",
         "256 mb",
     ),
-    Option(
-        "jdbc.properties.useSSL",
-        "BOOLEAN",
-        "`true`: require TLS; `false`: no TLS; default: TLS if the server offers it",
-    ),
+    *TLS_OPTIONS,
     *(
         Option(f"jdbc.properties.{key}", "STRING", "accepted, without effect")
         for key in (
@@ -189,7 +187,7 @@ class MySqlOptions:
     connect_retries: int | None
     heartbeat_ms: int
     relay_bytes: int
-    use_ssl: bool | None
+    tls: Tls
 
     @property
     def startup_searched(self) -> bool:
@@ -228,7 +226,7 @@ def parse(options: Mapping[str, str]) -> MySqlOptions:
     check_known(effective, KNOWN, WHERE)
     _check_ignored(options)
     mode = _startup_mode(options)
-    ssl, retries = "jdbc.properties.useSSL", "connect.max-retries"
+    retries = "connect.max-retries"
 
     def number(key: str, default: int, minimum: int = 1) -> int:
         return integer(key, options.get(key, str(default)), minimum)
@@ -254,7 +252,7 @@ def parse(options: Mapping[str, str]) -> MySqlOptions:
         connect_retries=None if retries not in options else number(retries, 3, 0),
         heartbeat_ms=_duration(options, "heartbeat.interval", "30s"),
         relay_bytes=_bytes("relay.max-size", options.get("relay.max-size", "256 mb")),
-        use_ssl=None if ssl not in options else boolean(ssl, options[ssl]),
+        tls=parse_tls(options),
     )
 
 
