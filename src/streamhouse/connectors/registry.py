@@ -15,6 +15,7 @@ from streamhouse import connectors
 from streamhouse.connectors.base import Connector
 from streamhouse.errors import OptionError
 from streamhouse.options import nearest
+from streamhouse.secret_references import resolve_secrets
 from streamhouse.sql.plan import TableInfo
 from streamhouse.sql.types import base
 
@@ -87,5 +88,12 @@ def _check_metadata(kind: Connector, table: TableInfo, where: str) -> None:
 
 
 def table_options(table: TableInfo) -> Mapping[str, str]:
-    """The options of a declared table that its connector reads."""
+    """The options of a declared table that its connector reads, secrets by reference."""
     return {key: value for key, value in table.options.items() if key != "connector"}
+
+
+def effective_options(table: TableInfo, hint: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The options of a table, overridden by a hint, with the secrets that they refer to."""
+    return resolve_secrets(
+        {**table_options(table), **(hint or {})}, f"table {'.'.join(table.name[1:])}"
+    )

@@ -18,6 +18,7 @@ from streamhouse.connectors.mysql_cdc.server.options import KNOWN, WHERE
 from streamhouse.connectors.mysql_cdc.source import MySqlSource
 from streamhouse.errors import OptionError
 from streamhouse.options import boolean, check_known, integer
+from streamhouse.secret_references import resolve_secrets
 from streamhouse.source import ROW_KIND
 from streamhouse.spark import (
     SourcePartition,
@@ -54,7 +55,8 @@ class MysqlCdcDataSource(DataSource):
             if key.lower() not in _FROM_SPARK
         }
         check_known(spelled, [*KNOWN, *_SPARK_KEYS], WHERE)
-        self._source_options = {key: value for key, value in spelled.items() if key in KNOWN}
+        known = {key: value for key, value in spelled.items() if key in KNOWN}
+        self._source_options = resolve_secrets(known, WHERE)
         self._row_kind = boolean("rowkind", spelled.get("rowkind", "false"))
         max_rows = spelled.get("maxRowsPerTrigger")
         self._max_rows = None if max_rows is None else integer("maxRowsPerTrigger", max_rows, 1)
