@@ -40,7 +40,7 @@ from streamhouse.connectors.mysql_cdc.server.position import (
     Progress,
 )
 from streamhouse.connectors.mysql_cdc.server.rows import RowWriter
-from streamhouse.connectors.mysql_cdc.server.table import check_server, load_table
+from streamhouse.connectors.mysql_cdc.server.table import check_logged, check_server, load_table
 from streamhouse.connectors.mysql_cdc.snapshot import (
     Chunk,
     ChunkReader,
@@ -106,6 +106,7 @@ class MySqlSource:
         self._session = Session(self._options)
         try:
             self._server = check_server(self._session, self._options)
+            check_logged(self._session, self._server, self._options)
             check_startup(self._session, self._options, self._server)
             table = load_table(self._session, self._options)
             KeySpace(table)
