@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from streamhouse.errors import OptionError, TableError
+from streamhouse.secret_references import resolve_secrets
 
 if TYPE_CHECKING:
     from streamhouse.paimon.catalog.warehouse import Warehouse
@@ -69,7 +70,7 @@ def catalog_options(warehouse: str, options: Sequence[str] | None) -> dict[str, 
             # The message does not quote the text, which may be a secret.
             raise OptionError("--option takes KEY=VALUE, such as --option s3.region=eu-west-1")
         result[key.strip()] = value
-    return result
+    return resolve_secrets(result, "--option")
 
 
 def is_local(warehouse: str) -> bool:

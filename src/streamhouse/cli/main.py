@@ -55,6 +55,7 @@ COMMANDS = {
     ),
     "graph": Command("graph", "graph", "Draw a script's tables and queries."),
     "pipelines": Command("pipelines", "pipelines", "List the pipelines of a warehouse."),
+    "check": Command("check", "check", "Check a MySQL server and its tables for mysql-cdc."),
     "audit": Command(
         "audit",
         "audit",

@@ -159,6 +159,14 @@ class Connector:
     scan_note: str = ""
     """For the docs: what a bounded SELECT reads; empty if it reads none."""
 
+    def capabilities_of(self, options: Mapping[str, str]) -> Capabilities:
+        """What a table with these options can do; they have not been checked yet."""
+        return self.capabilities
+
+    def no_effect(self, key: str) -> str | None:
+        """Why an option is accepted but has no effect; None for other options."""
+        return self.without_effect.get(key)
+
     def check(self, table: TableInfo, options: Mapping[str, str], where: str) -> None:
         """Raise `OptionError` for options or columns that a declared table cannot have.
 

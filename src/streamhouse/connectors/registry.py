@@ -15,6 +15,7 @@ from streamhouse import connectors
 from streamhouse.connectors.base import Connector
 from streamhouse.errors import OptionError
 from streamhouse.options import nearest
+from streamhouse.secret_references import resolve_secrets
 from streamhouse.sql.plan import TableInfo
 from streamhouse.sql.types import base
 
@@ -40,7 +41,8 @@ def declared(table: TableInfo) -> TableInfo:
     """The table with its connector's capabilities; unchanged if there is no such connector."""
     if table.connector not in names():
         return table
-    return replace(table, capabilities=connector(table.connector).capabilities)
+    kind = connector(table.connector)
+    return replace(table, capabilities=kind.capabilities_of(table.options))
 
 
 def check_declaration(table: TableInfo, where: str) -> list[str]:
@@ -53,14 +55,11 @@ def check_declaration(table: TableInfo, where: str) -> list[str]:
     except OptionError as error:
         raise OptionError(f"{where}: {error}") from error
     options = table_options(table)
-    effective = {key: value for key, value in options.items() if key not in kind.without_effect}
+    ignored = {key: why for key in options if (why := kind.no_effect(key)) is not None}
+    effective = {key: value for key, value in options.items() if key not in ignored}
     _check_metadata(kind, table, where)
     kind.check(table, effective, where)
-    return [
-        f"{where}: option '{key}' has no effect here: {kind.without_effect[key]}"
-        for key in options
-        if key in kind.without_effect
-    ]
+    return [f"{where}: option '{key}' has no effect here: {why}" for key, why in ignored.items()]
 
 
 def _check_metadata(kind: Connector, table: TableInfo, where: str) -> None:
@@ -87,5 +86,12 @@ def _check_metadata(kind: Connector, table: TableInfo, where: str) -> None:
 
 
 def table_options(table: TableInfo) -> Mapping[str, str]:
-    """The options of a declared table that its connector reads."""
+    """The options of a declared table that its connector reads, secrets by reference."""
     return {key: value for key, value in table.options.items() if key != "connector"}
+
+
+def effective_options(table: TableInfo, hint: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The options of a table, overridden by a hint, with the secrets that they refer to."""
+    return resolve_secrets(
+        {**table_options(table), **(hint or {})}, f"table {'.'.join(table.name[1:])}"
+    )

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from streamhouse.errors import (
 from streamhouse.lookup.dimension import DimensionSpec, is_server
 from streamhouse.lookup.refresh import RefreshRule
 from streamhouse.lookup.strategies.selection import Choice, choose_all, refresh_rule
+from streamhouse.lookup.strategies.server_lookup import with_secrets
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.runtime.batch import bounded_statements, dml
 from streamhouse.runtime.batch.insert_columns import given_columns
@@ -381,8 +382,9 @@ class Script:
         place = self._place(address)
         self._notice_ineffective(query)
         waits = any(lookup.retry is not None for lookup in query.lookups)
+        lookups = [with_secrets(one) if is_server(one) else one for one in query.lookups]
         spec = QuerySpec(
-            query=query,
+            query=replace(query, lookups=tuple(lookups)),
             sources=(session.source(query),),
             lookups=tuple(
                 address.side_table(LOOKED_UP)

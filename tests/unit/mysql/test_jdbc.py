@@ -25,9 +25,9 @@ EXPIRY = "lookup.partial-cache.expire-after-write"
 def test_a_url_names_the_server() -> None:
     server = parse(BASE).server
     assert (server.hostname, server.port, server.name) == ("db.example", 3307, "shop.customers")
-    assert (server.use_ssl, server.server_time_zone) == (False, "Europe/Berlin")
+    assert (server.tls.mode, server.server_time_zone) == ("disabled", "Europe/Berlin")
     other = parse(BASE | {"url": "jdbc:mariadb://[::1]", "table-name": "shop.c"}).server
-    assert (other.address, other.name, other.use_ssl) == ("::1:3306", "shop.c", None)
+    assert (other.address, other.name, other.tls.mode) == ("::1:3306", "shop.c", "preferred")
 
 
 def test_the_cache() -> None:

@@ -34,7 +34,7 @@ SPECIFIC = {"scan.startup.mode": "specific-offset"}
 def test_the_defaults() -> None:
     options = parse(BASE)
     assert (options.port, options.chunk_size, options.startup_mode) == (3306, 8096, "initial")
-    assert options.connect_timeout_ms == 30_000 and options.use_ssl is None
+    assert options.connect_timeout_ms == 30_000 and options.tls.mode == "preferred"
     assert "s3cret" not in repr(options)
 
 

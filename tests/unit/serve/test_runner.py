@@ -20,6 +20,7 @@ from streamhouse.errors import OptionError, PipelineError, SqlError, TableError
 from streamhouse.runtime.execute import execute
 from streamhouse.runtime.monitoring.process import Process, own
 from streamhouse.runtime.monitoring.status import SCRIPT, Status, Statuses
+from streamhouse.secret_references import ALLOWED
 from streamhouse.serve.pipelines import runner as module
 from streamhouse.serve.pipelines.listing import Pipeline, Pipelines
 from streamhouse.serve.pipelines.runner import MOST_SQL_BYTES, Runner
@@ -75,6 +76,23 @@ def other() -> Iterator[subprocess.Popen[bytes]]:
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
         yield process
         process.kill()
+
+
+def test_scripts_read_no_secrets_of_the_server(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unless whoever runs the server allows it; the script might send them anywhere."""
+    monkeypatch.setenv("SHOP_PASSWORD", "hidden")
+    monkeypatch.delenv(ALLOWED, raising=False)
+    script = READER.replace("'hidden'", "'${env:SHOP_PASSWORD}'").replace("'db'", "'no.invalid'")
+    server.runner.start("reader", script)
+    ended = server.until("reader", lambda one: one["state"] == "failed")
+    assert "env:SHOP_PASSWORD, which is not allowed here" in ended["last_error"]
+    monkeypatch.setenv(ALLOWED, "env:SHOP_*")
+    script = script.replace("'table-name'", "'connect.max-retries' = '0', 'table-name'")
+    server.runner.start("reader", script)
+    ended = server.until("reader", lambda one: one["state"] == "failed")
+    assert "no.invalid:3306 cannot be reached" in ended["last_error"]
 
 
 def test_start_stop_restart_and_kill(server: Server) -> None:

@@ -10,6 +10,8 @@ from urllib.parse import parse_qsl
 from streamhouse.connectors.base import Option
 from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
 from streamhouse.connectors.mysql_cdc.server.options import parse as parse_server
+from streamhouse.connectors.mysql_cdc.server.tls import MAPPED as MAPPED_TLS_OPTIONS
+from streamhouse.connectors.mysql_cdc.server.tls import PLAIN as TLS_OPTIONS
 from streamhouse.errors import OptionError
 from streamhouse.options import boolean, check_known, choice, duration_ms, integer, required
 
@@ -20,8 +22,9 @@ OPTIONS = (
     Option(
         "url",
         "STRING",
-        "`jdbc:mysql://host:port/database` or `jdbc:mariadb://…`; only its parameters `useSSL` "
-        "and `serverTimezone` have an effect",
+        "`jdbc:mysql://host:port/database` or `jdbc:mariadb://…`; only its parameters "
+        "`serverTimezone`, and those of TLS (`sslMode`, `useSSL`, `trustCertificateKeyStoreUrl`, "
+        "…, as in `mysql-cdc`) have an effect",
         required=True,
     ),
     Option(
@@ -62,6 +65,7 @@ OPTIONS = (
         "true",
     ),
     Option("lookup.max-retries", "INT", "the number of retries of a failed connection", "3"),
+    *TLS_OPTIONS,
 )
 KNOWN = frozenset(option.key for option in OPTIONS)
 """Every option key that `jdbc` understands."""
@@ -83,9 +87,17 @@ WITHOUT_EFFECT: dict[str, str] = {
 }
 """Options of Flink's connector that have no effect here, and why."""
 
+_PROPERTIES = "jdbc.properties."
+_TLS_PARAMETERS = {
+    option.key: option.key.removeprefix(_PROPERTIES)
+    for option in MAPPED_TLS_OPTIONS
+    if option.key.startswith(_PROPERTIES)
+}
+"""The options of `mysql-cdc` for TLS, and the parameters of a URL that have their meaning."""
+
 URL_KNOWN: frozenset[str] = frozenset(
     {
-        "useSSL",
+        *_TLS_PARAMETERS.values(),
         "serverTimezone",
         "connectionTimeZone",
         "allowPublicKeyRetrieval",
@@ -99,7 +111,7 @@ URL_KNOWN: frozenset[str] = frozenset(
         "zeroDateTimeBehavior",
     }
 )
-"""Parameters of a URL; all but the first three have no effect here."""
+"""Parameters of a URL; all but those of TLS and of the time zone have no effect here."""
 
 EARLIER = {
     "lookup.cache.max-rows": f"{_PARTIAL}max-rows",
@@ -109,7 +121,7 @@ EARLIER = {
 """Keys of earlier Flink releases and their current names; each implies the cache `PARTIAL`."""
 
 _CACHES = ("NONE", "PARTIAL")
-_FROM_URL = {"server-time-zone": "serverTimezone", "jdbc.properties.useSSL": "useSSL"}
+_FROM_URL = {"server-time-zone": "serverTimezone", **_TLS_PARAMETERS}
 _DRIVERS = ("com.mysql.cj.jdbc.Driver", "com.mysql.jdbc.Driver", "org.mariadb.jdbc.Driver")
 _URL = re.compile(
     r"jdbc:(?:mysql|mariadb)://(?P<host>\[[0-9a-fA-F:.]+\]|[^:/?#@,()\s]+)(?::(?P<port>\d+))?"
@@ -230,14 +242,17 @@ def _server(options: Mapping[str, str]) -> JdbcServer:
     zone = parameters.get("connectionTimeZone", parameters.get("serverTimezone"))
     if zone is not None:
         server["server-time-zone"] = zone
-    if "useSSL" in parameters:
-        server["jdbc.properties.useSSL"] = parameters["useSSL"]
+    for key, parameter in _TLS_PARAMETERS.items():
+        if parameter in parameters:
+            server[key] = parameters[parameter]
+    server |= {option.key: options[option.key] for option in TLS_OPTIONS if option.key in options}
     try:
         return JdbcServer(**vars(parse_server(server)))
     except OptionError as error:
         text = str(error)
         for key, parameter in _FROM_URL.items():
             text = text.replace(f"option '{key}'", f"option 'url': {parameter}")
+            text = text.replace(f"'{key}'", f"'url': {parameter}")
         raise OptionError(text) from None
 
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 
 from streamhouse.connectors.base import Connector, Scan
 from streamhouse.connectors.mysql_cdc.metadata import METADATA
 from streamhouse.connectors.mysql_cdc.relay.relays import Relays
-from streamhouse.connectors.mysql_cdc.server.options import OPTIONS, WITHOUT_EFFECT, parse
+from streamhouse.connectors.mysql_cdc.server.options import OPTIONS, is_append_only, parse
+from streamhouse.connectors.mysql_cdc.server.passthrough import WITHOUT_EFFECT, without_effect
 from streamhouse.connectors.mysql_cdc.source import MySqlSource
 from streamhouse.connectors.specs import SourceSpec
 from streamhouse.sql.plan import Capabilities, TableInfo
@@ -23,6 +25,12 @@ class _MysqlCdc(Connector):
     without_effect = WITHOUT_EFFECT
     capabilities = Capabilities(changelog=True, lookup=False, sink=False, merges=False)
     scan_note = "the current rows"
+
+    def capabilities_of(self, options: Mapping[str, str]) -> Capabilities:
+        return replace(self.capabilities, changelog=not is_append_only(options))
+
+    def no_effect(self, key: str) -> str | None:
+        return without_effect(key)
 
     def check(self, table: TableInfo, options: Mapping[str, str], where: str) -> None:
         parse(options)

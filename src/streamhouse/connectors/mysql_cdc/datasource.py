@@ -15,9 +15,15 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StringType, StructType
 
 from streamhouse.connectors.mysql_cdc.server.options import KNOWN, WHERE
+from streamhouse.connectors.mysql_cdc.server.passthrough import (
+    WITHOUT_EFFECT,
+    refusal,
+    without_effect,
+)
 from streamhouse.connectors.mysql_cdc.source import MySqlSource
 from streamhouse.errors import OptionError
 from streamhouse.options import boolean, check_known, integer
+from streamhouse.secret_references import resolve_secrets
 from streamhouse.source import ROW_KIND
 from streamhouse.spark import (
     SourcePartition,
@@ -47,14 +53,17 @@ class MysqlCdcDataSource(DataSource):
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
-        spelling = {key.lower(): key for key in (*KNOWN, *_SPARK_KEYS)}
+        spelling = {key.lower(): key for key in (*KNOWN, *WITHOUT_EFFECT, *_SPARK_KEYS)}
         spelled = {
             spelling.get(key.lower(), key): value
             for key, value in options.items()
             if key.lower() not in _FROM_SPARK
         }
-        check_known(spelled, [*KNOWN, *_SPARK_KEYS], WHERE)
-        self._source_options = {key: value for key, value in spelled.items() if key in KNOWN}
+        own = {key: value for key, value in spelled.items() if key not in _SPARK_KEYS}
+        unknown = [key for key in own if key not in KNOWN and without_effect(key) is None]
+        if not any(refusal(key, own[key]) for key in unknown):
+            check_known(unknown, [*KNOWN, *_SPARK_KEYS], WHERE)
+        self._source_options = resolve_secrets(own, WHERE)
         self._row_kind = boolean("rowkind", spelled.get("rowkind", "false"))
         max_rows = spelled.get("maxRowsPerTrigger")
         self._max_rows = None if max_rows is None else integer("maxRowsPerTrigger", max_rows, 1)

@@ -41,7 +41,12 @@ from streamhouse.connectors.mysql_cdc.server.position import (
     Progress,
 )
 from streamhouse.connectors.mysql_cdc.server.rows import RowWriter
-from streamhouse.connectors.mysql_cdc.server.table import PRIMARY, check_server, load_table
+from streamhouse.connectors.mysql_cdc.server.table import (
+    PRIMARY,
+    check_logged,
+    check_server,
+    load_table,
+)
 from streamhouse.connectors.mysql_cdc.snapshot import (
     Chunk,
     ChunkReader,
@@ -97,7 +102,6 @@ class MySqlSource:
     object can be pickled.
     """
 
-    changelog = True
     ordered = False
 
     def __init__(
@@ -107,9 +111,11 @@ class MySqlSource:
         relay: Path | None = None,
     ) -> None:
         self._options = parse(options)
+        self.changelog = not self._options.append_only
         self._session = Session(self._options)
         try:
             self._server = check_server(self._session, self._options)
+            check_logged(self._session, self._server, self._options)
             check_startup(self._session, self._options, self._server)
             table = load_table(self._session, self._options)
             KeySpace(table)
@@ -209,8 +215,10 @@ class MySqlSource:
 
     def read(self, partition: BinlogPart | SnapshotPart) -> Iterator[pa.RecordBatch]:
         if isinstance(partition, SnapshotPart):
-            return self._read_chunks(partition)
-        return self._read_binlog(partition)
+            batches = self._read_chunks(partition)
+        else:
+            batches = self._read_binlog(partition)
+        return batches if self.changelog else (_inserted(batch) for batch in batches)
 
     def whole_table(self, parallelism: int = 1) -> Sequence[SnapshotPart]:
         """Partitions that together contain the table's current rows; driver only."""
@@ -462,6 +470,11 @@ class MySqlSource:
             membership.close()
         if rows:
             yield self._metadata.added(self._writer.changes(kinds, rows), seconds)
+
+
+def _inserted(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The rows as inserted rows, without the row kind that their batch ends with."""
+    return batch.select(range(batch.num_columns - 1))
 
 
 def _groups(chunks: Sequence[Chunk], max_groups: int) -> list[Sequence[Chunk]]:

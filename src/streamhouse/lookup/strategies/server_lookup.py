@@ -9,12 +9,14 @@ from __future__ import annotations
 import time
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 
 from streamhouse.connectors.jdbc.options import JdbcOptions, check_hint, parse
 from streamhouse.connectors.jdbc.table import Key, KeyedTable
+from streamhouse.connectors.registry import effective_options
 from streamhouse.errors import OptionError
 from streamhouse.lookup.dimension import DimensionSpec, Taken
 from streamhouse.lookup.partitions import Partition
@@ -27,10 +29,13 @@ Rows = tuple[tuple[Any, ...], ...]
 def options_of(lookup: LookupJoin) -> JdbcOptions:
     """The options of the lookup's table, overridden by a hint; raises `OptionError`."""
     check_hint(lookup.options, f"lookup of {lookup.table.name[-1]}")
-    table_options = {
-        key: value for key, value in lookup.table.options.items() if key != "connector"
-    }
-    return parse({**table_options, **lookup.options})
+    return parse(effective_options(lookup.table, lookup.options))
+
+
+def with_secrets(lookup: LookupJoin) -> LookupJoin:
+    """The lookup with the secrets that its options refer to, for tasks on other machines."""
+    options = {**lookup.table.options, **effective_options(lookup.table)}
+    return replace(lookup, table=replace(lookup.table, options=options))
 
 
 def open_table(lookup: LookupJoin) -> tuple[KeyedTable, tuple[str, ...]]:

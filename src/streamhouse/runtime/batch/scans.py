@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 from pypaimon_rust.datafusion import Split
 
-from streamhouse.connectors.registry import connector, table_options
+from streamhouse.connectors.registry import connector, effective_options
 from streamhouse.engine import Batches, warehouse_scanner
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.read.conditions import Filter
@@ -82,4 +82,4 @@ def scan_of(session: Session, scan: BoundedScan) -> tuple[pa.Schema, Batches]:
         return warehouse_scanner(Warehouse(address.warehouse))(scan)
     table = scan.table
     reader = connector(table.connector)
-    return reader.scan(table, table_options(table), scan.columns)
+    return reader.scan(table, effective_options(table), scan.columns)

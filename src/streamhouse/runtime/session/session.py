@@ -22,6 +22,7 @@ from streamhouse.paimon.storage.files import is_local, local_path
 from streamhouse.runtime.session.computed_columns import computed_of, with_computed
 from streamhouse.runtime.session.functions import SessionFunctions
 from streamhouse.runtime.session.views import SessionViews
+from streamhouse.secret_references import resolve_secrets
 from streamhouse.sql.changes import Change, ResetTableOption, SetTableOption
 from streamhouse.sql.options.catalog_options import (
     check_catalog,
@@ -118,7 +119,7 @@ class Session:
             table_defaults(options),
             default_database(options, DEFAULT_DATABASE),
         )
-        options = of_warehouse(options)
+        options = resolve_secrets(of_warehouse(options), where)
         if self._warehouse_options is not None:
             options.update(self._warehouse_options)
         if "warehouse" not in options:
@@ -371,7 +372,7 @@ class Session:
         if hint:
             for text in registry.check_declaration(table, f"table {'.'.join(info.name[1:])}"):
                 self.notice(text)
-        return SinkSpec(info.connector, registry.table_options(table), info.columns)
+        return SinkSpec(info.connector, registry.effective_options(table), info.columns)
 
     def dimension(self, lookup: LookupJoin) -> TableAddress:
         """The address of a lookup's table; for a table on a server, only its name."""
@@ -385,7 +386,7 @@ class Session:
         if table.connector == "paimon":
             address = self.address(table)
             return SourceSpec("paimon", dict(query.source_options), table.columns, address)
-        options = {**registry.table_options(table), **query.source_options}
+        options = registry.effective_options(table, query.source_options)
         return SourceSpec(table.connector, options, table.columns)
 
     def _create_foreign(self, statement: CreateTable, info: TableInfo, where: str) -> None:

@@ -23,6 +23,7 @@ from streamhouse.paimon.storage.files import is_local, local_path
 from streamhouse.runtime.monitoring.log_file import LOG, LogFile
 from streamhouse.runtime.monitoring.process import Process, own
 from streamhouse.runtime.monitoring.status import SCRIPT, Status, Statuses
+from streamhouse.secret_references import ALLOWED
 from streamhouse.sql.secrets import without_secrets
 from streamhouse.sql.statements.masked_secrets import with_secrets
 
@@ -194,6 +195,8 @@ class Runner:
         # Before the process starts: its own, later status must not be overwritten.
         self._statuses.write(Status(name, "starting", own(), now, now))
         environment = {k: v for k, v in os.environ.items() if k not in _NOT_FOR_PIPELINES}
+        # Whoever may run scripts could otherwise send any secret of this process to their own host.
+        environment.setdefault(ALLOWED, "")
         with open(folder / LOG, "ab", opener=_private) as log:
             child = subprocess.Popen(
                 [sys.executable, *_PROGRAM, *self._command(name), *arguments],

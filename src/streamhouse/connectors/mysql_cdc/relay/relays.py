@@ -86,7 +86,7 @@ def _login(options: MySqlOptions) -> tuple[object, ...]:
         options.port,
         options.username,
         options.password,
-        options.use_ssl,
+        options.tls,
         options.server_ids,
     )
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 import ssl
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pymysql
@@ -15,6 +14,7 @@ from pymysql.constants import CR, ER
 from pymysql.converters import encoders
 
 from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
+from streamhouse.connectors.mysql_cdc.server.tls import Tls, handshake_reason, is_interrupted
 from streamhouse.errors import ConnectError, DataLossError, StreamhouseError, TableError
 
 _FIRST_DELAY = 0.1
@@ -42,6 +42,7 @@ LOST = frozenset(
 _LOGIN = frozenset({ER.ACCESS_DENIED_ERROR, 1698, 1130, 2059})
 _GRANTS = frozenset({ER.SPECIFIC_ACCESS_DENIED_ERROR, ER.TABLEACCESS_DENIED_ERROR, 1143, 1370})
 _BINLOG_FATAL = 1236
+_INSECURE_TRANSPORT = 3159
 _ENCODERS_ONLY: Any = dict(encoders)
 
 
@@ -58,11 +59,7 @@ def is_lost(error: BaseException) -> bool:
 
 
 def open_connection(options: MySqlOptions, **settings: Any) -> pymysql.Connection[Any]:
-    """Open a connection with additional PyMySQL settings.
-
-    It is encrypted as `jdbc.properties.useSSL` says, by default if the server offers TLS. The
-    server's certificate is not verified.
-    """
+    """Open a connection with additional PyMySQL settings, encrypted as `options.tls` says."""
     merged: dict[str, Any] = {
         "host": options.hostname,
         "port": options.port,
@@ -71,25 +68,76 @@ def open_connection(options: MySqlOptions, **settings: Any) -> pymysql.Connectio
         "charset": "utf8mb4",
         "connect_timeout": max(1, options.connect_timeout_ms // 1000),
     } | settings
-    if options.use_ssl:
-        merged["ssl"] = _tls()
-    else:
+    tls = options.tls
+    try:
+        return _opened(merged, tls)
+    except pymysql.err.OperationalError as error:
+        failed = getattr(error, "original_exception", None)
+        if isinstance(failed, ssl.SSLError) and not is_interrupted(failed):
+            raise _tls_error(handshake_reason(failed, options.hostname)) from None
+        if code_of(error) == CR.CR_SSL_CONNECTION_ERROR:
+            raise _tls_error(
+                f"the server offers no TLS, but 'ssl.mode' is '{tls.mode}'; configure its "
+                "ssl-cert and ssl-key, or change the mode"
+            ) from None
+        if code_of(error) in _LOGIN and not tls.required and _logs_in_by_tls(merged, tls):
+            raise _tls_error(
+                f"the server requires TLS of user '{options.username}'; set 'ssl.mode' to "
+                "'required', or to 'verify-identity' with 'ssl.ca'"
+            ) from None
+        if tls.cert is not None and is_lost(error):
+            reason = _refused_certificate(merged, tls)
+            if reason is not None:
+                raise _tls_error(handshake_reason(reason, options.hostname)) from None
+        raise
+
+
+def _opened(settings: Mapping[str, Any], tls: Tls) -> pymysql.Connection[Any]:
+    merged = dict(settings)
+    if tls.mode == "disabled":
         merged["ssl_disabled"] = True
+    elif tls.required:
+        merged["ssl"] = tls.context()
     connection: Any = pymysql.connect(**merged, defer_connect=True)
-    if options.use_ssl is None:
+    if tls.mode == "preferred":
         # PyMySQL does this by default, too, but loads all CA certificates of the machine: 40 ms.
-        connection.ssl, connection.ctx = True, _tls()
+        connection.ssl, connection.ctx = True, tls.context()
     connection.connect()
     typed: pymysql.Connection[Any] = connection
     return typed
 
 
-@functools.cache
-def _tls() -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
-    return context
+def _logs_in_by_tls(settings: Mapping[str, Any], tls: Tls) -> bool:
+    """Whether a login that was refused succeeds with TLS: the server's error is the same."""
+    if tls.mode != "disabled":
+        return False
+    try:
+        connection = _opened(settings, Tls("required"))
+    except (pymysql.err.MySQLError, OSError):
+        return False
+    close_quietly(connection)
+    return True
+
+
+def _refused_certificate(settings: Mapping[str, Any], tls: Tls) -> ssl.SSLError | None:
+    """The server's refusal of the client certificate, if that is why the connection was lost.
+
+    In TLS 1.3 the refusal follows the handshake, and is lost with the connection.
+    """
+    context = tls.context()
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+    try:
+        connection: Any = pymysql.connect(**{**settings, "ssl": context})
+    except pymysql.err.OperationalError as error:
+        failed = getattr(error, "original_exception", None)
+        refused = isinstance(failed, ssl.SSLError) and not is_interrupted(failed)
+        return failed if refused else None
+    close_quietly(connection)
+    return None
+
+
+def _tls_error(reason: str) -> pymysql.err.OperationalError:
+    return pymysql.err.OperationalError(CR.CR_SSL_CONNECTION_ERROR, reason)
 
 
 def connect(options: MySqlOptions) -> pymysql.Connection[Any]:
@@ -110,11 +158,18 @@ def readable(error: Exception, options: MySqlOptions) -> StreamhouseError:
     """The error in a form that a user can act upon; it never contains the password."""
     code = code_of(error)
     reason = str(error.args[1]) if len(error.args) > 1 else str(error) or type(error).__name__
+    if code == CR.CR_SSL_CONNECTION_ERROR:
+        return ConnectError(f"MySQL at {options.address}: {reason}")
+    if code == _INSECURE_TRANSPORT or "require_secure_transport" in reason:
+        return ConnectError(
+            f"MySQL at {options.address} requires TLS (require_secure_transport is ON); set "
+            "'ssl.mode' to 'required', or to 'verify-identity' with 'ssl.ca'"
+        )
     if code in _LOGIN:
         return ConnectError(
             f"MySQL at {options.address} refuses the login of user '{options.username}'; "
             "check the options 'username' and 'password', and the hosts that the user may "
-            "connect from"
+            f"connect from{_certificate_hint(options.tls)}"
         )
     if code == ER.DBACCESS_DENIED_ERROR or code in _GRANTS:
         return ConnectError(grants_message(options, reason))
@@ -132,6 +187,19 @@ def readable(error: Exception, options: MySqlOptions) -> StreamhouseError:
             f"check {options.where}, and that the server is running"
         )
     return ConnectError(f"MySQL at {options.address} failed: {reason} (error {code})")
+
+
+def _certificate_hint(tls: Tls) -> str:
+    """What an account can also require; the server's error is that of a wrong password."""
+    if tls.cert is not None:
+        return (
+            "; if the user requires another client certificate (REQUIRE SUBJECT or ISSUER), "
+            "change 'ssl.cert' and 'ssl.key'"
+        )
+    return (
+        "; if the user requires a client certificate (REQUIRE X509, SUBJECT or ISSUER), set "
+        "'ssl.cert' and 'ssl.key'"
+    )
 
 
 def grants_message(options: MySqlOptions, reason: str) -> str:

@@ -10,12 +10,21 @@ from dataclasses import dataclass, field
 
 from streamhouse.connectors.base import Option
 from streamhouse.connectors.mysql_cdc.server.gtids import parse_gtids
+from streamhouse.connectors.mysql_cdc.server.passthrough import (
+    DEBEZIUM,
+    refusal,
+    without_effect,
+)
 from streamhouse.connectors.mysql_cdc.server.position import Position
+from streamhouse.connectors.mysql_cdc.server.tls import OPTIONS as TLS_OPTIONS
+from streamhouse.connectors.mysql_cdc.server.tls import Tls, parse_tls
 from streamhouse.connectors.mysql_cdc.server.types import zone_offset
 from streamhouse.errors import OptionError
 from streamhouse.options import boolean, check_known, choice, duration_ms, integer, required
 
 WHERE = "mysql-cdc"
+
+_APPEND_ONLY = "scan.read-changelog-as-append-only.enabled"
 
 OPTIONS = (
     Option("hostname", "STRING", "the server's host name or address", required=True),
@@ -74,13 +83,25 @@ OPTIONS = (
         "milliseconds since 1970: `timestamp` starts with the first transaction that was committed "
         "then or later (the binlog has whole seconds)",
     ),
-    Option("scan.incremental.snapshot.enabled", "BOOLEAN", "only `true`", "true"),
+    Option(
+        "scan.incremental.snapshot.enabled",
+        "BOOLEAN",
+        "checked, without effect: the snapshot is always incremental, without locks",
+        "true",
+    ),
     Option("scan.incremental.snapshot.chunk.size", "INT", "rows per chunk of the snapshot", "8096"),
     Option(
         "scan.snapshot.fetch.size",
         "INT",
         "checked, without effect: rows are streamed as they are read",
         "1024",
+    ),
+    Option(
+        _APPEND_ONLY,
+        "BOOLEAN",
+        "`true`: each change is an inserted row, also `-U` and `-D`; the METADATA key `row_kind` "
+        "says which it was",
+        "false",
     ),
     Option("connect.timeout", "DURATION", "the timeout for connecting", "30s"),
     Option(
@@ -103,51 +124,10 @@ OPTIONS = (
         "has a connection of its own",
         "256 mb",
     ),
-    Option(
-        "jdbc.properties.useSSL",
-        "BOOLEAN",
-        "`true`: require TLS; `false`: no TLS; default: TLS if the server offers it",
-    ),
-    *(
-        Option(f"jdbc.properties.{key}", "STRING", "accepted, without effect")
-        for key in (
-            "allowPublicKeyRetrieval",
-            "useUnicode",
-            "characterEncoding",
-            "zeroDateTimeBehavior",
-        )
-    ),
+    *TLS_OPTIONS,
 )
 KNOWN = frozenset(option.key for option in OPTIONS)
 """Every option key that `mysql-cdc` understands."""
-
-_CHUNKS = "chunks have a fixed number of rows, in the order of the primary key"
-_EXACT = "each row is read exactly once, from the snapshot or the binlog"
-_QUEUES = "there is no queue: each batch reads its range of the binlog"
-_DECLARED = "a column is read as its declared type"
-WITHOUT_EFFECT: dict[str, str] = {
-    "connection.pool.size": "each table has one connection while it is read",
-    "scan.incremental.snapshot.chunk.key-column": _CHUNKS,
-    "scan.incremental.snapshot.unbounded-chunk-first.enabled": _CHUNKS,
-    "scan.incremental.snapshot.backfill.skip": _EXACT,
-    "scan.incremental.close-idle-reader.enabled": "readers end with their chunk",
-    "scan.newly-added-table.enabled": "a script declares each table that it reads",
-    "chunk-meta.group.size": _CHUNKS,
-    "chunk-key.even-distribution.factor.upper-bound": _CHUNKS,
-    "chunk-key.even-distribution.factor.lower-bound": _CHUNKS,
-    "split-key.even-distribution.factor.upper-bound": _CHUNKS,
-    "split-key.even-distribution.factor.lower-bound": _CHUNKS,
-    "jdbc.properties.tinyInt1isBit": _DECLARED,
-    "jdbc.properties.autoReconnect": "a lost connection is always reopened",
-    "jdbc.properties.rewriteBatchedStatements": "this connector only reads",
-    "debezium.snapshot.locking.mode": "the snapshot takes no locks",
-    "debezium.snapshot.fetch.size": _CHUNKS,
-    "debezium.min.row.count.to.stream.results": _CHUNKS,
-    "debezium.max.batch.size": _QUEUES,
-    "debezium.max.queue.size": _QUEUES,
-    "debezium.poll.interval.ms": _QUEUES,
-}
-"""Options of Flink CDC that have no effect here, and why."""
 
 _SIZE = re.compile(r"(\d+)\s*(b|kb|mb|gb)?")
 _UNITS = {"b": 1, "kb": 1 << 10, "mb": 1 << 20, "gb": 1 << 30}
@@ -159,6 +139,7 @@ STARTUP_MODES = (
     "timestamp",
     "snapshot",
 )
+_INCREMENTAL = "scan.incremental.snapshot.enabled"
 _SPECIFIC = "scan.startup.specific-offset"
 
 
@@ -189,7 +170,8 @@ class MySqlOptions:
     connect_retries: int | None
     heartbeat_ms: int
     relay_bytes: int
-    use_ssl: bool | None
+    tls: Tls
+    append_only: bool = False
 
     @property
     def startup_searched(self) -> bool:
@@ -224,11 +206,12 @@ class MySqlOptions:
 
 def parse(options: Mapping[str, str]) -> MySqlOptions:
     """The checked options; raises `OptionError` with the option and its allowed values."""
-    effective = {key: value for key, value in options.items() if key not in WITHOUT_EFFECT}
-    check_known(effective, KNOWN, WHERE)
-    _check_ignored(options)
+    effective = {key: value for key, value in options.items() if without_effect(key) is None}
+    _check_refused(effective)
+    check_known([key for key in effective if not key.startswith(DEBEZIUM)], KNOWN, WHERE)
+    boolean(_INCREMENTAL, options.get(_INCREMENTAL, "true"))
     mode = _startup_mode(options)
-    ssl, retries = "jdbc.properties.useSSL", "connect.max-retries"
+    retries = "connect.max-retries"
 
     def number(key: str, default: int, minimum: int = 1) -> int:
         return integer(key, options.get(key, str(default)), minimum)
@@ -254,7 +237,8 @@ def parse(options: Mapping[str, str]) -> MySqlOptions:
         connect_retries=None if retries not in options else number(retries, 3, 0),
         heartbeat_ms=_duration(options, "heartbeat.interval", "30s"),
         relay_bytes=_bytes("relay.max-size", options.get("relay.max-size", "256 mb")),
-        use_ssl=None if ssl not in options else boolean(ssl, options[ssl]),
+        tls=parse_tls(options),
+        append_only=is_append_only(options),
     )
 
 
@@ -275,10 +259,16 @@ def _duration(options: Mapping[str, str], key: str, default: str) -> int:
     return value
 
 
-def _check_ignored(options: Mapping[str, str]) -> None:
-    key = "scan.incremental.snapshot.enabled"
-    if not boolean(key, options.get(key, "true")):
-        raise OptionError(f"option '{key}': only 'true' is supported; leave it out")
+def is_append_only(options: Mapping[str, str]) -> bool:
+    """Whether each change is read as an inserted row."""
+    return boolean(_APPEND_ONLY, options.get(_APPEND_ONLY, "false"))
+
+
+def _check_refused(options: Mapping[str, str]) -> None:
+    for key, value in options.items():
+        instead = refusal(key, value)
+        if instead is not None:
+            raise OptionError(f"option '{key}' is not supported: {instead}")
 
 
 def _startup_mode(options: Mapping[str, str]) -> str:

@@ -7,9 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from streamhouse.connectors.mysql_cdc.server.connection import Session, grants_message
+from streamhouse.connectors.mysql_cdc.server.connection import Session
 from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
 from streamhouse.connectors.mysql_cdc.server.position import Position
+from streamhouse.connectors.mysql_cdc.server.requirements import (
+    server_requirements,
+    variables_of,
+)
 from streamhouse.connectors.mysql_cdc.server.types import MySqlColumn
 from streamhouse.errors import ConnectError, StreamhouseError, TableError
 from streamhouse.options import nearest
@@ -41,11 +45,6 @@ _PASSIVE = ("RESTRICT", "NO ACTION")
 ENGINES = ("innodb", "myisam", "aria", "memory", "rocksdb", "tokudb")
 """Storage engines that log each changed row in the server's binlog."""
 _EXTRA = re.compile(r"auto_increment|(?:virtual|stored|persistent) generated")
-
-_PRIVILEGES = {
-    "REPLICATION SLAVE": "REPLICATION REPLICA",
-    "REPLICATION CLIENT": "BINLOG MONITOR",
-}
 
 
 @dataclass(frozen=True)
@@ -92,28 +91,36 @@ class TableDefinition:
 def check_server(session: Session, options: MySqlOptions) -> Server:
     """Check that the server's binlog can be read; else `ConnectError` says what to set."""
     version = str(session.rows("SELECT VERSION()")[0][0])
-    variables = dict(
-        session.rows(
-            "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('log_bin', 'binlog_format', "
-            "'binlog_row_image', 'lower_case_table_names', 'binlog_row_metadata')"
-        )
-    )
-    needed = {"log_bin": ("ON", "1"), "binlog_format": ("ROW",), "binlog_row_image": ("FULL",)}
-    for name, allowed in needed.items():
-        value = str(variables.get(name, allowed[0]))
-        if value.upper() not in allowed:
-            raise ConnectError(
-                f"MySQL at {options.address}: {name} is {value}; change data capture needs "
-                f"{name.replace('_', '-')} = {allowed[0]} in the server's configuration"
-            )
-    _check_grants(session, options)
+    variables = variables_of(session)
+    for requirement in server_requirements(session, options, variables):
+        if requirement.status == "missing":
+            raise ConnectError(requirement.error)
     mariadb = "mariadb" in version.lower()
     statement = _status_statement(version, mariadb)
     if not session.rows(statement):
         raise ConnectError(f"MySQL at {options.address} has no binlog; set log-bin = binlog")
-    ignores_case = str(variables.get("lower_case_table_names", "0")) != "0"
-    logs_names = str(variables.get("binlog_row_metadata", "NO_LOG")).upper() == "FULL"
+    ignores_case = variables.get("lower_case_table_names", "0") != "0"
+    logs_names = variables.get("binlog_row_metadata", "NO_LOG").upper() == "FULL"
     return Server(mariadb, statement, ignores_case, logs_names)
+
+
+def check_logged(session: Session, server: Server, options: MySqlOptions) -> None:
+    """Raise `TableError` if the server leaves the table's database out of its binlog."""
+    _, _, only, ignored = (
+        _text(value or "") for value in session.rows(server.status_statement)[0][:4]
+    )
+    logged = [name for name in only.split(",") if name]
+    if options.database in ignored.split(","):
+        raise TableError(
+            f"MySQL at {options.address} does not log changes of database '{options.database}' "
+            f"(binlog-ignore-db = {ignored}), so they cannot be followed; remove the setting and "
+            "restart the server"
+        )
+    if logged and options.database not in logged:
+        raise TableError(
+            f"MySQL at {options.address} logs only changes of database {only} (binlog-do-db), so "
+            f"those of '{options.database}' cannot be followed; add it and restart the server"
+        )
 
 
 def _status_statement(version: str, mariadb: bool) -> str:
@@ -121,17 +128,6 @@ def _status_statement(version: str, mariadb: bool) -> str:
     if not mariadb and (major, minor) >= (8, 2):
         return "SHOW BINARY LOG STATUS"
     return "SHOW MASTER STATUS"
-
-
-def _check_grants(session: Session, options: MySqlOptions) -> None:
-    grants = " ".join(str(row[0]).upper() for row in session.rows("SHOW GRANTS"))
-    # The list lacks the privileges of roles: in that case the server itself may refuse.
-    if "ALL PRIVILEGES ON *.*" in grants or "SET DEFAULT ROLE" in grants:
-        return
-    words = grants.replace("REPLICATION SLAVE ADMIN", "")
-    for privilege, alias in _PRIVILEGES.items():
-        if privilege not in words and alias not in words:
-            raise ConnectError(grants_message(options, f"{privilege} is not granted"))
 
 
 def load_table(session: Session, options: MySqlOptions) -> TableDefinition:

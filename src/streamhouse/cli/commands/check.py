@@ -1,0 +1,169 @@
+"""`streamhouse check mysql`: what a server lacks for change data capture, and how to mend it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from streamhouse.errors import OptionError
+
+if TYPE_CHECKING:
+    from streamhouse.connectors.mysql_cdc.server.checks import Checked
+
+_STYLES = {"ok": "green", "missing": "red", "info": "dim"}
+_TABLE = "table-name"
+
+
+class Kind(StrEnum):
+    """What can be checked."""
+
+    MYSQL = "mysql"
+
+
+def check(
+    kind: Annotated[Kind, typer.Argument(help="What to check: a MySQL or MariaDB server.")],
+    hostname: Annotated[str, typer.Option("--hostname", help="The server's host name.")],
+    username: Annotated[str, typer.Option("--username", help="The user of the pipelines.")],
+    port: Annotated[int, typer.Option("--port", help="The server's port.")] = 3306,
+    password: Annotated[
+        str | None,
+        typer.Option(
+            "--password",
+            envvar="MYSQL_PWD",
+            help="The password, or ${env:NAME} or ${file:PATH}. Other users of this machine can "
+            "see what stands here.",
+        ),
+    ] = None,
+    password_env: Annotated[
+        str | None,
+        typer.Option("--password-env", metavar="NAME", help="The variable with the password."),
+    ] = None,
+    password_file: Annotated[
+        str | None,
+        typer.Option("--password-file", metavar="PATH", help="The file with the password."),
+    ] = None,
+    database: Annotated[
+        list[str] | None,
+        typer.Option("--database", help="Check its tables, too; can be repeated."),
+    ] = None,
+    table: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--table",
+            metavar="TABLE",
+            help="Check only this table, DATABASE.TABLE, or TABLE of --database; can be repeated.",
+        ),
+    ] = None,
+    option: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--option",
+            metavar="KEY=VALUE",
+            help="An option of mysql-cdc, such as ssl.ca=…; can be repeated.",
+        ),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Check whether a MySQL or MariaDB server, its user and its tables fit mysql-cdc.
+
+    Lists each requirement as ok or missing, and what to run where it is missing; settings that are
+    not required are listed as info. Changes nothing. Exit code 1 if something is missing.
+    """
+    from streamhouse.connectors.mysql_cdc.server import checks
+    from streamhouse.connectors.mysql_cdc.server.options import parse
+    from streamhouse.secret_references import resolve_secrets
+
+    given = {
+        "hostname": hostname,
+        "port": str(port),
+        "username": username,
+        "password": _password(password, password_env, password_file),
+        "connect.max-retries": "0",
+        # The options are those of one table; the checks put in each that they check.
+        "database-name": "",
+        _TABLE: "",
+        **_options(option),
+    }
+    options = parse(resolve_secrets(given, "mysql"))
+    checked = checks.check(options, database or (), _tables(database, table))
+    if as_json:
+        print(json.dumps(_record(checked), ensure_ascii=False))
+    else:
+        _print(checked)
+    if not checked.ok:
+        raise typer.Exit(1)
+
+
+def _password(literal: str | None, variable: str | None, file: str | None) -> str:
+    if variable is not None and file is not None:
+        raise OptionError("write only one of --password-env and --password-file")
+    if variable is not None:
+        return f"${{env:{variable}}}"
+    if file is not None:
+        return f"${{file:{file}}}"
+    return literal or ""
+
+
+def _options(texts: list[str] | None) -> dict[str, str]:
+    options = {}
+    for text in texts or ():
+        key, separator, value = text.partition("=")
+        if not separator or not key.strip():
+            # The message does not quote the text, which may be a secret.
+            raise OptionError("--option takes KEY=VALUE, such as --option ssl.mode=required")
+        options[key.strip()] = value
+    return options
+
+
+def _tables(databases: list[str] | None, tables: list[str] | None) -> list[str]:
+    named = []
+    for table in tables or ():
+        if "." in table:
+            named.append(table)
+        elif databases and len(databases) == 1:
+            named.append(f"{databases[0]}.{table}")
+        else:
+            raise OptionError(f"--table {table}: write DATABASE.{table}, or one --database")
+    return named
+
+
+def _record(checked: Checked) -> dict[str, Any]:
+    return {
+        "address": checked.address,
+        "version": checked.version,
+        "ok": checked.ok,
+        "requirements": [
+            {
+                "name": one.name,
+                "status": one.status,
+                "value": one.value,
+                "error": one.error or None,
+                "fix": one.fix or None,
+            }
+            for one in checked.requirements
+        ],
+    }
+
+
+def _print(checked: Checked) -> None:
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    from streamhouse.cli.output import print_wide
+
+    table = Table(box=box.ROUNDED)
+    for head in ("", "requirement", "found", "what to do"):
+        table.add_column(head, overflow="fold")
+    for one in checked.requirements:
+        status = Text(one.status, style=_STYLES[one.status])
+        table.add_row(status, Text(one.name), Text(one.value), Text(one.fix))
+    print_wide(table, sys.stdout)
+    missing = sum(one.status == "missing" for one in checked.requirements)
+    about = f"{checked.address} ({checked.version})" if checked.version else checked.address
+    verdict = f"{missing} missing" if missing else "all that mysql-cdc requires is there"
+    print(f"{about}: {verdict}")

@@ -1,0 +1,83 @@
+"""Secrets by reference: options such as `'password' = '${env:NAME}'` or `'${file:/path}'`.
+
+docs/decisions/147-secrets-by-reference.md says where they are allowed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from streamhouse.errors import OptionError
+from streamhouse.options import is_secret
+
+ALLOWED = "STREAMHOUSE_SECRETS"
+"""The environment variable with the allowed references, such as `env:MYSQL_*,file:/run/secrets/*`.
+
+Unset: all are allowed.
+"""
+_REFERENCE = re.compile(r"\$\{(env|file):([^}]*)\}")
+_MAX_BYTES = 1 << 20
+
+
+def resolve_secrets(options: Mapping[str, str], where: str) -> dict[str, str]:
+    """The options, with the secrets that their values refer to; driver only.
+
+    Only options with the name of a secret can refer to one. Raises `OptionError`, without the
+    secret, if it is not there or not allowed.
+    """
+    return {
+        key: _secret(key, value, where) if is_secret(key) else value
+        for key, value in options.items()
+    }
+
+
+def _secret(key: str, value: str, where: str) -> str:
+    match = _REFERENCE.fullmatch(value.strip())
+    if match is None:
+        return value
+    kind, name = match[1], match[2].strip()
+    option = f"{where}: option '{key}'"
+    if not name:
+        raise OptionError(f"{option} has an empty reference; write ${{env:NAME}} or ${{file:PATH}}")
+    if kind == "file":
+        name = os.path.abspath(name)
+    _check_allowed(option, f"{kind}:{name}")
+    return _from_environment(option, name) if kind == "env" else _from_file(option, name)
+
+
+def _check_allowed(option: str, reference: str) -> None:
+    patterns = os.environ.get(ALLOWED)
+    if patterns is None:
+        return
+    if not any(fnmatchcase(reference, one.strip()) for one in patterns.split(",")):
+        raise OptionError(
+            f"{option} refers to {reference}, which is not allowed here; whoever runs the server "
+            f"can allow it in the environment variable {ALLOWED}, such as {ALLOWED}='{reference}'"
+        )
+
+
+def _from_environment(option: str, name: str) -> str:
+    value = os.environ.get(name)
+    if value is None:
+        raise OptionError(f"{option} refers to the environment variable {name}, which is not set")
+    return value
+
+
+def _from_file(option: str, path: str) -> str:
+    try:
+        with Path(path).open("rb") as file:
+            content = file.read(_MAX_BYTES + 1)
+        text = content.decode()
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or "it is not UTF-8"
+        raise OptionError(f"{option} refers to {path}, which cannot be read: {reason}") from None
+    # Editors and `echo` end a file with a line break, which is not part of the secret.
+    secret = text.removesuffix("\n").removesuffix("\r")
+    if not secret or len(content) > _MAX_BYTES:
+        size = "empty" if not secret else "too large"
+        raise OptionError(f"{option} refers to {path}, which is {size}")
+    return secret
