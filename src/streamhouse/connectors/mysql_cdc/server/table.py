@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,10 +14,13 @@ from streamhouse.connectors.mysql_cdc.server.types import MySqlColumn
 from streamhouse.errors import ConnectError, StreamhouseError, TableError
 from streamhouse.options import nearest
 
-_COLUMNS = """
-SELECT column_name, data_type, column_type, is_nullable, numeric_precision, numeric_scale,
-       datetime_precision, character_octet_length, character_set_name, collation_name, extra
-FROM information_schema.columns
+COLUMN_FACTS = """
+column_name, data_type, column_type, is_nullable, numeric_precision, numeric_scale,
+datetime_precision, character_octet_length, character_set_name, collation_name, extra
+"""
+"""What `column_of` needs of a row of `information_schema.columns`."""
+_COLUMNS = f"""
+SELECT {COLUMN_FACTS} FROM information_schema.columns
 WHERE table_schema = %s AND table_name = %s ORDER BY ordinal_position
 """
 _KEY = """
@@ -139,56 +143,68 @@ def load_table(session: Session, options: MySqlOptions) -> TableDefinition:
     names = (options.database, options.table)
     columns = load_columns(session, options)
     charset = _check_kind(session, options)
+    key = key_of(options.name, columns, session.rows(_KEY, names))
+    return TableDefinition(options.database, options.table, columns, key, charset)
+
+
+def key_of(
+    table: str, columns: Sequence[MySqlColumn], key_rows: Sequence[tuple[Any, ...]]
+) -> tuple[MySqlColumn, ...]:
+    """The columns of the primary key; `key_rows`: their names, and lengths of prefixes."""
     by_name = {column.name: column for column in columns}
-    key_rows = session.rows(_KEY, names)
     if not key_rows:
         raise TableError(
-            f"MySQL table {options.name} has no primary key, which change data capture needs; "
+            f"MySQL table {table} has no primary key, which change data capture needs; "
             "add a primary key"
         )
     for name, part in key_rows:
         if part is not None:
             raise TableError(
-                f"MySQL table {options.name}: its primary key has only a prefix of column "
+                f"MySQL table {table}: its primary key has only a prefix of column "
                 f"'{name}', which is not supported; use the whole column as the key"
             )
-    return TableDefinition(
-        options.database,
-        options.table,
-        columns,
-        tuple(by_name[str(name)] for name, _ in key_rows),
-        charset,
-    )
+    return tuple(by_name[str(name)] for name, _ in key_rows)
 
 
 def _check_kind(session: Session, options: MySqlOptions) -> str | None:
     """Check that all changes of the table are logged as rows; returns its character set."""
     names = (options.database, options.table)
     _, _, kind, engine, collation = session.rows(_TABLE, names)[0]
+    check_logged(options.name, kind, engine, session.rows(_CASCADES, names))
+    return None if collation is None else charset_of(str(collation))
+
+
+def check_logged(
+    table: str, kind: str, engine: str | None, cascades: Sequence[tuple[Any, ...]]
+) -> None:
+    """Raise `TableError` unless all changes of the table are logged as rows.
+
+    `cascades`: the names of its foreign keys, each with its rules for UPDATE and DELETE.
+    """
     if kind == "SYSTEM VERSIONED":
         raise TableError(
-            f"MySQL table {options.name} is system-versioned, which is not supported: its history "
+            f"MySQL table {table} is system-versioned, which is not supported: its history "
             "changes without row events; ALTER TABLE … DROP SYSTEM VERSIONING, or follow another "
             "table"
         )
     if kind == "BASE TABLE" and str(engine).lower() not in ENGINES:
         raise TableError(
-            f"MySQL table {options.name} has the storage engine {engine}, which is not supported: "
+            f"MySQL table {table} has the storage engine {engine}, which is not supported: "
             "the binlog may lack changes of its rows; use InnoDB"
         )
-    for constraint, on_update, on_delete in session.rows(_CASCADES, names):
+    for constraint, on_update, on_delete in cascades:
         for event, rule in (("UPDATE", on_update), ("DELETE", on_delete)):
             if rule not in _PASSIVE:
                 raise TableError(
-                    f"MySQL table {options.name}: its foreign key '{constraint}' has ON {event} "
+                    f"MySQL table {table}: its foreign key '{constraint}' has ON {event} "
                     f"{rule}, which changes its rows without row events in the binlog, so they "
                     "cannot be followed; use ON UPDATE RESTRICT ON DELETE RESTRICT, and change "
                     "the rows with statements or triggers"
                 )
-    return None if collation is None else _charset(str(collation))
 
 
-def _charset(collation: str) -> str:
+def charset_of(collation: str) -> str:
+    """The character set of a collation."""
     return collation.partition("_")[0]
 
 
@@ -197,10 +213,11 @@ def load_columns(session: Session, options: MySqlOptions) -> tuple[MySqlColumn, 
     rows = session.rows(_COLUMNS, (options.database, options.table))
     if not rows:
         raise _missing(session, options)
-    return tuple(_column(row) for row in rows)
+    return tuple(column_of(row) for row in rows)
 
 
-def _column(row: tuple[Any, ...]) -> MySqlColumn:
+def column_of(row: Sequence[Any]) -> MySqlColumn:
+    """The column that a row of `COLUMN_FACTS` describes."""
     name, data_type, column_type, nullable, precision, scale, fraction = row[:7]
     octets, charset, order, extra = row[7:]
     found = _EXTRA.search(str(extra).lower())
