@@ -165,6 +165,15 @@ class SyncQuery:
 
     def prepare(self) -> None:
         """Find and create the tables, and start the reader of the binlog; needs no Spark."""
+        if self._relay is None:
+            self.create_tables()
+        assert self._relay is not None
+        self._relay.start()
+        if self._options.live:
+            self._watch = TableWatch(self._tables)
+
+    def create_tables(self) -> None:
+        """Find the tables, and create those that are missing in Paimon."""
         self._check_origin()
         self._server = check_server(self._session, self._options.mysql)
         resume = self._progress()
@@ -193,9 +202,6 @@ class SyncQuery:
         if not self._replayed:
             number = int(self._last.get("batch", -1)) + 1
             self._committer.remove_leftovers(self.tables, number)
-        self._relay.start()
-        if self._options.live:
-            self._watch = TableWatch(self._tables)
 
     def start(self, spark: SparkSession) -> None:
         """Start the query; call `prepare` first."""

@@ -42,12 +42,12 @@ class SyncRun:
         return self.name or f"sync-{self.options.name}"
 
 
-def new_query(run: SyncRun) -> SyncQuery:
-    """The query of a sync, which locks its checkpoint."""
+def new_query(run: SyncRun, parallelism: int = 2) -> SyncQuery:
+    """The query of a sync, which locks its checkpoint; `parallelism`: tasks of a batch."""
     options = run.options
     root = run.checkpoints or checkpoints_of(options.warehouse["warehouse"])
-    checkpoint = Checkpoint(root, run.pipeline, options.name)
-    return SyncQuery(options, checkpoint, run.pipeline, run.notice)
+    checkpoint = Checkpoint(root, run.pipeline, f"sync-{options.name}")
+    return SyncQuery(options, checkpoint, run.pipeline, run.notice, parallelism)
 
 
 def run_sync(run: SyncRun) -> list[Mapping[str, object]]:

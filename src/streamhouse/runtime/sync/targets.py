@@ -224,6 +224,11 @@ class Targets:
         for key, value in self._options.table_conf.items():
             if table.options.get(key) == value:
                 continue
+            if key == "bucket":
+                # Its files would have to be written again.
+                was = table.options.get(key, "-1")
+                self._notice(f"{table.identifier} keeps its option 'bucket' = '{was}'")
+                continue
             try:
                 self._warehouse.alter_table(table.identifier, SetTableOption(key, value))
             except StreamhouseError as error:
