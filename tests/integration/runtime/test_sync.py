@@ -17,13 +17,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.integration.runtime.conftest import DEADLINE_S, Run, rest
+from tests.integration.runtime.conftest import DEADLINE_S, Run, Shop, rest
 
 from streamhouse.demo.mariadb import PASSWORD, USER, MariaDB
 from streamhouse.errors import OptionError, TableError
 from streamhouse.paimon.catalog.warehouse import Warehouse
+from streamhouse.procedures.context import Context
 from streamhouse.runtime.streaming.query import QueryFailed
 from streamhouse.runtime.sync.options import sync_database_options, sync_table_options
+from streamhouse.runtime.sync.procedures import sync_mysql_table
 from streamhouse.runtime.sync.run import SyncRun, run_sync
 from streamhouse.sql.plan import Column
 
@@ -494,3 +496,36 @@ def check_commits(warehouse: Warehouse, name: str) -> None:
         if snapshot.commit_kind == "APPEND":
             batches[snapshot.commit_identifier] += 1
     assert batches and set(batches.values()) == {1}
+
+
+def test_a_script_syncs_and_joins(shop: Shop, mariadb: MariaDB) -> None:
+    fresh(mariadb, "sync_script")
+    mariadb.execute(
+        "CREATE TABLE sync_script.people (id INT PRIMARY KEY, country VARCHAR(9))",
+        "INSERT INTO sync_script.people VALUES (1, 'Peru'), (2, 'Mali')",
+    )
+    conf = ",".join(f"{k}={v}" for k, v in mysql_conf(mariadb, "sync_script").items())
+    script = f"""
+        CREATE DATABASE IF NOT EXISTS ods;
+        USE ods;
+        CALL sys.sync_mysql_database(database => 'ods', mysql_conf => '{conf}',
+          table_conf => 'bucket=1,changelog-producer=input', including_tables => 'peop.*');
+        CREATE TABLE IF NOT EXISTS copy (id INT PRIMARY KEY NOT ENFORCED, country STRING)
+          WITH ('bucket' = '1');
+        INSERT INTO copy SELECT id, UPPER(country) FROM people;
+    """
+    shop.settle_here(script)
+    mariadb.execute("UPDATE sync_script.people SET country = 'Oman' WHERE id = 1")
+    shop.settle_here(script)
+    assert there(shop.warehouse, "ods.people") == [(1, "Oman"), (2, "Mali")]
+    assert there(shop.warehouse, "ods.copy") == [(1, "OMAN"), (2, "MALI")]
+    table = sync_mysql_table(
+        Context(shop.warehouse), "ods.alone", f"{conf},table-name=people", table_conf="bucket=1"
+    )
+    assert table.to_pylist() == [
+        {
+            "table": "sync_script.people", "target": "ods.alone", "complete": True,
+            "snapshot_rows": 2, "changes": 0,
+        }
+    ]  # fmt: skip
+    assert there(shop.warehouse, "ods.alone") == [(1, "Oman"), (2, "Mali")]

@@ -55,10 +55,13 @@ class Targets:
         self._check_merged(groups)
         if groups:
             self._warehouse.create_database(self._options.database, if_not_exists=True)
+        # Listed once: with hundreds of tables, this is most of the time that they take.
+        existing = set(self._warehouse.tables(self._options.database)) if groups else set()
         targets = []
         for identifier, sources in groups.items():
             try:
-                targets.append(self._ensured(identifier, sources))
+                exists = split_identifier(identifier)[1] in existing
+                targets.append(self._ensured(identifier, sources, exists))
             except TableError as error:
                 if not self._options.ignore_incompatible:
                     raise
@@ -76,10 +79,10 @@ class Targets:
                     "choose another --table-prefix"
                 )
 
-    def _ensured(self, identifier: str, sources: Sequence[FoundTable]) -> Target:
+    def _ensured(self, identifier: str, sources: Sequence[FoundTable], exists: bool) -> Target:
         target = self._planned(identifier, sources)
         database, name = split_identifier(identifier)
-        if not self._warehouse.exists(database, name):
+        if not exists:
             self._warehouse.create_table(
                 database,
                 name,

@@ -31,6 +31,7 @@ class SyncTask:
         self._attempt = uuid.uuid4().hex[:12]
         context = TaskContext.get()
         self._repeated = context is not None and context.attemptNumber() > 0
+        self._reader = PartReader(spec.options.mysql, task.server, task.zone, spec.relay)
         self._writers: dict[str, PaimonSinkWriter] = {}
         self._bases: dict[str, int] = {}
         self._rows: dict[str, TargetRows] = {}
@@ -41,8 +42,8 @@ class SyncTask:
         """Run the task; yields rows of `RESULT`: messages of each table, then the report."""
         messages: list[tuple[str, bytes]] = []
         try:
+            reader = self._reader
             self._read_changes()
-            reader = self._reader()
             for number, part in enumerate(self._task.parts):
                 for rows in reader.snapshot(number, part):
                     self._snapshot[part.table.id] += rows.rows.num_rows
@@ -50,18 +51,15 @@ class SyncTask:
                 if self._is_last(number):
                     messages += self._prepared(part.table.target)
         finally:
+            self._reader.close()
             for writer in self._writers.values():
                 writer.close()
         yield self._result(messages)
 
-    def _reader(self) -> PartReader:
-        options, task = self._spec.options.mysql, self._task
-        return PartReader(options, task.server, task.zone, self._spec.relay)
-
     def _read_changes(self) -> None:
         end = DatabaseProgress.from_offset(self._task.end["source"])
         assert end is not None
-        for rows in self._reader().changes(self._task.parts, end.position):
+        for rows in self._reader.changes(self._task.parts, end.position):
             self._changes[self._task.parts[rows.part].table.id] += rows.rows.num_rows
             self._write(rows)
 

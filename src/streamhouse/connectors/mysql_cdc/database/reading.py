@@ -17,7 +17,7 @@ from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
 from streamhouse.connectors.mysql_cdc.server.position import Position
 from streamhouse.connectors.mysql_cdc.server.rows import RowWriter
 from streamhouse.connectors.mysql_cdc.server.table import Server
-from streamhouse.connectors.mysql_cdc.snapshot import ChunkReader, all_chunks
+from streamhouse.connectors.mysql_cdc.snapshot import ChunkConnections, ChunkReader, all_chunks
 
 _BATCH_ROWS = 65_536
 _HELD_ROWS = 262_144
@@ -66,6 +66,11 @@ class PartReader:
 
     def __init__(self, options: MySqlOptions, server: Server, zone: str, relay: Path) -> None:
         self._options, self._server, self._zone, self._relay = options, server, zone, relay
+        self._connections = ChunkConnections(options)
+
+    def close(self) -> None:
+        """Close the connections of the snapshots."""
+        self._connections.close()
 
     def changes(self, parts: Sequence[TablePart], end: Position) -> Iterator[TableRows]:
         """The changes of all parts up to `end`, those of one table in order."""
@@ -100,7 +105,7 @@ class PartReader:
             return
         captured = part.table.captured(self._options, self._server, self._relay)
         writer = part.table.writer(self._zone)
-        reader = ChunkReader(captured, self._server, part.place, part.lookback)
+        reader = ChunkReader(captured, self._server, part.place, part.lookback, self._connections)
         for rows in all_chunks(reader, part.chunks):
             if rows.texts:
                 yield TableRows(number, writer.snapshot(rows.texts), None)
