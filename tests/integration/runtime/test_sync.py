@@ -404,10 +404,18 @@ def test_an_alter_ends_it_and_the_other_tables_go_on(sync: Sync, mariadb: MariaD
     )
     sync.database("sync_alter")
     mariadb.execute(
-        "INSERT INTO sync_alter.b VALUES (1, 1)",
+        "ALTER TABLE sync_alter.b ADD COLUMN more INT",
+        "INSERT INTO sync_alter.b VALUES (9, 9, 9)",
+    )
+    sync.database("sync_alter")
+    assert there(sync.warehouse, "ods.b") == [(9, 9)]
+    assert any("sync_alter.b has new columns in MySQL (more)" in one for one in sync.notices)
+    mariadb.execute(
+        "DELETE FROM sync_alter.b",
+        "INSERT INTO sync_alter.b VALUES (1, 1, NULL)",
         "INSERT INTO sync_alter.a VALUES (2, 2)",
         "ALTER TABLE sync_alter.a DROP COLUMN v",
-        "INSERT INTO sync_alter.b VALUES (2, 2)",
+        "INSERT INTO sync_alter.b VALUES (2, 2, NULL)",
     )
     with pytest.raises(QueryFailed, match="sync_alter.a has no column 'v'"):
         sync.database("sync_alter")

@@ -63,11 +63,16 @@ class Lags:
         first = self._unread.get(table)
         return 0.0 if first is None else self._clock() - first[0]
 
-    def states(self, catalogue: Catalogue, progress: DatabaseProgress | None) -> list[TableState]:
-        """The state of each table, in the order of their names."""
-        planned: Collection[str] = ()
-        if progress is not None:
-            planned = {one for one in catalogue.tables if _is_planned(one, catalogue, progress)}
+    def states(
+        self,
+        catalogue: Catalogue,
+        progress: DatabaseProgress | None,
+        planned: Collection[str],
+    ) -> list[TableState]:
+        """The state of each table, in the order of their names.
+
+        `planned`: the ids of the tables that the progress is about; the others are newer.
+        """
         states = []
         for table in sorted(catalogue.tables.values(), key=lambda one: one.full_name):
             complete = (
@@ -85,8 +90,3 @@ class Lags:
                 )
             )
         return states
-
-
-def _is_planned(table: str, catalogue: Catalogue, progress: DatabaseProgress) -> bool:
-    """Whether the progress is of a catalogue that has the table already."""
-    return catalogue.number == progress.catalogue or table in progress.snapshot

@@ -169,8 +169,7 @@ class SyncQuery:
             self.create_tables()
         assert self._relay is not None
         self._relay.start()
-        if self._options.live:
-            self._watch = TableWatch(self._tables)
+        self._watch = TableWatch(self._tables)
 
     def create_tables(self) -> None:
         """Find the tables, and create those that are missing in Paimon."""
@@ -199,6 +198,7 @@ class SyncQuery:
             self._options, self._catalogues, self._session, self._notice, self._join
         )
         self._tables.start()
+        self._drop_old_catalogues()
         if not self._replayed:
             number = int(self._last.get("batch", -1)) + 1
             self._committer.remove_leftovers(self.tables, number)
@@ -238,6 +238,7 @@ class SyncQuery:
             state = self._relay.view.state()
             if state is not None:
                 self._lags.note(progress.position, state.changed)
+                self._tables.note_altered(progress.position, state.altered)
         self._holds.tick()
 
     def hold(self) -> None:
@@ -284,9 +285,7 @@ class SyncQuery:
         names = [table.full_name for table in self._catalogues.latest().tables.values()]
         if any(progress.position < state.changed.get(name, state.end) for name in names):
             return None
-        if self._options.live and self._tables.look():
-            return None
-        return last
+        return None if self._tables.look() else last
 
     def lag(self) -> Lag | None:
         """The longest lag of a table; None before the snapshots are complete."""
@@ -296,7 +295,9 @@ class SyncQuery:
 
     def states(self) -> list[TableState]:
         """How far each followed table is."""
-        return self._lags.states(self._catalogues.latest(), self._progress())
+        progress = self._progress()
+        planned = () if progress is None else self._catalogues.get(progress.catalogue).tables
+        return self._lags.states(self._catalogues.latest(), progress, planned)
 
     def _progress(self) -> DatabaseProgress | None:
         return DatabaseProgress.from_offset(self._last.get("source", {}))
@@ -338,6 +339,12 @@ class SyncQuery:
         more = f" and {len(tables) - 3} more" if len(tables) > 3 else ""
         if self._query is not None:
             self._notice(f"now also following {names}{more}")
+
+    def _drop_old_catalogues(self) -> None:
+        """Delete the catalogues that no batch in Spark's offset log has."""
+        logged = [one for one in self._checkpoint.logged().values() if one]
+        if logged:
+            self._catalogues.drop_before(min(int(one["source"]["tables"]) for one in logged))
 
     def _check_origin(self) -> None:
         before = self._last.get("of")

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from streamhouse.connectors.mysql_cdc.database.catalogue import Catalogue, Catalogues
-from streamhouse.connectors.mysql_cdc.database.discovery import Discovery, FoundTable, TableNames
+from streamhouse.connectors.mysql_cdc.database.discovery import (
+    Discovery,
+    FoundTable,
+    TableNames,
+    options_of,
+)
 from streamhouse.connectors.mysql_cdc.database.followed import FollowedTable
 from streamhouse.connectors.mysql_cdc.server.columns import server_zone
 from streamhouse.connectors.mysql_cdc.server.connection import Session
+from streamhouse.connectors.mysql_cdc.server.position import Position
+from streamhouse.connectors.mysql_cdc.server.table import load_columns
 from streamhouse.errors import SchemaChangeError, TableError
 from streamhouse.options import nearest
 from streamhouse.paimon.schema import types
@@ -40,6 +47,8 @@ class SyncTables:
         self._targets = Targets(options, notice)
         self._notice, self._joining = notice, joining
         self._skipped: set[TableNames] = set()
+        self._passed: dict[str, Position] = {}
+        self._altered: set[str] = set()
         self._lock = threading.Lock()
 
     @property
@@ -60,9 +69,22 @@ class SyncTables:
                 raise self._nothing()
             self._check_targets()
 
+    def note_altered(self, position: Position, altered: Mapping[str, Sequence[Position]]) -> None:
+        """Let `look` report new columns of tables; `altered`: where statements about them begin.
+
+        `position`: up to which changes have been committed. Called often, in another thread.
+        """
+        for name, places in altered.items():
+            if places and places[-1] < position and self._passed.get(name) != places[-1]:
+                self._passed[name] = places[-1]
+                self._altered.add(name)
+
     def look(self) -> int:
         """Follow the tables that were created since; returns how many."""
         with self._lock:
+            self._report_new_columns()
+            if not self._options.live:
+                return 0
             known = {*self.catalogue.by_names(), *self._skipped}
             if self._discovery.names() <= known:
                 return 0
@@ -105,6 +127,20 @@ class SyncTables:
             self._skipped.add(one.names)
             self._notice(f"not followed: {one.reason}")
         return [one for one in found if one.reason is None]
+
+    def _report_new_columns(self) -> None:
+        while self._altered:
+            name = self._altered.pop()
+            for table in self.catalogue.tables.values():
+                if table.full_name == name:
+                    options = options_of(self._options.mysql, table.names)
+                    now = {column.name for column in load_columns(self._session, options)}
+                    new = sorted(now - {column.name for column in table.definition.columns})
+                    if new:
+                        self._notice(
+                            f"{name} has new columns in MySQL ({', '.join(new)}), which are not "
+                            f"followed: {table.target} keeps its columns"
+                        )
 
     def _check_apart(self, old: Catalogue, found: Sequence[FoundTable]) -> None:
         taken = {table.target: table.full_name for table in old.tables.values()}
