@@ -21,6 +21,7 @@ from streamhouse.connectors.mysql_cdc.server.position import Position
 from streamhouse.connectors.mysql_cdc.server.table import load_columns
 from streamhouse.errors import SchemaChangeError, TableError
 from streamhouse.options import nearest
+from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.schema import types
 from streamhouse.runtime.sync.options import SyncOptions
 from streamhouse.runtime.sync.targets import Target, Targets
@@ -109,6 +110,7 @@ class SyncTables:
         if not tables:
             return 0
         zone = self._zone(tables) or zone
+        self._note_present_rows(old, tables)
         self._joining(tables)
         next_id = old.next_id + len(tables)
         self._catalogues.add([*old.tables.values(), *tables], next_id, zone)
@@ -141,6 +143,17 @@ class SyncTables:
                             f"{name} has new columns in MySQL ({', '.join(new)}), which are not "
                             f"followed: {table.target} keeps its columns"
                         )
+
+    def _note_present_rows(self, old: Catalogue, tables: Sequence[FollowedTable]) -> None:
+        """Print a notice of targets that have rows which this sync has not written."""
+        own = {table.target for table in old.tables.values()}
+        for target in dict.fromkeys(table.target for table in tables):
+            table = Warehouse(self._options.warehouse).table(target)
+            if target not in own and table.latest_snapshot_id() is not None:
+                self._notice(
+                    f"{target} has rows already: those that MySQL does not have stay; TRUNCATE it "
+                    "before the first run to start anew"
+                )
 
     def _check_apart(self, old: Catalogue, found: Sequence[FoundTable]) -> None:
         taken = {table.target: table.full_name for table in old.tables.values()}

@@ -20,7 +20,7 @@ from streamhouse.connectors.mysql_cdc.server.table import Server
 from streamhouse.connectors.mysql_cdc.snapshot import ChunkConnections, ChunkReader, all_chunks
 
 _BATCH_ROWS = 65_536
-_HELD_ROWS = 262_144
+_HELD_ROWS = 131_072
 
 
 class TableRows(NamedTuple):

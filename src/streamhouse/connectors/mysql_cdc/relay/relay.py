@@ -80,7 +80,7 @@ class Relay:
         self._stopped = threading.Event()
         self._ready = threading.Event()
         self._needed: Position | None = None
-        self._cleaned = 0.0
+        self._cleaned = self._measured = 0.0
         self._received = False
         self._thread = threading.Thread(target=self._run, name="mysql-relay", daemon=True)
         self.error: StreamhouseError | None = None
@@ -202,9 +202,11 @@ class Relay:
 
     def _wait_for_readers(self) -> None:
         """With `complete`, wait while the log has more than `most_bytes` that a reader needs."""
-        while self._complete and not self._stopped.is_set():
-            if held_bytes(self._folder) <= self._most:
-                return
+        now = time.monotonic()
+        if not self._complete or now - self._measured < _FULL_S:
+            return
+        self._measured = now
+        while not self._stopped.is_set() and held_bytes(self._folder) > self._most:
             drop_old(self._folder, self._needed, None)
             self._stopped.wait(_FULL_S)
 
