@@ -7,9 +7,17 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from streamhouse.runtime.batch.dml import Changed
     from streamhouse.runtime.execute import execute
+    from streamhouse.runtime.sync.api import sync_mysql_database, sync_mysql_table
     from streamhouse.spark import register
 
-__all__ = ["Changed", "__version__", "execute", "register"]
+__all__ = [
+    "Changed",
+    "__version__",
+    "execute",
+    "register",
+    "sync_mysql_database",
+    "sync_mysql_table",
+]
 
 __version__ = "0.1.0"
 
@@ -28,4 +36,8 @@ def __getattr__(name: str) -> Any:
         from streamhouse.runtime.execute import execute
 
         return execute
+    if name in ("sync_mysql_database", "sync_mysql_table"):
+        from streamhouse.runtime.sync import api
+
+        return getattr(api, name)
     raise AttributeError(f"module 'streamhouse' has no attribute '{name}'")

@@ -24,9 +24,9 @@ class Command:
     function: str
     help: str
 
-    def load(self) -> Callable[..., Any]:
-        """Import the module and return the function."""
-        function: Callable[..., Any] = getattr(
+    def load(self) -> Callable[..., Any] | typer.Typer:
+        """Import the module and return the function, or the group of subcommands."""
+        function: Callable[..., Any] | typer.Typer = getattr(
             import_module(f"streamhouse.cli.commands.{self.module}"), self.function
         )
         return function
@@ -34,6 +34,7 @@ class Command:
 
 COMMANDS = {
     "run": Command("run", "run", "Run a SQL script and its continuous queries."),
+    "sync": Command("sync", "sync", "Follow MySQL tables or databases into Paimon tables."),
     "watch": Command("watch", "watch", "Print a table each time it changes."),
     "query": Command("query", "query", "Print the result of one SELECT."),
     "serve": Command(
@@ -85,7 +86,11 @@ def build(arguments: Sequence[str]) -> typer.Typer:
     )
     app.callback()(_globals)
     for name, command in COMMANDS.items():
-        function = reported(command.load()) if name == requested else _unloaded
+        loaded = command.load() if name == requested else None
+        if isinstance(loaded, typer.Typer):
+            app.add_typer(loaded, name=name)
+            continue
+        function = _unloaded if loaded is None else reported(loaded)
         app.command(name, help=_help(function) if name == requested else command.help)(function)
     return app
 

@@ -18,7 +18,7 @@ def parse_options(given: Mapping[str, str] | str | None, where: str) -> dict[str
     """Parse and check `key=value,key=value`; `OptionError` for unknown table options."""
     if given is None:
         return {}
-    options = current(dict(given) if isinstance(given, Mapping) else _pairs(given, where))[0]
+    options = current(dict(given) if isinstance(given, Mapping) else pairs(given, where))[0]
     check_table_options(
         {key: value for key, value in options.items() if key not in _RUN_OPTIONS}, where
     )
@@ -31,7 +31,8 @@ def split_options(options: Mapping[str, str]) -> tuple[dict[str, str], dict[str,
     return {key: value for key, value in options.items() if key not in job}, job
 
 
-def _pairs(text: str, where: str) -> dict[str, str]:
+def pairs(text: str, where: str) -> dict[str, str]:
+    """Parse `key=value,key=value`; a semicolon separates, too."""
     pairs = {}
     for part in text.replace(";", ",").split(","):
         key, equals, value = part.partition("=")
@@ -43,7 +44,7 @@ def _pairs(text: str, where: str) -> dict[str, str]:
 
 def parse_partitions(text: str, where: str) -> list[dict[str, str]]:
     """Parse `dt=1,hh=08;dt=2`: a comma means AND, a semicolon OR."""
-    return [_pairs(part, where) for part in text.split(";") if part.strip()]
+    return [pairs(part, where) for part in text.split(";") if part.strip()]
 
 
 def names(text: str) -> list[str]:

@@ -26,6 +26,9 @@ DISTINCT_STEP = "distinct-committed"
 LOOKED_UP_STEP = "looked_up-committed"
 """The step between `batch-written` and `target-committed`, in a query with lookups on servers."""
 
+SYNC_STEP = "table-committed"
+"""The step after the commit to one of the tables of a sync, in any order of the tables."""
+
 TASK_STEP = "task-written"
 """The step of a task, before `batch-written`; Spark must retry a task that dies after it."""
 

@@ -5,20 +5,27 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
 
+from streamhouse.connectors.specs import SourceSpec
 from streamhouse.errors import StreamhouseError
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.changelog.invisible_rows import InvisibleRows
+from streamhouse.paimon.maintenance.backpressure import Pressure
 from streamhouse.paimon.maintenance.service import Maintenance
 from streamhouse.paimon.read.visibility import changes_visible, hides_new_rows
+from streamhouse.runtime.monitoring.metrics import Figures
 from streamhouse.runtime.monitoring.reporter import Reporter
 from streamhouse.runtime.shared_readers import SharedReaders
 from streamhouse.runtime.streaming.pacing import Pacing, Role
-from streamhouse.runtime.streaming.query import ContinuousQuery
-from streamhouse.source import Offset
+from streamhouse.source import Lag, Offset
+from streamhouse.sql.plan import Name
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 _TICK_S = 0.05
 _CALM_LOOKS = 3
@@ -31,6 +38,80 @@ _NICE = 5
 _CHECK_S = 0.125
 """How often one of the queries is checked for failure."""
 _STARTS_AT_ONCE = 2
+
+
+class RunningQuery(Protocol):
+    """What a pipeline needs of a query; see `streaming.query` and `sync.query`."""
+
+    pipeline: str
+    figures: Figures
+
+    @property
+    def part(self) -> str: ...
+
+    @property
+    def target(self) -> str: ...
+
+    @property
+    def address(self) -> TableAddress:
+        """Its target; of a sync only the warehouse counts."""
+
+    @property
+    def targets(self) -> list[TableAddress]:
+        """The Paimon tables that it is there to write."""
+
+    @property
+    def tables(self) -> list[str]:
+        """The names of all tables that it writes, in the warehouse of `address`."""
+
+    @property
+    def reads(self) -> Name: ...
+
+    @property
+    def looks_up(self) -> list[str]: ...
+
+    @property
+    def sources(self) -> tuple[SourceSpec, ...]: ...
+
+    @property
+    def source_tables(self) -> list[TableAddress]: ...
+
+    @property
+    def lookups(self) -> tuple[TableAddress, ...]: ...
+
+    @property
+    def follows(self) -> list[TableAddress]: ...
+
+    @property
+    def last_offset(self) -> Offset: ...
+
+    @property
+    def checkpoint_path(self) -> Path: ...
+
+    @property
+    def replayed(self) -> bool: ...
+
+    def use_shared(self, number: int, folder: Path) -> None: ...
+
+    def prepare(self) -> None: ...
+
+    def relieve(self, pressure: Pressure) -> None: ...
+
+    def pace(self, pacing: Pacing, role: Role) -> None: ...
+
+    def start(self, spark: SparkSession) -> None: ...
+
+    def check(self) -> None: ...
+
+    def tick(self) -> None: ...
+
+    def settled(self) -> Offset | None: ...
+
+    def lag(self) -> Lag | None: ...
+
+    def hold(self) -> None: ...
+
+    def stop(self) -> None: ...
 
 
 class Side(Protocol):
@@ -65,8 +146,8 @@ class Pipeline:
         self._verbose = verbose
         self._stopped = stopped
         self._reporter = reporter
-        self._new: list[ContinuousQuery] = []
-        self._running: list[ContinuousQuery] = []
+        self._new: list[RunningQuery] = []
+        self._running: list[RunningQuery] = []
         self._maintenance: dict[str, Maintenance] = {}
         self._reads: list[TableAddress] = []
         self._awaited: list[TableAddress] = []
@@ -78,11 +159,11 @@ class Pipeline:
         """The index in `_running` of the query that was last checked for failure."""
 
     @property
-    def queries(self) -> list[ContinuousQuery]:
+    def queries(self) -> list[RunningQuery]:
         """All queries, running or not started yet."""
         return [*self._running, *self._new]
 
-    def add(self, query: ContinuousQuery) -> None:
+    def add(self, query: RunningQuery) -> None:
         """Add a query, which the next `run` starts."""
         self._new.append(query)
 
@@ -204,13 +285,17 @@ class Pipeline:
             took = time.monotonic() - started
             print(f"{len(self._running)} queries run after {took:.1f} s", file=sys.stderr)
 
-    def _role(self, query: ContinuousQuery) -> Role:
+    def _role(self, query: RunningQuery) -> Role:
         """How the pauses of the query depend on other queries."""
-        others, target = self.queries, query.address
-        read = any(target.same(at) for one in others for at in one.source_tables)
-        if not read and any(target.same(at) for one in others for at in one.lookups):
+        others, targets = self.queries, query.targets
+
+        def written(tables: Iterable[TableAddress]) -> bool:
+            return any(target.same(at) for at in tables for target in targets)
+
+        read = any(written(one.source_tables) for one in others)
+        if not read and any(written(one.lookups) for one in others):
             return Role.LOOKUP
-        if any(one.address.same(at) for one in others for at in query.source_tables):
+        if any(to.same(at) for one in others for to in one.targets for at in query.source_tables):
             return Role.DOWNSTREAM
         return Role.SOURCE
 
@@ -239,8 +324,8 @@ class Pipeline:
 
         Tables that show changes only after a full compaction do not count.
         """
-        writing = [one for one in self.queries if one.writes_table]
-        tables = [one.address.open() for one in writing if one.address.warehouse == warehouse]
+        targets = [target for one in self.queries for target in one.targets]
+        tables = [target.open() for target in targets if target.warehouse == warehouse]
         return any(
             hides_new_rows(table) or changes_visible(table) == "compaction" for table in tables
         )

@@ -42,6 +42,8 @@ from streamhouse.runtime.session.show_statements import described
 from streamhouse.runtime.shared_target import check_apart, own_name
 from streamhouse.runtime.state.checkpoint import Checkpoint, part_names
 from streamhouse.runtime.streaming.query import ContinuousQuery
+from streamhouse.runtime.sync.procedures import is_sync, options_of_call
+from streamhouse.runtime.sync.run import SyncRun, new_query
 from streamhouse.sql import plan
 from streamhouse.sql.options.known_options import check_lookup, is_lookup_option
 from streamhouse.sql.plan import Insert, Query, StreamQuery, TableInfo
@@ -180,6 +182,8 @@ class Script:
                 self._notice(statement.target, "all rows removed")
             case plan.Select():
                 self._select(statement.query)
+            case plan.Call() if is_sync(statement.procedure):
+                self._sync(statement)
             case plan.Call():
                 self._printer.rows(self._calls.run(statement).to_reader())
             case plan.Show() | plan.Describe():
@@ -366,8 +370,20 @@ class Script:
             case plan.Insert() | plan.Select():
                 return self._is_bounded_query(statement.query)
             case plan.Call():
-                return True
+                return not is_sync(statement.procedure)
         return False
+
+    def _sync(self, statement: plan.Call) -> None:
+        """Create the tables of a sync, and add its query."""
+        session = self._session
+        catalog, database, _ = session.full(("t",))
+        warehouse = session.catalog_options(statement.catalog or catalog)
+        options = options_of_call(statement.procedure, statement.arguments, warehouse, database)
+        place = self._place(TableAddress(warehouse, options.name))
+        run = SyncRun(options, place.pipeline, place.root, notice=self._printer.notice)
+        query = new_query(run, int(session.settings.get("parallelism.default", "2")))
+        self._pipeline.add(query)
+        query.create_tables()
 
     def _catch_up(self) -> None:
         """With `until_caught_up`, let the queries above a bounded statement catch up first."""

@@ -8,12 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Protocol
 
 from streamhouse.errors import UnsupportedSqlError
 from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.state.checkpoint import Checkpoint, source_before
-from streamhouse.runtime.streaming.query import ContinuousQuery
-from streamhouse.sql.plan import Insert, StreamQuery
+from streamhouse.sql.plan import Insert, Name, StreamQuery
+
+
+class Other(Protocol):
+    """What is needed of a query of another statement."""
+
+    @property
+    def checkpoint_path(self) -> Path: ...
+
+    @property
+    def reads(self) -> Name: ...
+
+    @property
+    def tables(self) -> list[str]: ...
 
 
 def own_name(
@@ -21,7 +34,7 @@ def own_name(
     query: StreamQuery,
     name: str,
     place: tuple[Path, str, str],
-    others: Sequence[ContinuousQuery],
+    others: Sequence[Other],
 ) -> str:
     """The checkpoint name of a query: `name`, or a name of its own if another query has that one.
 
@@ -49,7 +62,7 @@ def own_name(
 
 
 def check_apart(
-    statement: Insert, spec: QuerySpec, checkpoint: Checkpoint, others: Sequence[ContinuousQuery]
+    statement: Insert, spec: QuerySpec, checkpoint: Checkpoint, others: Sequence[Other]
 ) -> None:
     """Raise `UnsupportedSqlError` if a query would share state with a query before it.
 

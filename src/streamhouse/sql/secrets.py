@@ -34,6 +34,10 @@ _URL_SECRET = re.compile(
 _BARE_OPTION = re.compile(
     r"^[ \t]*SET[ \t]+(?P<key>[\w.-]+)[ \t]*=[ \t]*(?P<value>[^;\n]+)", re.IGNORECASE | re.MULTILINE
 )
+# Options of a procedure: 'hostname=db,password=x'.
+_PAIR = re.compile(
+    r"(?<=[',;])\s*(?P<key>[\w.-]+)=(?P<value>(?:[^,;'\s]|'')(?:[^,;'\n]|'')*)", re.IGNORECASE
+)
 # Also matches in comments, where an apostrophe may be unpaired.
 _OPTION = re.compile(r"'(?P<key>[^'\n]*)'\s*=\s*'(?P<value>(?:[^'\n]|'')+)")
 
@@ -58,7 +62,10 @@ def secrets(text: str) -> Iterator[Value]:
     for match in _URL_SECRET.finditer(text):
         start, end = match.span("login" if match["login"] else "option")
         yield Value(start, end, text[match.start() : start])
-    for match in (*_BARE_OPTION.finditer(text), *_OPTION.finditer(text)):
+    matches = [*_BARE_OPTION.finditer(text), *_OPTION.finditer(text)]
+    if "CALL" in text.upper():
+        matches += _PAIR.finditer(text)
+    for match in matches:
         if is_secret(match["key"]):
             yield Value(*match.span("value"), match["key"])
 

@@ -29,11 +29,13 @@ from streamhouse.sql.statements.script import parse_script
         "SET s3.secret-key = hidden;",
         "SET 's3.secret-key' = 'hidden';",
         "WITH ('password' = 'hidden",
+        "CALL sys.sync_mysql_table('t', 'hostname=db,password=hid''den it is hidden,port=1');",
+        "call sys.sync_mysql_table('t', mysql_conf => 'password=hidden')",
     ],
 )
 def test_values_of_secret_options_are_starred(text: str) -> None:
     masked = without_secrets(text)
-    assert "hidden" not in masked and "****" in masked
+    assert "hid" not in masked and "****" in masked
 
 
 def test_other_text_is_unchanged() -> None:

@@ -55,6 +55,7 @@ def call(
     """
     if list_them:
         import streamhouse.runtime.audit.repair_procedure
+        import streamhouse.runtime.sync.procedures
         from streamhouse.procedures import listed
 
         _print(listed(), format)
@@ -64,7 +65,8 @@ def call(
     statement = parsed(procedure)
     opened = open_warehouse(warehouse, option)
 
-    import streamhouse.runtime.audit.repair_procedure  # noqa: F401  # registers sys.repair
+    import streamhouse.runtime.audit.repair_procedure  # registers sys.repair
+    import streamhouse.runtime.sync.procedures  # noqa: F401  # registers sys.sync_…
     from streamhouse.procedures.context import Context
     from streamhouse.procedures.listing import run
     from streamhouse.serve.views.warehouse_tables import WarehouseTables

@@ -29,7 +29,7 @@ from streamhouse.source import Offset
 _KEY = "table"
 _STALLED_SECONDS = 20.0
 _NOWHERE = Position("none.0", 0)
-_REMEMBERED = 16
+REMEMBERED = 16
 """How many statements about a table the relay log keeps."""
 _DEFAULTS = [None if field.default is MISSING else field.default for field in fields(MySqlColumn)]
 
@@ -173,7 +173,7 @@ class SchemaHistory:
             altered = state.altered.get(self._captured.options.name, ())
             # The log keeps the last few positions: the first one may not be the first statement.
             if not any(start <= one < end for one in altered) and not (
-                len(altered) >= _REMEMBERED and start < altered[0]
+                len(altered) >= REMEMBERED and start < altered[0]
             ):
                 return []
         found = self._scan.between(start, end)
@@ -212,7 +212,7 @@ def described(table: TableDefinition | None, captured: CapturedTable) -> dict[st
         return {}
     read = {column.name.lower() for column in captured.columns}
     columns = [
-        _trimmed(column)
+        trimmed(column)
         for column in table.columns
         if captured.by_place or column.name.lower() in read
     ]
@@ -230,7 +230,8 @@ def known_at(offset: Mapping[str, Any], table: TableDefinition) -> TableDefiniti
     return replace(table, columns=columns, key=key, charset=part["charset"])
 
 
-def _trimmed(column: MySqlColumn) -> list[Any]:
+def trimmed(column: MySqlColumn) -> list[Any]:
+    """The column's values, in the order of its fields, up to the last that is no default."""
     values = list(astuple(column))
     while values[-1] == _DEFAULTS[len(values) - 1]:
         values.pop()

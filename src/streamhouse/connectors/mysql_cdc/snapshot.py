@@ -31,6 +31,7 @@ from streamhouse.connectors.mysql_cdc.server.connection import (
     run,
 )
 from streamhouse.connectors.mysql_cdc.server.keys import KeySpace, check_key, escaped, key_select
+from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
 from streamhouse.connectors.mysql_cdc.server.position import KeyJson, Position
 from streamhouse.connectors.mysql_cdc.server.result_rows import Columns, stream_columns
 from streamhouse.connectors.mysql_cdc.server.table import Server
@@ -94,11 +95,30 @@ def split(
         low = end
 
 
+class ChunkConnections:
+    """The connections by which chunks are read; readers of several tables can share them."""
+
+    def __init__(self, options: MySqlOptions) -> None:
+        self.session = Session(options)
+        self.snapshot: pymysql.Connection[Any] | None = None
+
+    def disconnect(self) -> None:
+        """Close the connection of the consistent snapshot."""
+        connection, self.snapshot = self.snapshot, None
+        if connection is not None:
+            close_quietly(connection)
+
+    def close(self) -> None:
+        self.session.close()
+        self.disconnect()
+
+
 class ChunkReader:
     """Reads chunks as of `place`, on an executor; keeps rows from the binlog between chunks.
 
     `lookback`: an earlier place. MySQL, unlike MariaDB, does not report which transactions a
     SELECT sees, so there the binlog between the two places corrects the SELECT, too.
+    `connections`: those of several readers; None: its own.
     """
 
     def __init__(
@@ -107,6 +127,7 @@ class ChunkReader:
         server: Server,
         place: StartPoint,
         lookback: StartPoint | None,
+        connections: ChunkConnections | None = None,
     ) -> None:
         self._captured = captured
         self._server = server
@@ -114,8 +135,9 @@ class ChunkReader:
         self._position = place.position
         self._lookback = lookback
         self._keys = KeySpace(captured.table)
-        self._session = Session(captured.options)
-        self._connection: pymysql.Connection[Any] | None = None
+        self._connections = connections or ChunkConnections(captured.options)
+        self._shares = connections is not None
+        self._session = self._connections.session
         names = [column.name for column in captured.columns]
         self._key_at = [names.index(column.name) for column in captured.table.key]
         self._rows_at_position: dict[KeyJson, Row | None] = {}
@@ -142,7 +164,7 @@ class ChunkReader:
                     yield ChunkRows(self._unchanged(rows), ())
                 break
             except (pymysql.err.MySQLError, OSError) as error:
-                self._disconnect()
+                self._connections.disconnect()
                 if not is_lost(error) or not backoff.wait(error):
                     raise readable(error, self._captured.options) from None
             if done != low:
@@ -151,24 +173,25 @@ class ChunkReader:
         yield ChunkRows((), self._changed(Chunk(low, chunk.high)))
 
     def close(self) -> None:
-        self._session.close()
-        self._disconnect()
+        if not self._shares:
+            self._connections.close()
         if self._reader is not None:
             self._reader.close()
             self._reader = None
 
     def _pieces(self, chunk: Chunk) -> Iterator[Columns]:
         """The rows of the SELECT, once it is known which of them changed after the position."""
-        if self._connection is None:
-            self._connection = connect(self._captured.options)
-        self._await_visible(self._connection, time.monotonic() + _VISIBLE_SECONDS)
+        if self._connections.snapshot is None:
+            self._connections.snapshot = connect(self._captured.options)
+        connection = self._connections.snapshot
+        self._await_visible(connection, time.monotonic() + _VISIBLE_SECONDS)
         statement, arguments = self._statement(chunk)
         if self._captured.table.consistent:
             # What commits from here on, the transaction does not see.
             self._read_binlog(self._server.position(self._session))
-            yield from stream_columns(self._connection, statement, arguments)
+            yield from stream_columns(connection, statement, arguments)
             return
-        pieces = list(stream_columns(self._connection, statement, arguments))
+        pieces = list(stream_columns(connection, statement, arguments))
         self._read_binlog(self._server.position(self._session))
         yield from pieces
 
@@ -200,11 +223,6 @@ class ChunkReader:
     def _check_keys(self, rows: Columns) -> None:
         for column, at in zip(self._captured.table.key, self._key_at, strict=True):
             check_key(column, rows[at])
-
-    def _disconnect(self) -> None:
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            close_quietly(connection)
 
     def _statement(self, chunk: Chunk) -> tuple[str, list[Any]]:
         key = self._captured.table.key

@@ -43,7 +43,7 @@ from streamhouse.connectors.mysql_cdc.server.position import (
 from streamhouse.connectors.mysql_cdc.server.rows import RowWriter
 from streamhouse.connectors.mysql_cdc.server.table import (
     PRIMARY,
-    check_logged,
+    check_binlog_filter,
     check_server,
     load_table,
 )
@@ -115,7 +115,7 @@ class MySqlSource:
         self._session = Session(self._options)
         try:
             self._server = check_server(self._session, self._options)
-            check_logged(self._session, self._server, self._options)
+            check_binlog_filter(self._session, self._server, self._options)
             check_startup(self._session, self._options, self._server)
             table = load_table(self._session, self._options)
             KeySpace(table)

@@ -36,7 +36,8 @@ HELD = "held"
 """The reader's answer file: no batch runs or will run. Spark requests offsets only between two
 batches."""
 _BLOCKS = "part INT, place BIGINT, block BINARY, told STRING"
-_RESULT = "table STRING, message BINARY, report STRING"
+RESULT_SCHEMA = "table STRING, message BINARY, report STRING"
+"""What tasks return: commit messages of tables, and one report."""
 _IDLE_WAIT_S = 0.25
 _IDLE_STEP_S = 0.01
 
@@ -55,8 +56,8 @@ class FusedDataSource(DataSource):
 
     def schema(self) -> str:
         if self.options.get("shuffled") == "true":
-            return f"{_BLOCKS}, {_RESULT}"
-        return _RESULT
+            return f"{_BLOCKS}, {RESULT_SCHEMA}"
+        return RESULT_SCHEMA
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         return FusedReader(Path(self.options["folder"]))

@@ -97,6 +97,11 @@ class ContinuousQuery:
         return self._spec.target
 
     @property
+    def targets(self) -> list[TableAddress]:
+        """The target, if that is a Paimon table."""
+        return [self._spec.target] if self.writes_table else []
+
+    @property
     def sources(self) -> tuple[SourceSpec, ...]:
         """The sources; see `QuerySpec.sources`."""
         return self._spec.sources

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 
-_READING_INSERT = re.compile(r"\bINSERT\s+INTO\b[^;]*\bFROM\b", re.IGNORECASE)
+_READING_INSERT = re.compile(
+    r"\bINSERT\s+INTO\b[^;]*\bFROM\b|\bCALL\s+(\w+\.)?sys\.sync_mysql", re.IGNORECASE
+)
 _BATCH = re.compile(r"'execution\.runtime-mode'\s*=\s*'batch'", re.IGNORECASE)
 
 
 def may_stream(script: str) -> bool:
-    """Whether an INSERT may read a table in streaming mode.
+    """Whether an INSERT may read a table in streaming mode, or a CALL syncs tables.
 
     It needs no parser, so Spark can be started before the parser is loaded. A wrong result only
     costs time: `sql.streaming.analysis` decides what the queries are.

@@ -350,16 +350,22 @@ def _write(handle: int, data: bytes) -> None:
         view = view[os.write(handle, view) :]
 
 
-def drop_old(folder: Path, needed: Position | None, most_bytes: int) -> None:
+def held_bytes(folder: Path) -> int:
+    """The size of a log."""
+    return sum(segment.frames.stat().st_size for segment in segments(folder))
+
+
+def drop_old(folder: Path, needed: Position | None, most_bytes: int | None) -> None:
     """Drop segments before `needed`, and the oldest ones while all exceed `most_bytes` together.
 
-    The newest segment always stays.
+    The newest segment always stays. `most_bytes` None: any size.
     """
     ordered = segments(folder)
     sizes = [segment.frames.stat().st_size for segment in ordered]
     total = sum(sizes)
     for segment, size, after in zip(ordered, sizes, ordered[1:], strict=False):
-        if total <= most_bytes and (needed is None or after.start > needed):
+        fits = most_bytes is None or total <= most_bytes
+        if fits and (needed is None or after.start > needed):
             break
         segment.drop()
         total -= size

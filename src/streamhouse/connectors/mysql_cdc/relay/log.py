@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from queue import SimpleQueue
 from typing import TypeAlias
 
 from streamhouse.connectors.mysql_cdc.binlog.changes import (
@@ -81,11 +82,16 @@ class RelayLog:
         self._complete: list[bytes] = []
         self._changed: set[str] = set()
         self._boundary = start
+        self._joining: SimpleQueue[list[RelayTable]] = SimpleQueue()
         self._state_file.write(self.state)
 
     def wants(self, kind: int, data: bytes, at: int, end: int) -> bool:
         """Whether the event concerns a followed table."""
         return bool(self._selection.of(kind, data, at, end))
+
+    def follow(self, tables: Sequence[RelayTable]) -> None:
+        """Keep the events of more tables, too, in blocks after this call; thread-safe."""
+        self._joining.put(list(tables))
 
     def connect(self, track: Track, server: str, read: ReadPrepared) -> None:
         """Continue with a binlog connection, which is at the end that was last published.
@@ -98,6 +104,7 @@ class RelayLog:
 
     def keep(self, block: bytes) -> None:
         """Add a block of events of the connection."""
+        self._join()
         at, transactions, track = 0, self._transactions, self._transactions.track
         while at < len(block):
             file = track.file
@@ -110,6 +117,14 @@ class RelayLog:
             if track.between:
                 self._boundary = track.position
         self._commit()
+
+    def _join(self) -> None:
+        """Begin to keep the events of the tables that `follow` got."""
+        while not self._joining.empty():
+            tables = self._joining.get()
+            self._selection.add(tables)
+            joined = {table.full_name: self.state.end for table in tables}
+            self.state = self.state._replace(changed={**joined, **self.state.changed})
 
     def undo(self) -> None:
         """Remove the events after the end that was last published to the readers."""
@@ -195,15 +210,21 @@ class _EventSelection:
     """
 
     def __init__(self, tables: Sequence[RelayTable], server: Server) -> None:
-        self._tables = list(tables)
+        self._tables: list[RelayTable] = []
         self._server = server
-        self._all = frozenset(table.full_name for table in tables)
-        self._names = {
-            self._folded(names_of(table.database, table.name)): frozenset({table.full_name})
-            for table in tables
-        }
+        self._all: frozenset[str] = frozenset()
+        self._names: dict[bytes, frozenset[str]] = {}
         self._by_table_id: dict[bytes, frozenset[str]] = {}
         self.altered: frozenset[str] = frozenset()
+        self.add(tables)
+
+    def add(self, tables: Sequence[RelayTable]) -> None:
+        """Follow these tables, too."""
+        self._tables += tables
+        self._all |= {table.full_name for table in tables}
+        for table in tables:
+            name = self._folded(names_of(table.database, table.name))
+            self._names[name] = frozenset({table.full_name})
 
     def of(self, kind: int, data: bytes, at: int, end: int) -> frozenset[str]:
         """The followed tables that the event at bytes `at` to `end` concerns; empty: skip it."""

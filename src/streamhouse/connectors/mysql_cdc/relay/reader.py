@@ -43,7 +43,7 @@ class RelayReader:
         if not self._view.reaches(end, _WAIT_S):
             raise FileNotFoundError(f"the relay log in {self._view.folder} does not reach {end}")
         for frame in self._frames.upto(end):
-            after, until = _bounds(frame.end, self.position, end)
+            after, until = event_bounds(frame.end, self.position, end)
             at = 0
             while at < len(frame.events):
                 _, kind, _, size, pos, _ = HEADER.unpack_from(frame.events, at)
@@ -62,7 +62,7 @@ class RelayReader:
         self._frames.close()
 
 
-def _bounds(frame: Position, start: Position, end: Position) -> tuple[int, int]:
+def event_bounds(frame: Position, start: Position, end: Position) -> tuple[int, int]:
     """The positions (after, up to] in a frame's binlog file whose events are in the range."""
     return _within(start, frame), _within(end, frame)
 

@@ -20,7 +20,7 @@ from streamhouse.connectors.mysql_cdc.binlog.groups import Group
 from streamhouse.connectors.mysql_cdc.binlog.limits import log_files
 from streamhouse.connectors.mysql_cdc.binlog.transactions import Committed
 from streamhouse.connectors.mysql_cdc.binlog.xa import read_prepared
-from streamhouse.connectors.mysql_cdc.relay.files import drop_old
+from streamhouse.connectors.mysql_cdc.relay.files import drop_old, held_bytes
 from streamhouse.connectors.mysql_cdc.relay.log import ReadPrepared, RelayLog, RelayTable
 from streamhouse.connectors.mysql_cdc.server.connection import (
     Backoff,
@@ -41,6 +41,7 @@ _SMALL_BLOCK = 64 * 1024
 _RECONNECT_S = 300.0
 _RESET_CHECK_S = 5.0
 _CLEANUP_S = 1.0
+_FULL_S = 0.1
 
 
 class Relay:
@@ -49,6 +50,10 @@ class Relay:
     It starts at the oldest of `resume_positions` after which the binlog has at most half of
     `most_bytes`, or else at the end of the binlog. Each query reads older changes over a connection
     of its own, and also changes that the log dropped because of `most_bytes`.
+
+    With `complete`, the log has everything that a reader needs: it starts at the oldest of
+    `resume_positions`, whatever its size, and the relay waits for readers instead of dropping
+    events.
 
     It reconnects after a lost connection. If that fails for five minutes, or the server cannot
     continue from the log's end, `error` is set, once for all tables.
@@ -61,17 +66,21 @@ class Relay:
         folder: Path,
         resume_positions: Sequence[Position] = (),
         most_bytes: int = MOST_BYTES,
+        complete: bool = False,
     ) -> None:
         self._options = options
         self._tables = list(tables)
         self._folder = folder
         self._resume_positions = list(resume_positions)
         self._most = most_bytes
+        self._complete = complete
+        self._log: RelayLog | None = None
+        self._followed = threading.Lock()
         self._session = Session(options)
         self._stopped = threading.Event()
         self._ready = threading.Event()
         self._needed: Position | None = None
-        self._cleaned = 0.0
+        self._cleaned = self._measured = 0.0
         self._received = False
         self._thread = threading.Thread(target=self._run, name="mysql-relay", daemon=True)
         self.error: StreamhouseError | None = None
@@ -84,6 +93,14 @@ class Relay:
     def needed_from(self, position: Position | None) -> None:
         """Allow dropping events before `position`, as no query needs them; None: keep what fits."""
         self._needed = position
+
+    def follow(self, tables: Sequence[RelayTable]) -> None:
+        """Keep the changes of more tables, those that are read from the server after this call."""
+        with self._followed:
+            if self._log is None:
+                self._tables += tables
+            else:
+                self._log.follow(tables)
 
     def close(self, wait_s: float = 10.0) -> None:
         """Stop the thread."""
@@ -108,8 +125,11 @@ class Relay:
 
     def _follow_until_stopped(self) -> None:
         self._server = check_server(self._session, self._options)
-        start = _start(self._session, self._server, self._resume_positions, self._most)
-        relay_log = RelayLog(self._folder, self._tables, start, self._most, self._server)
+        most = None if self._complete else self._most // 2
+        start = _start(self._session, self._server, self._resume_positions, most)
+        with self._followed:
+            relay_log = RelayLog(self._folder, self._tables, start, self._most, self._server)
+            self._log = relay_log
         backoff = Backoff(self._options, _RECONNECT_S)
         try:
             while not self._stopped.is_set():
@@ -140,6 +160,7 @@ class Relay:
                 relay_log.keep(block)
                 self._ready.set()
                 self._clean_up()
+                self._wait_for_readers()
                 if len(block) < _SMALL_BLOCK:
                     # Many small transactions become one write, which planners see at once.
                     self._stopped.wait(_GATHER_S)
@@ -177,7 +198,17 @@ class Relay:
         now = time.monotonic()
         if now - self._cleaned > _CLEANUP_S:
             self._cleaned = now
-            drop_old(self._folder, self._needed, self._most)
+            drop_old(self._folder, self._needed, None if self._complete else self._most)
+
+    def _wait_for_readers(self) -> None:
+        """With `complete`, wait while the log has more than `most_bytes` that a reader needs."""
+        now = time.monotonic()
+        if not self._complete or now - self._measured < _FULL_S:
+            return
+        self._measured = now
+        while not self._stopped.is_set() and held_bytes(self._folder) > self._most:
+            drop_old(self._folder, self._needed, None)
+            self._stopped.wait(_FULL_S)
 
 
 class _ServerFault(Exception):
@@ -201,14 +232,15 @@ def _idle(block: bytes) -> bool:
 
 
 def _start(
-    session: Session, server: Server, resume_positions: Sequence[Position], most_bytes: int
+    session: Session, server: Server, resume_positions: Sequence[Position], most_bytes: int | None
 ) -> Position:
+    """The oldest position after which the binlog has at most `most_bytes`; None: any number."""
     current = server.position(session)
     files = log_files(session)
     names = [name for name, _ in files]
     for position in sorted(resume_positions):
         if position.file in names and position < current:
             size = sum(size for _, size in files[names.index(position.file) :]) - position.pos
-            if size <= most_bytes // 2:
+            if most_bytes is None or size <= most_bytes:
                 return position
     return current

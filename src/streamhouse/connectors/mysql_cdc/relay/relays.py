@@ -67,7 +67,7 @@ class Relays:
             os.close(running.lock)
 
     def _start(self, sources: Sequence[SharingSource], options: Sequence[MySqlOptions]) -> None:
-        folder, lock = _own_folder(sources[0].checkpoint_path.parent / FOLDER)
+        folder, lock = own_folder(sources[0].checkpoint_path.parent / FOLDER)
         tables = {RelayTable(one.database, one.table): None for one in options}
         positions = [_position(source.last_offset) for source in sources]
         max_bytes = max(one.relay_bytes for one in options)
@@ -95,7 +95,7 @@ def _position(offset: Offset) -> Position | None:
     return Progress.from_offset(offset).position if offset else None
 
 
-def _own_folder(root: Path) -> tuple[Path, int]:
+def own_folder(root: Path) -> tuple[Path, int]:
     """Create and lock a new folder; removes the folders of drivers that have died."""
     root.mkdir(parents=True, exist_ok=True)
     for folder in root.iterdir():

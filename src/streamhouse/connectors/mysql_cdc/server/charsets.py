@@ -13,7 +13,7 @@ import functools
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from streamhouse.connectors.mysql_cdc.server.connection import Session
 from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
@@ -94,7 +94,8 @@ def _charsets(process: int, options: MySqlOptions) -> Charsets:
 
 def charsets_of(options: MySqlOptions) -> Charsets:
     """The decoders of the server's character sets, kept in this process."""
-    return _charsets(os.getpid(), options)
+    # They are the server's: one copy for all of its tables.
+    return _charsets(os.getpid(), replace(options, database="", table=""))
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from streamhouse.connectors.mysql_cdc.server.requirements import (
     variables_of,
 )
 from streamhouse.connectors.mysql_cdc.server.table import (
-    check_logged,
+    check_binlog_filter,
     check_server,
     load_table,
 )
@@ -170,7 +170,7 @@ def _table(session: Session, options: MySqlOptions, database: str, table: str) -
     name = f"table {database}.{table}"
     try:
         server = check_server(session, options)
-        check_logged(session, server, options)
+        check_binlog_filter(session, server, options)
         definition = load_table(session, options)
         KeySpace(definition)
         selected_columns(options, definition.columns, None, definition.key)

@@ -18,19 +18,24 @@ from streamhouse.connectors.mysql_cdc.server.types import MySqlColumn
 from streamhouse.errors import ConnectError, StreamhouseError, TableError
 from streamhouse.options import nearest
 
-_COLUMNS = """
-SELECT column_name, data_type, column_type, is_nullable, numeric_precision, numeric_scale,
-       datetime_precision, character_octet_length, character_set_name, collation_name, extra
-FROM information_schema.columns
+COLUMN_FACTS = """
+column_name, data_type, column_type, is_nullable, numeric_precision, numeric_scale,
+datetime_precision, character_octet_length, character_set_name, collation_name, extra
+"""
+"""What `column_of` needs of a row of `information_schema.columns`."""
+_COLUMNS = f"""
+SELECT {COLUMN_FACTS} FROM information_schema.columns
 WHERE table_schema = %s AND table_name = %s ORDER BY ordinal_position
 """
 PRIMARY = "PRIMARY"
 """The name of the index of a primary key."""
-_UNIQUE = """
-SELECT index_name, column_name, sub_part FROM information_schema.statistics
-WHERE table_schema = %s AND table_name = %s AND non_unique = 0
-  AND (index_type = 'BTREE' OR index_name = 'PRIMARY')
-ORDER BY index_name, seq_in_index
+KEY_FACTS = """
+index_name, column_name, sub_part FROM information_schema.statistics
+WHERE non_unique = 0 AND (index_type = 'BTREE' OR index_name = 'PRIMARY')
+"""
+"""What `key_of` needs of rows of `information_schema.statistics`, which they are ordered by."""
+_UNIQUE = f"""
+SELECT {KEY_FACTS} AND table_schema = %s AND table_name = %s ORDER BY index_name, seq_in_index
 """
 
 _TABLE = """
@@ -104,7 +109,7 @@ def check_server(session: Session, options: MySqlOptions) -> Server:
     return Server(mariadb, statement, ignores_case, logs_names)
 
 
-def check_logged(session: Session, server: Server, options: MySqlOptions) -> None:
+def check_binlog_filter(session: Session, server: Server, options: MySqlOptions) -> None:
     """Raise `TableError` if the server leaves the table's database out of its binlog."""
     _, _, only, ignored = (
         _text(value or "") for value in session.rows(server.status_statement)[0][:4]
@@ -137,75 +142,96 @@ def load_table(session: Session, options: MySqlOptions) -> TableDefinition:
     """
     columns = load_columns(session, options)
     charset, engine = _check_kind(session, options)
-    index, key = _key(session, options, columns)
+    names = (options.database, options.table)
+    index, key = key_of(options.name, columns, session.rows(_UNIQUE, names))
     return TableDefinition(
-        options.database, options.table, columns, key, charset, engine == "innodb", index
+        options.database, options.table, columns, key, charset, is_consistent(engine), index
     )
 
 
-def _key(
-    session: Session, options: MySqlOptions, columns: Sequence[MySqlColumn]
+def key_of(
+    table: str, columns: Sequence[MySqlColumn], parts: Sequence[tuple[Any, ...]]
 ) -> tuple[str, tuple[MySqlColumn, ...]]:
-    """The index of the key, and its columns; of several, the one with the fewest columns."""
+    """The index of the key, and its columns; of several, the one with the fewest columns.
+
+    `parts`: those of the unique indexes, each with the names of the index and of the column, and
+    the length of a prefix.
+    """
     by_name = {column.name: column for column in columns}
     indexes: dict[str, list[tuple[MySqlColumn | None, Any]]] = {}
-    for index, name, part in session.rows(_UNIQUE, (options.database, options.table)):
+    for index, name, part in parts:
         # A functional index has parts that are no columns.
         indexes.setdefault(str(index), []).append((by_name.get(str(name)), part))
     for column, part in indexes.get(PRIMARY, ()):
         if column is not None and part is not None:
             raise TableError(
-                f"MySQL table {options.name}: its primary key has only a prefix of column "
+                f"MySQL table {table}: its primary key has only a prefix of column "
                 f"'{column.name}', which is not supported; use the whole column as the key"
             )
     usable = []
-    for index, parts in indexes.items():
-        key = [column for column, part in parts if column is not None and part is None]
-        if len(key) == len(parts) and not any(column.nullable for column in key):
+    for index, own in indexes.items():
+        key = [column for column, part in own if column is not None and part is None]
+        if len(key) == len(own) and not any(column.nullable for column in key):
             usable.append((index != PRIMARY, len(key), index, tuple(key)))
     if not usable:
         raise TableError(
-            f"MySQL table {options.name} has no primary key, and no unique key of NOT NULL "
+            f"MySQL table {table} has no primary key, and no unique key of NOT NULL "
             "columns, which change data capture needs; add a primary key, such as ALTER TABLE … "
             "ADD COLUMN id BIGINT AUTO_INCREMENT PRIMARY KEY"
         )
-    _, _, index, chosen = min(usable, key=lambda one: one[:3])
-    return index, chosen
+    _, _, found, chosen = min(usable, key=lambda one: one[:3])
+    return found, chosen
 
 
-def _check_kind(session: Session, options: MySqlOptions) -> tuple[str | None, str]:
+def _check_kind(session: Session, options: MySqlOptions) -> tuple[str | None, str | None]:
     """Check that all changes of the table are logged as rows; its character set and engine."""
     names = (options.database, options.table)
     _, _, kind, engine, collation = session.rows(_TABLE, names)[0]
-    if str(kind) in ("VIEW", "SYSTEM VIEW"):
+    check_logged(options.name, kind, engine, session.rows(_CASCADES, names))
+    return None if collation is None else charset_of(str(collation)), engine
+
+
+def is_consistent(engine: str | None) -> bool:
+    """Whether a transaction sees a table of a storage engine as of one moment."""
+    return str(engine).lower() == "innodb"
+
+
+def check_logged(
+    table: str, kind: str, engine: str | None, cascades: Sequence[tuple[Any, ...]]
+) -> None:
+    """Raise `TableError` unless all changes of the table are logged as rows.
+
+    `cascades`: the names of its foreign keys, each with its rules for UPDATE and DELETE.
+    """
+    if kind in ("VIEW", "SYSTEM VIEW"):
         raise TableError(
-            f"MySQL table {options.name} is a view, which has no changes of its own in the binlog; "
+            f"MySQL table {table} is a view, which has no changes of its own in the binlog; "
             "follow its base tables, and write the view's query in the script"
         )
     if kind == "SYSTEM VERSIONED":
         raise TableError(
-            f"MySQL table {options.name} is system-versioned, which is not supported: its history "
+            f"MySQL table {table} is system-versioned, which is not supported: its history "
             "changes without row events; ALTER TABLE … DROP SYSTEM VERSIONING, or follow another "
             "table"
         )
     if kind == "BASE TABLE" and str(engine).lower() not in ENGINES:
         raise TableError(
-            f"MySQL table {options.name} has the storage engine {engine}, which is not supported: "
+            f"MySQL table {table} has the storage engine {engine}, which is not supported: "
             "the binlog may lack changes of its rows; use InnoDB"
         )
-    for constraint, on_update, on_delete in session.rows(_CASCADES, names):
+    for constraint, on_update, on_delete in cascades:
         for event, rule in (("UPDATE", on_update), ("DELETE", on_delete)):
             if rule not in _PASSIVE:
                 raise TableError(
-                    f"MySQL table {options.name}: its foreign key '{constraint}' has ON {event} "
+                    f"MySQL table {table}: its foreign key '{constraint}' has ON {event} "
                     f"{rule}, which changes its rows without row events in the binlog, so they "
                     "cannot be followed; use ON UPDATE RESTRICT ON DELETE RESTRICT, and change "
                     "the rows with statements or triggers"
                 )
-    return None if collation is None else _charset(str(collation)), str(engine).lower()
 
 
-def _charset(collation: str) -> str:
+def charset_of(collation: str) -> str:
+    """The character set of a collation."""
     return collation.partition("_")[0]
 
 
@@ -214,10 +240,11 @@ def load_columns(session: Session, options: MySqlOptions) -> tuple[MySqlColumn, 
     rows = session.rows(_COLUMNS, (options.database, options.table))
     if not rows:
         raise _missing(session, options)
-    return tuple(_column(row) for row in rows)
+    return tuple(column_of(row) for row in rows)
 
 
-def _column(row: tuple[Any, ...]) -> MySqlColumn:
+def column_of(row: Sequence[Any]) -> MySqlColumn:
+    """The column that a row of `COLUMN_FACTS` describes."""
     name, data_type, column_type, nullable, precision, scale, fraction = row[:7]
     octets, charset, order, extra = row[7:]
     found = _EXTRA.search(str(extra).lower())

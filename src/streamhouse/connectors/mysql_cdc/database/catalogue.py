@@ -1,0 +1,84 @@
+"""The tables that a sync follows, as numbered files beside its checkpoint.
+
+A batch's offset has the number of the catalogue that it was planned with. A number is never
+written twice, so a batch that runs again finds the same tables.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from streamhouse.connectors.mysql_cdc.database.discovery import TableNames
+from streamhouse.connectors.mysql_cdc.database.followed import FollowedTable
+
+_FOLDER = "tables"
+
+
+@dataclass(frozen=True)
+class Catalogue:
+    """The followed tables, by their ids; `next_id` is the first one that was never used."""
+
+    number: int
+    next_id: int
+    zone: str
+    tables: Mapping[str, FollowedTable]
+
+    def by_names(self) -> dict[TableNames, FollowedTable]:
+        """The tables by their names in MySQL."""
+        return {table.names: table for table in self.tables.values()}
+
+
+class Catalogues:
+    """The catalogues of one sync; the driver writes them, its planner and tasks read them."""
+
+    def __init__(self, checkpoint: Path) -> None:
+        self._folder = checkpoint / _FOLDER
+        self._read: dict[int, Catalogue] = {}
+
+    def latest_number(self) -> int:
+        """The number of the newest catalogue; 0 if there is none."""
+        try:
+            return max((int(one) for one in os.listdir(self._folder) if one.isdigit()), default=0)
+        except FileNotFoundError:
+            return 0
+
+    def latest(self) -> Catalogue:
+        """The newest catalogue; an empty one with the number 0 if there is none."""
+        return self.get(self.latest_number())
+
+    def get(self, number: int) -> Catalogue:
+        """The catalogue with a number."""
+        if number == 0:
+            return Catalogue(0, 0, "UTC", {})
+        if number not in self._read:
+            parsed = json.loads((self._folder / str(number)).read_text())
+            tables = [FollowedTable.from_json(one) for one in parsed["tables"]]
+            self._read[number] = Catalogue(
+                number, parsed["next_id"], parsed["zone"], {one.id: one for one in tables}
+            )
+        return self._read[number]
+
+    def add(self, tables: Sequence[FollowedTable], next_id: int, zone: str) -> Catalogue:
+        """Write the next catalogue."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        number = self.latest_number() + 1
+        text = json.dumps(
+            {"next_id": next_id, "zone": zone, "tables": [one.to_json() for one in tables]}
+        )
+        temporary = self._folder / f".{number}"
+        with temporary.open("w") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, self._folder / str(number))
+        return self.get(number)
+
+    def drop_before(self, number: int) -> None:
+        """Delete the catalogues before one that no batch needs any more."""
+        for name in os.listdir(self._folder):
+            if name.isdigit() and int(name) < number:
+                (self._folder / name).unlink(missing_ok=True)

@@ -1,0 +1,171 @@
+"""Finds the tables of a server that a filter selects, and describes them by few statements."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from streamhouse.connectors.mysql_cdc.database.table_filter import TableFilter
+from streamhouse.connectors.mysql_cdc.server.columns import check_columns
+from streamhouse.connectors.mysql_cdc.server.connection import Session
+from streamhouse.connectors.mysql_cdc.server.keys import KeySpace
+from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
+from streamhouse.connectors.mysql_cdc.server.table import (
+    COLUMN_FACTS,
+    KEY_FACTS,
+    TableDefinition,
+    charset_of,
+    check_logged,
+    column_of,
+    is_consistent,
+    key_of,
+)
+from streamhouse.errors import ConnectError, TableError
+from streamhouse.options import nearest
+
+TableNames = tuple[str, str]
+"""The names of a database and of a table in it."""
+
+_TABLES = """
+SELECT table_schema, table_name, table_type, engine, table_collation, table_rows, table_comment
+FROM information_schema.tables WHERE table_schema IN %s ORDER BY 1, 2
+"""
+_NAMES = "SELECT table_schema, table_name FROM information_schema.tables WHERE table_schema IN %s"
+_COLUMNS = f"""
+SELECT table_schema, table_name, column_comment, {COLUMN_FACTS} FROM information_schema.columns
+WHERE table_schema IN %s ORDER BY table_schema, table_name, ordinal_position
+"""
+_KEYS = f"""
+SELECT table_schema, table_name, {KEY_FACTS} AND table_schema IN %s
+ORDER BY table_schema, table_name, index_name, seq_in_index
+"""
+_CASCADES = """
+SELECT constraint_schema, table_name, constraint_name, update_rule, delete_rule
+FROM information_schema.referential_constraints WHERE constraint_schema IN %s
+"""
+
+
+@dataclass(frozen=True)
+class FoundTable:
+    """A selected table: its definition, or the reason why it cannot be followed.
+
+    `rows` is the server's estimate. `comments`: of its columns, by name.
+    """
+
+    names: TableNames
+    definition: TableDefinition | None
+    reason: str | None
+    rows: int
+    comment: str | None
+    comments: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def full_name(self) -> str:
+        """`database.table`."""
+        return ".".join(self.names)
+
+
+class Discovery:
+    """Lists the selected tables of a server; driver only."""
+
+    def __init__(self, session: Session, options: MySqlOptions, tables: TableFilter) -> None:
+        self._session, self._options, self._filter = session, options, tables
+
+    def names(self) -> set[TableNames]:
+        """The names of all selected tables now; one statement, or two."""
+        databases = self._databases()
+        if not databases:
+            return set()
+        rows = self._session.rows(_NAMES, [databases])
+        found = {(str(database), str(name)) for database, name in rows}
+        return {names for names in found if self._filter.selects(*names)}
+
+    def found(self, but: Collection[TableNames] = ()) -> list[FoundTable]:
+        """All selected tables except `but`, in the order of their names."""
+        databases = self._databases()
+        if not databases:
+            raise self._no_database()
+        rows = self._session.rows(_TABLES, [databases])
+        wanted = {
+            (str(row[0]), str(row[1])): row
+            for row in rows
+            if self._filter.selects(str(row[0]), str(row[1])) and (row[0], row[1]) not in but
+        }
+        if not wanted:
+            return []
+        columns = self._grouped(_COLUMNS, databases)
+        keys = self._grouped(_KEYS, databases)
+        cascades = self._grouped(_CASCADES, databases)
+        return [
+            self._described(names, row[2:], columns[names], keys[names], cascades[names])
+            for names, row in wanted.items()
+        ]
+
+    def _databases(self) -> list[str]:
+        rows = self._session.rows("SHOW DATABASES")
+        return [str(row[0]) for row in rows if self._filter.has_database(str(row[0]))]
+
+    def _grouped(
+        self, statement: str, databases: Sequence[str]
+    ) -> Mapping[TableNames, list[tuple[Any, ...]]]:
+        groups: dict[TableNames, list[tuple[Any, ...]]] = defaultdict(list)
+        for database, name, *rest in self._session.rows(statement, [databases]):
+            groups[str(database), str(name)].append(tuple(rest))
+        return groups
+
+    def _described(
+        self,
+        names: TableNames,
+        facts: Sequence[Any],
+        columns: Sequence[tuple[Any, ...]],
+        keys: Sequence[tuple[Any, ...]],
+        cascades: Sequence[tuple[Any, ...]],
+    ) -> FoundTable:
+        kind, engine, collation, rows, comment = facts
+        definition, reason = None, None
+        try:
+            definition = self._definition(names, (kind, engine, collation), columns, keys, cascades)
+        except ConnectError:
+            raise
+        except TableError as error:
+            reason = str(error)
+        comments = {str(row[1]): str(row[0]) for row in columns if row[0]}
+        return FoundTable(names, definition, reason, int(rows or 0), comment or None, comments)
+
+    def _definition(
+        self,
+        names: TableNames,
+        facts: tuple[str, str | None, str | None],
+        columns: Sequence[tuple[Any, ...]],
+        keys: Sequence[tuple[Any, ...]],
+        cascades: Sequence[tuple[Any, ...]],
+    ) -> TableDefinition:
+        kind, engine, collation = facts
+        full = ".".join(names)
+        check_logged(full, kind, engine, cascades)
+        described = tuple(column_of(row[1:]) for row in columns)
+        index, key = key_of(full, described, keys)
+        charset = None if collation is None else charset_of(str(collation))
+        definition = TableDefinition(*names, described, key, charset, is_consistent(engine), index)
+        KeySpace(definition)
+        for column in described:
+            _ = column.family  # raises `TableError` for a type that is not supported
+        options = options_of(self._options, names)
+        check_columns(self._session, options, described)
+        return definition
+
+    def _no_database(self) -> TableError:
+        databases = [str(row[0]) for row in self._session.rows("SHOW DATABASES")]
+        visible = [name for name in databases if name not in ("information_schema",)]
+        return TableError(
+            f"MySQL at {self._options.address} has no database that matches "
+            f"'{self._filter.databases}' and that user '{self._options.username}' can see; "
+            f"{nearest(self._filter.databases, visible)}"
+        )
+
+
+def options_of(options: MySqlOptions, names: TableNames) -> MySqlOptions:
+    """The options of one table."""
+    return replace(options, database=names[0], table=names[1])

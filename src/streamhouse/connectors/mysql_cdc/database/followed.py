@@ -1,0 +1,101 @@
+"""One followed table of a sync: its definition in MySQL, and the columns that are written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from streamhouse.connectors.mysql_cdc.binlog.captured import CapturedTable
+from streamhouse.connectors.mysql_cdc.database.discovery import TableNames, options_of
+from streamhouse.connectors.mysql_cdc.schema_history import trimmed
+from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
+from streamhouse.connectors.mysql_cdc.server.rows import RowWriter
+from streamhouse.connectors.mysql_cdc.server.table import Server, TableDefinition
+from streamhouse.connectors.mysql_cdc.server.types import MySqlColumn
+from streamhouse.paimon.schema import types
+
+
+@dataclass(frozen=True)
+class FollowedTable:
+    """A table of MySQL that is written to the Paimon table `target`, `database.table`.
+
+    `id` is unique in a sync for ever: a table that is added again gets another one. `columns` are
+    those to read, with the Paimon types of the target's columns. `rows` is the server's estimate.
+    """
+
+    id: str
+    definition: TableDefinition
+    target: str
+    columns: tuple[tuple[str, str], ...]
+    rows: int
+
+    @property
+    def names(self) -> TableNames:
+        return self.definition.database, self.definition.name
+
+    @property
+    def full_name(self) -> str:
+        """`database.table` in MySQL."""
+        return self.definition.full_name
+
+    def captured(
+        self, options: MySqlOptions, server: Server, relay: Path | None = None
+    ) -> CapturedTable:
+        """What the binlog's readers need of the table."""
+        by_name = {column.name: column for column in self.definition.columns}
+        read = dict.fromkeys(
+            [*(by_name[name] for name, _ in self.columns), *self.definition.key]
+        )  # fmt: skip
+        return CapturedTable(
+            options_of(options, self.names),
+            self.definition,
+            tuple(read),
+            server.mariadb,
+            relay,
+            server.ignores_case,
+            not server.logs_names,
+        )
+
+    def writer(self, zone: str) -> RowWriter:
+        """Converts rows to Arrow; `zone`: the server's."""
+        by_name = {column.name: column for column in self.definition.columns}
+        selected = tuple(
+            (by_name[name], types.arrow_type(types.parse(kind))) for name, kind in self.columns
+        )
+        return RowWriter(selected, zone, frozenset(one.name for one in self.definition.key))
+
+    def to_json(self) -> dict[str, Any]:
+        """The form in a catalogue."""
+        table = self.definition
+        return {
+            "id": self.id,
+            "database": table.database,
+            "table": table.name,
+            "target": self.target,
+            "charset": table.charset,
+            "definition": [trimmed(column) for column in table.columns],
+            "key": [column.name for column in table.key],
+            "index": table.index,
+            "consistent": table.consistent,
+            "columns": [list(pair) for pair in self.columns],
+            "rows": self.rows,
+        }
+
+    @staticmethod
+    def from_json(parsed: Mapping[str, Any]) -> FollowedTable:
+        columns = tuple(MySqlColumn(*values) for values in parsed["definition"])
+        by_name = {column.name: column for column in columns}
+        key = tuple(by_name[name] for name in parsed["key"])
+        definition = TableDefinition(
+            parsed["database"],
+            parsed["table"],
+            columns,
+            key,
+            parsed["charset"],
+            parsed["consistent"],
+            parsed["index"],
+        )
+        pairs = tuple((name, kind) for name, kind in parsed["columns"])
+        return FollowedTable(parsed["id"], definition, parsed["target"], pairs, parsed["rows"])

@@ -1,0 +1,37 @@
+"""Selects tables by regular expressions of their databases' and their own names."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from streamhouse.errors import OptionError
+
+HIDDEN = frozenset({"information_schema", "mysql", "performance_schema", "sys"})
+"""The server's own databases, which are never selected."""
+
+
+@dataclass(frozen=True)
+class TableFilter:
+    """Regular expressions that match whole names; `excluding` wins over `including`."""
+
+    databases: str
+    including: str = ".*"
+    excluding: str | None = None
+
+    def __post_init__(self) -> None:
+        for text in (self.databases, self.including, self.excluding or ""):
+            try:
+                re.compile(text)
+            except re.error as error:
+                raise OptionError(f"'{text}' is not a regular expression: {error}") from None
+
+    def has_database(self, database: str) -> bool:
+        """Whether tables of this database can be selected."""
+        return database not in HIDDEN and re.fullmatch(self.databases, database) is not None
+
+    def selects(self, database: str, table: str) -> bool:
+        """Whether the table is selected."""
+        if not self.has_database(database) or not re.fullmatch(self.including, table):
+            return False
+        return self.excluding is None or not re.fullmatch(self.excluding, table)

@@ -1,0 +1,115 @@
+"""The Paimon types of MySQL's columns, with the modes of Paimon's sync actions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from streamhouse.connectors.mysql_cdc.server.types import MySqlColumn
+from streamhouse.errors import OptionError
+from streamhouse.options import nearest
+
+Mode = Literal[
+    "tinyint1-not-bool",
+    "to-nullable",
+    "to-string",
+    "char-to-string",
+    "longtext-to-bytes",
+    "bigint-unsigned-to-bigint",
+    "time-to-string",
+]
+MODES: tuple[str, ...] = get_args(Mode)
+WITHOUT_EFFECT = frozenset({"decimal-no-change", "allow-non-string-to-string"})
+"""Modes of Paimon that change nothing for MySQL, or only what an ALTER TABLE does."""
+
+_LENGTH = re.compile(r"\((\d+)\)")
+_INTS = {
+    "tinyint": ("TINYINT", "SMALLINT"),
+    "smallint": ("SMALLINT", "INT"),
+    "mediumint": ("INT", "BIGINT"),
+    "int": ("INT", "BIGINT"),
+    "bigint": ("BIGINT", "DECIMAL(20, 0)"),
+}
+_MOST_TIME_DIGITS = 3
+_LONGEST_DECIMAL = 38
+
+
+@dataclass(frozen=True)
+class TypeMapping:
+    """Which modes are on; see the guide `sync.md` for what each does."""
+
+    modes: frozenset[str] = frozenset()
+
+    @classmethod
+    def of(cls, names: Iterable[str]) -> TypeMapping:
+        """The mapping with these modes; raises `OptionError` for an unknown one."""
+        modes = {name.strip().lower().replace("_", "-") for name in names if name.strip()}
+        for name in modes:
+            if name not in MODES and name not in WITHOUT_EFFECT:
+                raise OptionError(f"--type-mapping: unknown mode '{name}'; {nearest(name, MODES)}")
+        return cls(frozenset(modes))
+
+    def type(self, column: MySqlColumn, in_key: bool) -> str:
+        """The column's type in Flink's spelling, without its nullability.
+
+        A TINYINT(1) in the primary key stays a number, as BOOLEAN would make keys equal.
+        """
+        if "to-string" in self.modes:
+            return "STRING"
+        family = column.family
+        if family in ("int", "uint64"):
+            return self._integer(column, in_key)
+        match family:
+            case "decimal":
+                fits = column.precision <= _LONGEST_DECIMAL
+                return f"DECIMAL({column.precision}, {column.scale})" if fits else "STRING"
+            case "float" | "double" | "date":
+                return family.upper()
+            case "year":
+                return "INT"
+            case "bit":
+                bits = _length(column)
+                return "BOOLEAN" if bits == 1 else f"BINARY({(bits + 7) // 8})"
+            case "datetime" | "timestamp":
+                return f"TIMESTAMP({column.fraction})"
+            case "time":
+                # A TIME of Paimon has milliseconds: more digits would be cut off.
+                plain = "time-to-string" in self.modes or column.fraction > _MOST_TIME_DIGITS
+                return "STRING" if plain else f"TIME({column.fraction})"
+            case "binary":
+                is_blob = column.data_type.endswith("blob")
+                return "BYTES" if is_blob else f"VARBINARY({_length(column)})"
+            case "set":
+                return "ARRAY<STRING>"
+            case "string":
+                return self._text(column)
+        return "STRING"
+
+    def nullable(self, column: MySqlColumn) -> bool:
+        """Whether the column may be null; those of the primary key are not, all the same.
+
+        A zero date reads as NULL, whatever MySQL's column allows.
+        """
+        return column.nullable or "to-nullable" in self.modes or column.may_read_as_null
+
+    def _integer(self, column: MySqlColumn, in_key: bool) -> str:
+        is_boolean = column.column_type.startswith("tinyint(1)") and not column.unsigned
+        if is_boolean and not in_key and "tinyint1-not-bool" not in self.modes:
+            return "BOOLEAN"
+        if column.data_type == "bigint" and "bigint-unsigned-to-bigint" in self.modes:
+            return "BIGINT"
+        return _INTS[column.data_type][column.unsigned]
+
+    def _text(self, column: MySqlColumn) -> str:
+        if column.data_type == "longtext" and "longtext-to-bytes" in self.modes:
+            return "BYTES"
+        if column.data_type not in ("char", "varchar") or "char-to-string" in self.modes:
+            return "STRING"
+        return f"{column.data_type.upper()}({_length(column)})" if _length(column) else "STRING"
+
+
+def _length(column: MySqlColumn) -> int:
+    match = _LENGTH.search(column.column_type)
+    return int(match[1]) if match else 1

@@ -1,0 +1,132 @@
+"""Python functions that sync MySQL tables and databases; `streamhouse` exports them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from streamhouse.paimon.catalog.warehouse import Warehouse
+from streamhouse.runtime.sync.options import sync_database_options, sync_table_options
+from streamhouse.runtime.sync.progress import Listener
+from streamhouse.runtime.sync.run import SyncRun, run_sync
+
+
+def sync_mysql_table(
+    warehouse: str | Mapping[str, str],
+    database: str,
+    table: str,
+    mysql_conf: Mapping[str, str],
+    *,
+    partition_keys: Sequence[str] = (),
+    primary_keys: Sequence[str] = (),
+    type_mapping: Sequence[str] = (),
+    computed_column: Sequence[str] = (),
+    metadata_column: Sequence[str] = (),
+    table_conf: Mapping[str, str] | None = None,
+    skip_unsupported: bool = False,
+    name: str | None = None,
+    until_caught_up: bool = False,
+    stopped: Callable[[], bool] = lambda: False,
+    notice: Callable[[str], None] = print,
+    listener: Listener | None = None,
+) -> list[Mapping[str, object]]:
+    """Follow one or several MySQL tables into one Paimon table, as `streamhouse sync mysql-table`.
+
+    `warehouse` is a folder, a URI or catalog options. `mysql_conf` has the options of a
+    `mysql-cdc` table, with regular expressions for `database-name` and `table-name`. Uses the
+    active Spark session, or starts one. Blocks until `stopped` returns True or, with
+    `until_caught_up`, until nothing is left to read. Called again with the same `name` (default:
+    `sync-` and the target), it goes on where it was; each change is written once, also after a
+    crash. `notice` gets messages, `listener` a `Report` every few seconds. Returns the last state
+    of each table: `table`, `target`, `complete`, `snapshot_rows`, `estimate`, `changes`, `lag_s`.
+    Raises `OptionError`, `TableError`, `ConnectError`, and `QueryFailed` for a failure while it
+    runs.
+
+        >>> sync_mysql_table("warehouse", "ods", "orders", {
+        ...     "hostname": "localhost", "username": "reader", "password": "secret",
+        ...     "database-name": "shop_\\\\d+", "table-name": "orders",
+        ... })  # doctest: +SKIP
+    """
+    options = sync_table_options(
+        Warehouse(warehouse).options,
+        database,
+        table,
+        mysql_conf,
+        partition_keys=partition_keys,
+        primary_keys=primary_keys,
+        type_mapping=type_mapping,
+        computed_column=computed_column,
+        metadata_column=metadata_column,
+        table_conf=table_conf,
+        skip_unsupported=skip_unsupported,
+    )
+    return run_sync(
+        SyncRun(
+            options,
+            name,
+            until_caught_up=until_caught_up,
+            stopped=stopped,
+            notice=notice,
+            listener=listener,
+        )
+    )
+
+
+def sync_mysql_database(
+    warehouse: str | Mapping[str, str],
+    database: str,
+    mysql_conf: Mapping[str, str],
+    *,
+    including_tables: str = ".*",
+    excluding_tables: str | None = None,
+    table_prefix: str = "",
+    table_suffix: str = "",
+    merge_shards: bool = True,
+    ignore_incompatible: bool = False,
+    skip_unsupported: bool = False,
+    mode: str = "combined",
+    partition_keys: Sequence[str] = (),
+    primary_keys: Sequence[str] = (),
+    type_mapping: Sequence[str] = (),
+    computed_column: Sequence[str] = (),
+    metadata_column: Sequence[str] = (),
+    table_conf: Mapping[str, str] | None = None,
+    name: str | None = None,
+    until_caught_up: bool = False,
+    stopped: Callable[[], bool] = lambda: False,
+    notice: Callable[[str], None] = print,
+    listener: Listener | None = None,
+) -> list[Mapping[str, object]]:
+    """Follow whole MySQL databases into a Paimon database, as `streamhouse sync mysql-database`.
+
+    For the arguments, what it returns and raises see `sync_mysql_table`; `mysql_conf` has no
+    `table-name`, and the other arguments are the flags of the command.
+    """
+    options = sync_database_options(
+        Warehouse(warehouse).options,
+        database,
+        mysql_conf,
+        including_tables=including_tables,
+        excluding_tables=excluding_tables,
+        table_prefix=table_prefix,
+        table_suffix=table_suffix,
+        merge_shards=merge_shards,
+        ignore_incompatible=ignore_incompatible,
+        skip_unsupported=skip_unsupported,
+        mode=mode,
+        partition_keys=partition_keys,
+        primary_keys=primary_keys,
+        type_mapping=type_mapping,
+        computed_column=computed_column,
+        metadata_column=metadata_column,
+        table_conf=table_conf,
+    )
+    return run_sync(
+        SyncRun(
+            options,
+            name,
+            until_caught_up=until_caught_up,
+            stopped=stopped,
+            notice=notice,
+            listener=listener,
+        )
+    )

@@ -1,0 +1,157 @@
+"""Exactly-once commits of a sync's batches: one per table, each under the batch's number."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import DataFrame
+
+from streamhouse.errors import CommitConflictError
+from streamhouse.paimon.read.table import Table
+from streamhouse.paimon.storage.lock import commit_lock
+from streamhouse.paimon.write.commit import TableCommitter, query_tag
+from streamhouse.paimon.write.commit_retries import TRIES, rows_changed
+from streamhouse.runtime.failpoint import SYNC_STEP, reached
+from streamhouse.runtime.monitoring.commit_times import timed
+from streamhouse.runtime.sync.spec import SyncSpec
+from streamhouse.source import Offset
+
+log = logging.getLogger("streamhouse.query")
+_THREADS = 4
+
+
+@dataclass(frozen=True)
+class SyncedBatch:
+    """One batch after its commit: the end offset, and rows by the ids of the followed tables.
+
+    `files`: how many messages each target got.
+    """
+
+    end: Offset
+    snapshot: Mapping[str, int]
+    changes: Mapping[str, int]
+    files: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class _Written:
+    """What the tasks of a batch returned; `bases`: the snapshot that a target's writer saw."""
+
+    messages: Mapping[str, list[bytes]]
+    bases: Mapping[str, int]
+    reports: list[dict[str, Any]]
+
+    @property
+    def number(self) -> int:
+        return int(self.reports[0]["end"]["batch"])
+
+    def total(self, key: str) -> Mapping[str, int]:
+        """The sum of a count of rows over all tasks."""
+        return sum((Counter(report[key]) for report in self.reports), Counter[str]())
+
+
+class SyncCommitter:
+    """Commits the batches of one sync; driver only.
+
+    The commit user is the id of the checkpoint, the identifier the batch's number, which each
+    table accepts once. A batch that was interrupted between two tables runs again with the same
+    input, and commits to the tables that lack it.
+    """
+
+    def __init__(self, spec: SyncSpec, before: Callable[[Collection[str]], None]) -> None:
+        """`before` is called with the targets of each batch before the first commit."""
+        self._spec, self._before = spec, before
+        self._tag = query_tag(spec.query_id)
+        self._committers: dict[str, TableCommitter] = {}
+        self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="sync-commit")
+
+    def table(self, target: str) -> Table:
+        """A target, as its committer last saw it."""
+        return self._committer(target).table
+
+    def commit(self, frame: DataFrame) -> SyncedBatch | None:
+        """Run a batch's tasks and commit what they wrote; None if there was nothing to read.
+
+        If other writers outdate the files of a table, the batch runs again.
+        """
+        for number in range(TRIES + 1):
+            written = _collected(frame)
+            if not written.reports:
+                return None
+            reached("batch-written", written.number, self._spec.options.name)
+            if number == 0:
+                self._before(written.messages)
+            if self._committed(written):
+                break
+            if number == TRIES:
+                raise CommitConflictError(
+                    f"sync of {self._spec.options.name}: other writers changed one of its tables "
+                    "during every attempt; write the tables of a sync from nowhere else"
+                )
+        if any(report["repeated"] for report in written.reports):
+            keep = {report["attempt"] for report in written.reports}
+            self.remove_leftovers(written.messages, written.number, keep)
+        end: Offset = written.reports[0]["end"]
+        files = {name: len(messages) for name, messages in written.messages.items()}
+        return SyncedBatch(end, written.total("snapshot"), written.total("changes"), files)
+
+    def remove_leftovers(
+        self, targets: Iterable[str], from_batch: int, keep: Collection[str] = ()
+    ) -> None:
+        """Remove the files of dead tasks, of batches from `from_batch` on."""
+
+        def remove(target: str) -> int:
+            return self._committer(target).remove_leftovers(self._tag, from_batch, keep)
+
+        removed = sum(self._pool.map(remove, targets))
+        if removed:
+            log.info("%s: removed %d left-over files", self._spec.options.name, removed)
+
+    def close(self) -> None:
+        self._pool.shutdown()
+
+    def _committed(self, written: _Written) -> bool:
+        """Commit to each table; False if the files of one are outdated."""
+        targets = list(written.messages)
+        for target in targets:
+            self._committer(target)
+        commits = self._pool.map(lambda target: self._commit_one(target, written), targets)
+        return all(list(commits))
+
+    def _commit_one(self, target: str, written: _Written) -> bool:
+        committer, number = self._committers[target], written.number
+        messages, base = written.messages[target], written.bases[target]
+        with timed(target), commit_lock(committer.table.location):
+            if rows_changed(committer.table, base or None) and not committer.committed(number):
+                committer.abort(messages)
+                return False
+            committer.commit(number, messages, lock_held=True)
+        reached(SYNC_STEP, number, target)
+        return True
+
+    def _committer(self, target: str) -> TableCommitter:
+        if target not in self._committers:
+            self._committers[target] = TableCommitter(
+                self._spec.options.warehouse, target, self._spec.query_id
+            )
+        return self._committers[target]
+
+
+def _collected(frame: DataFrame) -> _Written:
+    messages: dict[str, list[bytes]] = defaultdict(list)
+    reports: list[dict[str, Any]] = []
+    bases: dict[str, int] = {}
+    for row in frame.collect():
+        if row["report"] is None:
+            messages[row["table"]].append(bytes(row["message"]))
+        else:
+            report = json.loads(row["report"])
+            reports.append(report)
+            bases |= report["bases"]
+    return _Written(messages, bases, reports)

@@ -1,0 +1,241 @@
+"""Computed columns of a sync: the expressions of Paimon's actions, over Arrow arrays."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from decimal import Decimal, localcontext
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streamhouse.errors import OptionError, StreamhouseError, TableError
+from streamhouse.options import integer, nearest
+from streamhouse.paimon.schema import types
+from streamhouse.sql.functions.javatime import formatted, parts
+
+NOW = "TIMESTAMP_LTZ(3)"
+_FORM = re.compile(r"\s*([^=]+?)\s*=\s*(\w+)\s*\((.*)\)\s*", re.DOTALL)
+_FIELDS: Mapping[str, Callable[[pa.Array], pa.Array]] = {
+    "year": pc.year,
+    "month": pc.month,
+    "day": pc.day,
+    "hour": pc.hour,
+    "minute": pc.minute,
+    "second": pc.second,
+}
+_TEXTS: Mapping[str, Callable[[str], str]] = {
+    "upper": str.upper,
+    "lower": str.lower,
+    # As Java's trim: all characters up to the blank.
+    "trim": lambda text: text.strip("".join(map(chr, range(33)))),
+}
+FUNCTIONS = (*_FIELDS, "date_format", "substring", "truncate", "cast", "now", *_TEXTS)
+_PER_SECOND = {0: 1, 3: 10**3, 6: 10**6, 9: 10**9}
+_MICROS = 10**6
+_DIGITS = 100
+
+
+@dataclass(frozen=True)
+class ComputedColumn:
+    """A column that is computed from another one, or from none (`now()`, `cast`).
+
+    `arguments` come after the column. `type` is the type of the result, in Flink's spelling.
+    """
+
+    name: str
+    function: str
+    column: str | None
+    arguments: tuple[str, ...]
+    type: str = ""
+
+    def typed(self, columns: Mapping[str, str]) -> ComputedColumn:
+        """The same with its type; `columns`: the types of the columns it can use."""
+        if self.column is not None and self.column not in columns:
+            raise OptionError(
+                f"--computed-column {self.name}: there is no column '{self.column}'; "
+                f"{nearest(self.column, columns)}"
+            )
+        source = "" if self.column is None else columns[self.column]
+        if self.function in _TEXTS and not _is_text(source):
+            raise OptionError(
+                f"--computed-column {self.name}: {self.function}() needs a text, and column "
+                f"'{self.column}' is {source}"
+            )
+        return replace(self, type=self._type(source))
+
+    def values(self, columns: Mapping[str, pa.Array], rows: int, now_ms: int) -> pa.Array:
+        """The values; raises `TableError` for one that the function cannot take."""
+        target = types.arrow_type(types.parse(self.type))
+        if self.function == "now":
+            return pa.repeat(pa.scalar(now_ms, pa.int64()), rows).cast(pa.timestamp("ms", "UTC"))
+        if self.function == "cast":
+            return pa.repeat(pa.scalar(self.arguments[0]), rows).cast(target)
+        assert self.column is not None
+        source = columns[self.column]
+        try:
+            return self._applied(source).cast(target)
+        except (pa.ArrowInvalid, ValueError, OverflowError) as error:
+            raise TableError(
+                f"computed column '{self.name}': {self.function}({self.column}) has no value for a "
+                f"row: {str(error).splitlines()[0]}; change the row in MySQL, or start a new sync "
+                "with another expression"
+            ) from None
+
+    def _type(self, source: str) -> str:
+        if self.function in _FIELDS:
+            return "INT"
+        if self.function == "truncate":
+            return source
+        if self.function == "now":
+            return NOW
+        if self.function == "cast":
+            return self.arguments[1].upper() if len(self.arguments) > 1 else "STRING"
+        return "STRING"
+
+    def _applied(self, source: pa.Array) -> pa.Array:
+        if self.function in _FIELDS:
+            return _FIELDS[self.function](self._moments(source, 0))
+        if self.function == "date_format":
+            micros = self._moments(source, 1).cast(pa.int64())
+            return _mapped(micros, lambda value: _formatted(value, self.arguments[0]))
+        if self.function == "substring":
+            first, last = int(self.arguments[0]), self.arguments[1:]
+            end = int(last[0]) if last else None
+            return _mapped(source.cast(pa.string()), lambda text: _cut(text, first, end))
+        if self.function == "truncate":
+            return _truncated(source, int(self.arguments[0]))
+        return _mapped(source, _TEXTS[self.function])
+
+    def _moments(self, source: pa.Array, at: int) -> pa.Array:
+        """The column as timestamps; the argument `at` is the unit of epoch times, if any."""
+        given = self.arguments[at : at + 1]
+        if not given and (pa.types.is_timestamp(source.type) or pa.types.is_date(source.type)):
+            return source.cast(pa.timestamp("us"))
+        if not given and pa.types.is_string(source.type):
+            return source.cast(pa.timestamp("us"))
+        per_second = _PER_SECOND[int(given[0]) if given else 0]
+        numbers = source.cast(pa.int64())
+        if per_second <= _MICROS:
+            micros = pc.multiply_checked(numbers, pa.scalar(_MICROS // per_second, pa.int64()))
+        else:
+            raw = numbers.to_pylist()
+            micros = pa.array([None if v is None else v // 1000 for v in raw], pa.int64())
+        return micros.cast(pa.timestamp("us"))
+
+
+def parsed(texts: Sequence[str]) -> list[ComputedColumn]:
+    """The computed columns, each after those that it uses; raises `OptionError`."""
+    columns = [_parsed(text) for text in texts]
+    by_name = {column.name: column for column in columns}
+    if len(by_name) < len(columns):
+        raise OptionError("--computed-column: a name is given twice")
+    ordered: dict[str, ComputedColumn] = {}
+
+    def place(column: ComputedColumn, above: tuple[str, ...]) -> None:
+        if column.name in above:
+            raise OptionError(f"--computed-column {column.name}: it is computed from itself")
+        if column.column in by_name:
+            place(by_name[column.column], (*above, column.name))
+        ordered[column.name] = column
+
+    for column in columns:
+        place(column, ())
+    return list(ordered.values())
+
+
+def _parsed(text: str) -> ComputedColumn:
+    match = _FORM.fullmatch(text)
+    if match is None:
+        raise OptionError(
+            f"--computed-column: '{text}' is not of the form 'name=function(column, …)', such as "
+            "'day=date_format(created, yyyy-MM-dd)'"
+        )
+    name, function, inner = match[1], match[2].lower(), match[3]
+    if function not in FUNCTIONS:
+        raise OptionError(
+            f"--computed-column {name}: there is no function '{function}'; "
+            f"{nearest(function, FUNCTIONS)}"
+        )
+    arguments = [part.strip() for part in inner.split(",")] if inner.strip() else []
+    takes_column = function not in ("now", "cast")
+    column = arguments.pop(0) if takes_column and arguments else None
+    _check(name, function, column, arguments)
+    return ComputedColumn(name, function, column, tuple(arguments))
+
+
+def _check(name: str, function: str, column: str | None, arguments: Sequence[str]) -> None:
+    where = f"--computed-column {name}"
+    least, most = {
+        "date_format": (1, 2), "substring": (1, 2), "truncate": (1, 1), "cast": (1, 2),
+        "now": (0, 0), **dict.fromkeys(_FIELDS, (0, 1)), **dict.fromkeys(_TEXTS, (0, 0)),
+    }[function]  # fmt: skip
+    if (column is None) != (function in ("now", "cast")) or not least <= len(arguments) <= most:
+        raise OptionError(f"{where}: {function}() does not take these arguments")
+    try:
+        if function == "date_format":
+            parts(arguments[0])
+        if function == "cast" and len(arguments) > 1:
+            kind = types.arrow_type(types.parse(arguments[1].upper()))
+            pa.array([arguments[0]]).cast(kind)
+    except (StreamhouseError, ValueError, pa.ArrowException) as error:
+        raise OptionError(f"{where}: {error}") from None
+    if function in ("substring", "truncate"):
+        numbers = [integer(where, text, 0) for text in arguments]
+        if function == "truncate" and numbers[0] < 1:
+            raise OptionError(f"{where}: the width of truncate() is at least 1")
+        if len(numbers) == 2 and numbers[1] <= numbers[0]:
+            raise OptionError(f"{where}: the end of substring() is after its begin")
+    unit = arguments[1:] if function == "date_format" else arguments
+    if (function in _FIELDS or function == "date_format") and unit:
+        if unit[0] not in ("0", "3", "6", "9"):
+            raise OptionError(
+                f"{where}: '{unit[0]}' is no precision; write 0 (epoch seconds), 3 "
+                "(milliseconds), 6 (microseconds) or 9 (nanoseconds)"
+            )
+
+
+def _is_text(kind: str) -> bool:
+    return kind == "STRING" or kind.startswith(("VARCHAR", "CHAR"))
+
+
+def _mapped(values: pa.Array, function: Callable[[Any], str]) -> pa.Array:
+    """The function of each value; computed once for equal values."""
+    encoded = values.dictionary_encode()
+    texts = [None if one is None else function(one) for one in encoded.dictionary.to_pylist()]
+    return pa.DictionaryArray.from_arrays(encoded.indices, pa.array(texts, pa.string())).cast(
+        pa.string()
+    )
+
+
+def _formatted(micros: int, pattern: str) -> str:
+    text = formatted(micros, 0, pattern)
+    if text is None:
+        raise ValueError(f"{micros} µs since 1970 cannot be formatted as '{pattern}'")
+    return text
+
+
+def _cut(text: str, first: int, end: int | None) -> str:
+    if first > len(text) or (end is not None and end > len(text)):
+        raise ValueError(f"'{text}' has only {len(text)} characters")
+    return text[first:end]
+
+
+def _truncated(values: pa.Array, width: int) -> pa.Array:
+    if pa.types.is_string(values.type):
+        return _mapped(values, lambda text: _cut(text, 0, width))
+    if pa.types.is_decimal(values.type):
+        step = Decimal(width).scaleb(-values.type.scale)
+        with localcontext(prec=_DIGITS):
+            # The sum: a remainder has the sign of its value, and the result is rounded down.
+            cut = [None if v is None else v - (v % step + step) % step for v in values.to_pylist()]
+        return pa.array(cut, values.type)
+    if not pa.types.is_integer(values.type):
+        raise ValueError(f"a {values.type} has no truncate()")
+    numbers = values.cast(pa.int64())
+    floors = np.asarray(pc.fill_null(numbers, 0))
+    cut_numbers = pa.array(floors - np.mod(floors, width), mask=np.asarray(pc.is_null(numbers)))
+    return cut_numbers.cast(values.type)

@@ -1,0 +1,68 @@
+"""The fused Spark data source of a sync; see `runtime.streaming.fused_source`."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+
+from streamhouse.runtime.streaming.fused_source import RESULT_SCHEMA, FusedReader
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+    from streamhouse.runtime.sync.spec import SyncSpec, SyncTaskInput
+    from streamhouse.source import Offset
+
+FORMAT = "streamhouse-sync"
+
+
+class SyncDataSource(DataSource):
+    """The Spark data source of one sync; the option `folder` as for `FusedDataSource`."""
+
+    @classmethod
+    def name(cls) -> str:
+        return FORMAT
+
+    def schema(self) -> str:
+        return RESULT_SCHEMA
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        return SyncReader(Path(self.options["folder"]))
+
+
+class SyncPartition(InputPartition):
+    """One task of a batch."""
+
+    def __init__(self, task: SyncTaskInput) -> None:
+        super().__init__(None)
+        self.task = task
+
+
+class SyncReader(FusedReader):
+    """Plans batches in a Python process of the driver, and runs `SyncTask` on executors."""
+
+    def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
+        return [SyncPartition(task) for task in self._plan().tasks(start, end)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        from streamhouse.runtime.sync.task import SyncTask
+
+        assert isinstance(partition, SyncPartition)
+        return SyncTask(self._spec(), partition.task).run()
+
+    def _spec(self) -> Any:
+        spec: SyncSpec = pickle.loads(self._pickled)
+        return spec
+
+    def _plan(self) -> Any:
+        if self._planner is None:
+            from streamhouse.runtime.sync.planner import SyncPlanner
+
+            planner: Any = SyncPlanner(self._spec())
+            self._planner = planner
+        return self._planner

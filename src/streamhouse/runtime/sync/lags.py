@@ -1,0 +1,92 @@
+"""How far a sync is: its snapshots while they run, then how far each table is behind."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+
+from streamhouse.connectors.mysql_cdc.database.catalogue import Catalogue
+from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress
+from streamhouse.connectors.mysql_cdc.server.position import Position
+from streamhouse.runtime.sync.commit import SyncedBatch
+
+
+@dataclass(frozen=True)
+class TableState:
+    """One followed table: rows since the start of this run, and how far it is behind.
+
+    `estimate`: of its rows, by the server. `lag_s` is None until the snapshot is `complete`.
+    """
+
+    table: str
+    target: str
+    complete: bool
+    snapshot_rows: int
+    estimate: int
+    changes: int
+    lag_s: float | None
+
+
+class Lags:
+    """Counts the rows of each table, and notes since when it has unread changes."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._snapshot: Counter[str] = Counter()
+        self._changes: Counter[str] = Counter()
+        self._unread: dict[str, tuple[float, Position]] = {}
+
+    def count(self, batch: SyncedBatch) -> None:
+        """Count the rows of a committed batch."""
+        self._snapshot.update(batch.snapshot)
+        self._changes.update(batch.changes)
+
+    def note(self, position: Position, changed: Mapping[str, Position]) -> None:
+        """Note which tables have changes after a position; called often.
+
+        `changed`: where the last change of each table ends.
+        """
+        now = self._clock()
+        for table, at in changed.items():
+            first = self._unread.get(table)
+            if first is not None and not position < first[1]:
+                # What was unread has been read: what came since is not older than this moment.
+                first = None
+                del self._unread[table]
+            if first is None and position < at:
+                self._unread[table] = now, at
+
+    def behind_s(self, table: str) -> float:
+        """For how long the table has had changes that are not read yet; 0 if it has none."""
+        first = self._unread.get(table)
+        return 0.0 if first is None else self._clock() - first[0]
+
+    def states(
+        self,
+        catalogue: Catalogue,
+        progress: DatabaseProgress | None,
+        planned: Collection[str],
+    ) -> list[TableState]:
+        """The state of each table, in the order of their names.
+
+        `planned`: the ids of the tables that the progress is about; the others are newer.
+        """
+        states = []
+        for table in sorted(catalogue.tables.values(), key=lambda one: one.full_name):
+            complete = (
+                progress is not None and table.id in planned and table.id not in progress.snapshot
+            )
+            states.append(
+                TableState(
+                    table.full_name,
+                    table.target,
+                    complete,
+                    self._snapshot[table.id],
+                    table.rows,
+                    self._changes[table.id],
+                    self.behind_s(table.full_name) if complete else None,
+                )
+            )
+        return states

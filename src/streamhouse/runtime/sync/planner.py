@@ -1,0 +1,74 @@
+"""Plans the batches of a sync: their offsets, and which task writes which tables.
+
+An offset is `{"batch", "now", "of", "source"}`: the number of the batch that ends there, its
+moment (epoch ms), what the offsets belong to, and the `DatabaseProgress`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from streamhouse.connectors.mysql_cdc.database.catalogue import Catalogues
+from streamhouse.connectors.mysql_cdc.database.source import DatabaseSource, TablePart
+from streamhouse.runtime.sync.spec import SyncSpec, SyncTaskInput
+from streamhouse.source import Offset
+
+_SEVERAL_TASKS_FROM = 4
+"""From this number of chunks or of changed tables on, a batch has several tasks."""
+
+
+class SyncPlanner:
+    """Plans the batches of one sync; in a Python process of the driver."""
+
+    def __init__(self, spec: SyncSpec) -> None:
+        self._spec = spec
+        self._catalogues = Catalogues(spec.checkpoint)
+        self._source = DatabaseSource(
+            spec.options.mysql, self._catalogues, spec.relay, spec.options.skips_snapshot
+        )
+
+    def latest_offset(self, start: Offset, max_rows: int | None = None) -> Offset:
+        """The end offset of the next batch; `start` if there is nothing to read."""
+        before = start.get("source", {})
+        after = self._source.latest_offset(before)
+        if after == before:
+            return start
+        return {
+            "batch": int(start.get("batch", -1)) + 1,
+            "now": max(time.time_ns() // 1_000_000, int(start.get("now", 0)) + 1),
+            "of": self._spec.options.origin,
+            "source": after,
+        }
+
+    def tasks(self, start: Offset, end: Offset) -> list[SyncTaskInput]:
+        """The tasks of a batch; at least one."""
+        if start == end:
+            return []
+        parts = self._source.parts(start.get("source", {}), end["source"])
+        zone = self._catalogues.get(int(end["source"]["tables"])).zone
+        return [
+            SyncTaskInput(number, start, end, tuple(group), self._source.server, zone)
+            for number, group in enumerate(self._groups(parts))
+        ]
+
+    def committed(self, end: Offset) -> None:
+        pass
+
+    def close(self) -> None:
+        self._source.close()
+
+    def _groups(self, parts: Sequence[TablePart]) -> list[list[TablePart]]:
+        """The parts by task: all of a target in the same one, which keeps the order of changes."""
+        targets: dict[str, list[TablePart]] = {}
+        for part in parts:
+            targets.setdefault(part.table.target, []).append(part)
+        work = {name: sum(1 + len(part.chunks) for part in own) for name, own in targets.items()}
+        count = 1 if sum(work.values()) < _SEVERAL_TASKS_FROM else self._spec.parallelism
+        groups: list[list[TablePart]] = [[] for _ in range(max(1, min(count, len(targets))))]
+        loads = [0] * len(groups)
+        for name in sorted(targets, key=lambda name: -work[name]):
+            at = loads.index(min(loads))
+            groups[at] += targets[name]
+            loads[at] += work[name]
+        return groups

@@ -1,0 +1,126 @@
+"""`CALL sys.sync_mysql_table` and `sys.sync_mysql_database`.
+
+In a script they add a continuous query; `streamhouse call` and Python run them until caught up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+
+from streamhouse.errors import OptionError
+from streamhouse.paimon.schema.table_name import split_identifier
+from streamhouse.procedures.arguments import pairs
+from streamhouse.procedures.context import Context
+from streamhouse.procedures.registry import Options, find, procedure
+from streamhouse.procedures.result_rows import rows
+from streamhouse.runtime.sync.options import (
+    SyncOptions,
+    sync_database_options,
+    sync_table_options,
+    words,
+)
+from streamhouse.runtime.sync.run import SyncRun, run_sync
+from streamhouse.sql.plan import Argument, Value
+
+TABLE, DATABASE = "sync_mysql_table", "sync_mysql_database"
+_STATE = {
+    "table": str, "target": str, "complete": bool, "snapshot_rows": int, "changes": int,
+}  # fmt: skip
+_LISTS = ("partition_keys", "primary_keys", "type_mapping", "metadata_column")
+
+
+@procedure()
+def sync_mysql_table(
+    context: Context,
+    table: str,
+    mysql_conf: Options,
+    partition_keys: str | None = None,
+    primary_keys: str | None = None,
+    type_mapping: str | None = None,
+    computed_column: str | None = None,
+    metadata_column: str | None = None,
+    table_conf: Options | None = None,
+    skip_unsupported: bool = False,
+) -> pa.Table:
+    """Follow MySQL tables into one Paimon table; in a script continuously, else until caught up.
+
+    The arguments are the flags of `streamhouse sync mysql-table`; several computed columns are
+    separated by semicolons. Returns a row for each table in MySQL.
+    """
+    given = {key: value for key, value in locals().items() if key != "context"}
+    return _run(_options(TABLE, context.warehouse.options, given))
+
+
+@procedure()
+def sync_mysql_database(
+    context: Context,
+    database: str,
+    mysql_conf: Options,
+    including_tables: str | None = None,
+    excluding_tables: str | None = None,
+    table_prefix: str | None = None,
+    table_suffix: str | None = None,
+    merge_shards: bool = True,
+    ignore_incompatible: bool = False,
+    skip_unsupported: bool = False,
+    mode: str | None = None,
+    partition_keys: str | None = None,
+    primary_keys: str | None = None,
+    type_mapping: str | None = None,
+    computed_column: str | None = None,
+    metadata_column: str | None = None,
+    table_conf: Options | None = None,
+) -> pa.Table:
+    """Follow MySQL databases into Paimon; in a script continuously, else until caught up.
+
+    The arguments are the flags of `streamhouse sync mysql-database`; see `sync_mysql_table`.
+    """
+    given = {key: value for key, value in locals().items() if key != "context"}
+    return _run(_options(DATABASE, context.warehouse.options, given))
+
+
+def is_sync(name: str) -> bool:
+    """Whether a procedure is a sync, which a script runs as a continuous query."""
+    return name.lower() in (TABLE, DATABASE)
+
+
+def options_of_call(
+    name: str, arguments: Sequence[Argument], warehouse: Mapping[str, str], current: str
+) -> SyncOptions:
+    """The options of a CALL in a script; an unqualified table is in the `current` database."""
+    values = find(name).bind(arguments)
+    table = values.get("table")
+    if isinstance(table, str) and "." not in table:
+        values["table"] = f"{current}.{table}"
+    return _options(name.lower(), warehouse, values)
+
+
+def _options(name: str, warehouse: Mapping[str, str], given: Mapping[str, Value]) -> SyncOptions:
+    how = {key: value for key, value in given.items() if value is not None}
+    conf = _pairs(name, "mysql_conf", how.pop("mysql_conf"))
+    for key in _LISTS:
+        how[key] = tuple(words(str(how.get(key, ""))))
+    computed = str(how.pop("computed_column", ""))
+    how["computed_column"] = tuple(part for part in computed.split(";") if part.strip())
+    how["table_conf"] = _pairs(name, "table_conf", how.get("table_conf", ""))
+    settings: dict[str, object] = dict(how)
+    if name == TABLE:
+        database, table = split_identifier(str(settings.pop("table")))
+        return sync_table_options(warehouse, database, table, conf, **settings)  # type: ignore[arg-type]
+    database = str(settings.pop("database"))
+    return sync_database_options(warehouse, database, conf, **settings)  # type: ignore[arg-type]
+
+
+def _pairs(name: str, argument: str, value: Value) -> dict[str, str]:
+    if isinstance(value, Mapping):
+        return {str(key): str(one) for key, one in value.items()}
+    if not isinstance(value, str):
+        raise OptionError(f"sys.{name}: argument '{argument}' takes 'key=value,key=value'")
+    return pairs(value, f"sys.{name}: argument '{argument}'") if value.strip() else {}
+
+
+def _run(options: SyncOptions) -> pa.Table:
+    states = run_sync(SyncRun(options, until_caught_up=True))
+    return rows(_STATE, [[state[column] for column in _STATE] for state in states])

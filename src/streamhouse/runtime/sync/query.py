@@ -1,0 +1,361 @@
+"""One sync: a Spark streaming query that writes to many tables, to each exactly once."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+import shutil
+import threading
+import time
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from streamhouse.connectors.mysql_cdc.database.catalogue import Catalogues
+from streamhouse.connectors.mysql_cdc.database.followed import FollowedTable
+from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress
+from streamhouse.connectors.mysql_cdc.database.relay import DatabaseRelay
+from streamhouse.connectors.mysql_cdc.server.connection import Session
+from streamhouse.connectors.mysql_cdc.server.table import Server, check_server
+from streamhouse.connectors.specs import SourceSpec
+from streamhouse.errors import DataLossError
+from streamhouse.paimon.catalog.table_address import TableAddress
+from streamhouse.paimon.maintenance.backpressure import Pressure
+from streamhouse.runtime.monitoring.metrics import Figures
+from streamhouse.runtime.state.checkpoint import Checkpoint
+from streamhouse.runtime.streaming.foreach_batch import foreach_batch
+from streamhouse.runtime.streaming.fused_source import HELD, HOLD, SPEC
+from streamhouse.runtime.streaming.pacing import Pacing, Role
+from streamhouse.runtime.streaming.query import QueryFailed
+from streamhouse.runtime.sync.commit import SyncCommitter, SyncedBatch
+from streamhouse.runtime.sync.data_source import FORMAT, SyncDataSource
+from streamhouse.runtime.sync.holds import SyncHolds
+from streamhouse.runtime.sync.lags import Lags, TableState
+from streamhouse.runtime.sync.options import SyncOptions
+from streamhouse.runtime.sync.spec import SyncSpec
+from streamhouse.runtime.sync.tables import SyncTables, TableWatch
+from streamhouse.source import Lag, Offset
+from streamhouse.spark import register_source
+from streamhouse.sql.plan import Name
+
+log = logging.getLogger("streamhouse.query")
+
+
+class SyncQuery:
+    """Runs a sync with a checkpoint, as a query of a `Pipeline`; on the driver.
+
+    A batch that was interrupted at any point runs again with the same input; `commit` makes its
+    commits exactly-once in each table.
+    """
+
+    def __init__(
+        self,
+        options: SyncOptions,
+        checkpoint: Checkpoint,
+        pipeline: str,
+        notice: Callable[[str], None],
+        parallelism: int = 2,
+    ) -> None:
+        self._options, self._checkpoint, self._notice = options, checkpoint, notice
+        self._parallelism = parallelism
+        checkpoint.acquire()
+        try:
+            self._last: Offset = checkpoint.last_offset()
+            self._folder = checkpoint.run_folder()
+            self._query_id = checkpoint.query_id()
+        except BaseException:
+            checkpoint.release()
+            raise
+        self.pipeline = pipeline
+        self.figures = Figures()
+        self._catalogues = Catalogues(checkpoint.path)
+        self._session = Session(options.mysql)
+        self._own_session = Session(options.mysql)
+        self._replayed = checkpoint.last_logged() <= checkpoint.last_committed()
+        self._lags = Lags()
+        self._holding = threading.Event()
+        self._query: StreamingQuery | None = None
+        self._relay: DatabaseRelay | None = None
+        self._watch: TableWatch | None = None
+        self._pressure: Pressure | None = None
+        self._committer: SyncCommitter | None = None
+        self._server: Server | None = None
+
+    # -- what a pipeline and its reporter ask
+
+    @property
+    def part(self) -> str:
+        return self._checkpoint.path.name
+
+    @property
+    def target(self) -> str:
+        return self._options.name
+
+    @property
+    def address(self) -> TableAddress:
+        """The warehouse, with the name of the target: a database, or a table."""
+        return TableAddress(self._options.warehouse, self._options.name)
+
+    @property
+    def targets(self) -> list[TableAddress]:
+        """The Paimon tables that it writes."""
+        return [TableAddress(self._options.warehouse, name) for name in self.tables]
+
+    @property
+    def tables(self) -> list[str]:
+        """The names of the Paimon tables that it writes."""
+        tables = self._catalogues.latest().tables.values()
+        return list(dict.fromkeys(table.target for table in tables))
+
+    @property
+    def reads(self) -> Name:
+        return (self._options.tables.databases,)
+
+    @property
+    def looks_up(self) -> list[str]:
+        return []
+
+    @property
+    def sources(self) -> tuple[SourceSpec, ...]:
+        """None that a pipeline could share: a sync has a binlog reader of its own."""
+        return ()
+
+    @property
+    def source_tables(self) -> list[TableAddress]:
+        return []
+
+    @property
+    def lookups(self) -> tuple[TableAddress, ...]:
+        return ()
+
+    @property
+    def follows(self) -> list[TableAddress]:
+        return []
+
+    @property
+    def writes_table(self) -> bool:
+        return True
+
+    @property
+    def last_offset(self) -> Offset:
+        return self._last
+
+    @property
+    def checkpoint_path(self) -> Path:
+        return self._checkpoint.path
+
+    @property
+    def replayed(self) -> bool:
+        """Whether no interrupted batch of an earlier run is left to run again."""
+        return self._replayed
+
+    def use_shared(self, number: int, folder: Path) -> None:
+        raise AssertionError("a sync shares no source")
+
+    def relieve(self, pressure: Pressure) -> None:
+        """Wait after a batch while a table has too many level-0 files."""
+        self._pressure = pressure
+
+    def pace(self, pacing: Pacing, role: Role) -> None:
+        """A sync does not pause: its one query reads for all tables."""
+
+    # -- its life
+
+    def prepare(self) -> None:
+        """Find and create the tables, and start the reader of the binlog; needs no Spark."""
+        if self._relay is None:
+            self.create_tables()
+        assert self._relay is not None
+        self._relay.start()
+        self._watch = TableWatch(self._tables)
+
+    def create_tables(self) -> None:
+        """Find the tables, and create those that are missing in Paimon."""
+        self._check_origin()
+        self._server = check_server(self._session, self._options.mysql)
+        resume = self._progress()
+        self._relay = DatabaseRelay(
+            self._options.mysql,
+            [],
+            self._checkpoint.path,
+            None if resume is None else resume.position,
+        )
+        self._spec = SyncSpec(
+            self._query_id,
+            self._options,
+            self._checkpoint.path,
+            self._relay.folder,
+            self._parallelism,
+        )
+        self._holds = SyncHolds(self._spec, self._checkpoint.path)
+        self._committer = SyncCommitter(self._spec, self._before_commit)
+        before = self._catalogues.latest().tables.values()
+        self._relay.follow([table.names for table in before])
+        self._holds.add(dict.fromkeys(table.target for table in before), self._replayed)
+        self._tables = SyncTables(
+            self._options, self._catalogues, self._session, self._notice, self._join
+        )
+        self._tables.start()
+        self._drop_old_catalogues()
+        if not self._replayed:
+            number = int(self._last.get("batch", -1)) + 1
+            self._committer.remove_leftovers(self.tables, number)
+
+    def start(self, spark: SparkSession) -> None:
+        """Start the query; call `prepare` first."""
+        self.figures.begin()
+        (self._folder / SPEC).write_bytes(pickle.dumps(self._spec))
+        register_source(spark, SyncDataSource)
+        stream = spark.readStream.format(FORMAT).option("folder", str(self._folder))
+        writer = foreach_batch(spark, stream.load().writeStream, self._commit)
+        self._query = (
+            writer.queryName(f"{self.pipeline}: {self.part}")
+            .option("checkpointLocation", str(self._checkpoint.path))
+            .trigger(processingTime="0 seconds")
+            .start()
+        )
+        if self._watch is not None:
+            self._watch.start()
+
+    def check(self) -> None:
+        """Raise the error that ended the query, the reader of the binlog, or the watch."""
+        error = None if self._query is None else self._query.exception()
+        if error is not None:
+            raise QueryFailed(str(error), self.part)
+        if self._watch is not None:
+            self._watch.check()
+
+    def tick(self) -> None:
+        """Raise the binlog reader's error, drop what it need not keep, refresh consumers."""
+        if self._relay is None:
+            return
+        self._relay.check()
+        progress = self._progress()
+        if progress is not None:
+            self._relay.committed(progress.position)
+            state = self._relay.view.state()
+            if state is not None:
+                self._lags.note(progress.position, state.changed)
+                self._tables.note_altered(progress.position, state.altered)
+        self._holds.tick()
+
+    def hold(self) -> None:
+        """Ask the query to start no further batch; does not wait."""
+        self._holding.set()
+        if self._query is not None:
+            (self._folder / HOLD).touch()
+
+    def stop(self, timeout_s: float = 30.0) -> None:
+        """Stop between two batches; waits up to `timeout_s` seconds for the batch."""
+        try:
+            if self._watch is not None:
+                self._watch.close()
+            if self._query is not None:
+                self.hold()
+                deadline = time.monotonic() + timeout_s
+                while not self._held() and time.monotonic() < deadline:
+                    time.sleep(0.01)
+                self._query.stop()
+        finally:
+            self._query = None
+            if self._relay is not None:
+                self._relay.close()
+            if self._committer is not None:
+                self._committer.close()
+            self._session.close()
+            self._own_session.close()
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._checkpoint.release()
+
+    # -- how far it is
+
+    def settled(self) -> Offset | None:
+        """The last offset if nothing is left to do, else None."""
+        last, progress = self._last, self._progress()
+        if progress is None or self._relay is None or self._server is None or progress.snapshot:
+            return None
+        if progress.catalogue != self._catalogues.latest_number():
+            return None
+        current = self._server.position(self._own_session)
+        state = self._relay.view.state()
+        if state is None or state.end < current:
+            return None
+        names = [table.full_name for table in self._catalogues.latest().tables.values()]
+        if any(progress.position < state.changed.get(name, state.end) for name in names):
+            return None
+        return None if self._tables.look() else last
+
+    def lag(self) -> Lag | None:
+        """The longest lag of a table; None before the snapshots are complete."""
+        states = [one.lag_s for one in self.states()]
+        known = [lag for lag in states if lag is not None]
+        return Lag(seconds=max(known)) if known and len(known) == len(states) else None
+
+    def states(self) -> list[TableState]:
+        """How far each followed table is."""
+        progress = self._progress()
+        planned = () if progress is None else self._catalogues.get(progress.catalogue).tables
+        return self._lags.states(self._catalogues.latest(), progress, planned)
+
+    def _progress(self) -> DatabaseProgress | None:
+        return DatabaseProgress.from_offset(self._last.get("source", {}))
+
+    # -- batches
+
+    def _commit(self, frame: DataFrame, spark_batch: int) -> None:
+        assert self._committer is not None
+        began = time.monotonic()
+        batch = self._committer.commit(frame)
+        if batch is None:
+            return
+        self._replayed = True
+        self._last = batch.end
+        self._lags.count(batch)
+        rows = sum(batch.snapshot.values()) + sum(batch.changes.values())
+        self.figures.batch(rows, time.monotonic() - began)
+        self._wait_for_room(batch)
+
+    def _before_commit(self, targets: Collection[str]) -> None:
+        if self._replayed:
+            self._holds.before_commit(targets)
+
+    def _wait_for_room(self, batch: SyncedBatch) -> None:
+        """Wait for compaction between batches."""
+        if self._pressure is None:
+            return
+        for target, files in batch.files.items():
+            self._pressure.added(target, files)
+        for target in batch.files:
+            self._pressure.wait(target, self._holding.is_set)
+
+    def _join(self, tables: Sequence[FollowedTable]) -> None:
+        """Prepare for new tables, before a batch reads them."""
+        assert self._relay is not None
+        self._holds.add(dict.fromkeys(table.target for table in tables))
+        self._relay.follow([table.names for table in tables])
+        names = ", ".join(table.full_name for table in tables[:3])
+        more = f" and {len(tables) - 3} more" if len(tables) > 3 else ""
+        if self._query is not None:
+            self._notice(f"now also following {names}{more}")
+
+    def _drop_old_catalogues(self) -> None:
+        """Delete the catalogues that no batch in Spark's offset log has."""
+        logged = [one for one in self._checkpoint.logged().values() if one]
+        if logged:
+            self._catalogues.drop_before(min(int(one["source"]["tables"]) for one in logged))
+
+    def _check_origin(self) -> None:
+        before = self._last.get("of")
+        if before is not None and before != self._options.origin:
+            raise DataLossError(
+                f"the sync '{self.pipeline}' has followed {before} so far, and should now follow "
+                f"{self._options.origin}: its offsets are not those of these tables. Choose "
+                "another --name, or go on with the old databases"
+            )
+
+    def _held(self) -> bool:
+        """Whether no batch runs or will run: the reader confirmed it, or the query has ended."""
+        assert self._query is not None
+        return (self._folder / HELD).exists() or not self._query.isActive

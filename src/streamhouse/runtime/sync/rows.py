@@ -1,0 +1,85 @@
+"""Completes the rows of a table in MySQL to rows of its Paimon table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streamhouse.connectors.mysql_cdc.database.followed import FollowedTable
+from streamhouse.connectors.mysql_cdc.metadata import DATABASE, TABLE
+from streamhouse.paimon.read.table import Table
+from streamhouse.runtime.sync.computed_columns import parsed
+from streamhouse.runtime.sync.options import METADATA, SyncOptions
+from streamhouse.source import ROW_KIND
+from streamhouse.types import arrow_type
+
+
+class TargetRows:
+    """Adds the computed and metadata columns to the rows of one table.
+
+    An update that changes the target's key or partition becomes `-D` and `+I`: Paimon would keep
+    the old row otherwise. `now_ms`: the moment of the batch.
+    """
+
+    def __init__(
+        self, options: SyncOptions, source: FollowedTable, target: Table, now_ms: int
+    ) -> None:
+        self._options, self._source, self._now_ms = options, source, now_ms
+        kinds = dict(source.columns)
+        self._computed = []
+        for column in parsed(options.computed_columns):
+            typed = column.typed(kinds)
+            kinds[typed.name] = typed.type
+            self._computed.append(typed)
+        own = {column.name for column in source.definition.key}
+        keys = dict.fromkeys((*target.primary_key, *target.partition_keys))
+        self._moving = [name for name in keys if name not in own]
+
+    def rows(self, batch: pa.RecordBatch, seconds: Sequence[int] | None) -> pa.RecordBatch:
+        """The rows with all columns; `seconds`: when each was changed, None in a snapshot."""
+        columns = {name: batch.column(name) for name in batch.schema.names if name != ROW_KIND}
+        for one in self._computed:
+            columns[one.name] = one.values(columns, batch.num_rows, self._now_ms)
+        for name in self._options.metadata_columns:
+            columns[name] = self._metadata(name, batch.num_rows, seconds)
+        kinds = batch.column(ROW_KIND)
+        if seconds is not None and self._moving:
+            kinds = _moved(kinds, [columns[name] for name in self._moving])
+        return pa.record_batch([*columns.values(), kinds], names=[*columns, ROW_KIND])
+
+    def _metadata(self, name: str, rows: int, seconds: Sequence[int] | None) -> pa.Array:
+        if name == DATABASE:
+            return pa.repeat(pa.scalar(self._source.names[0]), rows)
+        if name == TABLE:
+            return pa.repeat(pa.scalar(self._source.names[1]), rows)
+        times = pa.array([0] * rows if seconds is None else seconds, pa.int64())
+        return times.cast(pa.timestamp("s", "UTC")).cast(arrow_type(METADATA[name]))
+
+
+def _moved(kinds: pa.Array, columns: Sequence[pa.Array]) -> pa.Array:
+    """The kinds, with `-D` and `+I` for an update (two rows in a row) that changes a column."""
+    befores = np.flatnonzero(_plain(pc.equal(kinds, "-U")))
+    if not len(befores):
+        return kinds
+    first, second = pa.array(befores), pa.array(befores + 1)
+    moved = np.zeros(len(befores), dtype=bool)
+    for column in columns:
+        before, after = column.take(first), column.take(second)
+        same = pc.fill_null(pc.equal(before, after), False)
+        both_null = pc.and_(pc.is_null(before), pc.is_null(after))
+        moved |= ~_plain(pc.or_(same, both_null))
+    if not moved.any():
+        return kinds
+    values = np.array(kinds.to_pylist(), dtype=object)
+    values[befores[moved]] = "-D"
+    values[befores[moved] + 1] = "+I"
+    return pa.array(values.tolist(), pa.string())
+
+
+def _plain(values: pa.Array) -> np.ndarray[Any, Any]:
+    plain: np.ndarray[Any, Any] = values.to_numpy(zero_copy_only=False)
+    return plain

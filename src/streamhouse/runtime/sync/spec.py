@@ -1,0 +1,51 @@
+"""The specification of a sync, as its planner and its tasks receive it; picklable."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from streamhouse.connectors.mysql_cdc.database.source import TablePart
+from streamhouse.connectors.mysql_cdc.server.table import Server
+from streamhouse.paimon.catalog.table_address import TableAddress
+from streamhouse.runtime.sync.options import SyncOptions
+from streamhouse.source import Offset
+
+
+@dataclass(frozen=True)
+class SyncSpec:
+    """One sync: its options, its checkpoint, and the folder of its relay log.
+
+    `query_id` is the id of the checkpoint and the commit user of all commits.
+    """
+
+    query_id: str
+    options: SyncOptions
+    checkpoint: Path
+    relay: Path
+    parallelism: int
+    max_rows: int | None = None
+
+    def address(self, target: str) -> TableAddress:
+        """The address of a target, `database.table`."""
+        return TableAddress(self.options.warehouse, target)
+
+
+@dataclass(frozen=True)
+class SyncTaskInput:
+    """The input of one task of a batch: what it reads, of which targets it is the only writer."""
+
+    index: int
+    start: Offset
+    end: Offset
+    parts: tuple[TablePart, ...]
+    server: Server
+    zone: str
+
+    @property
+    def batch(self) -> int:
+        return int(self.end["batch"])
+
+    @property
+    def now_ms(self) -> int:
+        return int(self.end["now"])

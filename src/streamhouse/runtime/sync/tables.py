@@ -1,0 +1,255 @@
+"""The tables that a sync follows: found in MySQL, created in Paimon, and written to a catalogue."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from streamhouse.connectors.mysql_cdc.database.catalogue import Catalogue, Catalogues
+from streamhouse.connectors.mysql_cdc.database.discovery import (
+    Discovery,
+    FoundTable,
+    TableNames,
+    options_of,
+)
+from streamhouse.connectors.mysql_cdc.database.followed import FollowedTable
+from streamhouse.connectors.mysql_cdc.server.columns import server_zone
+from streamhouse.connectors.mysql_cdc.server.connection import Session
+from streamhouse.connectors.mysql_cdc.server.position import Position
+from streamhouse.connectors.mysql_cdc.server.table import load_columns
+from streamhouse.errors import SchemaChangeError, TableError
+from streamhouse.options import nearest
+from streamhouse.paimon.catalog.warehouse import Warehouse
+from streamhouse.paimon.schema import types
+from streamhouse.runtime.sync.options import SyncOptions
+from streamhouse.runtime.sync.targets import Target, Targets
+
+_SHOWN = 5
+
+
+class SyncTables:
+    """Keeps the newest catalogue up to date; driver only, thread-safe.
+
+    `joining` is called with the names of tables, and their targets, before a catalogue has them.
+    """
+
+    def __init__(
+        self,
+        options: SyncOptions,
+        catalogues: Catalogues,
+        session: Session,
+        notice: Callable[[str], None],
+        joining: Callable[[Sequence[FollowedTable]], None],
+    ) -> None:
+        self._options, self._catalogues, self._session = options, catalogues, session
+        self._discovery = Discovery(session, options.mysql, options.tables)
+        self._targets = Targets(options, notice)
+        self._notice, self._joining = notice, joining
+        self._skipped: set[TableNames] = set()
+        self._passed: dict[str, Position] = {}
+        self._altered: set[str] = set()
+        self._lock = threading.Lock()
+
+    @property
+    def catalogue(self) -> Catalogue:
+        """The newest catalogue."""
+        return self._catalogues.latest()
+
+    def start(self) -> None:
+        """Write the first catalogue of this run, if the tables differ from the last run's.
+
+        Raises `TableError` if there is no table, or one that cannot be followed.
+        """
+        with self._lock:
+            old = self.catalogue
+            self._drop_unselected(old)
+            self._add(self._discovery.found(self.catalogue.by_names()))
+            if not self.catalogue.tables:
+                raise self._nothing()
+            self._check_targets()
+
+    def note_altered(self, position: Position, altered: Mapping[str, Sequence[Position]]) -> None:
+        """Let `look` report new columns of tables; `altered`: where statements about them begin.
+
+        `position`: up to which changes have been committed. Called often, in another thread.
+        """
+        for name, places in altered.items():
+            if places and places[-1] < position and self._passed.get(name) != places[-1]:
+                self._passed[name] = places[-1]
+                self._altered.add(name)
+
+    def look(self) -> int:
+        """Follow the tables that were created since; returns how many."""
+        with self._lock:
+            self._report_new_columns()
+            if not self._options.live:
+                return 0
+            known = {*self.catalogue.by_names(), *self._skipped}
+            if self._discovery.names() <= known:
+                return 0
+            return self._add(self._discovery.found(known))
+
+    def _add(self, found: Sequence[FoundTable]) -> int:
+        followable = self._followable(found)
+        if not followable:
+            return 0
+        old = self.catalogue
+        if not self._options.merge_shards:
+            self._check_apart(old, followable)
+        targets = self._targets.ensure(followable)
+        tables: list[FollowedTable] = []
+        zone = old.zone
+        for target in targets:
+            for source in target.sources:
+                if source in followable:
+                    tables.append(_followed(source, target, str(old.next_id + len(tables))))
+        accepted = {table.names for table in tables}
+        self._skipped |= {one.names for one in followable if one.names not in accepted}
+        if not tables:
+            return 0
+        zone = self._zone(tables) or zone
+        self._note_present_rows(old, tables)
+        self._joining(tables)
+        next_id = old.next_id + len(tables)
+        self._catalogues.add([*old.tables.values(), *tables], next_id, zone)
+        return len(tables)
+
+    def _followable(self, found: Sequence[FoundTable]) -> list[FoundTable]:
+        refused = [one for one in found if one.reason is not None]
+        if refused and not self._options.skip_unsupported:
+            reasons = "; ".join(str(one.reason) for one in refused[:_SHOWN])
+            more = f"; and {len(refused) - _SHOWN} more" if len(refused) > _SHOWN else ""
+            raise TableError(
+                f"{len(refused)} of the selected tables cannot be followed: {reasons}{more}. "
+                "Exclude them (--excluding-tables), or leave them out with --skip-unsupported"
+            )
+        for one in refused:
+            self._skipped.add(one.names)
+            self._notice(f"not followed: {one.reason}")
+        return [one for one in found if one.reason is None]
+
+    def _report_new_columns(self) -> None:
+        while self._altered:
+            name = self._altered.pop()
+            for table in self.catalogue.tables.values():
+                if table.full_name == name:
+                    options = options_of(self._options.mysql, table.names)
+                    now = {column.name for column in load_columns(self._session, options)}
+                    new = sorted(now - {column.name for column in table.definition.columns})
+                    if new:
+                        self._notice(
+                            f"{name} has new columns in MySQL ({', '.join(new)}), which are not "
+                            f"followed: {table.target} keeps its columns"
+                        )
+
+    def _note_present_rows(self, old: Catalogue, tables: Sequence[FollowedTable]) -> None:
+        """Print a notice of targets that have rows which this sync has not written."""
+        own = {table.target for table in old.tables.values()}
+        for target in dict.fromkeys(table.target for table in tables):
+            table = Warehouse(self._options.warehouse).table(target)
+            if target not in own and table.latest_snapshot_id() is not None:
+                self._notice(
+                    f"{target} has rows already: those that MySQL does not have stay; TRUNCATE it "
+                    "before the first run to start anew"
+                )
+
+    def _check_apart(self, old: Catalogue, found: Sequence[FoundTable]) -> None:
+        taken = {table.target: table.full_name for table in old.tables.values()}
+        for one in found:
+            target = self._options.target(one.names)
+            if target in taken:
+                raise TableError(
+                    f"{one.full_name} and {taken[target]} would both be written to {target}; "
+                    "exclude one of them"
+                )
+
+    def _drop_unselected(self, old: Catalogue) -> None:
+        """Write a catalogue without the tables that the options exclude now."""
+        kept = [one for one in old.tables.values() if self._options.tables.selects(*one.names)]
+        if len(kept) == len(old.tables):
+            return
+        ids = {one.id for one in kept}
+        for table in old.tables.values():
+            if table.id not in ids:
+                self._notice(
+                    f"{table.full_name} is not followed any more; the rows in {table.target} stay"
+                )
+        self._catalogues.add(kept, old.next_id, old.zone)
+
+    def _check_targets(self) -> None:
+        """Raise `SchemaChangeError` if a target lacks columns that the catalogue has."""
+        for table in self.catalogue.tables.values():
+            if self._options.target(table.names) != table.target:
+                raise SchemaChangeError(
+                    f"{table.full_name} is written to {table.target} so far, and the options now "
+                    f"name {self._options.target(table.names)}; go on with the old options, or "
+                    "start a new sync with another --name"
+                )
+
+    def _zone(self, tables: Iterable[FollowedTable]) -> str | None:
+        """The server's time zone, if a column needs it."""
+        if self._options.mysql.server_time_zone is not None:
+            return self._options.mysql.server_time_zone
+        selected = []
+        for table in tables:
+            by_name = {column.name: column for column in table.definition.columns}
+            for name, kind in table.columns:
+                if by_name[name].family == "timestamp":
+                    selected.append((by_name[name], types.arrow_type(types.parse(kind))))
+        if not selected:
+            return None
+        return server_zone(self._session, selected, "--mysql-conf server-time-zone=…")
+
+    def _nothing(self) -> TableError:
+        tables = replace(self._options.tables, including=".*", excluding=None)
+        names = Discovery(self._session, self._options.mysql, tables).names()
+        hint = nearest(self._options.tables.including, [name for _, name in names])
+        return TableError(
+            f"no table of MySQL at {self._options.mysql.address} is selected by the database "
+            f"'{self._options.tables.databases}' and the table '{self._options.tables.including}'; "
+            f"{hint}"
+        )
+
+
+def _followed(source: FoundTable, target: Target, id: str) -> FollowedTable:
+    assert source.definition is not None
+    columns = tuple(
+        (column.name, target.types[column.name]) for column in source.definition.columns
+    )
+    return FollowedTable(id, source.definition, target.identifier, columns, source.rows)
+
+
+class TableWatch:
+    """Looks for new tables in a thread, each `seconds`."""
+
+    def __init__(self, tables: SyncTables, seconds: float = 1.0) -> None:
+        self._tables, self._seconds = tables, seconds
+        self._stopped = threading.Event()
+        self._error: Exception | None = None
+        self._thread = threading.Thread(target=self._run, name="sync-tables", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def check(self) -> None:
+        """Raise the error that ended it, if any."""
+        if self._error is not None:
+            raise self._error
+
+    def close(self, wait_s: float = 5.0) -> None:
+        self._stopped.set()
+        if self._thread.is_alive():
+            self._thread.join(wait_s)
+
+    def _run(self) -> None:
+        while not self._stopped.wait(self._seconds):
+            try:
+                began = time.monotonic()
+                self._tables.look()
+                # A server with many tables is not asked all the time.
+                self._stopped.wait(min(30.0, 10 * (time.monotonic() - began)))
+            except Exception as error:  # noqa: BLE001  # raised by `check`
+                self._error = error
+                return

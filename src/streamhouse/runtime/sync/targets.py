@@ -1,0 +1,265 @@
+"""The Paimon tables of a sync: their columns and keys, derived from tables in MySQL."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from streamhouse.connectors.mysql_cdc.database.discovery import FoundTable
+from streamhouse.errors import OptionError, StreamhouseError, TableError
+from streamhouse.options import nearest
+from streamhouse.paimon.catalog.warehouse import Warehouse
+from streamhouse.paimon.read.table import Table
+from streamhouse.paimon.schema.table_name import split_identifier
+from streamhouse.paimon.schema.type_widening import widens
+from streamhouse.runtime.sync.computed_columns import ComputedColumn, parsed
+from streamhouse.runtime.sync.options import METADATA, SyncOptions
+from streamhouse.sql.changes import SetTableOption
+from streamhouse.sql.plan import Column
+
+
+@dataclass(frozen=True)
+class Target:
+    """A Paimon table, and the tables in MySQL that are written to it.
+
+    `columns` also has the computed and the metadata columns.
+    """
+
+    identifier: str
+    sources: tuple[FoundTable, ...]
+    columns: tuple[Column, ...]
+    primary_key: tuple[str, ...]
+    partition_keys: tuple[str, ...]
+    comment: str | None
+    types: Mapping[str, str] = field(default_factory=dict)
+    """The types of the existing table's columns, if it exists; else of `columns`."""
+
+
+class Targets:
+    """Plans and creates the Paimon tables of a sync."""
+
+    def __init__(self, options: SyncOptions, notice: Callable[[str], None]) -> None:
+        self._options, self._notice = options, notice
+        self._warehouse = Warehouse(options.warehouse)
+        self._computed = parsed(options.computed_columns)
+
+    def ensure(self, found: Sequence[FoundTable]) -> list[Target]:
+        """The targets of these tables; creates those that are missing.
+
+        Raises `TableError` for tables that cannot be merged, or that an existing Paimon table
+        cannot hold; with `ignore_incompatible` these are left out, with a notice.
+        """
+        groups: dict[str, list[FoundTable]] = {}
+        for table in found:
+            groups.setdefault(self._options.target(table.names), []).append(table)
+        self._check_merged(groups)
+        if groups:
+            self._warehouse.create_database(self._options.database, if_not_exists=True)
+        # Listed once: with hundreds of tables, this is most of the time that they take.
+        existing = set(self._warehouse.tables(self._options.database)) if groups else set()
+        targets = []
+        for identifier, sources in groups.items():
+            try:
+                exists = split_identifier(identifier)[1] in existing
+                targets.append(self._ensured(identifier, sources, exists))
+            except TableError as error:
+                if not self._options.ignore_incompatible:
+                    raise
+                names = ", ".join(source.full_name for source in sources)
+                self._notice(f"{names}: not followed, since {error}")
+        return targets
+
+    def _check_merged(self, groups: Mapping[str, Sequence[FoundTable]]) -> None:
+        for identifier, sources in groups.items():
+            apart = len(sources) > 1 and not self._options.merge_shards
+            if self._options.table is None and apart:
+                names = ", ".join(source.full_name for source in sources)
+                raise OptionError(
+                    f"{names} would all be written to {identifier}; exclude all but one, or "
+                    "choose another --table-prefix"
+                )
+
+    def _ensured(self, identifier: str, sources: Sequence[FoundTable], exists: bool) -> Target:
+        target = self._planned(identifier, sources)
+        database, name = split_identifier(identifier)
+        if not exists:
+            self._warehouse.create_table(
+                database,
+                name,
+                target.columns,
+                target.primary_key,
+                target.partition_keys,
+                self._options.table_conf,
+                target.comment,
+                if_not_exists=True,
+            )
+        return self._matched(target, self._warehouse.table(identifier))
+
+    def _planned(self, identifier: str, sources: Sequence[FoundTable]) -> Target:
+        merged: dict[str, Column] = {}
+        for source in sources:
+            for column in self._columns(source):
+                other = merged.get(column.name)
+                merged[column.name] = column if other is None else _merged(source, other, column)
+        for name, column in merged.items():
+            if not all(_has(source, name) for source in sources):
+                merged[name] = replace(column, nullable=True)
+        columns = list(merged.values()) + self._added(identifier, merged)
+        names = [column.name for column in columns]
+        key = self._primary_key(identifier, sources, names)
+        partition = self._partition_keys(identifier, names)
+        comment = sources[0].comment if len(sources) == 1 else None
+        kinds = {column.name: column.type for column in columns}
+        return Target(identifier, tuple(sources), tuple(columns), key, partition, comment, kinds)
+
+    def _columns(self, source: FoundTable) -> list[Column]:
+        table = source.definition
+        assert table is not None
+        mapping, keys = self._options.mapping, set(table.key)
+        return [
+            Column(
+                column.name,
+                mapping.type(column, column in keys),
+                mapping.nullable(column) and column not in keys,
+                source.comments.get(column.name),
+            )
+            for column in table.columns
+        ]
+
+    def _added(self, identifier: str, columns: Mapping[str, Column]) -> list[Column]:
+        kinds = {name: column.type for name, column in columns.items()}
+        added = []
+        for one in self.computed(identifier, kinds):
+            added.append(Column(one.name, one.type))
+        for name in self._options.metadata_columns:
+            added.append(Column(name, METADATA[name], nullable=False))
+        names = [*columns, *(column.name for column in added)]
+        for name in names:
+            if names.count(name) > 1:
+                raise TableError(
+                    f"{identifier}: column '{name}' is in MySQL, and a computed or metadata "
+                    "column has the same name"
+                )
+        return added
+
+    def computed(self, identifier: str, kinds: Mapping[str, str]) -> list[ComputedColumn]:
+        """The computed columns with their types; raises `TableError` if they do not fit."""
+        known, typed = dict(kinds), []
+        for column in self._computed:
+            try:
+                one = column.typed(known)
+            except OptionError as error:
+                raise TableError(f"{identifier}: {error}") from None
+            known[one.name] = one.type
+            typed.append(one)
+        return typed
+
+    def _primary_key(
+        self, identifier: str, sources: Sequence[FoundTable], names: Sequence[str]
+    ) -> tuple[str, ...]:
+        given = self._named(identifier, "--primary-keys", self._options.primary_keys, names)
+        if given:
+            return given
+        keys = {
+            tuple(column.name for column in source.definition.key): source.full_name
+            for source in sources
+            if source.definition is not None
+        }
+        if len(keys) > 1:
+            texts = "; ".join(f"{name}: {', '.join(key)}" for key, name in keys.items())
+            raise TableError(
+                f"{identifier}: the tables have different primary keys ({texts}); give one with "
+                "--primary-keys"
+            )
+        return next(iter(keys))
+
+    def _partition_keys(self, identifier: str, names: Sequence[str]) -> tuple[str, ...]:
+        return self._named(identifier, "--partition-keys", self._options.partition_keys, names)
+
+    def _named(
+        self, identifier: str, flag: str, keys: Sequence[str], names: Sequence[str]
+    ) -> tuple[str, ...]:
+        """Keys that must be columns; in a sync of a database they are left out if one is not."""
+        missing = [key for key in keys if key not in names]
+        if not missing:
+            return tuple(keys)
+        if self._options.table is None:
+            self._notice(f"{identifier} has no column '{missing[0]}', so {flag} does not apply")
+            return ()
+        raise TableError(
+            f"{identifier} has no column '{missing[0]}' of {flag}; {nearest(missing[0], names)}"
+        )
+
+    def _matched(self, target: Target, table: Table) -> Target:
+        """The target with the types of the Paimon table, which must hold all values."""
+        existing = {column.name: column for column in table.columns}
+        for column in target.columns:
+            own = existing.get(column.name)
+            if own is None:
+                raise TableError(
+                    f"{target.identifier} exists, and has no column '{column.name}' "
+                    f"({column.type}), which {_names(target)} has; add the column, drop the table, "
+                    "or choose another --table-prefix"
+                )
+            if not _holds(own.type, column.type):
+                raise TableError(
+                    f"{target.identifier} exists, and its column '{column.name}' is {own.type}, "
+                    f"which cannot hold the {column.type} of {_names(target)}; widen the column, "
+                    "drop the table, or choose another --table-prefix"
+                )
+        for name, own in existing.items():
+            if name not in target.types and not own.nullable:
+                raise TableError(
+                    f"{target.identifier} exists, and its column '{name}' is NOT NULL, but "
+                    f"{_names(target)} has no such column"
+                )
+        if tuple(table.primary_key) != target.primary_key:
+            raise TableError(
+                f"{target.identifier} exists with the primary key "
+                f"({', '.join(table.primary_key)}), and not ({', '.join(target.primary_key)}); "
+                "drop the table, or choose another --table-prefix"
+            )
+        self._alter_options(table)
+        return replace(target, types={name: one.type for name, one in existing.items()})
+
+    def _alter_options(self, table: Table) -> None:
+        """Set the options of `table_conf` that an existing table has not, if they can change."""
+        for key, value in self._options.table_conf.items():
+            if table.options.get(key) == value:
+                continue
+            if key == "bucket":
+                # Its files would have to be written again.
+                was = table.options.get(key, "-1")
+                self._notice(f"{table.identifier} keeps its option 'bucket' = '{was}'")
+                continue
+            try:
+                self._warehouse.alter_table(table.identifier, SetTableOption(key, value))
+            except StreamhouseError as error:
+                self._notice(f"{table.identifier} keeps its option '{key}': {error}")
+
+
+def _merged(source: FoundTable, one: Column, other: Column) -> Column:
+    """A column that holds the values of both."""
+    nullable = one.nullable or other.nullable
+    if _holds(one.type, other.type):
+        return replace(one, nullable=nullable)
+    if _holds(other.type, one.type):
+        return replace(other, nullable=nullable)
+    raise TableError(
+        f"{source.full_name}: its column '{one.name}' is {other.type}, and {one.type} in another "
+        "table that is written to the same one; exclude the table, or use --type-mapping to-string"
+    )
+
+
+def _holds(wide: str, narrow: str) -> bool:
+    """Whether a column of type `wide` holds all values of `narrow`."""
+    return wide == narrow or widens(narrow, wide)
+
+
+def _has(source: FoundTable, name: str) -> bool:
+    assert source.definition is not None
+    return any(column.name == name for column in source.definition.columns)
+
+
+def _names(target: Target) -> str:
+    return ", ".join(source.full_name for source in target.sources)

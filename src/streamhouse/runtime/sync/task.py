@@ -1,0 +1,108 @@
+"""One task of a sync's batch: reads its tables and writes their rows; returns commit messages."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections import Counter
+from collections.abc import Iterator
+
+import pyarrow as pa
+from pyspark import TaskContext
+
+from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress
+from streamhouse.connectors.mysql_cdc.database.reading import PartReader, TableRows
+from streamhouse.connectors.paimon.sink import PaimonSinkWriter
+from streamhouse.runtime.failpoint import TASK_STEP, reached
+from streamhouse.runtime.streaming.task import RESULT
+from streamhouse.runtime.sync.rows import TargetRows
+from streamhouse.runtime.sync.spec import SyncSpec, SyncTaskInput
+
+
+class SyncTask:
+    """Runs one `SyncTaskInput`; executors.
+
+    If it runs twice with the same input, it writes the same rows into different files, of which
+    only one set can be committed.
+    """
+
+    def __init__(self, spec: SyncSpec, task: SyncTaskInput) -> None:
+        self._spec, self._task = spec, task
+        self._attempt = uuid.uuid4().hex[:12]
+        context = TaskContext.get()
+        self._repeated = context is not None and context.attemptNumber() > 0
+        self._reader = PartReader(spec.options.mysql, task.server, task.zone, spec.relay)
+        self._writers: dict[str, PaimonSinkWriter] = {}
+        self._bases: dict[str, int] = {}
+        self._rows: dict[str, TargetRows] = {}
+        self._snapshot: Counter[str] = Counter()
+        self._changes: Counter[str] = Counter()
+
+    def run(self) -> Iterator[pa.RecordBatch]:
+        """Run the task; yields rows of `RESULT`: messages of each table, then the report."""
+        messages: list[tuple[str, bytes]] = []
+        try:
+            reader = self._reader
+            self._read_changes()
+            for number, part in enumerate(self._task.parts):
+                for rows in reader.snapshot(number, part):
+                    self._snapshot[part.table.id] += rows.rows.num_rows
+                    self._write(rows)
+                if self._is_last(number):
+                    messages += self._prepared(part.table.target)
+        finally:
+            self._reader.close()
+            for writer in self._writers.values():
+                writer.close()
+        yield self._result(messages)
+
+    def _read_changes(self) -> None:
+        end = DatabaseProgress.from_offset(self._task.end["source"])
+        assert end is not None
+        for rows in self._reader.changes(self._task.parts, end.position):
+            self._changes[self._task.parts[rows.part].table.id] += rows.rows.num_rows
+            self._write(rows)
+
+    def _is_last(self, number: int) -> bool:
+        """Whether no later part has the same target; the parts of one target are neighbours."""
+        parts = self._task.parts
+        after = number + 1
+        return after == len(parts) or parts[after].table.target != parts[number].table.target
+
+    def _write(self, rows: TableRows) -> None:
+        table = self._task.parts[rows.part].table
+        if table.target not in self._writers:
+            address = self._spec.address(table.target)
+            self._bases[table.target] = address.open().latest_snapshot_id() or 0
+            self._writers[table.target] = PaimonSinkWriter(
+                address, self._spec.query_id, self._task.batch, self._attempt
+            )
+        if table.id not in self._rows:
+            target = self._spec.address(table.target).open()
+            self._rows[table.id] = TargetRows(self._spec.options, table, target, self._task.now_ms)
+        self._writers[table.target].write(self._rows[table.id].rows(rows.rows, rows.seconds))
+
+    def _prepared(self, target: str) -> list[tuple[str, bytes]]:
+        writer = self._writers.pop(target, None)
+        if writer is None:
+            return []
+        try:
+            return [(target, message) for message in writer.prepare()]
+        finally:
+            writer.close()
+
+    def _result(self, messages: list[tuple[str, bytes]]) -> pa.RecordBatch:
+        if not self._repeated:
+            reached(TASK_STEP, self._task.batch, self._spec.options.name)
+        report = {
+            "attempt": self._attempt,
+            "repeated": self._repeated,
+            "start": self._task.start,
+            "end": self._task.end,
+            "bases": self._bases,
+            "snapshot": self._snapshot,
+            "changes": self._changes,
+        }
+        records = [{"table": t, "message": m, "report": None} for t, m in messages]
+        records.append({"table": None, "message": None, "report": json.dumps(report)})
+        return pa.RecordBatch.from_pylist(records, schema=RESULT)

@@ -1,0 +1,119 @@
+"""The state of a sync: its catalogues, offsets and lags, and the relay log that waits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streamhouse.connectors.mysql_cdc.database.catalogue import Catalogues
+from streamhouse.connectors.mysql_cdc.database.followed import FollowedTable
+from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress
+from streamhouse.connectors.mysql_cdc.relay.files import (
+    FrameWriter,
+    RelayView,
+    drop_old,
+    held_bytes,
+    segments,
+)
+from streamhouse.connectors.mysql_cdc.relay.log import RelayLog, RelayTable
+from streamhouse.connectors.mysql_cdc.server.position import Binlog, Known, Position
+from streamhouse.connectors.mysql_cdc.server.table import TableDefinition
+from streamhouse.connectors.mysql_cdc.server.types import MySqlColumn
+from streamhouse.runtime.sync.commit import SyncedBatch
+from streamhouse.runtime.sync.lags import Lags
+
+KEY = MySqlColumn("id", "int", "int(11)", nullable=False)
+NOTE = MySqlColumn("note", "varchar", "varchar(9)", charset="utf8mb4", collation="utf8mb4_bin")
+
+
+def table(number: int, name: str = "t") -> FollowedTable:
+    definition = TableDefinition("shop", f"{name}{number}", (KEY, NOTE), (KEY,), "utf8mb4")
+    columns = (("id", "INT"), ("note", "VARCHAR(9)"))
+    return FollowedTable(str(number), definition, f"ods.t{number}", columns, 10 * number)
+
+
+def at(pos: int) -> Position:
+    return Position("binlog.000003", pos)
+
+
+def test_a_catalogue_is_never_written_twice(tmp_path: Path) -> None:
+    catalogues = Catalogues(tmp_path)
+    assert catalogues.latest().tables == {}
+    first = catalogues.add([table(0), table(1)], 2, "UTC")
+    second = catalogues.add([table(1), table(2)], 3, "+08:00")
+    again = Catalogues(tmp_path)
+    assert (again.get(1), again.latest()) == (first, second)
+    assert (second.number, second.next_id, second.zone) == (2, 3, "+08:00")
+    assert again.get(1).tables["1"] == table(1)
+    assert again.latest().by_names()["shop", "t2"].target == "ods.t2"
+    again.drop_before(2)
+    assert [path.name for path in (tmp_path / "tables").iterdir()] == ["2"]
+
+
+def test_progress_survives_its_offset() -> None:
+    known = Known(Binlog(1_700_000_000, 1), {"x": at(3)})
+    snapshot = {"0": None, "1": (7, "a")}
+    columns: dict[str, Any] = {"2": {"table": {"columns": [], "charset": None}}}
+    progress = DatabaseProgress(4, at(120), known, snapshot, columns)
+    assert DatabaseProgress.from_offset(progress.to_offset()) == progress
+    assert DatabaseProgress.from_offset({}) is None
+    whole = DatabaseProgress(4, at(120), Known())
+    assert whole.to_offset() == {"tables": 4, "file": "binlog.000003", "pos": 120}
+
+
+def test_lag_is_the_age_of_the_oldest_unread_change(tmp_path: Path) -> None:
+    now = 100.0
+    lags = Lags(lambda: now)
+    catalogue = Catalogues(tmp_path).add([table(0), table(1)], 2, "UTC")
+    lags.note(at(10), {"shop.t0": at(10), "shop.t1": at(20)})
+    now = 101.5
+    lags.note(at(10), {"shop.t0": at(10), "shop.t1": at(30)})
+    assert (lags.behind_s("shop.t0"), lags.behind_s("shop.t1")) == (0.0, 1.5)
+    now = 102.0
+    lags.note(at(20), {"shop.t1": at(30)})
+    assert lags.behind_s("shop.t1") == 0.0
+    now = 102.5
+    lags.count(SyncedBatch({}, {"0": 5}, {"1": 2}, {}))
+    states = lags.states(catalogue, DatabaseProgress(1, at(20), Known(), {"0": (3,)}), ("0", "1"))
+    assert [(s.table, s.complete, s.snapshot_rows, s.changes, s.lag_s) for s in states] == [
+        ("shop.t0", False, 5, 0, None),
+        ("shop.t1", True, 0, 2, 0.5),
+    ]
+    lags.note(at(30), {"shop.t1": at(30)})
+    assert lags.behind_s("shop.t1") == 0.0
+    later = Catalogues(tmp_path).add([table(0), table(1), table(2)], 3, "UTC")
+    states = lags.states(later, DatabaseProgress(1, at(30), Known()), ("0", "1"))
+    assert [state.complete for state in states] == [True, True, False]
+
+
+def test_a_complete_relay_log_drops_nothing_that_is_needed(tmp_path: Path) -> None:
+    writer = FrameWriter(tmp_path, 10)
+    writer.begin(at(4))
+    for end in (100, 200, 300):
+        writer.append(at(end), [b"x" * 50], False)
+        writer.commit(at(end))
+    writer.close()
+    assert held_bytes(tmp_path) > 150
+    drop_old(tmp_path, at(150), None)
+    assert [segment.start for segment in segments(tmp_path)] == [at(100), at(200), at(300)]
+    drop_old(tmp_path, None, None)
+    assert len(segments(tmp_path)) == 3
+
+
+def test_a_relay_log_follows_more_tables(tmp_path: Path) -> None:
+    log = RelayLog(tmp_path, [RelayTable("shop", "a")], at(4), 1000)
+    log.follow([RelayTable("shop", "b")])
+    log._join()
+    log.close()
+    assert set(log.state.changed) == {"shop.a", "shop.b"}
+    view = RelayView(tmp_path)
+    assert view.state() is None
+
+
+@pytest.mark.parametrize("name", ["t", "größe`"])
+def test_a_table_survives_its_file(tmp_path: Path, name: str) -> None:
+    one = table(3, name)
+    assert FollowedTable.from_json(one.to_json()) == one
+    assert one.writer("UTC").schema.names == ["id", "note"]
