@@ -13,6 +13,7 @@ from streamhouse.connectors.mysql_cdc.metadata import DATABASE, TABLE, TIME
 from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions, parse
 from streamhouse.errors import OptionError
 from streamhouse.options import choice, nearest, required
+from streamhouse.secret_references import resolve_secrets
 
 METADATA: Mapping[str, str] = {
     DATABASE: "STRING",
@@ -181,7 +182,12 @@ def _unquoted(value: str) -> str:
 
 
 def _mysql(conf: Mapping[str, str]) -> MySqlOptions:
-    options = parse(conf)
+    options = parse(resolve_secrets(conf, "--mysql-conf"))
+    if options.append_only:
+        raise OptionError(
+            "--mysql-conf scan.read-changelog-as-append-only.enabled: a sync writes tables with a "
+            "primary key, so it cannot read changes as inserts"
+        )
     if options.startup_mode not in _STARTS:
         raise OptionError(
             f"--mysql-conf scan.startup.mode: '{options.startup_mode}' is not supported in a "
