@@ -10,12 +10,11 @@ from streamhouse.connectors.mysql_cdc.server.connection import Session, grants_m
 from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
 
 _NEEDED = {"log_bin": ("ON", "1"), "binlog_format": ("ROW",), "binlog_row_image": ("FULL",)}
-_REFUSED = ("log_bin_compress", "binlog_transaction_compression")
 _PRIVILEGES = {
     "REPLICATION SLAVE": "REPLICATION REPLICA",
     "REPLICATION CLIENT": "BINLOG MONITOR",
 }
-VARIABLES = (*_NEEDED, *_REFUSED, "lower_case_table_names", "binlog_row_metadata")
+VARIABLES = (*_NEEDED, "lower_case_table_names", "binlog_row_metadata")
 """The server's variables that decide whether, and how, its binlog is read."""
 
 
@@ -64,15 +63,6 @@ def _settings(options: MySqlOptions, variables: Mapping[str, str]) -> Iterator[R
         if name == "log_bin":
             fix = "set log-bin = binlog in the server's configuration, and restart it"
         yield Requirement(name, "missing", value, error, fix)
-    for name in _REFUSED:
-        if name not in variables:
-            continue
-        value = variables[name]
-        if value.upper() not in ("ON", "1"):
-            yield Requirement(name, "ok", value)
-            continue
-        error = f"MySQL at {options.address}: {name} is ON, which is not supported; set it OFF"
-        yield Requirement(name, "missing", value, error, f"SET GLOBAL {name} = OFF")
 
 
 def _grants(session: Session, options: MySqlOptions) -> Iterator[Requirement]:
