@@ -17,3 +17,11 @@ def merge_function(options: Mapping[str, str], column: str) -> str:
 def sequence_fields(options: Mapping[str, str]) -> list[str]:
     """The columns of `sequence.field`, in their order; empty if there are none."""
     return [name.strip() for name in options.get("sequence.field", "").split(",") if name.strip()]
+
+
+def group_sequence_fields(options: Mapping[str, str]) -> list[str]:
+    """The columns by which the sequence groups of a partial-update table are ordered."""
+    suffix = ".sequence-group"
+    keys = (key for key in options if key.startswith("fields.") and key.endswith(suffix))
+    names = (key.removeprefix("fields.").removesuffix(suffix).split(",") for key in keys)
+    return [name.strip() for group in names for name in group]

@@ -157,6 +157,8 @@ class Pipeline:
         self._check_at = 0.0
         self._checked = -1
         """The index in `_running` of the query that was last checked for failure."""
+        self._unsettled = 0
+        """The index of the query that had work left at the last look, those of `sides` included."""
 
     @property
     def queries(self) -> list[RunningQuery]:
@@ -180,12 +182,12 @@ class Pipeline:
             for side in sides:
                 self._follow(side.reads)
             calm, told = 0, time.monotonic() + _TOLD_AFTER_S
-            before: list[Offset | None] = []
+            before: list[Offset] | None = []
             while not self._stopped():
                 self._step(sides)
                 if until_caught_up:
-                    now = [*(q.settled() for q in self._running), *(s.settled() for s in sides)]
-                    still = now == before and None not in now
+                    now = self._settled(sides)
+                    still = now is not None and now == before
                     waiting = self._waiting() if still else []
                     due = [one for one in waiting if one.option is None]
                     calm = calm + 1 if still and not due else 0
@@ -201,6 +203,23 @@ class Pipeline:
         finally:
             for side in sides:
                 side.close()
+
+    def _settled(self, sides: Sequence[Side]) -> list[Offset] | None:
+        """The offsets of all queries if none has work left, else None.
+
+        Each look reads files of a table or asks a server. So the query that had work left at the
+        last look comes first, and while it still has, no other is looked at.
+        """
+        looks: list[ContinuousQuery | Side] = [*self._running, *sides]
+        offsets: dict[int, Offset] = {}
+        for step in range(len(looks)):
+            index = (self._unsettled + step) % len(looks)
+            offset = looks[index].settled()
+            if offset is None:
+                self._unsettled = index
+                return None
+            offsets[index] = offset
+        return [offsets[index] for index in range(len(looks))]
 
     def close(self) -> None:
         """Stop all queries between two batches, then the maintenance.

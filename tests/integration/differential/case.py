@@ -137,10 +137,10 @@ def _filled(layout: Layout, feed: str) -> Layout:
     """A layout that can be filled so, and whose rows are then known.
 
     Flink finds the bucket of a new key, not the Java core. Sums are not taken back where keys move
-    between partitions. Whether `last_non_null_value` keeps a value that is taken back depends on
-    what else is in the commit.
+    between partitions. Where the Java core writes, it depends on what else is in the commit whether
+    `last_non_null_value` keeps a value that is taken back.
     """
-    if layout.engine == "aggregation" and feed in RETRACTING and layout.removals != "remove":
+    if layout.engine == "aggregation" and feed.startswith("java") and layout.removals != "remove":
         replaced = {"last_non_null_value": "last_value"}
         functions = tuple((name, replaced.get(how, how)) for name, how in layout.functions)
         layout = replace(layout, functions=functions)

@@ -24,6 +24,15 @@ class JavaCore:
 
     def __init__(self, warehouse: Warehouse, sidecar: Sidecar) -> None:
         self.warehouse, self.sidecar = warehouse, sidecar
+        self._known: dict[tuple[str, int, bool], list[Row]] = {}
+
+    def at(self, table: str, snapshot: int, followed: bool) -> list[Row]:
+        """`rows` or `followed` of a snapshot, which are read once."""
+        key = table, snapshot, followed
+        if key not in self._known:
+            read = self.followed if followed else self.rows
+            self._known[key] = read(table, snapshot)
+        return self._known[key]
 
     def rows(self, table: str, snapshot: int | None = None) -> list[Row]:
         """All rows that a SELECT sees, now or as of a snapshot, as the Java core merges them."""

@@ -129,10 +129,15 @@ class Writer:
         removing |= feed == "keyed-stream" and takes_removals(layout)
         if removing and self._there and random.random() < 0.25:
             if layout.engine == "aggregation" and java:
+                if not self._written:
+                    return self._insert()
                 return "-D", self._written.pop(random.randrange(len(self._written)))
             key = random.choice(sorted(self._there, key=repr))
             self._version[key] += 1
             return "-D", self._there.pop(key)
+        return self._insert()
+
+    def _insert(self) -> Event:
         row = self._row()
         self._note(row)
         return "+I", row

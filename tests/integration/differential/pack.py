@@ -13,7 +13,7 @@ from tests.integration.differential.case import Case
 from tests.integration.differential.core import JavaCore
 from tests.integration.differential.history import Round
 from tests.integration.differential.play import FILLING, SCRIPT, Play
-from tests.integration.runtime.conftest import Shop, Told
+from tests.integration.runtime.conftest import Shop, Told, rest
 
 from streamhouse.cli.errors import explain
 from streamhouse.procedures.context import Context
@@ -109,8 +109,10 @@ class Pack:
         """Wait until it is so for all cases that run; `check` says what is not."""
         waiting, deadline = list(self._running), time.monotonic() + seconds
         while waiting and time.monotonic() < deadline:
+            looked = time.monotonic()
             waiting = [play for play in waiting if not done(play)]
-            time.sleep(0.2)
+            if waiting:
+                rest(looked)
 
     @contextmanager
     def _beside(self, name: str, scripts: Queries) -> Iterator[Told]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -26,6 +27,7 @@ from streamhouse.sql.statements.script import parse_script
 
 SCRIPT = "differential.sql"
 FILLING = "filling.sql"
+_RESTS_S = 3.0
 _TOP = 5
 """The highest level of a table, by default."""
 READERS: dict[str, type[Reader]] = {one.name: one for one in [*PLAIN, *strategies()]}
@@ -65,6 +67,7 @@ class Play:
         self.problems: list[Problem] = []
         self.refusals: list[Refusal] = []
         self._since: dict[str, int] = {}
+        self._latest: dict[str, tuple[int, float]] = {}
         self._compared: set[str] = set()
         self.round = 0
         self.refused = False
@@ -211,12 +214,20 @@ class Play:
         return texts
 
     def filled(self) -> bool:
-        """Whether the sources have all rows that they are to have."""
+        """Whether the sources have all rows that they are to have, as far as they show them."""
         return not any(
             text
             for source in self.sources
             for text in differences(source.model.current(), rows_of(self._warehouse, source.table))
+            if not (source.layout.hides and source.layout.may_wait and self._rests(source.table))
         )
+
+    def _rests(self, table: str) -> bool:
+        """Whether a table has rows, and has got none for some seconds."""
+        latest, now = self._core.latest(table), time.monotonic()
+        if self._latest.get(table, (0, now))[0] != latest:
+            self._latest[table] = latest, now
+        return latest > 0 and now - self._latest[table][1] > _RESTS_S
 
     def _given(self) -> Iterator[Given]:
         """What readers may have seen: of rows that may wait for a compaction more or fewer."""
@@ -277,9 +288,8 @@ class Play:
         if layout.may_wait:
             latest = self._core.latest(source.table)
             # What deletion vectors hide from a SELECT, our readers do not see either; Flink's do.
-            read = self._core.rows if layout.hides else self._core.followed
             for snapshot in range(max(self._since.get(source.table, 1), 1), latest + 1):
-                rows = read(source.table, snapshot)
+                rows = self._core.at(source.table, snapshot, followed=not layout.hides)
                 yield Seen([("+I", row) for row in rows], rows, source.states, certain=False)
             return
         late = self.case.feed == "java-write-only" and layout.hides

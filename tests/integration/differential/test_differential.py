@@ -8,6 +8,7 @@ target are compared with a plain model, with the Java core's reading, and with t
 
 - `STREAMHOUSE_DIFFERENTIAL_CASES` (2000) and `STREAMHOUSE_DIFFERENTIAL_SEED` (1000, the first one),
   or `STREAMHOUSE_DIFFERENTIAL_SEEDS`, such as `17,1203`;
+- `STREAMHOUSE_DIFFERENTIAL_PACK` (12): how many cases share a script;
 - `STREAMHOUSE_DIFFERENTIAL_SECONDS`: no further cases are begun after so long;
 - `STREAMHOUSE_DIFFERENTIAL_SHRINK`: so many seconds go into making each failing case smaller.
 """
@@ -61,8 +62,8 @@ FEW = {
     258: ("lookup-bucket",),
 }
 """Seeds and readers that together have each merge engine, producer and reader, in two rounds."""
-A_PACK = 12
-"""Cases that share a script: more of them take more memory, fewer more starts."""
+A_PACK = int(os.environ.get("STREAMHOUSE_DIFFERENTIAL_PACK", "12"))
+"""Cases that share a script: more of them take more memory, fewer more starts and waits."""
 DIMENSIONS: dict[str, Sequence[str]] = {
     "engine": ENGINES,
     "producer": PRODUCERS,

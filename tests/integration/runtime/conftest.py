@@ -147,14 +147,16 @@ class Run:
     def gone(self) -> None:
         """Fail if a process is left; driver and JVM end one after the other."""
         deadline = time.monotonic() + GONE_S
+        looked = time.monotonic()
         while self.tree():
-            if time.monotonic() > deadline:
+            if looked > deadline:
                 left = {pid: _command(pid) for pid in self.tree()}
                 for pid in left:
                     with contextlib.suppress(ProcessLookupError):
                         os.kill(pid, signal.SIGKILL)
                 raise AssertionError(f"processes left: {left}")
-            time.sleep(0.05)
+            rest(looked)
+            looked = time.monotonic()
 
 
 def marked(mark: str) -> Iterator[int]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
+import os
 import random
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -27,6 +29,8 @@ SUMS = {
     "fields.s.aggregate-function": "last_value",
     "fields.w.aggregate-function": "last_value",
 }
+SEEDS = range(*map(int, os.environ.get("STREAMHOUSE_RETRACTION_SEEDS", "0:20").split(":")))
+"""The soaked seeds, each with 50 histories of each kind of table."""
 TABLES: dict[str, dict[str, str]] = {
     "deduplicate": {},
     "sequence": {"sequence.field": "w"},
@@ -48,6 +52,16 @@ TABLES: dict[str, dict[str, str]] = {
 }
 
 
+PAIRED = ("removing",)
+"""Tables into which no `-U` may come without its `+U` in the same commit.
+
+There a `-U` alone is a row that has left the query's result, so it removes the record. An update
+is one binlog event or one snapshot of its source, and sources read these whole, so both rows of an
+update are in one commit.
+"""
+_KEYS = 2
+
+
 class Written:
     """A table, and how it is written."""
 
@@ -56,8 +70,8 @@ class Written:
         warehouse.create_table("db", name, COLUMNS, ["k"], [], {"bucket": "1", **options})
         self._user, self._commits = str(uuid.uuid4()), 0
 
-    def put(self, *writes: Sequence[Row]) -> None:
-        """One commit of batches."""
+    def put(self, *writes: Sequence[Row]) -> int:
+        """One commit of batches; returns how many files of a bucket it made."""
         self._commits += 1
         writer = TableWriter(self._warehouse.options, self._name, self._user)
         try:
@@ -68,53 +82,85 @@ class Written:
             writer.close()
         committer = TableCommitter(self._warehouse.options, self._name, self._user)
         committer.commit(self._commits, messages)
+        return len(messages)
 
     def rows(self) -> list[Row]:
         table = self._warehouse.table(self._name)
         return sorted((r for b in table.read() for r in b.to_pylist()), key=lambda row: row["k"])
 
 
-def history(draw: random.Random) -> list[Row]:
-    """Changes of two keys: `-U` and `+U` in pairs, a `-D` of what is there."""
+def history(draw: random.Random, number: int) -> list[list[Row]]:
+    """Changes of two keys: pairs of `-U` and `+U`, a `-D` of what is there, rows over others."""
     there: dict[int, Row] = {}
-    found: list[Row] = []
+    found: list[list[Row]] = []
     for moment in range(draw.randint(3, 12)):
-        key = draw.randrange(2)
+        key = _KEYS * number + draw.randrange(_KEYS)
         new = {"k": key, "v": draw.randrange(1, 50), "w": moment, "s": f"t{moment}"}
-        if draw.random() < 0.3:
-            new["s"] = None
+        for name in ("s", "v"):
+            if draw.random() < 0.3:
+                new[name] = None
         old = there.pop(key, None)
         if old is not None and draw.random() < 0.3:
-            found.append({**old, "rowkind": "-D"})
+            found.append([{**old, "rowkind": "-D"}])
             continue
-        if old is not None:
-            found.append({**old, "rowkind": "-U"})
-        found.append({**new, "rowkind": "+I" if old is None else "+U"})
+        if old is None or draw.random() < 0.1:
+            found.append([{**new, "rowkind": "+I"}])
+        else:
+            found.append([{**old, "rowkind": "-U"}, {**new, "rowkind": "+U"}])
         there[key] = new
     return found
 
 
+def _flat(changes: Iterable[Sequence[Row]]) -> list[Row]:
+    return [row for change in changes for row in change]
+
+
+def _mixed(draw: random.Random, histories: Sequence[Sequence[list[Row]]]) -> list[list[Row]]:
+    """The changes of all histories, those of each in their order."""
+    order = [number for number, changes in enumerate(histories) for _ in changes]
+    draw.shuffle(order)
+    coming = [iter(changes) for changes in histories]
+    return [next(coming[number]) for number in order]
+
+
+def _put_apart(table: Written, histories: Sequence[Sequence[list[Row]]]) -> None:
+    """Commits with one change of each history."""
+    for changes in itertools.zip_longest(*histories, fillvalue=[]):
+        table.put(_flat(changes))
+
+
+def _put_together(
+    table: Written, histories: Sequence[Sequence[list[Row]]], draw: random.Random
+) -> None:
+    """Three commits of several batches."""
+    cuts = [sorted(draw.randrange(len(one) + 1) for _ in range(2)) for one in histories]
+    bounds = [[0, *cut, len(one)] for cut, one in zip(cuts, histories, strict=True)]
+    for part in range(3):
+        now = [one[at[part] : at[part + 1]] for one, at in zip(histories, bounds, strict=True)]
+        rows = _flat(_mixed(draw, now))
+        ends = sorted(draw.randrange(len(rows) + 1) for _ in range(2))
+        batches = [rows[a:b] for a, b in itertools.pairwise([0, *ends, len(rows)])]
+        table.put(*(batch for batch in batches if batch))
+
+
 @pytest.mark.parametrize("kind", TABLES)
 @pytest.mark.parametrize(
-    ("seed", "histories"),
-    [(0, 1), *(pytest.param(one, 3, marks=pytest.mark.soak) for one in range(20))],
+    ("seed", "count"),
+    [(0, 10), *(pytest.param(one, 50, marks=pytest.mark.soak) for one in SEEDS)],
 )
 def test_one_write_or_many_make_the_same_rows(
-    warehouse: Warehouse, kind: str, seed: int, histories: int
+    warehouse: Warehouse, kind: str, seed: int, count: int
 ) -> None:
     draw = random.Random(f"{kind} {seed}")
-    for number in range(histories):
-        changes = history(draw)
-        apart = Written(warehouse, f"apart{number}", TABLES[kind])
-        at_once = Written(warehouse, f"once{number}", TABLES[kind])
-        for change in changes:
-            apart.put([change])
-        first = draw.randrange(len(changes))
-        for change in changes[:first]:
-            at_once.put([change])
-        cut = draw.randrange(first, len(changes))
-        at_once.put(*(part for part in (changes[first:cut], changes[cut:]) if part))
-        assert at_once.rows() == apart.rows(), changes
+    histories = [history(draw, number) for number in range(count)]
+    apart, together = (Written(warehouse, name, TABLES[kind]) for name in ("apart", "together"))
+    alone = [[[row] for row in _flat(one)] for one in histories]
+    _put_apart(apart, histories if kind in PAIRED else alone)
+    _put_together(together, histories, draw)
+    wanted, found = ({row["k"]: row for row in table.rows()} for table in (apart, together))
+    for number, changes in enumerate(histories):
+        for key in range(_KEYS * number, _KEYS * (number + 1)):
+            assert found.get(key) == wanted.get(key), changes
 
 
 @pytest.mark.parametrize("kind", ["removing", "aggregation, removing"])
@@ -147,3 +193,57 @@ def test_a_factor_is_not_taken_back(warehouse: Warehouse) -> None:
     keeping.put([{**old, "rowkind": "+I"}])
     keeping.put(update)
     assert [row["v"] for row in keeping.rows()] == [84]
+
+
+@pytest.mark.parametrize("kind", ["aggregation last_non_null_value", "group last_non_null_value"])
+def test_a_value_that_was_taken_back_is_null(warehouse: Warehouse, kind: str) -> None:
+    table = Written(warehouse, "nulled", TABLES[kind])
+    old: Row = {"k": 1, "v": 6, "w": 1, "s": "a"}
+    new: Row = {**old, "v": None, "w": 2}
+    table.put([{**old, "rowkind": "+I"}])
+    assert table.put([{**old, "rowkind": "-U"}, {**new, "rowkind": "+U"}]) == 2
+    assert [row["v"] for row in table.rows()] == [None]
+
+
+def test_few_rows_need_files_of_their_own(warehouse: Warehouse) -> None:
+    options = {
+        "merge-engine": "aggregation",
+        "fields.v.aggregate-function": "sum",
+        "fields.w.aggregate-function": "max",
+        "fields.w.ignore-retract": "true",
+    }
+    table = Written(warehouse, "few", options)
+    versions: list[Row] = [{"k": 1, "v": 1, "w": n, "s": f"t{n}"} for n in range(50)]
+    updates = [
+        {**row, "rowkind": kind}
+        for old, new in itertools.pairwise(versions)
+        for kind, row in (("-U", old), ("+U", new))
+    ]
+    other: Row = {"k": 2, "v": 1, "w": 0, "s": "other", "rowkind": "+I"}
+    assert table.put([{**versions[0], "rowkind": "+I"}, other]) == 1
+    assert table.put(updates[:40], updates[40:]) == 1
+    deleted: Row = {**versions[-1], "rowkind": "-D"}
+    added: Row = {"k": 2, "v": 5, "w": 1, "s": "later", "rowkind": "+I"}
+    # As the only row of its key, a `-D` keeps its kind; after other rows it does not.
+    assert table.put([deleted, added]) == 1
+    again: Row = {**versions[0], "rowkind": "+I"}
+    assert table.put([again, {**again, "rowkind": "-D"}, added]) == 2
+    assert [(row["v"], row["s"]) for row in table.rows()] == [(0, None), (11, "later")]
+
+
+def test_retractions_of_a_sequence_are_not_merged(warehouse: Warehouse) -> None:
+    """A row that is written after a retraction may be merged before it, by its sequence."""
+    options = {
+        "merge-engine": "aggregation",
+        "sequence.field": "w",
+        "fields.v.aggregate-function": "last_non_null_value",
+    }
+    table = Written(warehouse, "late", options)
+    old: Row = {"k": 1, "v": 6, "w": 4, "s": "a"}
+    late: Row = {**old, "v": 7, "w": 3}
+    table.put([{**old, "rowkind": "+I"}])
+    assert table.put([{**old, "rowkind": "-D"}, {**late, "rowkind": "+I"}]) == 2
+    assert [row["v"] for row in table.rows()] == [None]
+    newer: Row = {**old, "v": 8, "w": 5}
+    assert table.put([{**old, "rowkind": "-D"}, {**newer, "rowkind": "+I"}]) == 1
+    assert [row["v"] for row in table.rows()] == [8]

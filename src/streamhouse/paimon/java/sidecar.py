@@ -18,6 +18,11 @@ from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from streamhouse.errors import CommitConflictError, StreamhouseError, TableError
 from streamhouse.options import is_secret
 from streamhouse.paimon.java import class_archive, incomplete_snapshots
+from streamhouse.paimon.java.bucket_compaction import (
+    compacted,
+    discard_compaction,
+    merges_to_null,
+)
 from streamhouse.paimon.java.jars import COORDINATES, JAR_VARIABLE, paimon_jar
 from streamhouse.paimon.java.jvm import END_SECONDS, Channel, JavaProcess, spark_jars
 from streamhouse.paimon.java.long_lived_writer import KeptWrite
@@ -406,19 +411,28 @@ class Sidecar:
     ) -> bool:
         io_manager = self._jvm().org.apache.paimon.disk.IOManager.create(spill)
         identifier = self._next_identifier(table)
-        with _closing(table.newWrite(COMMIT_USER).withIOManager(io_manager)) as write:
-            reader = self._reader(table, partitions)
-            # Buckets without new files need no compaction, and partitioned tables have many.
-            rewrite_all = full or removes_records(dict(table.options()))
-            for entry in (reader if full else reader.withLevel(0)).bucketEntries():
-                write.compact(entry.partition(), entry.bucket(), rewrite_all)
-            return self._commit(table, identifier, write.prepareCommit(True, identifier))
+        reader = self._reader(table, partitions)
+        # Buckets without new files need no compaction, and partitioned tables have many.
+        entries = (reader if full else reader.withLevel(0)).bucketEntries()
+        messages = compacted(
+            self._jvm(),
+            table,
+            [(entry.partition(), entry.bucket()) for entry in entries],
+            full,
+            identifier,
+            lambda: table.newWrite(COMMIT_USER).withIOManager(io_manager),
+        )
+        return self._commit(table, identifier, messages)
 
     def _compact_kept(self, name: str) -> bool:
         java_table = self._table(name)
         location = _location(java_table)
         latest = self._next_identifier(java_table) - 1
-        can_keep = is_local(location) and not removes_records(dict(java_table.options()))
+        can_keep = (
+            is_local(location)
+            and not removes_records(dict(java_table.options()))
+            and not merges_to_null(java_table)
+        )
         if not latest or not java_table.primaryKeys() or not can_keep:
             return self._compact(name, False, None)
         root, shared = branch_root(location, str(java_table.coreOptions().branch())), self._shared()
@@ -511,7 +525,7 @@ class Sidecar:
             except Py4JJavaError as error:
                 # Files of a commit whose outcome is not known for sure must stay.
                 if _is_conflict(error) and "retries" not in _text(error):
-                    _discard(table, messages)
+                    discard_compaction(table, messages)
                 raise
         return True
 
@@ -584,23 +598,6 @@ def _closing(value: Any) -> Iterator[Any]:
         yield value
     finally:
         value.close()
-
-
-def _discard(table: Any, messages: Any) -> None:
-    """Delete the files of a compaction that was not committed.
-
-    Java's `abort` also deletes files that only moved to another level. They are in use, and are
-    listed both before and after the compaction.
-    """
-    names, files = table.store().pathFactory(), table.fileIO()
-    for message in messages:
-        paths = names.createDataFilePathFactory(message.partition(), message.bucket())
-        increment = message.compactIncrement()
-        before = {file.fileName() for file in increment.compactBefore()}
-        for file in [*increment.compactAfter(), *increment.changelogFiles()]:
-            if file.fileName() not in before:
-                for path in file.collectFiles(paths):
-                    files.deleteQuietly(path)
 
 
 def _location(table: Any) -> str:

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamhouse.errors import StreamhouseError, TableError
+from streamhouse.merge_functions import group_sequence_fields, sequence_fields
 from streamhouse.paimon.schema.evolution import column_ids
 from streamhouse.paimon.storage.files import is_local, local_path
 from streamhouse.paimon.storage.split_files import SplitFrame
@@ -60,7 +61,8 @@ def check_files(table: Table, columns: Collection[str], splits: Sequence[bytes])
     `columns` are those to read. The primary key and sequence fields are checked as well, since they
     decide how rows are merged.
     """
-    checked = table.fine_columns & {*columns, *table.primary_key, *_sequence_fields(table)}
+    sequence = [*sequence_fields(table.options), *group_sequence_fields(table.options)]
+    checked = table.fine_columns & {*columns, *table.primary_key, *sequence}
     ids = {number for name, number in column_ids(table).items() if name in checked}
     if not ids:
         return
@@ -75,15 +77,6 @@ def check_files(table: Table, columns: Collection[str], splits: Sequence[bytes])
                 if len(_checked) >= _MAX_CHECKED:
                     _checked.clear()
                 _checked.add((path, *sorted(ids)))
-
-
-def _sequence_fields(table: Table) -> Iterator[str]:
-    for key, value in table.options.items():
-        if key == "sequence.field":
-            yield from (name.strip() for name in value.split(","))
-        elif key.startswith("fields.") and key.endswith(".sequence-group"):
-            names = key.removeprefix("fields.").removesuffix(".sequence-group")
-            yield from (name.strip() for name in names.split(","))
 
 
 def _check_file(table: Table, columns: Collection[str], path: str) -> None:

@@ -5,20 +5,35 @@
   of 14 become 14 instead of 8, and the sum keeps the 6 for ever. It merges files correctly.
 - Where a `-D` removes the record (`remove-record-on-delete`), both cores merge it and the row after
   it into one row, and lose the information that the record in older files is removed.
+- A retraction sets a `last_non_null_value` column to null. Merged with other rows it is a plain row
+  with a null, which leaves the value of older files as it was (decision 142).
 
-Rows after such a retraction go into later files of the same commit.
+Rows for which this matters go into later files of the same commit.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from streamhouse.merge_functions import group_sequence_fields, sequence_fields
+from streamhouse.paimon.read.key_set import KeySet
 from streamhouse.paimon.read.table import Table
+from streamhouse.paimon.schema.nulling_columns import nulling_columns
 from streamhouse.paimon.schema.remove_record_option import removes_records
 from streamhouse.source import ROW_KIND
+
+_RETRACTIONS = ("-U", "-D")
+_Key: TypeAlias = tuple[Any, ...]
+_Mask: TypeAlias = npt.NDArray[np.bool_]
 
 
 def _loses_removals(table: Table) -> bool:
@@ -29,48 +44,213 @@ def _loses_removals(table: Table) -> bool:
 
 def needs_separate_files(table: Table) -> bool:
     """Whether rows of a key may have to go into several files."""
-    return _loses_removals(table) or removes_records(table.options)
+    return (
+        _loses_removals(table)
+        or removes_records(table.options)
+        or bool(nulling_columns(table.options, _columns(table)))
+    )
+
+
+def _columns(table: Table) -> list[str]:
+    return [name for name in table.arrow_schema.names if name not in table.primary_key]
+
+
+@dataclass
+class _Written:
+    """The rows of one key in the current files.
+
+    `nulled` are the columns that a retraction has set to null and no later row to a value, each
+    with the retraction's sequence. `closed`: all further rows of the key are held. `restricted`:
+    not every row of the key may follow.
+    """
+
+    rows: int = 0
+    nulled: dict[str, _Key] = field(default_factory=dict)
+    closed: bool = False
+    restricted: bool = False
+
+    @property
+    def keeps_nulls(self) -> bool:
+        """Whether the merged row still sets `nulled` to null: a single row keeps its kind."""
+        return not self.nulled or self.rows == 1
 
 
 class SeparateFiles:
-    """Holds back rows that must not be in one file with an earlier retraction of their key."""
+    """Holds back rows that must not be in one file with earlier rows of their key."""
 
     def __init__(self, table: Table) -> None:
         self._keys = list(table.primary_key)
-        self._first_kinds = ("-U", "-D") if _loses_removals(table) else ()
-        self._separating_kinds = ("-D",) if removes_records(table.options) else ()
-        self._written_keys: set[tuple[Any, ...]] = set()
-        self._removed_keys: set[tuple[Any, ...]] = set()
+        self._first_kinds = _RETRACTIONS if _loses_removals(table) else ()
+        self._removing_kinds = ("-D",) if removes_records(table.options) else ()
+        self._nulling = nulling_columns(table.options, _columns(table))
+        self._sequence = [*sequence_fields(table.options), *group_sequence_fields(table.options)]
+        self._descending = "descending" in table.options.get("sequence.field.sort-order", "")
         self._held: list[pa.RecordBatch] = []
+        self._start_files()
+
+    def _start_files(self) -> None:
+        self._written: dict[_Key, _Written] = {}
+        self._restricted: list[pa.Table] = []
+        """The keys that the files have and of which not every row may follow."""
+        self._others_written = False
+        """Whether the files have rows whose keys are not in `_written`."""
 
     def take(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The rows for the files that are being written; holds back the others."""
-        has_kinds = ROW_KIND in batch.schema.names
-        kinds = batch.column(ROW_KIND).to_pylist() if has_kinds else ["+I"] * batch.num_rows
-        if (
-            not self._first_kinds
-            and not self._removed_keys
-            and not set(self._separating_kinds) & set(kinds)
-        ):
+        rows = _with_kinds(batch)
+        concerned = self._concerned(rows)
+        held = np.zeros(rows.num_rows, bool)
+        if concerned.any():
+            places = np.flatnonzero(concerned)
+            held[places[self._held_rows(rows.filter(pa.array(concerned)))]] = True
+        self._others_written |= not concerned.all()
+        if not held.any():
             return batch
-        columns = [batch.column(name).to_pylist() for name in self._keys]
-        writable = np.ones(batch.num_rows, bool)
-        for index, (kind, key) in enumerate(zip(kinds, zip(*columns, strict=True), strict=True)):
-            if key in self._removed_keys:
-                writable[index] = False
-            elif kind in self._separating_kinds or (
-                kind in self._first_kinds and key not in self._written_keys
-            ):
-                self._removed_keys.add(key)
-            else:
-                self._written_keys.add(key)
-        if writable.all():
-            return batch
-        self._held.append(batch.filter(pa.array(~writable)))
-        return batch.filter(pa.array(writable))
+        self._held.append(rows.filter(pa.array(held)))
+        return batch.filter(pa.array(~held))
 
     def next(self) -> list[pa.RecordBatch]:
         """The held rows for the next files; an empty list when there are none."""
         held, self._held = self._held, []
-        self._written_keys, self._removed_keys = set(), set()
-        return [rows for rows in map(self.take, held) if rows.num_rows]
+        self._start_files()
+        return [rows for rows in map(self.take, _joined(held)) if rows.num_rows]
+
+    def _concerned(self, batch: pa.RecordBatch) -> _Mask:
+        """The rows of keys that have a row here which may have to be in another file."""
+        if self._first_kinds:
+            return np.ones(batch.num_rows, bool)
+        keys = list(self._restricted)
+        separating = self._separating(batch)
+        if separating.any():
+            keys.append(self._keys_of(batch.filter(pa.array(separating))))
+        if not keys:
+            return separating
+        return KeySet(pa.concat_tables(keys)).mask(self._keys_of(batch))
+
+    def _separating(self, batch: pa.RecordBatch) -> _Mask:
+        kinds = batch.column(ROW_KIND)
+        found = _mask(pc.is_in(kinds, value_set=pa.array(self._removing_kinds, pa.string())))
+        if self._nulling:
+            retracted = _mask(pc.is_in(kinds, value_set=pa.array(_RETRACTIONS)))
+            # Whether the next row is merged later is looked at row by row.
+            found |= retracted if self._sequence else _left_null(
+                batch, self._keys, self._nulling, retracted
+            )  # fmt: skip
+        return found
+
+    def _keys_of(self, batch: pa.RecordBatch) -> pa.Table:
+        return pa.Table.from_batches([batch.select(self._keys)])
+
+    def _held_rows(self, batch: pa.RecordBatch) -> list[int]:
+        """The rows of a batch that may not be in the current files; notes the others."""
+        rows = _Rows(batch, self._nulling, self._sequence)
+        held: list[int] = []
+        restricted: list[int] = []
+        for key, numbers in _by_key(batch, self._keys).items():
+            written = self._written.setdefault(key, _Written(int(self._others_written)))
+            count = self._count(written, rows, numbers)
+            held += numbers[count:]
+            written.closed |= count < len(numbers)
+            if not written.restricted and (written.closed or written.nulled):
+                written.restricted = True
+                restricted.append(numbers[0])
+        if restricted:
+            self._restricted.append(self._keys_of(batch.take(pa.array(restricted))))
+        return held
+
+    def _count(self, written: _Written, rows: _Rows, numbers: Sequence[int]) -> int:
+        """How many of a key's rows can go into the current files; notes them as written."""
+        count = 0
+        for position, number in enumerate(numbers, 1):
+            if written.closed:
+                break
+            kind, is_first = rows.kinds[number], not written.rows
+            written.rows += 1
+            self._note(written, rows, number)
+            if written.keeps_nulls:
+                count = position
+            written.closed = kind in self._removing_kinds or (
+                is_first and kind in self._first_kinds
+            )
+        return count
+
+    def _note(self, written: _Written, rows: _Rows, number: int) -> None:
+        """Update the columns that are set to null by one more row."""
+        kind = rows.kinds[number]
+        if kind in self._removing_kinds:
+            written.nulled.clear()
+            return
+        sequence = rows.sequence(number)
+        for name, values in rows.values.items():
+            if values[number] is None:
+                continue
+            if kind in _RETRACTIONS:
+                written.nulled[name] = sequence
+            elif name in written.nulled and self._is_later(sequence, written.nulled[name]):
+                del written.nulled[name]
+
+    def _is_later(self, sequence: _Key, than: _Key) -> bool:
+        """Whether a row is certainly merged after a retraction that was written before it."""
+        if self._sequence and (self._descending or None in sequence or None in than):
+            return False
+        return all(mine >= other for mine, other in zip(sequence, than, strict=True))
+
+
+class _Rows:
+    """The columns of a batch that decide which rows can be in one file."""
+
+    def __init__(
+        self, batch: pa.RecordBatch, nulling: Sequence[str], sequence: Sequence[str]
+    ) -> None:
+        names = batch.schema.names
+        self.kinds: list[str] = batch.column(ROW_KIND).to_pylist()
+        self.values = {name: batch.column(name).to_pylist() for name in nulling if name in names}
+        self._sequences = [
+            batch.column(name).to_pylist() if name in names else [None] * batch.num_rows
+            for name in sequence
+        ]
+
+    def sequence(self, number: int) -> _Key:
+        return tuple(column[number] for column in self._sequences)
+
+
+def _with_kinds(batch: pa.RecordBatch) -> pa.RecordBatch:
+    if ROW_KIND in batch.schema.names:
+        return batch
+    return batch.append_column(ROW_KIND, pa.repeat("+I", batch.num_rows))
+
+
+def _by_key(batch: pa.RecordBatch, keys: Sequence[str]) -> dict[_Key, list[int]]:
+    numbers: dict[_Key, list[int]] = defaultdict(list)
+    columns = (batch.column(name).to_pylist() for name in keys)
+    for number, key in enumerate(zip(*columns, strict=True)):
+        numbers[key].append(number)
+    return numbers
+
+
+def _left_null(
+    batch: pa.RecordBatch, keys: Sequence[str], nulling: Sequence[str], retracted: _Mask
+) -> _Mask:
+    """The retractions of a column whose next row is not one of the same key that sets it again."""
+    followed = np.append(~retracted[1:], False)
+    for name in keys:
+        column = batch.column(name)
+        equal = pc.equal(column.slice(0, len(column) - 1), column.slice(1))
+        followed &= np.append(_mask(equal), False)
+    left = np.zeros(batch.num_rows, bool)
+    for name in nulling:
+        if name in batch.schema.names:
+            valid = _mask(batch.column(name).is_valid())
+            left |= retracted & valid & ~(followed & np.append(valid[1:], False))
+    return left
+
+
+def _joined(batches: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The batches, joined where they have the same columns: more rows of a key are seen at once."""
+    for _, same in groupby(batches, lambda batch: batch.schema):
+        yield pa.concat_batches(list(same))
+
+
+def _mask(values: pa.Array) -> _Mask:
+    found: _Mask = pc.fill_null(values, False).to_numpy(zero_copy_only=False)
+    return found

@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from streamhouse.paimon.java.bucket_compaction import compacted
 from streamhouse.paimon.java.sidecar import Sidecar
 from streamhouse.procedures.commit_messages import COMMIT_USER, closing, serialised
 
@@ -58,11 +59,16 @@ class Work:
         deserialize = jvm.org.apache.paimon.utils.SerializationUtils.deserializeBinaryRow
         with tempfile.TemporaryDirectory(prefix="streamhouse-") as spill:
             io_manager = jvm.org.apache.paimon.disk.IOManager.create(spill)
-            with closing(table.newWrite(COMMIT_USER).withIOManager(io_manager)) as write:
-                for partition, bucket in payloads:
-                    write.compact(deserialize(partition), bucket, self.full)
-                latest = int(table.snapshotManager().latestSnapshotId() or 0)
-                return serialised(jvm, write.prepareCommit(True, latest + 1))
+            latest = int(table.snapshotManager().latestSnapshotId() or 0)
+            messages = compacted(
+                jvm,
+                table,
+                [(deserialize(partition), bucket) for partition, bucket in payloads],
+                self.full,
+                latest + 1,
+                lambda: table.newWrite(COMMIT_USER).withIOManager(io_manager),
+            )
+            return serialised(jvm, messages)
 
     def _append(self, jvm: Any, table: Any, payloads: Sequence[tuple[bytes, int]]) -> list[bytes]:
         serializer = jvm.org.apache.paimon.table.sink.AppendCompactTaskSerializer()

@@ -1,0 +1,97 @@
+"""Compacts buckets of a table with a primary key; all files of a bucket where it must take them.
+
+A merge without the older files of a bucket loses retractions in two kinds of tables: where a `-D`
+removes the record of its key (decision 121), and where a retraction sets a column to null
+(`paimon.schema.nulling_columns`). The former are rewritten as a whole each time, the latter if
+files of level 0 have retractions. A lookup compaction reads the older row of each key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import closing
+from typing import Any
+
+from streamhouse.paimon.schema.nulling_columns import nulling_columns
+from streamhouse.paimon.schema.remove_record_option import removes_records
+
+
+def compacted(
+    jvm: Any,
+    table: Any,
+    buckets: Iterable[tuple[Any, int]],
+    full: bool,
+    identifier: int,
+    open_write: Callable[[], Any],
+) -> Any:
+    """Compact pairs of partition and bucket of a Java table; returns the commit messages.
+
+    Without `full`, the Java core picks files by the table's options where it may.
+    """
+    buckets = list(buckets)
+    whole = full or removes_records(dict(table.options()))
+    if whole or not merges_to_null(table):
+        return _messages(buckets, lambda _: whole, identifier, open_write)
+    pair = jvm.org.apache.paimon.utils.Pair.of
+    retracted = _with_retractions(jvm, table)
+    messages = _messages(
+        buckets, lambda bucket: retracted.contains(pair(*bucket)), identifier, open_write
+    )
+    partly = [
+        one for one in messages if not retracted.contains(pair(one.partition(), one.bucket()))
+    ]
+    if not any(_retractions(one.compactIncrement().compactBefore()) for one in partly):
+        return messages
+    # A writer has committed retractions in the meantime.
+    discard_compaction(table, messages)
+    return _messages(buckets, lambda _: True, identifier, open_write)
+
+
+def merges_to_null(table: Any) -> bool:
+    """Whether merging some files of a Java table can lose a retraction's null."""
+    options, keys = dict(table.options()), list(table.primaryKeys())
+    columns = [name for name in table.rowType().getFieldNames() if name not in keys]
+    return bool(nulling_columns(options, columns)) and not table.coreOptions().needLookup()
+
+
+def discard_compaction(table: Any, messages: Any) -> None:
+    """Delete the files of a compaction that was not committed.
+
+    Java's `abort` also deletes files that only moved to another level. They are in use, and are
+    listed both before and after the compaction.
+    """
+    names, files = table.store().pathFactory(), table.fileIO()
+    for message in messages:
+        paths = names.createDataFilePathFactory(message.partition(), message.bucket())
+        increment = message.compactIncrement()
+        before = {file.fileName() for file in increment.compactBefore()}
+        for file in [*increment.compactAfter(), *increment.changelogFiles()]:
+            if file.fileName() not in before:
+                for path in file.collectFiles(paths):
+                    files.deleteQuietly(path)
+
+
+def _messages(
+    buckets: Iterable[tuple[Any, int]],
+    full: Callable[[tuple[Any, int]], bool],
+    identifier: int,
+    open_write: Callable[[], Any],
+) -> Any:
+    with closing(open_write()) as write:
+        for bucket in buckets:
+            write.compact(*bucket, full(bucket))
+        return write.prepareCommit(True, identifier)
+
+
+def _with_retractions(jvm: Any, table: Any) -> Any:
+    """A Java set of the partitions and buckets with retractions in level 0."""
+    found = jvm.java.util.HashSet()
+    for entry in table.store().newScan().withLevel(0).plan().files():
+        if _retractions([entry.file()]):
+            found.add(jvm.org.apache.paimon.utils.Pair.of(entry.partition(), entry.bucket()))
+    return found
+
+
+def _retractions(files: Iterable[Any]) -> bool:
+    """Whether Java's files have retractions, or may have some."""
+    return any(int(file.deleteRowCount().orElse(1)) > 0 for file in files)

@@ -1,0 +1,43 @@
+"""Columns that a retraction sets to null, which only files with that retraction can say.
+
+The merge function `last_non_null_value` sets the column to null for a `-U` or `-D` with a value.
+Merged with other rows of its key, the retraction becomes a plain row with a null, and a null leaves
+the value of older rows as it is: 19, then `-U` of 19 and `+U` of null, show 19 again. So both rows
+are written into separate files (`paimon.write.retraction_file_split`), and compactions of such
+files take all files of a bucket (`paimon.java.bucket_compaction`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from streamhouse.merge_functions import (
+    MERGING_ENGINES,
+    group_sequence_fields,
+    merge_function,
+    sequence_fields,
+)
+
+
+def nulling_columns(options: Mapping[str, str], columns: Iterable[str]) -> list[str]:
+    """Those of the columns outside the primary key that a retraction sets to null."""
+    engine = options.get("merge-engine", "").lower()
+    if engine not in MERGING_ENGINES:
+        return []
+    ordering = {*sequence_fields(options), *group_sequence_fields(options)}
+    return [
+        name
+        for name in columns
+        if name not in ordering
+        and (engine == "aggregation" or _is_declared(options, name))
+        and merge_function(options, name) == "last_non_null_value"
+        and options.get(f"fields.{name}.ignore-retract", "").lower() != "true"
+    ]
+
+
+def _is_declared(options: Mapping[str, str], name: str) -> bool:
+    """Whether a column of a partial-update table has a merge function."""
+    return (
+        f"fields.{name}.aggregate-function" in options
+        or "fields.default-aggregate-function" in options
+    )
