@@ -14,6 +14,7 @@ from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.changelog.invisible_rows import InvisibleRows
 from streamhouse.paimon.maintenance.service import Maintenance
 from streamhouse.paimon.read.visibility import changes_visible, hides_new_rows
+from streamhouse.runtime.monitoring.copy_line import CopyLine
 from streamhouse.runtime.monitoring.reporter import Reporter
 from streamhouse.runtime.shared_readers import SharedReaders
 from streamhouse.runtime.streaming.pacing import Pacing, Role
@@ -72,6 +73,7 @@ class Pipeline:
         self._awaited: list[TableAddress] = []
         """The tables of `_reads` whose changes become visible only after a compaction."""
         self._shared = SharedReaders()
+        self._copies = CopyLine()
         self._worked = False
         self._check_at = 0.0
         self._checked = -1
@@ -118,6 +120,7 @@ class Pipeline:
                 time.sleep(_TICK_S)
             self._notice_left_invisible()
         finally:
+            self._copies.close()
             for side in sides:
                 side.close()
 
@@ -166,6 +169,7 @@ class Pipeline:
             worked()
         for side in sides:
             side.step()
+        self._copies.step(self._running)
         if self._reporter is not None:
             self._reporter.step()
 
