@@ -131,7 +131,12 @@ class Sessions:
         self.prepared: dict[str, str] = {}
         self._chance = chance
         self._uses: Counter[str] = Counter()
-        self._all = [Session(self, chance) for _ in range(3)]
+        self._all: list[Session] = []
+        self.begin()
+
+    def begin(self) -> None:
+        """Open sessions, also again after `finish`."""
+        self._all = [Session(self, self._chance) for _ in range(3)]
 
     def again(self, name: str) -> int:
         """How often a name was used before."""
@@ -178,7 +183,7 @@ class Sessions:
         names = self._listed()
         self.prepared = {name: f"'{name}','part',{ord(name)}" for name in sorted(names)}
         self.used = set(names)
-        self._all = [Session(self, self._chance) for _ in range(3)]
+        self.begin()
 
     def _listed(self) -> set[str]:
         return {row[3][:1].decode() for row in self.database.server.execute("XA RECOVER")}

@@ -101,7 +101,6 @@ def server_with(
         ("--skip-log-bin", "log_bin is OFF; change data capture needs log-bin = ON"),
         ("--binlog-format=MIXED", "binlog_format is MIXED; .* needs binlog-format = ROW"),
         ("--binlog-row-image=MINIMAL", "binlog_row_image is MINIMAL; .* binlog-row-image = FULL"),
-        ("--log-bin-compress=ON", "log_bin_compress is ON, which is not supported"),
     ],
     indirect=["server_with"],
 )

@@ -9,6 +9,8 @@ import pytest
 from tests.integration.conftest import Installed
 from tests.integration.mysql.history import Database, catch_up
 
+from streamhouse.connectors.mysql_cdc.schema_history import SchemaHistory
+from streamhouse.connectors.mysql_cdc.server.position import Position
 from streamhouse.demo.mariadb import MariaDB
 from streamhouse.errors import SchemaChangeError
 from streamhouse.source import Offset
@@ -71,6 +73,28 @@ def test_values_stay_in_their_columns(
     offset, some = catch_up(source, offset)
     rows += some
     assert [(row["id"], row["a"], row["b"], row["e"]) for row in rows] == EXPECTED
+
+
+@pytest.mark.parametrize("mode", ["initial", "latest-offset"])
+def test_a_stream_begins_while_the_table_is_altered(
+    bare: Database, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    now = SchemaHistory.now
+    alters = [f"ALTER TABLE t ADD x{number} INT FIRST" for number in range(3)]
+
+    def altered(history: SchemaHistory, position: Position) -> Offset:
+        if alters:
+            bare.run(alters.pop(), "INSERT INTO t (id, a) VALUES (5, 'a5')", "DELETE FROM t")
+        return now(history, position)
+
+    source = bare.source("t", COLUMNS, {"scan.startup.mode": mode})
+    monkeypatch.setattr(SchemaHistory, "now", altered)
+    start = source.latest_offset(source.initial_offset())
+    bare.run("ALTER TABLE t ADD y INT FIRST", "INSERT INTO t (id, a) VALUES (6, 'a6')")
+    source.close()
+    offset, rows = catch_up(bare.source("t", COLUMNS), start)
+    assert [(row["id"], row["a"]) for row in rows] == [(6, "a6")]
+    assert not alters
 
 
 def test_a_temporary_table_of_the_same_name(bare: Database) -> None:

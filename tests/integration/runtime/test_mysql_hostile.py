@@ -96,6 +96,10 @@ class Writers:
             self.restarts += 1
             self._sessions.restart(crash=self._chance.random() < 0.5)
 
+    def begin(self) -> None:
+        """Go on after `finish`."""
+        self._sessions.begin()
+
     def finish(self) -> None:
         """Decide all that is open."""
         self._sessions.finish()
@@ -229,6 +233,7 @@ def test_tables_equal_mysql_whatever_dies(shop: Shop, installed: Installed, meta
                     kill(run, chance)
                     kills += 1
             writers.finish()
+            writers.begin()
             shop.settle(script(database), mark="hostile")
             check(shop, database)
             print(f"{kills} kills, {writers.restarts} restarts of the server", flush=True)

@@ -71,7 +71,6 @@ BEGIN, COMMIT, CREATE = query("BEGIN"), query("COMMIT"), query("CREATE TABLE t (
         ([event(MYSQL_GTID), CREATE], ".|"),
         ([event(MYSQL_GTID), query("XA START X'31',X'',1"), query("XA END X'31',X'',1"), PREPARED],
          "...|"),
-        ([event(MYSQL_GTID), event(40)], ".|"),
         ([BEGIN, event(INSERT), event(HEARTBEAT), query("ROLLBACK")], "...|"),
         ([CREATE, event(CHECKPOINT)], "||"),
     ],

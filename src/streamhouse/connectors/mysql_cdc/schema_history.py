@@ -130,6 +130,8 @@ class SchemaHistory:
         With `cut` a batch ends before a statement about the table; the next one is the statement
         alone.
         """
+        if begin == end:
+            return end, {_KEY: start[_KEY]} if _KEY in start else {}
         known = self.at(start, begin)
         found = self._statements(begin, end)
         if found and cut:
@@ -215,11 +217,6 @@ def described(table: TableDefinition | None, captured: CapturedTable) -> dict[st
         if captured.by_place or column.name.lower() in read
     ]
     return {_KEY: {"columns": columns, "charset": table.charset}}
-
-
-def unchanged(offset: Mapping[str, Any]) -> dict[str, Any]:
-    """The part of an offset that describes the columns, for another offset at its position."""
-    return {_KEY: offset[_KEY]} if _KEY in offset else {}
 
 
 def known_at(offset: Mapping[str, Any], table: TableDefinition) -> TableDefinition | None:

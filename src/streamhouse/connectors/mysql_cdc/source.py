@@ -24,7 +24,7 @@ from streamhouse.connectors.mysql_cdc.change_reader import (
 from streamhouse.connectors.mysql_cdc.membership import Membership
 from streamhouse.connectors.mysql_cdc.metadata import MetadataColumns
 from streamhouse.connectors.mysql_cdc.relay.files import RelayView, State
-from streamhouse.connectors.mysql_cdc.schema_history import SchemaHistory, known_at, unchanged
+from streamhouse.connectors.mysql_cdc.schema_history import SchemaHistory
 from streamhouse.connectors.mysql_cdc.server.columns import (
     check_columns,
     selected_columns,
@@ -66,6 +66,7 @@ _RANGE_ROWS = 65_536
 """About so many rows are read in one transaction, if chunks are smaller."""
 _BATCH_ROWS = 65_536
 _MAX_UNREAD = 1_000
+_FIRST_PLACES = 20
 
 
 @dataclass(frozen=True)
@@ -210,7 +211,7 @@ class MySqlSource:
             if first.snapshot_complete or first.key is not None:
                 parts.append(BinlogPart(begin, last.position, first.key))
         if not first.snapshot_complete and (last.snapshot_complete or last.key != first.key):
-            place = StartPoint(last.position, last.known, known_at(end, self._captured.table))
+            place = StartPoint(last.position, last.known, self._columns.at(end, last.position))
             for group in _groups(self._chunks(first, last), parallelism):
                 ranges = _joined(group, _RANGE_ROWS // self._options.chunk_size)
                 parts.append(SnapshotPart(tuple(ranges), place, begin))
@@ -224,9 +225,8 @@ class MySqlSource:
     def whole_table(self, parallelism: int = 1) -> Sequence[SnapshotPart]:
         """Partitions that together contain the table's current rows; driver only."""
         check_key_exists(self._captured.table)
-        position, known = self._binlog.settled_position(self._current)
-        end = Progress(position, snapshot_complete=True, known=known).to_offset()
-        end |= self._columns.now(position)
+        position, known, columns = self._first_place()
+        end = Progress(position, snapshot_complete=True, known=known).to_offset() | columns
         return self.partitions(Progress().to_offset(), end, parallelism)
 
     def hold(self) -> None:
@@ -326,10 +326,8 @@ class MySqlSource:
         """Where a stream without a snapshot begins."""
         columns: Offset = {}
         if mode == "latest-offset":
-            position = self._current()
-            known = self._binlog.known_at(position)
+            position, known, columns = self._first_place()
             self._binlog.check_prepared(position)
-            columns = self._columns.now(position)
         else:
             position, skip = startup_position(self._session, self._options, self._server)
             known = replace(self._binlog.known_at(position), prepared={}, skip=skip)
@@ -395,9 +393,8 @@ class MySqlSource:
     def _next_chunks(self, start: Offset, progress: Progress, max_rows: int | None) -> Offset:
         if progress.position is None and not self._server.mariadb:
             # Set a position first: the binlog after it will correct the SELECTs (`lookback`).
-            position = self._current()
-            known = self._binlog.known_at(position)
-            return Progress(position, known=known).to_offset() | self._columns.now(position)
+            position, known, columns = self._first_place()
+            return Progress(position, known=known).to_offset() | columns
         size = self._options.chunk_size
         max_chunks = _CHUNKS_A_BATCH
         row_bytes = self._captured.table.size.row_bytes
@@ -410,12 +407,17 @@ class MySqlSource:
         ends, complete = chunk_ends(self._session, self._captured, progress.key, size, max_chunks)
         bounds = [progress.key, *ends, *([None] if complete else [])]
         chunks = [Chunk(a, b) for a, b in zip(bounds, bounds[1:], strict=False)]
-        position, known = self._binlog.settled_position(self._current)
-        if progress.position is None and self._options.startup_mode != "snapshot":
-            self._binlog.check_prepared(position)
+        begin = progress.position
+        if begin is None:
+            position, known, columns = self._first_place()
+            if self._options.startup_mode != "snapshot":
+                self._binlog.check_prepared(position)
+        else:
+            position, known = self._binlog.settled_position(self._current)
+            columns = self._columns.next(start, begin, position, cut=False)[1]
         after = Progress(position, None if complete else ends[-1], complete, known)
         self._plan = (after, chunks)
-        offset = after.to_offset() | self._columns_after(start, progress.position, position)
+        offset = after.to_offset() | columns
         if not complete:
             offset["rows"] = start.get("rows", 0) + size * len(ends)
         return offset | self._index(offset)
@@ -435,13 +437,18 @@ class MySqlSource:
                     f"{START_AGAIN}"
                 )
 
-    def _columns_after(self, start: Offset, begin: Position | None, end: Position) -> Offset:
-        """What an offset of the snapshot has about the columns."""
-        if begin is None:
-            return self._columns.now(end)
-        if begin == end:
-            return unchanged(start)
-        return self._columns.next(start, begin, end, cut=False)[1]
+    def _first_place(self) -> tuple[Position, Known, Offset]:
+        """Where a stream begins, and what its offset has about the binlog and the columns there.
+
+        An ALTER TABLE at the same time can hide the columns at a position; without their names in
+        the binlog, this then takes a later one.
+        """
+        for _ in range(_FIRST_PLACES):
+            position, known = self._binlog.settled_position(self._current)
+            columns = self._columns.now(position)
+            if columns or not self._captured.by_place:
+                break
+        return position, known, columns
 
     def _chunks(self, first: Progress, last: Progress) -> list[Chunk]:
         high = None if last.snapshot_complete else last.key

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 from streamhouse.connectors.mysql_cdc.binlog import decode
 from streamhouse.connectors.mysql_cdc.binlog.captured import CapturedTable
 from streamhouse.connectors.mysql_cdc.binlog.events import (
-    COMPRESSED,
     DELETES,
     HEADER,
     INSERTS,
@@ -104,13 +103,10 @@ class ChangeDecoder:
                 f"MySQL table {self._captured.table.full_name}: the binlog has a LOAD DATA at "
                 f"{where} in the form of MySQL 4; {START_AGAIN}"
             )
-        elif kind in COMPRESSED or (
-            kind == PARTIAL_UPDATE and table_number(data, at) in self._by_table_id
-        ):
+        elif kind == PARTIAL_UPDATE and table_number(data, at) in self._by_table_id:
             raise ConnectError(
-                f"the binlog of MySQL at {self._captured.options.address} contains compressed "
-                "or partial row events, which are not supported; set log_bin_compress = OFF, "
-                "binlog_transaction_compression = OFF, binlog_row_value_options = ''"
+                f"the binlog of MySQL at {self._captured.options.address} contains partial row "
+                "events, which are not supported; set binlog_row_value_options = ''"
             )
         return ()
 

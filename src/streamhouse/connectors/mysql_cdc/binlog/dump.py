@@ -6,6 +6,8 @@ from typing import Any
 
 import pymysql
 
+from streamhouse.connectors.mysql_cdc.binlog.compression import COMPRESSED, decompressed
+from streamhouse.connectors.mysql_cdc.binlog.events import CHECKSUM_BYTES, FORMAT
 from streamhouse.connectors.mysql_cdc.server.connection import close_quietly, open_connection, run
 from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
 from streamhouse.connectors.mysql_cdc.server.position import Position
@@ -16,6 +18,7 @@ _READ_SECONDS = 60
 _BLOCK_BYTES = 256 * 1024
 _LONGEST_PACKET = 0xFFFFFF
 _OK, _EOF = 0x00, 0xFE
+_KIND = 4
 
 _SETTINGS = (
     "SET net_write_timeout = 600, @master_binlog_checksum = @@global.binlog_checksum, "
@@ -32,8 +35,8 @@ class Dump:
 
     The reader of `pymysqlreplication` creates an object for each event of each table, in 30 to
     60 µs; raw events of other tables can be skipped by their length. The server sends a heartbeat
-    each second if there is no other event. `checksums`: whether the first events end with a
-    checksum. Raises PyMySQL's errors, and never reconnects.
+    each second if there is no other event. Compressed events are decompressed. `checksums`: whether
+    the current events end with a checksum. Raises PyMySQL's errors, and never reconnects.
     """
 
     def __init__(self, options: MySqlOptions, start: Position) -> None:
@@ -97,7 +100,12 @@ class Dump:
 
     def _event(self, payload: bytes) -> bytes:
         if payload[0] == _OK:
-            return payload[1:]
+            event = payload[1:]
+            if event[_KIND] == FORMAT:
+                self.checksums = event[-CHECKSUM_BYTES - 1] == 1
+            elif event[_KIND] in COMPRESSED:
+                return decompressed(event, CHECKSUM_BYTES if self.checksums else 0)
+            return event
         if payload[0] == _EOF and len(payload) < 9:
             raise pymysql.err.OperationalError(2013, "the server ended the binlog connection")
         pymysql.err.raise_mysql_exception(payload)

@@ -17,7 +17,6 @@ INSERTS, UPDATES, DELETES = frozenset({23, 30}), frozenset({24, 31}), frozenset(
 ROWS = INSERTS | UPDATES | DELETES
 ROWS_2 = frozenset({30, 31, 32})
 """Kinds of row events that have a field of extra data."""
-COMPRESSED = frozenset({40, 165, 166, 167, 168, 169, 170, 171})
 EXECUTE_LOAD_QUERY = 18
 STATEMENTS = frozenset({QUERY, EXECUTE_LOAD_QUERY})
 """Kinds of events that have a SQL statement."""
@@ -27,7 +26,6 @@ HEADER = struct.Struct("<IBIIIH")
 position in the binlog file, flags."""
 CHECKSUM_BYTES = 4
 
-_COMPRESSED_TRANSACTION = 40
 _MYSQL_GTIDS = frozenset({MYSQL_GTID, ANONYMOUS, TAGGED_GTID})
 _STANDALONE = 1
 _QUERY_HEAD = struct.Struct("<IIBHH")
@@ -145,7 +143,7 @@ class Track:
             self._begin(False)
         elif kind == MARIADB_GTID:
             self._begin(not data[at + HEADER.size + 12] & _STANDALONE)
-        elif kind in (XID, _COMPRESSED_TRANSACTION):
+        elif kind == XID:
             return self._end(Step.COMMIT)
         elif kind == STOP:
             return self._end(Step.ROLLBACK)

@@ -12,7 +12,7 @@ from streamhouse.errors import ConnectError, DataLossError
 
 _MOST_BYTES = 256 * 1024 * 1024
 _EVENTS_A_QUERY = 1000
-_GROUP_ENDS = ("Xid", "XID", "XA_prepare", "Rotate", "Stop")
+_GROUP_ENDS = ("Xid", "XID", "XA_prepare", "Transaction_payload", "Rotate", "Stop")
 _DATABASE = re.compile(r"\s*use `(?:[^`]|``)*`;\s*", re.IGNORECASE)
 _COLUMN_BYTES = 8
 

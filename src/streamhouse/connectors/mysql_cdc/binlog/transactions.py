@@ -8,7 +8,6 @@ from typing import NamedTuple, Protocol
 
 from streamhouse.connectors.mysql_cdc.binlog.events import (
     ANONYMOUS,
-    COMPRESSED,
     FORMAT,
     HEADER,
     INCIDENT,
@@ -34,7 +33,7 @@ from streamhouse.errors import DataLossError
 
 _ROW_EVENTS = ROWS | {PARTIAL_UPDATE}
 _GTIDS = frozenset({MYSQL_GTID, MARIADB_GTID, ANONYMOUS, TAGGED_GTID})
-_OTHER_WRITES = COMPRESSED | OLD_LOADS | (STATEMENTS - {QUERY})
+_OTHER_WRITES = OLD_LOADS | (STATEMENTS - {QUERY})
 _ENDS = (Step.COMMIT, Step.STATEMENT, Step.ROLLBACK)
 _PREPARED_BYTES = 32 * 1024 * 1024
 

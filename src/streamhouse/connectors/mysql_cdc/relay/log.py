@@ -14,7 +14,6 @@ from streamhouse.connectors.mysql_cdc.binlog.changes import (
     table_number,
 )
 from streamhouse.connectors.mysql_cdc.binlog.events import (
-    COMPRESSED,
     HEADER,
     PARTIAL_UPDATE,
     QUERY,
@@ -218,7 +217,7 @@ class _EventSelection:
             return names
         if kind in STATEMENTS:
             return self._affected(kind, data, at, end)
-        return self._all if kind in COMPRESSED or kind in OLD_LOADS else frozenset()
+        return self._all if kind in OLD_LOADS else frozenset()
 
     def _folded(self, names: bytes) -> bytes:
         if not self._server.ignores_case:

@@ -104,8 +104,7 @@ def check_server(session: Session, options: MySqlOptions) -> Server:
     variables = dict(
         session.rows(
             "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('log_bin', 'binlog_format', "
-            "'binlog_row_image', 'log_bin_compress', 'binlog_transaction_compression', "
-            "'lower_case_table_names', 'binlog_row_metadata')"
+            "'binlog_row_image', 'lower_case_table_names', 'binlog_row_metadata')"
         )
     )
     needed = {"log_bin": ("ON", "1"), "binlog_format": ("ROW",), "binlog_row_image": ("FULL",)}
@@ -115,11 +114,6 @@ def check_server(session: Session, options: MySqlOptions) -> Server:
             raise ConnectError(
                 f"MySQL at {options.address}: {name} is {value}; change data capture needs "
                 f"{name.replace('_', '-')} = {allowed[0]} in the server's configuration"
-            )
-    for name in ("log_bin_compress", "binlog_transaction_compression"):
-        if str(variables.get(name, "OFF")).upper() in ("ON", "1"):
-            raise ConnectError(
-                f"MySQL at {options.address}: {name} is ON, which is not supported; set it OFF"
             )
     _check_grants(session, options)
     mariadb = "mariadb" in version.lower()
