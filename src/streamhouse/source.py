@@ -107,6 +107,17 @@ class Checked(Protocol):
 
 
 @runtime_checkable
+class Copying(Protocol):
+    """A source that begins with a copy of a table, which can take long."""
+
+    def left(self, offset: Offset) -> int | None:
+        """About how many rows of the copy are left after `offset`; None once it is complete.
+
+        Driver only; does not query a server.
+        """
+
+
+@runtime_checkable
 class Lagging(Protocol):
     """A source that can report a reader's lag cheaply, without querying a server."""
 

@@ -50,6 +50,14 @@ def test_lookups_print_a_line_a_figure(only: dict[str, float]) -> None:
     assert all(one["ratio"] > 0 and one["pipeline_s"] for one in found)
 
 
+@pytest.mark.soak
+@pytest.mark.usefixtures("quick_spark")
+def test_a_mysql_snapshot_prints_a_line() -> None:
+    (found,) = figures("mysql_cdc.py", "--rows", "20000", "--runs", "1")
+    assert (found["name"], found["goal"]) == ("snapshot", 2.5)
+    assert found["ratio"] > 0 and found["unit"]
+
+
 def test_inserts_print_a_line_a_way() -> None:
     found = figures(
         "insert_values.py", "--rows", "300", "--runs", "1", "--only", "parse", "execute"

@@ -17,6 +17,7 @@ from streamhouse.paimon.changelog.invisible_rows import InvisibleRows
 from streamhouse.paimon.maintenance.backpressure import Pressure
 from streamhouse.paimon.maintenance.service import Maintenance
 from streamhouse.paimon.read.visibility import changes_visible, hides_new_rows
+from streamhouse.runtime.monitoring.copy_line import CopyLine
 from streamhouse.runtime.monitoring.metrics import Figures
 from streamhouse.runtime.monitoring.reporter import Reporter
 from streamhouse.runtime.shared_readers import SharedReaders
@@ -109,6 +110,8 @@ class RunningQuery(Protocol):
 
     def lag(self) -> Lag | None: ...
 
+    def left(self) -> int | None: ...
+
     def hold(self) -> None: ...
 
     def stop(self) -> None: ...
@@ -153,6 +156,7 @@ class Pipeline:
         self._awaited: list[TableAddress] = []
         """The tables of `_reads` whose changes become visible only after a compaction."""
         self._shared = SharedReaders()
+        self._copies = CopyLine()
         self._worked = False
         self._check_at = 0.0
         self._checked = -1
@@ -201,6 +205,7 @@ class Pipeline:
                 time.sleep(_TICK_S)
             self._notice_left_invisible()
         finally:
+            self._copies.close()
             for side in sides:
                 side.close()
 
@@ -210,7 +215,7 @@ class Pipeline:
         Each look reads files of a table or asks a server. So the query that had work left at the
         last look comes first, and while it still has, no other is looked at.
         """
-        looks: list[ContinuousQuery | Side] = [*self._running, *sides]
+        looks: list[RunningQuery | Side] = [*self._running, *sides]
         offsets: dict[int, Offset] = {}
         for step in range(len(looks)):
             index = (self._unsettled + step) % len(looks)
@@ -266,6 +271,7 @@ class Pipeline:
             worked()
         for side in sides:
             side.step()
+        self._copies.step(self._running)
         if self._reporter is not None:
             self._reporter.step()
 

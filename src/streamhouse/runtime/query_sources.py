@@ -13,7 +13,16 @@ from typing import Any, TypeAlias
 
 from streamhouse.errors import DataLossError
 from streamhouse.runtime.query_spec import QuerySpec
-from streamhouse.source import Checked, Counted, Lag, Lagging, Offset, Settling, Source
+from streamhouse.source import (
+    Checked,
+    Copying,
+    Counted,
+    Lag,
+    Lagging,
+    Offset,
+    Settling,
+    Source,
+)
 
 Offsets: TypeAlias = tuple[Offset, ...]
 """One offset for each source, in the order of `QuerySpec.sources`."""
@@ -147,6 +156,17 @@ class QuerySources:
             if isinstance(source, Lagging)
         ]
         return _combined([lag for lag in lags if lag is not None])
+
+    def left(self, offset: Offset) -> int | None:
+        """About how many rows of first copies are left after a batch; None if all are complete."""
+        before = self.offsets(offset)
+        lefts = [
+            source.left(at)
+            for source, at in zip(self._sources, before, strict=True)
+            if isinstance(source, Copying)
+        ]
+        known = [left for left in lefts if left is not None]
+        return sum(known) if known else None
 
     def close(self) -> None:
         """Close all sources."""

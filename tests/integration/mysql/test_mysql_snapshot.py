@@ -82,6 +82,22 @@ def test_an_error_between_rows_is_raised(database: Database) -> None:
         assert run(connection, "SELECT 1") == [("1",)]
 
 
+def test_chunks_of_large_rows_have_fewer(database: Database) -> None:
+    database.run(
+        "CREATE TABLE t (id INT PRIMARY KEY, body LONGBLOB)",
+        "SET sql_log_bin = 0",
+        "INSERT INTO t SELECT seq, REPEAT('x', 4000000) FROM seq_1_to_20",
+        "ANALYZE TABLE t",
+    )
+    source = database.source("t")
+    start = source.initial_offset()
+    end = source.latest_offset(start)
+    parts = source.partitions(start, end, 3)
+    assert len(parts) == 3
+    ids = [row["id"] for row in rows_of(source, start, end, 3)]
+    assert sorted(ids) == list(range(1, 21))
+
+
 _READ = """
 import json, resource, sys
 from streamhouse.connectors.mysql_cdc.source import MySqlSource
@@ -214,7 +230,10 @@ def test_what_a_unique_key_must_stay(database: Database) -> None:
     ("create", "message"),
     [
         ("CREATE VIEW t AS SELECT 1 AS id", r"cdc_\d+\.t is a view.*follow its base tables"),
-        ("CREATE TABLE t (a INT, UNIQUE KEY (a))", "no unique key of NOT NULL columns.*add a prim"),
+        (
+            "CREATE TABLE t (a INT, UNIQUE KEY (a))",
+            "no unique key of NOT NULL columns.*INVISIBLE PRIM",
+        ),
         ("CREATE TABLE t (a TEXT NOT NULL, UNIQUE KEY (a(9)))", "no primary key, and no unique"),
         ("CREATE TABLE t (a FLOAT NOT NULL UNIQUE)", "key column 'a' has the type float"),
     ],
@@ -223,6 +242,25 @@ def test_tables_that_are_refused(database: Database, create: str, message: str) 
     database.run(create)
     with pytest.raises(TableError, match=message):
         database.source("t")
+
+
+def test_the_changes_of_a_table_without_a_key(database: Database) -> None:
+    database.run("CREATE TABLE t (a INT, b VARCHAR(9))", "INSERT INTO t VALUES (1, 'x'), (1, 'x')")
+    source = database.source("t", options={"scan.startup.mode": "latest-offset"})
+    start = source.latest_offset(source.initial_offset())
+    database.run(
+        "INSERT INTO t VALUES (1, 'x'), (NULL, NULL)",
+        "UPDATE t SET b = 'y' WHERE a = 1 LIMIT 2",
+        "DELETE FROM t WHERE b IS NULL OR b = 'x'",
+    )
+    _, rows = catch_up(source, start)
+    assert [tuple(row.values()) for row in rows] == [
+        (1, "x", "+I"), (None, None, "+I"),
+        (1, "x", "-U"), (1, "y", "+U"), (1, "x", "-U"), (1, "y", "+U"),
+        (1, "x", "-D"), (None, None, "-D"),
+    ]  # fmt: skip
+    with pytest.raises(TableError, match="has no primary key.*latest-offset"):
+        source.whole_table()
 
 
 def test_a_table_that_is_not_transactional_is_read_as_it_was(database: Database) -> None:

@@ -67,6 +67,11 @@ TABLES = {
         "CREATE TABLE t (v INT, id INT NOT NULL, k INT, UNIQUE KEY maybe (k), UNIQUE KEY u (id))",
         ["id"],
     ),
+    "invisible": (
+        "CREATE TABLE t (id INT, v INT, row_id BIGINT NOT NULL AUTO_INCREMENT INVISIBLE PRIMARY "
+        "KEY)",
+        ["row_id"],
+    ),
     "unique_words": (
         "CREATE TABLE t (id VARCHAR(20) NOT NULL COLLATE utf8mb4_german2_ci, v INT, "
         "shop INT UNSIGNED NOT NULL, UNIQUE KEY (id, shop))",
@@ -102,6 +107,7 @@ def _key(name: str, chance: random.Random) -> dict[str, Any]:
         "sparse": {"id": (number - 200) ** 7},
         "spaces": {"id": word[:1] + " " * (number % 4) + str(number // 40)},
         "unique": {"id": number - 200},
+        "invisible": {"id": number},
         "unique_words": {"id": word, "shop": number % 3},
     }
     return keys[name]

@@ -11,6 +11,7 @@ import pytest
 from tests.unit.mysql.test_relay_files import FILE, SHOP, connected
 
 from streamhouse.connectors.mysql_cdc.server.position import Position, Progress
+from streamhouse.connectors.mysql_cdc.server.table import Size
 from streamhouse.connectors.mysql_cdc.source import MySqlSource
 from streamhouse.source import Lag
 
@@ -19,7 +20,7 @@ from streamhouse.source import Lag
 def source(tmp_path: Path) -> MySqlSource:
     """A source that has a relay log; it would connect to a server if it were made as usual."""
     made: Any = MySqlSource.__new__(MySqlSource)
-    made._captured = SimpleNamespace(relay=tmp_path)
+    made._captured = SimpleNamespace(relay=tmp_path, table=SimpleNamespace(size=Size(500, 90)))
     made._options = SimpleNamespace(name=SHOP.full_name)
     made._unread = deque()
     found: MySqlSource = made
@@ -59,10 +60,13 @@ def test_bytes_across_binlog_files_are_unknown(source: MySqlSource, tmp_path: Pa
     kept.close()
 
 
-def test_the_lag_is_unknown_in_the_snapshot_and_without_a_log(
-    source: MySqlSource, tmp_path: Path
-) -> None:
+def test_the_lag_is_the_rows_that_are_left_of_the_snapshot(source: MySqlSource) -> None:
+    assert source.lag({"phase": "snapshot"}) == Lag(rows=500)
+    assert source.lag({"phase": "snapshot", "key": [7], "rows": 200}) == Lag(rows=300)
+    assert source.lag({"phase": "snapshot", "key": [9], "rows": 600}) == Lag(rows=0)
+
+
+def test_the_lag_is_unknown_without_a_log(source: MySqlSource, tmp_path: Path) -> None:
     assert source.lag(at(4)) is None
     connected(tmp_path)[1].close()
-    assert source.lag({"phase": "snapshot"}) is None
     assert source.lag(at(4)) is None

@@ -44,6 +44,7 @@ from streamhouse.connectors.mysql_cdc.server.rows import RowWriter
 from streamhouse.connectors.mysql_cdc.server.table import (
     PRIMARY,
     check_binlog_filter,
+    check_key_exists,
     check_server,
     load_table,
 )
@@ -58,7 +59,10 @@ from streamhouse.errors import DataLossError
 from streamhouse.source import Lag, Offset
 from streamhouse.sql.plan import Column
 
+_WITH_SNAPSHOT = ("initial", "snapshot")
+"""The startup modes that begin with the table's rows."""
 _CHUNKS_A_BATCH = 64
+_BATCH_BYTES = 1 << 30
 _RANGE_ROWS = 65_536
 """About so many rows are read in one transaction, if chunks are smaller."""
 _BATCH_ROWS = 65_536
@@ -118,6 +122,8 @@ class MySqlSource:
             check_binlog_filter(self._session, self._server, self._options)
             check_startup(self._session, self._options, self._server)
             table = load_table(self._session, self._options)
+            if self._options.startup_mode in _WITH_SNAPSHOT:
+                check_key_exists(table)
             KeySpace(table)
             self._metadata = MetadataColumns.of(
                 columns, self._options.database, self._options.table
@@ -177,7 +183,7 @@ class MySqlSource:
         options = self._options
         if options.startup_mode == "specific-offset" and not options.startup_searched:
             return Progress(options.startup_position, snapshot_complete=True).to_offset()
-        if options.startup_mode not in ("initial", "snapshot"):
+        if options.startup_mode not in _WITH_SNAPSHOT:
             return {"start": options.startup_mode}
         return Progress().to_offset()
 
@@ -222,6 +228,7 @@ class MySqlSource:
 
     def whole_table(self, parallelism: int = 1) -> Sequence[SnapshotPart]:
         """Partitions that together contain the table's current rows; driver only."""
+        check_key_exists(self._captured.table)
         position, known, columns = self._first_place()
         end = Progress(position, snapshot_complete=True, known=known).to_offset() | columns
         return self.partitions(Progress().to_offset(), end, parallelism)
@@ -240,7 +247,10 @@ class MySqlSource:
     def settled(self, offset: Offset) -> bool:
         """Whether the server has no change of the table after `offset`; driver only."""
         progress = Progress.from_offset(offset)
-        if not progress.snapshot_complete or progress.position is None or "start" in offset:
+        if not progress.snapshot_complete:
+            # Planning chunks, which `latest_offset` does, would cost more than reading them.
+            return False
+        if progress.position is None or "start" in offset:
             return self.latest_offset(offset) == offset
         view = relay_view(self._captured)
         if view is None or view.state() is None:
@@ -254,9 +264,12 @@ class MySqlSource:
     def lag(self, offset: Offset) -> Lag | None:
         """The bytes of binlog from `offset` to the table's last change in the relay log.
 
-        `seconds`: since the oldest unread change was first seen here. None without a relay log, and
-        before the snapshot is complete; driver only.
+        `seconds`: since the oldest unread change was first seen here. During the snapshot about how
+        many `rows` of it are left. None without a relay log; driver only.
         """
+        left = self.left(offset)
+        if left is not None:
+            return Lag(rows=left)
         progress = Progress.from_offset(offset)
         view = relay_view(self._captured)
         state = None if view is None else view.state()
@@ -273,6 +286,13 @@ class MySqlSource:
         same_file = changed.file == progress.position.file
         unread = changed.pos - progress.position.pos if same_file else None
         return Lag(seconds=waited, bytes=unread)
+
+    def left(self, offset: Offset) -> int | None:
+        """About how many rows of the snapshot are left, by the server's estimate at the start."""
+        if offset.get("phase") != "snapshot":
+            return None
+        read: int = offset.get("rows", 0)
+        return max(0, self._captured.table.size.rows - read)
 
     def close(self) -> None:
         for history in (self._binlog_history, self._schema_history):
@@ -381,6 +401,10 @@ class MySqlSource:
             return Progress(position, known=known).to_offset() | columns
         size = self._options.chunk_size
         max_chunks = _CHUNKS_A_BATCH
+        row_bytes = self._captured.table.size.row_bytes
+        if row_bytes:
+            # What fails is read again, so batches of large rows must not get too large.
+            size = min(size, max(1, _BATCH_BYTES // _CHUNKS_A_BATCH // row_bytes))
         if max_rows is not None:
             size = min(size, max_rows)
             max_chunks = max(1, min(max_chunks, max_rows // size))
@@ -398,6 +422,8 @@ class MySqlSource:
         after = Progress(position, None if complete else ends[-1], complete, known)
         self._plan = (after, chunks)
         offset = after.to_offset() | columns
+        if not complete:
+            offset["rows"] = start.get("rows", 0) + size * len(ends)
         return offset | self._index(offset)
 
     def _index(self, offset: Offset) -> Offset:

@@ -15,9 +15,9 @@ SHOWN_AFTER_S = 2.0
 class Progress:
     """Progress of a statement, which consists of successive parts; thread-safe.
 
-    If stderr is a terminal, it shows a line with the part's name, rows, percentage and the time
-    left, from `SHOWN_AFTER_S` on, also while nothing advances. `close` removes the line. Without a
-    terminal nothing is written.
+    If stderr is a terminal, it shows a line with the part's name, rows, rate, percentage and the
+    time left, from `SHOWN_AFTER_S` on, also while nothing advances. `close` removes the line.
+    Without a terminal nothing is written.
     """
 
     def __init__(self) -> None:
@@ -47,6 +47,13 @@ class Progress:
             self._rows += rows
             if self._bar is not None:
                 self._bar.update(self._task, completed=self._rows)
+
+    def resize(self, total: int) -> None:
+        """Set the number of rows of this part, of which more is known."""
+        with self._lock:
+            self._total = total
+            if self._bar is not None:
+                self._bar.update(self._task, total=total)
 
     def close(self) -> None:
         """Remove the line from the terminal."""
@@ -92,10 +99,17 @@ def _bar() -> Any:
         def render(self, task: rich.Task) -> Text:
             return Text(f"{task.completed:,.0f} rows" if task.completed else "")
 
+    class Rate(rich.ProgressColumn):
+        """Rows per second; empty while that is unknown."""
+
+        def render(self, task: rich.Task) -> Text:
+            return Text(f"{task.speed:,.0f} rows/s" if task.speed else "")
+
     return rich.Progress(
         rich.TextColumn("{task.description}"),
         rich.BarColumn(),
         Rows(),
+        Rate(),
         rich.TaskProgressColumn(),
         rich.TimeRemainingColumn(),
         rich.TextColumn("left"),

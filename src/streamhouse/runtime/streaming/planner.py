@@ -146,5 +146,9 @@ class Planner:
         """How far `start` is behind the sources; None if unknown."""
         return self._inputs.lag(start)
 
+    def left(self, start: Offset) -> int | None:
+        """About how many rows of first copies are left; None if all are complete."""
+        return self._inputs.left(start)
+
     def close(self) -> None:
         self._inputs.close()

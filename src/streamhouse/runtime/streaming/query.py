@@ -313,6 +313,10 @@ class ContinuousQuery:
         """How far it is behind its source; None if unknown."""
         return None if self._planner is None else self._planner.lag(self._last)
 
+    def left(self) -> int | None:
+        """About how many rows of the first copy of its source are left; None once complete."""
+        return None if self._planner is None else self._planner.left(self._last)
+
     def hold(self) -> None:
         """Ask the query to start no further batch; does not wait."""
         self._holding.set()

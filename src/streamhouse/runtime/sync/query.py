@@ -293,6 +293,10 @@ class SyncQuery:
         known = [lag for lag in states if lag is not None]
         return Lag(seconds=max(known)) if known and len(known) == len(states) else None
 
+    def left(self) -> int | None:
+        """None: a sync reports the progress of its snapshots by itself."""
+        return None
+
     def states(self) -> list[TableState]:
         """How far each followed table is."""
         progress = self._progress()

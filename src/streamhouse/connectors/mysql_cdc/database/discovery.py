@@ -17,6 +17,7 @@ from streamhouse.connectors.mysql_cdc.server.table import (
     KEY_FACTS,
     TableDefinition,
     charset_of,
+    check_key_exists,
     check_logged,
     column_of,
     is_consistent,
@@ -149,6 +150,7 @@ class Discovery:
         index, key = key_of(full, described, keys)
         charset = None if collation is None else charset_of(str(collation))
         definition = TableDefinition(*names, described, key, charset, is_consistent(engine), index)
+        check_key_exists(definition)
         KeySpace(definition)
         for column in described:
             _ = column.family  # raises `TableError` for a type that is not supported

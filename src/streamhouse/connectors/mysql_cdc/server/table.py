@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 from streamhouse.connectors.mysql_cdc.server.connection import Session
 from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
@@ -14,7 +14,7 @@ from streamhouse.connectors.mysql_cdc.server.requirements import (
     server_requirements,
     variables_of,
 )
-from streamhouse.connectors.mysql_cdc.server.types import MySqlColumn
+from streamhouse.connectors.mysql_cdc.server.types import MySqlColumn, quote
 from streamhouse.errors import ConnectError, StreamhouseError, TableError
 from streamhouse.options import nearest
 
@@ -39,7 +39,8 @@ SELECT {KEY_FACTS} AND table_schema = %s AND table_name = %s ORDER BY index_name
 """
 
 _TABLE = """
-SELECT table_schema, table_name, table_type, engine, table_collation FROM information_schema.tables
+SELECT table_type, engine, table_collation, table_rows, avg_row_length
+FROM information_schema.tables
 WHERE table_schema = %s AND table_name = %s
 """
 _CASCADES = """
@@ -71,13 +72,20 @@ class Server:
         return Position(rows[0][0], int(rows[0][1]))
 
 
+class Size(NamedTuple):
+    """The number of rows, and the average bytes of a row; 0 if that is not known."""
+
+    rows: int = 0
+    row_bytes: int = 0
+
+
 @dataclass(frozen=True)
 class TableDefinition:
     """A table as it was when the source was created, or at another position of the binlog.
 
     `charset`: of new text columns, None if that is not known. `consistent`: whether a transaction
     sees the table as of one moment. `index`: that of `key`, which is the primary key, else a unique
-    one without NULLs.
+    one without NULLs. `size`: of the table, by the server's estimate.
     """
 
     database: str
@@ -87,6 +95,7 @@ class TableDefinition:
     charset: str | None = None
     consistent: bool = True
     index: str = PRIMARY
+    size: Size = field(default=Size(), compare=False)
 
     @property
     def full_name(self) -> str:
@@ -141,11 +150,12 @@ def load_table(session: Session, options: MySqlOptions) -> TableDefinition:
     Raises `TableError` if the table is missing, naming the most similar one, or has no usable key.
     """
     columns = load_columns(session, options)
-    charset, engine = _check_kind(session, options)
+    charset, engine, size = _check_kind(session, options)
     names = (options.database, options.table)
     index, key = key_of(options.name, columns, session.rows(_UNIQUE, names))
+    consistent = is_consistent(engine)
     return TableDefinition(
-        options.database, options.table, columns, key, charset, is_consistent(engine), index
+        options.database, options.table, columns, key, charset, consistent, index, size
     )
 
 
@@ -155,7 +165,7 @@ def key_of(
     """The index of the key, and its columns; of several, the one with the fewest columns.
 
     `parts`: those of the unique indexes, each with the names of the index and of the column, and
-    the length of a prefix.
+    the length of a prefix. No columns if there is no key.
     """
     by_name = {column.name: column for column in columns}
     indexes: dict[str, list[tuple[MySqlColumn | None, Any]]] = {}
@@ -174,21 +184,31 @@ def key_of(
         if len(key) == len(own) and not any(column.nullable for column in key):
             usable.append((index != PRIMARY, len(key), index, tuple(key)))
     if not usable:
-        raise TableError(
-            f"MySQL table {table} has no primary key, and no unique key of NOT NULL "
-            "columns, which change data capture needs; add a primary key, such as ALTER TABLE … "
-            "ADD COLUMN id BIGINT AUTO_INCREMENT PRIMARY KEY"
-        )
+        return PRIMARY, ()
     _, _, found, chosen = min(usable, key=lambda one: one[:3])
     return found, chosen
 
 
-def _check_kind(session: Session, options: MySqlOptions) -> tuple[str | None, str | None]:
-    """Check that all changes of the table are logged as rows; its character set and engine."""
+def check_key_exists(table: TableDefinition) -> None:
+    """Raise `TableError` if the rows of a table that is read as a whole have no key."""
+    if not table.key:
+        # MariaDB and MySQL have invisible columns, so that statements need not know of it.
+        raise TableError(
+            f"MySQL table {table.full_name} has no primary key, and no unique key of NOT NULL "
+            "columns, which a snapshot needs; add a primary key, such as ALTER TABLE "
+            f"{quote(table.database)}.{quote(table.name)} ADD COLUMN row_id BIGINT NOT NULL "
+            "AUTO_INCREMENT INVISIBLE PRIMARY KEY, or read only its changes, with "
+            "'scan.startup.mode' = 'latest-offset'"
+        )
+
+
+def _check_kind(session: Session, options: MySqlOptions) -> tuple[str | None, str | None, Size]:
+    """Check that all changes of the table are logged as rows; its character set, engine, size."""
     names = (options.database, options.table)
-    _, _, kind, engine, collation = session.rows(_TABLE, names)[0]
+    kind, engine, collation, rows, row_bytes = session.rows(_TABLE, names)[0]
     check_logged(options.name, kind, engine, session.rows(_CASCADES, names))
-    return None if collation is None else charset_of(str(collation)), engine
+    charset = None if collation is None else charset_of(str(collation))
+    return charset, engine, Size(int(rows or 0), int(row_bytes or 0))
 
 
 def is_consistent(engine: str | None) -> bool:

@@ -1,0 +1,59 @@
+"""A progress line on the terminal while queries copy the rows that their tables begin with."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from streamhouse.runtime.batch.progress_line import Progress
+from streamhouse.runtime.monitoring.metrics import Figures
+
+_EVERY_S = 0.5
+
+
+class Copies(Protocol):
+    """What the line needs of a query; see `runtime.streaming.query.ContinuousQuery`."""
+
+    figures: Figures
+
+    def left(self) -> int | None: ...
+
+
+class CopyLine:
+    """The rows that queries have copied, the rate, and the time left, while stderr is a terminal.
+
+    It ends when no query has rows left to copy.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._line: Progress | None = None
+        self._rows = 0
+        self._due = clock()
+
+    def step(self, queries: Sequence[Copies]) -> None:
+        """Update the line if it is due; called often."""
+        if self._clock() < self._due or not sys.stderr.isatty():
+            return
+        self._due = self._clock() + _EVERY_S
+        lefts = [(query, query.left()) for query in queries]
+        copying = [(query.figures.read().rows, left) for query, left in lefts if left is not None]
+        if not copying:
+            self.close()
+            return
+        rows = sum(rows for rows, _ in copying)
+        total = sum(rows + left for rows, left in copying)
+        if self._line is None:
+            self._line, self._rows = Progress(), 0
+            self._line.part("snapshot", total)
+        self._line.resize(total)
+        self._line.advance(rows - self._rows)
+        self._rows = rows
+
+    def close(self) -> None:
+        """Remove the line."""
+        line, self._line = self._line, None
+        if line is not None:
+            line.close()

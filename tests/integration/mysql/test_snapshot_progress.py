@@ -1,0 +1,76 @@
+"""What a user sees of a long snapshot: on the terminal, and in the list of pipelines."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.integration.mysql.history import Database
+from tests.integration.runtime.terminal import Terminal
+
+from streamhouse.demo.mariadb import PASSWORD, USER
+from streamhouse.source import Lag
+
+SCRIPT = """
+CREATE TEMPORARY TABLE numbers (id INT PRIMARY KEY NOT ENFORCED, v INT) WITH (
+  'connector' = 'mysql-cdc', 'hostname' = '127.0.0.1', 'port' = '{port}', 'username' = '{user}',
+  'password' = '{password}', 'database-name' = '{database}', 'table-name' = 't',
+  'scan.startup.mode' = 'snapshot', 'scan.incremental.snapshot.chunk.size' = '50'
+);
+CREATE TABLE copy (id INT PRIMARY KEY NOT ENFORCED, v INT) WITH ('bucket' = '1');
+INSERT INTO copy SELECT * FROM numbers;
+"""
+
+
+@pytest.mark.usefixtures("quick_spark")
+def test_a_terminal_shows_rows_rate_and_time_left(database: Database, tmp_path: Path) -> None:
+    database.run(
+        "CREATE TABLE t (id INT PRIMARY KEY, v INT)",
+        "INSERT INTO t SELECT seq, seq FROM seq_1_to_40000",
+        "ANALYZE TABLE t",
+    )
+    script = tmp_path / "copy.sql"
+    values = {"user": USER, "password": PASSWORD, "database": database.name}
+    script.write_text(SCRIPT.format(port=database.server.port, **values))
+    warehouse = str(tmp_path / "lake")
+    command = ["run", str(script), "--warehouse", warehouse, "--name", "copying"]
+    terminal = Terminal([*command, "--until-caught-up"])
+    try:
+        terminal.until("rows/s")
+        streamhouse = str(Path(sys.executable).with_name("streamhouse"))
+        listed = subprocess.run(
+            [streamhouse, "pipelines", "--json", "--warehouse", warehouse],
+            capture_output=True, text=True, check=True, timeout=60,
+        )  # fmt: skip
+        (query,) = json.loads(listed.stdout)["pipelines"][0]["queries"]
+        terminal.end()
+    finally:
+        terminal.close()
+    shown = re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", terminal.shown)
+    line = r"snapshot.*[1-9][\d,]* rows [\d,]+ rows/s +\d+% \d+:\d\d:\d\d left"
+    assert re.search(line, shown), shown
+    assert 0 < query["lag"]["rows"] < 50_000 and query["lag"]["bytes"] is None
+
+
+def test_the_rows_left_are_known_from_the_offset(database: Database) -> None:
+    database.run(
+        "CREATE TABLE t (id INT PRIMARY KEY)",
+        "INSERT INTO t SELECT seq FROM seq_1_to_1000",
+        "ANALYZE TABLE t",
+    )
+    options = {"scan.incremental.snapshot.chunk.size": "100"}
+    source = database.source("t", options=options)
+    offset = source.initial_offset()
+    assert source.lag(offset) == Lag(rows=1000)
+    offset = source.latest_offset(offset, 300)
+    offset = database.source("t", options=options).latest_offset(offset, 200)
+    assert source.lag(offset) == Lag(rows=500)
+    assert database.source("t", options=options).left(offset) == 500
+    while "phase" in offset:
+        offset = source.latest_offset(offset)
+    assert source.left(offset) is None
+    assert source.lag(offset) is None
