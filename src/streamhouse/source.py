@@ -9,7 +9,7 @@ two equal offsets mean that there is nothing new.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import pyarrow as pa
@@ -67,12 +67,27 @@ class Source(Protocol):
 
 
 @dataclass(frozen=True)
+class SourceState:
+    """What a source knows of the changes that it receives; a field is None where it is unknown.
+
+    `snapshotting`: whether the reader still reads the snapshot. `position`: the reader's file and
+    byte in the server's log. Of the last change received: `event_ms`, when the server executed it
+    (epoch ms, by the server's clock), and `received_ms`, when it arrived.
+    """
+
+    snapshotting: bool
+    position: tuple[str, int] | None = None
+    event_ms: int | None = None
+    received_ms: int | None = None
+
+
+@dataclass(frozen=True)
 class Lag:
     """How far a reader is behind its source; a field is None where that is unknown.
 
     `seconds`: since the oldest unread rows arrived, or were first noticed. `rows`, `snapshots` and
     `bytes` (of a binlog) are unread. `waiting_rows` are committed, but invisible to readers until a
-    compaction; None if all rows are visible.
+    compaction; None if all rows are visible. `state`: for metrics.
     """
 
     seconds: float | None = None
@@ -80,6 +95,12 @@ class Lag:
     snapshots: int | None = None
     bytes: int | None = None
     waiting_rows: int | None = None
+    state: SourceState | None = field(default=None, compare=False)
+
+    @property
+    def known(self) -> bool:
+        """Whether any part of the lag is known."""
+        return self != Lag()
 
 
 @runtime_checkable

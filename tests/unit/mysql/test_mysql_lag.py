@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,7 +14,7 @@ from tests.unit.mysql.test_relay_files import FILE, SHOP, connected
 from streamhouse.connectors.mysql_cdc.server.position import Position, Progress
 from streamhouse.connectors.mysql_cdc.server.table import Size
 from streamhouse.connectors.mysql_cdc.source import MySqlSource
-from streamhouse.source import Lag
+from streamhouse.source import Lag, SourceState
 
 
 @pytest.fixture
@@ -62,11 +63,32 @@ def test_bytes_across_binlog_files_are_unknown(source: MySqlSource, tmp_path: Pa
 
 def test_the_lag_is_the_rows_that_are_left_of_the_snapshot(source: MySqlSource) -> None:
     assert source.lag({"phase": "snapshot"}) == Lag(rows=500)
+    assert source.lag({"phase": "snapshot"}).state == SourceState(snapshotting=True)
     assert source.lag({"phase": "snapshot", "key": [7], "rows": 200}) == Lag(rows=300)
     assert source.lag({"phase": "snapshot", "key": [9], "rows": 600}) == Lag(rows=0)
 
 
 def test_the_lag_is_unknown_without_a_log(source: MySqlSource, tmp_path: Path) -> None:
-    assert source.lag(at(4)) is None
+    assert not source.lag(at(4)).known
     connected(tmp_path)[1].close()
-    assert source.lag(at(4)) is None
+    assert not source.lag(at(4)).known
+    assert source.lag(at(4)).state == SourceState(False, (FILE, 4))
+
+
+def test_times_are_those_of_the_last_change_of_the_table(
+    source: MySqlSource, tmp_path: Path
+) -> None:
+    server, kept = connected(tmp_path)
+    kept.keep(server.transaction("orders", b"1"))
+    begun = time.time_ns() // 1_000_000
+    kept.keep(server.transaction("orders", b"2"))
+    end = server.at
+    first = source.lag(at(end)).state
+    assert first is not None and first.received_ms is not None
+    arrived = first.received_ms
+    assert begun <= arrived <= time.time_ns() // 1_000_000
+    time.sleep(0.002)
+    kept.keep(server.transaction("other", b"x"))
+    state = source.lag(at(end)).state
+    assert state == SourceState(False, (FILE, end), 1000, arrived)
+    kept.close()

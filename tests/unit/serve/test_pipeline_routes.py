@@ -24,7 +24,7 @@ from streamhouse.serve.http.app import create_app
 from streamhouse.serve.pipelines import runner
 from streamhouse.serve.settings import ServerSettings
 from streamhouse.serve.views.served_view import ServedView
-from streamhouse.source import Lag
+from streamhouse.source import Lag, SourceState
 
 DEADLINE_S = 90.0
 SCRIPT = "CREATE TABLE `<a>` (i INT); CREATE TABLE b (i INT); INSERT INTO b SELECT i FROM `<a>`;"
@@ -85,10 +85,39 @@ def test_list_of_pipelines(client: httpx.Client) -> None:
     assert query["lag"] == {"seconds": 0.5, "rows": None, "snapshots": 1, "bytes": None} | {
         "waiting_rows": None
     }
+    assert query["metrics"] == {"numRecordsIn": 99, "numRecordsInPerSecond": 12.5}
     assert client.get("/pipelines/revenue").json() == found
     gone = error(client.get("/pipelines/revenu"), 404)
     assert gone["code"] == "not_found" and "did you mean 'revenue'" in gone["message"]
     assert error(client.get("/pipelines/revenue?x=1"), 400)["code"] == "bad_request"
+
+
+def test_metrics_include_pipelines(warehouse: Path) -> None:
+    statuses, now = Statuses({"warehouse": str(warehouse)}), time.time_ns() // 1_000_000
+    state = SourceState(False, ("binlog.000007", 154), now - 5_000, now - 2_000)
+    query = QueryStatus("d.c", "d.c", ("d.m",), (), lag=Lag(0.0, bytes=0, state=state))
+    statuses.write(Status("fed", "running", own(), now, now, queries=(query,)))
+    statuses.write(Status("old", "failed", own(), now, now, queries=(query,)))
+    few = Token(digest("few"), Scope("few", ("d.b",)))
+    every = Token(digest("all"), Scope("all"))
+    with served(warehouse, tokens=(few, every)) as client:
+        text = client.get("/metrics", headers={"Authorization": "Bearer all"}).text
+        hidden = client.get("/metrics", headers={"Authorization": "Bearer few"}).text
+        listed = client.get("/pipelines/fed", headers={"Authorization": "Bearer all"}).json()
+    labels = '{pipeline="fed",query="d.c"}'
+    assert f"streamhouse_currentFetchEventTimeLag{labels} 3000.0" in text
+    assert f"streamhouse_BinlogPosition{labels} 154.0" in text
+    assert 'streamhouse_numRecordsIn{pipeline="revenue",query="d.b"} 99.0' in text
+    assert 'pipeline="old"' not in text and "pipeline=" not in hidden
+    (found,) = listed["queries"]
+    assert found["lag"] is not None and "state" not in found["lag"]
+    metrics = found["metrics"]
+    assert 2_000 <= metrics.pop("MilliSecondsSinceLastEvent") < DEADLINE_S * 1000
+    assert metrics == {
+        "numRecordsIn": 0, "numRecordsInPerSecond": 0.0, "isSnapshotting": 0, "isStreamReading": 1,
+        "currentFetchEventTimeLag": 3_000, "MilliSecondsBehindSource": 3_000,
+        "BinlogFilename": "binlog.000007", "BinlogPosition": 154,
+    }  # fmt: skip
 
 
 def test_graphs(client: httpx.Client) -> None:

@@ -56,7 +56,7 @@ from streamhouse.connectors.mysql_cdc.snapshot import (
     split,
 )
 from streamhouse.errors import DataLossError
-from streamhouse.source import Lag, Offset
+from streamhouse.source import Lag, Offset, SourceState
 from streamhouse.sql.plan import Column
 
 _WITH_SNAPSHOT = ("initial", "snapshot")
@@ -261,31 +261,41 @@ class MySqlSource:
             return False
         return not progress.position < state.changed.get(self._options.name, state.end)
 
-    def lag(self, offset: Offset) -> Lag | None:
+    def lag(self, offset: Offset) -> Lag:
         """The bytes of binlog from `offset` to the table's last change in the relay log.
 
         `seconds`: since the oldest unread change was first seen here. During the snapshot about how
-        many `rows` of it are left. None without a relay log; driver only.
+        many `rows` of it are left. Only `state` is known without a relay log; driver only.
         """
-        left = self.left(offset)
-        if left is not None:
-            return Lag(rows=left)
         progress = Progress.from_offset(offset)
         view = relay_view(self._captured)
         state = None if view is None else view.state()
+        known = self._known_state(progress, state)
         if not progress.snapshot_complete or progress.position is None or state is None:
-            return None
+            return Lag(rows=self.left(offset), state=known)
         changed, now = state.changed.get(self._options.name, state.end), time.monotonic()
         if len(self._unread) < _MAX_UNREAD and (not self._unread or self._unread[-1][1] < changed):
             self._unread.append((now, changed))
         while self._unread and not progress.position < self._unread[0][1]:
             self._unread.popleft()
         if not progress.position < changed:
-            return Lag(seconds=0.0, bytes=0)
+            return Lag(seconds=0.0, bytes=0, state=known)
         waited = now - self._unread[0][0] if self._unread else 0.0
         same_file = changed.file == progress.position.file
         unread = changed.pos - progress.position.pos if same_file else None
-        return Lag(seconds=waited, bytes=unread)
+        return Lag(seconds=waited, bytes=unread, state=known)
+
+    def _known_state(self, progress: Progress, state: State | None) -> SourceState:
+        place = progress.position
+        seconds, received = (None, None)
+        if state is not None and progress.snapshot_complete:
+            seconds, received = state.times.get(self._options.name, (None, None))
+        return SourceState(
+            not progress.snapshot_complete,
+            None if place is None else (place.file, place.pos),
+            None if seconds is None else seconds * 1000,
+            received,
+        )
 
     def left(self, offset: Offset) -> int | None:
         """About how many rows of the snapshot are left, by the server's estimate at the start."""

@@ -15,7 +15,8 @@ WINDOW_S = 10.0
 class Counted(NamedTuple):
     """A snapshot of a query's metrics.
 
-    `last_batch_ms` is when the last batch ended (epoch ms), `took_ms` how long it took.
+    `last_batch_ms` is when the last batch ended (epoch ms), `took_ms` how long it took,
+    `last_rows_ms` when the last batch with rows ended.
     """
 
     batches: int = 0
@@ -23,6 +24,7 @@ class Counted(NamedTuple):
     rows_per_second: float = 0.0
     last_batch_ms: int | None = None
     took_ms: float | None = None
+    last_rows_ms: int | None = None
 
 
 class Figures:
@@ -37,6 +39,7 @@ class Figures:
         self._recent: deque[tuple[float, int]] = deque()
         self._batches = self._rows = 0
         self._last_ms: int | None = None
+        self._last_rows_ms: int | None = None
         self._took_ms: float | None = None
         self._began = clock()
 
@@ -52,6 +55,8 @@ class Figures:
             self._batches += 1
             self._rows += rows
             self._last_ms, self._took_ms = time.time_ns() // 1_000_000, took_s * 1000
+            if rows:
+                self._last_rows_ms = self._last_ms
             self._recent.append((now, rows))
             self._forget(now)
 
@@ -66,7 +71,9 @@ class Figures:
             self._forget(now)
             seconds = min(WINDOW_S, max(1.0, now - self._began))
             rate = sum(rows for _, rows in self._recent) / seconds
-            return Counted(self._batches, self._rows, rate, self._last_ms, self._took_ms)
+            return Counted(
+                self._batches, self._rows, rate, self._last_ms, self._took_ms, self._last_rows_ms
+            )
 
     def _forget(self, now: float) -> None:
         while self._recent and self._recent[0][0] <= now - WINDOW_S:

@@ -274,6 +274,7 @@ class Reporter:
             counted.last_batch_ms,
             None if counted.took_ms is None else round(counted.took_ms, 1),
             self._lags.get((query.pipeline, query.part)),
+            last_rows_ms=counted.last_rows_ms,
         )
 
     def _read_lags(self) -> None:

@@ -24,7 +24,7 @@ from streamhouse.errors import PipelineError, TableError
 from streamhouse.options import nearest
 from streamhouse.paimon.storage.files import Files, files_of
 from streamhouse.runtime.monitoring.process import Process
-from streamhouse.source import Lag
+from streamhouse.source import Lag, SourceState
 
 FOLDER = ".pipelines"
 """The folder of the status files in a warehouse, next to its databases."""
@@ -41,7 +41,8 @@ State = Literal["starting", "running", "stopped", "failed"]
 class QueryStatus:
     """The status of a continuous query; `name` is unique in its pipeline.
 
-    Times are epoch ms; `took_ms` is the duration of the last batch.
+    Times are epoch ms; `took_ms` is the duration of the last batch, `last_rows_ms` is when a batch
+    with rows ended.
     """
 
     name: str
@@ -55,6 +56,7 @@ class QueryStatus:
     took_ms: float | None = None
     lag: Lag | None = None
     last_error: str | None = None
+    last_rows_ms: int | None = None
 
 
 @dataclass(frozen=True)
@@ -113,8 +115,17 @@ def _json(record: object) -> str:
 
 def _query(record: dict[str, Any]) -> QueryStatus:
     lag = record.pop("lag")
-    status = QueryStatus(**record, lag=None if lag is None else Lag(**lag))
+    status = QueryStatus(**record, lag=None if lag is None else _lag(lag))
     return replace(status, sources=tuple(status.sources), lookups=tuple(status.lookups))
+
+
+def _lag(record: dict[str, Any]) -> Lag:
+    state = record.pop("state", None)
+    if state is None:
+        return Lag(**record)
+    place = state.pop("position")
+    position = None if place is None else (str(place[0]), int(place[1]))
+    return Lag(**record, state=SourceState(**state, position=position))
 
 
 class Statuses:

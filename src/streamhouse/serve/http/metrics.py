@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 
 from streamhouse.serve.auth.scope import EVERYTHING, Scope
+from streamhouse.serve.pipelines.source_metrics import HELP
 
 if TYPE_CHECKING:
     from streamhouse.serve.admission.fair_queue import Lane
@@ -85,10 +86,31 @@ class Metrics:
     def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
         return Gauge(f"streamhouse_{name}", text, labels, registry=self._registry)
 
-    def text(self, scope: Scope = EVERYTHING) -> bytes:
-        """All metrics in Prometheus text format; of streams those whose view the scope sees."""
+    def text(self, scope: Scope = EVERYTHING, pipelines: Sequence[Mapping[str, Any]] = ()) -> bytes:
+        """All metrics in Prometheus text format; of streams those whose view the scope sees.
+
+        `pipelines`: those to include, as `serve.pipelines.listing` describes them.
+        """
         visible = [stats for stats in self._streams() if scope.sees(stats.name)]
-        return generate_latest(self._registry) + generate_latest(_Streams(visible))
+        streams = generate_latest(_Streams(visible))
+        return generate_latest(self._registry) + streams + generate_latest(_Sources(pipelines))
+
+
+class _Sources:
+    """Prometheus collector over the sources of running queries."""
+
+    def __init__(self, pipelines: Sequence[Mapping[str, Any]]) -> None:
+        self._pipelines = [one for one in pipelines if one["state"] == "running"]
+
+    def collect(self) -> Iterable[Metric]:
+        for name, text in HELP.items():
+            gauge = GaugeMetricFamily(f"streamhouse_{name}", text, labels=["pipeline", "query"])
+            for pipeline in self._pipelines:
+                for query in pipeline["queries"]:
+                    if name in query["metrics"]:
+                        labels = [pipeline["name"], query["name"]]
+                        gauge.add_metric(labels, query["metrics"][name])
+            yield gauge
 
 
 class _Streams:

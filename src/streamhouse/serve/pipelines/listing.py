@@ -13,7 +13,8 @@ A pipeline is a JSON object:
   ten seconds), `rows` and `batches` of this run, `last_batch` (when it ended), `last_batch_ms`
   (its duration), `last_error`, and `lag`: `seconds`, `rows`, `snapshots`, `bytes`, `waiting_rows`
   (committed, but invisible until a compaction). Each part of the lag is null if the source does
-  not know it. `lag` itself is null if the source knows none, and while the pipeline does not run
+  not know it. `lag` itself is null if the source knows none, and while the pipeline does not run.
+  `metrics` of its source have Flink's and Debezium's names, see `serve.pipelines.source_metrics`
 - `maintenance`: `busy` (how many tables are being maintained), `failures`, `last_error`,
   `last_error_time`; null if nothing is maintained
 
@@ -22,6 +23,7 @@ Times are ISO 8601, in UTC.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -35,6 +37,8 @@ from streamhouse.runtime.monitoring.status import (
     Status,
     Statuses,
 )
+from streamhouse.serve.pipelines.source_metrics import source_metrics
+from streamhouse.source import Lag
 
 Pipeline = dict[str, Any]
 
@@ -93,9 +97,15 @@ def _query(query: QueryStatus, lives: bool) -> dict[str, Any]:
         "batches": query.batches,
         "last_batch": _time(query.last_batch_ms),
         "last_batch_ms": query.took_ms,
-        "lag": None if query.lag is None or not lives else vars(query.lag),
+        "lag": _lag(query.lag) if query.lag is not None and lives else None,
+        "metrics": source_metrics(query, lives, time.time_ns() // 1_000_000),
         "last_error": query.last_error,
     }
+
+
+def _lag(lag: Lag) -> dict[str, Any] | None:
+    parts = {name: value for name, value in vars(lag).items() if name != "state"}
+    return parts if lag.known else None
 
 
 def _maintenance(status: MaintenanceStatus | None) -> dict[str, Any] | None:

@@ -34,6 +34,9 @@ class QueryModel(BaseModel):
     last_batch: str | None
     last_batch_ms: float | None = Field(description="How long the last batch took.")
     lag: Lag | None
+    metrics: dict[str, float | str] = Field(
+        description="Of its source, by the names of Flink, Flink CDC and Debezium."
+    )
     last_error: str | None
 
 

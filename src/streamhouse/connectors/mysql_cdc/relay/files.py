@@ -81,6 +81,7 @@ class State(NamedTuple):
     `changed`: where the last change of each `database.table` ends. `altered`: where the last few
     statements about it begin, such as ALTER TABLE; a batch ends before each. `prepared`: where XA
     transactions begin that are not decided at the end. `binlogs`: the identities of the last files.
+    `times`: when the server executed each table's last change (seconds), and when it arrived (ms).
     """
 
     end: Position
@@ -88,6 +89,7 @@ class State(NamedTuple):
     altered: Mapping[str, Sequence[Position]]
     prepared: Mapping[str, Position]
     binlogs: Mapping[str, Binlog]
+    times: Mapping[str, tuple[int, int]] = {}
 
 
 class StateWriter:
@@ -190,13 +192,14 @@ class RelayView:
 def _state_of(parsed: Any) -> State | None:
     if parsed is None:
         return None
-    end, changed, altered, prepared, binlogs = parsed
+    end, changed, altered, prepared, binlogs, times = parsed
     return State(
         Position(*end),
         {name: Position(*place) for name, place in changed.items()},
         {name: [Position(*place) for place in places] for name, places in altered.items()},
         {xid: Position(*place) for xid, place in prepared.items()},
         {file: Binlog(*identity) for file, identity in binlogs.items()},
+        {name: (int(seconds), int(arrived)) for name, (seconds, arrived) in times.items()},
     )
 
 

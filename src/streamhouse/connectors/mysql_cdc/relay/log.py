@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -81,6 +82,7 @@ class RelayLog:
         self.state = State(start, {table.full_name: start for table in tables}, {}, {}, {})
         self._complete: list[bytes] = []
         self._changed: set[str] = set()
+        self._seconds: dict[str, int] = {}
         self._boundary = start
         self._joining: SimpleQueue[list[RelayTable]] = SimpleQueue()
         self._state_file.write(self.state)
@@ -130,6 +132,7 @@ class RelayLog:
         """Remove the events after the end that was last published to the readers."""
         self._files.undo()
         self._complete, self._changed, self._boundary = [], set(), self.state.end
+        self._seconds = {}
 
     def _add(self, committed: Committed) -> None:
         track = self._transactions.track
@@ -139,6 +142,7 @@ class RelayLog:
         # Apart from earlier transactions, which a statement in this one publishes.
         events: list[bytes] = []
         changed: set[str] = set()
+        seconds: dict[str, int] = {}
         for kind, data, at, stop, pos in group.events():
             names = of(kind, data, at, stop)
             if self._selection.altered:
@@ -152,6 +156,8 @@ class RelayLog:
                 raw = _stored(data, at, stop, end.pos if committed.xid else pos, trailer)
             events.append(raw)
             changed |= names
+            if kind in ROWS:
+                seconds |= dict.fromkeys(names, HEADER.unpack_from(data, at)[0])
             size += len(raw)
             if size > _FRAME_BYTES:
                 # The frames of one transaction but the last end before its end.
@@ -161,6 +167,7 @@ class RelayLog:
         group.close()
         self._complete += events
         self._changed |= changed
+        self._seconds |= seconds
 
     def _alter(self, names: frozenset[str]) -> None:
         """End a batch before a statement about tables: their columns may differ after it."""
@@ -191,8 +198,11 @@ class RelayLog:
         while len(binlogs) > _BINLOGS:
             del binlogs[next(iter(binlogs))]
         prepared = {xid: at for xid, at in transactions.prepared.items() if at < end}
-        self.state = State(end, changed, self.state.altered, prepared, binlogs)
-        self._complete, self._changed = [], set()
+        arrived = time.time_ns() // 1_000_000
+        times = {name: (seconds, arrived) for name, seconds in self._seconds.items()}
+        times = {**self.state.times, **times}
+        self.state = State(end, changed, self.state.altered, prepared, binlogs, times)
+        self._complete, self._changed, self._seconds = [], set(), {}
         self._state_file.write(self.state)
 
 

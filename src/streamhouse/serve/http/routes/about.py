@@ -6,12 +6,14 @@ import time
 from collections.abc import Callable
 from functools import partial
 from importlib.resources import files
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, Request
 from starlette.responses import JSONResponse, Response
 
 from streamhouse.errors import StreamhouseError
+from streamhouse.options import hide_secrets
+from streamhouse.serve.access_log import LOGGER
 from streamhouse.serve.admission.lanes import client_of
 from streamhouse.serve.auth.scope import EVERYTHING, RUN, Scope
 from streamhouse.serve.errors import Problem
@@ -21,6 +23,7 @@ from streamhouse.serve.http.metrics import CONTENT_TYPE
 from streamhouse.serve.http.models import HealthAnswer
 from streamhouse.serve.http.openapi import error_responses
 from streamhouse.serve.http.routes.parameters import check_parameters, state
+from streamhouse.serve.http.routes.pipelines import PipelineServices, sees_pipelines
 
 if TYPE_CHECKING:
     from streamhouse.paimon.catalog.warehouse import Warehouse
@@ -76,10 +79,16 @@ async def health(request: Request) -> Response:
         **error_responses("bad_request"),
     },
 )
-async def metrics(request: Request, scope: Reads) -> Response:
-    """Requests, streams and queries; only streams of views that the token may see."""
+async def metrics(request: Request, scope: Reads, services: PipelineServices) -> Response:
+    """Requests, streams, queries and pipelines; only what the token may see."""
     check_parameters(request)
-    return Response(state(request).metrics.text(scope), media_type=CONTENT_TYPE)
+    pipelines: list[dict[str, Any]] = []
+    if sees_pipelines(request, scope):
+        try:
+            pipelines = await services.read(services.pipelines.all)
+        except Exception as error:  # noqa: BLE001  # the server's own metrics are known
+            LOGGER.warning("the metrics of pipelines are unknown: %s", hide_secrets(str(error)))
+    return Response(state(request).metrics.text(scope, pipelines), media_type=CONTENT_TYPE)
 
 
 @router.get("/docs", include_in_schema=False)

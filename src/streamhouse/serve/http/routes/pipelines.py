@@ -110,16 +110,28 @@ def _services(request: Request) -> Services:
     return replace(services, client=client_of(request))
 
 
+def sees_pipelines(request: Request, scope: Scope) -> bool:
+    """Whether a client may see the pipelines of the warehouse."""
+    return _sees_views(scope) and _serves_all(request, scope)
+
+
+def _sees_views(scope: Scope) -> bool:
+    return bool({"*", "*.*"} & set(scope.views))
+
+
+def _serves_all(request: Request, scope: Scope) -> bool:
+    settings: ServerSettings = request.app.state.settings
+    return settings.views is None or (settings.allow_run and scope.may(RUN))
+
+
 async def _sees_all(request: Request, scope: Reads) -> Scope:
-    if not {"*", "*.*"} & set(scope.views):
+    if not _sees_views(scope):
         raise Problem(
             "forbidden",
             "pipelines name tables of the whole warehouse, but this token sees only some of its "
             "views; use a token that sees all of them",
         )
-    settings: ServerSettings = request.app.state.settings
-    runs = settings.allow_run and scope.may(RUN)
-    if settings.views is not None and not runs:
+    if not _serves_all(request, scope):
         raise Problem(
             "forbidden",
             "pipelines and scripts name tables of the whole warehouse, but this server serves only "

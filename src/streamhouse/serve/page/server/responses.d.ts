@@ -146,6 +146,8 @@ export interface QueryRecord {
   last_batch: string | null;
   last_batch_ms: number | null;
   lag: Lag | null;
+  /** Of its source, by the names of Flink, Flink CDC and Debezium. */
+  metrics: Record<string, number | string>;
   last_error: string | null;
 }
 

@@ -1,0 +1,67 @@
+"""Metrics of a mysql-cdc source by their names in Flink CDC and Debezium, from a real server."""
+
+from __future__ import annotations
+
+import signal
+import time
+from typing import Any
+
+from tests.integration.runtime.conftest import Shop
+
+from streamhouse.demo.mariadb import PASSWORD, USER, MariaDB
+from streamhouse.serve.pipelines.listing import Pipelines
+
+SCRIPT = """
+CREATE TEMPORARY TABLE changes (id INT PRIMARY KEY NOT ENFORCED, v INT) WITH (
+  'connector' = 'mysql-cdc', 'hostname' = '127.0.0.1', 'port' = '{port}', 'username' = '{user}',
+  'password' = '{password}', 'database-name' = 'measured', 'table-name' = 't');
+CREATE TABLE copy (id INT PRIMARY KEY NOT ENFORCED, v INT) WITH ('bucket' = '1');
+INSERT INTO copy SELECT id, v FROM changes;
+"""
+HOUR_S = 3600
+SLACK_MS = 60_000
+
+
+def _metrics(shop: Shop) -> dict[str, Any]:
+    queries = [query for one in Pipelines(shop.warehouse.options).all() for query in one["queries"]]
+    metrics: dict[str, Any] = queries[0]["metrics"] if queries else {}
+    return metrics
+
+
+def test_lags_by_event_time(shop: Shop, mariadb: MariaDB) -> None:
+    mariadb.execute(
+        "DROP DATABASE IF EXISTS measured",
+        "CREATE DATABASE measured",
+        "CREATE TABLE measured.t (id INT PRIMARY KEY, v INT)",
+        "INSERT INTO measured.t VALUES (1, 1), (2, 2)",
+    )
+    script = SCRIPT.format(port=mariadb.port, user=USER, password=PASSWORD)
+    run = shop.start(script)
+    run.until(lambda: _metrics(shop).get("isStreamReading") == 1)
+    found = _metrics(shop)
+    assert found["isSnapshotting"] == 0 and found["numRecordsIn"] == 2
+    # Nothing has changed yet, so no lag is known.
+    assert "currentFetchEventTimeLag" not in found
+    mariadb.execute(f"SET timestamp = UNIX_TIMESTAMP() - {HOUR_S}", "UPDATE measured.t SET v = 3")
+    changed_ms = time.time_ns() // 1_000_000
+    run.until(lambda: "currentFetchEventTimeLag" in _metrics(shop))
+    run.until(lambda: _metrics(shop)["numRecordsIn"] == 6)
+    found = _metrics(shop)
+    lag = found["currentFetchEventTimeLag"]
+    assert HOUR_S * 1000 <= lag < HOUR_S * 1000 + SLACK_MS
+    assert found["MilliSecondsBehindSource"] == lag
+    waited = time.time_ns() // 1_000_000 - changed_ms
+    assert 0 <= found["MilliSecondsSinceLastEvent"] <= waited + 1000
+    assert 0 <= found["sourceIdleTime"] <= waited + 1000
+    end = mariadb.execute("SHOW MASTER STATUS")[0][:2]
+    # The counts and the position of one status are read one after the other.
+    names = ("BinlogFilename", "BinlogPosition")
+    run.until(lambda: tuple(_metrics(shop)[name] for name in names) == end)
+    mariadb.execute("UPDATE measured.t SET v = 4 WHERE id = 1")
+    run.until(lambda: _metrics(shop)["currentFetchEventTimeLag"] < SLACK_MS)
+    run.until(lambda: _metrics(shop)["numRecordsIn"] == 8)
+    run.signal(signal.SIGTERM)
+    assert run.wait().code == 0
+    ended = _metrics(shop)
+    # The lag of a query that has ended is unknown, but not what it has read.
+    assert ended["numRecordsIn"] == 8 and "MilliSecondsBehindSource" not in ended
