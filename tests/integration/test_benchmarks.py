@@ -84,3 +84,11 @@ def test_many_readers_of_a_server_get_every_change_once() -> None:
     # How fast is not looked at; that nothing is lost, and nothing read for each reader, is.
     assert found["every_change"]["ratio"] == 1.0
     assert found["rows_read_once"]["ratio"] >= 1.0
+
+
+@pytest.mark.soak
+@pytest.mark.usefixtures("quick_spark")
+def test_a_sync_prints_its_figure() -> None:
+    (found,) = figures("mysql_sync.py", "--tables", "4", "--runs", "1")
+    assert (found["name"], found["goal"], found["tables"]) == ("sync", 1.0, 4)
+    assert found["ratio"] > 0 and found["freshness_s"] > 0 and found["peak_mb"] > 0

@@ -6,6 +6,7 @@ import contextlib
 import datetime
 import json
 import random
+import signal
 import threading
 import time
 from collections import Counter
@@ -16,6 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from tests.integration.runtime.conftest import DEADLINE_S, Run, Shop, rest
 
@@ -537,3 +539,27 @@ def test_a_script_syncs_and_joins(shop: Shop, mariadb: MariaDB) -> None:
         }
     ]  # fmt: skip
     assert there(shop.warehouse, "ods.alone") == [(1, "Oman"), (2, "Mali")]
+
+
+def test_it_goes_on_after_the_death_of_the_jvm(
+    mariadb: MariaDB, tmp_path: Path, quick_spark: None
+) -> None:
+    fresh(mariadb, "sync_jvm")
+    source = Source(mariadb, random.Random(5))
+    source.create("sync_jvm", "t")
+    source.write(10)
+    warehouse = Warehouse(str(tmp_path / "warehouse"))
+    conf = [f"--mysql-conf={k}={v}" for k, v in mysql_conf(mariadb, "sync_jvm").items()]
+    command = ["sync", "mysql-database", "--warehouse", warehouse.path, "--database", "ods", *conf]
+    run = Run(tmp_path, command, {})
+    run.until(lambda: equal(source, warehouse))
+    for pid in run.tree():
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process = psutil.Process(pid)
+            if process.name() == "java":
+                process.kill()
+    source.write(10)
+    run.until(lambda: equal(source, warehouse))
+    assert "Spark's JVM has died" in run.err
+    run.signal(signal.SIGTERM)
+    assert run.wait().code == 0

@@ -10,7 +10,7 @@ import time
 import pytest
 
 from streamhouse.cli import restart_state
-from streamhouse.cli.commands.run import _restart
+from streamhouse.cli.self_restart import _restart
 from streamhouse.errors import StreamhouseError
 
 

@@ -13,10 +13,10 @@ import typer
 
 from streamhouse.cli import restart_state
 from streamhouse.cli.arguments import OptionsArgument, catalog_options, is_local
-from streamhouse.cli.errors import INTERNAL_ERROR, INTERRUPTED, explain, on_failure
+from streamhouse.cli.errors import INTERRUPTED, explain, on_failure
 from streamhouse.cli.script_text import joined, parsed, texts
+from streamhouse.cli.self_restart import restart_after
 from streamhouse.cli.stop_signals import StopSignal
-from streamhouse.errors import StreamhouseError, is_panic
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -176,8 +176,7 @@ def _run(
     may_restart: bool,
 ) -> None:
     from streamhouse.runtime.script import Script
-    from streamhouse.runtime.spark.session import died, end_session, last_words
-    from streamhouse.runtime.streaming.query import QueryFailed
+    from streamhouse.runtime.spark.session import end_session
 
     script = Script(options, ConsolePrinter())
 
@@ -186,36 +185,13 @@ def _run(
             restart_state.note_reset()
         if not may_restart or options.stopped():
             return
-        if died():
-            _restart(options.reporter, "Spark's JVM has died", last_words())
-        elif isinstance(error, QueryFailed) and explain(error)[1] == INTERNAL_ERROR:
-            end_session()
-            _restart(options.reporter, "a query has failed", explain(error)[0])
-        elif is_panic(error):
-            end_session()
-            _restart(options.reporter, "Paimon's Rust core has panicked", explain(error)[0])
+        restart_after(error, options.reporter)
 
     try:
         with on_failure(restart):
             script.run(statements, origins)
     finally:
         end_session()
-
-
-def _restart(reporter: Reporter | None, what: str, cause: str) -> None:
-    """Replace this process by a new one of the same command, after an internal failure.
-
-    A start recovers from all that a crash can leave. After more than `restart_state.MAX_RESTARTS`
-    restarts within an hour, raises `StreamhouseError` instead.
-    """
-    count = restart_state.count()
-    if count > restart_state.MAX_RESTARTS:
-        raise StreamhouseError(f"{what}, {count} times within an hour; the last cause: {cause}")
-    message = f"{what} ({cause or 'without a message'})"
-    print(f"notice: {message}; restarting", file=sys.stderr, flush=True)
-    if reporter is not None:
-        reporter.restarting(message)
-    os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
 
 
 def _absolute(warehouse: str) -> str:

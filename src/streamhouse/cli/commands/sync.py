@@ -281,6 +281,7 @@ def _run(
     begin_session("streamhouse", master, verbose)
     try:
         from streamhouse.cli.errors import explain
+        from streamhouse.cli.self_restart import restart_after
         from streamhouse.runtime.monitoring.reporter import Reporter
         from streamhouse.runtime.sync.run import SyncRun, run_sync
 
@@ -300,6 +301,8 @@ def _run(
         reporter = run.reporter
 
         def failed(error: BaseException) -> None:
+            if not stop.requested():
+                restart_after(error, reporter)
             reporter.failed(explain(error)[0].removeprefix("error: "))
 
         with on_failure(failed):

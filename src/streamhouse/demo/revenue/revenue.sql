@@ -23,23 +23,6 @@ CREATE TEMPORARY TABLE order_generator (
   'fields.price.max' = '100'
 );
 
-CREATE TEMPORARY TABLE customers_in_mysql (
-  id INT,
-  name STRING,
-  country STRING,
-  zip STRING,
-  PRIMARY KEY (id) NOT ENFORCED
-) WITH (
-  'connector' = 'mysql-cdc',
-  'hostname' = '127.0.0.1',
-  'port' = '${port}',
-  'username' = '${username}',
-  'password' = '${password}',
-  'database-name' = 'shop',
-  'table-name' = 'customers',
-  'server-time-zone' = 'UTC'
-);
-
 CREATE TABLE IF NOT EXISTS orders (
   order_id BIGINT,
   customer_id INT,
@@ -74,7 +57,11 @@ CREATE TABLE IF NOT EXISTS country_sales (
 INSERT INTO orders SELECT order_id, customer_id, ROUND(price, 2), order_time FROM order_generator;
 
 -- 2. Customers: MySQL's snapshot, then its binlog.
-INSERT INTO customers SELECT id, name, country, zip FROM customers_in_mysql;
+CALL sys.sync_mysql_table(
+  table => 'customers',
+  mysql_conf => 'hostname=127.0.0.1,port=${port},username=${username},password=${password},
+    database-name=shop,table-name=customers'
+);
 
 -- 3. The view. An order whose customer has not arrived yet waits for it.
 INSERT INTO country_sales
