@@ -18,7 +18,9 @@ from tests.integration.mysql.history import Database, apply, catch_up, rows_of
 from streamhouse.connectors.mysql_cdc.server import result_rows
 from streamhouse.connectors.mysql_cdc.server.connection import connect, run, run_raw
 from streamhouse.connectors.mysql_cdc.server.options import parse
+from streamhouse.connectors.mysql_cdc.server.position import Position
 from streamhouse.connectors.mysql_cdc.server.result_rows import stream_columns
+from streamhouse.connectors.mysql_cdc.snapshot import ChunkReader
 from streamhouse.connectors.mysql_cdc.source import SnapshotPart
 from streamhouse.errors import DataLossError, SchemaChangeError, TableError
 from streamhouse.source import ROW_KIND
@@ -164,6 +166,28 @@ def test_a_snapshot_goes_on_where_its_connection_was_lost(
     apply(state, changes, ["id"])
     table = database.run("SELECT id, v FROM t")
     assert {row["id"]: row["v"] for row in state.values()} == dict(table)
+
+
+def test_an_alter_as_the_transaction_begins(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """InnoDB does not show a transaction a table that was copied since it began."""
+    database.run("CREATE TABLE t (id INT PRIMARY KEY)", "INSERT INTO t VALUES (1), (2)")
+    source = database.source("t")
+    start = source.initial_offset()
+    end = source.latest_offset(start)
+    alters = ["ALTER TABLE t ADD COLUMN extra INT, ALGORITHM = COPY"]
+    read = ChunkReader._read_binlog
+
+    def altered(reader: ChunkReader, position: Position) -> None:
+        if alters:
+            database.run(alters.pop())
+        read(reader, position)
+
+    monkeypatch.setattr(ChunkReader, "_read_binlog", altered)
+    rows = rows_of(source, start, end)
+    assert not alters
+    assert [row["id"] for row in rows] == [1, 2]
 
 
 def _reader(database: Database) -> int | None:

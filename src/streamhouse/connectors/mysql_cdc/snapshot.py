@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pymysql
+from pymysql.constants import ER
 
 from streamhouse.connectors.mysql_cdc.binlog.captured import CapturedTable
 from streamhouse.connectors.mysql_cdc.binlog.changes import Change, Row
@@ -25,6 +26,7 @@ from streamhouse.connectors.mysql_cdc.server.connection import (
     Backoff,
     Session,
     close_quietly,
+    code_of,
     connect,
     is_lost,
     readable,
@@ -165,7 +167,9 @@ class ChunkReader:
                 break
             except (pymysql.err.MySQLError, OSError) as error:
                 self._connections.disconnect()
-                if not is_lost(error) or not backoff.wait(error):
+                # An ALTER TABLE since the transaction began hides the table from it.
+                again = is_lost(error) or code_of(error) == ER.TABLE_DEF_CHANGED
+                if not again or not backoff.wait(error):
                     raise readable(error, self._captured.options) from None
             if done != low:
                 yield ChunkRows((), self._changed(Chunk(low, done)))
