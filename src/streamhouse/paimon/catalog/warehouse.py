@@ -257,6 +257,11 @@ class Warehouse:
 
     def exists(self, database: str, name: str) -> bool:
         """Whether the table exists; False if the database is missing."""
+        on_disk = self.options.get("metastore", "filesystem") == "filesystem"
+        if on_disk and is_local(self.path):
+            # Hundreds of new tables would be listed for each of them.
+            if not os.path.isdir(os.path.join(self.path, f"{database}.db", name)):
+                return False
         return database in self.databases() and name in self._rust_catalog().list_tables(database)
 
     def table(self, identifier: str, dynamic_options: Mapping[str, str] | None = None) -> Table:
