@@ -18,6 +18,7 @@ from streamhouse.connectors.mysql_cdc.server.requirements import (
 )
 from streamhouse.connectors.mysql_cdc.server.table import (
     check_binlog_filter,
+    check_key_exists,
     check_server,
     load_table,
 )
@@ -172,6 +173,7 @@ def _table(session: Session, options: MySqlOptions, database: str, table: str) -
         server = check_server(session, options)
         check_binlog_filter(session, server, options)
         definition = load_table(session, options)
+        check_key_exists(definition)
         KeySpace(definition)
         selected_columns(options, definition.columns, None, definition.key)
         check_columns(session, options, definition.columns)
