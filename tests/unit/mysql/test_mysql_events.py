@@ -96,6 +96,19 @@ def test_positions_follow_rotations_and_leave_out_the_past() -> None:
     assert track.trailer == 0
 
 
+@pytest.mark.parametrize(("kind", "head"), [(27, b""), (41, b"\1\15")], ids=["MariaDB", "MySQL 8"])
+def test_a_heartbeat_of_the_last_file_leaves_the_position(kind: int, head: bytes) -> None:
+    """The server sends them while it opens the next file; rows there were left out once."""
+    track = Track(Position("binlog.000001", 500), True)
+    track.take(event(kind, head + b"binlog.000001", end=900), 0)
+    assert track.position == Position("binlog.000001", 900)
+    track.take(event(ROTATE, (4).to_bytes(8, "little") + b"binlog.000002"), 0)
+    track.take(event(kind, head + b"binlog.000001", end=947), 0)
+    assert track.position == Position("binlog.000002", 4)
+    track.take(event(kind, head + b"binlog.000002", end=256), 0)
+    assert track.position == Position("binlog.000002", 256)
+
+
 def test_a_query_has_its_database_and_its_text() -> None:
     data = b"before" + query("TRUNCATE tä", "läden")
     assert query_of(data, 6, len(data) - 4) == ("läden", "TRUNCATE tä")

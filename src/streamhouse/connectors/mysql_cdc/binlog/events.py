@@ -113,13 +113,20 @@ class Track:
             self.checksums = data[at + size - CHECKSUM_BYTES - 1] == 1
             self.binlog = Binlog(seconds, server)
         elif kind in HEARTBEATS:
-            if not self.between:
+            # While the server opens the next file, it sends heartbeats of the last one.
+            if not self.between or not self._names_file(data, at, at + size - self.trailer):
                 return None
         else:
             step = self._group(kind, data, at, at + size - self.trailer)
         if log_pos > self.pos:
             self.pos = log_pos
         return step
+
+    def _names_file(self, data: bytes, at: int, end: int) -> bool:
+        """Whether a heartbeat is of the current file; its whole body, or a field, is the name."""
+        name = self.file.encode()
+        body = data[at + HEADER.size : end]
+        return body == name or bytes([len(name)]) + name in body
 
     def _rotate(self, data: bytes, at: int, end: int) -> None:
         start = at + HEADER.size
