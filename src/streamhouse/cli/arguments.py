@@ -61,16 +61,22 @@ class WatchFormat(StrEnum):
     JSON = "json"
 
 
-def catalog_options(warehouse: str, options: Sequence[str] | None) -> dict[str, str]:
-    """The catalog's options; `OptionError` for one that is not written `key=value`."""
-    result = {"warehouse": warehouse}
-    for option in options or ():
-        key, separator, value = option.partition("=")
+def key_values(flag: str, texts: Sequence[str] | None, example: str) -> dict[str, str]:
+    """The `key=value` texts of a repeated flag; `OptionError` for one of another form."""
+    result = {}
+    for text in texts or ():
+        key, separator, value = text.partition("=")
         if not separator or not key.strip():
             # The message does not quote the text, which may be a secret.
-            raise OptionError("--option takes KEY=VALUE, such as --option s3.region=eu-west-1")
+            raise OptionError(f"{flag} takes KEY=VALUE, such as {flag} {example}")
         result[key.strip()] = value
-    return resolve_secrets(result, "--option")
+    return result
+
+
+def catalog_options(warehouse: str, options: Sequence[str] | None) -> dict[str, str]:
+    """The catalog's options; `OptionError` for one that is not written `key=value`."""
+    given = key_values("--option", options, "s3.region=eu-west-1")
+    return resolve_secrets({"warehouse": warehouse, **given}, "--option")
 
 
 def is_local(warehouse: str) -> bool:

@@ -90,7 +90,7 @@ INSERT INTO latest SELECT CAST(MOD(id, 3) AS INT), id, 0 FROM made;
 def test_a_batch_that_was_written_before_an_update_is_not_hidden_by_it(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    collected, counts = batch_commit._collected, Counter[int]()
+    collected, counts = batch_commit.collected, Counter[int]()
 
     def changed_between(frame: Any) -> Any:
         messages, reports = collected(frame)
@@ -101,7 +101,7 @@ def test_a_batch_that_was_written_before_an_update_is_not_hidden_by_it(
                 streamhouse.execute(shop.warehouse.options, "UPDATE latest SET seen = seen + 1")
         return messages, reports
 
-    monkeypatch.setattr(batch_commit, "_collected", changed_between)
+    monkeypatch.setattr(batch_commit, "collected", changed_between)
     shop.settle_here(LATEST)
     assert set(counts.values()) == {4}, "each batch was written four times"
     table = shop.warehouse.table("default.latest")

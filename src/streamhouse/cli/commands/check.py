@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from streamhouse.cli.arguments import key_values
 from streamhouse.errors import OptionError
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ def check(
         # The options are those of one table; the checks put in each that they check.
         "database-name": "",
         _TABLE: "",
-        **_options(option),
+        **key_values("--option", option, "ssl.mode=required"),
     }
     options = parse(resolve_secrets(given, "mysql"))
     checked = checks.check(options, database or (), _tables(database, table))
@@ -106,17 +107,6 @@ def _password(literal: str | None, variable: str | None, file: str | None) -> st
     if file is not None:
         return f"${{file:{file}}}"
     return literal or ""
-
-
-def _options(texts: list[str] | None) -> dict[str, str]:
-    options = {}
-    for text in texts or ():
-        key, separator, value = text.partition("=")
-        if not separator or not key.strip():
-            # The message does not quote the text, which may be a secret.
-            raise OptionError("--option takes KEY=VALUE, such as --option ssl.mode=required")
-        options[key.strip()] = value
-    return options
 
 
 def _tables(databases: list[str] | None, tables: list[str] | None) -> list[str]:

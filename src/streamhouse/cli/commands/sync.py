@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from streamhouse.cli import restart_state
-from streamhouse.cli.arguments import DEFAULT_WAREHOUSE, OptionsArgument, WarehouseArgument
+from streamhouse.cli.arguments import (
+    DEFAULT_WAREHOUSE,
+    OptionsArgument,
+    WarehouseArgument,
+    catalog_options,
+    key_values,
+)
 from streamhouse.cli.errors import INTERRUPTED, on_failure, reported
 from streamhouse.cli.stop_signals import StopSignal
 
@@ -125,20 +131,21 @@ def mysql_table(
     The options database-name and table-name of --mysql-conf are regular expressions. The table is
     created if it is missing. Runs until Ctrl-C or SIGTERM; started again, it goes on where it was.
     """
-    from streamhouse.runtime.sync.options import pairs, sync_table_options, words
+    from streamhouse.procedures.arguments import names
+    from streamhouse.runtime.sync.options import sync_table_options
 
     def options() -> SyncOptions:
         return sync_table_options(
             _catalog(warehouse, option, catalog_conf),
             database,
             table,
-            pairs("--mysql-conf", mysql_conf),
-            partition_keys=words(partition_keys),
-            primary_keys=words(primary_keys),
-            type_mapping=words(type_mapping),
+            _conf("--mysql-conf", mysql_conf),
+            partition_keys=names(partition_keys),
+            primary_keys=names(primary_keys),
+            type_mapping=names(type_mapping),
             computed_column=computed_column or (),
-            metadata_column=words(metadata_column),
-            table_conf=pairs("--table-conf", table_conf or ()),
+            metadata_column=names(metadata_column),
+            table_conf=_conf("--table-conf", table_conf),
             skip_unsupported=skip_unsupported,
         )
 
@@ -211,13 +218,14 @@ def mysql_database(
     Runs until Ctrl-C or SIGTERM; started again, it goes on where it was.
     """
     from streamhouse.options import boolean
-    from streamhouse.runtime.sync.options import pairs, sync_database_options, words
+    from streamhouse.procedures.arguments import names
+    from streamhouse.runtime.sync.options import sync_database_options
 
     def options() -> SyncOptions:
         return sync_database_options(
             _catalog(warehouse, option, catalog_conf),
             database,
-            pairs("--mysql-conf", mysql_conf),
+            _conf("--mysql-conf", mysql_conf),
             including_tables=including_tables,
             excluding_tables=excluding_tables,
             table_prefix=table_prefix,
@@ -226,12 +234,12 @@ def mysql_database(
             ignore_incompatible=boolean("--ignore-incompatible", ignore_incompatible),
             skip_unsupported=skip_unsupported,
             mode=mode,
-            partition_keys=words(partition_keys),
-            primary_keys=words(primary_keys),
-            type_mapping=words(type_mapping),
+            partition_keys=names(partition_keys),
+            primary_keys=names(primary_keys),
+            type_mapping=names(type_mapping),
             computed_column=computed_column or (),
-            metadata_column=words(metadata_column),
-            table_conf=pairs("--table-conf", table_conf or ()),
+            metadata_column=names(metadata_column),
+            table_conf=_conf("--table-conf", table_conf),
         )
 
     _run(options, until_caught_up, json, name, checkpoints, master, verbose)
@@ -257,10 +265,20 @@ sync = _app()
 """The subcommands of `streamhouse sync`."""
 
 
+def _conf(flag: str, texts: list[str] | None) -> dict[str, str]:
+    given = key_values(flag, texts, "hostname=localhost")
+    return {key: _unquoted(value) for key, value in given.items()}
+
+
+def _unquoted(value: str) -> str:
+    """The value without quotes around it, which a shell would have removed."""
+    quoted = len(value) > 1 and value[0] == value[-1] and value[0] in "'\""
+    return value[1:-1] if quoted else value
+
+
 def _catalog(
     warehouse: str, option: list[str] | None, catalog_conf: list[str] | None
 ) -> Mapping[str, str]:
-    from streamhouse.cli.arguments import catalog_options
     from streamhouse.paimon.catalog.warehouse import Warehouse
 
     return Warehouse(catalog_options(warehouse, [*(option or ()), *(catalog_conf or ())])).options

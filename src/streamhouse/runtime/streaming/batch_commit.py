@@ -122,8 +122,8 @@ class BatchCommitter:
             log.info("%s: removed %d left-over files", self._target, removed)
 
     def _write(self, frame: DataFrame) -> tuple[Messages, list[dict[str, Any]]]:
-        """Run a batch's tasks, and commit their journal of lookups on servers; see `_collected`."""
-        messages, reports = _collected(frame)
+        """Run a batch's tasks, and commit their journal of lookups on servers; see `collected`."""
+        messages, reports = collected(frame)
         if reports:
             number = _number(reports)
             reached("batch-written", number, self._target)
@@ -147,7 +147,7 @@ def _number(reports: list[dict[str, Any]]) -> int:
     return int(reports[0]["end"]["batch"])
 
 
-def _collected(frame: DataFrame) -> tuple[Messages, list[dict[str, Any]]]:
+def collected(frame: DataFrame) -> tuple[Messages, list[dict[str, Any]]]:
     """Run a batch's tasks; returns the commit messages by table, and the tasks' reports."""
     messages: dict[str, list[bytes]] = defaultdict(list)
     reports: list[dict[str, Any]] = []

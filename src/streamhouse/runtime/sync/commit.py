@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import logging
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -19,6 +19,7 @@ from streamhouse.paimon.write.commit import TableCommitter, query_tag
 from streamhouse.paimon.write.commit_retries import TRIES, rows_changed
 from streamhouse.runtime.failpoint import SYNC_STEP, reached
 from streamhouse.runtime.monitoring.commit_times import timed
+from streamhouse.runtime.streaming.batch_commit import Messages, collected
 from streamhouse.runtime.sync.spec import SyncSpec
 from streamhouse.source import Offset
 
@@ -41,15 +42,19 @@ class SyncedBatch:
 
 @dataclass(frozen=True)
 class _Written:
-    """What the tasks of a batch returned; `bases`: the snapshot that a target's writer saw."""
+    """What the tasks of a batch returned."""
 
-    messages: Mapping[str, list[bytes]]
-    bases: Mapping[str, int]
+    messages: Messages
     reports: list[dict[str, Any]]
 
     @property
     def number(self) -> int:
         return int(self.reports[0]["end"]["batch"])
+
+    @cached_property
+    def bases(self) -> Mapping[str, int]:
+        """The snapshot of each target that its writer saw; 0 for none."""
+        return {target: base for report in self.reports for target, base in report["bases"].items()}
 
     def total(self, key: str) -> Mapping[str, int]:
         """The sum of a count of rows over all tasks."""
@@ -81,7 +86,7 @@ class SyncCommitter:
         If other writers outdate the files of a table, the batch runs again.
         """
         for number in range(TRIES + 1):
-            written = _collected(frame)
+            written = _Written(*collected(frame))
             if not written.reports:
                 return None
             reached("batch-written", written.number, self._spec.options.name)
@@ -141,17 +146,3 @@ class SyncCommitter:
                 self._spec.options.warehouse, target, self._spec.query_id
             )
         return self._committers[target]
-
-
-def _collected(frame: DataFrame) -> _Written:
-    messages: dict[str, list[bytes]] = defaultdict(list)
-    reports: list[dict[str, Any]] = []
-    bases: dict[str, int] = {}
-    for row in frame.collect():
-        if row["report"] is None:
-            messages[row["table"]].append(bytes(row["message"]))
-        else:
-            report = json.loads(row["report"])
-            reports.append(report)
-            bases |= report["bases"]
-    return _Written(messages, bases, reports)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -156,29 +155,6 @@ def sync_database_options(
         skip_unsupported,
         choice("--mode", mode, ("combined", "divided")) == "combined",
     )
-
-
-def pairs(flag: str, texts: Sequence[str]) -> dict[str, str]:
-    """The `key=value` texts of a repeated flag as a mapping."""
-    result = {}
-    for text in texts:
-        key, separator, value = text.partition("=")
-        if not separator or not key.strip():
-            # The message does not quote the text, which may be a secret.
-            raise OptionError(f"{flag} takes KEY=VALUE, such as {flag} hostname=localhost")
-        result[key.strip()] = _unquoted(value)
-    return result
-
-
-def words(text: str) -> list[str]:
-    """The words of a list with commas."""
-    return [word.strip() for word in re.split(",", text) if word.strip()]
-
-
-def _unquoted(value: str) -> str:
-    """The value without quotes around it, which a shell would have removed."""
-    quoted = len(value) > 1 and value[0] == value[-1] and value[0] in "'\""
-    return value[1:-1] if quoted else value
 
 
 def _mysql(conf: Mapping[str, str]) -> MySqlOptions:

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from streamhouse.errors import OptionError
 from streamhouse.paimon.schema.table_name import split_identifier
-from streamhouse.procedures.arguments import pairs
+from streamhouse.procedures.arguments import names, pairs
 from streamhouse.procedures.context import Context
 from streamhouse.procedures.registry import Options, find, procedure
 from streamhouse.procedures.result_rows import rows
@@ -19,7 +19,6 @@ from streamhouse.runtime.sync.options import (
     SyncOptions,
     sync_database_options,
     sync_table_options,
-    words,
 )
 from streamhouse.runtime.sync.run import SyncRun, run_sync
 from streamhouse.sql.plan import Argument, Value
@@ -101,7 +100,7 @@ def _options(name: str, warehouse: Mapping[str, str], given: Mapping[str, Value]
     how = {key: value for key, value in given.items() if value is not None}
     conf = _pairs(name, "mysql_conf", how.pop("mysql_conf"))
     for key in _LISTS:
-        how[key] = tuple(words(str(how.get(key, ""))))
+        how[key] = tuple(names(str(how.get(key, ""))))
     computed = str(how.pop("computed_column", ""))
     how["computed_column"] = tuple(part for part in computed.split(";") if part.strip())
     how["table_conf"] = _pairs(name, "table_conf", how.get("table_conf", ""))
@@ -116,9 +115,16 @@ def _options(name: str, warehouse: Mapping[str, str], given: Mapping[str, Value]
 def _pairs(name: str, argument: str, value: Value) -> dict[str, str]:
     if isinstance(value, Mapping):
         return {str(key): str(one) for key, one in value.items()}
-    if not isinstance(value, str):
-        raise OptionError(f"sys.{name}: argument '{argument}' takes 'key=value,key=value'")
-    return pairs(value, f"sys.{name}: argument '{argument}'") if value.strip() else {}
+    try:
+        if isinstance(value, str):
+            return pairs(value, argument) if value.strip() else {}
+    except OptionError:
+        # It would quote a part of the text, which may be one of a password.
+        pass
+    raise OptionError(
+        f"sys.{name}: argument '{argument}' takes 'key=value,key=value', or MAP['key', 'value', …] "
+        "if a value has commas"
+    )
 
 
 def _run(options: SyncOptions) -> pa.Table:
