@@ -7,23 +7,21 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from streamhouse.connectors.specs import SourceSpec
 from streamhouse.errors import StreamhouseError
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.changelog.invisible_rows import InvisibleRows
 from streamhouse.paimon.maintenance.backpressure import Pressure
 from streamhouse.paimon.maintenance.service import Maintenance
 from streamhouse.paimon.read.visibility import changes_visible, hides_new_rows
-from streamhouse.runtime.monitoring.copy_line import CopyLine
-from streamhouse.runtime.monitoring.metrics import Figures
-from streamhouse.runtime.monitoring.reporter import Reporter
+from streamhouse.runtime import shared_readers
+from streamhouse.runtime.monitoring.copy_line import CopyingQuery, CopyLine
+from streamhouse.runtime.monitoring.reporter import Reported, Reporter
 from streamhouse.runtime.shared_readers import SharedReaders
+from streamhouse.runtime.shared_target import WritingQuery
 from streamhouse.runtime.streaming.pacing import Pacing, Role
-from streamhouse.source import Lag, Offset
-from streamhouse.sql.plan import Name
+from streamhouse.source import Offset
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -41,17 +39,8 @@ _CHECK_S = 0.125
 _STARTS_AT_ONCE = 2
 
 
-class RunningQuery(Protocol):
+class RunningQuery(Reported, CopyingQuery, WritingQuery, shared_readers.Query, Protocol):
     """What a pipeline needs of a query; see `streaming.query` and `sync.query`."""
-
-    pipeline: str
-    figures: Figures
-
-    @property
-    def part(self) -> str: ...
-
-    @property
-    def target(self) -> str: ...
 
     @property
     def address(self) -> TableAddress:
@@ -60,19 +49,6 @@ class RunningQuery(Protocol):
     @property
     def targets(self) -> list[TableAddress]:
         """The Paimon tables that it is there to write."""
-
-    @property
-    def tables(self) -> list[str]:
-        """The names of all tables that it writes, in the warehouse of `address`."""
-
-    @property
-    def reads(self) -> Name: ...
-
-    @property
-    def looks_up(self) -> list[str]: ...
-
-    @property
-    def sources(self) -> tuple[SourceSpec, ...]: ...
 
     @property
     def source_tables(self) -> list[TableAddress]: ...
@@ -84,15 +60,7 @@ class RunningQuery(Protocol):
     def follows(self) -> list[TableAddress]: ...
 
     @property
-    def last_offset(self) -> Offset: ...
-
-    @property
-    def checkpoint_path(self) -> Path: ...
-
-    @property
     def replayed(self) -> bool: ...
-
-    def use_shared(self, number: int, folder: Path) -> None: ...
 
     def prepare(self) -> None: ...
 
@@ -107,10 +75,6 @@ class RunningQuery(Protocol):
     def tick(self) -> None: ...
 
     def settled(self) -> Offset | None: ...
-
-    def lag(self) -> Lag | None: ...
-
-    def left(self) -> int | None: ...
 
     def hold(self) -> None: ...
 

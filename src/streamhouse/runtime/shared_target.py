@@ -16,8 +16,8 @@ from streamhouse.runtime.state.checkpoint import Checkpoint, source_before
 from streamhouse.sql.plan import Insert, Name, StreamQuery
 
 
-class Other(Protocol):
-    """What is needed of a query of another statement."""
+class WritingQuery(Protocol):
+    """What a statement needs to know of the queries of other statements."""
 
     @property
     def checkpoint_path(self) -> Path: ...
@@ -34,7 +34,7 @@ def own_name(
     query: StreamQuery,
     name: str,
     place: tuple[Path, str, str],
-    others: Sequence[Other],
+    others: Sequence[WritingQuery],
 ) -> str:
     """The checkpoint name of a query: `name`, or a name of its own if another query has that one.
 
@@ -62,7 +62,7 @@ def own_name(
 
 
 def check_apart(
-    statement: Insert, spec: QuerySpec, checkpoint: Checkpoint, others: Sequence[Other]
+    statement: Insert, spec: QuerySpec, checkpoint: Checkpoint, others: Sequence[WritingQuery]
 ) -> None:
     """Raise `UnsupportedSqlError` if a query would share state with a query before it.
 

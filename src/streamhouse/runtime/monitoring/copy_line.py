@@ -13,7 +13,7 @@ from streamhouse.runtime.monitoring.metrics import Figures
 _EVERY_S = 0.5
 
 
-class Copies(Protocol):
+class CopyingQuery(Protocol):
     """What the line needs of a query; see `runtime.streaming.query.ContinuousQuery`."""
 
     figures: Figures
@@ -33,7 +33,7 @@ class CopyLine:
         self._rows = 0
         self._due = clock()
 
-    def step(self, queries: Sequence[Copies]) -> None:
+    def step(self, queries: Sequence[CopyingQuery]) -> None:
         """Update the line if it is due; called often."""
         if self._clock() < self._due or not sys.stderr.isatty():
             return

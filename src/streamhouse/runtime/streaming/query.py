@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import logging
-import pickle
-import shutil
-import threading
 import time
 from dataclasses import replace
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming.query import StreamingQuery
 
 from streamhouse.connectors.specs import SourceSpec
 from streamhouse.lookup.dimension import is_server
@@ -28,17 +23,15 @@ from streamhouse.runtime.state.query_definition import definition_json
 from streamhouse.runtime.state.retention_holds import RetentionHolds
 from streamhouse.runtime.streaming import preload_reports
 from streamhouse.runtime.streaming.batch_commit import BatchCommitter, CommittedBatch
-from streamhouse.runtime.streaming.foreach_batch import foreach_batch
-from streamhouse.runtime.streaming.fused_source import FORMAT, HELD, HOLD, SPEC
+from streamhouse.runtime.streaming.fused_source import FORMAT
 from streamhouse.runtime.streaming.pacing import Pacing, Role
 from streamhouse.runtime.streaming.planner import Planner
 from streamhouse.runtime.streaming.shuffle import shuffled
 from streamhouse.runtime.streaming.small_batches import is_small_batch
+from streamhouse.runtime.streaming.stream_run import StreamRun
 from streamhouse.runtime.streaming.task import RESULT
 from streamhouse.source import Lag, Offset
 from streamhouse.sql.plan import Name
-
-log = logging.getLogger("streamhouse.query")
 
 
 class QueryFailed(Exception):
@@ -63,17 +56,15 @@ class ContinuousQuery:
         try:
             self._last: Offset = checkpoint.last_offset()
             self._spec: QuerySpec = replace(spec, query_id=checkpoint.query_id())
-            self._folder = checkpoint.run_folder()
+            self._run = StreamRun(checkpoint.run_folder())
         except BaseException:
             checkpoint.release()
             raise
         self.pipeline = pipeline
         self.figures = Figures()
-        self._query: StreamingQuery | None = None
         self._planner: Planner | None = None
         self._pressure: Pressure | None = None
         self._lineage: Lineage | None = None
-        self._holding = threading.Event()
         self._pacing: Pacing | None = None
         self._role = Role.SOURCE
 
@@ -235,23 +226,16 @@ class ContinuousQuery:
         after the pause that `pace` decides. There is no trigger interval.
         """
         self.figures.begin()
-        (self._folder / SPEC).write_bytes(pickle.dumps(self._spec))
-        stream = spark.readStream.format(FORMAT).option("folder", str(self._folder))
-        if self._spec.shuffle is not None:
-            stream = stream.option("shuffled", "true")
-        writer = foreach_batch(spark, stream.load().writeStream, self._commit)
-        self._query = (
-            writer.queryName(self.name)
-            .option("checkpointLocation", str(self._checkpoint.path))
-            .trigger(processingTime="0 seconds")
-            .start()
+        options = {} if self._spec.shuffle is None else {"shuffled": "true"}
+        self._run.start(
+            spark, FORMAT, self._spec, self.name, self._checkpoint.path, self._commit, options
         )
 
     def _commit(self, frame: DataFrame, spark_batch: int) -> None:
         began = time.monotonic()
         self._holds.batch_begins(self._last)
         if self._spec.shuffle is not None:
-            whole = is_small_batch(self._folder, int(self._last.get("batch", -1)) + 1)
+            whole = is_small_batch(self._run.folder, int(self._last.get("batch", -1)) + 1)
             frame = frame.select(*RESULT.names) if whole else shuffled(frame, self._spec)
         batch = self._committer.commit(frame)
         if batch is None:
@@ -261,12 +245,12 @@ class ContinuousQuery:
         self._last = batch.record.end
         self.figures.batch(batch.record.rows or 0, time.monotonic() - began)
         self._holds.batch_done(self._last)
-        preload_reports.tell(self._folder, self._last, batch.reports)
+        preload_reports.tell(self._run.folder, self._last, batch.reports)
         self._wait_for_room(batch)
         # Pause while no batch is planned: rows that arrive meanwhile are in the next batch.
         if self._pacing is not None:
             took_s = time.monotonic() - began
-            self._holding.wait(self._pacing.pause_s(self.part, self._role, took_s))
+            self._run.pause(self._pacing.pause_s(self.part, self._role, took_s))
 
     def _wait_for_room(self, batch: CommittedBatch) -> None:
         """Wait for compaction between batches, so that no planned batch becomes stale."""
@@ -279,18 +263,17 @@ class ContinuousQuery:
                 files = min(len(batch.reports), batch.messages.get(identifier, 0))
                 self._pressure.added(identifier, files)
         for identifier in tables:
-            self._pressure.wait(identifier, self._holding.is_set)
+            self._pressure.wait(identifier, lambda: self._run.is_holding)
 
     def check(self) -> None:
         """Raise `QueryFailed` if the query has failed; a call into Spark's JVM."""
-        error = None if self._query is None else self._query.exception()
-        if error is not None:
-            # Read the text now: it comes from the JVM, which may be gone later.
-            raise QueryFailed(str(error), self.part)
+        failure = self._run.failure()
+        if failure is not None:
+            raise QueryFailed(failure, self.part)
 
     def tick(self) -> None:
         """Flush lineage and move consumers if due."""
-        if self._query is None:
+        if not self._run.started:
             return
         if self._lineage is not None:
             self._lineage.flush_if_due(0.0 if self._pacing is None else self._pacing.flush_s)
@@ -303,7 +286,7 @@ class ContinuousQuery:
 
     def settled(self) -> Offset | None:
         """The last offset if nothing is left to do, else None."""
-        assert self._planner is not None and self._query is not None
+        assert self._planner is not None and self._run.started
         last = self._last
         if self._planner.settled(last):
             return last
@@ -319,34 +302,16 @@ class ContinuousQuery:
 
     def hold(self) -> None:
         """Ask the query to start no further batch; does not wait."""
-        self._holding.set()
-        if self._query is not None:
-            (self._folder / HOLD).touch()
+        self._run.hold()
 
     def stop(self, timeout_s: float = 30.0) -> None:
-        """Stop between two batches, since a query stopped inside a batch fails with long errors.
-
-        Waits up to `timeout_s` seconds for the batch.
-        """
+        """Stop between two batches; waits up to `timeout_s` seconds for the batch."""
         try:
-            if self._query is not None:
-                self.hold()
-                deadline = time.monotonic() + timeout_s
-                while not self._held() and time.monotonic() < deadline:
-                    time.sleep(0.01)
-                self._query.stop()
-                self._query = None
-                if self._lineage is not None:
-                    self._lineage.flush()
+            if self._run.stop(timeout_s) and self._lineage is not None:
+                self._lineage.flush()
         finally:
-            self._query = None
             if self._planner is not None:
                 self._planner.close()
                 self._planner = None
-            shutil.rmtree(self._folder, ignore_errors=True)
+            self._run.close()
             self._checkpoint.release()
-
-    def _held(self) -> bool:
-        """Whether no batch runs or will run: the reader confirmed it, or the query has ended."""
-        assert self._query is not None
-        return (self._folder / HELD).exists() or not self._query.isActive

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import logging
-import pickle
-import shutil
-import threading
 import time
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming.query import StreamingQuery
 
 from streamhouse.connectors.mysql_cdc.database.catalogue import Catalogues
 from streamhouse.connectors.mysql_cdc.database.followed import FollowedTable
@@ -25,10 +20,9 @@ from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.maintenance.backpressure import Pressure
 from streamhouse.runtime.monitoring.metrics import Figures
 from streamhouse.runtime.state.checkpoint import Checkpoint
-from streamhouse.runtime.streaming.foreach_batch import foreach_batch
-from streamhouse.runtime.streaming.fused_source import HELD, HOLD, SPEC
 from streamhouse.runtime.streaming.pacing import Pacing, Role
 from streamhouse.runtime.streaming.query import QueryFailed
+from streamhouse.runtime.streaming.stream_run import StreamRun
 from streamhouse.runtime.sync.commit import SyncCommitter, SyncedBatch
 from streamhouse.runtime.sync.data_source import FORMAT, SyncDataSource
 from streamhouse.runtime.sync.holds import SyncHolds
@@ -39,8 +33,6 @@ from streamhouse.runtime.sync.tables import SyncTables, TableWatch
 from streamhouse.source import Lag, Offset
 from streamhouse.spark import register_source
 from streamhouse.sql.plan import Name
-
-log = logging.getLogger("streamhouse.query")
 
 
 class SyncQuery:
@@ -63,7 +55,7 @@ class SyncQuery:
         checkpoint.acquire()
         try:
             self._last: Offset = checkpoint.last_offset()
-            self._folder = checkpoint.run_folder()
+            self._run = StreamRun(checkpoint.run_folder())
             self._query_id = checkpoint.query_id()
         except BaseException:
             checkpoint.release()
@@ -75,8 +67,6 @@ class SyncQuery:
         self._own_session = Session(options.mysql)
         self._replayed = checkpoint.last_logged() <= checkpoint.last_committed()
         self._lags = Lags()
-        self._holding = threading.Event()
-        self._query: StreamingQuery | None = None
         self._relay: DatabaseRelay | None = None
         self._watch: TableWatch | None = None
         self._pressure: Pressure | None = None
@@ -206,24 +196,17 @@ class SyncQuery:
     def start(self, spark: SparkSession) -> None:
         """Start the query; call `prepare` first."""
         self.figures.begin()
-        (self._folder / SPEC).write_bytes(pickle.dumps(self._spec))
         register_source(spark, SyncDataSource)
-        stream = spark.readStream.format(FORMAT).option("folder", str(self._folder))
-        writer = foreach_batch(spark, stream.load().writeStream, self._commit)
-        self._query = (
-            writer.queryName(f"{self.pipeline}: {self.part}")
-            .option("checkpointLocation", str(self._checkpoint.path))
-            .trigger(processingTime="0 seconds")
-            .start()
-        )
+        name = f"{self.pipeline}: {self.part}"
+        self._run.start(spark, FORMAT, self._spec, name, self._checkpoint.path, self._commit)
         if self._watch is not None:
             self._watch.start()
 
     def check(self) -> None:
         """Raise the error that ended the query, the reader of the binlog, or the watch."""
-        error = None if self._query is None else self._query.exception()
-        if error is not None:
-            raise QueryFailed(str(error), self.part)
+        failure = self._run.failure()
+        if failure is not None:
+            raise QueryFailed(failure, self.part)
         if self._watch is not None:
             self._watch.check()
 
@@ -243,30 +226,22 @@ class SyncQuery:
 
     def hold(self) -> None:
         """Ask the query to start no further batch; does not wait."""
-        self._holding.set()
-        if self._query is not None:
-            (self._folder / HOLD).touch()
+        self._run.hold()
 
     def stop(self, timeout_s: float = 30.0) -> None:
         """Stop between two batches; waits up to `timeout_s` seconds for the batch."""
         try:
             if self._watch is not None:
                 self._watch.close()
-            if self._query is not None:
-                self.hold()
-                deadline = time.monotonic() + timeout_s
-                while not self._held() and time.monotonic() < deadline:
-                    time.sleep(0.01)
-                self._query.stop()
+            self._run.stop(timeout_s)
         finally:
-            self._query = None
             if self._relay is not None:
                 self._relay.close()
             if self._committer is not None:
                 self._committer.close()
             self._session.close()
             self._own_session.close()
-            shutil.rmtree(self._folder, ignore_errors=True)
+            self._run.close()
             self._checkpoint.release()
 
     # -- how far it is
@@ -332,7 +307,7 @@ class SyncQuery:
         for target, files in batch.files.items():
             self._pressure.added(target, files)
         for target in batch.files:
-            self._pressure.wait(target, self._holding.is_set)
+            self._pressure.wait(target, lambda: self._run.is_holding)
 
     def _join(self, tables: Sequence[FollowedTable]) -> None:
         """Prepare for new tables, before a batch reads them."""
@@ -341,7 +316,7 @@ class SyncQuery:
         self._relay.follow([table.names for table in tables])
         names = ", ".join(table.full_name for table in tables[:3])
         more = f" and {len(tables) - 3} more" if len(tables) > 3 else ""
-        if self._query is not None:
+        if self._run.started:
             self._notice(f"now also following {names}{more}")
 
     def _drop_old_catalogues(self) -> None:
@@ -358,8 +333,3 @@ class SyncQuery:
                 f"{self._options.origin}: its offsets are not those of these tables. Choose "
                 "another --name, or go on with the old databases"
             )
-
-    def _held(self) -> bool:
-        """Whether no batch runs or will run: the reader confirmed it, or the query has ended."""
-        assert self._query is not None
-        return (self._folder / HELD).exists() or not self._query.isActive

@@ -1,0 +1,106 @@
+"""One run of a Spark streaming query over a fused data source; it stops between two batches."""
+
+from __future__ import annotations
+
+import pickle
+import shutil
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from streamhouse.runtime.streaming.foreach_batch import foreach_batch
+from streamhouse.runtime.streaming.fused_source import HELD, HOLD, SPEC
+
+
+class StreamRun:
+    """Starts and stops a Spark streaming query; driver only.
+
+    `folder`: of this run, which the reader in Spark's Python process reads, too.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._holding = threading.Event()
+        self._query: StreamingQuery | None = None
+
+    @property
+    def started(self) -> bool:
+        """Whether the query has been started, and not stopped since."""
+        return self._query is not None
+
+    @property
+    def is_holding(self) -> bool:
+        """Whether no further batch is to begin."""
+        return self._holding.is_set()
+
+    def start(
+        self,
+        spark: SparkSession,
+        source: str,
+        spec: object,
+        name: str,
+        checkpoint: Path,
+        commit: Callable[[DataFrame, int], None],
+        options: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Start the query over the data source `source`, whose reader unpickles `spec`.
+
+        A batch begins as soon as the previous one has ended and there is something to read. There
+        is no trigger interval.
+        """
+        (self.folder / SPEC).write_bytes(pickle.dumps(spec))
+        stream = spark.readStream.format(source).option("folder", str(self.folder))
+        stream = stream.options(**(options or {}))
+        writer = foreach_batch(spark, stream.load().writeStream, commit)
+        self._query = (
+            writer.queryName(name)
+            .option("checkpointLocation", str(checkpoint))
+            .trigger(processingTime="0 seconds")
+            .start()
+        )
+
+    def failure(self) -> str | None:
+        """The text of the error that ended the query, if any; a call into Spark's JVM."""
+        error = None if self._query is None else self._query.exception()
+        # Read the text now: it comes from the JVM, which may be gone later.
+        return None if error is None else str(error)
+
+    def pause(self, seconds: float) -> None:
+        """Wait between two batches, at most until `hold`."""
+        self._holding.wait(seconds)
+
+    def hold(self) -> None:
+        """Ask the query to start no further batch; does not wait."""
+        self._holding.set()
+        if self._query is not None:
+            (self.folder / HOLD).touch()
+
+    def stop(self, timeout_s: float) -> bool:
+        """Stop between two batches, since a query stopped inside a batch fails with long errors.
+
+        Waits up to `timeout_s` seconds for the batch. Returns whether the query had been started.
+        """
+        query = self._query
+        if query is None:
+            return False
+        try:
+            self.hold()
+            deadline = time.monotonic() + timeout_s
+            # The reader confirms it, or the query has ended.
+            while not (self.folder / HELD).exists() and query.isActive:
+                if time.monotonic() >= deadline:
+                    break
+                time.sleep(0.01)
+            query.stop()
+        finally:
+            self._query = None
+        return True
+
+    def close(self) -> None:
+        """Delete the folder."""
+        shutil.rmtree(self.folder, ignore_errors=True)
