@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from tests.integration.conftest import Installed
 from tests.integration.mysql.history import Database
 
 from streamhouse.demo.mariadb import MariaDB
@@ -16,3 +18,12 @@ def database(mariadb: MariaDB) -> Iterator[Database]:
     database = Database(mariadb)
     yield database
     database.close()
+
+
+@pytest.fixture
+def own_database(installed: Installed, tmp_path: Path) -> Iterator[Database]:
+    """A database on a server of the test's own, whose binlog has nothing else."""
+    with MariaDB(installed(tmp_path / "own")) as server:
+        database = Database(server)
+        yield database
+        database.close()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +23,9 @@ OFFSET = "scan.startup.specific-offset"
 
 
 @pytest.fixture
-def database(installed: Installed, tmp_path: Path) -> Iterator[Database]:
-    """A database on a server of the test's own, whose binlog has nothing else."""
-    with MariaDB(installed(tmp_path / "own")) as server:
-        made = Database(server)
-        made.run(CREATE)
-        yield made
-        made.close()
+def database(own_database: Database) -> Database:
+    own_database.run(CREATE)
+    return own_database
 
 
 def insert(database: Database, *numbers: int) -> None:

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pymysql
 import pytest
-from tests.integration.conftest import Installed
 from tests.integration.mysql.history import Database, catch_up, rows_of
 
 from streamhouse.connectors.mysql_cdc.binlog import groups
 from streamhouse.connectors.mysql_cdc.source import MySqlSource
-from streamhouse.demo.mariadb import MariaDB
 from streamhouse.errors import DataLossError
 from streamhouse.source import Offset
 
@@ -41,13 +39,9 @@ def purge(database: Database, file: str) -> None:
 
 
 @pytest.fixture
-def own(installed: Installed, tmp_path: Path) -> Iterator[Database]:
-    """A database on a server of the test's own."""
-    with MariaDB(installed(tmp_path / "own")) as server:
-        database = Database(server)
-        database.run(CREATE)
-        yield database
-        database.close()
+def own(own_database: Database) -> Database:
+    own_database.run(CREATE)
+    return own_database
 
 
 @pytest.fixture(params=[False, True], ids=["alone", "relayed"])

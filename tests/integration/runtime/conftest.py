@@ -192,6 +192,42 @@ class Told:
         self.lines += [str(row) for row in batch.to_pylist()]
 
 
+@contextlib.contextmanager
+def in_thread(run: Callable[[Callable[[], bool]], None]) -> Iterator[Until]:
+    """Call `run` in a thread until the `with` ends; gives what waits while it runs.
+
+    `run` gets what tells it to stop. What it raises is raised where the test can see it.
+    """
+    ending, failed = threading.Event(), list[BaseException]()
+
+    def caught() -> None:
+        try:
+            run(ending.is_set)
+        except BaseException as error:  # noqa: BLE001  # raised where the test can see it
+            failed.append(error)
+
+    def until(what: Callable[[], Any]) -> None:
+        deadline = time.monotonic() + DEADLINE_S
+        while not failed:
+            looked = time.monotonic()
+            if what():
+                return
+            assert looked < deadline, f"not seen within {DEADLINE_S} s"
+            rest(looked)
+        raise failed.pop()
+
+    thread = threading.Thread(target=caught)
+    thread.start()
+    try:
+        yield until
+    finally:
+        ending.set()
+        thread.join(DEADLINE_S)
+    assert not thread.is_alive()
+    if failed:
+        raise failed.pop()
+
+
 @dataclass
 class Shop:
     """A warehouse and scripts over it; `place` is the warehouse where it is not in `folder`."""
@@ -258,35 +294,13 @@ class Shop:
 
         `told` collects what the script prints.
         """
-        ending, failed = threading.Event(), list[BaseException]()
-        options = ScriptOptions(name, self.warehouse.options, stopped=ending.is_set)
 
-        def run() -> None:
-            try:
-                Script(options, told or Told()).run(parse_script(text))
-            except BaseException as error:  # noqa: BLE001  # raised where the test can see it
-                failed.append(error)
+        def run(stopped: Callable[[], bool]) -> None:
+            options = ScriptOptions(name, self.warehouse.options, stopped=stopped)
+            Script(options, told or Told()).run(parse_script(text))
 
-        def until(what: Callable[[], Any]) -> None:
-            deadline = time.monotonic() + DEADLINE_S
-            while not failed:
-                looked = time.monotonic()
-                if what():
-                    return
-                assert looked < deadline, f"not seen within {DEADLINE_S} s"
-                rest(looked)
-            raise failed.pop()
-
-        thread = threading.Thread(target=run)
-        thread.start()
-        try:
+        with in_thread(run) as until:
             yield until
-        finally:
-            ending.set()
-            thread.join(DEADLINE_S)
-        assert not thread.is_alive()
-        if failed:
-            raise failed.pop()
 
     @contextlib.contextmanager
     def failing_here(self, text: str, point: str) -> Iterator[Until]:

@@ -8,7 +8,6 @@ import json
 import random
 import signal
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -19,7 +18,7 @@ from typing import Any
 
 import psutil
 import pytest
-from tests.integration.runtime.conftest import DEADLINE_S, Run, Shop, rest
+from tests.integration.runtime.conftest import DEADLINE_S, Run, Shop, in_thread
 
 from streamhouse.demo.mariadb import PASSWORD, USER, MariaDB
 from streamhouse.errors import OptionError, TableError
@@ -204,34 +203,12 @@ class Sync:
         options = sync_database_options(
             self.warehouse.options, "ods", mysql_conf(self.server, databases), **how
         )
-        ending, failed = threading.Event(), list[BaseException]()
 
-        def run() -> None:
-            try:
-                run_sync(SyncRun(options, stopped=ending.is_set, notice=self.notices.append))
-            except BaseException as error:  # noqa: BLE001  # raised where the test can see it
-                failed.append(error)
+        def run(stopped: Callable[[], bool]) -> None:
+            run_sync(SyncRun(options, stopped=stopped, notice=self.notices.append))
 
-        def until(what: Callable[[], Any]) -> None:
-            deadline = time.monotonic() + DEADLINE_S
-            while not failed:
-                looked = time.monotonic()
-                if what():
-                    return
-                assert looked < deadline, f"not seen within {DEADLINE_S} s"
-                rest(looked)
-            raise failed.pop()
-
-        thread = threading.Thread(target=run)
-        thread.start()
-        try:
+        with in_thread(run) as until:
             yield until
-        finally:
-            ending.set()
-            thread.join(DEADLINE_S)
-        assert not thread.is_alive()
-        if failed:
-            raise failed.pop()
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from streamhouse.paimon.catalog.warehouse import Warehouse
-from streamhouse.runtime.sync.options import sync_database_options, sync_table_options
+from streamhouse.runtime.sync.options import SyncOptions, sync_database_options, sync_table_options
 from streamhouse.runtime.sync.progress import Listener
 from streamhouse.runtime.sync.run import SyncRun, run_sync
 
@@ -59,16 +59,7 @@ def sync_mysql_table(
         table_conf=table_conf,
         skip_unsupported=skip_unsupported,
     )
-    return run_sync(
-        SyncRun(
-            options,
-            name,
-            until_caught_up=until_caught_up,
-            stopped=stopped,
-            notice=notice,
-            listener=listener,
-        )
-    )
+    return _followed(options, name, until_caught_up, stopped, notice, listener)
 
 
 def sync_mysql_database(
@@ -120,13 +111,23 @@ def sync_mysql_database(
         metadata_column=metadata_column,
         table_conf=table_conf,
     )
-    return run_sync(
-        SyncRun(
-            options,
-            name,
-            until_caught_up=until_caught_up,
-            stopped=stopped,
-            notice=notice,
-            listener=listener,
-        )
+    return _followed(options, name, until_caught_up, stopped, notice, listener)
+
+
+def _followed(
+    options: SyncOptions,
+    name: str | None,
+    until_caught_up: bool,
+    stopped: Callable[[], bool],
+    notice: Callable[[str], None],
+    listener: Listener | None,
+) -> list[Mapping[str, object]]:
+    run = SyncRun(
+        options,
+        name,
+        until_caught_up=until_caught_up,
+        stopped=stopped,
+        notice=notice,
+        listener=listener,
     )
+    return run_sync(run)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import TypedDict, Unpack
 
 from streamhouse.connectors.mysql_cdc.database.discovery import TableNames
 from streamhouse.connectors.mysql_cdc.database.table_filter import TableFilter
@@ -73,39 +74,31 @@ class SyncOptions:
         return f"{self.database}.{self.table_prefix}{name}{self.table_suffix}"
 
 
+class TableArguments(TypedDict, total=False):
+    """The arguments that both actions have, about the Paimon tables."""
+
+    partition_keys: Sequence[str]
+    primary_keys: Sequence[str]
+    type_mapping: Sequence[str]
+    computed_column: Sequence[str]
+    metadata_column: Sequence[str]
+    table_conf: Mapping[str, str] | None
+    skip_unsupported: bool
+
+
 def sync_table_options(
     warehouse: Mapping[str, str],
     database: str,
     table: str,
     mysql_conf: Mapping[str, str],
-    *,
-    partition_keys: Sequence[str] = (),
-    primary_keys: Sequence[str] = (),
-    type_mapping: Sequence[str] = (),
-    computed_column: Sequence[str] = (),
-    metadata_column: Sequence[str] = (),
-    table_conf: Mapping[str, str] | None = None,
-    skip_unsupported: bool = False,
+    **arguments: Unpack[TableArguments],
 ) -> SyncOptions:
     """The options of a sync into one table; raises `OptionError`."""
     tables = TableFilter(
         required(mysql_conf, _DATABASE_KEY, "--mysql-conf"),
         required(mysql_conf, _TABLE_KEY, "--mysql-conf"),
     )
-    return SyncOptions(
-        warehouse,
-        database,
-        table,
-        _mysql(mysql_conf),
-        tables,
-        TypeMapping.of(type_mapping),
-        tuple(partition_keys),
-        tuple(primary_keys),
-        tuple(computed_column),
-        _metadata(metadata_column),
-        dict(table_conf or {}),
-        skip_unsupported=skip_unsupported,
-    )
+    return _options(warehouse, database, table, mysql_conf, tables, arguments)
 
 
 def sync_database_options(
@@ -119,14 +112,8 @@ def sync_database_options(
     table_suffix: str = "",
     merge_shards: bool = True,
     ignore_incompatible: bool = False,
-    skip_unsupported: bool = False,
     mode: str = "combined",
-    partition_keys: Sequence[str] = (),
-    primary_keys: Sequence[str] = (),
-    type_mapping: Sequence[str] = (),
-    computed_column: Sequence[str] = (),
-    metadata_column: Sequence[str] = (),
-    table_conf: Mapping[str, str] | None = None,
+    **arguments: Unpack[TableArguments],
 ) -> SyncOptions:
     """The options of a sync of whole databases; raises `OptionError`."""
     if _TABLE_KEY in mysql_conf:
@@ -136,24 +123,38 @@ def sync_database_options(
         )
     databases = required(mysql_conf, _DATABASE_KEY, "--mysql-conf")
     tables = TableFilter(databases, including_tables, excluding_tables)
+    conf = {**mysql_conf, _TABLE_KEY: "*"}
+    return replace(
+        _options(warehouse, database, None, conf, tables, arguments),
+        table_prefix=table_prefix,
+        table_suffix=table_suffix,
+        merge_shards=merge_shards,
+        ignore_incompatible=ignore_incompatible,
+        live=choice("--mode", mode, ("combined", "divided")) == "combined",
+    )
+
+
+def _options(
+    warehouse: Mapping[str, str],
+    database: str,
+    table: str | None,
+    mysql_conf: Mapping[str, str],
+    tables: TableFilter,
+    arguments: TableArguments,
+) -> SyncOptions:
     return SyncOptions(
         warehouse,
         database,
-        None,
-        _mysql({**mysql_conf, _TABLE_KEY: "*"}),
+        table,
+        _mysql(mysql_conf),
         tables,
-        TypeMapping.of(type_mapping),
-        tuple(partition_keys),
-        tuple(primary_keys),
-        tuple(computed_column),
-        _metadata(metadata_column),
-        dict(table_conf or {}),
-        table_prefix,
-        table_suffix,
-        merge_shards,
-        ignore_incompatible,
-        skip_unsupported,
-        choice("--mode", mode, ("combined", "divided")) == "combined",
+        TypeMapping.of(arguments.get("type_mapping", ())),
+        tuple(arguments.get("partition_keys", ())),
+        tuple(arguments.get("primary_keys", ())),
+        tuple(arguments.get("computed_column", ())),
+        _metadata(arguments.get("metadata_column", ())),
+        dict(arguments.get("table_conf") or {}),
+        skip_unsupported=arguments.get("skip_unsupported", False),
     )
 
 

@@ -7,7 +7,11 @@ from typing import Any
 import pymysql
 
 from streamhouse.connectors.mysql_cdc.binlog.compression import COMPRESSED, decompressed
-from streamhouse.connectors.mysql_cdc.binlog.events import CHECKSUM_BYTES, FORMAT
+from streamhouse.connectors.mysql_cdc.binlog.events import (
+    CHECKSUM_BYTES,
+    FORMAT,
+    announces_checksums,
+)
 from streamhouse.connectors.mysql_cdc.server.connection import close_quietly, open_connection, run
 from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
 from streamhouse.connectors.mysql_cdc.server.position import Position
@@ -102,7 +106,7 @@ class Dump:
         if payload[0] == _OK:
             event = payload[1:]
             if event[_KIND] == FORMAT:
-                self.checksums = event[-CHECKSUM_BYTES - 1] == 1
+                self.checksums = announces_checksums(event, len(event))
             elif event[_KIND] in COMPRESSED:
                 return decompressed(event, CHECKSUM_BYTES if self.checksums else 0)
             return event

@@ -13,6 +13,9 @@ QUERY, STOP, ROTATE, FORMAT, XID, TABLE_MAP, INCIDENT = 2, 3, 4, 15, 16, 19, 26
 HEARTBEATS = frozenset({27, 41})
 XA_PREPARE, PARTIAL_UPDATE, MARIADB_GTID = 38, 39, 162
 MYSQL_GTID, ANONYMOUS, TAGGED_GTID = 33, 34, 42
+MYSQL_GTIDS = frozenset({MYSQL_GTID, ANONYMOUS, TAGGED_GTID})
+GTIDS = MYSQL_GTIDS | {MARIADB_GTID}
+"""Kinds of events with which a group begins."""
 INSERTS, UPDATES, DELETES = frozenset({23, 30}), frozenset({24, 31}), frozenset({25, 32})
 ROWS = INSERTS | UPDATES | DELETES
 ROWS_2 = frozenset({30, 31, 32})
@@ -26,7 +29,6 @@ HEADER = struct.Struct("<IBIIIH")
 position in the binlog file, flags."""
 CHECKSUM_BYTES = 4
 
-_MYSQL_GTIDS = frozenset({MYSQL_GTID, ANONYMOUS, TAGGED_GTID})
 _STANDALONE = 1
 _QUERY_HEAD = struct.Struct("<IIBHH")
 _XA_PREPARED = struct.Struct("<BiII")
@@ -66,6 +68,14 @@ def query_of(data: bytes, at: int, end: int) -> tuple[str, str]:
     schema = data[start : start + schema_length]
     text = data[start + schema_length + 1 : end]
     return schema.decode("utf-8", "replace"), text.decode("utf-8", "replace")
+
+
+def announces_checksums(data: bytes, end: int) -> bool:
+    """Whether the FORMAT event that ends at byte `end` says that its file's events have checksums.
+
+    Each binlog file has such an event. It ends with four bytes for a checksum itself in any case.
+    """
+    return data[end - CHECKSUM_BYTES - 1] == 1
 
 
 def xid_text(format_id: int, gtrid: bytes, bqual: bytes) -> str:
@@ -108,9 +118,7 @@ class Track:
             self._rotate(data, at, at + size)
             return None
         if kind == FORMAT:
-            # Each binlog file has a FORMAT event, which says whether its events have checksums; it
-            # ends with four bytes for one itself in any case.
-            self.checksums = data[at + size - CHECKSUM_BYTES - 1] == 1
+            self.checksums = announces_checksums(data, at + size)
             self.binlog = Binlog(seconds, server)
         elif kind in HEARTBEATS:
             # While the server opens the next file, it sends heartbeats of the last one.
@@ -146,7 +154,7 @@ class Track:
         return step
 
     def _group(self, kind: int, data: bytes, at: int, end: int) -> Step | None:
-        if kind in _MYSQL_GTIDS:
+        if kind in MYSQL_GTIDS:
             self._begin(False)
         elif kind == MARIADB_GTID:
             self._begin(not data[at + HEADER.size + 12] & _STANDALONE)

@@ -9,12 +9,9 @@ import pymysql
 
 from streamhouse.connectors.mysql_cdc.binlog.dump import Dump
 from streamhouse.connectors.mysql_cdc.binlog.events import (
-    ANONYMOUS,
+    GTIDS,
     HEADER,
-    MARIADB_GTID,
-    MYSQL_GTID,
     ROWS,
-    TAGGED_GTID,
     Track,
 )
 from streamhouse.connectors.mysql_cdc.binlog.gtids import gtid_list, gtid_of, previous_gtids
@@ -27,7 +24,6 @@ from streamhouse.connectors.mysql_cdc.server.table import Server
 from streamhouse.errors import DataLossError, OptionError
 
 _PREVIOUS_GTIDS, _GTID_LIST = 35, 163
-_GTIDS = frozenset({MYSQL_GTID, MARIADB_GTID, ANONYMOUS, TAGGED_GTID})
 _GTID_OPTION = "scan.startup.specific-offset.gtid-set"
 _WITH_SNAPSHOT = "use 'scan.startup.mode' = 'initial'"
 
@@ -111,7 +107,7 @@ class _Search:
         until: Position | None = None
         skipping, last = False, dict[str, int]()
         for event in self._events(Position(file, BINLOG_START)):
-            if event.kind in _GTIDS:
+            if event.kind in GTIDS:
                 origin, number = gtid_of(event.kind, event.data, event.at)
                 skipping = wanted.contains(origin, number)
                 if wanted.mariadb and missing and number < last.get(origin, 0):
@@ -150,7 +146,7 @@ class _Search:
                 )
         begin = Position(file, BINLOG_START)
         for event in self._events(begin):
-            if event.kind in _GTIDS:
+            if event.kind in GTIDS:
                 begin = event.begin
             if event.ends_group:
                 if event.seconds >= seconds:
@@ -220,7 +216,7 @@ class _Search:
                         return created, gtid_list(block, at)
                     if kind == _PREVIOUS_GTIDS:
                         return created, _previous(block, at)
-                    if kind in _GTIDS or not track.between or track.position >= self._end:
+                    if kind in GTIDS or not track.between or track.position >= self._end:
                         return created, None
                     at += size
         finally:

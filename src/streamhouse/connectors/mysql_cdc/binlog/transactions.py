@@ -7,12 +7,10 @@ from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
 from streamhouse.connectors.mysql_cdc.binlog.events import (
-    ANONYMOUS,
     FORMAT,
+    GTIDS,
     HEADER,
     INCIDENT,
-    MARIADB_GTID,
-    MYSQL_GTID,
     PARTIAL_UPDATE,
     QUERY,
     ROTATE,
@@ -20,7 +18,6 @@ from streamhouse.connectors.mysql_cdc.binlog.events import (
     STATEMENTS,
     STOP,
     TABLE_MAP,
-    TAGGED_GTID,
     Step,
     Track,
 )
@@ -32,7 +29,6 @@ from streamhouse.connectors.mysql_cdc.server.position import START_AGAIN, Binlog
 from streamhouse.errors import DataLossError
 
 _ROW_EVENTS = ROWS | {PARTIAL_UPDATE}
-_GTIDS = frozenset({MYSQL_GTID, MARIADB_GTID, ANONYMOUS, TAGGED_GTID})
 _OTHER_WRITES = OLD_LOADS | (STATEMENTS - {QUERY})
 _ENDS = (Step.COMMIT, Step.STATEMENT, Step.ROLLBACK)
 _PREPARED_BYTES = 32 * 1024 * 1024
@@ -152,7 +148,7 @@ class Transactions:
                 f"the binlog of {self._server} lacks changes at {track.position}, as the server "
                 f"itself says (an INCIDENT event); {START_AGAIN}"
             )
-        elif kind in _GTIDS:
+        elif kind in GTIDS:
             self._begin(kind, block, at, end)
         elif (kind == QUERY and step in (None, Step.STATEMENT)) or kind in _OTHER_WRITES:
             if self._wants(kind, block, at, end):
