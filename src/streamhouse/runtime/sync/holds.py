@@ -35,7 +35,7 @@ class SyncHolds:
         """Create the consumers of tables before the sync commits to them.
 
         `replayed`: no batch is left that an earlier run may have committed to them. Raises
-        `DataLossError` if there is one, and nobody can tell any more whether it was committed.
+        `DataLossError` if there is one, and it is unknown whether it was committed.
         """
         for target in targets:
             known = self._consumers(target).get(self._id) is not None

@@ -60,7 +60,7 @@ def refusal(
             found = Refusal(f"it {change.how}")
         elif isinstance(change, IndexDropped):
             if change.name.lower() == index.lower():
-                found = Refusal(f"it drops the unique key '{index}', which rows are told apart by")
+                found = Refusal(f"it drops the unique key '{index}', which identifies the rows")
         elif isinstance(change, KeyDropped):
             new_key = None
         elif isinstance(change, KeyAdded):

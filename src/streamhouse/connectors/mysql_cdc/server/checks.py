@@ -71,7 +71,9 @@ def check(options: MySqlOptions, databases: Sequence[str], tables: Sequence[str]
         if all(one.status != "missing" for one in found):
             found += _tables(session, options, databases, tables)
         elif databases or tables:
-            found.append(Requirement("tables", "info", "not checked before the above is mended"))
+            found.append(
+                Requirement("tables", "info", "not checked: fix what is missing above first")
+            )
         return Checked(options.address, version, tuple(found))
     finally:
         session.close()
