@@ -9,9 +9,9 @@ import pytest
 from tests.integration.mysql.history import Database, catch_up
 
 from streamhouse.connectors.mysql_cdc.server.charsets import KNOWN, charsets_of
-from streamhouse.connectors.mysql_cdc.server.collations import charset_of
 from streamhouse.connectors.mysql_cdc.server.options import parse
-from streamhouse.connectors.mysql_cdc.server.unicode import UNICODE
+from streamhouse.connectors.mysql_cdc.server.values.collations import charset_of
+from streamhouse.connectors.mysql_cdc.server.values.unicode import UNICODE
 from streamhouse.errors import SchemaChangeError, TableError
 from streamhouse.sql.plan import Column
 

@@ -15,11 +15,11 @@ import pymysql
 import pytest
 from tests.integration.mysql.history import Database, apply, catch_up, rows_of
 
-from streamhouse.connectors.mysql_cdc.server import result_rows
 from streamhouse.connectors.mysql_cdc.server.connection import connect, run, run_raw
 from streamhouse.connectors.mysql_cdc.server.options import parse
 from streamhouse.connectors.mysql_cdc.server.position import Position
-from streamhouse.connectors.mysql_cdc.server.result_rows import stream_columns
+from streamhouse.connectors.mysql_cdc.server.values import result_rows
+from streamhouse.connectors.mysql_cdc.server.values.result_rows import stream_columns
 from streamhouse.connectors.mysql_cdc.snapshot import ChunkReader
 from streamhouse.connectors.mysql_cdc.source import SnapshotPart
 from streamhouse.errors import DataLossError, SchemaChangeError, TableError

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pytest
 from tests.integration.mysql.history import Database, apply, catch_up
 
-from streamhouse.connectors.mysql_cdc.server.types import quote
+from streamhouse.connectors.mysql_cdc.server.values.types import quote
 from streamhouse.errors import SchemaChangeError, TableError
 from streamhouse.sql.plan import Column
 

@@ -15,15 +15,15 @@ from tests.integration.mysql.statements import CREATE, PLAIN, ROWS, Grammar
 
 from streamhouse.connectors.mysql_cdc.binlog.captured import CapturedTable
 from streamhouse.connectors.mysql_cdc.binlog.dump import Dump
-from streamhouse.connectors.mysql_cdc.binlog.events import HEADER, QUERY, Track
-from streamhouse.connectors.mysql_cdc.binlog.events import ROWS as ROW_EVENTS
+from streamhouse.connectors.mysql_cdc.binlog.format.events import HEADER, QUERY, Track
+from streamhouse.connectors.mysql_cdc.binlog.format.events import ROWS as ROW_EVENTS
 from streamhouse.connectors.mysql_cdc.binlog.query import Statement, statement_of
 from streamhouse.connectors.mysql_cdc.binlog.statements import StatementCheck
 from streamhouse.connectors.mysql_cdc.server.connection import Session
 from streamhouse.connectors.mysql_cdc.server.options import parse
 from streamhouse.connectors.mysql_cdc.server.position import Position
 from streamhouse.connectors.mysql_cdc.server.table import load_columns, load_table
-from streamhouse.connectors.mysql_cdc.server.types import MySqlColumn
+from streamhouse.connectors.mysql_cdc.server.values.types import MySqlColumn
 from streamhouse.errors import DataLossError, SchemaChangeError
 
 MODES = ("STRICT_TRANS_TABLES", "", "ANSI_QUOTES", "STRICT_ALL_TABLES,NO_BACKSLASH_ESCAPES")

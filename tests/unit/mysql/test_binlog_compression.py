@@ -19,8 +19,8 @@ from tests.unit.mysql.test_mysql_transactions import (
     wants,
 )
 
-from streamhouse.connectors.mysql_cdc.binlog.compression import PAYLOAD, decompressed
-from streamhouse.connectors.mysql_cdc.binlog.events import HEADER, QUERY, Track, query_of
+from streamhouse.connectors.mysql_cdc.binlog.format.compression import PAYLOAD, decompressed
+from streamhouse.connectors.mysql_cdc.binlog.format.events import HEADER, QUERY, Track, query_of
 from streamhouse.connectors.mysql_cdc.binlog.transactions import Transactions
 from streamhouse.errors import ConnectError
 

@@ -20,7 +20,7 @@ from streamhouse.connectors.mysql_cdc.relay.files import (
 from streamhouse.connectors.mysql_cdc.relay.log import RelayLog, RelayTable
 from streamhouse.connectors.mysql_cdc.server.position import Binlog, Known, Position
 from streamhouse.connectors.mysql_cdc.server.table import TableDefinition
-from streamhouse.connectors.mysql_cdc.server.types import MySqlColumn
+from streamhouse.connectors.mysql_cdc.server.values.types import MySqlColumn
 from streamhouse.runtime.sync.commit import SyncedBatch
 from streamhouse.runtime.sync.lags import Lags
 

@@ -7,7 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamhouse.connectors.mysql_cdc.server.charsets import Charsets
-from streamhouse.connectors.mysql_cdc.server.unicode import UNICODE, unicode_decoder, utf8_text
+from streamhouse.connectors.mysql_cdc.server.values.unicode import (
+    UNICODE,
+    unicode_decoder,
+    utf8_text,
+)
 
 _PYTHONS = {"utf16": "utf-16-be", "utf16le": "utf-16-le", "utf32": "utf-32-be"}
 

@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pymysqlreplication.constants import FIELD_TYPE
 
-from streamhouse.connectors.mysql_cdc.binlog import decode
-from streamhouse.connectors.mysql_cdc.binlog.table_map import LoggedColumn
+from streamhouse.connectors.mysql_cdc.binlog.format import decode
+from streamhouse.connectors.mysql_cdc.binlog.format.table_map import LoggedColumn
 from streamhouse.connectors.mysql_cdc.server.charsets import Charsets
 from streamhouse.connectors.mysql_cdc.server.columns import server_zone
 from streamhouse.connectors.mysql_cdc.server.connection import Session
-from streamhouse.connectors.mysql_cdc.server.types import MySqlColumn
+from streamhouse.connectors.mysql_cdc.server.values.types import MySqlColumn
 from streamhouse.errors import OptionError, SchemaChangeError, TableError
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from streamhouse.connectors.mysql_cdc.binlog.events import (
+from streamhouse.connectors.mysql_cdc.binlog.format.events import (
     FORMAT,
     HEADER,
     MARIADB_GTID,

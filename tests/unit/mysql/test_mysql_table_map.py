@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pymysqlreplication.constants import FIELD_TYPE
 
-from streamhouse.connectors.mysql_cdc.binlog import decode
-from streamhouse.connectors.mysql_cdc.binlog.table_map import LoggedColumn, logged_columns
-from streamhouse.connectors.mysql_cdc.server.geometry import geometry_text
+from streamhouse.connectors.mysql_cdc.binlog.format import decode
+from streamhouse.connectors.mysql_cdc.binlog.format.table_map import LoggedColumn, logged_columns
+from streamhouse.connectors.mysql_cdc.server.values.geometry import geometry_text
 
 
 def _sized(data: bytes) -> bytes:

@@ -18,7 +18,7 @@ from tests.unit.mysql.test_mysql_events import (
 )
 
 from streamhouse.connectors.mysql_cdc.binlog.changes import names_of
-from streamhouse.connectors.mysql_cdc.binlog.events import (
+from streamhouse.connectors.mysql_cdc.binlog.format.events import (
     FORMAT,
     HEADER,
     INCIDENT,

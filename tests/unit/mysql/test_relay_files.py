@@ -8,7 +8,13 @@ import pytest
 from tests.unit.mysql.test_mysql_events import MYSQL_GTID, event, query
 
 from streamhouse.connectors.mysql_cdc.binlog.changes import names_of
-from streamhouse.connectors.mysql_cdc.binlog.events import HEADER, ROTATE, TABLE_MAP, XID, Track
+from streamhouse.connectors.mysql_cdc.binlog.format.events import (
+    HEADER,
+    ROTATE,
+    TABLE_MAP,
+    XID,
+    Track,
+)
 from streamhouse.connectors.mysql_cdc.binlog.groups import Group
 from streamhouse.connectors.mysql_cdc.binlog.transactions import Committed
 from streamhouse.connectors.mysql_cdc.relay import files

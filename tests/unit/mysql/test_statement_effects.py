@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from streamhouse.connectors.mysql_cdc.binlog.events import HEADER
+from streamhouse.connectors.mysql_cdc.binlog.format.events import HEADER
 from streamhouse.connectors.mysql_cdc.binlog.query import Statement, statement_of
 from streamhouse.connectors.mysql_cdc.binlog.sql.tokens import Kind, Lexis, tokens
 from streamhouse.connectors.mysql_cdc.binlog.statements import ParsedStatement

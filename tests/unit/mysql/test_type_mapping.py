@@ -6,7 +6,7 @@ import pytest
 
 from streamhouse.connectors.mysql_cdc.database.table_filter import TableFilter
 from streamhouse.connectors.mysql_cdc.database.type_mapping import MODES, TypeMapping
-from streamhouse.connectors.mysql_cdc.server.types import MySqlColumn
+from streamhouse.connectors.mysql_cdc.server.values.types import MySqlColumn
 from streamhouse.errors import OptionError
 
 PLAIN = [

@@ -12,11 +12,11 @@ import pytest
 
 from streamhouse.connectors.mysql_cdc.database.followed import FollowedTable
 from streamhouse.connectors.mysql_cdc.server.table import TableDefinition
-from streamhouse.connectors.mysql_cdc.server.types import MySqlColumn
+from streamhouse.connectors.mysql_cdc.server.values.types import MySqlColumn
 from streamhouse.errors import OptionError, TableError
-from streamhouse.runtime.sync.computed_columns import parsed
+from streamhouse.runtime.sync.mapping.computed_columns import parsed
+from streamhouse.runtime.sync.mapping.rows import TargetRows
 from streamhouse.runtime.sync.options import sync_table_options
-from streamhouse.runtime.sync.rows import TargetRows
 from streamhouse.source import ROW_KIND
 
 MOMENT = datetime.datetime(2024, 1, 31, 23, 59, 58, 123456)

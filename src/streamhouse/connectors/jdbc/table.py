@@ -16,10 +16,10 @@ from streamhouse.connectors.mysql_cdc.server.connection import (
     connect,
     readable,
 )
-from streamhouse.connectors.mysql_cdc.server.result_rows import stream_columns
-from streamhouse.connectors.mysql_cdc.server.rows import RowWriter
 from streamhouse.connectors.mysql_cdc.server.table import load_columns
-from streamhouse.connectors.mysql_cdc.server.types import MySqlColumn, quote
+from streamhouse.connectors.mysql_cdc.server.values.result_rows import stream_columns
+from streamhouse.connectors.mysql_cdc.server.values.rows import RowWriter
+from streamhouse.connectors.mysql_cdc.server.values.types import MySqlColumn, quote
 from streamhouse.sql.plan import Column
 
 KEYS_A_STATEMENT = 500

@@ -16,7 +16,7 @@ import pymysql
 from streamhouse.connectors.mysql_cdc.binlog.captured import CapturedTable
 from streamhouse.connectors.mysql_cdc.binlog.changes import Change, ChangeDecoder
 from streamhouse.connectors.mysql_cdc.binlog.dump import Dump
-from streamhouse.connectors.mysql_cdc.binlog.events import ROWS, Track
+from streamhouse.connectors.mysql_cdc.binlog.format.events import ROWS, Track
 from streamhouse.connectors.mysql_cdc.binlog.groups import Event
 from streamhouse.connectors.mysql_cdc.binlog.transactions import Committed, Transactions
 from streamhouse.connectors.mysql_cdc.binlog.xa import read_prepared

@@ -9,7 +9,7 @@ from streamhouse.connectors.mysql_cdc.server.connection import Session
 from streamhouse.connectors.mysql_cdc.server.keys import KeySpace
 from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
 from streamhouse.connectors.mysql_cdc.server.position import KeyJson
-from streamhouse.connectors.mysql_cdc.server.types import key_of_value
+from streamhouse.connectors.mysql_cdc.server.values.types import key_of_value
 
 
 class Membership:

@@ -15,14 +15,14 @@ import pymysql
 from streamhouse.connectors.mysql_cdc.binlog.captured import CapturedTable
 from streamhouse.connectors.mysql_cdc.binlog.changes import PASSING
 from streamhouse.connectors.mysql_cdc.binlog.dump import Dump
-from streamhouse.connectors.mysql_cdc.binlog.events import HEADER, QUERY, Track, query_of
+from streamhouse.connectors.mysql_cdc.binlog.format.events import HEADER, QUERY, Track, query_of
 from streamhouse.connectors.mysql_cdc.binlog.query import Statement, statement_of
 from streamhouse.connectors.mysql_cdc.binlog.statements import ParsedStatement, StatementCheck
 from streamhouse.connectors.mysql_cdc.change_reader import relay_view
 from streamhouse.connectors.mysql_cdc.server.connection import Backoff, Session, is_lost, readable
 from streamhouse.connectors.mysql_cdc.server.position import START_AGAIN, Position
 from streamhouse.connectors.mysql_cdc.server.table import Server, TableDefinition, load_table
-from streamhouse.connectors.mysql_cdc.server.types import MySqlColumn
+from streamhouse.connectors.mysql_cdc.server.values.types import MySqlColumn
 from streamhouse.errors import DataLossError, SchemaChangeError, TableError
 from streamhouse.source import Offset
 

@@ -35,9 +35,9 @@ from streamhouse.connectors.mysql_cdc.server.connection import (
 from streamhouse.connectors.mysql_cdc.server.keys import KeySpace, check_key, escaped, key_select
 from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
 from streamhouse.connectors.mysql_cdc.server.position import KeyJson, Position
-from streamhouse.connectors.mysql_cdc.server.result_rows import Columns, stream_columns
 from streamhouse.connectors.mysql_cdc.server.table import Server
-from streamhouse.connectors.mysql_cdc.server.types import key_of_text, key_of_value, quote
+from streamhouse.connectors.mysql_cdc.server.values.result_rows import Columns, stream_columns
+from streamhouse.connectors.mysql_cdc.server.values.types import key_of_text, key_of_value, quote
 from streamhouse.errors import ConnectError, DataLossError
 
 _VISIBLE_SECONDS = 30.0

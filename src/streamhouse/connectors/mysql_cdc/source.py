@@ -40,7 +40,6 @@ from streamhouse.connectors.mysql_cdc.server.position import (
     Position,
     Progress,
 )
-from streamhouse.connectors.mysql_cdc.server.rows import RowWriter
 from streamhouse.connectors.mysql_cdc.server.table import (
     PRIMARY,
     check_binlog_filter,
@@ -48,6 +47,7 @@ from streamhouse.connectors.mysql_cdc.server.table import (
     check_server,
     load_table,
 )
+from streamhouse.connectors.mysql_cdc.server.values.rows import RowWriter
 from streamhouse.connectors.mysql_cdc.snapshot import (
     Chunk,
     ChunkReader,

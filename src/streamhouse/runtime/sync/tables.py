@@ -23,8 +23,8 @@ from streamhouse.errors import SchemaChangeError, TableError
 from streamhouse.options import nearest
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.schema import types
+from streamhouse.runtime.sync.mapping.targets import Target, Targets
 from streamhouse.runtime.sync.options import SyncOptions
-from streamhouse.runtime.sync.targets import Target, Targets
 
 _SHOWN = 5
 

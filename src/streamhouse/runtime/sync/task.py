@@ -15,7 +15,7 @@ from streamhouse.connectors.mysql_cdc.database.reading import PartReader, TableR
 from streamhouse.connectors.paimon.sink import PaimonSinkWriter
 from streamhouse.runtime.failpoint import TASK_STEP, reached
 from streamhouse.runtime.streaming.task import RESULT
-from streamhouse.runtime.sync.rows import TargetRows
+from streamhouse.runtime.sync.mapping.rows import TargetRows
 from streamhouse.runtime.sync.spec import SyncSpec, SyncTaskInput
 
 

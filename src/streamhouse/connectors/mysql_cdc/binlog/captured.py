@@ -7,7 +7,7 @@ from pathlib import Path
 
 from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
 from streamhouse.connectors.mysql_cdc.server.table import TableDefinition
-from streamhouse.connectors.mysql_cdc.server.types import MySqlColumn
+from streamhouse.connectors.mysql_cdc.server.values.types import MySqlColumn
 
 
 @dataclass(frozen=True)

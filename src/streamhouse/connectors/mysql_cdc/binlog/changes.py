@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
-from streamhouse.connectors.mysql_cdc.binlog import decode
 from streamhouse.connectors.mysql_cdc.binlog.captured import CapturedTable
-from streamhouse.connectors.mysql_cdc.binlog.events import (
+from streamhouse.connectors.mysql_cdc.binlog.format import decode
+from streamhouse.connectors.mysql_cdc.binlog.format.events import (
     DELETES,
     HEADER,
     INSERTS,
@@ -20,6 +20,12 @@ from streamhouse.connectors.mysql_cdc.binlog.events import (
     UPDATES,
     query_of,
 )
+from streamhouse.connectors.mysql_cdc.binlog.format.table_map import (
+    LoggedColumn,
+    logged_columns,
+    packed,
+)
+from streamhouse.connectors.mysql_cdc.binlog.format.temporal import Read
 from streamhouse.connectors.mysql_cdc.binlog.query import (
     OLD_LOADS,
     statement_of,
@@ -28,16 +34,10 @@ from streamhouse.connectors.mysql_cdc.binlog.statements import (
     REDECLARE,
     StatementCheck,
 )
-from streamhouse.connectors.mysql_cdc.binlog.table_map import (
-    LoggedColumn,
-    logged_columns,
-    packed,
-)
-from streamhouse.connectors.mysql_cdc.binlog.temporal import Read
 from streamhouse.connectors.mysql_cdc.server.charsets import charsets_of
 from streamhouse.connectors.mysql_cdc.server.position import START_AGAIN, Position
 from streamhouse.connectors.mysql_cdc.server.table import TableDefinition
-from streamhouse.connectors.mysql_cdc.server.types import MySqlColumn
+from streamhouse.connectors.mysql_cdc.server.values.types import MySqlColumn
 from streamhouse.errors import ConnectError, DataLossError, SchemaChangeError
 
 Row = tuple[Any, ...]

@@ -6,8 +6,8 @@ from typing import Any
 
 import pymysql
 
-from streamhouse.connectors.mysql_cdc.binlog.compression import COMPRESSED, decompressed
-from streamhouse.connectors.mysql_cdc.binlog.events import (
+from streamhouse.connectors.mysql_cdc.binlog.format.compression import COMPRESSED, decompressed
+from streamhouse.connectors.mysql_cdc.binlog.format.events import (
     CHECKSUM_BYTES,
     FORMAT,
     announces_checksums,

@@ -20,7 +20,7 @@ from streamhouse.connectors.mysql_cdc.binlog.sql.alter import (
 )
 from streamhouse.connectors.mysql_cdc.binlog.widening import keeps, keeps_text
 from streamhouse.connectors.mysql_cdc.server.table import PRIMARY, TableDefinition
-from streamhouse.connectors.mysql_cdc.server.types import MySqlColumn
+from streamhouse.connectors.mysql_cdc.server.values.types import MySqlColumn
 
 _UNKNOWN = "unknown"
 """The type of a column that is not fully known from its statement."""

@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Iterator
 from typing import IO, NamedTuple
 
-from streamhouse.connectors.mysql_cdc.binlog.events import STATEMENTS
+from streamhouse.connectors.mysql_cdc.binlog.format.events import STATEMENTS
 from streamhouse.errors import DataLossError
 
 MOST_BYTES = 32 * 1024 * 1024

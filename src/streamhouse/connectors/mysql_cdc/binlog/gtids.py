@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 
-from streamhouse.connectors.mysql_cdc.binlog.events import (
+from streamhouse.connectors.mysql_cdc.binlog.format.events import (
     ANONYMOUS,
     HEADER,
     MARIADB_GTID,

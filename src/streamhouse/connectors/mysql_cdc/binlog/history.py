@@ -9,7 +9,7 @@ from typing import TypeVar
 import pymysql
 
 from streamhouse.connectors.mysql_cdc.binlog.dump import Dump
-from streamhouse.connectors.mysql_cdc.binlog.events import FORMAT, HEADER, Track
+from streamhouse.connectors.mysql_cdc.binlog.format.events import FORMAT, HEADER, Track
 from streamhouse.connectors.mysql_cdc.binlog.limits import log_files, purged
 from streamhouse.connectors.mysql_cdc.binlog.transactions import other_binlog
 from streamhouse.connectors.mysql_cdc.binlog.xa import XaScan, listed, prepared_before, shown

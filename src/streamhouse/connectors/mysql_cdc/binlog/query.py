@@ -10,7 +10,7 @@ from typing import Any
 
 from pymysql.charset import charset_by_id
 
-from streamhouse.connectors.mysql_cdc.binlog.events import EXECUTE_LOAD_QUERY, HEADER
+from streamhouse.connectors.mysql_cdc.binlog.format.events import EXECUTE_LOAD_QUERY, HEADER
 from streamhouse.connectors.mysql_cdc.binlog.sql.tokens import Kind, Lexis, Token, tokens
 
 OLD_LOADS = frozenset({6, 12})

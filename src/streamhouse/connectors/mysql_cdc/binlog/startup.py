@@ -8,7 +8,7 @@ from typing import NamedTuple
 import pymysql
 
 from streamhouse.connectors.mysql_cdc.binlog.dump import Dump
-from streamhouse.connectors.mysql_cdc.binlog.events import (
+from streamhouse.connectors.mysql_cdc.binlog.format.events import (
     GTIDS,
     HEADER,
     ROWS,

@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
-from streamhouse.connectors.mysql_cdc.binlog.events import (
+from streamhouse.connectors.mysql_cdc.binlog.format.events import (
     FORMAT,
     GTIDS,
     HEADER,

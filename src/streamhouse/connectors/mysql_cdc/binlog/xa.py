@@ -6,7 +6,7 @@ import logging
 from collections.abc import Collection
 
 from streamhouse.connectors.mysql_cdc.binlog.dump import Dump
-from streamhouse.connectors.mysql_cdc.binlog.events import HEADER, Step, Track, xid_text
+from streamhouse.connectors.mysql_cdc.binlog.format.events import HEADER, Step, Track, xid_text
 from streamhouse.connectors.mysql_cdc.binlog.groups import Group
 from streamhouse.connectors.mysql_cdc.binlog.limits import log_files
 from streamhouse.connectors.mysql_cdc.binlog.transactions import (

@@ -14,7 +14,7 @@ from streamhouse.connectors.mysql_cdc.binlog.changes import (
     table_names,
     table_number,
 )
-from streamhouse.connectors.mysql_cdc.binlog.events import HEADER, ROWS, TABLE_MAP
+from streamhouse.connectors.mysql_cdc.binlog.format.events import HEADER, ROWS, TABLE_MAP
 from streamhouse.connectors.mysql_cdc.change_reader import StartPoint, read_changes, relay_view
 from streamhouse.connectors.mysql_cdc.relay.files import FrameReader, RelayView
 from streamhouse.connectors.mysql_cdc.relay.reader import event_bounds

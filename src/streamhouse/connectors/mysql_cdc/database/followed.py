@@ -11,9 +11,9 @@ from streamhouse.connectors.mysql_cdc.binlog.captured import CapturedTable
 from streamhouse.connectors.mysql_cdc.database.discovery import TableNames, options_of
 from streamhouse.connectors.mysql_cdc.schema_history import trimmed
 from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
-from streamhouse.connectors.mysql_cdc.server.rows import RowWriter
 from streamhouse.connectors.mysql_cdc.server.table import Server, TableDefinition
-from streamhouse.connectors.mysql_cdc.server.types import MySqlColumn
+from streamhouse.connectors.mysql_cdc.server.values.rows import RowWriter
+from streamhouse.connectors.mysql_cdc.server.values.types import MySqlColumn
 from streamhouse.paimon.schema import types
 
 

@@ -15,8 +15,8 @@ from streamhouse.connectors.mysql_cdc.database.source import TablePart
 from streamhouse.connectors.mysql_cdc.membership import Membership
 from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
 from streamhouse.connectors.mysql_cdc.server.position import Position
-from streamhouse.connectors.mysql_cdc.server.rows import RowWriter
 from streamhouse.connectors.mysql_cdc.server.table import Server
+from streamhouse.connectors.mysql_cdc.server.values.rows import RowWriter
 from streamhouse.connectors.mysql_cdc.snapshot import ChunkConnections, ChunkReader, all_chunks
 
 _BATCH_ROWS = 65_536

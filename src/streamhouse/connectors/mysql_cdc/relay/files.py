@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from streamhouse.connectors.mysql_cdc.binlog.events import CHECKSUM_BYTES
+from streamhouse.connectors.mysql_cdc.binlog.format.events import CHECKSUM_BYTES
 from streamhouse.connectors.mysql_cdc.server.position import Binlog, Position
 
 FRAME = struct.Struct("<QIB3x")

@@ -15,7 +15,7 @@ from streamhouse.connectors.mysql_cdc.binlog.changes import (
     table_names,
     table_number,
 )
-from streamhouse.connectors.mysql_cdc.binlog.events import (
+from streamhouse.connectors.mysql_cdc.binlog.format.events import (
     HEADER,
     PARTIAL_UPDATE,
     QUERY,

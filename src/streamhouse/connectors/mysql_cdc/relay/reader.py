@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from streamhouse.connectors.mysql_cdc.binlog.captured import CapturedTable
 from streamhouse.connectors.mysql_cdc.binlog.changes import Change, ChangeDecoder
-from streamhouse.connectors.mysql_cdc.binlog.events import HEADER
+from streamhouse.connectors.mysql_cdc.binlog.format.events import HEADER
 from streamhouse.connectors.mysql_cdc.relay.files import FrameReader, RelayView
 from streamhouse.connectors.mysql_cdc.server.position import Position
 from streamhouse.connectors.mysql_cdc.server.table import TableDefinition

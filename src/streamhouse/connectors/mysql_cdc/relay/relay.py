@@ -15,7 +15,7 @@ from pathlib import Path
 import pymysql
 
 from streamhouse.connectors.mysql_cdc.binlog.dump import Dump
-from streamhouse.connectors.mysql_cdc.binlog.events import HEADER, HEARTBEATS, Track
+from streamhouse.connectors.mysql_cdc.binlog.format.events import HEADER, HEARTBEATS, Track
 from streamhouse.connectors.mysql_cdc.binlog.groups import Group
 from streamhouse.connectors.mysql_cdc.binlog.limits import log_files
 from streamhouse.connectors.mysql_cdc.binlog.transactions import Committed

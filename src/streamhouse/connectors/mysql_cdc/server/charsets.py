@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 
 from streamhouse.connectors.mysql_cdc.server.connection import Session
 from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
-from streamhouse.connectors.mysql_cdc.server.unicode import UNICODE, Decode, unicode_decoder
+from streamhouse.connectors.mysql_cdc.server.values.unicode import UNICODE, Decode, unicode_decoder
 
 _Ask = Callable[[str], list[tuple[object, ...]]]
 _Ranges = Sequence[tuple[int, int]]

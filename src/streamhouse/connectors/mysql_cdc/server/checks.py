@@ -22,7 +22,7 @@ from streamhouse.connectors.mysql_cdc.server.table import (
     check_server,
     load_table,
 )
-from streamhouse.connectors.mysql_cdc.server.types import quote
+from streamhouse.connectors.mysql_cdc.server.values.types import quote
 from streamhouse.errors import ConnectError, StreamhouseError
 
 _EXPIRY = ("binlog_expire_logs_seconds", "expire_logs_days")

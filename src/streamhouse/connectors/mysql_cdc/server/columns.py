@@ -10,7 +10,7 @@ import pyarrow as pa
 from streamhouse.connectors.mysql_cdc.server.charsets import KNOWN, charsets_of
 from streamhouse.connectors.mysql_cdc.server.connection import Session
 from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
-from streamhouse.connectors.mysql_cdc.server.types import MySqlColumn, quote, zone_offset
+from streamhouse.connectors.mysql_cdc.server.values.types import MySqlColumn, quote, zone_offset
 from streamhouse.errors import OptionError, TableError
 from streamhouse.options import nearest
 from streamhouse.sql.plan import Column

@@ -13,14 +13,14 @@ from streamhouse.connectors.mysql_cdc.server.charsets import same_bytes
 from streamhouse.connectors.mysql_cdc.server.connection import Session
 from streamhouse.connectors.mysql_cdc.server.position import KeyJson
 from streamhouse.connectors.mysql_cdc.server.table import TableDefinition
-from streamhouse.connectors.mysql_cdc.server.types import (
+from streamhouse.connectors.mysql_cdc.server.values.types import (
     NO_KEY,
     MySqlColumn,
     key_of_text,
     quote,
     unreadable,
 )
-from streamhouse.connectors.mysql_cdc.server.unicode import UNICODE
+from streamhouse.connectors.mysql_cdc.server.values.unicode import UNICODE
 from streamhouse.errors import TableError
 
 _LOCAL = frozenset(

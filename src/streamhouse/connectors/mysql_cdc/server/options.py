@@ -18,7 +18,7 @@ from streamhouse.connectors.mysql_cdc.server.passthrough import (
 from streamhouse.connectors.mysql_cdc.server.position import Position
 from streamhouse.connectors.mysql_cdc.server.tls import OPTIONS as TLS_OPTIONS
 from streamhouse.connectors.mysql_cdc.server.tls import Tls, parse_tls
-from streamhouse.connectors.mysql_cdc.server.types import zone_offset
+from streamhouse.connectors.mysql_cdc.server.values.types import zone_offset
 from streamhouse.errors import OptionError
 from streamhouse.options import boolean, check_known, choice, duration_ms, integer, required
 

@@ -14,7 +14,7 @@ from streamhouse.connectors.mysql_cdc.server.requirements import (
     server_requirements,
     variables_of,
 )
-from streamhouse.connectors.mysql_cdc.server.types import MySqlColumn, quote
+from streamhouse.connectors.mysql_cdc.server.values.types import MySqlColumn, quote
 from streamhouse.errors import ConnectError, StreamhouseError, TableError
 from streamhouse.options import nearest
 

@@ -12,7 +12,7 @@ from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.schema.table_name import split_identifier
 from streamhouse.paimon.schema.type_widening import widens
-from streamhouse.runtime.sync.computed_columns import ComputedColumn, parsed
+from streamhouse.runtime.sync.mapping.computed_columns import ComputedColumn, parsed
 from streamhouse.runtime.sync.options import METADATA, SyncOptions
 from streamhouse.sql.changes import SetTableOption
 from streamhouse.sql.plan import Column

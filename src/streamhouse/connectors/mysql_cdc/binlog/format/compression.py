@@ -11,8 +11,8 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from streamhouse.connectors.mysql_cdc.binlog.events import HEADER, QUERY, UPDATES
-from streamhouse.connectors.mysql_cdc.binlog.table_map import packed
+from streamhouse.connectors.mysql_cdc.binlog.format.events import HEADER, QUERY, UPDATES
+from streamhouse.connectors.mysql_cdc.binlog.format.table_map import packed
 from streamhouse.errors import ConnectError
 
 PAYLOAD = 40

@@ -22,8 +22,8 @@ from typing import Any, Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamhouse.connectors.mysql_cdc.server.geometry import geometry_text
-from streamhouse.connectors.mysql_cdc.server.unicode import utf8_text
+from streamhouse.connectors.mysql_cdc.server.values.geometry import geometry_text
+from streamhouse.connectors.mysql_cdc.server.values.unicode import utf8_text
 from streamhouse.errors import TableError
 
 Family = Literal[

@@ -16,12 +16,12 @@ from typing import Any, TypeAlias
 from pymysqlreplication.constants import FIELD_TYPE
 from pymysqlreplication.json_binary import parse_json
 
-from streamhouse.connectors.mysql_cdc.binlog.table_map import (
+from streamhouse.connectors.mysql_cdc.binlog.format.table_map import (
     BLOB_COMPRESSED,
     VARCHAR_COMPRESSED,
     LoggedColumn,
 )
-from streamhouse.connectors.mysql_cdc.binlog.temporal import (
+from streamhouse.connectors.mysql_cdc.binlog.format.temporal import (
     Read,
     date_reader,
     datetime_reader,
@@ -29,11 +29,15 @@ from streamhouse.connectors.mysql_cdc.binlog.temporal import (
     timestamp_reader,
     year_reader,
 )
-from streamhouse.connectors.mysql_cdc.server.addresses import inet4_text, inet6_text, uuid_text
 from streamhouse.connectors.mysql_cdc.server.charsets import KNOWN, Charsets
-from streamhouse.connectors.mysql_cdc.server.collations import charset_of
-from streamhouse.connectors.mysql_cdc.server.geometry import geometry_text
-from streamhouse.connectors.mysql_cdc.server.types import (
+from streamhouse.connectors.mysql_cdc.server.values.addresses import (
+    inet4_text,
+    inet6_text,
+    uuid_text,
+)
+from streamhouse.connectors.mysql_cdc.server.values.collations import charset_of
+from streamhouse.connectors.mysql_cdc.server.values.geometry import geometry_text
+from streamhouse.connectors.mysql_cdc.server.values.types import (
     ZERO_KEY,
     MySqlColumn,
     json_text,

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from pymysqlreplication.constants import FIELD_TYPE
 
-from streamhouse.connectors.mysql_cdc.binlog.table_map import LoggedColumn
+from streamhouse.connectors.mysql_cdc.binlog.format.table_map import LoggedColumn
 
 Read: TypeAlias = Callable[[bytes, int], tuple[Any, int]]
 """Decodes the value at a byte offset; returns it and the offset after it."""

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from streamhouse.connectors.mysql_cdc.database.followed import FollowedTable
 from streamhouse.connectors.mysql_cdc.metadata import DATABASE, TABLE
 from streamhouse.paimon.read.table import Table
-from streamhouse.runtime.sync.computed_columns import parsed
+from streamhouse.runtime.sync.mapping.computed_columns import parsed
 from streamhouse.runtime.sync.options import METADATA, SyncOptions
 from streamhouse.source import ROW_KIND
 from streamhouse.types import arrow_type

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from streamhouse.connectors.mysql_cdc.server.types import (
+from streamhouse.connectors.mysql_cdc.server.values.types import (
     MySqlColumn,
     check_booleans,
     convert,

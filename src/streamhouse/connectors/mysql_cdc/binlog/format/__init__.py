@@ -1,0 +1,1 @@
+"""The binary format of the binlog: event headers, table maps, row images, compression."""
