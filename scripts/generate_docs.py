@@ -37,12 +37,19 @@ def connectors_page() -> str:
         "",
         f"Written by {_COMMAND} from what each connector declares.",
         "",
-        "| connector | continuous query | bounded SELECT | lookup join | INSERT | after a crash |",
-        "|---|---|---|---|---|---|",
+        "| connector | continuous query | bounded SELECT | lookup join | INSERT |",
+        "|---|---|---|---|---|",
         *(_capabilities(kind) for kind in kinds),
         "",
+        "## What sinks guarantee",
+        "",
         "`INSERT` takes continuous and bounded queries. After a crash a sink has each row exactly",
-        "once, or at least once: it writes an interrupted micro-batch again.",
+        "once, or at least once: it writes an interrupted micro-batch again. `EXPLAIN`",
+        "of an INSERT shows the guarantee of its table with its options.",
+        "",
+        "| sink | takes | after a crash | how |",
+        "|---|---|---|---|",
+        *(_delivery(kind) for kind in kinds if kind.capabilities.sink),
     ]
     for kind in kinds:
         lines += ["", f"## {kind.name}", "", kind.summary, *_options(kind)]
@@ -60,8 +67,12 @@ def _capabilities(kind: Connector) -> str:
         kind.scan_note if can.scan else "",
         lookup if can.lookup else "",
         "yes" if can.sink else "",
-        kind.guarantee if can.sink else "",
     ]
+    return f"| {' | '.join(cells)} |"
+
+
+def _delivery(kind: Connector) -> str:
+    cells = [f"[`{kind.name}`](#{kind.name})", kind.takes, kind.guarantee, kind.guarantee_note]
     return f"| {' | '.join(cells)} |"
 
 

@@ -52,6 +52,17 @@ class Metadata:
 
 
 @dataclass(frozen=True)
+class Delivery:
+    """What a sink guarantees after a crash, and by what; `how` is Markdown without a full stop."""
+
+    guarantee: Guarantee
+    how: str
+
+    def __str__(self) -> str:
+        return f"{self.guarantee}: {self.how}" if self.how else self.guarantee
+
+
+@dataclass(frozen=True)
 class WrittenBatch:
     """A micro-batch that tasks have written into a sink: the commit messages of its writers."""
 
@@ -156,6 +167,12 @@ class Connector:
     capabilities: Capabilities
     guarantee: Guarantee = "none"
     """The delivery guarantee of its sink."""
+    guarantee_note: str = ""
+    """For the docs and EXPLAIN: by what the sink guarantees it, or under which conditions."""
+    takes: str = "all changes"
+    """For the docs: which changes its sink takes."""
+    batch_rows: int | None = None
+    """The most rows of a micro-batch, for a sink whose rows pass through the driver."""
     scan_note: str = ""
     """For the docs: what a bounded SELECT reads; empty if it reads none."""
 
@@ -177,6 +194,14 @@ class Connector:
         for option in self.options:
             if option.required and option.key not in options:
                 raise OptionError(f"{where}: option '{option.key}' is missing; {option.doc}")
+
+    def delivery(self, table: TableInfo, options: Mapping[str, str]) -> Delivery:
+        """What the sink of this table guarantees; connects to nothing."""
+        return Delivery(self.guarantee, self.guarantee_note)
+
+    def refused_changes(self, table: TableInfo) -> str | None:
+        """Why updates and deletes cannot be written, and what to do; None if they can."""
+        return None
 
     def offset_origin(self, spec: SourceSpec, name: Sequence[str]) -> str:
         """The identity of what the offsets belong to; a query does not resume if it has changed.

@@ -47,7 +47,8 @@ class SinkSpec:
     """The sink of a query: a connector, its options and all physical columns of its table.
 
     `address` is set for Paimon tables; `commutes`: the order of commits does not change the rows of
-    such a table.
+    such a table. `primary_key` and `partitioned_by` are those of the declaration of another table,
+    `name` is its name in the script.
     """
 
     connector: str
@@ -55,6 +56,9 @@ class SinkSpec:
     columns: tuple[Column, ...]
     address: TableAddress | None = None
     commutes: bool = False
+    primary_key: tuple[str, ...] = ()
+    partitioned_by: tuple[str, ...] = ()
+    name: str = ""
 
     @property
     def arrow_schema(self) -> pa.Schema:

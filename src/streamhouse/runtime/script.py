@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from streamhouse.connectors import registry
 from streamhouse.errors import (
     OptionError,
     SqlError,
@@ -234,7 +235,11 @@ class Script:
     def _explained_insert(self, statement: Insert) -> list[str]:
         target = self._session.table(statement.target)
         queries = self._planned(statement, target)
-        return [line for query in queries for line in self._explained_query(query, target)]
+        lines = [line for query in queries for line in self._explained_query(query, target)]
+        options = {**registry.table_options(target), **statement.options}
+        delivery = registry.connector(target.connector).delivery(target, options)
+        sink = f"sink: {'.'.join(target.name)} (connector '{target.connector}'), {delivery}"
+        return [*lines, sink.replace("`", "'")]
 
     def _explained_query(self, query: StreamQuery, target: TableInfo | None) -> list[str]:
         lines = [f"source: {'.'.join(query.source.name)} ({', '.join(query.source_columns)})"]
@@ -304,7 +309,18 @@ class Script:
     def _planned(self, statement: Insert, target: TableInfo) -> list[StreamQuery]:
         """The continuous queries of an INSERT."""
         given = given_columns(target, statement)
-        return analyze_streams(statement.query, self._session, target, given, statement.partition)
+        queries = analyze_streams(
+            statement.query, self._session, target, given, statement.partition
+        )
+        refused = registry.connector(target.connector).refused_changes(target)
+        if refused is not None and any(query.row_kinds for query in queries):
+            raise UnsupportedSqlError(
+                f"INSERT INTO {'.'.join(statement.target)} (connector '{target.connector}'): the "
+                f"query updates and deletes rows; {refused}",
+                line=statement.position.line,
+                column=statement.position.column,
+            )
+        return queries
 
     def _check_hint(self, statement: Insert) -> None:
         """Reject an OPTIONS hint on a continuous INSERT; print a notice for `sink.` options."""
@@ -416,6 +432,7 @@ class Script:
             choices=self._strategies(query, target),
             distinct=address.side_table("distinct") if query.distinct is not None else None,
             sink=session.sink(target, statement.options),
+            max_rows=registry.connector(target.connector).batch_rows,
         )
         if spec.side_tables and not address.warehouse:
             raise OptionError(

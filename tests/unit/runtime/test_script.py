@@ -109,6 +109,21 @@ def test_show_describe_set_explain(run: Run) -> None:
     assert names[6][0] == "source: default_catalog.default.people (id)"
 
 
+def test_explain_says_what_a_sink_guarantees(run: Run) -> None:
+    kept = run(
+        PEOPLE
+        + "CREATE TEMPORARY TABLE shown (id INT) WITH ('connector' = 'print');"
+        + "EXPLAIN INSERT INTO shown SELECT id FROM people;"
+        + "EXPLAIN INSERT INTO people SELECT id + 9, name FROM people;"
+    )
+    assert [rows[-1]["plan"] for rows in kept.tables] == [
+        "sink: default_catalog.default.shown (connector 'print'), at-least-once: a batch that runs "
+        "again is printed again",
+        "sink: default_catalog.default.people (connector 'paimon'), exactly-once: each micro-batch "
+        "is one commit, and a batch that runs again finds it",
+    ]
+
+
 @pytest.mark.parametrize(
     ("text", "kind", "message"),
     [

@@ -16,6 +16,7 @@ class _Paimon(Connector):
     summary = "A table of a Paimon warehouse; `CREATE TABLE` without a `connector` creates one."
     capabilities = Capabilities()
     guarantee = "exactly-once"
+    guarantee_note = "each micro-batch is one commit, and a batch that runs again finds it"
     scan_note = "the rows of the newest snapshot, or of another one"
 
     def offset_origin(self, spec: SourceSpec, name: Sequence[str]) -> str:

@@ -27,6 +27,7 @@ class _Print(Connector):
     without_effect = {"sink.parallelism": "the driver prints all rows of a micro-batch"}
     capabilities = Capabilities(stream=False, lookup=False, scan=False, merges=False)
     guarantee = "at-least-once"
+    guarantee_note = "a batch that runs again is printed again"
 
     def check(self, table: TableInfo, options: Mapping[str, str], where: str) -> None:
         super().check(table, options, where)

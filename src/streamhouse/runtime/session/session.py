@@ -372,7 +372,14 @@ class Session:
         if hint:
             for text in registry.check_declaration(table, f"table {'.'.join(info.name[1:])}"):
                 self.notice(text)
-        return SinkSpec(info.connector, registry.effective_options(table), info.columns)
+        return SinkSpec(
+            info.connector,
+            registry.effective_options(table),
+            info.columns,
+            primary_key=info.primary_key,
+            partitioned_by=info.partitioned_by,
+            name=".".join(info.name[1:]),
+        )
 
     def dimension(self, lookup: LookupJoin) -> TableAddress:
         """The address of a lookup's table; for a table on a server, only its name."""
