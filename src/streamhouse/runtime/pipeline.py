@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,8 +15,15 @@ from streamhouse.paimon.maintenance.backpressure import Pressure
 from streamhouse.paimon.maintenance.service import Maintenance
 from streamhouse.paimon.read.visibility import changes_visible, hides_new_rows
 from streamhouse.runtime import shared_readers
+from streamhouse.runtime.batch.progress_line import progress
 from streamhouse.runtime.monitoring.copy_line import CopyingQuery, CopyLine
 from streamhouse.runtime.monitoring.reporter import Reported, Reporter
+from streamhouse.runtime.monitoring.run_reports import (
+    Outcome,
+    RunListener,
+    RunReports,
+    SilentListener,
+)
 from streamhouse.runtime.shared_readers import SharedReaders
 from streamhouse.runtime.shared_target import WritingQuery
 from streamhouse.runtime.streaming.pacing import Pacing, Role
@@ -107,12 +113,14 @@ class Pipeline:
         stopped: Callable[[], bool],
         reporter: Reporter | None = None,
         notice: Callable[[str], None] = lambda text: None,
+        listener: RunListener | None = None,
     ) -> None:
         self._master = master
         self._notice = notice
         self._verbose = verbose
         self._stopped = stopped
         self._reporter = reporter
+        self._reports = RunReports(listener or SilentListener())
         self._new: list[RunningQuery] = []
         self._running: list[RunningQuery] = []
         self._maintenance: dict[str, Maintenance] = {}
@@ -206,6 +214,10 @@ class Pipeline:
             self._running, self._new, self._maintenance = [], [], {}
             self._reads, self._awaited = [], []
 
+    def report_end(self, outcome: Outcome) -> None:
+        """Tell the listener that all queries have ended well; call it after `close`."""
+        self._reports.end(outcome)
+
     def _waiting(self) -> list[InvisibleRows]:
         """Committed rows of all tables that are invisible until a compaction."""
         return [one for each in self._maintenance.values() for one in each.waiting()]
@@ -236,6 +248,7 @@ class Pipeline:
         for side in sides:
             side.step()
         self._copies.step(self._running)
+        self._reports.step()
         if self._reporter is not None:
             self._reporter.step()
 
@@ -247,17 +260,23 @@ class Pipeline:
             self._running[self._checked].check()
 
     def _start(self, warm: bool) -> None:
-        from streamhouse.runtime.spark.session import start_session
+        from streamhouse.runtime.spark.session import new_output, start_session
 
-        started = time.monotonic()
-        if sys.stderr.isatty():
-            print("starting Spark …", file=sys.stderr, flush=True)
+        self._reports.starting()
         if self._reporter is not None:
-            self._reporter.begin(self.queries, lambda: list(self._maintenance.values()))
+            self._reporter.begin(self.queries, lambda: list(self._maintenance.values()), new_output)
         self._shared.start(self._new)
-        for query in self._new:
-            query.prepare()
-        spark = start_session("streamhouse", self._master, self._verbose)
+        with progress() as line:
+            line.part("preparing the queries", None)
+            for query in self._new:
+                query.prepare()
+            line.part("starting Spark", None)
+            spark = start_session("streamhouse", self._master, self._verbose)
+            line.part("starting the queries", None)
+            self._start_on(spark, warm)
+        self._reports.running(self._running)
+
+    def _start_on(self, spark: SparkSession, warm: bool) -> None:
         pacing = Pacing(len(self._new))
         for query in self._new:
             if query.tables:
@@ -270,9 +289,6 @@ class Pipeline:
         self._running, self._new = [*self._running, *self._new], []
         for start in done:
             start.result()
-        if sys.stderr.isatty():
-            took = time.monotonic() - started
-            print(f"{len(self._running)} queries run after {took:.1f} s", file=sys.stderr)
 
     def _role(self, query: RunningQuery) -> Role:
         """How the pauses of the query depend on other queries."""

@@ -31,6 +31,7 @@ from streamhouse.runtime.batch.insert_columns import given_columns
 from streamhouse.runtime.call_statement import Calls
 from streamhouse.runtime.console import ConsoleSelect
 from streamhouse.runtime.monitoring.reporter import Reporter
+from streamhouse.runtime.monitoring.run_reports import RunListener
 from streamhouse.runtime.pipeline import Pipeline
 from streamhouse.runtime.printer import Printer
 from streamhouse.runtime.query_spec import LOOKED_UP, QuerySpec, unshuffled
@@ -59,7 +60,8 @@ class ScriptOptions:
     """How a script runs.
 
     `checkpoints` is the folder of the checkpoints; None: in the warehouse, next to its databases.
-    `reporter` writes the pipeline's status into the warehouse; None: no status. With
+    `reporter` writes the pipeline's status into the warehouse; None: no status. `listener` shows
+    the start, the progress and the end of continuous queries; None: nobody does. With
     `from_scratch` all continuous queries start anew, with emptied targets unless `keep_targets`;
     see `reset`. Raises `OptionError` for `keep_targets` without `from_scratch`.
     """
@@ -72,6 +74,7 @@ class ScriptOptions:
     verbose: bool = False
     stopped: Callable[[], bool] = field(default=lambda: False)
     reporter: Reporter | None = None
+    listener: RunListener | None = None
     from_scratch: bool = False
     keep_targets: bool = False
 
@@ -91,7 +94,12 @@ class Script:
         self._session = Session(options.warehouse)
         self._session.notice = printer.notice
         self._pipeline = Pipeline(
-            options.master, options.verbose, options.stopped, options.reporter, printer.notice
+            options.master,
+            options.verbose,
+            options.stopped,
+            options.reporter,
+            printer.notice,
+            options.listener,
         )
         self._selects: list[StreamQuery] = []
         self.has_reset = False
@@ -124,6 +132,7 @@ class Script:
             self._calls.close()
             with self._exit_stack:
                 self._pipeline.close()
+        self._pipeline.report_end("stopped" if self._options.stopped() else "caught up")
 
     def _reset(self, statements: Sequence[plan.Statement], files: Sequence[str]) -> None:
         """Run the reset of `from_scratch`, or finish a reset that an earlier run had begun."""

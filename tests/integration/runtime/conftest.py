@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -39,13 +40,28 @@ Dying = Callable[[str, str], contextlib.AbstractContextManager[Until]]
 ends then, too."""
 
 
+REPORT = re.compile(
+    r"starting Spark …|\d+ quer(y runs|ies run) after .*"
+    r"|(after \d+ s|stopped|caught up): [\d,]+ rows? into .*"
+)
+"""A line by which a run reports its start, its progress or its end."""
+
+
 @dataclass(frozen=True)
 class Ended:
-    """How a run of the command ended."""
+    """How a run of the command ended; `err` without its reports, which `reports` has."""
 
     code: int
     out: str
     err: str
+    reports: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, code: int, out: str, err: str) -> Ended:
+        lines = err.splitlines(keepends=True)
+        reports = tuple(line.rstrip() for line in lines if REPORT.fullmatch(line.rstrip()))
+        others = "".join(line for line in lines if not REPORT.fullmatch(line.rstrip()))
+        return cls(code, out, others, reports)
 
 
 def rest(looked: float) -> None:
@@ -96,7 +112,7 @@ class Run:
             self.kill()
             raise AssertionError(f"still running after {seconds} s: {self.err}") from None
         self.gone()
-        return Ended(code, self.out, self.err)
+        return Ended.of(code, self.out, self.err)
 
     def until(self, what: Callable[[], Any], seconds: float = DEADLINE_S) -> Any:
         """Wait until `what` gives something, while the command runs."""

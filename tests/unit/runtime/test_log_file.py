@@ -45,3 +45,13 @@ def test_no_log_is_no_error(log: LogFile) -> None:
     log.trim()
     assert log.last_lines(5) == []
     assert not log.takes(2)
+
+
+def test_appended_text_is_bounded_too(tmp_path: Path) -> None:
+    log = LogFile(tmp_path / "spark.log")
+    log.append(b"")
+    assert not log.path.exists()
+    log.append(b"first\n")
+    log.append(b"x" * MOST_BYTES + b"\nlast\n")
+    assert log.path.read_bytes() == b""
+    assert log.last_lines(1) == ["last"]

@@ -7,20 +7,19 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from streamhouse.cli import restart_state
 from streamhouse.cli.arguments import OptionsArgument, catalog_options, is_local
 from streamhouse.cli.errors import INTERRUPTED, explain, on_failure
+from streamhouse.cli.run_output import JsonOutput, RunOutput, TextOutput
 from streamhouse.cli.script_text import joined, parsed, texts
 from streamhouse.cli.self_restart import restart_after
 from streamhouse.cli.stop_signals import StopSignal
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from streamhouse.runtime.monitoring.reporter import Reporter
     from streamhouse.runtime.script import ScriptOptions
     from streamhouse.sql.plan import Statement
@@ -74,7 +73,15 @@ _KeepTargetsOption = Annotated[
     bool,
     typer.Option("--keep-targets", help="With --from-scratch: keep the rows of the targets."),
 ]
-_VerboseOption = Annotated[bool, typer.Option("--verbose", help="Print logs and stack traces.")]
+_JsonOption = Annotated[
+    bool,
+    typer.Option(
+        "--json", help="Print results, notices and reports as one JSON object a line on stdout."
+    ),
+]
+_VerboseOption = Annotated[
+    bool, typer.Option("--verbose", help="Print Spark's log and stack traces.")
+]
 
 
 def run(
@@ -87,6 +94,7 @@ def run(
     from_scratch: _FromScratchOption = False,
     keep_targets: _KeepTargetsOption = False,
     option: OptionsArgument = None,
+    as_json: _JsonOption = False,
     verbose: _VerboseOption = False,
 ) -> None:
     """Run a SQL script: DDL at once, and each INSERT from a stream as a continuous query.
@@ -94,7 +102,11 @@ def run(
     Continuous queries run until Ctrl-C (exit code 130) or SIGTERM (0), which let the current batch
     finish, or, with --until-caught-up, until all have caught up. Running the script again resumes
     where it stopped, or, with --from-scratch, recomputes all of its targets.
+
+    The start, rows and lag every ten seconds, and the end are reported on standard error. Spark's
+    own log is in the file .pipelines/NAME/spark.log of the warehouse.
     """
+    output = JsonOutput() if as_json else TextOutput()
     scripts = texts(file)
     catalog = None if warehouse is None else catalog_options(_absolute(warehouse), option)
     with _spark(scripts, master, verbose):
@@ -102,7 +114,7 @@ def run(
         from streamhouse.sql.secrets import without_secrets
 
         reporter = Reporter(without_secrets(joined(file, scripts)), name, restart_state.recent())
-        with _reported(reporter, catalog):
+        with _reported(reporter, catalog, output):
             statements, origins = parsed(file, scripts)
             from streamhouse.runtime.script import ScriptOptions, script_name
 
@@ -119,21 +131,25 @@ def run(
                 verbose=verbose,
                 stopped=stop.requested,
                 reporter=reporter,
+                listener=output,
                 from_scratch=reset,
                 keep_targets=keep_targets and (reset or not from_scratch),
             )
-            _run(options, statements, origins, may_restart="-" not in file)
+            _run(options, output, statements, origins, may_restart="-" not in file)
     if stop.interrupted:
         raise typer.Exit(INTERRUPTED)
 
 
 @contextmanager
-def _reported(reporter: Reporter, warehouse: Mapping[str, str] | None) -> Iterator[None]:
+def _reported(
+    reporter: Reporter, warehouse: Mapping[str, str] | None, output: RunOutput
+) -> Iterator[None]:
     """Report the start, end and failure of the `with` block in the pipeline's status."""
 
     def failed(error: BaseException) -> None:
         message = explain(error)[0].removeprefix("error: ")
         reporter.failed(message, getattr(error, "query", None))
+        output.failed(message)
 
     try:
         with on_failure(failed):
@@ -171,6 +187,7 @@ def _at_once() -> None:
 
 def _run(
     options: ScriptOptions,
+    output: RunOutput,
     statements: Sequence[Statement],
     origins: Sequence[str],
     may_restart: bool,
@@ -178,7 +195,7 @@ def _run(
     from streamhouse.runtime.script import Script
     from streamhouse.runtime.spark.session import end_session
 
-    script = Script(options, ConsolePrinter())
+    script = Script(options, output)
 
     def restart(error: BaseException) -> None:
         if script.has_reset:
@@ -200,26 +217,3 @@ def _absolute(warehouse: str) -> str:
     from streamhouse.paimon.storage.files import local_path
 
     return os.path.abspath(local_path(warehouse))
-
-
-class ConsolePrinter:
-    """Prints results on standard output, notices on standard error."""
-
-    def notice(self, text: str) -> None:
-        print(f"notice: {text}", file=sys.stderr, flush=True)
-
-    def rows(self, reader: pa.RecordBatchReader) -> None:
-        from streamhouse.cli.output import write_table
-
-        write_table(reader.schema, reader, sys.stdout)
-        sys.stdout.flush()
-
-    def changes(self, batch: pa.RecordBatch) -> None:
-        from streamhouse.serve.formats.cells import table_texts
-
-        columns: list[Any] = [table_texts(batch.column(i)) for i in range(batch.num_columns)]
-        for row in zip(*columns, strict=True):
-            kind, *values = (str(value) for value in row)
-            pairs = zip(batch.schema.names[1:], values, strict=True)
-            print(f"{kind}  " + "  ".join(f"{name}={value}" for name, value in pairs))
-        sys.stdout.flush()

@@ -19,6 +19,7 @@ from streamhouse.cli.arguments import (
     key_values,
 )
 from streamhouse.cli.errors import INTERRUPTED, on_failure, reported
+from streamhouse.cli.run_output import StartOutput
 from streamhouse.cli.stop_signals import StopSignal
 
 if TYPE_CHECKING:
@@ -314,6 +315,7 @@ def _run(
             stop.requested,
             _notice,
             _print_json if as_json else _print_line,
+            starts=None if as_json else StartOutput(),
         )
         run.reporter = Reporter(f"sync {checked.origin}", run.pipeline, restart_state.recent())
         reporter = run.reporter

@@ -9,6 +9,7 @@ from pathlib import Path
 MOST_BYTES = 512 * 1024
 """The size at which a log is rotated, and how much of it the rotated file keeps."""
 LOG = "log"
+SPARK_LOG = "spark.log"
 
 
 class LogFile:
@@ -24,6 +25,14 @@ class LogFile:
             return os.path.samestat(os.fstat(descriptor), self.path.stat())
         except OSError:
             return False
+
+    def append(self, text: bytes) -> None:
+        """Append text, and `trim`. Errors are ignored: the text is then lost."""
+        if not text:
+            return
+        with contextlib.suppress(OSError), open(self.path, "ab", opener=_private) as file:
+            file.write(text)
+        self.trim()
 
     def trim(self) -> None:
         """If the log is too long, copy its end to the rotated file and truncate the log.

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 from streamhouse.errors import StreamhouseError
 from streamhouse.options import hide_secrets
 from streamhouse.paimon.storage.files import is_local, local_path
-from streamhouse.runtime.monitoring.log_file import LOG, LogFile
+from streamhouse.runtime.monitoring.log_file import LOG, SPARK_LOG, LogFile
 from streamhouse.runtime.monitoring.metrics import Figures
 from streamhouse.runtime.monitoring.process import own
 from streamhouse.runtime.monitoring.status import (
@@ -113,6 +113,8 @@ class Reporter:
         self._turn = 0
         self._maintenance: Callable[[], Sequence[Maintained]] = tuple
         self._log: LogFile | None = None
+        self._spark_log: LogFile | None = None
+        self._spark_output: Callable[[], bytes] = bytes
         self._stepped_at = float("-inf")
         self._ended = False
 
@@ -126,10 +128,18 @@ class Reporter:
             self._write_status(force=True)
 
     def begin(
-        self, queries: Sequence[Reported], maintenance: Callable[[], Sequence[Maintained]]
+        self,
+        queries: Sequence[Reported],
+        maintenance: Callable[[], Sequence[Maintained]],
+        spark_output: Callable[[], bytes] = bytes,
     ) -> None:
-        """Report these queries from now on; call it again with all queries when there are more."""
+        """Report these queries from now on; call it again with all queries when there are more.
+
+        `spark_output` returns Spark's new log messages, which are appended to a file beside the
+        status of the first local warehouse.
+        """
         self._maintenance = maintenance
+        self._spark_output = spark_output
         groups: dict[str, list[Reported]] = {}
         for query in queries:
             if not query.address.warehouse:
@@ -152,6 +162,7 @@ class Reporter:
             self._write_status()
             if self._log is not None:
                 self._log.trim()
+            self._write_spark_log()
 
     def restarting(self, why: str) -> None:
         """Report an error after which the process restarts itself."""
@@ -181,6 +192,8 @@ class Reporter:
             every = EVERY_S if local else REMOTE_EVERY_S
             log = LogFile(Path(local_path(statuses.path(name, LOG)))) if local else None
             self._log = log if log is not None and log.takes(_STDERR) else self._log
+            if local and self._spark_log is None:
+                self._spark_log = LogFile(Path(local_path(statuses.path(name, SPARK_LOG))))
             statuses.show(name, self._script)
             self._warehouses[_key(warehouse)] = _WarehouseStatus(statuses, status, queries, every)
         except StreamhouseError:
@@ -231,6 +244,7 @@ class Reporter:
             warehouse.status = replace(self._status(warehouse), state=state, ended_ms=now)
             warehouse.queries = []
         self._write_status(force=True)
+        self._write_spark_log()
         self._warehouses = {}
 
     def _write_status(self, force: bool = False) -> None:
@@ -250,6 +264,16 @@ class Reporter:
                 warehouse.statuses.write(replace(status, updated_ms=_now_ms()))
             except Exception as error:  # noqa: BLE001  # the queries must go on
                 _LOG.info("the status of '%s' is not written: %s", status.name, error)
+
+    @property
+    def spark_log(self) -> Path | None:
+        """The file with Spark's log messages; None if there is none yet."""
+        log = self._spark_log
+        return log.path if log is not None and log.path.exists() else None
+
+    def _write_spark_log(self) -> None:
+        if self._spark_log is not None:
+            self._spark_log.append(self._spark_output())
 
     def _status(self, warehouse: _WarehouseStatus) -> Status:
         """The current status; without queries, the last one."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import fcntl
 import os
 import re
 import shutil
@@ -68,6 +69,8 @@ _JAVA_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 _END_SECONDS = 10.0
 _SWITCH_S = 0.0005
 _TAIL_BYTES = 8192
+_READ_BYTES = 1 << 20
+_MOST_BYTES = 8 << 20
 _ours: SparkSession | None = None
 """The session that this module started itself; None if the active session is another's."""
 _parent: WorkerParent | None = None
@@ -76,6 +79,8 @@ _begun: _Begun | None = None
 """The session that `begin_session` is starting, until `start_session` takes it."""
 _output: int | None = None
 """Descriptor of the file with the JVM's standard error; the file is unlinked."""
+_taken = 0
+"""How many bytes of that file `new_output` has returned."""
 _LONGEST_SOCKET_FOLDER = 60
 """In bytes: a Unix socket address has at most 107, of which Spark's file names take 42."""
 _SOCKET_FOLDER = "spark.python.unix.domain.socket.dir"
@@ -193,7 +198,7 @@ def _start(
     session: SparkSession = SparkSession.builder.getOrCreate()
     if ours:
         _ours = session
-    session.sparkContext.setLogLevel("WARN" if verbose else "ERROR")
+    session.sparkContext.setLogLevel("WARN")
     prepare(session)
     register_source(session, FusedDataSource)
     # Started once here, since several threads start queries, and each would start it.
@@ -207,7 +212,7 @@ def _start(
 
 def _taken_over(claim: Path) -> tuple[Any, Any] | None:
     """Take over the JVM of a killed driver of this command; the result of `jvm.attach`, or None."""
-    global _parent, _output
+    global _parent, _output, _taken
     claimed = handover.claim(claim)
     if claimed is None:
         return None
@@ -222,6 +227,7 @@ def _taken_over(claim: Path) -> tuple[Any, Any] | None:
         _end_parent()
         return None
     _output = jvm.stderr
+    _taken = 0 if _output is None else os.fstat(_output).st_size
     return attached
 
 
@@ -322,10 +328,12 @@ def _gateway(conf: SparkConf, options: Path, verbose: bool) -> Any:
     if SparkContext._gateway is not None:
         return SparkContext._gateway
     settings, environment = dict(conf.getAll()), _environment()
-    global _output
-    said = None
+    global _output, _taken
+    said, _taken = None, 0
     if not verbose:
         _output, said = tempfile.mkstemp(prefix="streamhouse-spark-")
+        # The JVM appends, so that the file can be truncated.
+        fcntl.fcntl(_output, fcntl.F_SETFL, os.O_RDWR | os.O_APPEND)
     try:
         return spark_jvm.launch(settings, environment, options, None if verbose else _output)
     except (spark_jvm.JavaExited, OSError) as error:
@@ -370,6 +378,22 @@ def died(wait_s: float = 2.0) -> bool:
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(wait_s)
     return process.poll() is not None
+
+
+def new_output() -> bytes:
+    """What the JVM has written to its standard error since the last call: Spark's own log."""
+    global _taken
+    if _output is None:
+        return b""
+    size = os.fstat(_output).st_size
+    if size <= _taken:
+        return b""
+    text = os.pread(_output, _READ_BYTES, max(_taken, size - _READ_BYTES))
+    _taken = size
+    if size > _MOST_BYTES:
+        os.ftruncate(_output, 0)
+        _taken = 0
+    return text
 
 
 def last_words() -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from streamhouse.runtime.monitoring.reporter import Reporter
+from streamhouse.runtime.monitoring.run_reports import RunListener
 from streamhouse.runtime.pipeline import Pipeline
 from streamhouse.runtime.state.checkpoint import Checkpoint, checkpoints_of
 from streamhouse.runtime.sync.options import SyncOptions
@@ -21,7 +22,7 @@ class SyncRun:
 
     `name` is that of its checkpoint and of its status: another name is another sync. `checkpoints`
     is the folder of checkpoints; None: in the warehouse. `listener` gets a report each `every_s`
-    seconds.
+    seconds; `starts` shows the start of Spark and of the query.
     """
 
     options: SyncOptions
@@ -35,6 +36,7 @@ class SyncRun:
     listener: Listener | None = None
     every_s: float = 5.0
     reporter: Reporter | None = None
+    starts: RunListener | None = None
 
     @property
     def pipeline(self) -> str:
@@ -57,7 +59,9 @@ def run_sync(run: SyncRun) -> list[Mapping[str, object]]:
     the errors of the running query.
     """
     with ExitStack() as stack:
-        pipeline = Pipeline(run.master, run.verbose, run.stopped, run.reporter, run.notice)
+        pipeline = Pipeline(
+            run.master, run.verbose, run.stopped, run.reporter, run.notice, run.starts
+        )
         stack.callback(pipeline.close)
         query = new_query(run)
         pipeline.add(query)

@@ -1,0 +1,174 @@
+"""What `streamhouse run` prints: results of statements, notices and reports, as text or JSON."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from streamhouse.runtime.monitoring.run_reports import Outcome, QueryProgress
+    from streamhouse.source import Lag
+
+_MOST_NAMED = 3
+
+
+class TextOutput:
+    """Prints results on standard output; notices and reports on standard error."""
+
+    def notice(self, text: str) -> None:
+        _say(f"notice: {text}")
+
+    def rows(self, reader: pa.RecordBatchReader) -> None:
+        from streamhouse.cli.output import write_table
+
+        write_table(reader.schema, reader, sys.stdout)
+        sys.stdout.flush()
+
+    def changes(self, batch: pa.RecordBatch) -> None:
+        from streamhouse.serve.formats.cells import table_texts
+
+        columns: list[Any] = [table_texts(batch.column(i)) for i in range(batch.num_columns)]
+        for row in zip(*columns, strict=True):
+            kind, *values = (str(value) for value in row)
+            pairs = zip(batch.schema.names[1:], values, strict=True)
+            print(f"{kind}  " + "  ".join(f"{name}={value}" for name, value in pairs))
+        sys.stdout.flush()
+
+    def starting(self) -> None:
+        _say("starting Spark …")
+
+    def running(self, queries: int, took_s: float) -> None:
+        _say(f"{queries} {'query runs' if queries == 1 else 'queries run'} after {took_s:.1f} s")
+
+    def progress(self, seconds: float, queries: Sequence[QueryProgress]) -> None:
+        _say(progress_text(seconds, queries))
+
+    def ended(self, outcome: Outcome, queries: Sequence[QueryProgress]) -> None:
+        rows = ", ".join(f"{_rows(count)} into {name}" for name, count in totals(queries).items())
+        _say(f"{outcome}: {rows}")
+
+    def failed(self, message: str) -> None:
+        """The command itself prints the error."""
+
+
+class StartOutput(TextOutput):
+    """Prints the start only, for a command with progress reports of its own."""
+
+    def progress(self, seconds: float, queries: Sequence[QueryProgress]) -> None:
+        pass
+
+    def ended(self, outcome: Outcome, queries: Sequence[QueryProgress]) -> None:
+        pass
+
+
+class JsonOutput:
+    """Prints one JSON object a line on standard output; its key `event` says what it is."""
+
+    def notice(self, text: str) -> None:
+        _print_json("notice", text=text)
+
+    def rows(self, reader: pa.RecordBatchReader) -> None:
+        from streamhouse.serve.formats.row_formats import json_objects
+
+        for batch in reader:
+            for row in json_objects(batch):
+                _print_json("row", row=row)
+
+    def changes(self, batch: pa.RecordBatch) -> None:
+        from streamhouse.serve.formats.row_formats import json_objects
+
+        kinds = batch.column(0).to_pylist()
+        values = json_objects(batch.select(batch.schema.names[1:]))
+        for kind, row in zip(kinds, values, strict=True):
+            _print_json("change", rowkind=kind, row=row)
+
+    def starting(self) -> None:
+        _print_json("starting")
+
+    def running(self, queries: int, took_s: float) -> None:
+        _print_json("running", queries=queries, took_s=round(took_s, 2))
+
+    def progress(self, seconds: float, queries: Sequence[QueryProgress]) -> None:
+        _print_json("progress", seconds=round(seconds, 1), queries=list(map(_record, queries)))
+
+    def ended(self, outcome: Outcome, queries: Sequence[QueryProgress]) -> None:
+        _print_json(outcome, rows=totals(queries))
+
+    def failed(self, message: str) -> None:
+        _print_json("failed", error=message)
+
+
+RunOutput = TextOutput | JsonOutput
+
+
+def totals(queries: Sequence[QueryProgress]) -> Mapping[str, int]:
+    """The rows for each target, of all queries that write it."""
+    rows: dict[str, int] = {}
+    for query in queries:
+        rows[query.target] = rows.get(query.target, 0) + query.rows
+    return rows
+
+
+def progress_text(seconds: float, queries: Sequence[QueryProgress]) -> str:
+    """The progress in one line: rows, rate and lag of each query, or those of many together."""
+    if len(queries) <= _MOST_NAMED:
+        each = [
+            f"{_rows(query.rows)} into {query.target} ({', '.join(_details(query))})"
+            for query in queries
+        ]
+        return f"after {seconds:.0f} s: {'; '.join(each)}"
+    rate = sum(query.rows_per_second for query in queries)
+    rows = _rows(sum(query.rows for query in queries))
+    late = [(query.lag.seconds or 0.0, query) for query in queries if query.lag is not None]
+    late = sorted((one for one in late if one[0] >= 0.05), key=lambda one: one[0], reverse=True)
+    behind = ", ".join(f"{query.target} {seconds:.1f} s" for seconds, query in late[:_MOST_NAMED])
+    return (
+        f"after {seconds:.0f} s: {rows} into {len(totals(queries))} tables ({rate:,.0f} rows/s); "
+        + (f"behind: {behind}" if behind else "none is behind")
+    )
+
+
+def _details(query: QueryProgress) -> list[str]:
+    lag = [] if query.lag is None else _lag_texts(query.lag)
+    return [f"{query.rows_per_second:,.0f} rows/s", *lag]
+
+
+def _lag_texts(lag: Lag) -> list[str]:
+    """How far a query is behind; empty if that is unknown."""
+    texts = []
+    if lag.seconds is not None:
+        texts.append(f"{lag.seconds:,.1f} s behind" if lag.seconds >= 0.05 else "not behind")
+    if lag.rows:
+        texts.append(f"{_rows(lag.rows)} to read")
+    elif lag.snapshots:
+        texts.append(f"{lag.snapshots:,} snapshots to read")
+    elif lag.bytes:
+        texts.append(f"{lag.bytes:,} bytes of the binlog to read")
+    if lag.waiting_rows:
+        texts.append(f"{_rows(lag.waiting_rows)} visible after a compaction")
+    return texts
+
+
+def _rows(count: int) -> str:
+    return f"{count:,} row{'' if count == 1 else 's'}"
+
+
+def _record(query: QueryProgress) -> dict[str, Any]:
+    record = asdict(query)
+    if record["lag"] is not None:
+        del record["lag"]["state"]
+    return record
+
+
+def _print_json(event: str, **values: Any) -> None:
+    record = {"event": event, **values}
+    print(json.dumps(record, ensure_ascii=False, allow_nan=False), flush=True)
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

@@ -1,0 +1,128 @@
+"""What a running script reports to its user: the start, rows and lag every ten seconds, the end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from streamhouse.runtime.monitoring.metrics import Figures
+from streamhouse.source import Lag
+
+EVERY_S = 10.0
+Outcome = Literal["caught up", "stopped"]
+
+
+@dataclass(frozen=True)
+class QueryProgress:
+    """The progress of a query since its start; `name` is unique in its pipeline."""
+
+    name: str
+    target: str
+    rows: int
+    rows_per_second: float
+    lag: Lag | None
+
+
+class RunListener(Protocol):
+    """Shows the reports of a run; all calls are of one thread."""
+
+    def starting(self) -> None:
+        """Spark is starting."""
+
+    def running(self, queries: int, took_s: float) -> None:
+        """Queries run, `took_s` seconds after the last `starting`."""
+
+    def progress(self, seconds: float, queries: Sequence[QueryProgress]) -> None:
+        """The progress, `seconds` after the queries were started."""
+
+    def ended(self, outcome: Outcome, queries: Sequence[QueryProgress]) -> None:
+        """The run has ended without an error."""
+
+
+class SilentListener:
+    """Shows nothing."""
+
+    def starting(self) -> None:
+        pass
+
+    def running(self, queries: int, took_s: float) -> None:
+        pass
+
+    def progress(self, seconds: float, queries: Sequence[QueryProgress]) -> None:
+        pass
+
+    def ended(self, outcome: Outcome, queries: Sequence[QueryProgress]) -> None:
+        pass
+
+
+class ReportedQuery(Protocol):
+    """What the reports need of a query; see `runtime.streaming.query.ContinuousQuery`."""
+
+    figures: Figures
+
+    @property
+    def part(self) -> str: ...
+
+    @property
+    def target(self) -> str: ...
+
+    def lag(self) -> Lag | None: ...
+
+
+class RunReports:
+    """Calls the listener every `every_s` seconds while queries run."""
+
+    def __init__(
+        self,
+        listener: RunListener,
+        every_s: float = EVERY_S,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._listener = listener
+        self._every_s = every_s
+        self._clock = clock
+        self._queries: Sequence[ReportedQuery] = ()
+        self._began = self._running_since = self._due = 0.0
+
+    def starting(self) -> None:
+        """Report that Spark is starting."""
+        self._began = self._clock()
+        self._listener.starting()
+
+    def running(self, queries: Sequence[ReportedQuery]) -> None:
+        """Report that all these queries run."""
+        now = self._clock()
+        if not self._queries:
+            self._running_since = now
+        self._queries, self._due = list(queries), now + self._every_s
+        self._listener.running(len(queries), now - self._began)
+
+    def step(self) -> None:
+        """Report the progress, if it is due; called often."""
+        now = self._clock()
+        if self._queries and now >= self._due:
+            self._due = now + self._every_s
+            self._listener.progress(now - self._running_since, self._progress(with_lag=True))
+
+    def end(self, outcome: Outcome) -> None:
+        """Report the end, after all queries have stopped."""
+        if self._queries:
+            self._listener.ended(outcome, self._progress(with_lag=False))
+
+    def _progress(self, with_lag: bool) -> list[QueryProgress]:
+        found = []
+        for query in self._queries:
+            counted = query.figures.read()
+            lag = _lag(query) if with_lag else None
+            rate = round(counted.rows_per_second, 1)
+            found.append(QueryProgress(query.part, query.target, counted.rows, rate, lag))
+        return found
+
+
+def _lag(query: ReportedQuery) -> Lag | None:
+    try:
+        return query.lag()
+    except Exception:  # noqa: BLE001  # the query itself reports the error
+        return None
