@@ -63,6 +63,7 @@ COMMANDS = {
         "Recompute a view from its history, and compare.",
     ),
     "repair": Command("repair", "repair", "Recompute a view, and write the differences."),
+    "setup": Command("setup", "setup", "Prepare Java parts; name missing system packages."),
     "demo": Command(
         "demo",
         "demo",

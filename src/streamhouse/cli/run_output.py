@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,25 @@ if TYPE_CHECKING:
 _MOST_NAMED = 3
 
 
-class TextOutput:
+class _Started:
+    """Measures the time since the first call of `starting`, which alone is shown."""
+
+    def __init__(self) -> None:
+        self._began: float | None = None
+
+    def starting(self) -> None:
+        if self._began is None:
+            self._began = time.monotonic()
+            self._show_start()
+
+    def _show_start(self) -> None:
+        raise NotImplementedError
+
+    def _took_s(self) -> float:
+        return 0.0 if self._began is None else time.monotonic() - self._began
+
+
+class TextOutput(_Started):
     """Prints results on standard output; notices and reports on standard error."""
 
     def notice(self, text: str) -> None:
@@ -39,11 +58,12 @@ class TextOutput:
             print(f"{kind}  " + "  ".join(f"{name}={value}" for name, value in pairs))
         sys.stdout.flush()
 
-    def starting(self) -> None:
+    def _show_start(self) -> None:
         _say("starting Spark …")
 
-    def running(self, queries: int, took_s: float) -> None:
-        _say(f"{queries} {'query runs' if queries == 1 else 'queries run'} after {took_s:.1f} s")
+    def running(self, queries: int) -> None:
+        run = "query runs" if queries == 1 else "queries run"
+        _say(f"{queries} {run} after {self._took_s():.1f} s")
 
     def progress(self, seconds: float, queries: Sequence[QueryProgress]) -> None:
         _say(progress_text(seconds, queries))
@@ -66,7 +86,7 @@ class StartOutput(TextOutput):
         pass
 
 
-class JsonOutput:
+class JsonOutput(_Started):
     """Prints one JSON object a line on standard output; its key `event` says what it is."""
 
     def notice(self, text: str) -> None:
@@ -87,11 +107,11 @@ class JsonOutput:
         for kind, row in zip(kinds, values, strict=True):
             _print_json("change", rowkind=kind, row=row)
 
-    def starting(self) -> None:
+    def _show_start(self) -> None:
         _print_json("starting")
 
-    def running(self, queries: int, took_s: float) -> None:
-        _print_json("running", queries=queries, took_s=round(took_s, 2))
+    def running(self, queries: int) -> None:
+        _print_json("running", queries=queries, took_s=round(self._took_s(), 2))
 
     def progress(self, seconds: float, queries: Sequence[QueryProgress]) -> None:
         _print_json("progress", seconds=round(seconds, 1), queries=list(map(_record, queries)))

@@ -26,6 +26,10 @@ from streamhouse.errors import ConnectError
 USER = "streamhouse"
 PASSWORD = "streamhouse"
 
+PACKAGES = ("mariadb-server-core", "mariadb-client-core")
+"""Debian's packages with MariaDB's programs, without the service."""
+_PROGRAMS = ("mariadbd", "mariadb-install-db", "my_print_defaults")
+
 _START_SECONDS = 60.0
 _STOP_SECONDS = 30.0
 _SOCKET_PATH_LIMIT = 100
@@ -318,15 +322,24 @@ def _is_free(port: int) -> bool:
         return True
 
 
-def _program(name: str) -> str:
+def missing_program() -> str | None:
+    """Which program of MariaDB is not installed; None if all are."""
+    for name in _PROGRAMS:
+        if _found(name) is None:
+            return f"{name} is not installed"
+    return None
+
+
+def _found(name: str) -> str | None:
     # Debian keeps the server in sbin, which is not on every user's PATH.
     path = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/usr/local/sbin", "/sbin"])
-    program = shutil.which(name, path=path)
+    return shutil.which(name, path=path)
+
+
+def _program(name: str) -> str:
+    program = _found(name)
     if program is None:
-        raise ConnectError(
-            f"{name} is not installed; run `make setup`, or "
-            "`apt-get install mariadb-server-core mariadb-client-core`"
-        )
+        raise ConnectError(f"{name} is not installed; run `apt-get install {' '.join(PACKAGES)}`")
     return program
 
 

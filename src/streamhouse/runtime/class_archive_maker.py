@@ -49,6 +49,14 @@ _ROWS = {
 }
 
 
+def missing_archives() -> list[Path]:
+    """The paths of the archives that do not exist; fetches the jar of Paimon's Java core."""
+    from streamhouse.paimon.java.sidecar import classpath
+
+    paths = [archive_path(), class_archive.archive_path(classpath())]
+    return [path for path in paths if not path.is_file()]
+
+
 def make(path: Path) -> None:
     """Make Spark's archive at `path`; takes about 20 seconds. Raises `StreamhouseError`."""
     try:

@@ -21,7 +21,8 @@ from tests.processes import listening, reachable
 from tests.unit.conftest import Shop
 from tests.unit.serve.test_view_feed import keep
 
-from streamhouse.paimon.java.jvm import JavaProcess, java_command, spark_jars
+from streamhouse.paimon.java.installed_java import java_command
+from streamhouse.paimon.java.jvm import JavaProcess, spark_jars
 from streamhouse.sql.changes import AddColumn
 from streamhouse.sql.plan import Column
 

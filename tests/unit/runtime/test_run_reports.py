@@ -129,7 +129,8 @@ def test_the_end_names_each_target_once(capsys: pytest.CaptureFixture[str]) -> N
 def test_json_is_one_object_a_line_on_standard_output(capsys: pytest.CaptureFixture[str]) -> None:
     output = JsonOutput()
     output.starting()
-    output.running(1, 4.321)
+    output.starting()
+    output.running(1)
     output.notice("a notice")
     output.progress(10.04, [_query("shop.a", lag=Lag(seconds=0.5, rows=50))])
     rows = pa.table({"k": [1], "at": pa.array([None], pa.timestamp("us"))})
@@ -141,11 +142,13 @@ def test_json_is_one_object_a_line_on_standard_output(capsys: pytest.CaptureFixt
     told = capsys.readouterr()
     lag = {"seconds": 0.5, "rows": 50, "snapshots": None, "bytes": None, "waiting_rows": None}
     query = {"name": "shop.a", "target": "shop.a", "rows": 1200, "rows_per_second": 100.0}
-    assert (told.err, [json.loads(line) for line in told.out.splitlines()]) == (
+    lines = [json.loads(line) for line in told.out.splitlines()]
+    assert lines[1].pop("took_s") < 5
+    assert (told.err, lines) == (
         "",
         [
             {"event": "starting"},
-            {"event": "running", "queries": 1, "took_s": 4.32},
+            {"event": "running", "queries": 1},
             {"event": "notice", "text": "a notice"},
             {"event": "progress", "seconds": 10.0, "queries": [{**query, "lag": lag}]},
             {"event": "row", "row": {"k": 1, "at": None}},

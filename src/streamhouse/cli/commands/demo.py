@@ -105,8 +105,13 @@ def demo(
 
     The demo prints the address of a web page that shows the tables, too.
 
-    Needs only what `make setup` installs.
+    Needs Java 17 and MariaDB's server; `streamhouse setup` names the packages. Prepares whatever
+    else `streamhouse setup` prepares, if that has not run.
     """
+    from streamhouse.cli.preparation import check_packages, prepare
+    from streamhouse.demo.progress import print_progress
+
+    check_packages(with_demo=True)
     from streamhouse.demo.revenue.scenario import Kills
 
     if seconds is None and as_json:
@@ -115,6 +120,7 @@ def demo(
     for name, rate in rates.items():
         if rate < 1:
             raise OptionError(f"--{name}: {rate} is too small; the least is 1")
+    prepare(print_progress)
     stop = StopSignal((*SIGNALS, signal.SIGHUP), at_once=_kill_all)
     kills = None if kill_every is None else Kills(kill_every)
     with_page = not as_json if page is None else page

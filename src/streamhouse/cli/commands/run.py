@@ -109,7 +109,7 @@ def run(
     output = JsonOutput() if as_json else TextOutput()
     scripts = texts(file)
     catalog = None if warehouse is None else catalog_options(_absolute(warehouse), option)
-    with _spark(scripts, master, verbose):
+    with _spark(scripts, master, verbose, output):
         from streamhouse.runtime.monitoring.reporter import Reporter
         from streamhouse.sql.secrets import without_secrets
 
@@ -161,7 +161,7 @@ def _reported(
 
 
 @contextmanager
-def _spark(scripts: Sequence[str], master: str, verbose: bool) -> Iterator[None]:
+def _spark(scripts: Sequence[str], master: str, verbose: bool, output: RunOutput) -> Iterator[None]:
     """Start Spark in the background if a script may have continuous queries; end it at the end."""
     from streamhouse.sql.statements.likely_streaming import may_stream
 
@@ -171,6 +171,7 @@ def _spark(scripts: Sequence[str], master: str, verbose: bool) -> Iterator[None]
     from streamhouse.runtime.spark.session import begin_session, end_session
 
     begin_session("streamhouse", master, verbose)
+    output.starting()
     try:
         yield
     finally:

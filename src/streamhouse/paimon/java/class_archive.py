@@ -13,8 +13,8 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
+from streamhouse.paimon.java.installed_java import java_command
 from streamhouse.paimon.java.jars import cache_folder
-from streamhouse.paimon.java.jvm import java_command
 
 SILENT = ("-Xlog:cds=off", "-Xlog:cds+dynamic=off", "-Xlog:class+path=off")
 """JVM options that suppress messages about an archive that does not fit."""

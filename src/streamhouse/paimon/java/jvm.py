@@ -20,6 +20,7 @@ from py4j.java_gateway import GatewayParameters, JavaGateway
 from py4j.protocol import Py4JError
 
 from streamhouse.errors import StreamhouseError
+from streamhouse.paimon.java.installed_java import check_java, java_command
 
 # py4j logs each broken connection, and raises it, too. If a JVM was killed, we raise our own error,
 # and there must be no stack traces on the terminal or in a log.
@@ -116,12 +117,6 @@ class Channel:
             pass
 
 
-def java_command() -> str:
-    """The `java` command: that of JAVA_HOME if it is set, else the first on the PATH."""
-    home = os.environ.get("JAVA_HOME")
-    return os.path.join(home, "bin", "java") if home else "java"
-
-
 def _launched(
     command: Sequence[str], errors: IO[bytes]
 ) -> tuple[subprocess.Popen[bytes], int, str]:
@@ -164,6 +159,7 @@ class JavaProcess:
     def __init__(
         self, classpath: Sequence[Path], java_options: Sequence[str] = (), nice: int = 0
     ) -> None:
+        check_java()
         # Held open as long as the JVM writes into it.
         self._errors = tempfile.TemporaryFile()
         classes = [spark_jars(["py4j-*.jar"])[0], *classpath]
@@ -173,9 +169,7 @@ class JavaProcess:
         except (OSError, ValueError) as error:
             reason = self.error_tail() or str(error)
             self._errors.close()
-            raise StreamhouseError(
-                f"Java did not start: {reason}; install Java 17 or set JAVA_HOME to it"
-            ) from None
+            raise StreamhouseError(f"Java did not start: {reason}") from None
         self._main_channel = Channel(port, self._token)
         self._shared = self._main_channel.jvm.java.util.concurrent.ConcurrentHashMap()
         self._main_channel.keep()

@@ -29,10 +29,10 @@ class RunListener(Protocol):
     """Shows the reports of a run; all calls are of one thread."""
 
     def starting(self) -> None:
-        """Spark is starting."""
+        """Spark is starting; may be called several times."""
 
-    def running(self, queries: int, took_s: float) -> None:
-        """Queries run, `took_s` seconds after the last `starting`."""
+    def running(self, queries: int) -> None:
+        """So many queries run."""
 
     def progress(self, seconds: float, queries: Sequence[QueryProgress]) -> None:
         """The progress, `seconds` after the queries were started."""
@@ -47,7 +47,7 @@ class SilentListener:
     def starting(self) -> None:
         pass
 
-    def running(self, queries: int, took_s: float) -> None:
+    def running(self, queries: int) -> None:
         pass
 
     def progress(self, seconds: float, queries: Sequence[QueryProgress]) -> None:
@@ -84,11 +84,10 @@ class RunReports:
         self._every_s = every_s
         self._clock = clock
         self._queries: Sequence[ReportedQuery] = ()
-        self._began = self._running_since = self._due = 0.0
+        self._running_since = self._due = 0.0
 
     def starting(self) -> None:
         """Report that Spark is starting."""
-        self._began = self._clock()
         self._listener.starting()
 
     def running(self, queries: Sequence[ReportedQuery]) -> None:
@@ -97,7 +96,7 @@ class RunReports:
         if not self._queries:
             self._running_since = now
         self._queries, self._due = list(queries), now + self._every_s
-        self._listener.running(len(queries), now - self._began)
+        self._listener.running(len(queries))
 
     def step(self) -> None:
         """Report the progress, if it is due; called often."""

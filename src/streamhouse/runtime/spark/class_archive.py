@@ -17,8 +17,8 @@ from pathlib import Path
 import pyspark
 
 from streamhouse.paimon.java import class_archive
+from streamhouse.paimon.java.installed_java import java_command
 from streamhouse.paimon.java.jars import cache_folder
-from streamhouse.paimon.java.jvm import java_command
 from streamhouse.runtime.spark import jvm
 
 _SILENT = " ".join(class_archive.SILENT)

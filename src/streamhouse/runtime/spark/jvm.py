@@ -27,7 +27,7 @@ import pyspark
 from py4j.protocol import Py4JError
 from pyspark.java_gateway import launch_gateway
 
-from streamhouse.paimon.java.jvm import java_command
+from streamhouse.paimon.java.installed_java import java_command
 from streamhouse.runtime.spark.handover import Jvm, JvmProcess
 
 _SERVER = "org.apache.spark.api.python.PythonGatewayServer"

@@ -23,6 +23,7 @@ from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
 
 from streamhouse.errors import StreamhouseError
+from streamhouse.paimon.java.installed_java import check_java
 from streamhouse.runtime.spark import class_archive, handover
 from streamhouse.runtime.spark import jvm as spark_jvm
 from streamhouse.runtime.spark.worker_python import PARENT, WorkerParent, worker_python
@@ -108,9 +109,10 @@ def begin_session(name: str, master: str, verbose: bool = False) -> None:
     """Start a session in a background thread; `start_session` waits for it, `end_session` ends it.
 
     If this process is killed, its JVM lives on for some seconds, and a restart of the same command
-    reuses it (`handover`). Raises `OptionError`.
+    reuses it (`handover`). Raises `OptionError`, or `StreamhouseError` if there is no Java 17.
     """
     global _begun
+    check_java()
     _begun = _Begun(name, master, verbose, handover.claim_path(name, master, verbose, _SETTINGS))
 
 
@@ -327,6 +329,7 @@ def with_attempts(master: str) -> str:
 def _gateway(conf: SparkConf, options: Path, verbose: bool) -> Any:
     if SparkContext._gateway is not None:
         return SparkContext._gateway
+    check_java()
     settings, environment = dict(conf.getAll()), _environment()
     global _output, _taken
     said, _taken = None, 0
@@ -340,9 +343,7 @@ def _gateway(conf: SparkConf, options: Path, verbose: bool) -> Any:
         _end_parent()
         lines = Path(said).read_text(errors="replace").strip().splitlines() if said else []
         why = lines[0] if lines else str(error) or "Java has ended"
-        raise StreamhouseError(
-            f"Spark did not start: {why}; it needs Java 17 (set JAVA_HOME, or install it)"
-        ) from error
+        raise StreamhouseError(f"Spark did not start: {why}") from error
     finally:
         if said is not None:
             os.unlink(said)
