@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 from streamhouse.errors import OptionError
 
@@ -25,6 +26,21 @@ _DURATION_MS: dict[str, float] = {
     **dict.fromkeys(("h", "hour", "hours"), 3_600_000),
     **dict.fromkeys(("d", "day", "days"), 86_400_000),
 }
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option of a connector's or a format's tables; docs and messages are generated from it.
+
+    `type` is shown in the docs: `STRING`, `INT`, `BOOLEAN`, `DURATION`, `MEMORY SIZE`, or the
+    allowed values. `key` may contain `<column>` for the name of a column. `doc` is Markdown.
+    """
+
+    key: str
+    type: str
+    doc: str
+    default: str | None = None
+    required: bool = False
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 import pyarrow as pa
 
 from streamhouse.errors import OptionError
+from streamhouse.options import Option as Option
 from streamhouse.options import check_known
 from streamhouse.source import Offset, Source
 from streamhouse.sql.plan import Capabilities, TableInfo
@@ -22,21 +23,6 @@ Guarantee: TypeAlias = Literal["exactly-once", "at-least-once", "none"]
 """The delivery guarantee of a sink after a crash; `none`: the sink keeps no rows."""
 Scan: TypeAlias = tuple[pa.Schema, Callable[[], Iterator[pa.RecordBatch]]]
 """A bounded read of a table: its schema, and a function that reads it again on each call."""
-
-
-@dataclass(frozen=True)
-class Option:
-    """One option of a connector's tables; docs and error messages are generated from it.
-
-    `type` is shown in the docs: `STRING`, `INT`, `BOOLEAN`, `DURATION`, `MEMORY SIZE`, or the
-    allowed values. `key` may contain `<column>` for the name of a column. `doc` is Markdown.
-    """
-
-    key: str
-    type: str
-    doc: str
-    default: str | None = None
-    required: bool = False
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,1 @@
+"""The format `csv`: one record is one line."""

@@ -1,0 +1,171 @@
+"""Decodes CSV records: column by column, and value by value where a column needs it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streamhouse.errors import OptionError
+from streamhouse.formats import times
+from streamhouse.formats.base import BadRecord, Decoded
+from streamhouse.formats.csv.options import CsvOptions
+from streamhouse.formats.csv.split import fields_of, plain_rows
+from streamhouse.formats.json.exact import Convert, Misfit, converter, misfit
+from streamhouse.formats.json.options import JsonOptions
+from streamhouse.formats.type_names import type_name
+
+
+class CsvDecoder:
+    """A `Decoder` of lines whose fields are the columns in their order."""
+
+    changelog = False
+
+    def __init__(self, schema: pa.Schema, options: CsvOptions) -> None:
+        self._schema, self._options = schema, options
+        self._converters: list[Convert] | None = None
+        check_columns(schema)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_converters": None}
+
+    def decode(self, records: Sequence[bytes | None]) -> Decoded:
+        if self._converters is None:
+            self._converters = [_converter(field, self._options) for field in self._schema]
+        rows, kept, bad = self._fields(records)
+        columns = list(zip(*rows, strict=True)) if rows else [()] * len(self._schema)
+        arrays = [self._column(n, values, kept, bad) for n, values in enumerate(columns)]
+        batch = pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+        index = None if len(kept) == len(records) else np.array(kept, np.int64)
+        if bad:
+            of_rows = np.array(kept, np.int64)
+            good = np.flatnonzero(~np.isin(of_rows, list(bad)))
+            batch, index = batch.take(pa.array(good)), of_rows[good]
+        reported = () if self._options.ignore_parse_errors else sorted(bad.items())
+        return Decoded(batch, index, [BadRecord(*one) for one in reported])
+
+    def _fields(
+        self, records: Sequence[bytes | None]
+    ) -> tuple[list[list[str]], list[int], dict[int, str]]:
+        """The fields of each row, the index of its record, and the records that are bad."""
+        width = len(self._schema)
+        try:
+            texts: list[str] | None = [record.decode() for record in records]  # type: ignore[union-attr]
+        except (UnicodeDecodeError, AttributeError):
+            texts = None
+        if texts is not None:
+            plain = plain_rows(texts, self._options, width)
+            if plain is not None:
+                return plain, list(range(len(records))), {}
+        rows: list[list[str]] = []
+        kept: list[int] = []
+        bad: dict[int, str] = {}
+        for index, record in enumerate(records):
+            try:
+                fields = None if record is None else fields_of(record.decode(), self._options)
+                if fields is not None:
+                    rows.append(self._padded(fields))
+                    kept.append(index)
+            except ValueError as error:
+                bad[index] = str(error)
+        return rows, kept, bad
+
+    def _padded(self, fields: list[str]) -> list[str]:
+        width = len(self._schema)
+        if len(fields) == width:
+            return fields
+        if self._options.ignore_parse_errors:
+            return (fields + [""] * width)[:width]
+        raise ValueError(
+            f"{len(fields)} fields, but the table has {width} columns "
+            f"({', '.join(self._schema.names)})"
+        )
+
+    def _column(
+        self, number: int, values: Sequence[str], kept: Sequence[int], bad: dict[int, str]
+    ) -> pa.Array:
+        field = self._schema.field(number)
+        texts = pa.array(values, pa.string())
+        for word in _null_words(field, self._options):
+            texts = pc.if_else(pc.equal(texts, word), pa.scalar(None, pa.string()), texts)
+        array = _cast(texts, field.type)
+        if array is None:
+            array = self._singly(number, texts.to_pylist(), kept, bad)
+        if not field.nullable and array.null_count:
+            for row in np.flatnonzero(array.is_null().to_numpy(zero_copy_only=False)):
+                kind = type_name(field.type)
+                bad.setdefault(
+                    kept[int(row)], f"column '{field.name}' is {kind} NOT NULL, but null"
+                )
+        return array
+
+    def _singly(
+        self, number: int, values: Sequence[Any], kept: Sequence[int], bad: dict[int, str]
+    ) -> pa.Array:
+        assert self._converters is not None
+        field, convert = self._schema.field(number), self._converters[number]
+        converted: list[Any] = []
+        for row, value in enumerate(values):
+            try:
+                converted.append(convert(value))
+            except Misfit as error:
+                bad.setdefault(kept[row], misfit(field.name, error))
+                converted.append(None)
+        return pa.array(converted, field.type)
+
+
+def check_columns(schema: pa.Schema) -> None:
+    """Raise `OptionError` for a column that CSV cannot hold."""
+    for field in schema:
+        kind = field.type
+        nested = [kind.value_type] if pa.types.is_list(kind) else [kind]
+        if any(pa.types.is_nested(one) for one in nested):
+            raise OptionError(
+                f"format csv cannot hold {type_name(kind)} (column '{field.name}'); use json"
+            )
+
+
+def _null_words(field: pa.Field, options: CsvOptions) -> set[str]:
+    words = set() if options.null_literal is None else {options.null_literal}
+    return words if pa.types.is_string(field.type) else words | {""}
+
+
+def _cast(texts: pa.Array, kind: pa.DataType) -> pa.Array | None:
+    """All values at once; None if they must be converted one by one."""
+    if pa.types.is_string(kind):
+        return texts
+    if pa.types.is_timestamp(kind):
+        return times.moments(texts, kind, times.SQL)
+    if not (pa.types.is_integer(kind) or pa.types.is_decimal(kind) or pa.types.is_float64(kind)):
+        return None
+    # PyArrow also reads hexadecimal numbers, `inf` and `nan`.
+    if pc.any(pc.match_substring_regex(texts, "[^0-9.eE+-]")).as_py():
+        return None
+    try:
+        array = texts.cast(kind)
+    except pa.ArrowInvalid:
+        return None
+    if pa.types.is_float64(kind) and pc.any(pc.is_inf(array)).as_py():
+        return None
+    return array
+
+
+def _converter(field: pa.Field, options: CsvOptions) -> Convert:
+    settings = JsonOptions(ignore_parse_errors=options.ignore_parse_errors)
+    convert = converter(field.type, settings)
+    if not pa.types.is_list(field.type):
+        return convert
+    return _of_list(convert, options)
+
+
+def _of_list(convert: Callable[[Any], Any], options: CsvOptions) -> Convert:
+    def elements(value: str | None) -> Any:
+        if value is None:
+            return None
+        parts: list[str | None] = list(value.split(options.array_delimiter))
+        return convert([None if part == options.null_literal else part for part in parts])
+
+    return elements

@@ -1,0 +1,1 @@
+"""The format `json`: exact in every value, fast where a column needs no conversion by value."""

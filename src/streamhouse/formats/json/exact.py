@@ -1,0 +1,295 @@
+"""Converts single values of JSON to what Arrow stores, exactly, or reports why one does not fit.
+
+Numbers are read by orjson, whose floats have lost the text of the number. Where the text matters
+(DECIMAL, STRING, large integers), a converter raises `NeedsText`, and the record is read again with
+`parse_exactly`, in which each number is a `Number`.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import math
+import re
+from collections.abc import Callable
+from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from streamhouse.formats import times
+from streamhouse.formats.json.options import JsonOptions
+from streamhouse.formats.type_names import type_name
+
+Convert: TypeAlias = Callable[[Any], Any]
+
+_CONTEXT = Context(prec=80, rounding=ROUND_HALF_UP)
+_INTEGER = re.compile(r"[+-]?\d{1,40}", re.ASCII)
+_FLOATING = re.compile(
+    r"[+-]?(?:(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?|NaN|Infinity)[dDfF]?", re.ASCII
+)
+_MOST_DIGITS = 4_000
+_SHOWN = 60
+
+
+class Number(str):
+    """A number of JSON as its text."""
+
+    __slots__ = ()
+
+
+class NeedsText(Exception):
+    """The value depends on the text of a number."""
+
+
+class Misfit(Exception):
+    """A value that does not fit its column; the message has no column yet."""
+
+
+def parse_exactly(record: bytes) -> Any:
+    """The JSON value of a record that orjson has accepted, with numbers as text."""
+    return json.loads(record, parse_int=Number, parse_float=Number)
+
+
+def converter(kind: pa.DataType, options: JsonOptions) -> Convert:
+    """A function from a JSON value, or null, to what `pa.array` takes for the Arrow type.
+
+    It raises `Misfit` for a value that does not fit, unless these are to be null.
+    """
+    plain = _plain(kind, options)
+
+    def convert(value: Any) -> Any:
+        if value is None:
+            return None
+        try:
+            return plain(value)
+        except (ValueError, InvalidOperation, OverflowError):
+            if options.ignore_parse_errors:
+                return None
+            raise Misfit(f"{_shown(value)} is no {type_name(kind)}") from None
+
+    return convert
+
+
+def _shown(value: Any) -> str:
+    text = value if isinstance(value, Number) else dumped(value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+
+
+def _plain(kind: pa.DataType, options: JsonOptions) -> Convert:
+    if pa.types.is_list(kind):
+        return _list(kind, options)
+    if pa.types.is_map(kind):
+        return _map(kind, options)
+    if pa.types.is_struct(kind):
+        return _row(kind, options)
+    if pa.types.is_integer(kind):
+        return _integer(kind.bit_width)
+    if pa.types.is_float32(kind):
+        return _float32
+    if pa.types.is_decimal(kind):
+        return _decimal(kind)
+    if pa.types.is_timestamp(kind):
+        return lambda value: times.moment(_text(value), kind, options.standard)
+    if pa.types.is_time(kind):
+        return lambda value: times.time(_text(value), kind.unit)
+    return _BY_TYPE[kind]
+
+
+def _text(value: Any) -> str:
+    if type(value) is not str:
+        raise ValueError(value)
+    return value
+
+
+def _boolean(value: Any) -> bool:
+    if type(value) is bool:
+        return value
+    word = _text(value).strip().lower()
+    if word not in ("true", "false"):
+        raise ValueError(value)
+    return word == "true"
+
+
+def _integer(bits: int) -> Convert:
+    least, most = -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
+
+    def convert(value: Any) -> int:
+        number = _whole(value)
+        if not least <= number <= most:
+            raise ValueError(value)
+        return number
+
+    return convert
+
+
+def _whole(value: Any) -> int:
+    if type(value) is int:
+        return value
+    if type(value) is float:
+        raise NeedsText
+    if type(value) is Number:
+        exact = _CONTEXT.create_decimal(_short(value))
+        if exact.adjusted() > 40 or exact != exact.to_integral_value(context=_CONTEXT):
+            raise ValueError(value)
+        return int(exact)
+    text = _text(value).strip()
+    if not _INTEGER.fullmatch(text):
+        raise ValueError(value)
+    return int(text)
+
+
+def _short(text: str) -> str:
+    if len(text) > _MOST_DIGITS:
+        raise ValueError(text)
+    return text
+
+
+def _double(value: Any) -> float:
+    if type(value) in (int, float, Number):
+        number = float(value)
+        if math.isinf(number):
+            raise ValueError(value)
+        return number
+    text = _text(value).strip()
+    if not _FLOATING.fullmatch(text):
+        raise ValueError(value)
+    return float(text.rstrip("dDfF"))
+
+
+def _float32(value: Any) -> float:
+    number = _double(value)
+    with np.errstate(over="ignore"):
+        narrow = float(np.float32(number))
+    if math.isinf(narrow) and not math.isinf(number):
+        raise ValueError(value)
+    return narrow
+
+
+def _decimal(kind: pa.DataType) -> Convert:
+    unit = Decimal(1).scaleb(-kind.scale)
+    limit = Decimal(10) ** (kind.precision - kind.scale)
+
+    def convert(value: Any) -> Decimal:
+        if type(value) is float:
+            raise NeedsText
+        if type(value) is int:
+            exact = Decimal(value)
+        else:
+            text = value if type(value) is Number else _text(value).strip()
+            exact = Decimal(_short(text))
+        if not exact.is_finite() or exact.adjusted() > 40:
+            raise ValueError(value)
+        rounded = exact.quantize(unit, context=_CONTEXT)
+        if abs(rounded) >= limit:
+            raise ValueError(value)
+        return rounded
+
+    return convert
+
+
+def _string(value: Any) -> str:
+    if type(value) is str or type(value) is Number:
+        return str(value)
+    if type(value) is float or isinstance(value, dict | list):
+        return dumped(value, exact=True)
+    return dumped(value)
+
+
+def dumped(value: Any, exact: bool = False) -> str:
+    """A JSON value as compact text; `exact`: raises `NeedsText` for numbers without their text."""
+    if type(value) is Number:
+        return value
+    if exact and type(value) is float:
+        raise NeedsText
+    if isinstance(value, dict):
+        pairs = ((json.dumps(key, ensure_ascii=False), one) for key, one in value.items())
+        return f"{{{','.join(f'{key}:{dumped(one, exact)}' for key, one in pairs)}}}"
+    if isinstance(value, list):
+        return f"[{','.join(dumped(item, exact) for item in value)}]"
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _bytes(value: Any) -> bytes:
+    try:
+        return base64.b64decode(_text(value), validate=True)
+    except binascii.Error as error:
+        raise ValueError(value) from error
+
+
+def _date(value: Any) -> int:
+    return times.date(_text(value))
+
+
+_BY_TYPE: dict[pa.DataType, Convert] = {
+    pa.bool_(): _boolean,
+    pa.float64(): _double,
+    pa.string(): _string,
+    pa.binary(): _bytes,
+    pa.date32(): _date,
+}
+
+
+def _required(kind: pa.Field, options: JsonOptions) -> Convert:
+    """The converter of an element or field, which may be NOT NULL."""
+    convert = converter(kind.type, options)
+    if kind.nullable:
+        return convert
+
+    def checked(value: Any) -> Any:
+        converted = convert(value)
+        if converted is None:
+            raise Misfit(f"{_shown(value)} where {type_name(kind.type)} NOT NULL is expected")
+        return converted
+
+    return checked
+
+
+def _list(kind: pa.DataType, options: JsonOptions) -> Convert:
+    item = _required(kind.value_field, options)
+
+    def convert(value: Any) -> list[Any]:
+        if not isinstance(value, list):
+            raise ValueError(value)
+        return [item(one) for one in value]
+
+    return convert
+
+
+def _map(kind: pa.DataType, options: JsonOptions) -> Convert:
+    key = converter(kind.key_type, options)
+    item = _required(kind.item_field, options)
+
+    def convert(value: Any) -> list[tuple[Any, Any]]:
+        if not isinstance(value, dict):
+            raise ValueError(value)
+        entries = {key(one): item(other) for one, other in value.items()}
+        return [(one, other) for one, other in entries.items() if one is not None]
+
+    return convert
+
+
+def _row(kind: pa.DataType, options: JsonOptions) -> Convert:
+    fields = [(field.name, _required(field, options)) for field in kind]
+
+    def convert(value: Any) -> dict[str, Any]:
+        if not isinstance(value, dict):
+            raise ValueError(value)
+        converted = {}
+        for name, inner in fields:
+            if options.fail_on_missing_field and name not in value:
+                raise Misfit(f"field '{name}' is missing in {_shown(value)}")
+            try:
+                converted[name] = inner(value.get(name))
+            except Misfit as error:
+                raise Misfit(f"field '{name}': {error}") from None
+        return converted
+
+    return convert
+
+
+def misfit(name: str, error: Misfit) -> str:
+    """The reason of a bad record, for a column."""
+    return f"column '{name}': {error}"

@@ -1,0 +1,126 @@
+"""The format `raw`: one column holds the whole record."""
+
+from __future__ import annotations
+
+import codecs
+import struct
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from streamhouse.errors import OptionError
+from streamhouse.formats.base import BadRecord, Decoded, Format, RecordError
+from streamhouse.formats.type_names import type_name
+from streamhouse.options import Option, check_known, choice
+
+_ENDIAN = ("big-endian", "little-endian")
+_NUMBERS = {
+    pa.int8(): "b",
+    pa.int16(): "h",
+    pa.int32(): "i",
+    pa.int64(): "q",
+    pa.float32(): "f",
+    pa.float64(): "d",
+    pa.bool_(): "?",
+}
+
+
+class _Raw(Format):
+    name = "raw"
+    options = (
+        Option("charset", "STRING", "the encoding of a STRING column", "UTF-8"),
+        Option(
+            "endianness", "`big-endian`, `little-endian`", "the byte order of numbers", "big-endian"
+        ),
+    )
+
+    def decoder(self, schema: pa.Schema, options: Mapping[str, str], where: str) -> RawCodec:
+        return RawCodec(schema, options, where)
+
+    def encoder(self, schema: pa.Schema, options: Mapping[str, str], where: str) -> RawCodec:
+        return RawCodec(schema, options, where)
+
+
+class RawCodec:
+    """A `Decoder` and `Encoder` of one column, whose value is the record itself.
+
+    A record that is None is a row with null, as in Flink.
+    """
+
+    changelog = False
+
+    def __init__(self, schema: pa.Schema, options: Mapping[str, str], where: str) -> None:
+        known = [option.key for option in _Raw.options]
+        check_known([where + key for key in options], [where + key for key in known], "format raw")
+        if len(schema) != 1:
+            raise OptionError(
+                f"format raw has one column, not {len(schema)} ({', '.join(schema.names)}); "
+                "declare one BYTES or STRING column, or use another format"
+            )
+        self._schema = schema
+        self._field = schema.field(0)
+        kind = self._field.type
+        if kind not in (*_NUMBERS, pa.string(), pa.binary()):
+            raise OptionError(
+                f"format raw cannot hold {type_name(kind)} (column '{self._field.name}'); declare "
+                "it as BYTES, STRING, BOOLEAN or a number"
+            )
+        self._charset = options.get("charset", "UTF-8")
+        try:
+            codecs.lookup(self._charset)
+        except LookupError:
+            raise OptionError(
+                f"option '{where}charset': '{self._charset}' is unknown; use 'UTF-8', 'ISO-8859-1' "
+                "or another encoding that Python knows"
+            ) from None
+        order = choice(f"{where}endianness", options.get("endianness", _ENDIAN[0]), _ENDIAN)
+        code = _NUMBERS.get(kind)
+        self._format = None if code is None else (">" if order == _ENDIAN[0] else "<") + code
+
+    def decode(self, records: Sequence[bytes | None]) -> Decoded:
+        values: list[Any] = []
+        bad: list[BadRecord] = []
+        for index, record in enumerate(records):
+            try:
+                values.append(None if record is None else self._value(record))
+                if record is None and not self._field.nullable:
+                    raise ValueError("the column is NOT NULL, but the record has no value")
+            except (ValueError, struct.error) as error:
+                del values[index - len(bad) :]
+                bad.append(BadRecord(index, f"column '{self._field.name}': {error}"))
+        rows = pa.record_batch([pa.array(values, self._field.type)], schema=self._schema)
+        if not bad:
+            return Decoded(rows)
+        gone = {one.index for one in bad}
+        kept = [index for index in range(len(records)) if index not in gone]
+        return Decoded(rows, np.array(kept, np.int64), bad)
+
+    def _value(self, record: bytes) -> Any:
+        if self._format is not None:
+            wanted = struct.calcsize(self._format)
+            if len(record) != wanted:
+                kind = type_name(self._field.type)
+                raise ValueError(f"{kind} has {wanted} bytes, but the record has {len(record)}")
+            return struct.unpack(self._format, record)[0]
+        if pa.types.is_string(self._field.type):
+            return record.decode(self._charset)
+        return record
+
+    def encode(self, rows: pa.RecordBatch) -> list[bytes | None]:
+        values = rows.column(self._field.name).to_pylist()
+        return [None if value is None else self._record(value) for value in values]
+
+    def _record(self, value: Any) -> bytes:
+        if self._format is not None:
+            return struct.pack(self._format, value)
+        if isinstance(value, str):
+            try:
+                return value.encode(self._charset)
+            except UnicodeEncodeError as error:
+                raise RecordError(f"column '{self._field.name}': {error}") from None
+        return bytes(value)
+
+
+FORMAT = _Raw()

@@ -1,0 +1,54 @@
+"""Finds formats by their Flink names, and their options among those of a table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import cache
+from importlib import import_module
+
+from streamhouse.errors import OptionError
+from streamhouse.formats.base import Format
+from streamhouse.options import Option, nearest
+
+_MODULES = {
+    "csv": "csv.format",
+    "json": "json.format",
+    "raw": "raw",
+}
+
+
+def names() -> tuple[str, ...]:
+    """The names of all formats, sorted."""
+    return tuple(sorted(_MODULES))
+
+
+@cache
+def format_of(name: str, key: str = "format") -> Format:
+    """The format of that name; `OptionError` names the option `key` if there is none."""
+    if name not in _MODULES:
+        raise OptionError(f"option '{key}': unknown format '{name}'; {nearest(name, names())}")
+    found: Format = import_module(f"streamhouse.formats.{_MODULES[name]}").FORMAT
+    return found
+
+
+def format_options(options: Mapping[str, str], name: str, before: str = "") -> dict[str, str]:
+    """The options of a format, without their prefix `<before><name>.`.
+
+    `before` is `""` for `'format'`, `value.` for `'value.format'`, `key.` for `'key.format'`.
+    """
+    prefix = f"{before}{name}."
+    return {
+        key.removeprefix(prefix): value for key, value in options.items() if key.startswith(prefix)
+    }
+
+
+def declared_options(formats: Iterable[Format], before: str = "") -> tuple[Option, ...]:
+    """The options of formats with their prefixes, as a connector declares them."""
+    return tuple(
+        Option(
+            f"{before}{one.name}.{option.key}", option.type, option.doc, option.default,
+            option.required,
+        )
+        for one in formats
+        for option in one.options
+    )  # fmt: skip
