@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
 # Runs the demo and the unit tests on a fresh machine: a minimal Debian 12 that has only what
-# README.md asks for, once as root without sudo, once as an unprivileged user with sudo.
+# README.md asks for, once as root without sudo, once as an unprivileged user with sudo; and the
+# demo from an installed wheel.
 #
-#   scripts/fresh.sh [root|user] [-- COMMAND…]
+#   scripts/fresh.sh [root|user|wheel] [-- COMMAND…]
 #   scripts/fresh.sh --possible
 #
-# root, user   only as this user (default: both)
+# root, user   only as this user (default: all three)
+# wheel        an unprivileged user with sudo, who installs the wheel and has no checkout set up
 # COMMAND      what to run in the fresh checkout (default: the demo, then the unit tests)
 # --possible   only tell whether it can run on this machine
 #
@@ -207,6 +209,11 @@ downloads() {
 # What a stranger does: set up, run the demo, run the unit tests.
 check() {
   local root=$1 user=$2
+  if [ "$user" = wheel ]; then
+    { flock 8; downloads to "$root" "$user"; } 8>"$work/setup.lock"
+    stage 'wheel' "$root" "$user" scripts/fresh_wheel.sh
+    return
+  fi
   {
     # One after the other: the second need not download again what the first has downloaded.
     flock 8
@@ -299,13 +306,13 @@ main() {
   [ "$mode" != --enter ] || { enter "$@"; exit; }
   while [ $# -gt 0 ]; do
     case $1 in
-      root | user) users+=("$1") ;;
+      root | user | wheel) users+=("$1") ;;
       --) shift; command=("$@"); break ;;
       *) sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p}' "$0" >&2; exit 64 ;;
     esac
     shift
   done
-  [ "${#users[@]}" -gt 0 ] || users=(root user)
+  [ "${#users[@]}" -gt 0 ] || users=(root user wheel)
   [ "$mode" != --inside ] || { inside; exit; }
 
   check_possible

@@ -97,16 +97,17 @@ def make_archives() -> str | None:
 def prepare(say: Callable[[str], None]) -> Mapping[str, object]:
     """Fetch the jar and make the class archives, where they are missing; needs Java.
 
-    `say` gets a line for each of both, and every ten seconds while one takes that long.
+    `say` gets a line after two seconds and then every ten while one takes that long, and if the
+    archives could not be made. Returns `jar`, its path, and `archives`: whether they are there.
     """
     with _waiting("Paimon's Java core", say):
         jar = fetch_jar()
-    say(f"Paimon's Java core: {jar}")
     why = None
     if archives_are_missing():
         with _waiting("making class archives, for quicker starts", say):
             why = make_archives()
-    say("class archives are there" if why is None else f"left out, starts will be slower: {why}")
+    if why is not None:
+        say(f"left out, starts will be slower: {why}")
     return {"jar": jar, "archives": why is None}
 
 

@@ -41,6 +41,9 @@ def setup(demo: _DemoOption = True, as_json: _JsonOption = False) -> None:
         result["java"] = check_java()
         _say(f"Java {result['java']}")
         result.update(prepare(_say))
+        _say(f"Paimon's Java core: {result['jar']}")
+        if result["archives"]:
+            _say("class archives are there")
     if as_json:
         print(json.dumps(result), flush=True)
     check_packages(demo)

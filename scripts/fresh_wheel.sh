@@ -1,0 +1,59 @@
+#!/usr/bin/env bash
+# What somebody without a checkout does: installs the wheel into a virtual environment, runs
+# `streamhouse setup`, installs the system packages that it names, and runs the demo.
+#
+#   scripts/fresh_wheel.sh
+#
+# It runs on a fresh machine (scripts/fresh.sh wheel), as a user with sudo, since it installs packages.
+set -euo pipefail
+
+project=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+fail() {
+  printf 'FAILED: %s\n' "$1" >&2
+  exit 1
+}
+
+# one_line TEXT COMMAND…: the command must fail at once, with one line that has the text.
+one_line() {
+  local text=$1 start=$SECONDS
+  shift
+  if "$@" >"$work/said" 2>&1; then fail "$* ended well"; fi
+  cat "$work/said"
+  [ "$(wc -l <"$work/said")" -eq 1 ] || fail "$* printed more than one line"
+  grep -qF -- "$text" "$work/said" || fail "$* does not say '$text'"
+  [ $((SECONDS - start)) -le 10 ] || fail "$* took $((SECONDS - start)) s"
+}
+
+echo '== builds the wheel'
+python3.11 -m venv "$work/build"
+"$work/build/bin/pip" --quiet --disable-pip-version-check wheel --no-deps --wheel-dir "$work/dist" "$project"
+
+echo '== installs it (about 600 MB)'
+cd "$work"
+python3.11 -m venv "$work/env"
+"$work/env/bin/pip" --quiet --disable-pip-version-check install "$work"/dist/*.whl
+export PATH=$work/env/bin:$PATH
+place=$(python -c 'import streamhouse; print(streamhouse.__file__)')
+[[ $place == "$work/env/"* ]] || fail "it imports $place"
+
+echo '== without Java or MariaDB, one line says what is missing'
+JAVA_HOME=/nowhere one_line 'has no bin/java' streamhouse demo --json --seconds 5
+one_line 'apt-get install' streamhouse demo --json --seconds 5
+
+echo '== streamhouse setup'
+streamhouse setup --no-demo
+if streamhouse setup --json >"$work/setup.json"; then fail 'setup does not miss MariaDB'; fi
+install=$(python -c 'import json, sys; print(json.load(sys.stdin)["install"])' <"$work/setup.json")
+echo "== $install"
+sudo apt-get -qq update
+DEBIAN_FRONTEND=noninteractive sh -c "$install -y" >"$work/apt.log" 2>&1 || { tail "$work/apt.log"; fail 'apt-get'; }
+streamhouse setup
+
+echo '== streamhouse demo'
+streamhouse demo --json --seconds 20 | tee "$work/demo.json"
+grep -q '"equal": true' "$work/demo.json" || fail 'the view is not what its orders give'
+streamhouse demo membership --json --seconds 20 | tee "$work/membership.json"
+grep -q '"wrong": \[\]' "$work/membership.json" || fail 'a figure of the membership warehouse is wrong'
