@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -46,22 +47,27 @@ class Pack:
         self.mode = cases[0].mode
         self._random = Random(f"pack {cases[0].seed}")
         self._running: list[Play] = []
+        self.seconds: Counter[str] = Counter()
+        """How long each part of the work has taken."""
         self._mark = uuid.uuid4().hex
 
     def run(self) -> None:
         """Play all rounds of all cases; what was found is in `plays`."""
-        self._running = [play for play in self.plays if play.make()]
-        number = 0
-        while self._running:
-            self._round(number)
-            self._each("between rounds", lambda play: play.between(self.context))
-            number += 1
+        with self._timed("all"):
+            with self._timed("making"):
+                self._running = [play for play in self.plays if play.make()]
+            number = 0
+            while self._running:
+                self._round(number)
+                self._each("between rounds", lambda play: play.between(self.context))
+                number += 1
 
     def _round(self, number: int) -> None:
         for play in self._running:
             play.round = number
         if number and self.mode == "live":
-            notices = self._live()
+            with self._timed("live"):
+                notices = self._live()
         else:
             self._each("filling", lambda play: play.fill())
             self._running = [play for play in self._running if not play.refused]
@@ -79,7 +85,8 @@ class Pack:
             with self._beside(FILLING, living):
                 readers = [(play, play.queries()) for play in self._running]
                 if self.mode == "killed":
-                    self._kill(number, readers)
+                    with self._timed("killed"):
+                        self._kill(number, readers)
                 return self._settle(SCRIPT, readers)
         except Exception as error:  # noqa: BLE001  # a finding; the other cases go on
             self._lost(FILLING, error)
@@ -150,7 +157,8 @@ class Pack:
             until_caught_up=True,
             stopped=lambda: time.monotonic() > deadline,
         )
-        Script(options, told).run(parse_script(_text(queries)))
+        with self._timed(name):
+            Script(options, told).run(parse_script(_text(queries)))
         if time.monotonic() > deadline:
             raise TimeoutError(f"not caught up after {seconds:.0f} s")
         return told.lines
@@ -174,11 +182,20 @@ class Pack:
         self._shop.run(text, "--until-caught-up", name=SCRIPT, STREAMHOUSE_FAILPOINT=point)
 
     def _each(self, what: str, work: Callable[[Play], None]) -> None:
-        for play in list(self._running):
-            try:
-                work(play)
-            except Exception as error:  # noqa: BLE001  # a finding of this case only
-                self._failed(play, what, error)
+        with self._timed(what):
+            for play in list(self._running):
+                try:
+                    work(play)
+                except Exception as error:  # noqa: BLE001  # a finding of this case only
+                    self._failed(play, what, error)
+
+    @contextmanager
+    def _timed(self, what: str) -> Iterator[None]:
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            self.seconds[what] += time.monotonic() - began
 
     def _lost(self, what: str, error: Exception) -> None:
         """A script that ran beside has failed: its case leaves, or all if none is named."""

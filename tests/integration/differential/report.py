@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from tests.integration.differential.play import Play, Problem
 
@@ -56,3 +57,14 @@ class Report:
             found += [f"  {one.what}: {one.text}" for one in problems[1:6]]
             found.append(f"  again: {RERUN.format(seed)}")
         return found
+
+
+def verdicts(plays: Sequence[Play], seconds: Mapping[str, float]) -> Iterator[str]:
+    """Each case of a pack as a line of JSON, and how long the parts of the pack have taken."""
+    for play in plays:
+        seen = "right" if any(True for _ in play.compared()) else "refused"
+        problems = [f"round {one.round}, {one.what}: {one.text}" for one in play.problems]
+        line = {"seed": play.case.seed, "mode": play.case.mode}
+        yield json.dumps({**line, "verdict": "wrong" if problems else seen, "problems": problems})
+    parts = {what: round(took, 1) for what, took in seconds.items()}
+    yield json.dumps({"pack": [play.case.seed for play in plays], "seconds": parts})

@@ -10,6 +10,7 @@ target are compared with a plain model, with the Java core's reading, and with t
   or `STREAMHOUSE_DIFFERENTIAL_SEEDS`, such as `17,1203`;
 - `STREAMHOUSE_DIFFERENTIAL_PACK` (12): how many cases share a script;
 - `STREAMHOUSE_DIFFERENTIAL_SECONDS`: no further cases are begun after so long;
+- `STREAMHOUSE_DIFFERENTIAL_LOG`: a file to which each case's verdict is appended, as JSON;
 - `STREAMHOUSE_DIFFERENTIAL_SHRINK`: so many seconds go into making each failing case smaller.
 """
 
@@ -41,7 +42,7 @@ from tests.integration.differential.layout import (
     WAITS,
 )
 from tests.integration.differential.pack import Pack
-from tests.integration.differential.report import Report
+from tests.integration.differential.report import Report, verdicts
 from tests.integration.differential.shrink import History, shrunk
 
 from streamhouse.procedures.context import Context
@@ -136,6 +137,9 @@ def play(
             pack = Pack(place, context, some, history)
             pack.run()
         report.add(pack.plays)
+        if log := os.environ.get("STREAMHOUSE_DIFFERENTIAL_LOG"):
+            with Path(log).open("a") as file:
+                file.writelines(f"{line}\n" for line in verdicts(pack.plays, pack.seconds))
     return report
 
 
