@@ -13,6 +13,7 @@ from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.runtime.kernel import Combine
 from streamhouse.source import Source
 from streamhouse.sql.plan import LookupJoin, LookupRetry, StreamQuery, TableInfo
+from streamhouse.sql.streaming import lone_retractions
 
 LOOKED_UP = "looked_up"
 """The suffix after `__` in the name of the journal table of lookups on servers."""
@@ -139,6 +140,8 @@ def unshuffled(query: StreamQuery, target: TableInfo) -> str | None:
     combine = Combine.of(target.columns, target.primary_key, target.options)
     if query.distinct is not None:
         return "a single task counts the distinct values"
+    if query.row_kinds and lone_retractions.matter(target):
+        return "a single task checks which updates leave the result"
     if query.grouped and (query.row_kinds or combine is None):
         return "the result of the grouping depends on the order of rows"
     return None

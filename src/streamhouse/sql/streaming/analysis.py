@@ -33,6 +33,7 @@ from streamhouse.sql.resolution.view_expansion import inlined
 from streamhouse.sql.streaming import (
     count_distinct,
     group_by_check,
+    lone_retractions,
     retraction,
     row_number,
     sum_scale_check,
@@ -148,8 +149,15 @@ def _merged(
     insert_columns: tuple[str, ...],
 ) -> StreamQuery:
     """Merge the parts of UNION ALL that read the same table into one query."""
+    marks = lone_retractions.matter(target) and group[0].stream.changelog
     if len(group) == 1:
-        return group[0].run(target, insert_columns)
+        one = group[0]
+        if marks and target is not None:
+            query = one.run(target, insert_columns, keep_row=True)
+            if query.row_kinds:
+                return lone_retractions.marked(query, target)
+            one = _Analysis(one.parsed, one.tree, resolver, fixed=one.fixed)
+        return one.run(target, insert_columns)
     queries: list[StreamQuery] = []
     ordered = not any(one.aggregates for one in group)
     for number, one in enumerate(group):
@@ -169,7 +177,7 @@ def _merged(
                 "the parts of UNION ALL over one table must return the same types, all with GROUP "
                 "BY or all without; write CAST, or one INSERT for each part",
             )
-    return union_all.merged(queries, ordered)
+    return union_all.merged(queries, ordered, target if marks else None)
 
 
 class _Analysis:

@@ -17,7 +17,8 @@ from sqlglot import exp
 
 from streamhouse.sql.expressions import lowering
 from streamhouse.sql.expressions.binder import quote
-from streamhouse.sql.plan import StreamQuery
+from streamhouse.sql.plan import StreamQuery, TableInfo
+from streamhouse.sql.streaming import lone_retractions
 from streamhouse.sql.text import Script
 
 LIKE = "like"
@@ -73,11 +74,13 @@ def _union_branches(script: Script, union: exp.Union) -> list[exp.Expr]:
     return [first, *others]
 
 
-def merged(parts: Sequence[StreamQuery], ordered: bool) -> StreamQuery:
+def merged(
+    parts: Sequence[StreamQuery], ordered: bool, marks: TableInfo | None = None
+) -> StreamQuery:
     """Merge parts over the same table into one query.
 
     With `ordered`, the parts' rows must have `_row` (before `rowkind`), and the result is sorted by
-    it.
+    it. `marks` is the target, if `lone_retractions` matter to it.
     """
     first = parts[0]
     if len(parts) == 1:
@@ -94,7 +97,7 @@ def merged(parts: Sequence[StreamQuery], ordered: bool) -> StreamQuery:
     used = {name for part in parts for name in part.source_columns}
     misses = [part.misses_sql for part in parts if part.misses_sql is not None]
     prints = "".join(part.fingerprint for part in parts)
-    return replace(
+    query = replace(
         first,
         fingerprint=hashlib.sha256(prints.encode()).hexdigest(),
         source_columns=tuple(c.name for c in first.source.columns if c.name in used),
@@ -108,3 +111,6 @@ def merged(parts: Sequence[StreamQuery], ordered: bool) -> StreamQuery:
         grouped=any(part.grouped for part in parts),
         upsert="; ".join(dict.fromkeys(part.upsert for part in parts if part.upsert)),
     )
+    if marks is None or not (ordered and query.row_kinds):
+        return query
+    return lone_retractions.marked(query, marks, " UNION ALL ".join(texts), (_ROW, _PART))

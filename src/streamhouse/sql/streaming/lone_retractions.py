@@ -1,0 +1,61 @@
+"""Updates of which only the `-U` is in a query's result: the row has left it, so it is removed.
+
+A WHERE, an INNER lookup or a changed key may drop the `+U` of an update. A `partial-update` table
+with `remove-record-on-delete` removes the record then, and the key may come back later in the same
+batch. Its writer must not take the two rows for one update, which keeps old values where the new
+row has nulls. So the SQL of such queries returns `-D` for the `-U` (decision 150).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from streamhouse.sql.expressions.binder import quote
+from streamhouse.sql.plan import StreamQuery, TableInfo
+
+_ROW, _KIND = quote("_row"), quote("rowkind")
+_REMOVE = "partial-update.remove-record-on-delete"
+
+
+def matter(target: TableInfo | None) -> bool:
+    """Whether the target distinguishes an update from a removal and a later row of its key."""
+    if target is None or target.options.get("merge-engine") != "partial-update":
+        return False
+    return target.options.get(_REMOVE, "").lower() == "true"
+
+
+def marked(
+    query: StreamQuery, target: TableInfo, rows: str | None = None, order: Sequence[str] = ("_row",)
+) -> StreamQuery:
+    """The query with `-D` for each `-U` whose `+U` is not in the result.
+
+    `rows` is SQL for its rows, by default `rows_sql`, with `_row` and the columns of `order`.
+    """
+    key = [c.name for c in query.output if c.name in target.primary_key]
+    source_key = query.source.primary_key
+    used = {*query.source_columns, *source_key}
+    outputs = ", ".join(f"o.{quote(column.name)}" for column in query.output)
+    text = f"""
+WITH _rows AS MATERIALIZED ({rows or query.rows_sql}),
+_pairs AS (
+  SELECT b.{_ROW} FROM src AS b JOIN src AS a
+  ON a.{_ROW} = b.{_ROW} + 1 AND b.{_KIND} = '-U' AND a.{_KIND} = '+U'{_equal("b", "a", source_key)}
+)
+SELECT {outputs}, CASE WHEN o.{_KIND} = '-U'
+  AND EXISTS (SELECT 1 FROM _pairs AS p WHERE p.{_ROW} = o.{_ROW})
+  AND NOT EXISTS (SELECT 1 FROM _rows AS n WHERE n.{_ROW} = o.{_ROW} + 1{_equal("n", "o", key)})
+  THEN '-D' ELSE o.{_KIND} END AS {_KIND}
+FROM _rows AS o ORDER BY {", ".join(f"o.{quote(name)}" for name in order)}"""
+    return replace(
+        query,
+        rows_sql=text.strip(),
+        numbered_sql=None,
+        source_columns=tuple(c.name for c in query.source.columns if c.name in used),
+    )
+
+
+def _equal(one: str, other: str, columns: Sequence[str]) -> str:
+    return "".join(
+        f" AND {one}.{quote(name)} IS NOT DISTINCT FROM {other}.{quote(name)}" for name in columns
+    )
