@@ -43,6 +43,8 @@ READERS = (
 )
 """What reads it. `lookup-…` joins the source's rows with a dimension; `dimension-…` joins the rows
 of an append table with the source as dimension."""
+FILTERED = ("filtered", "filtered-removing")
+"""Readers of a part of the rows, one of which a third of the cases have beside three others."""
 BETWEENS = ("nothing", "compact", "compact-full", "add-column", "expire")
 """What happens to the source between two rounds."""
 MODES = ("stopped", "live", "killed")
@@ -119,6 +121,10 @@ def case_of(seed: int, **given: Any) -> Case:
         if "key" in (source.partition, other.partition) and source.partition != other.partition:
             other = replace(other, partition=source.partition)
     readers = tuple(random.sample(READERS, 3))
+    # Drawn apart, so that seeds are the cases that they were without it.
+    more = Random(f"filtered {seed}")
+    if more.random() < 1 / 3:
+        readers = (*readers, more.choice(FILTERED))
     made = Case(
         seed=seed,
         source=source,

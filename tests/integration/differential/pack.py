@@ -104,7 +104,7 @@ class Pack:
         try:
             with self._beside(FILLING, outside), self._beside(SCRIPT, readers) as told:
                 self._each("filling", lambda play: play.fill())
-                self._wait(lambda play: play.reached(), deadline)
+                self._wait(self._running, lambda play: play.reached(), deadline)
         except Exception as error:  # noqa: BLE001  # a finding; the other cases go on
             self._lost(SCRIPT, error)
             running = set(self._running)
@@ -112,9 +112,9 @@ class Pack:
             return self._settle(SCRIPT, [one for one in readers if one[0] in running])
         return told.lines
 
-    def _wait(self, done: Callable[[Play], bool], seconds: float) -> None:
-        """Wait until it is so for all cases that run; `check` says what is not."""
-        waiting, deadline = list(self._running), time.monotonic() + seconds
+    def _wait(self, plays: Sequence[Play], done: Callable[[Play], bool], seconds: float) -> None:
+        """Wait until it is so for all these cases; `check` says what is not."""
+        waiting, deadline = list(plays), time.monotonic() + seconds
         while waiting and time.monotonic() < deadline:
             looked = time.monotonic()
             waiting = [play for play in waiting if not done(play)]
@@ -130,7 +130,8 @@ class Pack:
             return
         with self._shop.running_here(_text(queries), name, told):
             if name == FILLING:
-                self._wait(lambda play: play.filled(), 20.0)
+                with self._timed("filled"):
+                    self._wait([play for play, _ in scripts], lambda play: play.filled(), 20.0)
             yield told
 
     def _settle(self, name: str, scripts: Queries) -> list[str]:

@@ -26,6 +26,7 @@ import pytest
 from tests.integration.differential.case import (
     BETWEENS,
     FEEDS,
+    FILTERED,
     MODES,
     READERS,
     Case,
@@ -55,9 +56,9 @@ pytestmark = [
 FEW = {
     8: ("sums", "newest"),
     24: ("copy", "dimension-partial"),
-    39: ("lookup-full", "dimension-bucket"),
+    39: ("lookup-full", "dimension-bucket", "filtered"),
     101: ("union", "dimension-full"),
-    119: ("union-sums",),
+    119: ("union-sums", "filtered-removing"),
     143: ("two-hops",),
     146: ("distinct", "lookup-partial"),
     258: ("lookup-bucket",),
@@ -76,7 +77,7 @@ DIMENSIONS: dict[str, Sequence[str]] = {
     "waits": [name or "no" for name in WAITS],
     "feed": FEEDS,
     "mode": MODES,
-    "reader": READERS,
+    "reader": (*READERS, *FILTERED),
     "between": BETWEENS,
 }
 
@@ -85,7 +86,12 @@ def test_a_few_cases(tmp_path: Path) -> None:
     cases = [case_of(seed, readers=readers, mode="stopped") for seed, readers in FEW.items()]
     report = play(tmp_path, cases)
     assert not report.problems, "\n".join(report.lines())
-    played = {"reader": READERS, "engine": ENGINES, "producer": PRODUCERS, "format": FORMATS}
+    played = {
+        "reader": DIMENSIONS["reader"],
+        "engine": ENGINES,
+        "producer": PRODUCERS,
+        "format": FORMATS,
+    }
     wanted = [(name, value) for name, values in played.items() for value in values]
     assert report.missing(wanted, 1) == []
 
