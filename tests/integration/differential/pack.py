@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -47,7 +47,7 @@ class Pack:
         self.mode = cases[0].mode
         self._random = Random(f"pack {cases[0].seed}")
         self._running: list[Play] = []
-        self.seconds: Counter[str] = Counter()
+        self.seconds: defaultdict[str, float] = defaultdict(float)
         """How long each part of the work has taken."""
         self._mark = uuid.uuid4().hex
 
