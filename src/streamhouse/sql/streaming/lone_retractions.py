@@ -3,7 +3,7 @@
 A WHERE, an INNER lookup or a changed key may drop the `+U` of an update. A `partial-update` table
 with `remove-record-on-delete` removes the record then, and the key may come back later in the same
 batch. Its writer must not take the two rows for one update, which keeps old values where the new
-row has nulls. So the SQL of such queries returns `-D` for the `-U` (decision 150).
+row has nulls. So the SQL of such queries returns `-D` for the `-U` (decision 160).
 """
 
 from __future__ import annotations
