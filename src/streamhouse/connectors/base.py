@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, runtime_checkable
 
 import pyarrow as pa
 
@@ -102,6 +102,14 @@ class Sink(Protocol):
 
     def committer(self, query_id: str) -> SinkCommitter:
         """The committer of a query; called on the driver."""
+
+
+@runtime_checkable
+class BoundedSink(Protocol):
+    """A `Sink` that writes the rows of a bounded INSERT in another way than micro-batches."""
+
+    def insert(self, query_id: str, rows: Iterator[pa.RecordBatch]) -> None:
+        """Write all rows; returns when they are committed. `query_id` is used only once."""
 
 
 class SharingSource(Protocol):

@@ -1,1 +1,1 @@
-"""The `jdbc` connector: the current rows of a MySQL table, all or by key."""
+"""The `jdbc` connector: a MySQL table, looked up by key, read as a whole, or written."""

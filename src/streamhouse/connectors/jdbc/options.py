@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from urllib.parse import parse_qsl
 
 from streamhouse.connectors.base import Option
+from streamhouse.connectors.jdbc.write_options import WRITE_OPTIONS, WRITE_WITHOUT_EFFECT
 from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
 from streamhouse.connectors.mysql_cdc.server.options import parse as parse_server
 from streamhouse.connectors.mysql_cdc.server.tls import MAPPED as MAPPED_TLS_OPTIONS
@@ -36,7 +37,7 @@ OPTIONS = (
     Option(
         "username",
         "STRING",
-        "the user, who needs only `SELECT` on the table",
+        "the user, who needs `SELECT` on the table, and to write it `INSERT`, `UPDATE`, `DELETE`",
         required=True,
     ),
     Option("password", "STRING", "the user's password"),
@@ -65,12 +66,12 @@ OPTIONS = (
         "true",
     ),
     Option("lookup.max-retries", "INT", "the number of retries of a failed connection", "3"),
+    *WRITE_OPTIONS,
     *TLS_OPTIONS,
 )
 KNOWN = frozenset(option.key for option in OPTIONS)
 """Every option key that `jdbc` understands."""
 
-_READ_ONLY = "this connector only reads"
 _BY_KEY = "rows are read by key, or all in one query"
 WITHOUT_EFFECT: dict[str, str] = {
     "connection.max-retry-timeout": "'lookup.max-retries' sets the number of retries",
@@ -80,10 +81,7 @@ WITHOUT_EFFECT: dict[str, str] = {
     "scan.partition.num": _BY_KEY,
     "scan.partition.lower-bound": _BY_KEY,
     "scan.partition.upper-bound": _BY_KEY,
-    "sink.buffer-flush.max-rows": _READ_ONLY,
-    "sink.buffer-flush.interval": _READ_ONLY,
-    "sink.max-retries": _READ_ONLY,
-    "sink.parallelism": _READ_ONLY,
+    **WRITE_WITHOUT_EFFECT,
 }
 """Options of Flink's connector that have no effect here, and why."""
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Mapping
 import pyarrow as pa
 
 from streamhouse.connectors.base import Connector, Option, WrittenBatch
+from streamhouse.connectors.driver_rows import DriverRowsWriter, rows_of
 from streamhouse.connectors.print.row_text import row_texts
 from streamhouse.connectors.specs import SinkSpec
 from streamhouse.options import boolean
@@ -47,33 +48,11 @@ class PrintSink:
         self._prefix = prefix
         self._to_stderr = to_stderr
 
-    def writer(self, query_id: str, batch: int, attempt: str) -> PrintWriter:
-        return PrintWriter()
+    def writer(self, query_id: str, batch: int, attempt: str) -> DriverRowsWriter:
+        return DriverRowsWriter()
 
     def committer(self, query_id: str) -> PrintCommitter:
         return PrintCommitter(self._prefix, self._to_stderr)
-
-
-class PrintWriter:
-    """Sends rows to the driver, as Arrow IPC."""
-
-    def __init__(self) -> None:
-        self._batches: list[pa.RecordBatch] = []
-
-    def write(self, rows: pa.RecordBatch) -> None:
-        self._batches.append(rows)
-
-    def prepare(self) -> list[bytes]:
-        if not self._batches:
-            return []
-        buffer = pa.BufferOutputStream()
-        with pa.ipc.new_stream(buffer, self._batches[0].schema) as stream:
-            for batch in self._batches:
-                stream.write_batch(batch)
-        return [buffer.getvalue().to_pybytes()]
-
-    def close(self) -> None:
-        self._batches = []
 
 
 class PrintCommitter:
@@ -90,9 +69,8 @@ class PrintCommitter:
         if written is None:
             return False
         out = sys.stderr if self._to_stderr else sys.stdout
-        for message in written.messages:
-            for batch in pa.ipc.open_stream(message):
-                out.write("".join(f"{self._prefix}{text}\n" for text in row_texts(batch)))
+        for batch in rows_of(written.messages):
+            out.write("".join(f"{self._prefix}{text}\n" for text in row_texts(batch)))
         out.flush()
         return True
 

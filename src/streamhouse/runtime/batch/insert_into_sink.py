@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Iterator
 
 import pyarrow as pa
 
-from streamhouse.connectors.base import WrittenBatch
+from streamhouse.connectors.base import BoundedSink, WrittenBatch
 from streamhouse.engine import bounded_reader
 from streamhouse.errors import UnsupportedSqlError
 from streamhouse.runtime.batch.insert_columns import given_columns
@@ -32,21 +33,29 @@ def insert_into_sink(session: Session, statement: Insert, target: TableInfo) -> 
     spec = session.sink(target, statement.options)
     assert spec is not None
     sink, query_id = spec.open(), uuid.uuid4().hex
-    rows = 0
+    count = 0
+
+    def named(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+        nonlocal count
+        count = 0
+        for batch in reader:
+            count += batch.num_rows
+            columns = pa.RecordBatch.from_arrays(batch.columns, names=sink.schema.names)
+            yield columns.cast(sink.schema)
 
     def write() -> WrittenBatch:
-        nonlocal rows
-        rows = 0
         writer = sink.writer(query_id, 0, query_id[:12])
         try:
             with progress() as bar, bounded_reader(plan, Scans(session, plan, bar).open) as reader:
-                for batch in reader:
-                    named = pa.RecordBatch.from_arrays(batch.columns, names=sink.schema.names)
-                    writer.write(named.cast(sink.schema))
-                    rows += batch.num_rows
+                for batch in named(reader):
+                    writer.write(batch)
             return WrittenBatch(0, writer.prepare())
         finally:
             writer.close()
 
-    sink.committer(query_id).commit(write, lambda: None)
-    return rows
+    if isinstance(sink, BoundedSink):
+        with progress() as bar, bounded_reader(plan, Scans(session, plan, bar).open) as reader:
+            sink.insert(query_id, named(reader))
+    else:
+        sink.committer(query_id).commit(write, lambda: None)
+    return count

@@ -335,11 +335,11 @@ def _convert(column: MySqlColumn, plain: pa.Array, target: pa.DataType, zone: st
         return pc.not_equal(plain, pa.scalar(0, plain.type))
     if pa.types.is_timestamp(plain.type):
         if pa.types.is_timestamp(target):
-            return _zoned(plain, target, zone).cast(target, safe=False)
+            return zoned(plain, target, zone).cast(target, safe=False)
         if pa.types.is_date(target):
-            return _zoned(plain, pa.timestamp("us"), zone).cast(target, safe=False)
+            return zoned(plain, pa.timestamp("us"), zone).cast(target, safe=False)
         if pa.types.is_string(target):
-            values = _zoned(plain, pa.timestamp("us"), zone).cast(pa.int64()).to_pylist()
+            values = zoned(plain, pa.timestamp("us"), zone).cast(pa.int64()).to_pylist()
             return pa.array([_moment_text(v, column.fraction) for v in values], target)
     if column.family == "bit" and pa.types.is_integer(target):
         values = [None if v is None else int.from_bytes(v, "big") for v in plain.to_pylist()]
@@ -352,7 +352,8 @@ def _convert(column: MySqlColumn, plain: pa.Array, target: pa.DataType, zone: st
     return plain.cast(target)
 
 
-def _zoned(plain: pa.Array, target: pa.TimestampType, zone: str) -> pa.Array:
+def zoned(plain: pa.Array, target: pa.TimestampType, zone: str) -> pa.Array:
+    """Wall-clock times of a zone as instants, or the reverse, as `target` has a zone or none."""
     if (plain.type.tz is None) == (target.tz is None):
         return plain
     to_local = plain.type.tz is not None

@@ -1,0 +1,316 @@
+"""MySQL as a sink: upserts and deletes, every batch once whatever is killed, values, errors."""
+
+from __future__ import annotations
+
+import datetime
+import logging
+import threading
+import time
+from collections.abc import Iterator
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from tests.integration.runtime.conftest import Shop
+
+from streamhouse.connectors.base import WrittenBatch
+from streamhouse.connectors.jdbc.sink import JdbcCommitter
+from streamhouse.connectors.registry import connector
+from streamhouse.connectors.specs import SinkSpec
+from streamhouse.demo.mariadb import MariaDB
+from streamhouse.errors import StreamhouseError, TableError, UnsupportedSqlError
+from streamhouse.sql.plan import Column, TableInfo
+
+USER, PASSWORD = "sinker", "hidd3n"
+PEOPLE = """
+CREATE TABLE IF NOT EXISTS people (id INT, country STRING, PRIMARY KEY (id) NOT ENFORCED)
+  WITH ('bucket' = '1', 'changelog-producer' = 'input');
+"""
+EVERY_TYPE = """
+CREATE TABLE sunk.typed (id INT PRIMARY KEY, big BIGINT UNSIGNED, price DECIMAL(38,10), d DOUBLE,
+  f FLOAT, name VARCHAR(100) CHARSET utf8mb4, latin VARCHAR(9) CHARSET latin1, b VARBINARY(20),
+  day DATE, tod TIME(3), at DATETIME(6), at_utc DATETIME(3), moment TIMESTAMP(6) NULL,
+  local TIMESTAMP(3) NULL, yes BOOLEAN, flag BIT(1), bits BIT(12), doc JSON, tags SET('x','y'),
+  kind ENUM('p','q'), year YEAR)
+"""
+NOON = datetime.datetime(2024, 7, 1, 12, 0, 0, 123000)
+SPRING = datetime.datetime(2024, 3, 31, 2, 30, 0, 123456)
+VALUES: dict[str, tuple[str, Any]] = {
+    "id": ("INT", 0),
+    "big": ("DECIMAL(20, 0)", Decimal(2**64 - 1)),
+    "price": ("DECIMAL(38, 10)", Decimal("0.0000000001")),
+    "d": ("DOUBLE", -0.1),
+    "f": ("FLOAT", 0.5),
+    "name": ("STRING", 'o\'h \\ "日本" 😀\n%s\0'),
+    "latin": ("STRING", "é"),
+    "b": ("BYTES", b"\x00\xff'\\\n"),
+    "day": ("DATE", datetime.date(2024, 2, 29)),
+    "tod": ("TIME(3)", datetime.time(10, 11, 12, 345000)),
+    "at": ("TIMESTAMP(6)", SPRING),
+    "at_utc": ("TIMESTAMP_LTZ(3)", NOON.replace(tzinfo=datetime.UTC)),
+    "moment": ("TIMESTAMP_LTZ(6)", SPRING.replace(tzinfo=datetime.UTC)),
+    "local": ("TIMESTAMP(3)", NOON),
+    "yes": ("BOOLEAN", True),
+    "flag": ("BOOLEAN", False),
+    "bits": ("BYTES", b"\x0a\xbc"),
+    "doc": ("STRING", '{"a": [1, "x"]}'),
+    "tags": ("ARRAY<STRING>", ["x", "y"]),
+    "kind": ("STRING", "q"),
+    "year": ("INT", 1999),
+}
+"""A value of each column of `typed`, with the type that it is declared with."""
+
+
+@pytest.fixture
+def server(mariadb: MariaDB) -> Iterator[MariaDB]:
+    mariadb.execute(
+        "DROP DATABASE IF EXISTS sunk",
+        "CREATE DATABASE sunk",
+        "CREATE TABLE sunk.people (id INT PRIMARY KEY, country VARCHAR(40))",
+        "CREATE TABLE sunk.log (id INT, what VARCHAR(40))",
+        f"CREATE OR REPLACE USER {USER} IDENTIFIED BY '{PASSWORD}'",
+        f"GRANT ALL ON sunk.* TO {USER}",
+    )
+    yield mariadb
+    mariadb.execute("DROP DATABASE sunk")
+
+
+def options(server: MariaDB, table: str, **more: str) -> dict[str, str]:
+    return {
+        "url": f"jdbc:mysql://127.0.0.1:{server.port}/sunk?serverTimezone=%2B02:00",
+        "table-name": table,
+        "username": USER,
+        "password": PASSWORD,
+        **more,
+    }
+
+
+def declared(server: MariaDB, table: str, columns: str, **more: str) -> str:
+    given = {"connector": "jdbc", **options(server, table, **more)}
+    text = ", ".join(f"'{key}' = '{value}'" for key, value in given.items())
+    return f"CREATE TEMPORARY TABLE {table}_sink ({columns}) WITH ({text});\n"
+
+
+def rows(server: MariaDB, table: str) -> list[tuple[Any, ...]]:
+    return server.execute(f"SELECT * FROM sunk.{table} ORDER BY 1, 2")
+
+
+def committer(
+    server: MariaDB, table: str, key: tuple[str, ...] = (), query: str = "q", **more: str
+) -> JdbcCommitter:
+    columns = (Column("id", "INT", nullable=not key), Column("country", "STRING"))
+    spec = SinkSpec("jdbc", options(server, table, **more), columns, primary_key=key)
+    made = spec.open().committer(query)
+    assert isinstance(made, JdbcCommitter)
+    return made
+
+
+def batch(*values: tuple[int, str]) -> list[pa.RecordBatch]:
+    ids, countries = zip(*values, strict=True)
+    return [pa.record_batch({"id": pa.array(ids, pa.int32()), "country": list(countries)})]
+
+
+def test_values_of_every_type_are_read_as_they_were_written(server: MariaDB) -> None:
+    server.execute(EVERY_TYPE)
+    columns = tuple(Column(name, kind) for name, (kind, _) in VALUES.items())
+    spec = SinkSpec("jdbc", options(server, "typed"), columns, primary_key=("id",))
+    empty = {**dict.fromkeys(VALUES), "id": 1}
+    written = [{name: value for name, (_, value) in VALUES.items()}, empty]
+    schema = pa.schema([(f.name, f.type) for f in spec.arrow_schema])
+    made = spec.open().committer("q")
+    rows_written = pa.RecordBatch.from_pylist(written, schema)
+    made.commit(lambda: WrittenBatch(0, _messages(spec, rows_written)), lambda: None)
+
+    table = TableInfo(("c", "d", "t"), columns, options=spec.options, connector="jdbc")
+    _, read = connector("jdbc").scan(table, spec.options, list(VALUES))
+    assert sorted(pa.Table.from_batches(read()).to_pylist(), key=lambda row: row["id"]) == written
+    raw = "SELECT at, at_utc, UNIX_TIMESTAMP(moment), UNIX_TIMESTAMP(local) FROM sunk.typed LIMIT 1"
+    assert server.execute(raw) == [
+        (
+            SPRING,
+            NOON + datetime.timedelta(hours=2),
+            Decimal(str(SPRING.replace(tzinfo=datetime.UTC).timestamp())),
+            Decimal("1719828000.123"),
+        )
+    ]
+
+
+def _messages(spec: SinkSpec, rows: pa.RecordBatch) -> list[bytes]:
+    writer = spec.open().writer("q", 0, "a")
+    writer.write(rows)
+    return writer.prepare()
+
+
+def test_each_change_is_written_once_though_a_batch_runs_again(shop: Shop, server: MariaDB) -> None:
+    for event, row in (("INSERT", "NEW"), ("UPDATE", "NEW"), ("DELETE", "OLD")):
+        server.execute(
+            f"CREATE TRIGGER sunk.{event} AFTER {event} ON sunk.people FOR EACH ROW "
+            f"INSERT INTO sunk.log VALUES ({row}.id, CONCAT('{event} ', {row}.country))"
+        )
+    script = (
+        PEOPLE
+        + declared(server, "people", "id INT, country STRING, PRIMARY KEY (id) NOT ENFORCED")
+        + "INSERT INTO people_sink SELECT id, UPPER(country) FROM people WHERE id < 9;"
+    )
+    shop.do(f"{PEOPLE} INSERT INTO people VALUES (1, 'Kenya'), (2, 'China'), (9, 'Peru');")
+    with shop.failing_here(script, "target-committed:0"):
+        pass
+    shop.settle_here(script)
+    logged = [(1, "INSERT KENYA"), (2, "INSERT CHINA")]
+    assert rows(server, "log") == logged
+
+    shop.do("UPDATE people SET country = 'Chad' WHERE id = 2; DELETE FROM people WHERE id = 1;")
+    with shop.failing_here(script, "batch-written:1"):
+        pass
+    assert rows(server, "log") == logged
+    # The last changes are repeated only if a batch that was committed is written again.
+    with shop.failing_here(script, "target-committed:1"):
+        pass
+    server.execute("UPDATE sunk.people SET country = 'by hand' WHERE id = 2")
+    shop.settle_here(script)
+
+    assert rows(server, "people") == [(2, "by hand")]
+    assert sorted(rows(server, "log")) == sorted(
+        [*logged, (1, "DELETE KENYA"), (2, "UPDATE CHAD"), (2, "UPDATE by hand")]
+    )
+    ((query, number, target, _),) = rows(server, "streamhouse_commits")
+    assert (len(query), number, target) == (36, 1, "sunk.people")
+
+
+def test_rows_without_a_key_are_appended_once(
+    shop: Shop, server: MariaDB, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = """CREATE TEMPORARY TABLE made (id INT) WITH ('connector' = 'datagen',
+      'fields.id.kind' = 'sequence', 'fields.id.start' = '1', 'fields.id.end' = '3');"""
+    columns = "id INT, what STRING"
+    insert = "INSERT INTO log_sink SELECT id, 'made' FROM made;"
+    script = made + declared(server, "log", columns) + insert
+    for point in ("batch-written:0", "target-committed:0"):
+        with shop.failing_here(script, point):
+            pass
+    shop.settle_here(script)
+    assert rows(server, "log") == [(1, "made"), (2, "made"), (3, "made")]
+
+    server.execute(
+        "DROP TABLE sunk.streamhouse_commits",
+        f"REVOKE ALL ON sunk.* FROM {USER}",
+        f"GRANT SELECT, INSERT ON sunk.log TO {USER}",
+    )
+    told = made + declared(server, "log", columns, **{"sink.delivery-guarantee": "exactly-once"})
+    with pytest.raises(StreamhouseError, match="cannot be written exactly once: .*GRANT CREATE"):
+        shop.settle_here(told + insert)
+    script = f"SET 'pipeline.name' = 'again'; {script}"
+    with shop.failing_here(script, "target-committed:0"):
+        pass
+    assert "rows are written at least once: those of an interrupted" in caplog.text
+    shop.settle_here(script)
+    assert rows(server, "log") == [(n, "made") for n in (1, 1, 1, 2, 2, 2, 3, 3, 3)]
+
+
+def test_bounded_inserts_are_one_transaction(shop: Shop, server: MariaDB) -> None:
+    keyed = declared(server, "people", "id INT, country STRING, PRIMARY KEY (id) NOT ENFORCED")
+    text = keyed + declared(server, "log", "id INT, what STRING")
+    shop.do(
+        text
+        + "INSERT INTO people_sink VALUES (1, 'Kenya'), (2, 'China'), (1, 'Chad');"
+        + "INSERT INTO log_sink SELECT id, country FROM people_sink;"
+        + "INSERT INTO log_sink (id) VALUES (7);"
+    )
+    assert rows(server, "people") == [(1, "Chad"), (2, "China")]
+    assert rows(server, "log") == [(1, "Chad"), (2, "China"), (7, None)]
+    assert rows(server, "streamhouse_commits") == []
+    with pytest.raises(TableError, match="cannot hold a row: Data too long for column 'country'"):
+        shop.do(f"{text} INSERT INTO people_sink VALUES (5, 'x'), (6, REPEAT('x', 41));")
+    assert rows(server, "people") == [(1, "Chad"), (2, "China")]
+    plan = shop.told(f"{PEOPLE} {text} EXPLAIN INSERT INTO people_sink SELECT * FROM people;")
+    assert "sunk" not in plan and PASSWORD not in plan
+    assert "exactly-once: upserts and deletes by id, one transaction for each micro-batch" in plan
+    with pytest.raises(UnsupportedSqlError, match="the query updates and deletes rows; declare"):
+        shop.settle_here(f"{PEOPLE} {text} INSERT INTO log_sink SELECT * FROM people;")
+
+
+def test_lost_connections_locks_and_deadlocks_are_overcome(server: MariaDB) -> None:
+    server.execute("SET GLOBAL innodb_lock_wait_timeout = 1")
+    sink = committer(server, "people", ("id",))
+    assert sink.write(0, batch((1, "Kenya"), (2, "China")))
+    holder = server.connect("sunk")
+    holder.begin()
+    holder.cursor().execute("UPDATE people SET country = 'held' WHERE id = 2")
+    done: list[bool] = []
+    thread = threading.Thread(target=lambda: done.append(sink.write(1, batch((1, "a"), (2, "b")))))
+    thread.start()
+    time.sleep(1.5)
+    for (number,) in server.execute(
+        f"SELECT id FROM information_schema.processlist WHERE user = '{USER}'"
+    ):
+        server.execute(f"KILL {number}")
+    holder.rollback()
+    holder.close()
+    thread.join(30)
+    server.execute("SET GLOBAL innodb_lock_wait_timeout = 50")
+    assert (done, rows(server, "people")) == ([True], [(1, "a"), (2, "b")])
+    assert not sink.write(1, batch((1, "again")))
+    assert not committer(server, "people", ("id",)).write(0, batch((1, "again")))
+    assert committer(server, "people", ("id",), "r").write(0, batch((1, "other query")))
+    assert rows(server, "people") == [(1, "other query"), (2, "b")]
+
+
+def test_a_row_is_never_written_over_that_of_another_key(server: MariaDB) -> None:
+    server.execute("ALTER TABLE sunk.people ADD UNIQUE by_country (country)")
+    sink = committer(server, "people", ("id",))
+    assert sink.write(0, batch((1, "Kenya"), (2, "China")))
+    with pytest.raises(TableError, match="1 of 2 rows have the same value .*by_country"):
+        sink.write(1, batch((1, "Chad"), (3, "China")))
+    assert rows(server, "people") == [(1, "Kenya"), (2, "China")]
+    assert sink.write(1, batch((1, "Chad"), (3, "Peru")))
+    assert len(rows(server, "people")) == 3
+
+
+@pytest.mark.parametrize(
+    ("before", "key", "message"),
+    [
+        ("DROP PRIMARY KEY", ("id",), r"no unique index of exactly the PRIMARY KEY \(id\) .*none"),
+        ("MODIFY country INT", ("id",), "Incorrect integer value: 'Kenya'"),
+        ("MODIFY country DECIMAL(3, 1)", ("id",), "Incorrect decimal value"),
+        ("MODIFY id DECIMAL(3, 1), ADD extra INT NOT NULL", ("id",), "doesn't have a default"),
+        ("RENAME COLUMN country TO countries", (), "did you mean 'countries'"),
+        ("DROP COLUMN country, ADD country INT AS (id + 1)", (), "is generated by the server"),
+        ("MODIFY country POINT", (), "cannot be written; declare the table without it"),
+    ],
+)
+def test_what_does_not_fit_is_one_line(
+    server: MariaDB, before: str, key: tuple[str, ...], message: str
+) -> None:
+    server.execute(f"ALTER TABLE sunk.people {before}")
+    with pytest.raises(TableError, match=message) as raised:
+        committer(server, "people", key).write(0, batch((1, "Kenya")))
+    assert len(str(raised.value).splitlines()) == 1
+    assert rows(server, "people") == []
+
+
+def test_a_decimal_is_not_rounded(server: MariaDB) -> None:
+    server.execute("CREATE TABLE sunk.prices (id INT PRIMARY KEY, price DECIMAL(9, 1))")
+    columns = (Column("id", "INT", nullable=False), Column("price", "DECIMAL(9, 2)"))
+    spec = SinkSpec("jdbc", options(server, "prices"), columns, primary_key=("id",))
+    made = spec.open().committer("q")
+    assert isinstance(made, JdbcCommitter)
+
+    def price(text: str) -> list[pa.RecordBatch]:
+        return [pa.RecordBatch.from_pylist([{"id": 1, "price": Decimal(text)}], spec.arrow_schema)]
+
+    made.write(0, price("1.50"))
+    with pytest.raises(TableError, match="Data truncated for column 'price'"):
+        made.write(1, price("1.55"))
+    assert rows(server, "prices") == [(1, Decimal("1.5"))]
+
+
+def test_a_table_without_transactions_is_told(
+    server: MariaDB, caplog: pytest.LogCaptureFixture
+) -> None:
+    server.execute("ALTER TABLE sunk.people ENGINE = MyISAM")
+    caplog.set_level(logging.WARNING)
+    assert committer(server, "people", ("id",)).write(0, batch((1, "Kenya")))
+    assert "storage engine MyISAM has no transactions; a batch that is interrupted" in caplog.text
+    with pytest.raises(StreamhouseError, match="ALTER TABLE sunk.people ENGINE = InnoDB"):
+        committer(server, "people", ("id",), **{"sink.delivery-guarantee": "exactly-once"})
