@@ -1,0 +1,277 @@
+"""The `kinesis` source: exactly-once, in the order of each shard.
+
+Kinesis does not tell how far a shard goes without reading it. So the driver reads ahead
+(`poller`), an offset has the last record of each shard that is in the batch, and a partition
+carries the records that were read. A batch that is planned again after a restart has none of them:
+then its tasks read the same range from the stream.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from streamhouse.connectors.kinesis.offsets import ShardOffset, StreamOffset
+from streamhouse.connectors.kinesis.options import KinesisOptions
+from streamhouse.connectors.kinesis.poller import ShardPoller
+from streamhouse.connectors.kinesis.rows import RecordRows
+from streamhouse.connectors.kinesis.stream import (
+    ExpiredIterator,
+    Identity,
+    Record,
+    Shard,
+    Start,
+    Stream,
+)
+from streamhouse.errors import DataLossError
+from streamhouse.source import Lag, Offset
+
+_MAX_ROWS = 200_000
+_MAX_BYTES = 16 << 20
+_HEARTBEAT_MS = 600_000
+"""How often the offset of an idle stream advances, so that a restart can tell what has expired."""
+_DECODED = 50_000
+
+
+@dataclass(frozen=True)
+class ShardRange:
+    """A partition of a batch: the records of a shard after `start`, up to the record `last`.
+
+    `records`: those records, if the driver has read them.
+    """
+
+    shard: str
+    start: Start
+    last: int
+    records: tuple[Record, ...] | None = field(default=None, repr=False)
+
+
+class KinesisSource:
+    """A `Source` over one stream; see the module."""
+
+    ordered = False
+
+    def __init__(self, options: KinesisOptions, rows: RecordRows) -> None:
+        self._options = options
+        self._rows = rows
+        self._stream = Stream(options)
+        self._known: Identity | None = None
+        self._poller: ShardPoller | None = None
+        self._listed: dict[str, Shard] = {}
+        self._listed_at: float | None = None
+        self._read: dict[str, list[Record]] = {}
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._rows.schema
+
+    @property
+    def changelog(self) -> bool:
+        return self._rows.changelog
+
+    def initial_offset(self) -> Offset:
+        return {}
+
+    def latest_offset(self, start: Offset, max_rows: int | None = None) -> Offset:
+        if not start:
+            return self._first().as_json()
+        before = StreamOffset.from_json(start)
+        listed = self._shards()
+        readable = before.readable(listed)
+        if self._poller is None:
+            self._poller = ShardPoller(self._stream, self._options.interval_s)
+        closed = [shard for shard in readable if listed[shard].closed]
+        self._poller.follow({shard: before.start(shard) for shard in readable}, closed)
+        after, at_ms = self._taken(before, readable, min(max_rows or _MAX_ROWS, _MAX_ROWS))
+        if after:
+            if any(one.done for one in after.values()):
+                self._listed_at = None
+            return before.advanced(after, at_ms, _now_ms(), listed).as_json()
+        if at_ms - before.at_ms >= _HEARTBEAT_MS:
+            return before.advanced({}, at_ms, _now_ms(), listed).as_json()
+        return start
+
+    def _first(self) -> StreamOffset:
+        """Where a new query begins."""
+        now = _now_ms()
+        init = {"LATEST": now, "TRIM_HORIZON": None, "AT_TIMESTAMP": self._options.init_ms}
+        return StreamOffset(self._identity().key, init[self._options.init], now)
+
+    def _taken(
+        self, before: StreamOffset, readable: Sequence[str], max_rows: int
+    ) -> tuple[dict[str, ShardOffset], int]:
+        """How far the next batch goes in each shard that has records, or has ended.
+
+        Also returns the time up to which all records were read then.
+        """
+        assert self._poller is not None
+        after: dict[str, ShardOffset] = {}
+        until: list[int] = []
+        self._read = {}
+        rows, size = max(1, max_rows // max(1, len(readable))), _MAX_BYTES // max(1, len(readable))
+        for shard in readable:
+            buffered = self._poller.buffered(shard)
+            taken = _first_of(buffered.records, rows, size)
+            whole = len(taken) == len(buffered.records)
+            if taken:
+                self._read[shard] = taken
+                after[shard] = ShardOffset(taken[-1].number, buffered.ended and whole)
+            elif buffered.ended:
+                after[shard] = ShardOffset(before.start(shard).after, True)
+            if not whole:
+                until.append(taken[-1].arrival_ms)
+            else:
+                until.append(buffered.read_until_ms or before.at_ms)
+        return after, min(until, default=before.at_ms)
+
+    def partitions(self, start: Offset, end: Offset, parallelism: int = 1) -> Sequence[ShardRange]:
+        if not start:
+            return []
+        before, after = StreamOffset.from_json(start), StreamOffset.from_json(end)
+        ranges = []
+        for shard, one in after.shards.items():
+            begin = before.start(shard)
+            if one.after is None or one.after == begin.after:
+                continue
+            read = self._read.get(shard, [])
+            whole = bool(read) and read[-1].number == one.after
+            ranges.append(ShardRange(shard, begin, one.after, tuple(read) if whole else None))
+        return ranges
+
+    def read(self, partition: ShardRange) -> Iterator[pa.RecordBatch]:
+        records = partition.records or tuple(self._fetched(partition))
+        for first in range(0, len(records), _DECODED):
+            yield from self._rows.batches(partition.shard, records[first : first + _DECODED])
+
+    def _fetched(self, partition: ShardRange) -> Iterator[Record]:
+        """The records of a partition, from the stream; `DataLossError` if some are gone."""
+        start, iterator = partition.start, None
+        while True:
+            try:
+                iterator = iterator or self._stream.iterator(partition.shard, start)
+                page = self._stream.page(iterator)
+            except ExpiredIterator:
+                iterator = None
+                continue
+            for record in page.records:
+                if record.number > partition.last:
+                    raise self._lost(partition)
+                yield record
+                if record.number == partition.last:
+                    return
+                start = Start(after=record.number)
+            if page.iterator is None or (not page.records and page.behind_ms == 0):
+                raise self._lost(partition)
+            iterator = page.iterator
+            time.sleep(0 if page.records else self._options.interval_s)
+
+    def _lost(self, partition: ShardRange) -> DataLossError:
+        return DataLossError(
+            f"kinesis stream {self._options.name}: the records up to {partition.last} of "
+            f"{partition.shard} are gone, which an interrupted batch must read again; start anew "
+            "with --from-scratch, and raise the stream's retention period"
+        )
+
+    def committed(self, end: Offset) -> None:
+        pass
+
+    def finished(self, offset: Offset) -> bool:
+        return False
+
+    def check(self, offset: Offset) -> None:
+        """Raise `DataLossError` if unread records may have expired, or it is another stream."""
+        if not offset:
+            return
+        at, identity = StreamOffset.from_json(offset), self._identity()
+        if identity.key != at.stream:
+            raise DataLossError(
+                f"kinesis stream {self._options.name} is now {identity.key}, but the query has "
+                f"read {at.stream}: the stream was deleted and created again; start anew with "
+                "--from-scratch"
+            )
+        if _now_ms() - at.at_ms < identity.retention_ms:
+            return
+        for shard in at.readable(self._shards()):
+            after = at.start(shard).after
+            if after is not None and not self._has(shard, after):
+                raise DataLossError(
+                    f"kinesis stream {self._options.name}: the query has not read {shard} for "
+                    f"longer than the stream's retention period of "
+                    f"{identity.retention_ms // 3_600_000} hours, so records may be lost; start "
+                    "anew with --from-scratch"
+                )
+
+    def _has(self, shard: str, number: int) -> bool:
+        """Whether a record has not expired: then none after it has."""
+        iterator: str | None = self._stream.iterator(shard, Start(at=number))
+        while iterator is not None:
+            page = self._stream.page(iterator)
+            if page.records:
+                return page.records[0].number == number
+            if page.behind_ms == 0:
+                return False
+            iterator = page.iterator
+        return False
+
+    def settled(self, offset: Offset) -> bool:
+        """Whether the stream has no records after `offset`; reads each shard."""
+        if not offset:
+            return False
+        at = StreamOffset.from_json(offset)
+        self._listed_at = None
+        listed = self._shards()
+        return all(self._empty(listed[one], at.start(one)) for one in at.readable(listed))
+
+    def _empty(self, shard: Shard, start: Start) -> bool:
+        """Whether a shard has no records after `start`, nor children (it is not closed)."""
+        if shard.closed:
+            return False
+        iterator: str | None = self._stream.iterator(shard.id, start)
+        while iterator is not None:
+            page = self._stream.page(iterator)
+            if page.records:
+                return False
+            if page.behind_ms == 0 and page.iterator is not None:
+                return True
+            iterator = page.iterator
+        return False
+
+    def lag(self, offset: Offset) -> Lag | None:
+        """The age of the oldest record that the last batch may have left unread."""
+        return Lag(StreamOffset.from_json(offset).behind_ms / 1000) if offset else None
+
+    def _identity(self) -> Identity:
+        if self._known is None:
+            self._known = self._stream.identity()
+        return self._known
+
+    def _shards(self) -> Mapping[str, Shard]:
+        """The shards of the stream; looks for new ones when that is due."""
+        now = time.monotonic()
+        if self._listed_at is None or now - self._listed_at >= self._options.discovery_s:
+            self._listed = self._stream.shards()
+            self._listed_at = now
+        return self._listed
+
+    def close(self) -> None:
+        if self._poller is not None:
+            self._poller.close()
+            self._poller = None
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def _first_of(records: Sequence[Record], rows: int, size: int) -> list[Record]:
+    """The first records within a number of rows and bytes, at least one."""
+    taken: list[Record] = []
+    for record in records[:rows]:
+        size -= len(record.data)
+        if taken and size < 0:
+            break
+        taken.append(record)
+    return taken
