@@ -17,9 +17,15 @@ from streamhouse.procedures.compaction.compact import compact
 from streamhouse.procedures.context import Context
 from streamhouse.sql.plan import Column
 
-Change: TypeAlias = tuple[str, int, str | None, int | None]
-"""Row kind, key, text, number."""
+Change: TypeAlias = tuple[str, int, str | None, Any]
+"""Row kind, key, text, number or list of numbers."""
 COLUMNS = [Column("k", "INT"), Column("s", "STRING"), Column("n", "INT")]
+COLLECTING = {
+    "merge-engine": "aggregation",
+    "fields.n.aggregate-function": "collect",
+    "fields.s.aggregate-function": "last_value",
+}
+LIST = [*COLUMNS[:2], Column("n", "ARRAY<INT>")]
 TABLES = {
     "last_non_null_value": {
         "merge-engine": "aggregation",
@@ -54,17 +60,21 @@ class Written:
     def __init__(self, context: Context, options: dict[str, str]) -> None:
         self.name, self._context = f"db.t{next(numbers)}", context
         self._user, self._commits = str(uuid.uuid4()), 0
+        collecting = "collect" in options.values()
+        columns = LIST if collecting else COLUMNS
+        self._type = pa.list_(pa.int32()) if collecting else pa.int32()
+        one = [1] if collecting else 1
         context.warehouse.create_table(
-            "db", self.name.partition(".")[2], COLUMNS, ["k"], [], {"bucket": "1", **options}
+            "db", self.name.partition(".")[2], columns, ["k"], [], {"bucket": "1", **options}
         )
-        self.commit(*(("+I", key, f"t{key}", 1) for key in range(20_000)))
+        self.commit(*(("+I", key, f"t{key}", one) for key in range(20_000)))
         context.sidecar.compact(self.name, full=True)
 
     def commit(self, *changes: Change) -> None:
         names = ("rowkind", "k", "s", "n")
         rows = [dict(zip(names, change, strict=True)) for change in changes]
         schema = pa.schema([("rowkind", pa.string()), ("k", pa.int32()), ("s", pa.string()),
-                            ("n", pa.int32())])  # fmt: skip
+                            ("n", self._type)])  # fmt: skip
         options = self._context.warehouse.options
         self._commits += 1
         writer = TableWriter(options, self.name, self._user)
@@ -106,6 +116,26 @@ def test_a_compaction_of_new_files_keeps_a_null(context: Context, kind: str, way
     assert table.row(7) == wanted
     for _ in range(6):
         table.commit(("+I", 8, "again", 1))
+    before = table.files
+    WAYS[way](context, table.name)
+    assert table.files < before
+    assert table.row(7) == wanted
+    context.sidecar.compact(table.name, full=True)
+    assert table.row(7) == wanted
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("producer", ["none", "lookup"])
+def test_a_compaction_of_new_files_keeps_elements_out(
+    context: Context, producer: str, way: str
+) -> None:
+    producing = {"changelog-producer": producer} if producer != "none" else {}
+    table = Written(context, {**COLLECTING, **producing})
+    table.commit(("-U", 7, "t7", [1]), ("+U", 7, "u7", [2]), ("+I", 7, "v7", [3]))
+    wanted = {"k": 7, "s": "v7", "n": [2, 3]}
+    assert table.row(7) == wanted
+    for _ in range(6):
+        table.commit(("+I", 8, "again", [1]))
     before = table.files
     WAYS[way](context, table.name)
     assert table.files < before

@@ -44,6 +44,11 @@ TABLES: dict[str, dict[str, str]] = {
         for name, options in (("group", GROUP), ("aggregation", SUMS))
         for function in ("sum", "last_value", "last_non_null_value")
     },
+    "aggregation, sequence": {
+        **SUMS,
+        "fields.v.aggregate-function": "sum",
+        "sequence.field": "w",
+    },
     "aggregation, removing": {
         **SUMS,
         "fields.v.aggregate-function": "sum",

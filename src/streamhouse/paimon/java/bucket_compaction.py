@@ -1,9 +1,10 @@
 """Compacts buckets of a table with a primary key; all files of a bucket where it must take them.
 
 A merge without the older files of a bucket loses retractions in two kinds of tables: where a `-D`
-removes the record of its key (decision 121), and where a retraction sets a column to null
-(`paimon.schema.nulling_columns`). The former are rewritten as a whole each time, the latter if
-files of level 0 have retractions. A lookup compaction reads the older row of each key.
+removes the record of its key (decision 121), and where a retraction sets a column to null or takes
+elements out of it (`paimon.schema.nulling_columns`). The former are rewritten as a whole each time,
+the latter if files of level 0 have retractions. A lookup compaction reads the older row of each
+key.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Callable, Iterable
 from contextlib import closing
 from typing import Any
 
-from streamhouse.paimon.schema.nulling_columns import nulling_columns
+from streamhouse.paimon.schema.nulling_columns import collecting_columns, nulling_columns
 from streamhouse.paimon.schema.remove_record_option import removes_records
 
 
@@ -30,7 +31,7 @@ def compacted(
     """
     buckets = list(buckets)
     whole = full or removes_records(dict(table.options()))
-    if whole or not merges_to_null(table):
+    if whole or not loses_retractions(table):
         return _messages(buckets, lambda _: whole, identifier, open_write)
     pair = jvm.org.apache.paimon.utils.Pair.of
     retracted = _with_retractions(jvm, table)
@@ -47,11 +48,12 @@ def compacted(
     return _messages(buckets, lambda _: True, identifier, open_write)
 
 
-def merges_to_null(table: Any) -> bool:
-    """Whether merging some files of a Java table can lose a retraction's null."""
+def loses_retractions(table: Any) -> bool:
+    """Whether merging some files of a Java table can lose what a retraction says of a column."""
     options, keys = dict(table.options()), list(table.primaryKeys())
     columns = [name for name in table.rowType().getFieldNames() if name not in keys]
-    return bool(nulling_columns(options, columns)) and not table.coreOptions().needLookup()
+    found = nulling_columns(options, columns) or collecting_columns(options, columns)
+    return bool(found) and not table.coreOptions().needLookup()
 
 
 def discard_compaction(table: Any, messages: Any) -> None:

@@ -21,7 +21,7 @@ from streamhouse.paimon.java import class_archive, incomplete_snapshots
 from streamhouse.paimon.java.bucket_compaction import (
     compacted,
     discard_compaction,
-    merges_to_null,
+    loses_retractions,
 )
 from streamhouse.paimon.java.jars import COORDINATES, JAR_VARIABLE, paimon_jar
 from streamhouse.paimon.java.jvm import END_SECONDS, Channel, JavaProcess, spark_jars
@@ -431,7 +431,7 @@ class Sidecar:
         can_keep = (
             is_local(location)
             and not removes_records(dict(java_table.options()))
-            and not merges_to_null(java_table)
+            and not loses_retractions(java_table)
         )
         if not latest or not java_table.primaryKeys() or not can_keep:
             return self._compact(name, False, None)

@@ -1,15 +1,19 @@
-"""Columns that a retraction sets to null, which only files with that retraction can say.
+"""Columns whose retractions only files with that retraction can say.
 
 The merge function `last_non_null_value` sets the column to null for a `-U` or `-D` with a value.
 Merged with other rows of its key, the retraction becomes a plain row with a null, and a null leaves
 the value of older rows as it is: 19, then `-U` of 19 and `+U` of null, show 19 again. So both rows
 are written into separate files (`paimon.write.retraction_file_split`), and compactions of such
 files take all files of a bucket (`paimon.java.bucket_compaction`).
+
+The functions `collect`, `merge_map` and `nested_update` take the retracted elements out of what was
+merged before. A merge without the older rows finds nothing there, and forgets the retraction. So it
+must be the only row of its key in a file (decision 161).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from streamhouse.merge_functions import (
     MERGING_ENGINES,
@@ -21,6 +25,23 @@ from streamhouse.merge_functions import (
 
 def nulling_columns(options: Mapping[str, str], columns: Iterable[str]) -> list[str]:
     """Those of the columns outside the primary key that a retraction sets to null."""
+    columns = list(columns)
+    found = _retracted(options, columns, ("last_non_null_value",))
+    if options.get("merge-engine", "").lower() == "aggregation":
+        # They merge by `last_value`. A null there is the oldest sequence in the next merge.
+        order = sequence_fields(options)
+        found += [name for name in order if name in columns and not _ignores(options, name)]
+    return found
+
+
+def collecting_columns(options: Mapping[str, str], columns: Iterable[str]) -> list[str]:
+    """Those of the columns outside the primary key from which a retraction takes elements."""
+    return _retracted(options, columns, ("collect", "merge_map", "nested_update"))
+
+
+def _retracted(
+    options: Mapping[str, str], columns: Iterable[str], functions: Sequence[str]
+) -> list[str]:
     engine = options.get("merge-engine", "").lower()
     if engine not in MERGING_ENGINES:
         return []
@@ -30,9 +51,13 @@ def nulling_columns(options: Mapping[str, str], columns: Iterable[str]) -> list[
         for name in columns
         if name not in ordering
         and (engine == "aggregation" or _is_declared(options, name))
-        and merge_function(options, name) == "last_non_null_value"
-        and options.get(f"fields.{name}.ignore-retract", "").lower() != "true"
+        and merge_function(options, name) in functions
+        and not _ignores(options, name)
     ]
+
+
+def _ignores(options: Mapping[str, str], name: str) -> bool:
+    return options.get(f"fields.{name}.ignore-retract", "").lower() == "true"
 
 
 def _is_declared(options: Mapping[str, str], name: str) -> bool:

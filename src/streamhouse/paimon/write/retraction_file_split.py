@@ -7,6 +7,8 @@
   it into one row, and lose the information that the record in older files is removed.
 - A retraction sets a `last_non_null_value` column to null. Merged with other rows it is a plain row
   with a null, which leaves the value of older files as it was (decision 142).
+- A retraction takes elements out of a `collect`, `merge_map` or `nested_update` column. Merged with
+  other rows it takes them out of those only (decision 161).
 
 Rows for which this matters go into later files of the same commit.
 """
@@ -27,7 +29,7 @@ import pyarrow.compute as pc
 from streamhouse.merge_functions import group_sequence_fields, sequence_fields
 from streamhouse.paimon.read.key_set import KeySet
 from streamhouse.paimon.read.table import Table
-from streamhouse.paimon.schema.nulling_columns import nulling_columns
+from streamhouse.paimon.schema.nulling_columns import collecting_columns, nulling_columns
 from streamhouse.paimon.schema.remove_record_option import removes_records
 from streamhouse.source import ROW_KIND
 
@@ -48,6 +50,7 @@ def needs_separate_files(table: Table) -> bool:
         _loses_removals(table)
         or removes_records(table.options)
         or bool(nulling_columns(table.options, _columns(table)))
+        or bool(collecting_columns(table.options, _columns(table)))
     )
 
 
@@ -83,6 +86,7 @@ class SeparateFiles:
         self._first_kinds = _RETRACTIONS if _loses_removals(table) else ()
         self._removing_kinds = ("-D",) if removes_records(table.options) else ()
         self._nulling = nulling_columns(table.options, _columns(table))
+        self._collecting = collecting_columns(table.options, _columns(table))
         self._sequence = [*sequence_fields(table.options), *group_sequence_fields(table.options)]
         self._descending = "descending" in table.options.get("sequence.field.sort-order", "")
         self._held: list[pa.RecordBatch] = []
@@ -130,8 +134,9 @@ class SeparateFiles:
     def _separating(self, batch: pa.RecordBatch) -> _Mask:
         kinds = batch.column(ROW_KIND)
         found = _mask(pc.is_in(kinds, value_set=pa.array(self._removing_kinds, pa.string())))
-        if self._nulling:
+        if self._nulling or self._collecting:
             retracted = _mask(pc.is_in(kinds, value_set=pa.array(_RETRACTIONS)))
+            found |= retracted & _any_valid(batch, self._collecting)
             # Whether the next row is merged later is looked at row by row.
             found |= retracted if self._sequence else _left_null(
                 batch, self._keys, self._nulling, retracted
@@ -143,7 +148,7 @@ class SeparateFiles:
 
     def _held_rows(self, batch: pa.RecordBatch) -> list[int]:
         """The rows of a batch that may not be in the current files; notes the others."""
-        rows = _Rows(batch, self._nulling, self._sequence)
+        rows = _Rows(batch, self._nulling, self._collecting, self._sequence)
         held: list[int] = []
         restricted: list[int] = []
         for key, numbers in _by_key(batch, self._keys).items():
@@ -165,12 +170,16 @@ class SeparateFiles:
             if written.closed:
                 break
             kind, is_first = rows.kinds[number], not written.rows
+            if rows.alone[number] and not is_first:
+                break
             written.rows += 1
             self._note(written, rows, number)
             if written.keeps_nulls:
                 count = position
-            written.closed = kind in self._removing_kinds or (
-                is_first and kind in self._first_kinds
+            written.closed = (
+                kind in self._removing_kinds
+                or bool(rows.alone[number])
+                or (is_first and kind in self._first_kinds)
             )
         return count
 
@@ -200,11 +209,18 @@ class _Rows:
     """The columns of a batch that decide which rows can be in one file."""
 
     def __init__(
-        self, batch: pa.RecordBatch, nulling: Sequence[str], sequence: Sequence[str]
+        self,
+        batch: pa.RecordBatch,
+        nulling: Sequence[str],
+        collecting: Sequence[str],
+        sequence: Sequence[str],
     ) -> None:
         names = batch.schema.names
         self.kinds: list[str] = batch.column(ROW_KIND).to_pylist()
         self.values = {name: batch.column(name).to_pylist() for name in nulling if name in names}
+        retracted = pc.is_in(batch.column(ROW_KIND), value_set=pa.array(_RETRACTIONS))
+        self.alone = _mask(retracted) & _any_valid(batch, collecting)
+        """The retractions that must be the only row of their key in a file."""
         self._sequences = [
             batch.column(name).to_pylist() if name in names else [None] * batch.num_rows
             for name in sequence
@@ -243,6 +259,15 @@ def _left_null(
             valid = _mask(batch.column(name).is_valid())
             left |= retracted & valid & ~(followed & np.append(valid[1:], False))
     return left
+
+
+def _any_valid(batch: pa.RecordBatch, columns: Sequence[str]) -> _Mask:
+    """The rows with a value in one of the columns."""
+    valid = np.zeros(batch.num_rows, bool)
+    for name in columns:
+        if name in batch.schema.names:
+            valid |= _mask(batch.column(name).is_valid())
+    return valid
 
 
 def _joined(batches: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

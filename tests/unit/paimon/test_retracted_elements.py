@@ -1,0 +1,155 @@
+"""What a retraction takes out of a collection is out, whether one write holds all rows or each has
+its own."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import uuid
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from streamhouse.paimon.catalog.warehouse import Warehouse
+from streamhouse.paimon.write.commit import TableCommitter, TableWriter
+from streamhouse.sql.plan import Column
+
+Row = dict[str, Any]
+SCHEMA = pa.schema(
+    [
+        ("k", pa.int32()),
+        ("w", pa.int32()),
+        ("items", pa.list_(pa.int32())),
+        ("parts", pa.map_(pa.string(), pa.int32())),
+        ("lines", pa.list_(pa.struct([("id", pa.int32()), ("x", pa.int32())]))),
+        ("rowkind", pa.string()),
+    ]
+)
+COLUMNS = (
+    Column("k", "INT"),
+    Column("w", "INT"),
+    Column("items", "ARRAY<INT>"),
+    Column("parts", "MAP<STRING, INT>"),
+    Column("lines", "ARRAY<ROW<id INT, x INT>>"),
+)
+MERGED = {
+    "fields.items.aggregate-function": "collect",
+    "fields.parts.aggregate-function": "merge_map",
+    "fields.lines.aggregate-function": "nested_update",
+    "fields.lines.nested-key": "id",
+}
+AGGREGATION = {"merge-engine": "aggregation", "fields.w.aggregate-function": "last_value", **MERGED}
+TABLES = {
+    "aggregation": AGGREGATION,
+    "distinct": {**AGGREGATION, "fields.items.distinct": "true"},
+    "without key": {k: v for k, v in AGGREGATION.items() if k != "fields.lines.nested-key"},
+    "sequence": {**AGGREGATION, "sequence.field": "w"},
+    "group": {
+        "merge-engine": "partial-update",
+        "fields.w.sequence-group": "items,parts,lines",
+        **MERGED,
+    },
+    "removing": {**AGGREGATION, "aggregation.remove-record-on-delete": "true"},
+}
+
+
+class Written:
+    """A table, and how it is written."""
+
+    def __init__(self, warehouse: Warehouse, name: str, options: dict[str, str]) -> None:
+        self._warehouse, self._name = warehouse, f"db.{name}"
+        warehouse.create_table("db", name, COLUMNS, ["k"], [], {"bucket": "1", **options})
+        self._user, self._commits = str(uuid.uuid4()), 0
+
+    def put(self, *writes: Sequence[Row]) -> int:
+        """One commit of batches; returns how many files it made."""
+        self._commits += 1
+        options = self._warehouse.options
+        writer = TableWriter(options, self._name, self._user)
+        for rows in writes:
+            writer.write(pa.RecordBatch.from_pylist(list(rows), schema=SCHEMA))
+        messages = writer.prepare(self._commits)
+        writer.close()
+        TableCommitter(options, self._name, self._user).commit(self._commits, messages)
+        return len(messages)
+
+    def rows(self) -> dict[int, Row]:
+        """The rows by key, collections without their order."""
+        table = self._warehouse.table(self._name)
+        found = [row for batch in table.read() for row in batch.to_pylist()]
+        return {row["k"]: {name: _unordered(value) for name, value in row.items()} for row in found}
+
+
+def _unordered(value: Any) -> Any:
+    return sorted(value, key=repr) if isinstance(value, list) else value
+
+
+def change(kind: str, key: int, moment: int, *elements: int) -> Row:
+    """A row with these elements in each collection; without any, the collections are null."""
+    row: Row = {"rowkind": kind, "k": key, "w": moment, "items": None, "parts": None, "lines": None}
+    if elements:
+        row["items"] = list(elements)
+        row["parts"] = [(f"p{one}", one) for one in elements]
+        row["lines"] = [{"id": one, "x": moment} for one in elements]
+    return row
+
+
+def history(draw: random.Random, key: int) -> list[Row]:
+    """Rows of one key that come from several source rows: added, updated, taken back."""
+    there: list[Row] = []
+    rows: list[Row] = []
+    for moment in range(draw.randint(3, 10)):
+        elements = draw.sample(range(6), draw.choice((0, 1, 1, 2)))
+        new = change("+I", key, moment, *elements)
+        if there and draw.random() < 0.6:
+            old = there.pop(draw.randrange(len(there)))
+            # A row that comes late has the version of its change, as one of a stream has.
+            old = {**old, "w": moment}
+            if draw.random() < 0.3:
+                rows.append({**old, "rowkind": "-D"})
+                continue
+            rows += [{**old, "rowkind": "-U"}, {**new, "rowkind": "+U"}]
+        else:
+            rows.append(new)
+        there.append(new)
+    return rows
+
+
+@pytest.mark.parametrize("kind", TABLES)
+@pytest.mark.parametrize(
+    ("seed", "count"), [(0, 10), *(pytest.param(n, 50, marks=pytest.mark.soak) for n in range(20))]
+)
+def test_one_write_or_many_make_the_same_collections(
+    warehouse: Warehouse, kind: str, seed: int, count: int
+) -> None:
+    draw = random.Random(f"{kind} {seed}")
+    histories = [history(draw, key) for key in range(count)]
+    apart, together = (Written(warehouse, name, TABLES[kind]) for name in ("apart", "together"))
+    for rows in itertools.zip_longest(*histories):
+        apart.put([row for row in rows if row is not None])
+    for part in range(2):
+        cut = [rows[: len(rows) // 2] if not part else rows[len(rows) // 2 :] for rows in histories]
+        mixed = [row for rows in itertools.zip_longest(*cut) for row in rows if row is not None]
+        at = draw.randrange(len(mixed))
+        together.put(*(batch for batch in (mixed[:at], mixed[at:]) if batch))
+    wanted, found = apart.rows(), together.rows()
+    for key in range(count):
+        assert found.get(key) == wanted.get(key), histories[key]
+
+
+def test_an_update_replaces_its_element(warehouse: Warehouse) -> None:
+    table = Written(warehouse, "updated", TABLES["aggregation"])
+    assert table.put([change("+I", 1, 0, 1), change("+I", 1, 1, 2), change("+I", 2, 1, 5)]) == 1
+    update = [change("-U", 1, 0, 1), change("+U", 1, 2, 3)]
+    assert table.put(update) == 2
+    assert table.rows()[1]["items"] == [2, 3]
+    assert table.rows()[1]["parts"] == [("p2", 2), ("p3", 3)]
+    assert table.rows()[2]["items"] == [5]
+
+
+def test_rows_without_elements_need_no_file_of_their_own(warehouse: Warehouse) -> None:
+    table = Written(warehouse, "nothing", TABLES["aggregation"])
+    assert table.put([change("+I", 1, 0), change("-U", 1, 0), change("+U", 1, 1, 3)]) == 1
+    assert table.rows()[1]["items"] == [3]
