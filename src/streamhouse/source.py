@@ -128,6 +128,14 @@ class Checked(Protocol):
 
 
 @runtime_checkable
+class CheckedStart(Protocol):
+    """A source that may fail at its first batch for a reason that can be found before."""
+
+    def check_start(self) -> None:
+        """Raise the error that a query without offsets would end with; driver only."""
+
+
+@runtime_checkable
 class Copying(Protocol):
     """A source that begins with a copy of a table, which can take long."""
 

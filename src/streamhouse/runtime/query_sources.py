@@ -15,6 +15,7 @@ from streamhouse.errors import DataLossError
 from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.source import (
     Checked,
+    CheckedStart,
     Copying,
     Counted,
     Lag,
@@ -88,6 +89,10 @@ class QuerySources:
 
         Its sources are other tables than before, or a table has another history.
         """
+        if not offset:
+            for source in self._sources:
+                if isinstance(source, CheckedStart):
+                    source.check_start()
         before = _values(offset["of"]) if offset.get("of") is not None else None
         if before is not None and list(before) != self._origins:
             raise DataLossError(

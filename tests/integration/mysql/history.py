@@ -10,6 +10,7 @@ from typing import Any
 
 from streamhouse.connectors.jdbc.options import parse as parse_jdbc
 from streamhouse.connectors.jdbc.table import KeyedTable
+from streamhouse.connectors.mysql_cdc.database.opening import DeclaredSource
 from streamhouse.connectors.mysql_cdc.relay.log import RelayTable
 from streamhouse.connectors.mysql_cdc.relay.relay import Relay
 from streamhouse.connectors.mysql_cdc.server.options import parse
@@ -80,7 +81,7 @@ class Database:
 
 
 def rows_of(
-    source: MySqlSource, start: Offset, end: Offset, parts: int = 1
+    source: DeclaredSource, start: Offset, end: Offset, parts: int = 1
 ) -> list[dict[str, Any]]:
     """All rows of a range, in order."""
     return [
@@ -91,7 +92,7 @@ def rows_of(
     ]
 
 
-def catch_up(source: MySqlSource, start: Offset) -> tuple[Offset, list[dict[str, Any]]]:
+def catch_up(source: DeclaredSource, start: Offset) -> tuple[Offset, list[dict[str, Any]]]:
     """The rows from `start` on until the source has none, and the offset there."""
     rows: list[dict[str, Any]] = []
     deadline = time.monotonic() + 60

@@ -27,10 +27,20 @@ CREATE TABLE IF NOT EXISTS {0} (id INT, name STRING, v INT, PRIMARY KEY (id) NOT
   WITH ('bucket' = '1', 'changelog-producer' = 'input');
 INSERT INTO {0} SELECT id, name, v FROM my_{0};
 """
+SHARDS = ("agent", "product")
+_SHARDS = """
+CREATE TEMPORARY TABLE my_shards (of STRING METADATA FROM 'table_name', id INT, name STRING, v INT)
+WITH ('connector' = 'mysql-cdc', 'hostname' = '127.0.0.1', 'port' = '{0}', 'username' = '{1}',
+  'password' = '{2}', 'database-name' = 'one_(reader)', 'table-name' = 'agent|prod.*');
+CREATE TABLE IF NOT EXISTS shards (of STRING, id INT, name STRING, v INT,
+  PRIMARY KEY (of, id) NOT ENFORCED) WITH ('bucket' = '1');
+INSERT INTO shards SELECT of, id, name, v FROM my_shards;
+"""
 
 
 def script(server: MariaDB) -> str:
-    return "".join(_TABLE.format(table, server.port, USER, PASSWORD) for table in TABLES)
+    tables = [_TABLE.format(table, server.port, USER, PASSWORD) for table in TABLES]
+    return "".join([*tables, _SHARDS.format(server.port, USER, PASSWORD)])
 
 
 def change(server: MariaDB, chance: random.Random, transactions: int) -> None:
@@ -69,8 +79,11 @@ def here(shop: Shop, table: str) -> list[tuple[Any, ...]]:
 
 
 def equal(shop: Shop, server: MariaDB) -> bool:
-    made = all(shop.warehouse.exists("default", table) for table in TABLES)
-    return made and all(here(shop, table) == there(server, table) for table in TABLES)
+    made = all(shop.warehouse.exists("default", table) for table in (*TABLES, "shards"))
+    if not made or not all(here(shop, table) == there(server, table) for table in TABLES):
+        return False
+    shards = [(shard, *row) for shard in SHARDS for row in there(server, shard)]
+    return here(shop, "shards") == shards
 
 
 def dumps(server: MariaDB) -> set[int]:
@@ -97,7 +110,7 @@ def lags(shop: Shop) -> list[Lag | None]:
         pytest.param(True, marks=pytest.mark.soak),
     ],
 )
-def test_three_tables_by_one_connection(shop: Shop, mariadb: MariaDB, killed: bool) -> None:
+def test_tables_and_shards_by_one_connection(shop: Shop, mariadb: MariaDB, killed: bool) -> None:
     chance = random.Random(3)
     mariadb.execute("DROP DATABASE IF EXISTS one_reader", "CREATE DATABASE one_reader")
     for table in TABLES:
@@ -116,7 +129,7 @@ def test_three_tables_by_one_connection(shop: Shop, mariadb: MariaDB, killed: bo
         assert len(dumps(mariadb) - before) == 1
     run.until(lambda: equal(shop, mariadb))
     assert (len(dumps(mariadb) - before), len(logs(shop))) == (1, 1)
-    run.until(lambda: lags(shop) == [Lag(seconds=0.0, bytes=0)] * len(TABLES))
+    run.until(lambda: lags(shop) == [Lag(seconds=0.0, bytes=0)] * (len(TABLES) + 1))
     run.signal(signal.SIGTERM)
     assert run.wait().code == 0
     assert all(there(mariadb, table) for table in TABLES)

@@ -273,6 +273,8 @@ def test_shards_are_merged(sync: Sync, mariadb: MariaDB) -> None:
     mariadb.execute(
         "UPDATE sync_shard_1.orders SET total = 11 WHERE id = 1",
         "DELETE FROM sync_shard_2.orders WHERE id = 3",
+        # A row that moves to the shard whose name is first.
+        "INSERT INTO sync_shard_1.orders VALUES (3, 30)",
         "INSERT INTO sync_shard_2.orders VALUES (4, 4, NULL)",
     )
     sync.database(r"sync_shard_\d", metadata_column=["database_name", "table_name"])
@@ -280,6 +282,7 @@ def test_shards_are_merged(sync: Sync, mariadb: MariaDB) -> None:
     assert rows == [
         (1, 11, None, "sync_shard_1", "orders"),
         (2, 20, None, "sync_shard_1", "orders"),
+        (3, 30, None, "sync_shard_1", "orders"),
         (4, 4, None, "sync_shard_2", "orders"),
     ]
     columns = {column.name: column for column in sync.warehouse.table("ods.orders").columns}
@@ -288,7 +291,7 @@ def test_shards_are_merged(sync: Sync, mariadb: MariaDB) -> None:
 
     apart = Sync(mariadb, sync.folder / "apart")
     apart.database(r"sync_shard_\d", merge_shards=False)
-    assert there(apart.warehouse, "ods.sync_shard_1_orders") == [(1, 11), (2, 20)]
+    assert there(apart.warehouse, "ods.sync_shard_1_orders") == [(1, 11), (2, 20), (3, 30)]
     assert there(apart.warehouse, "ods.sync_shard_2_orders") == [(4, 4, None)]
 
 

@@ -59,7 +59,7 @@ WORKING: dict[str, dict[str, str]] = {
 NO_EFFECT = """
 connection.pool.size chunk-meta.group.size
 chunk-key.even-distribution.factor.upper-bound chunk-key.even-distribution.factor.lower-bound
-scan.newly-added-table.enabled scan.incremental.snapshot.chunk.key-column
+scan.incremental.snapshot.chunk.key-column
 scan.incremental.close-idle-reader.enabled scan.incremental.snapshot.backfill.skip
 scan.parse.online.schema.changes.enabled use.legacy.json.format
 scan.incremental.snapshot.unbounded-chunk-first.enabled

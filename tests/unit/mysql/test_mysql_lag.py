@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import deque
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import pytest
 from tests.unit.mysql.test_relay_files import FILE, SHOP, connected
 
+from streamhouse.connectors.mysql_cdc.lag import UnreadChanges
 from streamhouse.connectors.mysql_cdc.server.position import Position, Progress
 from streamhouse.connectors.mysql_cdc.server.table import Size
 from streamhouse.connectors.mysql_cdc.source import MySqlSource
@@ -23,7 +23,7 @@ def source(tmp_path: Path) -> MySqlSource:
     made: Any = MySqlSource.__new__(MySqlSource)
     made._captured = SimpleNamespace(relay=tmp_path, table=SimpleNamespace(size=Size(500, 90)))
     made._options = SimpleNamespace(name=SHOP.full_name)
-    made._unread = deque()
+    made._unread = UnreadChanges()
     found: MySqlSource = made
     return found
 

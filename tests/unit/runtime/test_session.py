@@ -73,7 +73,8 @@ def test_tables_that_last_need_a_warehouse(tmp_path: Path) -> None:
 def test_options_of_a_connector_that_change_nothing_are_told() -> None:
     given = {
         "connector": "mysql-cdc", "hostname": "db", "username": "u", "password": "hidden-word",
-        "database-name": "d", "table-name": "t", "scan.newly-added-table.enabled": "true",
+        "database-name": "d", "table-name": "t",
+        "scan.incremental.close-idle-reader.enabled": "true",
     }  # fmt: skip
     options = ", ".join(f"'{key}' = '{value}'" for key, value in given.items())
     text = "CREATE TEMPORARY TABLE t (id INT PRIMARY KEY NOT ENFORCED) WITH ({})"
@@ -84,12 +85,14 @@ def test_options_of_a_connector_that_change_nothing_are_told() -> None:
     assert isinstance(statement, CreateTable)
     session.create_table(statement)
     assert told == [
-        "table default.t: option 'scan.newly-added-table.enabled' has no effect here: a script "
-        "declares each table that it reads"
+        "table default.t: option 'scan.incremental.close-idle-reader.enabled' has no effect here: "
+        "readers end with their chunk"
     ]
-    (wrong,) = parse_script(text.format(options.replace("newly-added", "newly-addded")))
+    (wrong,) = parse_script(text.format(options.replace("close-idle", "closse-idle")))
     assert isinstance(wrong, CreateTable)
-    with pytest.raises(OptionError, match="unknown option 'scan.newly-addded-table.enabled'"):
+    with pytest.raises(
+        OptionError, match="unknown option 'scan.incremental.closse-idle-reader.enabled'"
+    ):
         Session(None).create_table(wrong)
 
 

@@ -6,10 +6,10 @@ import contextlib
 import itertools
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
+from typing import Generic, Protocol, TypeAlias, TypeVar
 
 import pymysql
 
@@ -24,6 +24,7 @@ from streamhouse.connectors.mysql_cdc.relay.files import RelayView
 from streamhouse.connectors.mysql_cdc.relay.reader import RelayReader
 from streamhouse.connectors.mysql_cdc.server.connection import Backoff, is_lost, readable
 from streamhouse.connectors.mysql_cdc.server.gtids import parse_gtids
+from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
 from streamhouse.connectors.mysql_cdc.server.position import NOTHING_KNOWN, Known, Position, Skip
 from streamhouse.connectors.mysql_cdc.server.table import TableDefinition
 from streamhouse.errors import DataLossError
@@ -43,24 +44,39 @@ class StartPoint:
     table: TableDefinition | None = None
 
 
-class BinlogReader:
+Decoded_co = TypeVar("Decoded_co", covariant=True)
+
+
+class Decoder(Protocol[Decoded_co]):
+    """Decodes events into changes, of one table or of several."""
+
+    def wants(self, kind: int, data: bytes, at: int, end: int) -> bool:
+        """Whether `take` needs this event, which is none of rows, of a transaction."""
+
+    def take(
+        self, kind: int, data: bytes, at: int, end: int, where: Position
+    ) -> Iterable[Decoded_co]:
+        """The changes in the event at bytes `at` to `end`, without its checksum."""
+
+
+class BinlogReader(Generic[Decoded_co]):
     """Reads changes over one binlog connection, from `position` on up to a known end.
 
     It never reconnects: a stream that is resumed inside a transaction would silently lose rows.
-    Raises `DataLossError` if the binlog is not the one that is known at `start`.
+    Raises `DataLossError` if the binlog is not the one that is known at the start.
     """
 
-    def __init__(self, captured: CapturedTable, start: StartPoint) -> None:
-        known = start.known
-        self._captured = captured
-        self._decoder = ChangeDecoder(captured, start.table)
+    def __init__(
+        self, options: MySqlOptions, decoder: Decoder[Decoded_co], start: Position, known: Known
+    ) -> None:
+        self._options, self._decoder = options, decoder
         self._skip = known.skip or Skip()
-        self._dump = Dump(captured.options, start.position)
-        self._track = Track(start.position, self._dump.checksums)
+        self._dump = Dump(options, start)
+        self._track = Track(start, self._dump.checksums)
         self._transactions = Transactions(
             self._track,
             self._decoder.wants,
-            f"MySQL at {captured.options.address}",
+            f"MySQL at {options.address}",
             known.binlog,
             known.prepared,
             None if self._skip.gtids is None else parse_gtids(self._skip.gtids),
@@ -72,12 +88,8 @@ class BinlogReader:
     def position(self) -> Position:
         return self._track.position
 
-    def know(self, table: TableDefinition | None) -> None:
-        """Set the table's columns at `position`."""
-        self._decoder.know(table)
-
-    def changes(self, end: Position) -> Iterator[Change]:
-        """The table's changes from `position` to `end`, which must be between transactions."""
+    def changes(self, end: Position) -> Iterator[Decoded_co]:
+        """The changes from `position` to `end`, which must be between transactions."""
         track, advance = self._track, self._transactions.advance
         advanced, last = time.monotonic(), self.position
         while track.pos < end.pos if track.file == end.file else self.position < end:
@@ -86,7 +98,7 @@ class BinlogReader:
                     advanced, last = time.monotonic(), self.position
                 elif time.monotonic() - advanced > _STALLED_SECONDS:
                     raise DataLossError(
-                        f"the binlog of MySQL at {self._captured.options.address} ends at {last}, "
+                        f"the binlog of MySQL at {self._options.address} ends at {last}, "
                         f"before {end}: it was reset; start again with a new checkpoint"
                     )
                 self._block, self._at = self._dump.block(), 0
@@ -95,7 +107,7 @@ class BinlogReader:
                 yield from self._decoded(committed)
         if not track.between or self.position != end:
             raise DataLossError(
-                f"the binlog of MySQL at {self._captured.options.address} has no end of a "
+                f"the binlog of MySQL at {self._options.address} has no end of a "
                 f"transaction at {end}: it was reset; start again with a new checkpoint"
             )
 
@@ -107,12 +119,10 @@ class BinlogReader:
     def close(self) -> None:
         self._dump.close()
 
-    def _decoded(self, committed: Committed) -> Iterator[Change]:
+    def _decoded(self, committed: Committed) -> Iterator[Decoded_co]:
         group, file = committed.group, self._track.file
         if group is None:
-            group = read_prepared(
-                self._captured.options, self._decoder.wants, committed, self._track.group
-            )
+            group = read_prepared(self._options, self._decoder.wants, committed, self._track.group)
         where = self.position
         take, skip = self._decoder.take, self._skip.events
         try:
@@ -126,7 +136,7 @@ class BinlogReader:
         finally:
             group.close()
 
-    def _after_skipped(self, event: Event, where: Position) -> Iterator[Change]:
+    def _after_skipped(self, event: Event, where: Position) -> Iterator[Decoded_co]:
         """The changes in an event that are not left out at the start."""
         changes = iter(self._decoder.take(*event[:4], where))
         place, skip = Position(self._track.file, event.pos), self._skip
@@ -136,7 +146,19 @@ class BinlogReader:
         yield from itertools.islice(changes, skip.rows if place == skip.row_event else 0, None)
 
 
-Reader: TypeAlias = BinlogReader | RelayReader
+class ServerReader(BinlogReader[Change]):
+    """Reads the changes of one table from the server's binlog."""
+
+    def __init__(self, captured: CapturedTable, start: StartPoint) -> None:
+        self._table = ChangeDecoder(captured, start.table)
+        super().__init__(captured.options, self._table, start.position, start.known)
+
+    def know(self, table: TableDefinition | None) -> None:
+        """Set the table's columns at `position`."""
+        self._table.know(table)
+
+
+Reader: TypeAlias = ServerReader | RelayReader
 
 _READERS: dict[tuple[int, CapturedTable], Reader] = {}
 _VIEWS: dict[tuple[int, Path], RelayView] = {}
@@ -144,11 +166,16 @@ _VIEWS: dict[tuple[int, Path], RelayView] = {}
 
 def relay_view(captured: CapturedTable) -> RelayView | None:
     """This process's view of the table's relay log; None if the table has none."""
-    if captured.relay is None:
+    return log_view(captured.relay)
+
+
+def log_view(folder: Path | None) -> RelayView | None:
+    """This process's view of the relay log in a folder; None without a folder."""
+    if folder is None:
         return None
-    key = (os.getpid(), captured.relay)
+    key = (os.getpid(), folder)
     if key not in _VIEWS:
-        _VIEWS[key] = RelayView(captured.relay)
+        _VIEWS[key] = RelayView(folder)
     return _VIEWS[key]
 
 
@@ -165,7 +192,7 @@ def open_reader(
     if view is not None and known.skip is None and view.continues(known.binlog, start.position):
         with contextlib.suppress(OSError):
             return RelayReader(captured, view, start.position, start.table)
-    return BinlogReader(captured, start)
+    return ServerReader(captured, start)
 
 
 def read_changes(captured: CapturedTable, start: StartPoint, end: Position) -> Iterator[Change]:

@@ -8,18 +8,24 @@ from dataclasses import replace
 import pyarrow as pa
 
 from streamhouse.connectors.base import Connector, Scan
+from streamhouse.connectors.mysql_cdc.database.opening import (
+    DeclaredSource,
+    followed_tables,
+    open_source,
+)
 from streamhouse.connectors.mysql_cdc.metadata import METADATA
 from streamhouse.connectors.mysql_cdc.relay.relays import Relays
 from streamhouse.connectors.mysql_cdc.server.options import OPTIONS, is_append_only, parse
 from streamhouse.connectors.mysql_cdc.server.passthrough import WITHOUT_EFFECT, without_effect
-from streamhouse.connectors.mysql_cdc.source import MySqlSource
 from streamhouse.connectors.specs import SourceSpec
 from streamhouse.sql.plan import Capabilities, TableInfo
 
 
 class _MysqlCdc(Connector):
     name = "mysql-cdc"
-    summary = "A MySQL or MariaDB table: a snapshot without locks, then its changes."
+    summary = (
+        "A MySQL or MariaDB table, or several as one: a snapshot without locks, then its changes."
+    )
     options = OPTIONS
     metadata = METADATA
     without_effect = WITHOUT_EFFECT
@@ -40,11 +46,11 @@ class _MysqlCdc(Connector):
         table = (spec.options.get(key, "") for key in ("database-name", "table-name"))
         return f"{self.name} {'.'.join(table)}"
 
-    def source(self, spec: SourceSpec, names: Sequence[str] | None) -> MySqlSource:
-        return MySqlSource(spec.options, spec.columns, spec.shared)
+    def source(self, spec: SourceSpec, names: Sequence[str] | None) -> DeclaredSource:
+        return open_source(spec.options, spec.columns, spec.shared)
 
     def scan(self, table: TableInfo, options: Mapping[str, str], columns: Sequence[str]) -> Scan:
-        source = MySqlSource(options, table.columns)
+        source = open_source(options, table.columns)
 
         def read() -> Iterator[pa.RecordBatch]:
             for piece in source.whole_table(1):
@@ -54,7 +60,7 @@ class _MysqlCdc(Connector):
         return pa.schema([source.schema.field(name) for name in columns]), read
 
     def shared_reader(self) -> Relays:
-        return Relays()
+        return Relays(followed_tables)
 
 
 CONNECTOR = _MysqlCdc()

@@ -6,7 +6,7 @@ docs/decisions/140-statements-in-the-binlog.md says why.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, astuple, fields, replace
 from typing import Any, NamedTuple
 
@@ -35,32 +35,34 @@ _DEFAULTS = [None if field.default is MISSING else field.default for field in fi
 
 
 class Found(NamedTuple):
-    """A statement that concerns the table, and the ends of transactions around it."""
+    """A statement that concerns a table, and the ends of transactions around it."""
 
     before: Position
     statement: Statement
     after: Position
+    table: CapturedTable
 
 
 class StatementScan:
-    """Finds the statements about one table in the binlog, over a connection that it keeps."""
+    """Finds the statements about tables of a server in its binlog, over a connection it keeps."""
 
-    def __init__(self, captured: CapturedTable) -> None:
-        self._captured = captured
+    def __init__(self, tables: Sequence[CapturedTable]) -> None:
+        self._tables, self._options = tuple(tables), tables[0].options
+        self._mariadb, self._ignores_case = tables[0].mariadb, tables[0].ignores_case
         self._dump: Dump | None = None
         self._track = Track(_NOWHERE, True)
         self._block, self._at = b"", 0
 
     def between(self, start: Position, end: Position) -> list[Found]:
         """The statements between two ends of transactions."""
-        backoff = Backoff(self._captured.options)
+        backoff = Backoff(self._options)
         while start < end:
             try:
                 return self._read(start, end)
             except (pymysql.err.MySQLError, OSError) as error:
                 self.close()
                 if not is_lost(error) or not backoff.wait(error):
-                    raise readable(error, self._captured.options) from None
+                    raise readable(error, self._options) from None
         return []
 
     def close(self) -> None:
@@ -71,44 +73,47 @@ class StatementScan:
     def _read(self, start: Position, end: Position) -> list[Found]:
         if self._dump is None or self._track.position != start:
             self.close()
-            self._dump = Dump(self._captured.options, start)
+            self._dump = Dump(self._options, start)
             self._track = Track(start, self._dump.checksums)
             self._block, self._at = b"", 0
         found: list[Found] = []
-        opened: list[tuple[Position, Statement]] = []
+        opened: list[tuple[Position, Statement, CapturedTable]] = []
         before, moved = start, time.monotonic()
         while self._track.position < end:
             if self._at >= len(self._block):
                 if time.monotonic() - moved > _STALLED_SECONDS:
                     raise DataLossError(
-                        f"the binlog of MySQL at {self._captured.options.address} ends at "
+                        f"the binlog of MySQL at {self._options.address} ends at "
                         f"{self._track.position}, before {end}: it was reset; {START_AGAIN}"
                     )
                 self._block, self._at = self._dump.block(), 0
             position = self._track.position
-            statement = self._next()
+            opened += [(before, *one) for one in self._next()]
             if position != self._track.position:
                 moved = time.monotonic()
-            if statement is not None:
-                opened.append((before, statement))
             if self._track.between:
                 before = self._track.position
-                found += [Found(one, text, before) for one, text in opened]
+                found += [Found(one, text, before, table) for one, text, table in opened]
                 opened = []
         return found
 
-    def _next(self) -> Statement | None:
+    def _next(self) -> list[tuple[Statement, CapturedTable]]:
+        """Read one event: the statement in it, with each table that it concerns."""
         block, at = self._block, self._at
         _, kind, _, size, _, _ = HEADER.unpack_from(block, at)
         self._at = at + size
         self._track.take(block, at)
         end = at + size - self._track.trailer
         if kind != QUERY or query_of(block, at, end)[1] in PASSING:
-            return None
-        statement = statement_of(kind, block, at, end, self._captured.mariadb)
-        parsed = ParsedStatement(statement, self._captured.ignores_case)
-        name = parsed.name(self._captured.table.database, self._captured.table.name)
-        return statement if parsed.concerns(name) or parsed.hides(name) else None
+            return []
+        statement = statement_of(kind, block, at, end, self._mariadb)
+        parsed = ParsedStatement(statement, self._ignores_case)
+        found = []
+        for one in self._tables:
+            name = parsed.name(one.table.database, one.table.name)
+            if parsed.concerns(name) or parsed.hides(name):
+                found.append((statement, one))
+        return found
 
 
 class SchemaHistory:
@@ -116,7 +121,7 @@ class SchemaHistory:
 
     def __init__(self, captured: CapturedTable, session: Session, server: Server) -> None:
         self._captured, self._session, self._server = captured, session, server
-        self._scan = StatementScan(captured)
+        self._scan = StatementScan([captured])
         self._check = StatementCheck(captured, None)  # remembers temporary tables
 
     def close(self) -> None:

@@ -10,7 +10,7 @@ import functools
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -41,6 +41,9 @@ from streamhouse.connectors.mysql_cdc.server.values.types import key_of_text, ke
 from streamhouse.errors import ConnectError, DataLossError
 
 _VISIBLE_SECONDS = 30.0
+_RANGE_ROWS = 65_536
+"""About so many rows are read in one transaction, if chunks are smaller."""
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True)
@@ -95,6 +98,20 @@ def split(
         if end == high:
             return chunks
         low = end
+
+
+def grouped(chunks: Sequence[Item], most: int) -> list[Sequence[Item]]:
+    """The chunks in up to `most` groups of about the same size, in order."""
+    count = max(1, min(most, len(chunks)))
+    bounds = [len(chunks) * i // count for i in range(count + 1)]
+    return [chunks[a:b] for a, b in zip(bounds, bounds[1:], strict=False)]
+
+
+def joined(chunks: Sequence[Chunk], size: int) -> list[Chunk]:
+    """The same range of keys in fewer chunks, for fewer transactions; `size`: that of a chunk."""
+    step = max(1, _RANGE_ROWS // size)
+    groups = [chunks[first : first + step] for first in range(0, len(chunks), step)]
+    return [Chunk(group[0].low, group[-1].high) for group in groups]
 
 
 class ChunkConnections:

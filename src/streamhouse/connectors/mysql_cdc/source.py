@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,6 +20,7 @@ from streamhouse.connectors.mysql_cdc.change_reader import (
     read_changes,
     relay_view,
 )
+from streamhouse.connectors.mysql_cdc.lag import UnreadChanges
 from streamhouse.connectors.mysql_cdc.membership import Membership
 from streamhouse.connectors.mysql_cdc.metadata import MetadataColumns
 from streamhouse.connectors.mysql_cdc.relay.files import RelayView, State
@@ -34,6 +34,7 @@ from streamhouse.connectors.mysql_cdc.server.connection import Session
 from streamhouse.connectors.mysql_cdc.server.keys import KeySpace
 from streamhouse.connectors.mysql_cdc.server.options import parse
 from streamhouse.connectors.mysql_cdc.server.position import (
+    SHARDS,
     START_AGAIN,
     KeyJson,
     Known,
@@ -53,20 +54,17 @@ from streamhouse.connectors.mysql_cdc.snapshot import (
     ChunkReader,
     all_chunks,
     chunk_ends,
+    grouped,
+    joined,
     split,
 )
 from streamhouse.errors import DataLossError
 from streamhouse.source import Lag, Offset, SourceState
 from streamhouse.sql.plan import Column
 
-_WITH_SNAPSHOT = ("initial", "snapshot")
-"""The startup modes that begin with the table's rows."""
 _CHUNKS_A_BATCH = 64
 _BATCH_BYTES = 1 << 30
-_RANGE_ROWS = 65_536
-"""About so many rows are read in one transaction, if chunks are smaller."""
 _BATCH_ROWS = 65_536
-_MAX_UNREAD = 1_000
 _FIRST_PLACES = 20
 
 
@@ -122,7 +120,7 @@ class MySqlSource:
             check_binlog_filter(self._session, self._server, self._options)
             check_startup(self._session, self._options, self._server)
             table = load_table(self._session, self._options)
-            if self._options.startup_mode in _WITH_SNAPSHOT:
+            if self._options.has_snapshot:
                 check_key_exists(table)
             KeySpace(table)
             self._metadata = MetadataColumns.of(
@@ -156,7 +154,7 @@ class MySqlSource:
         self._plan: tuple[Progress, list[Chunk]] | None = None
         self._held: Position | None = None
         self._advanced = time.monotonic()
-        self._unread: deque[tuple[float, Position]] = deque()
+        self._unread = UnreadChanges()
 
     def __repr__(self) -> str:
         return f"MySqlSource({self._options.name} at {self._options.address})"
@@ -183,7 +181,7 @@ class MySqlSource:
         options = self._options
         if options.startup_mode == "specific-offset" and not options.startup_searched:
             return Progress(options.startup_position, snapshot_complete=True).to_offset()
-        if options.startup_mode not in _WITH_SNAPSHOT:
+        if not options.has_snapshot:
             return {"start": options.startup_mode}
         return Progress().to_offset()
 
@@ -191,6 +189,7 @@ class MySqlSource:
         if "start" in start:
             return self._first_offset(start["start"])
         progress = Progress.from_offset(start)
+        self._check_kind(start)
         self._check(progress)
         self._check_index(start)
         if not progress.snapshot_complete:
@@ -214,8 +213,8 @@ class MySqlSource:
                 parts.append(BinlogPart(begin, last.position, first.key))
         if not first.snapshot_complete and (last.snapshot_complete or last.key != first.key):
             place = StartPoint(last.position, last.known, self._columns.at(end, last.position))
-            for group in _groups(self._chunks(first, last), parallelism):
-                ranges = _joined(group, _RANGE_ROWS // self._options.chunk_size)
+            for group in grouped(self._chunks(first, last), parallelism):
+                ranges = joined(group, self._options.chunk_size)
                 parts.append(SnapshotPart(tuple(ranges), place, begin))
         return parts
 
@@ -224,9 +223,9 @@ class MySqlSource:
             batches = self._read_chunks(partition)
         else:
             batches = self._read_binlog(partition)
-        return batches if self.changelog else (_inserted(batch) for batch in batches)
+        return batches if self.changelog else (inserted(batch) for batch in batches)
 
-    def whole_table(self, parallelism: int = 1) -> Sequence[SnapshotPart]:
+    def whole_table(self, parallelism: int = 1) -> Sequence[Any]:
         """Partitions that together contain the table's current rows; driver only."""
         check_key_exists(self._captured.table)
         position, known, columns = self._first_place()
@@ -273,17 +272,9 @@ class MySqlSource:
         known = self._known_state(progress, state)
         if not progress.snapshot_complete or progress.position is None or state is None:
             return Lag(rows=self.left(offset), state=known)
-        changed, now = state.changed.get(self._options.name, state.end), time.monotonic()
-        if len(self._unread) < _MAX_UNREAD and (not self._unread or self._unread[-1][1] < changed):
-            self._unread.append((now, changed))
-        while self._unread and not progress.position < self._unread[0][1]:
-            self._unread.popleft()
-        if not progress.position < changed:
-            return Lag(seconds=0.0, bytes=0, state=known)
-        waited = now - self._unread[0][0] if self._unread else 0.0
-        same_file = changed.file == progress.position.file
-        unread = changed.pos - progress.position.pos if same_file else None
-        return Lag(seconds=waited, bytes=unread, state=known)
+        changed = state.changed.get(self._options.name, state.end)
+        seconds, unread = self._unread.behind(progress.position, changed)
+        return Lag(seconds=seconds, bytes=unread, state=known)
 
     def _known_state(self, progress: Progress, state: State | None) -> SourceState:
         place = progress.position
@@ -441,6 +432,13 @@ class MySqlSource:
         index = self._captured.table.index
         return {"index": index} if "key" in offset and index != PRIMARY else {}
 
+    def _check_kind(self, offset: Offset) -> None:
+        if SHARDS in offset:
+            raise DataLossError(
+                f"{self._options.name} has named several tables so far, as a regular expression, "
+                f"and there is a table of that name now; rename it, or {START_AGAIN}"
+            )
+
     def _check_index(self, *offsets: Offset) -> None:
         index = self._captured.table.index
         for offset in offsets:
@@ -508,19 +506,6 @@ class MySqlSource:
             yield self._metadata.added(self._writer.changes(kinds, rows), seconds)
 
 
-def _inserted(batch: pa.RecordBatch) -> pa.RecordBatch:
+def inserted(batch: pa.RecordBatch) -> pa.RecordBatch:
     """The rows as inserted rows, without the row kind that their batch ends with."""
     return batch.select(range(batch.num_columns - 1))
-
-
-def _groups(chunks: Sequence[Chunk], max_groups: int) -> list[Sequence[Chunk]]:
-    count = max(1, min(max_groups, len(chunks)))
-    bounds = [len(chunks) * i // count for i in range(count + 1)]
-    return [chunks[a:b] for a, b in zip(bounds, bounds[1:], strict=False)]
-
-
-def _joined(chunks: Sequence[Chunk], most: int) -> list[Chunk]:
-    """The same range of keys in fewer chunks, each of up to `most` of the given ones."""
-    step = max(1, most)
-    groups = [chunks[first : first + step] for first in range(0, len(chunks), step)]
-    return [Chunk(group[0].low, group[-1].high) for group in groups]

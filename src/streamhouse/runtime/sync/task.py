@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import uuid
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 from pyspark import TaskContext
 
 from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress
-from streamhouse.connectors.mysql_cdc.database.reading import PartReader, TableRows
+from streamhouse.connectors.mysql_cdc.database.reading import PartReader, TableRows, in_order
 from streamhouse.connectors.paimon.sink import PaimonSinkWriter
 from streamhouse.runtime.failpoint import TASK_STEP, reached
 from streamhouse.runtime.streaming.task import RESULT
@@ -47,7 +47,7 @@ class SyncTask:
             for number, part in enumerate(self._task.parts):
                 for rows in reader.snapshot(number, part):
                     self._snapshot[part.table.id] += rows.rows.num_rows
-                    self._write(rows)
+                    self._write([rows])
                 if self._is_last(number):
                     messages += self._prepared(part.table.target)
         finally:
@@ -59,9 +59,14 @@ class SyncTask:
     def _read_changes(self) -> None:
         end = DatabaseProgress.from_offset(self._task.end["source"])
         assert end is not None
-        for rows in self._reader.changes(self._task.parts, end.position):
-            self._changes[self._task.parts[rows.part].table.id] += rows.rows.num_rows
-            self._write(rows)
+        for stretch in self._reader.changes(self._task.parts, end.position):
+            by_target: dict[str, list[TableRows]] = {}
+            for rows in stretch:
+                table = self._task.parts[rows.part].table
+                self._changes[table.id] += rows.rows.num_rows
+                by_target.setdefault(table.target, []).append(rows)
+            for one in by_target.values():
+                self._write(one)
 
     def _is_last(self, number: int) -> bool:
         """Whether no later part has the same target; the parts of one target are neighbours."""
@@ -69,18 +74,25 @@ class SyncTask:
         after = number + 1
         return after == len(parts) or parts[after].table.target != parts[number].table.target
 
-    def _write(self, rows: TableRows) -> None:
-        table = self._task.parts[rows.part].table
-        if table.target not in self._writers:
-            address = self._spec.address(table.target)
-            self._bases[table.target] = address.open().latest_snapshot_id() or 0
-            self._writers[table.target] = PaimonSinkWriter(
+    def _write(self, stretch: Sequence[TableRows]) -> None:
+        """Write rows of tables with the same target, in the order of their changes."""
+        target = self._task.parts[stretch[0].part].table.target
+        if target not in self._writers:
+            address = self._spec.address(target)
+            self._bases[target] = address.open().latest_snapshot_id() or 0
+            self._writers[target] = PaimonSinkWriter(
                 address, self._spec.query_id, self._task.batch, self._attempt
             )
+        batches = [(self._target_rows(rows), rows.numbers) for rows in stretch]
+        for batch in in_order(batches):
+            self._writers[target].write(batch)
+
+    def _target_rows(self, rows: TableRows) -> pa.RecordBatch:
+        table = self._task.parts[rows.part].table
         if table.id not in self._rows:
             target = self._spec.address(table.target).open()
             self._rows[table.id] = TargetRows(self._spec.options, table, target, self._task.now_ms)
-        self._writers[table.target].write(self._rows[table.id].rows(rows.rows, rows.seconds))
+        return self._rows[table.id].rows(rows.rows, rows.seconds)
 
     def _prepared(self, target: str) -> list[tuple[str, bytes]]:
         writer = self._writers.pop(target, None)

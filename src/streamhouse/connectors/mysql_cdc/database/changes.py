@@ -1,10 +1,13 @@
-"""Reads the changes of many tables in one pass over the relay log."""
+"""Reads the changes of many tables in one pass over the binlog, in its order."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
+
+import pymysql
 
 from streamhouse.connectors.mysql_cdc.binlog.captured import CapturedTable
 from streamhouse.connectors.mysql_cdc.binlog.changes import (
@@ -15,9 +18,10 @@ from streamhouse.connectors.mysql_cdc.binlog.changes import (
     table_number,
 )
 from streamhouse.connectors.mysql_cdc.binlog.format.events import HEADER, ROWS, TABLE_MAP
-from streamhouse.connectors.mysql_cdc.change_reader import StartPoint, read_changes, relay_view
+from streamhouse.connectors.mysql_cdc.change_reader import BinlogReader, StartPoint, relay_view
 from streamhouse.connectors.mysql_cdc.relay.files import FrameReader, RelayView
 from streamhouse.connectors.mysql_cdc.relay.reader import event_bounds
+from streamhouse.connectors.mysql_cdc.server.connection import Backoff, is_lost, readable
 from streamhouse.connectors.mysql_cdc.server.position import Position
 
 _WAIT_S = 10.0
@@ -35,27 +39,24 @@ class TableRange:
 
 
 def read_many(tables: Sequence[TableRange], end: Position) -> Iterator[TableChange]:
-    """The changes of the tables up to `end`, those of one table in order.
+    """The changes of the tables up to `end`, in the order of the binlog.
 
-    All begin at the same position. They are read in one pass over the relay log. If that lacks the
-    range, or if tasks run on another host, each table is read from the server.
+    All begin at the same position. They are read in one pass over the relay log, or over the
+    server's binlog if there is no relay log, or it lacks the range.
     """
-    yielded = [0] * len(tables)
-    view = relay_view(tables[0].captured)
-    start = tables[0].start
-    if view is not None and view.continues(start.known.binlog, start.position):
+    yielded = 0
+    view, start = relay_view(tables[0].captured), tables[0].start
+    known = start.known
+    if view is not None and known.skip is None and view.continues(known.binlog, start.position):
         try:
-            for index, change in _relayed(tables, view, end):
-                yielded[index] += 1
-                yield index, change
+            for change in _relayed(tables, view, end):
+                yielded += 1
+                yield change
             return
         except OSError:
             # The log lacks the range, or has ended: what was not read yet is on the server.
             pass
-    for index, table in enumerate(tables):
-        for number, change in enumerate(read_changes(table.captured, table.start, end)):
-            if number >= yielded[index]:
-                yield index, change
+    yield from _from_server(tables, end, yielded)
 
 
 class _Decoders:
@@ -69,6 +70,10 @@ class _Decoders:
             for index, one in enumerate(tables)
         }
         self._by_table_id: dict[bytes, int] = {}
+
+    def wants(self, kind: int, data: bytes, at: int, end: int) -> bool:
+        """Whether `take` needs this event, which is none of rows, of a transaction."""
+        return kind != TABLE_MAP or self._folded(table_names(data, at)) in self._by_names
 
     def take(
         self, kind: int, data: bytes, at: int, end: int, where: Position
@@ -90,6 +95,11 @@ class _Decoders:
         if index is not None:
             for change in self._all[index].take(kind, data, at, end, where):
                 yield index, change
+
+    def know(self, tables: Sequence[TableRange]) -> None:
+        """Set the tables' columns at the position of the next event."""
+        for decoder, one in zip(self._all, tables, strict=True):
+            decoder.know(one.start.table)
 
     def _folded(self, names: bytes) -> bytes:
         if not self._ignores_case:
@@ -115,3 +125,62 @@ def _relayed(tables: Sequence[TableRange], view: RelayView, end: Position) -> It
                 at += size
     finally:
         frames.close()
+
+
+class _ServerReader(BinlogReader[TableChange]):
+    """Reads the changes of several tables from the server's binlog."""
+
+    def __init__(self, tables: Sequence[TableRange]) -> None:
+        first = tables[0]
+        self.decoders = _Decoders(tables)
+        super().__init__(
+            first.captured.options, self.decoders, first.start.position, first.start.known
+        )
+
+
+_ReaderKey: TypeAlias = tuple[int, tuple[CapturedTable, ...]]
+_READERS: dict[_ReaderKey, _ServerReader] = {}
+
+
+def _key(captured: Iterable[CapturedTable]) -> _ReaderKey:
+    # The process id: a forked worker must not share its parent's connection.
+    return os.getpid(), tuple(captured)
+
+
+def _from_server(tables: Sequence[TableRange], end: Position, skip: int) -> Iterator[TableChange]:
+    """The changes but the first `skip`; the reader is kept for the next range in the process."""
+    start, options = tables[0].start, tables[0].captured.options
+    key, backoff, yielded = _key(one.captured for one in tables), Backoff(options), skip
+    while start.position < end:
+        reader = _READERS.pop(key, None)
+        if reader is not None and not (
+            reader.position == start.position and reader.continues(start.known)
+        ):
+            reader.close()
+            reader = None
+        try:
+            if reader is None:
+                close_readers(key[1])
+                reader = _ServerReader(tables)
+            reader.decoders.know(tables)
+            for number, change in enumerate(reader.changes(end)):
+                if number >= yielded:
+                    yielded += 1
+                    yield change
+            if reader.position == end:
+                _READERS[key] = reader
+            return
+        except (pymysql.err.MySQLError, OSError) as error:
+            if not is_lost(error) or not backoff.wait(error):
+                raise readable(error, options) from None
+        finally:
+            if reader is not None and _READERS.get(key) is not reader:
+                reader.close()
+
+
+def close_readers(captured: Iterable[CapturedTable]) -> None:
+    """Close the readers that this process keeps for any of the tables."""
+    wanted = set(captured)
+    own = [key for key in _READERS if key[0] == os.getpid()]
+    for key in [key for key in own if wanted.intersection(key[1])]:
+        _READERS.pop(key).close()

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 from streamhouse.connectors.mysql_cdc.database.table_filter import TableFilter
 from streamhouse.connectors.mysql_cdc.server.columns import check_columns
@@ -31,9 +31,9 @@ TableNames = tuple[str, str]
 
 _TABLES = """
 SELECT table_schema, table_name, table_type, engine, table_collation, table_rows, table_comment
-FROM information_schema.tables WHERE table_schema IN %s ORDER BY 1, 2
-"""
+FROM information_schema.tables WHERE table_schema IN %s"""
 _NAMES = "SELECT table_schema, table_name FROM information_schema.tables WHERE table_schema IN %s"
+_NO_VIEWS = " AND table_type IN ('BASE TABLE', 'SYSTEM VERSIONED')"
 _COLUMNS = f"""
 SELECT table_schema, table_name, column_comment, {COLUMN_FACTS} FROM information_schema.columns
 WHERE table_schema IN %s ORDER BY table_schema, table_name, ordinal_position
@@ -68,18 +68,35 @@ class FoundTable:
         return ".".join(self.names)
 
 
-class Discovery:
-    """Lists the selected tables of a server; driver only."""
+Check: TypeAlias = Callable[[TableDefinition], None]
+"""Raises `TableError` for a table that cannot be followed."""
 
-    def __init__(self, session: Session, options: MySqlOptions, tables: TableFilter) -> None:
+
+class Discovery:
+    """Lists the selected tables of a server; driver only.
+
+    `check`: what a table must fulfil; by default that all of its columns can be read from a
+    snapshot and the binlog. `views`: whether views are selected, too (which cannot be followed).
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        options: MySqlOptions,
+        tables: TableFilter,
+        check: Check | None = None,
+        views: bool = True,
+    ) -> None:
         self._session, self._options, self._filter = session, options, tables
+        self._check: Check = check or self._check_all_columns
+        self._kinds = "" if views else _NO_VIEWS
 
     def names(self) -> set[TableNames]:
         """The names of all selected tables now; one statement, or two."""
         databases = self._databases()
         if not databases:
             return set()
-        rows = self._session.rows(_NAMES, [databases])
+        rows = self._session.rows(_NAMES + self._kinds, [databases])
         found = {(str(database), str(name)) for database, name in rows}
         return {names for names in found if self._filter.selects(*names)}
 
@@ -88,7 +105,7 @@ class Discovery:
         databases = self._databases()
         if not databases:
             raise self._no_database()
-        rows = self._session.rows(_TABLES, [databases])
+        rows = self._session.rows(_TABLES + self._kinds + " ORDER BY 1, 2", [databases])
         wanted = {
             (str(row[0]), str(row[1])): row
             for row in rows
@@ -150,13 +167,16 @@ class Discovery:
         index, key = key_of(full, described, keys)
         charset = None if collation is None else charset_of(str(collation))
         definition = TableDefinition(*names, described, key, charset, is_consistent(engine), index)
-        check_key_exists(definition)
-        KeySpace(definition)
-        for column in described:
-            _ = column.family  # raises `TableError` for a type that is not supported
-        options = options_of(self._options, names)
-        check_columns(self._session, options, described)
+        self._check(definition)
         return definition
+
+    def _check_all_columns(self, table: TableDefinition) -> None:
+        check_key_exists(table)
+        KeySpace(table)
+        for column in table.columns:
+            _ = column.family  # raises `TableError` for a type that is not supported
+        options = options_of(self._options, (table.database, table.name))
+        check_columns(self._session, options, table.columns)
 
     def _no_database(self) -> TableError:
         databases = [str(row[0]) for row in self._session.rows("SHOW DATABASES")]

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 from streamhouse.connectors.mysql_cdc.binlog.captured import CapturedTable
 from streamhouse.connectors.mysql_cdc.database.discovery import TableNames, options_of
 from streamhouse.connectors.mysql_cdc.schema_history import trimmed
@@ -23,6 +25,7 @@ class FollowedTable:
 
     `id` is unique in a sync for ever: a table that is added again gets another one. `columns` are
     those to read, with the Paimon types of the target's columns. `rows` is the server's estimate.
+    `arrow`: the Arrow types of the columns, if they are not those of the Paimon types.
     """
 
     id: str
@@ -30,6 +33,7 @@ class FollowedTable:
     target: str
     columns: tuple[tuple[str, str], ...]
     rows: int
+    arrow: tuple[pa.DataType, ...] | None = None
 
     @property
     def names(self) -> TableNames:
@@ -61,9 +65,9 @@ class FollowedTable:
     def writer(self, zone: str) -> RowWriter:
         """Converts rows to Arrow; `zone`: the server's."""
         by_name = {column.name: column for column in self.definition.columns}
-        selected = tuple(
-            (by_name[name], types.arrow_type(types.parse(kind))) for name, kind in self.columns
-        )
+        kinds = self.arrow or [types.arrow_type(types.parse(kind)) for _, kind in self.columns]
+        names = [name for name, _ in self.columns]
+        selected = tuple((by_name[name], kind) for name, kind in zip(names, kinds, strict=True))
         return RowWriter(selected, zone, frozenset(one.name for one in self.definition.key))
 
     def to_json(self) -> dict[str, Any]:

@@ -18,6 +18,7 @@ class TableFilter:
     databases: str
     including: str = ".*"
     excluding: str | None = None
+    ignores_case: bool = False
 
     def __post_init__(self) -> None:
         for text in (self.databases, self.including, self.excluding or ""):
@@ -28,10 +29,14 @@ class TableFilter:
 
     def has_database(self, database: str) -> bool:
         """Whether tables of this database can be selected."""
-        return database not in HIDDEN and re.fullmatch(self.databases, database) is not None
+        return database not in HIDDEN and self._matches(self.databases, database)
 
     def selects(self, database: str, table: str) -> bool:
         """Whether the table is selected."""
-        if not self.has_database(database) or not re.fullmatch(self.including, table):
+        if not self.has_database(database) or not self._matches(self.including, table):
             return False
-        return self.excluding is None or not re.fullmatch(self.excluding, table)
+        return self.excluding is None or not self._matches(self.excluding, table)
+
+    def _matches(self, expression: str, name: str) -> bool:
+        flags = re.IGNORECASE if self.ignores_case else 0
+        return re.fullmatch(expression, name, flags) is not None

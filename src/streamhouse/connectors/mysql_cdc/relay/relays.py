@@ -9,7 +9,7 @@ import fcntl
 import os
 import shutil
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,9 +34,13 @@ class _Running:
 
 
 class Relays:
-    """Starts the readers that a pipeline needs, keeps their logs short, and raises their errors."""
+    """Starts the readers that a pipeline needs, keeps their logs short, and raises their errors.
 
-    def __init__(self) -> None:
+    `tables_of`: finds the tables that a source reads, by its options and last offset.
+    """
+
+    def __init__(self, tables_of: Callable[[MySqlOptions, Offset], Sequence[RelayTable]]) -> None:
+        self._tables_of = tables_of
         self._running: list[_Running] = []
 
     def start(self, sources: Sequence[SharingSource]) -> None:
@@ -68,7 +72,11 @@ class Relays:
 
     def _start(self, sources: Sequence[SharingSource], options: Sequence[MySqlOptions]) -> None:
         folder, lock = own_folder(sources[0].checkpoint_path.parent / FOLDER)
-        tables = {RelayTable(one.database, one.table): None for one in options}
+        tables = {
+            table: None
+            for source, one in zip(sources, options, strict=True)
+            for table in self._tables_of(one, source.last_offset)
+        }
         positions = [_position(source.last_offset) for source in sources]
         max_bytes = max(one.relay_bytes for one in options)
         relay = Relay(options[0], list(tables), folder, [p for p in positions if p], max_bytes)

@@ -24,6 +24,7 @@ from streamhouse.options import boolean, check_known, choice, duration_ms, integ
 
 WHERE = "mysql-cdc"
 
+_NEW_TABLES = "scan.newly-added-table.enabled"
 _APPEND_ONLY = "scan.read-changelog-as-append-only.enabled"
 
 OPTIONS = (
@@ -36,8 +37,19 @@ OPTIONS = (
         required=True,
     ),
     Option("password", "STRING", "the user's password", required=True),
-    Option("database-name", "STRING", "the database", required=True),
-    Option("table-name", "STRING", "the table", required=True),
+    Option(
+        "database-name",
+        "STRING",
+        "the database, or a regular expression of whole names",
+        required=True,
+    ),
+    Option(
+        "table-name",
+        "STRING",
+        "the table, or a regular expression of whole names: "
+        "[several tables are read as one](../guides/sql.md#shards-as-one-table)",
+        required=True,
+    ),
     Option(
         "server-id",
         "INT or range",
@@ -101,6 +113,13 @@ OPTIONS = (
         "BOOLEAN",
         "`true`: each change is an inserted row, also `-U` and `-D`; the METADATA key `row_kind` "
         "says which it was",
+        "false",
+    ),
+    Option(
+        _NEW_TABLES,
+        "BOOLEAN",
+        "`true`: tables that match the regular expressions and are created later are read, too, "
+        "their rows first",
         "false",
     ),
     Option("connect.timeout", "DURATION", "the timeout for connecting", "30s"),
@@ -172,6 +191,12 @@ class MySqlOptions:
     relay_bytes: int
     tls: Tls
     append_only: bool = False
+    new_tables: bool = False
+
+    @property
+    def has_snapshot(self) -> bool:
+        """Whether a stream begins with the rows that there are."""
+        return self.startup_mode in ("initial", "snapshot")
 
     @property
     def startup_searched(self) -> bool:
@@ -239,6 +264,7 @@ def parse(options: Mapping[str, str]) -> MySqlOptions:
         relay_bytes=_bytes("relay.max-size", options.get("relay.max-size", "256 mb")),
         tls=parse_tls(options),
         append_only=is_append_only(options),
+        new_tables=boolean(_NEW_TABLES, options.get(_NEW_TABLES, "false")),
     )
 
 

@@ -14,6 +14,9 @@ KeyJson: TypeAlias = tuple[Any, ...]
 START_AGAIN = "start again with a new checkpoint"
 """What to do about an offset that cannot be continued; for messages."""
 
+SHARDS = "shards"
+"""The key of an offset of several tables that are read as one; has their names."""
+
 BINLOG_START = 4
 """The position of a binlog file's first event."""
 

@@ -1,0 +1,390 @@
+"""Several MySQL tables, named by regular expressions, as one stream."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from streamhouse.connectors.mysql_cdc.binlog.startup import check_startup, startup_position
+from streamhouse.connectors.mysql_cdc.database.catalogue import Catalogue
+from streamhouse.connectors.mysql_cdc.database.changes import close_readers
+from streamhouse.connectors.mysql_cdc.database.discovery import FoundTable, TableNames
+from streamhouse.connectors.mysql_cdc.database.followed import FollowedTable
+from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress
+from streamhouse.connectors.mysql_cdc.database.reading import PartReader, in_order
+from streamhouse.connectors.mysql_cdc.database.shard_offsets import (
+    decoded,
+    encoded,
+    shards_of,
+)
+from streamhouse.connectors.mysql_cdc.database.shards import Shards
+from streamhouse.connectors.mysql_cdc.database.source import DatabaseSource, TablePart
+from streamhouse.connectors.mysql_cdc.database.table_filter import TableFilter
+from streamhouse.connectors.mysql_cdc.lag import UnreadChanges
+from streamhouse.connectors.mysql_cdc.metadata import MetadataColumns
+from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
+from streamhouse.connectors.mysql_cdc.server.position import SHARDS, START_AGAIN, Position
+from streamhouse.connectors.mysql_cdc.server.table import Server
+from streamhouse.connectors.mysql_cdc.server.values.types import quote
+from streamhouse.connectors.mysql_cdc.snapshot import grouped, joined
+from streamhouse.connectors.mysql_cdc.source import inserted
+from streamhouse.errors import DataLossError, TableError
+from streamhouse.source import Lag, Offset, SourceState
+from streamhouse.sql.plan import Column
+
+log = logging.getLogger("streamhouse.mysql")
+
+_LOOK_S = 1.0
+_SNAPSHOT: Offset = {"phase": "snapshot"}
+
+
+@dataclass(frozen=True)
+class ShardsPart:
+    """What one task reads; `relay`: the folder of the relay log that has the changes, if any."""
+
+    parts: tuple[TablePart, ...]
+    end: Position
+    server: Server
+    zone: str
+    relay: Path | None
+
+
+class _Known:
+    """The catalogues that the offsets have, by their numbers; a `CatalogueStore`."""
+
+    def __init__(self) -> None:
+        self._catalogues: dict[int, Catalogue] = {0: Catalogue(0, 0, "UTC", {})}
+        self._latest = 0
+
+    def latest(self) -> Catalogue:
+        return self._catalogues[self._latest]
+
+    def get(self, number: int) -> Catalogue:
+        return self._catalogues[number]
+
+    def set(self, number: int, tables: Iterable[FollowedTable], latest: bool = True) -> None:
+        """Set the tables of a catalogue; `latest`: which is the newest."""
+        named = {table.id: table for table in tables}
+        self._catalogues[number] = Catalogue(number, 0, "UTC", named)
+        if latest:
+            self._latest = number
+
+
+class ShardedSource:
+    """The tables of a MySQL or MariaDB server that `tables` selects, as one stream; a `Source`.
+
+    All have one position in the binlog, so the order of their changes is kept, also that of a row
+    that moves from one table to another. See `MySqlSource` for the parameters and the errors. A
+    table that lacks a declared column is a `TableError`.
+
+    An offset is that of `DatabaseProgress`, with the names and the columns of the tables.
+    """
+
+    ordered = False
+
+    def __init__(
+        self,
+        options: MySqlOptions,
+        tables: TableFilter,
+        columns: Sequence[Column] | None = None,
+        relay: Path | None = None,
+    ) -> None:
+        self._options, self._filter, self._declared = options, tables, columns
+        self.changelog = not options.append_only
+        self._relay = relay
+        self._known = _Known()
+        self._unread = UnreadChanges()
+        self._source = DatabaseSource(options, self._known, relay, not options.has_snapshot, False)
+        try:
+            session = self._source.session
+            check_startup(session, options, self._source.server)
+            metadata = MetadataColumns.of(columns, options.database, options.table)
+            stored = None if columns is None else metadata.stored
+            self._shards = Shards(
+                session, self._source.server, options, tables, stored, options.has_snapshot
+            )
+            self._found = {one.names: one for one in self._shards.found()}
+            if not self._found:
+                raise self._shards.none()
+            self._like = self._first_usable()
+            self._zone = self._shards.zone([self._like])
+            self._schema = metadata.schema(self._like.writer(self._zone).schema)
+            self._looked = time.monotonic()
+        except Exception:
+            self._source.close()
+            raise
+
+    def __repr__(self) -> str:
+        return f"ShardedSource({self._options.name} at {self._options.address})"
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._schema
+
+    def initial_offset(self) -> Offset:
+        return (
+            dict(_SNAPSHOT) if self._options.has_snapshot else {"start": self._options.startup_mode}
+        )
+
+    def check_start(self) -> None:
+        """Raise `TableError` for a table that cannot be read."""
+        self._followed(self._found.values())
+
+    def check(self, offset: Offset) -> None:
+        """Raise an error if the tables of an offset cannot be read; log what is not read."""
+        self._check_kind(offset)
+        if _is_initial(offset):
+            return
+        tables = self._tables_of(offset)
+        new = [names for names in self._found if names not in shards_of(offset).values()]
+        if new and not self._options.new_tables:
+            log.warning(
+                "mysql-cdc: %s: not reading %s, which has been created since; set "
+                "'scan.newly-added-table.enabled' = 'true' to read such tables, too",
+                self._options.name,
+                _listed(new),
+            )
+        kept = {table.names for table in tables}
+        left = [names for names in shards_of(offset).values() if names not in kept]
+        if left:
+            log.warning(
+                "mysql-cdc: %s: no longer reading %s; the rows read so far stay",
+                self._options.name,
+                _listed(left),
+            )
+
+    def latest_offset(self, start: Offset, max_rows: int | None = None) -> Offset:
+        self._check_kind(start)
+        if _is_initial(start):
+            return self._first(start, max_rows)
+        number, tables = int(start["tables"]), self._tables_of(start)
+        self._known.set(number, tables, latest=False)
+        new = self._new(tables)
+        if new or len(tables) < len(shards_of(start)):
+            number += 1
+        self._known.set(number, [*tables, *new])
+        plain = decoded(start)
+        end = self._source.latest_offset(plain, max_rows)
+        return start if end == plain else encoded(end, self._known.latest().tables)
+
+    def partitions(self, start: Offset, end: Offset, parallelism: int = 1) -> Sequence[Any]:
+        if "start" in start or _is_initial(end):
+            return []
+        before: Offset = {}
+        if not _is_initial(start):
+            before = decoded(start)
+            self._known.set(int(start["tables"]), self._tables_of(start), latest=False)
+        self._known.set(int(end["tables"]), self._tables_of(end))
+        parts = self._source.parts(before, decoded(end))
+        place = Position(end["file"], int(end["pos"]))
+        # Rows that move between tables keep their order in one task only.
+        apart = all(part.changes is None for part in parts)
+        groups = self._groups(parts, parallelism) if apart else [tuple(map(self._joined, parts))]
+        relay = self._source.log_of_all()
+        server = self._source.server
+        return [ShardsPart(group, place, server, self._zone, relay) for group in groups if group]
+
+    def read(self, partition: ShardsPart) -> Iterator[pa.RecordBatch]:
+        batches = self._read(partition)
+        return batches if self.changelog else (inserted(batch) for batch in batches)
+
+    def whole_table(self, parallelism: int = 1) -> Sequence[Any]:
+        """Partitions that together contain the tables' current rows; driver only."""
+        tables = self._followed(self._found.values())
+        self._known.set(1, tables)
+        position, known, columns = self._source.first_place(self._known.latest())
+        progress = DatabaseProgress(1, position, known, {}, columns)
+        end = encoded(progress.to_offset(), self._known.latest().tables)
+        return self.partitions(dict(_SNAPSHOT), end, parallelism)
+
+    def hold(self) -> None:
+        """Stop at the current end of the binlog (Spark's `AvailableNow`)."""
+        self._source.hold()
+
+    def committed(self, end: Offset) -> None:
+        pass
+
+    def finished(self, offset: Offset) -> bool:
+        if self._options.startup_mode != "snapshot" or _is_initial(offset):
+            return False
+        return not decoded(offset).get("snapshot")
+
+    def settled(self, offset: Offset) -> bool:
+        """Whether the server has no change of the tables after `offset`; driver only."""
+        if _is_initial(offset):
+            return False
+        progress = DatabaseProgress.from_offset(decoded(offset))
+        assert progress is not None
+        tables = self._tables_of(offset)
+        self._known.set(int(offset["tables"]), tables)
+        if progress.snapshot or self._new(tables):
+            return False
+        if self._source.state(progress) is None:
+            return self.latest_offset(offset) == offset
+        current = self._source.server.position(self._source.session)
+        state = self._source.state(progress)
+        if state is None or state.end < current:
+            return False
+        ends = [state.changed[table.full_name] for table in tables]
+        return not any(progress.position < changed for changed in ends)
+
+    def lag(self, offset: Offset) -> Lag:
+        """As `MySqlSource.lag`, of the table with the last change."""
+        if _is_initial(offset):
+            return Lag(state=SourceState(True))
+        progress = DatabaseProgress.from_offset(decoded(offset))
+        assert progress is not None
+        place, snapshotting = progress.position, bool(progress.snapshot)
+        names = [".".join(names) for names in shards_of(offset).values()]
+        self._known.set(int(offset["tables"]), self._tables_of(offset))
+        log_state = self._source.state(progress)
+        times = (
+            []
+            if log_state is None or snapshotting
+            else [log_state.times[name] for name in names if name in log_state.times]
+        )
+        seconds, received = max(times, key=lambda one: one[1]) if times else (None, None)
+        known = SourceState(
+            snapshotting,
+            (place.file, place.pos),
+            None if seconds is None else seconds * 1000,
+            received,
+        )
+        if snapshotting or log_state is None:
+            return Lag(rows=self.left(offset), state=known)
+        changed = max(log_state.changed[name] for name in names)
+        waited, unread = self._unread.behind(place, changed)
+        return Lag(seconds=waited, bytes=unread, state=known)
+
+    def left(self, offset: Offset) -> int | None:
+        """About how many rows of the snapshots are left: those of tables not read to the end."""
+        if _is_initial(offset):
+            return sum(one.rows for one in self._found.values())
+        unread = decoded(offset).get("snapshot", {})
+        names = shards_of(offset)
+        rows = [self._found[names[id]].rows for id in unread if names[id] in self._found]
+        return sum(rows) if unread else None
+
+    def close(self) -> None:
+        close_readers(self._source.captured())
+        self._source.close()
+
+    def _check_kind(self, offset: Offset) -> None:
+        if not _is_initial(offset) and SHARDS not in offset:
+            raise DataLossError(
+                f"{self._options.name} was read as one table of that name so far; it is gone, and "
+                "as a regular expression the name selects "
+                f"{_listed(list(self._found))}; {START_AGAIN}"
+            )
+
+    # -- the tables
+
+    def _first_usable(self) -> FollowedTable:
+        """The first table by name that can be read; it decides the types of the columns."""
+        error: TableError | None = None
+        for found in self._found.values():
+            try:
+                return self._shards.followed("", found)
+            except TableError as first:
+                error = error or first
+        assert error is not None
+        raise error
+
+    def _followed(self, found: Iterable[FoundTable]) -> list[FollowedTable]:
+        return [self._shards.followed(_id(one.names), one, self._like) for one in found]
+
+    def _tables_of(self, offset: Offset) -> list[FollowedTable]:
+        """The tables of an offset but those that the expressions no longer select."""
+        selected = [one for one in shards_of(offset).values() if self._filter.selects(*one)]
+        if any(names not in self._found for names in selected):
+            self._look()
+        for names in selected:
+            if names not in self._found:
+                raise TableError(
+                    f"MySQL table {'.'.join(names)}, which {self._options.name} has read so far, "
+                    "is missing, or user "
+                    f"'{self._options.username}' cannot see it; choose a regular expression "
+                    "without it to go on with the others (its rows stay), or " + START_AGAIN
+                )
+        return self._followed(self._found[names] for names in selected)
+
+    def _new(self, tables: Sequence[FollowedTable]) -> list[FollowedTable]:
+        """The tables that the expressions select beside `tables`, if new ones are read."""
+        if not self._options.new_tables:
+            return []
+        if time.monotonic() - self._looked > _LOOK_S:
+            if not self._shards.names() <= self._found.keys():
+                self._look()
+            self._looked = time.monotonic()
+        known = {table.names for table in tables}
+        return self._followed(one for names, one in self._found.items() if names not in known)
+
+    def _look(self) -> None:
+        self._found |= {one.names: one for one in self._shards.found(self._found)}
+
+    # -- batches
+
+    def _first(self, start: Offset, max_rows: int | None) -> Offset:
+        """The end of the first batch."""
+        tables = self._followed(self._found.values())
+        self._known.set(0, [], latest=False)
+        self._known.set(1, tables)
+        newest = self._known.latest()
+        options, mode = self._options, start.get("start")
+        if mode in (None, "latest-offset"):
+            end = self._source.latest_offset({}, max_rows)
+        else:
+            session, binlog = self._source.session, self._source.binlog
+            position, skip = startup_position(session, options, self._source.server)
+            known = replace(binlog.known_at(position), prepared={}, skip=skip)
+            end = DatabaseProgress(1, position, known).to_offset()
+        return encoded(end, newest.tables)
+
+    def _joined(self, part: TablePart) -> TablePart:
+        return replace(part, chunks=tuple(joined(part.chunks, self._options.chunk_size)))
+
+    def _groups(self, parts: Sequence[TablePart], most: int) -> list[tuple[TablePart, ...]]:
+        """The chunks of the parts in up to `most` groups."""
+        chunks = [replace(part, chunks=(chunk,)) for part in parts for chunk in part.chunks]
+        result = []
+        for group in grouped(chunks, most):
+            tables: dict[str, TablePart] = {}
+            for one in group:
+                before = tables.get(one.table.id, replace(one, chunks=()))
+                tables[one.table.id] = replace(before, chunks=(*before.chunks, *one.chunks))
+            result.append(tuple(map(self._joined, tables.values())))
+        return result
+
+    def _read(self, piece: ShardsPart) -> Iterator[pa.RecordBatch]:
+        reader = PartReader(self._options, piece.server, piece.zone, piece.relay)
+        columns = [MetadataColumns.of(self._declared, *part.table.names) for part in piece.parts]
+        try:
+            for stretch in reader.changes(piece.parts, piece.end):
+                yield from in_order([
+                    (columns[one.part].added(one.rows, one.seconds), one.numbers)
+                    for one in stretch
+                ])  # fmt: skip
+            for number, part in enumerate(piece.parts):
+                for rows in reader.snapshot(number, part):
+                    yield columns[number].added(rows.rows, rows.seconds)
+        finally:
+            reader.close()
+
+
+def _is_initial(offset: Mapping[str, Any]) -> bool:
+    return "file" not in offset
+
+
+def _id(names: TableNames) -> str:
+    return ".".join(quote(name) for name in names)
+
+
+def _listed(names: Sequence[TableNames]) -> str:
+    shown = ", ".join(".".join(one) for one in sorted(names)[:3])
+    return f"{shown} and {len(names) - 3} more" if len(names) > 3 else shown

@@ -1,0 +1,156 @@
+"""The tables of a declared table whose name is a regular expression, and their columns.
+
+docs/decisions/157-shards-of-a-declared-table.md says how names are read.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from streamhouse.connectors.mysql_cdc.database.discovery import (
+    Discovery,
+    FoundTable,
+    TableNames,
+    options_of,
+)
+from streamhouse.connectors.mysql_cdc.database.followed import FollowedTable
+from streamhouse.connectors.mysql_cdc.database.table_filter import TableFilter
+from streamhouse.connectors.mysql_cdc.server.columns import (
+    check_columns,
+    selected_columns,
+    server_zone,
+)
+from streamhouse.connectors.mysql_cdc.server.connection import Session
+from streamhouse.connectors.mysql_cdc.server.keys import KeySpace
+from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
+from streamhouse.connectors.mysql_cdc.server.table import (
+    Server,
+    TableDefinition,
+    check_binlog_filter,
+    check_key_exists,
+)
+from streamhouse.connectors.mysql_cdc.server.values.types import MySqlColumn
+from streamhouse.errors import TableError
+from streamhouse.options import nearest
+from streamhouse.sql.plan import Column
+
+_SPECIAL = frozenset("\\^$.|?*+()[]{}")
+_NAMES = """
+SELECT table_schema, table_name FROM information_schema.tables WHERE table_schema IN %s
+"""
+
+
+def may_be_expression(options: MySqlOptions) -> bool:
+    """Whether a name in the options has a character that is special in regular expressions."""
+    return bool(_SPECIAL.intersection(options.database + options.table))
+
+
+def expressions(session: Session, options: MySqlOptions) -> TableFilter | None:
+    """What selects the tables, if a name in the options is a regular expression; else None.
+
+    A name that a database, or a table in a selected one, has literally is that name.
+    """
+    if not may_be_expression(options):
+        return None
+    databases = [str(row[0]) for row in session.rows("SHOW DATABASES")]
+    one_database = options.database in databases or not _SPECIAL.intersection(options.database)
+    database = re.escape(options.database) if one_database else options.database
+    selected = TableFilter(database, ignores_case=True)
+    visible = [name for name in databases if selected.has_database(name)]
+    tables = {str(name) for _, name in session.rows(_NAMES, [visible])} if visible else set()
+    one_table = options.table in tables or not _SPECIAL.intersection(options.table)
+    if one_database and one_table:
+        return None
+    table = re.escape(options.table) if one_table else options.table
+    return TableFilter(database, table, ignores_case=True)
+
+
+@dataclass(frozen=True)
+class Shards:
+    """Finds the tables that are read as one, and checks that they have the columns to read.
+
+    `columns`: those of the declared table, without METADATA; None: all, which must be the same in
+    all tables.
+    """
+
+    session: Session
+    server: Server
+    options: MySqlOptions
+    filter: TableFilter
+    columns: Sequence[Column] | None
+    snapshot: bool
+
+    def names(self) -> set[TableNames]:
+        """The names of the tables that there are now."""
+        return self._discovery().names()
+
+    def found(self, but: Iterable[TableNames] = ()) -> list[FoundTable]:
+        """The tables that there are now, without those in `but`; without views."""
+        return self._discovery().found(set(but))
+
+    def followed(
+        self, id: str, found: FoundTable, like: FollowedTable | None = None
+    ) -> FollowedTable:
+        """A table as it is read; raises `TableError` with its name if it cannot be.
+
+        `like`: a table whose columns it must have, if none are declared.
+        """
+        if found.definition is None:
+            raise TableError(found.reason or f"MySQL table {found.full_name} cannot be followed")
+        selected = self._selected(found.definition)
+        kinds = tuple(kind for _, kind in selected)
+        columns = tuple((column.name, str(kind)) for column, kind in selected)
+        if like is not None and self.columns is None and columns != like.columns:
+            raise TableError(_different(found.full_name, columns, like))
+        return FollowedTable(id, found.definition, "", columns, found.rows, kinds)
+
+    def zone(self, tables: Iterable[FollowedTable]) -> str:
+        """The server's time zone, if a column of the tables needs it; else UTC."""
+        if self.options.server_time_zone is not None:
+            return self.options.server_time_zone
+        selected = [one for table in tables for one in self._selected(table.definition)]
+        return server_zone(self.session, selected, "the option 'server-time-zone'")
+
+    def none(self) -> TableError:
+        """The error if no table is selected."""
+        databases = [str(row[0]) for row in self.session.rows("SHOW DATABASES")]
+        selected = [name for name in databases if self.filter.has_database(name)]
+        options = self.options
+        names = sorted(str(name) for _, name in self.session.rows(_NAMES, [selected]))
+        return TableError(
+            f"MySQL database '{options.database}' at {options.address} has no table "
+            f"'{options.table}' that user '{options.username}' can see, and none that matches it "
+            f"as a regular expression of a whole name; {nearest(options.table, names)}"
+        )
+
+    def _discovery(self) -> Discovery:
+        return Discovery(self.session, self.options, self.filter, self._check, views=False)
+
+    def _check(self, table: TableDefinition) -> None:
+        options = options_of(self.options, (table.database, table.name))
+        check_binlog_filter(self.session, self.server, options)
+        if self.snapshot:
+            check_key_exists(table)
+        KeySpace(table)
+        read = dict.fromkeys([*(column for column, _ in self._selected(table)), *table.key])
+        check_columns(self.session, options, list(read))
+
+    def _selected(self, table: TableDefinition) -> list[tuple[MySqlColumn, pa.DataType]]:
+        options = options_of(self.options, (table.database, table.name))
+        return selected_columns(options, table.columns, self.columns, table.key)
+
+
+def _different(name: str, columns: Sequence[tuple[str, Any]], like: FollowedTable) -> str:
+    def text(pairs: Iterable[tuple[str, Any]]) -> str:
+        return ", ".join(f"{column} ({kind})" for column, kind in pairs)
+
+    return (
+        f"MySQL table {name} has other columns than {like.full_name}, which are read as one table: "
+        f"{text(columns)}, not {text(like.columns)}; alter it, choose another regular expression, "
+        "or declare the columns to read"
+    )

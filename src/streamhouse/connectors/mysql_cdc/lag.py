@@ -1,0 +1,32 @@
+"""How far a reader is behind the changes that a relay log has."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+
+from streamhouse.connectors.mysql_cdc.server.position import Position
+
+_MAX_UNREAD = 1_000
+
+
+class UnreadChanges:
+    """Remembers when changes were first seen that a reader has not read yet."""
+
+    def __init__(self) -> None:
+        self._seen: deque[tuple[float, Position]] = deque()
+
+    def behind(self, position: Position, changed: Position) -> tuple[float, int | None]:
+        """For how many seconds, and by how many bytes, a reader at `position` is behind.
+
+        `changed`: where the last change is. The bytes are None if that is in another file.
+        """
+        now = time.monotonic()
+        if len(self._seen) < _MAX_UNREAD and (not self._seen or self._seen[-1][1] < changed):
+            self._seen.append((now, changed))
+        while self._seen and not position < self._seen[0][1]:
+            self._seen.popleft()
+        if not position < changed:
+            return 0.0, 0
+        waited = now - self._seen[0][0] if self._seen else 0.0
+        return waited, changed.pos - position.pos if changed.file == position.file else None

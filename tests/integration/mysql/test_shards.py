@@ -1,0 +1,304 @@
+"""Several tables that regular expressions name, read as one stream."""
+
+from __future__ import annotations
+
+import json
+import random
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.integration.mysql.history import Database, apply, catch_up, rows_of
+
+from streamhouse.connectors.mysql_cdc.database.opening import (
+    DeclaredSource,
+    followed_tables,
+    open_source,
+)
+from streamhouse.connectors.mysql_cdc.database.sharded_source import ShardedSource
+from streamhouse.connectors.mysql_cdc.server.options import parse
+from streamhouse.connectors.mysql_cdc.source import MySqlSource
+from streamhouse.errors import DataLossError, TableError
+from streamhouse.source import ROW_KIND
+from streamhouse.sql.plan import Column
+
+COLUMNS = (
+    Column("id", "INT"),
+    Column("v", "STRING"),
+    Column("of", "STRING", metadata="table_name"),
+)
+
+
+class Opened:
+    """Opens sources over a database's tables, and closes them."""
+
+    def __init__(self, database: Database, folder: Path) -> None:
+        self.database, self.folder = database, folder
+        self._all: list[DeclaredSource] = []
+
+    def __call__(
+        self,
+        table: str,
+        columns: Sequence[Column] | None = COLUMNS,
+        relay: Path | None = None,
+        options: dict[str, str] | None = None,
+    ) -> DeclaredSource:
+        given = self.database.options(table) | (options or {})
+        source = open_source(given, columns, relay)
+        self._all.append(source)
+        return source
+
+    def shards(
+        self, table: str, relay: Path | None = None, options: dict[str, str] | None = None
+    ) -> ShardedSource:
+        source = self(table, COLUMNS, relay, options)
+        assert isinstance(source, ShardedSource)
+        return source
+
+    def close(self) -> None:
+        for source in self._all:
+            source.close()
+
+
+@pytest.fixture
+def opened(database: Database, tmp_path: Path) -> Iterator[Opened]:
+    opened = Opened(database, tmp_path)
+    yield opened
+    opened.close()
+
+
+def create(database: Database, *names: str) -> None:
+    for name in names:
+        database.run(f"CREATE TABLE `{name}` (id INT PRIMARY KEY, v VARCHAR(20))")
+
+
+def brief(rows: Sequence[dict[str, Any]]) -> list[tuple[Any, ...]]:
+    return [(row[ROW_KIND], row["id"], row["v"], row["of"]) for row in rows]
+
+
+@pytest.mark.parametrize("relayed", [False, True])
+def test_tables_are_read_as_one_in_the_order_of_their_changes(
+    database: Database, opened: Opened, tmp_path: Path, relayed: bool
+) -> None:
+    create(database, "orders_1", "orders_2", "orders", "old_orders_3")
+    database.run("CREATE VIEW orders_9 AS SELECT * FROM orders")
+    database.run("INSERT INTO orders_1 VALUES (1, 'a')", "INSERT INTO orders_2 VALUES (2, 'b')")
+    if relayed:
+        database.relay(tmp_path, "orders_1", "orders_2")
+    source = opened(r"ORDERS_\d+", relay=tmp_path if relayed else None)
+    offset, rows = catch_up(source, source.initial_offset())
+    assert sorted(brief(rows)) == [("+I", 1, "a", "orders_1"), ("+I", 2, "b", "orders_2")]
+    database.run(
+        "DELETE FROM orders_2 WHERE id = 2",
+        "INSERT INTO orders_1 VALUES (2, 'moved')",
+        "UPDATE orders_1 SET v = 'A' WHERE id = 1",
+        "INSERT INTO orders_2 VALUES (3, 'c')",
+        "INSERT INTO old_orders_3 VALUES (4, 'd')",
+    )
+    offset = json.loads(json.dumps(offset))
+    again = opened(r"ORDERS_\d+", relay=tmp_path if relayed else None)
+    offset, rows = catch_up(again, offset)
+    assert brief(rows) == [
+        ("-D", 2, "b", "orders_2"),
+        ("+I", 2, "moved", "orders_1"),
+        ("-U", 1, "a", "orders_1"),
+        ("+U", 1, "A", "orders_1"),
+        ("+I", 3, "c", "orders_2"),
+    ]
+    assert again.latest_offset(offset) == offset
+
+
+def test_expressions_of_databases(database: Database, opened: Opened) -> None:
+    other = Database(database.server)
+    for one in (database, other):
+        one.run("CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(20))")
+        one.run(f"INSERT INTO t VALUES ({len(one.name)}, '{one.name}')")
+    names = f"({database.name}|{other.name})"
+    columns = (Column("v", "STRING"), Column("db", "STRING", metadata="database_name"))
+    source = opened("t", columns, options={"database-name": names})
+    _, rows = catch_up(source, source.initial_offset())
+    assert {(row["v"], row["db"]) for row in rows} == {(one.name,) * 2 for one in (database, other)}
+    other.close()
+
+
+@pytest.mark.parametrize("name", ["a.b", "t%", "t$1", "x+", "p(1)", "a|b", "w?"])
+def test_names_that_a_table_has_are_that_table(
+    database: Database, opened: Opened, name: str
+) -> None:
+    create(database, name, "aXb", "a", "b", "xx", "p1", "w")
+    database.run(f"INSERT INTO `{name}` VALUES (1, 'a')", "INSERT INTO aXb VALUES (2, 'b')")
+    source = opened(name)
+    assert isinstance(source, MySqlSource)
+    offset, rows = catch_up(source, source.initial_offset())
+    assert brief(rows) == [("+I", 1, "a", name)]
+    database.run(f"UPDATE `{name}` SET v = 'c'", "DELETE FROM aXb")
+    _, rows = catch_up(source, offset)
+    assert brief(rows) == [("-U", 1, "a", name), ("+U", 1, "c", name)]
+
+
+def test_a_table_without_a_declared_column_is_named(database: Database, opened: Opened) -> None:
+    create(database, "s_1", "s_2")
+    database.run("CREATE TABLE s_3 (id INT PRIMARY KEY, w VARCHAR(20))")
+    source = opened.shards("s_.*")
+    with pytest.raises(TableError, match=rf"{database.name}\.s_3 has no column 'v'.*'v'|w"):
+        source.check_start()
+    with pytest.raises(TableError, match=r"s_3 has no column 'v'"):
+        source.latest_offset(source.initial_offset())
+    narrow = opened("s_[12]")
+    narrow.latest_offset(narrow.initial_offset())
+
+
+def test_undeclared_columns_must_be_the_same(database: Database, opened: Opened) -> None:
+    create(database, "s_1", "s_2")
+    database.run("ALTER TABLE s_2 ADD COLUMN w INT")
+    source = opened("s_.*", None)
+    with pytest.raises(TableError, match="s_2 has other columns than .*s_1.*w \\(int32\\)"):
+        source.latest_offset(source.initial_offset())
+
+
+def test_expressions_that_match_nothing(database: Database, opened: Opened) -> None:
+    create(database, "s_1")
+    with pytest.raises(TableError, match="no table 'q_.*' .*regular expression of a whole name"):
+        opened("q_.*")
+    with pytest.raises(TableError, match="has no database that matches 'nowhere_.*'"):
+        opened("s_1", options={"database-name": "nowhere_.*"})
+
+
+@pytest.mark.parametrize("mode", ["latest-offset", "earliest-offset", "snapshot"])
+def test_startup_modes(own_database: Database, tmp_path: Path, mode: str) -> None:
+    database, opened = own_database, Opened(own_database, tmp_path)
+    create(database, "s_1", "s_2")
+    database.run("INSERT INTO s_1 VALUES (1, 'a')", "INSERT INTO s_2 VALUES (2, 'b')")
+    source = opened("s_.", options={"scan.startup.mode": mode})
+    offset = source.latest_offset(source.initial_offset())
+    database.run("DELETE FROM s_1")
+    if mode == "snapshot":
+        rows = rows_of(source, source.initial_offset(), offset)
+        while not source.finished(offset):
+            end = source.latest_offset(offset)
+            rows += rows_of(source, offset, end)
+            offset = end
+        assert {row["v"] for row in rows} <= {"a", "b"}
+        assert source.latest_offset(offset) == offset
+    else:
+        _, rows = catch_up(source, offset)
+        before = [("+I", 1, "a", "s_1"), ("+I", 2, "b", "s_2")]
+        deleted = [("-D", 1, "a", "s_1")]
+        assert brief(rows) == (deleted if mode == "latest-offset" else before + deleted)
+    opened.close()
+
+
+def test_new_tables_are_read_if_asked_for(
+    database: Database, opened: Opened, tmp_path: Path
+) -> None:
+    enabled = {"scan.newly-added-table.enabled": "true"}
+    create(database, "n_1")
+    database.run("INSERT INTO n_1 VALUES (1, 'a')")
+    database.relay(tmp_path, "n_1")
+    source = opened("n_.", relay=tmp_path, options=enabled)
+    offset, _ = catch_up(source, source.initial_offset())
+    create(database, "n_2")
+    database.run("INSERT INTO n_2 VALUES (2, 'b')", "UPDATE n_1 SET v = 'c'")
+    closed = opened.shards("n_.", tmp_path)
+    closed.check(offset)
+    _, rows = catch_up(closed, offset)
+    assert brief(rows) == [("-U", 1, "a", "n_1"), ("+U", 1, "c", "n_1")]
+    # While it runs.
+    rows = []
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        end = source.latest_offset(offset)
+        rows += rows_of(source, offset, end)
+        offset = end
+        if len(rows) >= 3:
+            break
+    assert brief(rows) == [
+        ("-U", 1, "a", "n_1"),
+        ("+U", 1, "c", "n_1"),
+        ("+I", 2, "b", "n_2"),
+    ]
+    database.run("UPDATE n_2 SET v = 'd'", "DELETE FROM n_1")
+    offset, rows = catch_up(source, offset)
+    assert brief(rows) == [
+        ("-U", 2, "b", "n_2"),
+        ("+U", 2, "d", "n_2"),
+        ("-D", 1, "c", "n_1"),
+    ]
+    names = followed_tables(parse(database.options("n_.")), offset)
+    assert [table.name for table in names] == ["n_1", "n_2"]
+
+
+def test_tables_that_are_missing_later(database: Database, opened: Opened) -> None:
+    create(database, "m_1", "m_2", "m_3")
+    source = opened("m_.")
+    offset, _ = catch_up(source, source.initial_offset())
+    narrow = opened.shards("m_[12]")
+    narrow.check(offset)
+    database.run("INSERT INTO m_1 VALUES (1, 'a')", "INSERT INTO m_3 VALUES (3, 'a')")
+    end, rows = catch_up(narrow, offset)
+    assert brief(rows) == [("+I", 1, "a", "m_1")]
+    database.run("DROP TABLE m_2")
+    with pytest.raises(TableError, match=r"m_2, which .*m_\[12\] has read so far, is missing"):
+        opened.shards("m_[12]").check(end)
+
+
+def test_offsets_of_one_table_are_not_those_of_several(database: Database, opened: Opened) -> None:
+    create(database, "o_1")
+    one, several = opened("o_1"), opened("o_.")
+    offset, _ = catch_up(one, one.initial_offset())
+    with pytest.raises(DataLossError, match="one table"):
+        several.latest_offset(offset)
+    offset, _ = catch_up(several, several.initial_offset())
+    with pytest.raises(DataLossError, match="several tables"):
+        one.latest_offset(offset)
+
+
+@pytest.mark.parametrize("relayed", [False, True])
+def test_random_moves_between_tables(
+    database: Database, opened: Opened, tmp_path: Path, relayed: bool
+) -> None:
+    """A key is in one table at a time, and moves while the snapshots are read."""
+    names = [f"r_{number}" for number in range(4)]
+    create(database, *names)
+    chance = random.Random(5)
+    where = {id: chance.choice(names) for id in range(400)}
+    database.run(*(f"INSERT INTO {name} VALUES ({id}, 'x')" for id, name in where.items()))
+    if relayed:
+        database.relay(tmp_path, *names)
+    stopped = threading.Event()
+
+    def move() -> None:
+        while not stopped.is_set():
+            id, to = chance.randrange(400), chance.choice(names)
+            if where[id] == to:
+                continue
+            old = where[id]
+            database.run(
+                "BEGIN", f"DELETE FROM {old} WHERE id = {id}",
+                f"INSERT INTO {to} VALUES ({id}, '{chance.random():.6f}')", "COMMIT",
+            )  # fmt: skip
+            where[id] = to
+
+    mover = threading.Thread(target=move)
+    mover.start()
+    try:
+        state: dict[tuple[Any, ...], dict[str, Any]] = {}
+        options = {"scan.incremental.snapshot.chunk.size": "7"}
+        source = opened("r_.", relay=tmp_path if relayed else None, options=options)
+        offset = source.initial_offset()
+        for step in range(60):
+            end = source.latest_offset(offset, 40)
+            apply(state, rows_of(source, offset, end, 2), ["id"])
+            offset = json.loads(json.dumps(end))
+            if step % 20 == 10:
+                source = opened("r_.", relay=tmp_path if relayed else None, options=options)
+    finally:
+        stopped.set()
+        mover.join()
+    offset, rows = catch_up(source, offset)
+    apply(state, rows, ["id"])
+    wanted = {(id, v, name) for name in names for id, v in database.run(f"SELECT * FROM {name}")}
+    assert {(row["id"], row["v"], row["of"]) for row in state.values()} == wanted
