@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -75,8 +75,13 @@ def key_values(flag: str, texts: Sequence[str] | None, example: str) -> dict[str
 
 def catalog_options(warehouse: str, options: Sequence[str] | None) -> dict[str, str]:
     """The catalog's options; `OptionError` for one that is not written `key=value`."""
+    from streamhouse.sql.options.catalog_options import check_catalog
+    from streamhouse.sql.options.store_options import named_options
+
     given = key_values("--option", options, "s3.region=eu-west-1")
-    return resolve_secrets({"warehouse": warehouse, **given}, "--option")
+    resolved = resolve_secrets({"warehouse": warehouse, **given}, "--option")
+    check_catalog(resolved, "--option")
+    return named_options(resolved, "--option")
 
 
 def is_local(warehouse: str) -> bool:
@@ -84,15 +89,31 @@ def is_local(warehouse: str) -> bool:
     return "://" not in warehouse or warehouse.startswith("file:")
 
 
-def check_warehouse(warehouse: str) -> None:
-    """Raise `TableError` if the warehouse is a local directory that does not exist."""
+def check_warehouse(catalog: Mapping[str, str]) -> None:
+    """Raise an error if a local warehouse's directory, or a remote one's bucket, does not exist.
+
+    `catalog` has the catalog's options. Within 10 seconds.
+    """
     from streamhouse.paimon.storage.files import local_path
 
-    if is_local(warehouse) and not Path(local_path(warehouse)).is_dir():
+    warehouse = catalog["warehouse"]
+    if not is_local(warehouse):
+        check_store(catalog)
+    elif not Path(local_path(warehouse)).is_dir():
         raise TableError(
             f"there is no warehouse at '{warehouse}'; set its directory by --warehouse DIR "
             "or the environment variable STREAMHOUSE_WAREHOUSE"
         )
+
+
+def check_store(catalog: Mapping[str, str]) -> None:
+    """Raise an error if the warehouse is in an object store that does not answer."""
+    from streamhouse.sql.options.store_options import is_object_store
+
+    if is_object_store(catalog["warehouse"]):
+        from streamhouse.paimon.storage.s3_client import check_bucket
+
+        check_bucket(catalog, catalog["warehouse"])
 
 
 def open_warehouse(warehouse: str, options: Sequence[str] | None = None) -> Warehouse:
@@ -100,5 +121,5 @@ def open_warehouse(warehouse: str, options: Sequence[str] | None = None) -> Ware
     from streamhouse.paimon.catalog.warehouse import Warehouse
 
     catalog = catalog_options(warehouse, options)
-    check_warehouse(warehouse)
+    check_warehouse(catalog)
     return Warehouse(catalog)

@@ -26,15 +26,15 @@ Check = Callable[[], None]
 class Driver:
     """Runs scripts as one pipeline, in an OS session of its own: Ctrl-C reaches only the demo."""
 
-    def __init__(self, scripts: Sequence[Path], warehouse: Path, log: Path) -> None:
+    def __init__(self, scripts: Sequence[Path], arguments: Sequence[str], log: Path) -> None:
         self._scripts = [str(script) for script in scripts]
-        self._warehouse = warehouse
+        self._arguments = arguments
         self._log = log
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self, *arguments: str) -> None:
         """Start `streamhouse run` with more arguments; its output goes to the log."""
-        command = ["run", *self._scripts, "--warehouse", str(self._warehouse), *arguments]
+        command = ["run", *self._scripts, *self._arguments, *arguments]
         self._process = start_command(command, self._log)
 
     def check(self) -> None:

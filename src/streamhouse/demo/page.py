@@ -21,7 +21,7 @@ class Page:
     the view that the page shows first.
     """
 
-    def __init__(self, warehouse: Path, folder: Path, view: str) -> None:
+    def __init__(self, warehouse: str | Path, folder: Path, view: str) -> None:
         self._warehouse = warehouse
         self._view = view
         self._port_file = folder / "page.port"

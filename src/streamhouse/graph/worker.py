@@ -25,6 +25,7 @@ from streamhouse.graph.build import graph_of
 from streamhouse.graph.svg import draw
 from streamhouse.options import hide_secrets
 from streamhouse.sql import plan
+from streamhouse.sql.options.store_options import is_store_option
 from streamhouse.sql.statements.alter_table import AlterTable
 from streamhouse.sql.statements.create_view import CreateView
 from streamhouse.sql.statements.script import parse_script
@@ -34,7 +35,6 @@ IDLE_S = 120.0
 _NICE = 5
 _MOST_MEMORY = 4 << 30
 _PLACED = re.compile(r"line (\d+), column (\d+): ")
-_STORES = ("s3.", "fs.", "oss.")
 
 
 def answer(request: Mapping[str, Any]) -> dict[str, Any]:
@@ -105,7 +105,7 @@ def _without_store_options(statement: plan.Statement) -> plan.Statement:
     """Remove storage options from CREATE CATALOG: every catalog stands for the warehouse."""
     if not isinstance(statement, plan.CreateCatalog):
         return statement
-    options = {key: value for key, value in statement.options.items() if not _names_store(key)}
+    options = {k: v for k, v in statement.options.items() if not is_store_option(k)}
     return replace(statement, options=options)
 
 
@@ -119,10 +119,6 @@ def _refuse_functions(statements: Sequence[plan.Statement]) -> None:
                 line=statement.position.line,
                 column=statement.position.column,
             )
-
-
-def _names_store(key: str) -> bool:
-    return key.startswith(_STORES)
 
 
 def _if_absent(statement: plan.Statement) -> plan.Statement:

@@ -43,6 +43,7 @@ from streamhouse.runtime.session.session import Session
 from streamhouse.runtime.session.show_statements import described
 from streamhouse.runtime.shared_target import check_apart, own_name
 from streamhouse.runtime.state.checkpoint import Checkpoint, part_names
+from streamhouse.runtime.state.checkpoint_claim import note_place
 from streamhouse.runtime.streaming.query import ContinuousQuery
 from streamhouse.runtime.sync.procedures import is_sync, options_of_call
 from streamhouse.runtime.sync.run import SyncRun, new_query
@@ -374,6 +375,8 @@ class Script:
         options, root = self._options, self._options.checkpoints
         if root is None and not target.warehouse:
             root = self._temporary_checkpoints
+        elif root is None:
+            note_place(target.warehouse["warehouse"], self._printer.notice)
         return Place.of(self._session.settings, options.name, root, target)
 
     @cached_property

@@ -34,8 +34,8 @@ def test_mysql_update_reaches_the_page(
     installed(folder / "mariadb")
     with (
         Scenario(folder, 200) as scenario,
-        ended(scenario.warehouse),
-        Server(scenario.warehouse, tmp_path, "--allow-run") as server,
+        ended(Path(scenario.warehouse)),
+        Server(Path(scenario.warehouse), tmp_path, "--allow-run") as server,
         chromium() as browser,
         visit(browser, f"{server.url}/#/editor") as page,
     ):
@@ -62,7 +62,7 @@ def test_mysql_update_reaches_the_page(
         page.get_by_role("button", name="Start from scratch").click()
         page.get_by_role("button", name="Delete and start").click()
         expect(page.locator(".state-line .pill")).to_have_text("running")
-        log = scenario.warehouse / ".pipelines/revenue/log"
+        log = Path(scenario.warehouse) / ".pipelines/revenue/log"
         deadline = time.monotonic() + TRIES_S
         while "shop.country_sales: starts from scratch" not in log.read_text():
             assert time.monotonic() < deadline, log.read_text()

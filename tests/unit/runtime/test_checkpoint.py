@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from streamhouse.errors import OptionError, StreamhouseError
+from streamhouse.errors import StreamhouseError
 from streamhouse.runtime.state.checkpoint import Checkpoint, checkpoints_of
 
 
@@ -75,7 +75,10 @@ def test_names_cannot_leave_the_folder(tmp_path: Path, name: str) -> None:
     assert path.parent.parent == tmp_path.resolve()
 
 
-def test_checkpoints_need_a_local_place(tmp_path: Path) -> None:
+def test_checkpoints_of_an_object_store_are_in_the_state_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     assert checkpoints_of(f"file://{tmp_path}") == tmp_path / ".checkpoints"
-    with pytest.raises(OptionError, match="--checkpoints"):
-        checkpoints_of("s3://bucket/warehouse")
+    folders = {checkpoints_of(f"{scheme}://bucket/a/b") for scheme in ("s3", "s3a", "oss")}
+    assert folders == {tmp_path / "streamhouse" / "checkpoints" / "s3%3A%2F%2Fbucket%2Fa%2Fb"}

@@ -7,7 +7,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from enum import StrEnum
@@ -81,6 +81,15 @@ _DirOption = Annotated[
         help="The folder of the demo. Default: .streamhouse/demo or .streamhouse/membership.",
     ),
 ]
+_WarehouseOption = Annotated[
+    str,
+    typer.Option(
+        "--warehouse",
+        metavar="local|s3|URL",
+        help="Where the tables are: local, in the demo's folder; s3, on an S3-compatible server "
+        "that the demo starts; or an empty folder of a bucket, such as s3://bucket/demo.",
+    ),
+]
 
 
 def demo(
@@ -93,6 +102,7 @@ def demo(
     kill_every: _KillEveryOption = None,
     page: _PageOption = None,
     dir: _DirOption = None,
+    warehouse: _WarehouseOption = "local",
 ) -> None:
     """Run a pipeline with its own MariaDB, and show its views live.
 
@@ -124,16 +134,42 @@ def demo(
     stop = StopSignal((*SIGNALS, signal.SIGHUP), at_once=_kill_all)
     kills = None if kill_every is None else Kills(kill_every)
     with_page = not as_json if page is None else page
-    if scenario is Scenario.MEMBERSHIP:
-        folder = dir or Path(".streamhouse/membership")
-        run = _Run(folder, seconds, as_json, with_page, kills, stop.check)
-        _membership(run, changes_per_second, seed)
-    else:
-        folder = dir or Path(".streamhouse/demo")
-        run = _Run(folder, seconds, as_json, with_page, kills, stop.check)
-        _revenue(run, orders_per_second)
+    with _location(warehouse) as location:
+        if scenario is Scenario.MEMBERSHIP:
+            folder = dir or Path(".streamhouse/membership")
+            run = _Run(folder, seconds, as_json, with_page, kills, stop.check, location)
+            _membership(run, changes_per_second, seed)
+        else:
+            folder = dir or Path(".streamhouse/demo")
+            run = _Run(folder, seconds, as_json, with_page, kills, stop.check, location)
+            _revenue(run, orders_per_second)
     if stop.requested():
         raise typer.Exit(INTERRUPTED)
+
+
+@contextlib.contextmanager
+def _location(warehouse: str) -> Iterator[str | None]:
+    """The location of the demo's warehouse; None: in its folder. For `s3` a server runs meanwhile.
+
+    The server's address is set in the environment, which the demo's processes inherit.
+    """
+    from streamhouse.sql.options.store_options import is_object_store, s3_location
+
+    if warehouse == "local":
+        yield None
+    elif warehouse == "s3":
+        from streamhouse.demo.s3_server import BUCKET, S3Server
+
+        with S3Server() as server:
+            os.environ.update(server.environment)
+            yield f"s3://{BUCKET}/demo"
+    elif is_object_store(warehouse):
+        yield s3_location(warehouse)
+    else:
+        raise OptionError(
+            f"option '--warehouse': '{warehouse}' is neither local, s3, nor the URL of an object "
+            "store, such as s3://bucket/demo; --dir sets the demo's local folder"
+        )
 
 
 @dataclass(frozen=True)
@@ -146,6 +182,7 @@ class _Run:
     with_page: bool
     kills: Kills | None
     check: Check
+    warehouse: str | None
 
     def page(self, warehouse: str, view: str) -> AbstractContextManager[Page | None]:
         """The web page of the warehouse, which shows `view` first; None inside without a page."""
@@ -153,7 +190,7 @@ class _Run:
 
         if not self.with_page:
             return contextlib.nullcontext()
-        return Page(Path(warehouse), self.folder, view)
+        return Page(warehouse, self.folder, view)
 
     def report(self, page: Page | None, measure: Callable[[], Mapping[str, object]]) -> None:
         """Measure, and print the result as JSON."""
@@ -170,8 +207,8 @@ def _revenue(run: _Run, rate: int) -> None:
     from streamhouse.demo.revenue.scenario import VIEW
     from streamhouse.demo.revenue.scenario import Scenario as Revenue
 
-    scenario = Revenue(run.folder, rate)
-    with scenario, run.page(str(scenario.warehouse), VIEW) as page:
+    scenario = Revenue(run.folder, rate, run.warehouse)
+    with scenario, run.page(scenario.warehouse, VIEW) as page:
         if run.as_json:
             from streamhouse.demo.revenue.measure import measure
 
@@ -185,7 +222,7 @@ def _revenue(run: _Run, rate: int) -> None:
 def _membership(run: _Run, rate: int, seed: int) -> None:
     from streamhouse.demo.membership.scenario import SPRINT_BOARD, Membership
 
-    scenario = Membership(run.folder, rate, seed)
+    scenario = Membership(run.folder, rate, seed, run.warehouse)
     with scenario, run.page(scenario.warehouse.path, SPRINT_BOARD) as page:
         if run.as_json:
             from streamhouse.demo.membership.measure import measure

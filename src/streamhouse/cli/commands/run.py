@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from streamhouse.cli import restart_state
-from streamhouse.cli.arguments import OptionsArgument, catalog_options, is_local
+from streamhouse.cli.arguments import OptionsArgument, catalog_options, check_store, is_local
 from streamhouse.cli.errors import INTERRUPTED, explain, on_failure
 from streamhouse.cli.run_output import JsonOutput, RunOutput, TextOutput
 from streamhouse.cli.script_text import joined, parsed, texts
@@ -109,6 +109,8 @@ def run(
     output = JsonOutput() if as_json else TextOutput()
     scripts = texts(file)
     catalog = None if warehouse is None else catalog_options(_absolute(warehouse), option)
+    if catalog is not None:
+        check_store(catalog)
     with _spark(scripts, master, verbose, output):
         from streamhouse.runtime.monitoring.reporter import Reporter
         from streamhouse.sql.secrets import without_secrets

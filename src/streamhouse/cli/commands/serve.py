@@ -94,14 +94,15 @@ def serve(
     Without a token it listens on this machine only. It ends within two seconds, with exit code 130
     at Ctrl-C and 0 at SIGTERM.
     """
-    check_warehouse(warehouse)
+    catalog = _options(warehouse, option)
+    check_warehouse(catalog)
     from streamhouse.serve.settings import LOG_FORMATS, ServerSettings
     from streamhouse.serve.streams.follow_settings import FollowSettings
     from streamhouse.serve.views.views_file import read_views
 
     poll = every or (LOCAL_POLL if is_local(warehouse) else REMOTE_POLL)
     settings = ServerSettings(
-        warehouse=_options(warehouse, option),
+        warehouse=catalog,
         views=None if views is None else read_views(views),
         host=host,
         port=port,

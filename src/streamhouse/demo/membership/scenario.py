@@ -30,15 +30,21 @@ _FIRST_SECONDS = 15.0
 class Membership:
     """Starts and stops all processes of a demo in one folder; the tables stay there."""
 
-    def __init__(self, folder: Path, changes_per_second: int, seed: int = 1) -> None:
-        self._own = Folder(folder)
+    def __init__(
+        self,
+        folder: Path,
+        changes_per_second: int,
+        seed: int = 1,
+        warehouse: str | None = None,
+    ) -> None:
+        self._own = Folder(folder, warehouse)
         self.folder = self._own.path
         self.log = self._own.log
-        self.warehouse = Warehouse(str(self._own.warehouse))
+        self.warehouse = Warehouse(self._own.warehouse)
         self.mariadb = MariaDB(self.folder / "mariadb")
         self.business = Business(self.mariadb, changes_per_second, seed)
         self.scripts = [self.folder / name for name in LAYERS]
-        self.driver = Driver(self.scripts, self._own.warehouse, self.log)
+        self.driver = Driver(self.scripts, self._own.run_arguments, self.log)
 
     def __enter__(self) -> Membership:
         self._own.claim()

@@ -49,14 +49,15 @@ SANTA = "INSERT INTO customers VALUES (11, 'Santa', 'North Pole', '000001')"
 class Scenario:
     """Starts and stops all processes of a demo in one folder; the tables stay there."""
 
-    def __init__(self, folder: Path, orders_per_second: int) -> None:
-        self._own = Folder(folder)
+    def __init__(self, folder: Path, orders_per_second: int, warehouse: str | None = None) -> None:
+        self._own = Folder(folder, warehouse)
         self.folder = self._own.path
         self.orders_per_second = orders_per_second
         self.warehouse = self._own.warehouse
-        self.view = TableAddress({"warehouse": str(self.warehouse)}, VIEW)
+        self.view = TableAddress(Warehouse(self.warehouse).options, VIEW)
         self.mariadb = MariaDB(self.folder / "mariadb")
-        self.driver = Driver([self.folder / "revenue.sql"], self.warehouse, self._own.log)
+        scripts = [self.folder / "revenue.sql"]
+        self.driver = Driver(scripts, self._own.run_arguments, self._own.log)
 
     def __enter__(self) -> Scenario:
         self._own.claim()
@@ -95,7 +96,7 @@ class Scenario:
     def rows(self, table: str) -> int:
         """How many rows a table has; 0 while it does not exist."""
         try:
-            opened = Warehouse(str(self.warehouse)).table(table)
+            opened = Warehouse(self.warehouse).table(table)
         except TableError:
             return 0
         latest = opened.latest_snapshot_id()

@@ -78,7 +78,7 @@ class Act:
         yield f"in MySQL: {SANTA}"
         yield from self._until(self._has_santa, "Santa to reach the warehouse")
         self._merge = start_command(
-            ["run", str(_MERGE), "--warehouse", str(scenario.warehouse)], scenario.folder / "log"
+            ["run", str(_MERGE), "--warehouse", scenario.warehouse], scenario.folder / "log"
         )
         yield "MERGE INTO country_sales: inserts all countries of customers, deletes others"
         merge = self._merge
@@ -106,7 +106,7 @@ class Act:
 
     def _rows(self, table: str) -> list[dict[str, Any]]:
         try:
-            opened = Warehouse(str(self._scenario.warehouse)).table(table)
+            opened = Warehouse(self._scenario.warehouse).table(table)
         except TableError:
             return []
         if opened.latest_snapshot_id() is None:

@@ -80,7 +80,7 @@ class LiveView:
                     )
                 status.update(f"starting Spark and the queries … {elapsed:.0f} s")
                 if self._scenario.clock.first_after(0) is not None:
-                    self._feed = Feed(Warehouse(str(self._scenario.warehouse)), VIEW)
+                    self._feed = Feed(Warehouse(self._scenario.warehouse), VIEW)
                 time.sleep(0.05)
         self._started = time.time()
         self._act = Act(self._scenario, self._seconds)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+import sqlite3
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
+import pymysql
 
-from streamhouse.errors import OptionError, StreamhouseError, TableError
+from streamhouse.errors import ConnectError, OptionError, StreamhouseError, TableError
 from streamhouse.options import nearest
 from streamhouse.paimon.catalog.alter_table import alter_table
 from streamhouse.paimon.read.system_tables import SystemTable, open_table
@@ -23,8 +25,10 @@ from streamhouse.paimon.schema.table_options import check_table_options
 from streamhouse.paimon.storage import rust_core
 from streamhouse.paimon.storage.files import Files, files_of, is_local, local_path
 from streamhouse.paimon.storage.lock import creation_lock
+from streamhouse.paimon.storage.s3_client import core_options
 from streamhouse.sql.changes import Change, SetDefault
 from streamhouse.sql.options import renamed_options
+from streamhouse.sql.options.store_options import canonical_options
 from streamhouse.sql.plan import AsOf, Column
 
 _tables: dict[tuple[int, tuple[tuple[str, str], ...], str], tuple[object, Table]] = {}
@@ -41,6 +45,7 @@ class Warehouse:
     def __init__(self, path_or_options: str | Mapping[str, str]) -> None:
         value = path_or_options
         options = {"warehouse": value} if isinstance(value, str) else dict(value)
+        options = canonical_options(options)
         if not options.get("warehouse"):
             raise OptionError(
                 "option 'warehouse' is missing: set it to the folder or URI of the Paimon warehouse"
@@ -65,7 +70,8 @@ class Warehouse:
     def databases(self) -> list[str]:
         """Names of all databases, sorted."""
         try:
-            return sorted(self._rust_catalog().list_databases())
+            with self._names() as names:
+                return sorted(names.list_databases())
         except rust_core.CATALOG_ERRORS:
             if is_local(self.path) and not os.path.isdir(self.path):
                 return []
@@ -75,7 +81,8 @@ class Warehouse:
         """Names of a database's tables, sorted; `TableError` if there is no such database."""
         if database not in self.databases():
             raise self._missing_database(database)
-        return sorted(self._rust_catalog().list_tables(database))
+        with self._names() as names:
+            return sorted(names.list_tables(database))
 
     @contextmanager
     def creating(self) -> Iterator[None]:
@@ -102,7 +109,8 @@ class Warehouse:
                 raise TableError(
                     f"database '{name}' already exists; write IF NOT EXISTS to keep it"
                 )
-            self._pypaimon_catalog().create_database(name, True)
+            with self._pypaimon_catalog() as catalog:
+                catalog.create_database(name, True)
 
     def drop_database(self, name: str, if_exists: bool = False, cascade: bool = False) -> None:
         """Drop a database; with `cascade` its tables too, else it must be empty."""
@@ -112,7 +120,8 @@ class Warehouse:
                     return
                 raise self._missing_database(name)
             self._check_empty(name, self.tables(name), cascade)
-            self._pypaimon_catalog().drop_database(name, True, cascade)
+            with self._pypaimon_catalog() as catalog:
+                catalog.drop_database(name, True, cascade)
         self._evict(f"{name}.")
 
     def _check_empty(self, database: str, tables: Sequence[str], cascade: bool) -> None:
@@ -222,7 +231,8 @@ class Warehouse:
         database, name = split_identifier(identifier)
         if if_exists and not self.exists(database, name):
             return
-        alter_table(self, self._pypaimon_catalog(), identifier, changes)
+        with self._pypaimon_catalog() as catalog:
+            alter_table(self, catalog, identifier, changes)
         self._evict(identifier)
 
     def rename_table(self, identifier: str, new_name: str, if_exists: bool = False) -> None:
@@ -238,7 +248,8 @@ class Warehouse:
                 raise self._missing_database(new_database)
             if self.exists(new_database, new):
                 raise TableError(f"table '{new_name}' already exists; choose another name")
-            self._pypaimon_catalog().rename_table(identifier, new_name)
+            with self._pypaimon_catalog() as catalog:
+                catalog.rename_table(identifier, new_name)
         self._evict(identifier)
         self._evict(new_name)
 
@@ -252,17 +263,17 @@ class Warehouse:
             self._drop(f"{database}.{name}")
 
     def _drop(self, full: str) -> None:
-        self._pypaimon_catalog().drop_table(full, True)
+        with self._pypaimon_catalog() as catalog:
+            catalog.drop_table(full, True)
         self._evict(full)
 
     def exists(self, database: str, name: str) -> bool:
         """Whether the table exists; False if the database is missing."""
-        on_disk = self.options.get("metastore", "filesystem") == "filesystem"
-        if on_disk and is_local(self.path):
+        if self._metastore == "filesystem" and is_local(self.path):
             # Hundreds of new tables would be listed for each of them.
             if not os.path.isdir(os.path.join(self.path, f"{database}.db", name)):
                 return False
-        return database in self.databases() and name in self._rust_catalog().list_tables(database)
+        return database in self.databases() and name in self.tables(database)
 
     def table(self, identifier: str, dynamic_options: Mapping[str, str] | None = None) -> Table:
         """The table `database.table` as it is now, with `dynamic_options` over its own.
@@ -290,6 +301,8 @@ class Warehouse:
         return open_table(self, identifier, moment, options, pin)
 
     def _open(self, database: str, name: str) -> Table:
+        if self._metastore == "jdbc":
+            self._check_readable(database, TableName.parse(name))
         try:
             rust = self._rust_catalog().get_table((database, name))
         except rust_core.CATALOG_ERRORS:
@@ -345,7 +358,8 @@ class Warehouse:
             fields.append(data_types.DataField(number, column.name, data_type, column.comment))
         try:
             schema = Schema(fields, list(partitioned_by), list(primary_key), options, comment)
-            self._pypaimon_catalog().create_table(full, schema, False)
+            with self._pypaimon_catalog() as catalog:
+                catalog.create_table(full, schema, False)
         except TableAlreadyExistException:
             return False
         except ValueError as error:
@@ -356,13 +370,32 @@ class Warehouse:
             raise StreamhouseError(f"table {full} cannot be created: {error}") from error
         return True
 
+    @property
+    def _metastore(self) -> str:
+        return self.options.get("metastore", "filesystem")
+
+    @contextmanager
+    def _names(self) -> Iterator[Any]:
+        """What lists databases and tables: the Rust core, or pypaimon for JDBC."""
+        if self._metastore != "jdbc":
+            yield self._rust_catalog()
+            return
+        with self._pypaimon_catalog() as catalog:
+            yield catalog
+
     def _rust_catalog(self) -> Any:
         return rust_core.catalog(self.options)
 
-    def _pypaimon_catalog(self) -> Any:
+    @contextmanager
+    def _pypaimon_catalog(self) -> Iterator[Any]:
         from pypaimon import CatalogFactory
 
-        return CatalogFactory.create(dict(self.options))
+        catalog = _opened(lambda: CatalogFactory.create(core_options(self.options)))
+        try:
+            yield catalog
+        finally:
+            if self._metastore == "jdbc":
+                catalog.close()
 
     def _evict(self, prefix: str) -> None:
         for key in [key for key in list(_tables) if key[2].startswith(prefix)]:
@@ -375,8 +408,18 @@ class Warehouse:
     def _missing_table(self, database: str, name: str) -> TableError:
         if database not in self.databases():
             return self._missing_database(database)
-        hint = nearest(name, self._rust_catalog().list_tables(database))
+        hint = nearest(name, self.tables(database))
         return TableError(f"there is no table '{name}' in database '{database}'; {hint}")
+
+
+def _opened(create: Callable[[], Any]) -> Any:
+    """Open a catalog of pypaimon; `ConnectError` if its database does not answer."""
+    try:
+        return create()
+    except (pymysql.Error, sqlite3.Error) as error:
+        raise ConnectError(f"the catalog's database does not answer: {error}") from None
+    except ValueError as error:
+        raise OptionError(f"the catalog cannot be opened: {error}") from None
 
 
 def _declared(

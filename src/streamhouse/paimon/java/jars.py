@@ -1,4 +1,4 @@
-"""The jar of Paimon's Java core, downloaded once and cached.
+"""The jars of Paimon's Java core, downloaded once and cached.
 
 `python -m streamhouse.paimon.java.jars` fetches it ahead of time and prints its path.
 """
@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from py4j.protocol import Py4JError
@@ -24,9 +25,47 @@ from streamhouse.paimon.java.jvm import JavaProcess, spark_jars
 JAR_VARIABLE = "STREAMHOUSE_PAIMON_JAR"
 COORDINATES = "org.apache.paimon:paimon-bundle:1.4.2"
 
-_NAME = "paimon-bundle-1.4.2.jar"
 _FETCH_SECONDS = 600.0
 _PROGRESS_SECONDS = 2.0
+
+
+@dataclass(frozen=True)
+class _Jar:
+    """A jar: what it is, its Maven coordinates, and the variable that may name its path."""
+
+    title: str
+    coordinates: str
+    variable: str
+
+    @property
+    def name(self) -> str:
+        _, artifact, version = self.coordinates.split(":")
+        return f"{artifact}-{version}.jar"
+
+    def path(self) -> Path:
+        configured = os.environ.get(self.variable)
+        if configured:
+            path = Path(configured)
+            if not path.is_file():
+                raise StreamhouseError(
+                    f"{self.variable} is '{configured}', which is not a file; set it to the path "
+                    f"of {self.name}, or unset it to have the jar fetched"
+                )
+            return path
+        jar = cache_folder() / self.name
+        if not jar.is_file():
+            with _locked(jar.with_suffix(".lock"), self):
+                if not jar.is_file():
+                    _fetch(self, jar)
+        return jar
+
+
+_CORE = _Jar("Paimon's Java core", COORDINATES, JAR_VARIABLE)
+_S3 = _Jar(
+    "Paimon's file system for S3",
+    "org.apache.paimon:paimon-s3:1.4.2",
+    "STREAMHOUSE_PAIMON_S3_JAR",
+)
 
 
 def paimon_jar() -> Path:
@@ -37,21 +76,15 @@ def paimon_jar() -> Path:
     and Maven apply. Progress is printed to stderr if it takes longer than 2 seconds. Of concurrent
     processes one fetches, and the others wait. Raises `StreamhouseError` if that fails.
     """
-    configured = os.environ.get(JAR_VARIABLE)
-    if configured:
-        path = Path(configured)
-        if not path.is_file():
-            raise StreamhouseError(
-                f"{JAR_VARIABLE} is '{configured}', which is not a file; set it to the path of "
-                f"{_NAME}, or unset it to have the jar fetched"
-            )
-        return path
-    jar = cache_folder() / _NAME
-    if not jar.is_file():
-        with _locked(jar.with_suffix(".lock")):
-            if not jar.is_file():
-                _fetch(jar)
-    return jar
+    return _CORE.path()
+
+
+def s3_jar() -> Path:
+    """The jar with which the Java core accesses S3; as `paimon_jar`, `STREAMHOUSE_PAIMON_S3_JAR`.
+
+    It is needed for warehouses in object stores only.
+    """
+    return _S3.path()
 
 
 def cache_folder() -> Path:
@@ -62,7 +95,7 @@ def cache_folder() -> Path:
 
 
 @contextmanager
-def _locked(lock: Path) -> Iterator[None]:
+def _locked(lock: Path, jar: _Jar) -> Iterator[None]:
     """Hold a lock that the system releases when this process dies."""
     try:
         lock.parent.mkdir(parents=True, exist_ok=True)
@@ -70,45 +103,45 @@ def _locked(lock: Path) -> Iterator[None]:
     except OSError as error:
         raise StreamhouseError(
             f"the cache folder '{lock.parent}' cannot be written ({error.strerror}); set "
-            f"XDG_CACHE_HOME to a writable folder, or {JAR_VARIABLE} to the path of {_NAME}"
+            f"XDG_CACHE_HOME to a writable folder, or {jar.variable} to the path of {jar.name}"
         ) from None
     with file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 
-def _fetch(jar: Path) -> None:
-    with tempfile.TemporaryDirectory(prefix="fetch-", dir=jar.parent) as work:
-        fetched = _resolve(Path(work))
-        partial = Path(work) / _NAME
+def _fetch(jar: _Jar, path: Path) -> None:
+    with tempfile.TemporaryDirectory(prefix="fetch-", dir=path.parent) as work:
+        fetched = _resolve(jar, Path(work))
+        partial = Path(work) / jar.name
         try:
             shutil.move(fetched, partial)
-            os.replace(partial, jar)
+            os.replace(partial, path)
         except OSError as error:
-            raise StreamhouseError(_failure(error.strerror or str(error))) from None
+            raise StreamhouseError(_failure(jar, error.strerror or str(error))) from None
 
 
-def _resolve(work: Path) -> Path:
+def _resolve(jar: _Jar, work: Path) -> Path:
     """Download the jar with Spark's resolver, whose cache is `work`; returns its path."""
     options = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
-    with JavaProcess(spark_jars(), options) as process, _with_progress(process, work):
+    with JavaProcess(spark_jars(), options) as process, _with_progress(process, work, jar.name):
         jvm = process.jvm
         try:
-            # The bundle shades its dependencies, so they are not resolved.
+            # The jars contain their dependencies, so those are not resolved.
             resolved = jvm.org.apache.spark.util.DependencyUtils.resolveMavenDependencies(
-                False, "", COORDINATES, "", str(work), jvm.scala.Option.apply(None)
+                False, "", jar.coordinates, "", str(work), jvm.scala.Option.apply(None)
             )
             paths = [Path(path) for path in str(resolved.mkString(",")).split(",") if path]
         except Py4JError as error:
             reason = "no answer in 10 minutes" if not process.alive else _first_line(error)
-            raise StreamhouseError(_failure(reason)) from None
+            raise StreamhouseError(_failure(jar, reason)) from None
     if len(paths) != 1 or not paths[0].is_file():
-        raise StreamhouseError(_failure("the resolver found no jar"))
+        raise StreamhouseError(_failure(jar, "the resolver found no jar"))
     return paths[0]
 
 
 @contextmanager
-def _with_progress(process: JavaProcess, work: Path) -> Iterator[None]:
+def _with_progress(process: JavaProcess, work: Path, name: str) -> Iterator[None]:
     """Print progress to stderr every 2 seconds, and kill the download after 10 minutes."""
     done = threading.Event()
 
@@ -118,7 +151,7 @@ def _with_progress(process: JavaProcess, work: Path) -> Iterator[None]:
             elapsed = time.monotonic() - start
             megabytes = sum(_size(file) for file in work.rglob("*.jar*")) / 1e6
             print(
-                f"fetching {_NAME} (once): {megabytes:.0f} MB, {elapsed:.0f} s",
+                f"fetching {name} (once): {megabytes:.0f} MB, {elapsed:.0f} s",
                 file=sys.stderr,
                 flush=True,
             )
@@ -150,11 +183,11 @@ def _first_line(error: Py4JError) -> str:
     return lines[0] if lines else "no reason given"
 
 
-def _failure(reason: str) -> str:
+def _failure(jar: _Jar, reason: str) -> str:
     return (
-        f"Paimon's Java core ({COORDINATES}) could not be fetched: {reason}; check the network "
+        f"{jar.title} ({jar.coordinates}) could not be fetched: {reason}; check the network "
         f"(Spark's resolver reads ivysettings and proxy settings as spark-submit does), or "
-        f"download the jar and set {JAR_VARIABLE} to its path"
+        f"download the jar and set {jar.variable} to its path"
     )
 
 

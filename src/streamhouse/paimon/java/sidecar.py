@@ -23,7 +23,7 @@ from streamhouse.paimon.java.bucket_compaction import (
     discard_compaction,
     loses_retractions,
 )
-from streamhouse.paimon.java.jars import COORDINATES, JAR_VARIABLE, paimon_jar
+from streamhouse.paimon.java.jars import COORDINATES, JAR_VARIABLE, paimon_jar, s3_jar
 from streamhouse.paimon.java.jvm import END_SECONDS, Channel, JavaProcess, spark_jars
 from streamhouse.paimon.java.long_lived_writer import KeptWrite
 from streamhouse.paimon.java.unfinished_compactions import noted
@@ -31,6 +31,9 @@ from streamhouse.paimon.schema.remove_record_option import removes_records
 from streamhouse.paimon.schema.table_name import TableName, branch_root
 from streamhouse.paimon.storage.files import files_of, is_local
 from streamhouse.paimon.storage.lock import commit_lock
+from streamhouse.paimon.storage.s3_client import core_options
+from streamhouse.sql.options.catalog_options import file_system_options
+from streamhouse.sql.options.store_options import ENDPOINT, canonical_options, is_object_store
 
 COMMIT_USER = "streamhouse-maintenance"
 """Commit user of compactions; never that of a query."""
@@ -88,6 +91,14 @@ def classpath() -> list[Path]:
     return [paimon_jar(), *spark_jars(_SPARK_JARS)]
 
 
+def _store_jars(options: Mapping[str, str]) -> list[Path]:
+    """The jars that a warehouse in an object store needs, which come after the others.
+
+    So the archive of classes that was made without them still fits.
+    """
+    return [s3_jar()] if ENDPOINT in options or is_object_store(options["warehouse"]) else []
+
+
 @dataclass(frozen=True)
 class BucketFiles:
     """How many data files one bucket has, and how many of them are of level 0.
@@ -127,7 +138,7 @@ class Sidecar:
         java_options: Sequence[str] = JAVA_OPTIONS,
         nice: int = 0,
     ) -> None:
-        self._options = dict(warehouse_options)
+        self._options = canonical_options(warehouse_options)
         self._java_options = tuple(java_options)
         self._nice = nice
         self._process: JavaProcess | None = None
@@ -277,9 +288,9 @@ class Sidecar:
         return _Session(process.open_channel(), process)
 
     def _start(self) -> JavaProcess:
-        jars = classpath()
+        jars, more = classpath(), _store_jars(self._options)
         java_options = (*self._java_options, *class_archive.java_options(jars))
-        process = JavaProcess(jars, java_options, self._nice)
+        process = JavaProcess([*jars, *more], java_options, self._nice)
         try:
             process.jvm.org.apache.paimon.options.Options()
         except TypeError:
@@ -352,7 +363,8 @@ class Sidecar:
 
     def _open_catalog(self, jvm: Any) -> Any:
         # Tables also change in other processes: no cache.
-        settings = self._options | {"cache-enabled": "false"}
+        opened = core_options(file_system_options(self._options))
+        settings = opened | {"cache-enabled": "false"}
         options = jvm.org.apache.paimon.options.Options.fromMap(settings)
         context = jvm.org.apache.paimon.catalog.CatalogContext.create(options)
         return jvm.org.apache.paimon.catalog.CatalogFactory.createCatalog(context)

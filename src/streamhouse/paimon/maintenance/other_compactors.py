@@ -34,6 +34,11 @@ def written_by_live_query(table: Table) -> bool:
     return any(_alive(consumers, query_consumer(user)) for user in users)
 
 
+def is_alive(table: Table, query_id: str) -> bool:
+    """Whether the query with this id has refreshed its consumer at the table within a minute."""
+    return _alive(Consumers(table), query_consumer(query_id))
+
+
 def compacted_by_others(table: Table) -> bool:
     """Whether another process keeps the table compacted.
 

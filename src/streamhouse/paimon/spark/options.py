@@ -11,9 +11,15 @@ from streamhouse.options import boolean, choice, integer, nearest
 from streamhouse.paimon.changelog.consumer_progress import CONSUMER_KEYS
 from streamhouse.paimon.changelog.scan_options import SCAN_KEYS, TABLE_KEYS
 from streamhouse.paimon.schema.table_name import MAIN, TableName, split_identifier
+from streamhouse.sql.options.store_options import (
+    canonical_options,
+    check_store_option,
+    is_store_option,
+)
 from streamhouse.sql.options.time_travel import TRAVEL_KEYS, split_options
 from streamhouse.sql.plan import AsOf
 
+_WHERE = "format 'paimon'"
 _LIMITS = ("maxRowsPerTrigger", "maxFilesPerTrigger", "maxBytesPerTrigger")
 _LIMIT_KEYS = {
     spelling.lower(): name for name in _LIMITS for spelling in (name, f"read.stream.{name}")
@@ -38,7 +44,7 @@ _OWN_KEYS = (
     "scan.parallelism",
 )
 _CATALOG_KEYS = ("metastore", "uri", "token", "token.provider", "catalog-key", "case-sensitive")
-_CATALOG_PREFIXES = ("s3.", "oss.", "fs.", "hadoop.", "jdbc.", "dlf.", "header.", "file-io.")
+_CATALOG_PREFIXES = ("hadoop.", "jdbc.", "dlf.", "header.", "file-io.")
 # Short names, and the Paimon options that they stand for.
 _MOMENTS = {
     "snapshot": "scan.snapshot-id",
@@ -108,7 +114,9 @@ class SparkOptions:
         by_key = choice("distribution", values.get("distribution", "none"), ("none", "by-key"))
         parallelism = values.get("scan.parallelism", str(4 * (os.cpu_count() or 1)))
         return cls(
-            catalog={key: value for key, value in values.items() if _is_catalog(key)},
+            catalog=canonical_options(
+                {key: value for key, value in values.items() if _is_catalog(key)}, _WHERE
+            ),
             identifier=_identifier(values["path"], values.get("branch")),
             columns=None if columns is None else _names(columns),
             push_filters=boolean("filter-pushdown", values.get("filter-pushdown", "false")),
@@ -127,12 +135,16 @@ class SparkOptions:
 
 def _check(key: str) -> None:
     known = {name.lower() for name in _ALL} | set(_LIMIT_KEYS)
+    if check_store_option(key, _WHERE):
+        return
     if key not in known and not key.startswith(_CATALOG_PREFIXES):
-        raise OptionError(f"format 'paimon': unknown option '{key}'; {nearest(key, _ALL)}")
+        raise OptionError(f"{_WHERE}: unknown option '{key}'; {nearest(key, _ALL)}")
 
 
 def _is_catalog(key: str) -> bool:
-    return key == "warehouse" or key in _CATALOG_KEYS or key.startswith(_CATALOG_PREFIXES)
+    if key == "warehouse" or key in _CATALOG_KEYS or is_store_option(key):
+        return True
+    return key.startswith(_CATALOG_PREFIXES)
 
 
 def _names(columns: str) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Small files in a warehouse: local ones through the operating system, others through pypaimon."""
+"""Files in a warehouse: local ones, objects of S3-compatible stores, others through pypaimon."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import uuid
 from collections.abc import Mapping
 from typing import Any, Protocol
 from urllib.parse import unquote, urlparse
+
+from streamhouse.sql.options.store_options import is_object_store, s3_location
 
 
 class Files(Protocol):
@@ -23,7 +25,7 @@ class Files(Protocol):
         """Names in a directory and whether each is a directory; empty if there is none."""
 
     def stamp(self, path: str) -> object | None:
-        """A value that changes when the file does; None if it is missing, or on object stores."""
+        """A value that changes when the file does; None if it is missing, or if there is none."""
 
     def open_output(self, path: str) -> Any:
         """Create a file, with its directories, and open it to write bytes."""
@@ -106,7 +108,7 @@ class LocalFiles:
 
 
 class RemoteFiles:
-    """Files of an object store, through pypaimon's file systems."""
+    """Files of other file systems, such as HDFS, through pypaimon."""
 
     def __init__(self, io: Any) -> None:
         self._io = io
@@ -162,10 +164,33 @@ def is_local(path: str) -> bool:
     return path.startswith("file:") or "://" not in path
 
 
+_opened: dict[str, Mapping[str, str]] = {}
+
+
+def options_of(location: str) -> Mapping[str, str]:
+    """The catalog's options with which this process has opened a location, or a folder above it.
+
+    Locks are named by a location alone. Those of the last `files_of` count.
+    """
+    wanted = s3_location(location).rstrip("/")
+    if wanted in _opened:
+        return _opened[wanted]
+    above = [known for known in _opened if wanted.startswith(f"{known}/")]
+    return _opened[max(above, key=len)] if above else {}
+
+
 def files_of(location: str, options: Mapping[str, str]) -> Files:
     """The file system of a location, with the catalog's options (such as `s3.*`)."""
+    place = local_path(location) if is_local(location) else s3_location(location)
+    _opened[place.rstrip("/")] = options
     if is_local(location):
         return LocalFiles()
+    if is_object_store(location):
+        from streamhouse.paimon.storage.object_files import ObjectFiles
+        from streamhouse.paimon.storage.s3_client import check_bucket
+
+        check_bucket(options, location)
+        return ObjectFiles(location, options)
     from pypaimon.common.file_io import FileIO
     from pypaimon.common.options import Options
 

@@ -1,4 +1,4 @@
-"""Locks between the processes of one machine: for commits to a table, and for CREATE and DROP."""
+"""Locks between the processes that write a warehouse: for commits, and for CREATE and DROP."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 from streamhouse.errors import CommitConflictError
-from streamhouse.paimon.storage.files import is_local, local_path
+from streamhouse.paimon.storage import jdbc_lock
+from streamhouse.paimon.storage.files import is_local, local_path, options_of
+from streamhouse.sql.options.store_options import is_object_store
 
 LOCK_WAIT_S = 60.0
 _POLL_S = 0.001
@@ -31,7 +33,7 @@ def commit_lock(location: str, wait_s: float = LOCK_WAIT_S) -> Iterator[None]:
     """
     path = _lock_path(location, _COMMIT)
     activity = f"committing to the table at {location}"
-    with _locked(path, wait_s, activity):
+    with _locked(path, wait_s, activity), _between_machines(location, _COMMIT, wait_s, activity):
         held = _held()
         held.append(path)
         try:
@@ -49,8 +51,32 @@ def creation_lock(warehouse: str, wait_s: float = LOCK_WAIT_S) -> Iterator[None]
     `CommitConflictError` after `wait_s` seconds.
     """
     activity = f"creating a table of the warehouse {warehouse}"
-    with _locked(_lock_path(warehouse, _CREATION), wait_s, activity):
+    with (
+        _locked(_lock_path(warehouse, _CREATION), wait_s, activity),
+        _between_machines(warehouse, _CREATION, wait_s, activity),
+    ):
         yield
+
+
+def _between_machines(
+    location: str, name: str, wait_s: float, activity: str
+) -> AbstractContextManager[None]:
+    """The lock between machines, if the catalog or the store has one; local processes queue first.
+
+    A JDBC catalog's lock is for commits to tables.
+    """
+    options = options_of(local_path(location) if is_local(location) else location)
+    if name == _COMMIT and jdbc_lock.is_enabled(options):
+        return jdbc_lock.jdbc_lock(options, location, wait_s, activity)
+    if not is_object_store(location):
+        return nullcontext()
+    from streamhouse.paimon.storage.object_files import ObjectFiles
+    from streamhouse.paimon.storage.object_lock import object_lock
+
+    files = ObjectFiles(location, options)
+    if not files.conditional_writes:
+        return nullcontext()
+    return object_lock(files, f"{location.rstrip('/')}/{name}", wait_s, activity)
 
 
 @contextmanager

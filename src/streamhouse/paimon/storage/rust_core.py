@@ -14,6 +14,9 @@ import pyarrow as pa
 from pypaimon_rust.datafusion import PaimonCatalog, SQLContext
 
 from streamhouse.errors import DataLossError, StreamhouseError
+from streamhouse.paimon.storage.s3_client import check_bucket, core_options
+from streamhouse.sql.options.catalog_options import file_system_options
+from streamhouse.sql.options.store_options import is_object_store
 
 ERRORS = (ValueError, RuntimeError, OSError)
 """The exceptions that the Rust core raises."""
@@ -32,7 +35,8 @@ def catalog(options: Mapping[str, str]) -> Any:
     """The catalog that these options open (`warehouse`, `s3.*`, …)."""
     key = _key(options)
     if key not in _catalogs:
-        _catalogs[key] = PaimonCatalog(dict(options))
+        _check(options)
+        _catalogs[key] = PaimonCatalog(core_options(file_system_options(options)))
     return _catalogs[key]
 
 
@@ -48,7 +52,7 @@ def new_sql_context(options: Mapping[str, str]) -> Any:
     """A SQL context for the caller alone, in which `SET` may change how tables are read."""
     context = SQLContext()
     # No default database: the core would create it.
-    context.register_catalog(_CATALOG, dict(options), "")
+    context.register_catalog(_CATALOG, core_options(file_system_options(options)), "")
     return context
 
 
@@ -98,6 +102,12 @@ def read_error(identifier: str, error: Exception) -> StreamhouseError:
 def quoted(name: str) -> str:
     """A name in double quotes, as the SQL of the Rust core takes it."""
     return '"' + name.replace('"', '""') + '"'
+
+
+def _check(options: Mapping[str, str]) -> None:
+    """Check that the store answers; the core itself would try for minutes."""
+    if is_object_store(options["warehouse"]):
+        check_bucket(options, options["warehouse"])
 
 
 def _key(options: Mapping[str, str]) -> _Key:

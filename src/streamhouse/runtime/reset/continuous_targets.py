@@ -12,7 +12,6 @@ from pathlib import Path
 
 from streamhouse.errors import StreamhouseError, TableError
 from streamhouse.paimon.catalog.table_address import TableAddress
-from streamhouse.paimon.storage.files import is_local
 from streamhouse.runtime.batch.insert_columns import given_columns
 from streamhouse.runtime.session.ddl import define, located
 from streamhouse.runtime.session.dry_run import Draft
@@ -154,5 +153,5 @@ def checkpoint_roots(
     ]
     for options in (*initial, *created):
         path = options.get("warehouse")
-        if path and is_local(path):
+        if path:
             yield checkpoints_of(path)

@@ -16,6 +16,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 from streamhouse.errors import StreamhouseError
+from streamhouse.paimon.maintenance.other_compactors import is_alive
+from streamhouse.paimon.read.table import Table
 from streamhouse.runtime.failpoint import reached
 from streamhouse.runtime.reset.continuous_targets import ContinuousTarget, Targets
 from streamhouse.runtime.reset.former_query import (
@@ -28,6 +30,7 @@ from streamhouse.runtime.reset.former_query import (
 from streamhouse.runtime.reset.marker import Reset, ResetMarker
 from streamhouse.runtime.reset.table_writers import other_writers, own_consumers
 from streamhouse.runtime.state.checkpoint import Checkpoint, checkpoints_for
+from streamhouse.runtime.state.checkpoint_claim import claims, release
 from streamhouse.runtime.state.side_tables import remove_rows
 
 Notice = Callable[[str], None]
@@ -135,7 +138,26 @@ def _reset_of(
         queries |= {*checkpoint.former_ids(), *([current_id] if current_id else ())}
         if table is not None:
             queries |= set(own_consumers(table, checkpoint.path))
+        queries |= _elsewhere(target, checkpoint, table)
     return _TargetReset(target, checkpoints, tuple(sorted(queries)), keep, before is not None)
+
+
+def _elsewhere(target: ContinuousTarget, checkpoint: Checkpoint, table: Table | None) -> set[str]:
+    """The ids of the target's queries whose checkpoints are on other machines, or lost.
+
+    Raises `StreamhouseError` if one of them runs.
+    """
+    found = set()
+    for one in claims(target.address.warehouse, checkpoint).values():
+        if one is None:
+            continue
+        found.add(one.id)
+        if one.id != checkpoint.known_id() and table is not None and is_alive(table, one.id):
+            raise StreamhouseError(
+                f"the query of {target.address.identifier} runs on {one.host} (checkpoint "
+                f"{one.checkpoint}), or ran there until a minute ago; stop it first"
+            )
+    return found
 
 
 def _with_rows_of_statements(resets: Sequence[_TargetReset]) -> set[str]:
@@ -180,6 +202,7 @@ def _carry_out(
         for checkpoint in one.checkpoints:
             is_first = checkpoint is one.checkpoints[0]
             checkpoint.clear(one.queries if is_first and one.keep else ())
+            release(one.target.address.warehouse, checkpoint)
         reached("checkpoints-cleared", 0, one.name)
     for one in resets:
         for marker in one.markers:

@@ -33,6 +33,7 @@ from streamhouse.sql.options.catalog_options import (
 from streamhouse.sql.options.flink_settings import SYNONYMS
 from streamhouse.sql.options.known_options import check_set
 from streamhouse.sql.options.renamed_options import renamed
+from streamhouse.sql.options.store_options import canonical_options, named_options
 from streamhouse.sql.plan import (
     AsOf,
     CreateCatalog,
@@ -81,7 +82,7 @@ class Session:
         self.notice: Callable[[str], None] = _to_stderr
         """Receives messages for the user about statements that did not fail."""
         if self._warehouse_options is not None:
-            self._catalogs[DEFAULT_CATALOG] = self._warehouse_options
+            self._catalogs[DEFAULT_CATALOG] = canonical_options(self._warehouse_options)
             self._make_default(DEFAULT_CATALOG, DEFAULT_DATABASE)
 
     @property
@@ -119,7 +120,7 @@ class Session:
             table_defaults(options),
             default_database(options, DEFAULT_DATABASE),
         )
-        options = resolve_secrets(of_warehouse(options), where)
+        options = named_options(resolve_secrets(of_warehouse(options), where), where)
         if self._warehouse_options is not None:
             options.update(self._warehouse_options)
         if "warehouse" not in options:
@@ -129,6 +130,7 @@ class Session:
             )
         if is_local(options["warehouse"]):
             options["warehouse"] = local_path(options["warehouse"])
+        options = canonical_options(options, where)
         self._catalogs[statement.name] = options
         self._defaults[statement.name] = _Defaults(database, table_options)
         self._make_default(statement.name, database)

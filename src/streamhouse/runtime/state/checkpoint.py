@@ -21,10 +21,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
 
-from streamhouse.errors import OptionError, StreamhouseError
+from streamhouse.errors import StreamhouseError
 from streamhouse.paimon.maintenance.other_compactors import LOCK
 from streamhouse.paimon.storage.files import is_local, local_path
 from streamhouse.source import Offset
+from streamhouse.sql.options.store_options import s3_location
 from streamhouse.sql.plan import StreamQuery
 
 FOLDER = ".checkpoints"
@@ -34,14 +35,18 @@ _FORMER = "former.json"
 
 
 def checkpoints_of(warehouse: str) -> Path:
-    """The default folder of checkpoints; `OptionError` if the warehouse is not local."""
-    path = local_path(warehouse) if is_local(warehouse) else warehouse
-    if "://" in path:
-        raise OptionError(
-            f"the warehouse {warehouse} is not a local directory: give a local folder for "
-            "checkpoints with --checkpoints DIR"
-        )
-    return Path(path) / FOLDER
+    """The default folder of checkpoints: in a local warehouse, else in the user's state folder.
+
+    Spark's logs need a file system. For a warehouse in an object store the folder is
+    `streamhouse/checkpoints` in `XDG_STATE_HOME` (default `~/.local/state`), with a folder for each
+    warehouse (decision 180).
+    """
+    if is_local(warehouse):
+        return Path(local_path(warehouse)) / FOLDER
+    base = os.environ.get("XDG_STATE_HOME")
+    root = Path(base) if base and Path(base).is_absolute() else Path.home() / ".local" / "state"
+    place = quote(s3_location(warehouse).rstrip("/"), safe="")
+    return root / "streamhouse" / "checkpoints" / place
 
 
 def part_names(root: Path, pipeline: str, target: str, queries: Sequence[StreamQuery]) -> list[str]:
@@ -114,6 +119,7 @@ class Checkpoint:
 
     def __init__(self, root: Path, pipeline: str, target: str) -> None:
         self.path = (root / _folder(pipeline) / target).absolute()
+        self.pipeline = pipeline
         self._lock: int | None = None
 
     def acquire(self, wait_s: float = 30.0) -> None:

@@ -18,6 +18,7 @@ from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.state import distinct_counts, pending_rows
 from streamhouse.runtime.state import lookup_journal as looked_up
 from streamhouse.runtime.state.checkpoint import Checkpoint
+from streamhouse.runtime.state.checkpoint_claim import claim
 from streamhouse.runtime.state.lineage import Lineage
 from streamhouse.runtime.state.query_definition import definition_json
 from streamhouse.runtime.state.retention_holds import RetentionHolds
@@ -56,6 +57,7 @@ class ContinuousQuery:
         try:
             self._last: Offset = checkpoint.last_offset()
             self._spec: QuerySpec = replace(spec, query_id=checkpoint.query_id())
+            claim(spec.target.warehouse, checkpoint)
             self._run = StreamRun(checkpoint.run_folder())
         except BaseException:
             checkpoint.release()

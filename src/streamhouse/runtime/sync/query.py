@@ -20,6 +20,7 @@ from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.maintenance.backpressure import Pressure
 from streamhouse.runtime.monitoring.metrics import Figures
 from streamhouse.runtime.state.checkpoint import Checkpoint
+from streamhouse.runtime.state.checkpoint_claim import claim
 from streamhouse.runtime.streaming.pacing import Pacing, Role
 from streamhouse.runtime.streaming.query import QueryFailed
 from streamhouse.runtime.streaming.stream_run import StreamRun
@@ -57,6 +58,7 @@ class SyncQuery:
             self._last: Offset = checkpoint.last_offset()
             self._run = StreamRun(checkpoint.run_folder())
             self._query_id = checkpoint.query_id()
+            claim(options.warehouse, checkpoint)
         except BaseException:
             checkpoint.release()
             raise

@@ -11,6 +11,7 @@ from streamhouse.runtime.monitoring.reporter import Reporter
 from streamhouse.runtime.monitoring.run_reports import RunListener
 from streamhouse.runtime.pipeline import Pipeline
 from streamhouse.runtime.state.checkpoint import Checkpoint, checkpoints_of
+from streamhouse.runtime.state.checkpoint_claim import note_place
 from streamhouse.runtime.sync.options import SyncOptions
 from streamhouse.runtime.sync.progress import Listener, ProgressReports
 from streamhouse.runtime.sync.query import SyncQuery
@@ -47,6 +48,8 @@ class SyncRun:
 def new_query(run: SyncRun, parallelism: int = 2) -> SyncQuery:
     """The query of a sync, which locks its checkpoint; `parallelism`: tasks of a batch."""
     options = run.options
+    if run.checkpoints is None:
+        note_place(options.warehouse["warehouse"], run.notice)
     root = run.checkpoints or checkpoints_of(options.warehouse["warehouse"])
     checkpoint = Checkpoint(root, run.pipeline, f"sync-{options.name}")
     return SyncQuery(options, checkpoint, run.pipeline, run.notice, parallelism)

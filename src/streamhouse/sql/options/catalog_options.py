@@ -1,17 +1,35 @@
-"""Options of CREATE CATALOG: those of Paimon's file system catalog, in all its releases."""
+"""Options of a catalog: those of Paimon's file system, JDBC and REST catalogs, in all releases.
+
+They are the same in CREATE CATALOG, `--option` and Spark.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from streamhouse.errors import OptionError
-from streamhouse.options import boolean, check_known, choice
+from streamhouse.errors import OptionError, UnsupportedSqlError
+from streamhouse.options import boolean, check_known, choice, required
+from streamhouse.sql.options.store_options import check_store_option, is_store_option
 
 TABLE_DEFAULT = "table-default."
 """`table-default.<option>`: the default of a table option for tables created in the catalog."""
 DEFAULT_DATABASE = "default-database"
-_FILE_SYSTEMS = ("s3.", "fs.", "oss.")
 _EFFECTIVE = ("type", "warehouse", "metastore", DEFAULT_DATABASE, "table.type")
+METASTORES = ("filesystem", "jdbc", "rest")
+_BY_METASTORE: Mapping[str, tuple[str, ...]] = {
+    "filesystem": (),
+    "jdbc": (
+        *("uri", "catalog-key", "jdbc.user", "jdbc.password"),
+        *("lock.enabled", "lock-acquire-timeout"),
+    ),
+    "rest": ("uri", "token.provider", "token"),
+}
+"""The options of a kind of catalog; `uri` is required."""
+_HIVE = (
+    "{where}: 'metastore' is 'hive', which is not supported; its tables are folders: use them with "
+    "'metastore' = 'filesystem' and the location of Hive's warehouse, as long as no other program "
+    "writes them, or have them served by a REST catalog"
+)
 
 _CACHE = "schemas and manifests are cached as needed"
 _LOCK = "commits are always locked"
@@ -53,19 +71,56 @@ def check_catalog(options: Mapping[str, str], where: str) -> list[str]:
 
     Returns a notice for each option that has no effect here.
     """
-    own = [key for key in options if not key.startswith((*_FILE_SYSTEMS, TABLE_DEFAULT))]
-    check_known(own, (*_EFFECTIVE, *WITHOUT_EFFECT), where)
-    choice("metastore", options.get("metastore", "filesystem"), ["filesystem"])
+    own = [
+        key
+        for key in options
+        if not (check_store_option(key, where) or key.startswith(TABLE_DEFAULT))
+    ]
+    metastore = options.get("metastore", "filesystem")
+    if metastore == "hive":
+        raise UnsupportedSqlError(_HIVE.format(where=where))
+    choice("metastore", metastore, METASTORES)
+    effective = (*_EFFECTIVE, *_BY_METASTORE[metastore])
+    for key in own:
+        _check_metastore_option(key, metastore, where)
+    check_known(own, (*effective, *WITHOUT_EFFECT), where)
+    if metastore != "filesystem":
+        required(options, "uri", where)
     choice("table.type", options.get("table.type", "managed"), ["managed"])
-    if key := next((key for key in ("case-sensitive", "allow-upper-case") if key in options), None):
-        boolean(key, options[key])
-    ineffective = (key for key in own if key in WITHOUT_EFFECT)
+    for key in ("case-sensitive", "allow-upper-case"):
+        if key in options:
+            boolean(key, options[key])
+    ineffective = (key for key in own if key in WITHOUT_EFFECT and key not in effective)
     return [f"option '{key}' has no effect here: {WITHOUT_EFFECT[key]}" for key in ineffective]
 
 
+def _check_metastore_option(key: str, metastore: str, where: str) -> None:
+    """Raise `OptionError` for an option of another kind of catalog than this one."""
+    if key in (*_EFFECTIVE, *_BY_METASTORE[metastore], *WITHOUT_EFFECT):
+        return
+    kinds = [kind for kind, keys in _BY_METASTORE.items() if key in keys]
+    if kinds:
+        raise OptionError(
+            f"{where}: option '{key}' is for 'metastore' = '{kinds[0]}', and this is '{metastore}'"
+        )
+
+
 def of_warehouse(options: Mapping[str, str]) -> dict[str, str]:
-    """The options of the warehouse itself: its path, and those of its file system."""
-    return {k: v for k, v in options.items() if k == "warehouse" or k.startswith(_FILE_SYSTEMS)}
+    """The options that open the warehouse: its location, catalog and file system."""
+    keys = {"warehouse", "metastore", *(key for keys in _BY_METASTORE.values() for key in keys)}
+    return {k: v for k, v in options.items() if k in keys or is_store_option(k)}
+
+
+def file_system_options(options: Mapping[str, str]) -> dict[str, str]:
+    """The options with which a core opens the tables of a JDBC catalog.
+
+    Such a catalog has the names of its tables in a database, and their files where a file system
+    catalog has them. The Rust core knows no JDBC, and the Java core would need a driver.
+    """
+    if options.get("metastore") != "jdbc":
+        return dict(options)
+    jdbc = ("metastore", *_BY_METASTORE["jdbc"])
+    return {key: value for key, value in options.items() if key not in jdbc}
 
 
 def table_defaults(options: Mapping[str, str]) -> dict[str, str]:

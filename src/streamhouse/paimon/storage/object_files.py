@@ -1,0 +1,215 @@
+"""Files of an S3-compatible object store, each of which is one object."""
+
+from __future__ import annotations
+
+import io
+import tempfile
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any
+
+from streamhouse.paimon.storage import s3_client
+from streamhouse.paimon.storage.s3_client import bucket_and_key
+from streamhouse.sql.options.store_options import CONDITIONAL, canonical_options, s3_location
+
+_IN_MEMORY = 16 << 20
+_DELETED_AT_ONCE = 1000
+
+
+class ObjectFiles:
+    """`Files` of one bucket. An object is replaced as a whole, and is visible once it is complete.
+
+    Errors of the store are `StreamhouseError`; missing objects are as `Files` says.
+    """
+
+    def __init__(self, location: str, options: Mapping[str, str]) -> None:
+        self._options = canonical_options({**options, "warehouse": location})
+        self._location = s3_location(location)
+
+    @property
+    def conditional_writes(self) -> bool:
+        """Whether writes may depend on conditions; the user may say that the store has none."""
+        return self._options.get(CONDITIONAL, "true") == "true"
+
+    def read_text(self, path: str) -> str | None:
+        body = self._get(path)
+        return None if body is None else body[0].decode()
+
+    def read_tagged(self, path: str) -> tuple[str, str] | None:
+        """The text of an object, and its ETag; None if there is no such object."""
+        body = self._get(path)
+        return None if body is None else (body[0].decode(), body[1])
+
+    def _get(self, path: str) -> tuple[bytes, str] | None:
+        bucket, key = _place(path)
+        with self._explained():
+            try:
+                answer = self._client.get_object(Bucket=bucket, Key=key)
+                return answer["Body"].read(), str(answer["ETag"])
+            except self._client.exceptions.ClientError as error:
+                if s3_client.is_missing(error):
+                    return None
+                raise
+
+    def exists(self, path: str) -> bool:
+        return self._head(path) is not None
+
+    def _head(self, path: str) -> Mapping[str, Any] | None:
+        bucket, key = _place(path)
+        with self._explained():
+            try:
+                head: Mapping[str, Any] = self._client.head_object(Bucket=bucket, Key=key)
+                return head
+            except self._client.exceptions.ClientError as error:
+                if s3_client.is_missing(error):
+                    return None
+                raise
+
+    def names(self, path: str) -> list[tuple[str, bool]]:
+        bucket, key = _place(path)
+        prefix = f"{key.rstrip('/')}/" if key else ""
+        result = []
+        with self._explained():
+            pages = self._client.get_paginator("list_objects_v2").paginate(
+                Bucket=bucket, Prefix=prefix, Delimiter="/"
+            )
+            for page in pages:
+                for folder in page.get("CommonPrefixes", ()):
+                    result.append((folder["Prefix"][len(prefix) : -1], True))
+                for one in page.get("Contents", ()):
+                    # Some programs make an empty object that stands for the folder.
+                    if one["Key"] != prefix:
+                        result.append((one["Key"][len(prefix) :], False))
+        return result
+
+    def stamp(self, path: str) -> object | None:
+        head = self._head(path)
+        return None if head is None else (head["ETag"], head["LastModified"])
+
+    def open_output(self, path: str) -> Any:
+        return _Upload(self, path)
+
+    def write_text(self, path: str, text: str) -> None:
+        bucket, key = _place(path)
+        with self._explained():
+            self._client.put_object(Bucket=bucket, Key=key, Body=text.encode())
+
+    def write_new(self, path: str, text: str) -> str | None:
+        """Write an object that must not exist; returns its ETag, None if it exists."""
+        return self._write_if(path, text, IfNoneMatch="*")
+
+    def write_over(self, path: str, text: str, tag: str) -> str | None:
+        """Replace an object if it still has this ETag; returns the new one, None if it has not."""
+        return self._write_if(path, text, IfMatch=tag)
+
+    def _write_if(self, path: str, text: str, **condition: str) -> str | None:
+        bucket, key = _place(path)
+        with self._explained():
+            try:
+                answer = self._client.put_object(
+                    Bucket=bucket, Key=key, Body=text.encode(), **condition
+                )
+            except self._client.exceptions.ClientError as error:
+                if s3_client.is_refused_condition(error) or s3_client.is_missing(error):
+                    return None
+                raise
+        return str(answer["ETag"])
+
+    def modified_s(self, path: str) -> float | None:
+        head = self._head(path)
+        return None if head is None else float(head["LastModified"].timestamp())
+
+    def open_input(self, path: str) -> Any:
+        bucket, key = _place(path)
+        file = tempfile.SpooledTemporaryFile(_IN_MEMORY)
+        with self._explained():
+            try:
+                self._client.download_fileobj(bucket, key, file)
+            except self._client.exceptions.ClientError as error:
+                if s3_client.is_missing(error):
+                    raise FileNotFoundError(path) from None
+                raise
+        file.seek(0)
+        return file
+
+    def upload(self, path: str, file: Any) -> None:
+        """Create or replace an object by the content of an open file."""
+        bucket, key = _place(path)
+        with self._explained():
+            self._client.upload_fileobj(file, bucket, key)
+
+    def delete(self, path: str) -> None:
+        bucket, key = _place(path)
+        with self._explained():
+            self._client.delete_object(Bucket=bucket, Key=key)
+            pages = self._client.get_paginator("list_objects_v2").paginate(
+                Bucket=bucket, Prefix=f"{key.rstrip('/')}/"
+            )
+            for page in pages:
+                keys = [{"Key": one["Key"]} for one in page.get("Contents", ())]
+                if keys:
+                    self._client.delete_objects(Bucket=bucket, Delete={"Objects": keys})
+
+    def delete_file(self, path: str) -> None:
+        """Delete one object, if it is there: one request, where `delete` also lists a folder."""
+        bucket, key = _place(path)
+        with self._explained():
+            self._client.delete_object(Bucket=bucket, Key=key)
+
+    @property
+    def _client(self) -> Any:
+        return s3_client.client(self._options)
+
+    def _explained(self) -> Any:
+        return s3_client.explained(self._location, self._options)
+
+
+class _Upload(io.BufferedIOBase):
+    """Buffers what is written; `close` uploads it, unless the block ended with an error."""
+
+    def __init__(self, files: ObjectFiles, path: str) -> None:
+        self._files, self._path = files, path
+        self._buffer = tempfile.SpooledTemporaryFile(_IN_MEMORY)
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        return self._buffer.write(data)
+
+    def tell(self) -> int:
+        return self._buffer.tell()
+
+    def close(self) -> None:
+        if self.closed:
+            return
+        try:
+            self._buffer.seek(0)
+            self._files.upload(self._path, self._buffer)
+        finally:
+            self._discard()
+
+    def _discard(self) -> None:
+        self._buffer.close()
+        super().close()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self._discard()
+
+    def __del__(self) -> None:
+        # A garbage-collected upload is one that was never completed.
+        if not self.closed:
+            self._discard()
+
+
+def _place(path: str) -> tuple[str, str]:
+    bucket, key = bucket_and_key(s3_location(path))
+    return bucket, key

@@ -1,0 +1,157 @@
+"""A lock between machines: an object that a store creates only if it does not exist.
+
+The object names its holder, who writes it again every few seconds. If a waiter sees the same
+object for `LEASE_S` seconds by its own clock, the holder is dead, and the waiter replaces it on
+condition that it is still the same. Clocks of different machines are never compared.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from streamhouse.errors import CommitConflictError, StreamhouseError
+from streamhouse.paimon.storage.object_files import ObjectFiles
+
+_LOG = logging.getLogger("streamhouse.storage")
+LEASE_S = 20.0
+_RENEW_S = 5.0
+_POLL_S, _MAX_POLL_S = 0.02, 0.5
+
+_conditional: dict[tuple[int, str], bool] = {}
+
+
+@contextmanager
+def object_lock(files: ObjectFiles, path: str, wait_s: float, activity: str) -> Iterator[None]:
+    """Hold the lock object at `path`; `CommitConflictError` after `wait_s` seconds.
+
+    Not re-entrant, also not between threads. Raises `StreamhouseError` at the end of the block if
+    the lock was lost meanwhile, since the process was stopped for longer than the lease.
+    """
+    holder = json.dumps(
+        {"id": uuid.uuid4().hex, "host": socket.gethostname(), "process": os.getpid()}
+    )
+    held = _Held(files, path, holder, _acquired(files, path, holder, wait_s, activity))
+    try:
+        yield
+    finally:
+        kept = held.release()
+    if not kept:
+        # No conflict: what retries after a conflict would do again what may have been done.
+        raise StreamhouseError(
+            f"while {activity} this process was stopped for so long that another took the lock "
+            f"{path}; check whether its last commit is there before you run it again"
+        )
+
+
+def _acquired(files: ObjectFiles, path: str, holder: str, wait_s: float, activity: str) -> str:
+    """Create the lock object, or take over that of a dead holder; returns its ETag."""
+    now = time.monotonic()
+    deadline, pause = now + wait_s, _POLL_S
+    seen: tuple[str, float] | None = None
+    while True:
+        tag = files.write_new(path, holder)
+        if tag is not None:
+            _check_conditional(files, path, holder)
+            return tag
+        current, now = files.read_tagged(path), time.monotonic()
+        if current is None:
+            continue
+        text, current_tag = current
+        if text == holder:
+            # The answer to our request was lost, and the client had sent it again.
+            return current_tag
+        if seen is None or seen[0] != current_tag:
+            seen = (current_tag, now)
+        elif now - seen[1] > LEASE_S:
+            tag = files.write_over(path, holder, current_tag)
+            if tag is not None:
+                return tag
+        if now > deadline:
+            raise CommitConflictError(
+                f"another process has been {activity} for more than {wait_s:g} s ({_named(text)} "
+                f"holds {path}); end it and try again"
+            )
+        time.sleep(pause)
+        pause = min(2 * pause, _MAX_POLL_S)
+
+
+def _check_conditional(files: ObjectFiles, path: str, holder: str) -> None:
+    """Raise `StreamhouseError` if the store ignores conditions of writes; once per bucket."""
+    bucket = path.split("/", 3)[2]
+    key = (os.getpid(), bucket)
+    if key not in _conditional:
+        _conditional[key] = files.write_new(path, holder) is None
+    if not _conditional[key]:
+        files.delete_file(path)
+        raise StreamhouseError(
+            f"the store of the bucket '{bucket}' ignores If-None-Match, so commits of two machines "
+            "could overwrite each other; if only this machine writes to the warehouse, set the "
+            "option 's3.conditional-writes' to 'false'"
+        )
+
+
+def _named(text: str) -> str:
+    try:
+        holder = json.loads(text)
+        return f"process {holder['process']} on {holder['host']}"
+    except (ValueError, KeyError, TypeError):
+        return "an unknown process"
+
+
+class _Held:
+    """A lock that this process holds, and the thread that renews it if it is held for long."""
+
+    def __init__(self, files: ObjectFiles, path: str, holder: str, tag: str) -> None:
+        self._files, self._path, self._holder = files, path, holder
+        self._tag: str | None = tag
+        self._renewed = time.monotonic()
+        self._ended = threading.Event()
+        self._lock = threading.Lock()
+        self._timer = threading.Timer(_RENEW_S, self._renew)
+        self._timer.daemon = True
+        self._timer.start()
+
+    def release(self) -> bool:
+        """Delete the lock object; returns whether it was held without interruption."""
+        self._ended.set()
+        self._timer.cancel()
+        with self._lock:
+            fresh = time.monotonic() - self._renewed < LEASE_S
+            try:
+                if self._tag is None or not (fresh or self._still_ours()):
+                    return False
+                self._files.delete_file(self._path)
+            except StreamhouseError as error:
+                _LOG.warning("the lock %s stays until its lease ends: %s", self._path, error)
+        return True
+
+    def _still_ours(self) -> bool:
+        tag, self._tag = self._tag, None
+        if tag is not None:
+            self._tag = self._files.write_over(self._path, self._content(), tag)
+        return self._tag is not None
+
+    def _renew(self) -> None:
+        while not self._ended.is_set():
+            with self._lock:
+                if self._ended.is_set():
+                    return
+                try:
+                    if not self._still_ours():
+                        return
+                    self._renewed = time.monotonic()
+                except StreamhouseError:
+                    # The store does not answer; `release` finds out whether the lock was lost.
+                    return
+            self._ended.wait(_RENEW_S)
+
+    def _content(self) -> str:
+        return json.dumps({**json.loads(self._holder), "renewed": uuid.uuid4().hex[:8]})

@@ -1,0 +1,180 @@
+"""Clients of S3-compatible object stores, one per process and store, and their errors in one line.
+
+Credentials come from the options, else from AWS's usual chain as boto3 has it: the environment,
+`~/.aws`, the role of the machine or container.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from streamhouse.errors import StreamhouseError
+from streamhouse.sql.options.store_options import (
+    ACCESS_KEY,
+    CONDITIONAL,
+    DEFAULT_REGION,
+    ENDPOINT,
+    PATH_STYLE,
+    REGION,
+    SECRET_KEY,
+    SESSION_TOKEN,
+    canonical_options,
+)
+
+CONNECT_S = 3
+READ_S = 20
+ATTEMPTS = 4
+_CHECK_ATTEMPTS = 2
+_STORE_KEYS = (ENDPOINT, REGION, ACCESS_KEY, SECRET_KEY, SESSION_TOKEN, PATH_STYLE)
+_OWN_CHAIN = ("iam-role", "container-role", "assume-role-with-web-identity")
+"""Sources of credentials that each core reads, and renews, by itself."""
+_MISSING = ("404", "NoSuchKey", "NotFound")
+
+_clients: dict[tuple[object, ...], Any] = {}
+_checked: set[tuple[object, ...]] = set()
+
+
+def client(options: Mapping[str, str], attempts: int = ATTEMPTS) -> Any:
+    """The boto3 client of a store, by canonical options; thread-safe, and shared."""
+    key = (os.getpid(), attempts, *(options.get(name) for name in _STORE_KEYS))
+    if key not in _clients:
+        _clients[key] = _new_client(options, attempts)
+    return _clients[key]
+
+
+def _new_client(options: Mapping[str, str], attempts: int) -> Any:
+    from botocore.config import Config
+
+    style = "path" if options.get(PATH_STYLE) == "true" else "auto"
+    config = Config(
+        connect_timeout=CONNECT_S,
+        read_timeout=READ_S,
+        retries={"max_attempts": attempts, "mode": "standard"},
+        s3={"addressing_style": style},
+        max_pool_connections=32,
+        # Checksums of uploads are not understood by all compatible stores.
+        request_checksum_calculation="when_required",
+        response_checksum_validation="when_required",
+    )
+    return _session().client(
+        "s3",
+        endpoint_url=options.get(ENDPOINT),
+        region_name=options.get(REGION),
+        aws_access_key_id=options.get(ACCESS_KEY),
+        aws_secret_access_key=options.get(SECRET_KEY),
+        aws_session_token=options.get(SESSION_TOKEN),
+        config=config,
+    )
+
+
+def _session() -> Any:
+    import boto3
+
+    # The default session of boto3 is not safe to share between threads.
+    return boto3.session.Session()
+
+
+def core_options(options: Mapping[str, str]) -> dict[str, str]:
+    """Catalog options for one of Paimon's cores: canonical, with credentials and the region.
+
+    Credentials that expire are left out if the cores find, and renew, them by themselves.
+    """
+    result = canonical_options(options)
+    result.pop(CONDITIONAL, None)
+    if not any(key in result for key in (ENDPOINT, REGION)) and not _in_store(result):
+        return result
+    if ACCESS_KEY not in result:
+        result |= _chain_credentials()
+    result.setdefault(REGION, _session().region_name or DEFAULT_REGION)
+    return result
+
+
+def _in_store(options: Mapping[str, str]) -> bool:
+    return options.get("warehouse", "").startswith("s3://")
+
+
+def _chain_credentials() -> dict[str, str]:
+    credentials = _session().get_credentials()
+    if credentials is None or credentials.method in _OWN_CHAIN:
+        return {}
+    frozen = credentials.get_frozen_credentials()
+    result = {ACCESS_KEY: frozen.access_key, SECRET_KEY: frozen.secret_key}
+    return result | ({SESSION_TOKEN: frozen.token} if frozen.token else {})
+
+
+def check_bucket(options: Mapping[str, str], location: str) -> None:
+    """Raise `StreamhouseError` unless the bucket of a location answers; once per process.
+
+    Fails within 10 seconds if nothing listens at the end point.
+    """
+    options = canonical_options(options)
+    bucket, _ = bucket_and_key(location)
+    key = (os.getpid(), bucket, *(options.get(name) for name in _STORE_KEYS))
+    if key in _checked:
+        return
+    with explained(location, options):
+        client(options, _CHECK_ATTEMPTS).head_bucket(Bucket=bucket)
+    _checked.add(key)
+
+
+def bucket_and_key(location: str) -> tuple[str, str]:
+    """The bucket and the key of `s3://bucket/key`."""
+    bucket, _, key = location.partition("://")[2].partition("/")
+    return bucket, key
+
+
+def is_missing(error: Exception) -> bool:
+    """Whether the reason of an error of boto3 is an object that does not exist."""
+    return _code(error) in _MISSING
+
+
+def is_refused_condition(error: Exception) -> bool:
+    """Whether a conditional write was refused, since the object exists or has changed."""
+    return _code(error) in ("412", "PreconditionFailed", "409", "ConditionalRequestConflict")
+
+
+def _code(error: Exception) -> str:
+    response = getattr(error, "response", None) or {}
+    return str(response.get("Error", {}).get("Code", ""))
+
+
+@contextmanager
+def explained(location: str, options: Mapping[str, str]) -> Iterator[None]:
+    """Raise errors of boto3 as `StreamhouseError` with one line that says what to do."""
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    try:
+        yield
+    except (BotoCoreError, ClientError) as error:
+        raise StreamhouseError(_explanation(error, location, options)) from None
+
+
+def _explanation(error: Exception, location: str, options: Mapping[str, str]) -> str:
+    bucket, _ = bucket_and_key(location)
+    endpoint = options.get(ENDPOINT) or "Amazon S3"
+    code, name = _code(error), type(error).__name__
+    if code in ("404", "NoSuchBucket"):
+        return (
+            f"the bucket '{bucket}' does not exist at {endpoint}; create it, or correct the "
+            "warehouse's location"
+        )
+    if name in ("NoCredentialsError", "PartialCredentialsError"):
+        return (
+            f"there are no credentials for {location}; set AWS_ACCESS_KEY_ID and "
+            "AWS_SECRET_ACCESS_KEY, AWS_PROFILE, or the options s3.access-key and s3.secret-key"
+        )
+    if code in ("403", "401", "AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch"):
+        return (
+            f"{endpoint} refuses access to the bucket '{bucket}' ({code}); check the credentials, "
+            "the region and the permissions of their user"
+        )
+    if name in ("EndpointConnectionError", "ConnectTimeoutError", "ReadTimeoutError"):
+        return (
+            f"nothing answers at {endpoint} ({name}); check the option '{ENDPOINT}' "
+            "(AWS_ENDPOINT_URL_S3) and the network"
+        )
+    text = " ".join(str(error).split())
+    return f"{location}: {endpoint} failed: {text}"

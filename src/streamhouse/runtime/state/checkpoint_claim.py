@@ -1,0 +1,104 @@
+"""Which checkpoint a query of a warehouse in an object store belongs to.
+
+Checkpoints are on a machine's disk, the warehouse is not. Without its checkpoint, on another
+machine or after the disk was lost, a query would begin anew and write its rows a second time. So
+the warehouse records the id of each query, in `.checkpoints/<pipeline>/<name>.json`.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+
+from streamhouse.errors import StreamhouseError
+from streamhouse.paimon.storage.files import files_of, is_local
+from streamhouse.paimon.storage.object_files import ObjectFiles
+from streamhouse.runtime.state.checkpoint import FOLDER, Checkpoint, checkpoints_of
+
+_noted: set[str] = set()
+
+
+def note_place(warehouse: str, notice: Callable[[str], None]) -> None:
+    """Say once where the checkpoints of a warehouse are, if they are not in it."""
+    if not is_local(warehouse) and warehouse not in _noted:
+        _noted.add(warehouse)
+        notice(
+            f"the checkpoints of queries are on this machine, in {checkpoints_of(warehouse)}; "
+            "--checkpoints DIR sets another folder"
+        )
+
+
+@dataclass(frozen=True)
+class Claim:
+    """The record of a query: its id, and where its checkpoint is."""
+
+    id: str
+    host: str
+    checkpoint: str
+
+    @classmethod
+    def parse(cls, text: str) -> Claim | None:
+        """Parse a record; None if it is damaged."""
+        try:
+            return cls(**json.loads(text))
+        except (ValueError, TypeError):
+            return None
+
+
+def claim(warehouse: Mapping[str, str], checkpoint: Checkpoint) -> None:
+    """Record that the query of this checkpoint is the one that runs; call it before it writes.
+
+    No effect for local warehouses. Raises `StreamhouseError` if the query has run with another
+    checkpoint.
+    """
+    files = _files(warehouse)
+    if files is None:
+        return
+    path = f"{_folder(warehouse, checkpoint)}/{checkpoint.path.name}.json"
+    own = Claim(checkpoint.query_id(), socket.gethostname(), str(checkpoint.path))
+    if files.write_new(path, json.dumps(asdict(own))) is not None:
+        return
+    other = Claim.parse(files.read_text(path) or "")
+    if other is not None and other.id == own.id:
+        return
+    place = f"{path}, which is damaged" if other is None else f"{other.checkpoint} on {other.host}"
+    raise StreamhouseError(
+        f"the query {checkpoint.path.name} of pipeline '{checkpoint.pipeline}' has run with "
+        f"another checkpoint ({place}) and would write its rows again; run it there, give a copy "
+        "of that folder with --checkpoints DIR, or run it once with --from-scratch"
+    )
+
+
+def claims(warehouse: Mapping[str, str], checkpoint: Checkpoint) -> dict[str, Claim | None]:
+    """The records of the query of a target, and of its parts, by path; None for a damaged one."""
+    files = _files(warehouse)
+    if files is None:
+        return {}
+    folder, own = _folder(warehouse, checkpoint), checkpoint.path.name
+    paths = [
+        f"{folder}/{name}"
+        for name, is_folder in files.names(folder)
+        if not is_folder and (name == f"{own}.json" or name.startswith(f"{own}+"))
+    ]
+    return {path: Claim.parse(files.read_text(path) or "") for path in paths}
+
+
+def release(warehouse: Mapping[str, str], checkpoint: Checkpoint) -> None:
+    """Forget the checkpoints of a target, and of its parts, so that the next run may begin anew."""
+    files = _files(warehouse)
+    if files is not None:
+        for path in claims(warehouse, checkpoint):
+            files.delete_file(path)
+
+
+def _files(warehouse: Mapping[str, str]) -> ObjectFiles | None:
+    if not warehouse or is_local(warehouse["warehouse"]):
+        return None
+    files = files_of(warehouse["warehouse"], warehouse)
+    return files if isinstance(files, ObjectFiles) else None
+
+
+def _folder(warehouse: Mapping[str, str], checkpoint: Checkpoint) -> str:
+    return f"{warehouse['warehouse'].rstrip('/')}/{FOLDER}/{checkpoint.path.parent.name}"

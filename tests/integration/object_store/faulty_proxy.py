@@ -1,0 +1,143 @@
+"""An HTTP proxy in front of the S3 server that injects faults."""
+
+from __future__ import annotations
+
+import http.client
+import http.server
+import socket
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from types import TracebackType
+from typing import Any
+
+
+class Fault(Enum):
+    """What happens to a request."""
+
+    REFUSED = "answered by 500, not done"
+    REFUSED_AFTER = "done, but answered by 500"
+    CUT_BEFORE = "the connection ends before it is done"
+    CUT_AFTER = "done, but the connection ends without an answer"
+    TORN = "the connection ends in the middle of its body or of its answer"
+    SLOW = "done after a second"
+
+
+@dataclass(frozen=True)
+class Request:
+    """A request as faults are chosen by it; `number` counts all requests."""
+
+    number: int
+    method: str
+    path: str
+
+
+Choose = Callable[[Request], Fault | None]
+
+
+class FaultyProxy:
+    """Forwards to a port of this machine, with the faults that `choose` returns."""
+
+    def __init__(self, port: int) -> None:
+        self.choose: Choose = lambda request: None
+        self.injected: list[tuple[Fault, str]] = []
+        self.requests: list[Request] = []
+        self._lock = threading.Lock()
+        proxy = self
+
+        class Handler(_Handler):
+            owner, target = proxy, port
+
+        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._server.server_port}"
+
+    def fault(self, method: str, path: str) -> Fault | None:
+        with self._lock:
+            request = Request(len(self.requests), method, path)
+            self.requests.append(request)
+            fault = self.choose(request)
+            if fault is not None:
+                self.injected.append((fault, f"{method} {path}"))
+        return fault
+
+    def __enter__(self) -> FaultyProxy:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join(10)
+
+
+class _Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    owner: FaultyProxy
+    target: int
+
+    def _do(self) -> None:
+        fault = self.owner.fault(self.command, self.path)
+        body = self.rfile.read(int(self.headers.get("content-length") or 0))
+        cut_upload = fault is Fault.TORN and bool(body)
+        if fault is Fault.CUT_BEFORE or cut_upload:
+            self._cut()
+        elif fault is Fault.REFUSED:
+            self._answer(500, [], b"")
+        else:
+            if fault is Fault.SLOW:
+                time.sleep(1.0)
+            status, headers, answer = self._forwarded(body)
+            if fault is Fault.CUT_AFTER:
+                self._cut()
+            elif fault is Fault.REFUSED_AFTER:
+                self._answer(500, [], b"")
+            else:
+                self._answer(status, headers, answer, torn=fault is Fault.TORN)
+
+    do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = _do
+
+    def _forwarded(self, body: bytes) -> tuple[int, list[tuple[str, str]], bytes]:
+        connection = http.client.HTTPConnection("127.0.0.1", self.target, timeout=30)
+        try:
+            connection.request(self.command, self.path, body, dict(self.headers))
+            answer = connection.getresponse()
+            return answer.status, answer.getheaders(), answer.read()
+        finally:
+            connection.close()
+
+    def _answer(
+        self, status: int, headers: list[tuple[str, str]], body: bytes, torn: bool = False
+    ) -> None:
+        head = self.command == "HEAD"
+        self.send_response_only(status)
+        for name, value in headers:
+            own = name.lower() in ("transfer-encoding", "connection", "content-length")
+            if not own or (head and name.lower() == "content-length"):
+                self.send_header(name, value)
+        if not head and status != 204:
+            self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        if torn and body:
+            self.wfile.write(body[: len(body) // 2])
+            self._cut()
+        elif not head:
+            self.wfile.write(body)
+
+    def _cut(self) -> None:
+        self.close_connection = True
+        self.connection.shutdown(socket.SHUT_RDWR)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
