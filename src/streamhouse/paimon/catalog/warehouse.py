@@ -23,7 +23,7 @@ from streamhouse.paimon.schema.option_columns import column_lists
 from streamhouse.paimon.schema.table_name import MAIN, TableName, split_identifier
 from streamhouse.paimon.schema.table_options import check_table_options
 from streamhouse.paimon.storage import rust_core
-from streamhouse.paimon.storage.files import Files, files_of, is_local, local_path
+from streamhouse.paimon.storage.files import Files, files_of, is_local, local_path, remember
 from streamhouse.paimon.storage.lock import creation_lock
 from streamhouse.paimon.storage.s3_client import core_options
 from streamhouse.sql.changes import Change, SetDefault
@@ -53,6 +53,7 @@ class Warehouse:
         if is_local(options["warehouse"]):
             options["warehouse"] = os.path.abspath(local_path(options["warehouse"]))
         self.options: Mapping[str, str] = options
+        remember(options["warehouse"], options)
         self._key = tuple(sorted(options.items()))
 
     def __repr__(self) -> str:
@@ -72,10 +73,11 @@ class Warehouse:
         try:
             with self._names() as names:
                 return sorted(names.list_databases())
-        except rust_core.CATALOG_ERRORS:
+        except rust_core.CATALOG_ERRORS as error:
             if is_local(self.path) and not os.path.isdir(self.path):
                 return []
-            raise
+            reason = " ".join(str(error).split())
+            raise StreamhouseError(f"the warehouse {self.path} cannot be read: {reason}") from error
 
     def tables(self, database: str) -> list[str]:
         """Names of a database's tables, sorted; `TableError` if there is no such database."""

@@ -212,6 +212,25 @@ class Sidecar:
 
         self._call(table, merge)
 
+    def write_iceberg_metadata(self, table: str) -> int:
+        """Write Iceberg metadata of the newest snapshot, unless it exists; returns the snapshot.
+
+        The Java core does so with its own commits, and the Rust core never. 0: no snapshot.
+        """
+
+        def write() -> int:
+            jvm, java_table = self._jvm(), self._table(table)
+            latest = java_table.snapshotManager().latestSnapshot()
+            if latest is None:
+                return 0
+            paimon = jvm.org.apache.paimon
+            callback = paimon.iceberg.IcebergCommitCallback(java_table, latest.commitUser())
+            with _closing(callback):
+                callback.retry(paimon.manifest.ManifestCommittable(latest.commitIdentifier()))
+            return int(latest.id())
+
+        return self._call(table, write)
+
     def buckets(self, table: str) -> list[BucketFiles]:
         """The buckets of a table that have files."""
         return self._call(table, lambda: self._buckets(self._table(table)))

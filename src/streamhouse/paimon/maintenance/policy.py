@@ -46,6 +46,7 @@ class Pace:
     append_seconds: float = 60.0
     append_commits: int = 100
     manifest_commits: int = 15
+    iceberg_seconds: float = 1.0
     expire_seconds: float = 10.0
     expire_work_seconds: float = 2.0
     leftover_seconds: float = 3600.0

@@ -22,6 +22,7 @@ from streamhouse.paimon.maintenance.other_compactors import compacted_by_others
 from streamhouse.paimon.maintenance.policy import MaintenancePolicy, Pace
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.read.visibility import Moment, changes_visible_at, later, rows_visible_at
+from streamhouse.paimon.schema.iceberg_metadata import keeps_iceberg
 
 _LOG = logging.getLogger("streamhouse.maintenance")
 _STOP_SECONDS = 10.0
@@ -34,7 +35,7 @@ _FAILURES = 2
 _HOPELESS_FAILURES = 5
 _OTHERS_EVERY_S = 1.0
 
-Kind = Literal["compact", "full", "merge", "expire", "leftovers"]
+Kind = Literal["compact", "full", "merge", "iceberg", "expire", "leftovers"]
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,8 @@ class _State:
     compacted_full: int = 0
     attempted: int = 0
     merged: int = 0
+    iceberg: int = 0
+    iceberg_at: float = float("-inf")
     expired: int = 0
     counted: bool = False
     compacted_at: float = field(default_factory=time.monotonic)
@@ -213,6 +216,8 @@ class Maintenance:
                 # A job that is killed has either committed or changed nothing.
                 self._sidecar.kill()
                 thread.join()
+            else:
+                self._finish_iceberg()
         self._sidecar.close()
 
     def _run(self) -> None:
@@ -324,8 +329,10 @@ class Maintenance:
     def _due(self, name: str, state: _State, latest: int) -> Kind | None:
         """The compaction or manifest merge that is due now; None if none is."""
         policy, now = state.policy, time.monotonic()
-        if policy is None or latest == state.compacted == state.merged:
+        if policy is None:
             return None
+        if latest == state.compacted == state.merged:
+            return "iceberg" if self._iceberg_due(state, latest) else None
         took = state.durations.get("compact", self._pace.first_compaction_seconds)
         full_soon = latest > state.attempted and self._pressure.fills_within(name, took)
         if full_soon or now - state.compacted_at >= self._pause(state, policy):
@@ -342,7 +349,32 @@ class Maintenance:
             if full_soon or _reached(latest - state.compacted, policy.commits):
                 return "compact"
         merges = policy.merges and latest - state.merged >= self._pace.manifest_commits
-        return "merge" if merges else None
+        if merges:
+            return "merge"
+        return "iceberg" if self._iceberg_due(state, latest) else None
+
+    def _iceberg_due(self, state: _State, latest: int) -> bool:
+        """Whether the table's Iceberg metadata is older than its newest snapshot.
+
+        It takes at most a fifth of the time.
+        """
+        table = state.table
+        if table is None or state.read or latest <= state.iceberg:
+            return False
+        pause = max(self._pace.iceberg_seconds, 4 * state.durations.get("iceberg", 0.0))
+        return keeps_iceberg(table.options) and time.monotonic() - state.iceberg_at >= pause
+
+    def _finish_iceberg(self) -> None:
+        """Bring the Iceberg metadata of all written tables up to date, at the end."""
+        for name, state in list(self._states.items()):
+            try:
+                latest = 0 if state.table is None else state.table.latest_snapshot_id() or 0
+                state.iceberg_at = float("-inf")
+                state.durations.pop("iceberg", None)
+                if self._iceberg_due(state, latest):
+                    self._sidecar.write_iceberg_metadata(name)
+            except Exception as error:  # noqa: BLE001  # the queries have ended well
+                _LOG.warning("table '%s': Iceberg metadata is not current: %s", name, error)
 
     def _pause(self, state: _State, policy: MaintenancePolicy) -> float:
         """The least time until the next compaction, in seconds."""
@@ -389,6 +421,9 @@ class Maintenance:
                 self._sidecar.compact_manifests(name)
                 state.merged = latest + 1
                 self._count(merges=1)
+            elif kind == "iceberg":
+                state.iceberg = self._sidecar.write_iceberg_metadata(name)
+                state.iceberg_at = time.monotonic()
             elif kind == "expire":
                 self._expire(name, state)
             else:

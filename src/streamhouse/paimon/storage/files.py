@@ -170,7 +170,7 @@ _opened: dict[str, Mapping[str, str]] = {}
 def options_of(location: str) -> Mapping[str, str]:
     """The catalog's options with which this process has opened a location, or a folder above it.
 
-    Locks are named by a location alone. Those of the last `files_of` count.
+    Locks are named by a location alone. Those of the last `remember` count.
     """
     wanted = s3_location(location).rstrip("/")
     if wanted in _opened:
@@ -179,10 +179,15 @@ def options_of(location: str) -> Mapping[str, str]:
     return _opened[max(above, key=len)] if above else {}
 
 
-def files_of(location: str, options: Mapping[str, str]) -> Files:
-    """The file system of a location, with the catalog's options (such as `s3.*`)."""
+def remember(location: str, options: Mapping[str, str]) -> None:
+    """Note the catalog's options of a location, for `options_of`."""
     place = local_path(location) if is_local(location) else s3_location(location)
     _opened[place.rstrip("/")] = options
+
+
+def files_of(location: str, options: Mapping[str, str]) -> Files:
+    """The file system of a location, with the catalog's options (such as `s3.*`)."""
+    remember(location, options)
     if is_local(location):
         return LocalFiles()
     if is_object_store(location):
