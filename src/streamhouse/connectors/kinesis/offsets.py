@@ -2,8 +2,9 @@
 
 `{"stream", "init", "at", "behind", "shards"}`: `stream` is the stream's identity. Shards without an
 entry are read from `init` on (epoch ms; absent: from their oldest record). All that had arrived at
-the time `at` was read (epoch ms), which is `behind` ms before the batch was planned. `shards` has for each shard that was begun the sequence
-number of the last record read (`after`), and `done` once a closed shard was read to its end.
+the time `at` was read (epoch ms), which is `behind` ms before the batch was planned. `shards` has
+for each shard that was begun the sequence number of the last record read (`after`), and `done` once
+a closed shard was read to its end.
 """
 
 from __future__ import annotations
