@@ -51,6 +51,13 @@ def test_lookups_print_a_line_a_figure(only: dict[str, float]) -> None:
 
 
 @pytest.mark.soak
+def test_upserts_of_mysql_print_a_line() -> None:
+    (found,) = figures("jdbc.py", "--rows", "2000", "--runs", "1")
+    assert (found["name"], found["goal"]) == ("jdbc_upsert", 0.8)
+    assert found["ratio"] > 0
+
+
+@pytest.mark.soak
 @pytest.mark.usefixtures("quick_spark")
 def test_a_mysql_snapshot_prints_a_line() -> None:
     (found,) = figures("mysql_cdc.py", "--rows", "20000", "--runs", "1")

@@ -314,3 +314,26 @@ def test_a_table_without_transactions_is_told(
     assert "storage engine MyISAM has no transactions; a batch that is interrupted" in caplog.text
     with pytest.raises(StreamhouseError, match="ALTER TABLE sunk.people ENGINE = InnoDB"):
         committer(server, "people", ("id",), **{"sink.delivery-guarantee": "exactly-once"})
+
+
+def test_a_table_is_read_by_several_queries_at_once(shop: Shop, server: MariaDB) -> None:
+    server.execute(
+        "CREATE TABLE sunk.wide (id INT PRIMARY KEY, at DATETIME NULL, pad VARCHAR(2000))",
+        "INSERT INTO sunk.wide SELECT seq, IF(seq % 7 = 0, NULL, '2024-01-01' + INTERVAL seq HOUR),"
+        " REPEAT('x', 1000) FROM sunk.seq_1_to_20000",
+    )
+    columns = "id INT, at TIMESTAMP(0), pad STRING"
+    batch = "SET 'execution.runtime-mode' = 'batch';"
+    for more, found in (
+        ({"column": "id", "num": "3"}, 20_000),
+        ({"column": "at", "num": "12"}, 20_000),
+        ({"column": "id", "num": "5", "lower-bound": "11", "upper-bound": "110"}, 100),
+    ):
+        split = {f"scan.partition.{key}": value for key, value in more.items()}
+        table = declared(server, "wide", columns, **split)
+        count = "SELECT COUNT(*), COUNT(DISTINCT id), SUM(CHAR_LENGTH(pad)) FROM wide_sink;"
+        assert shop.told(table + batch + count) == f"{found}  {found}  {1000 * found}"
+    assert shop.told(f"{table}{batch}SELECT id > 0 FROM wide_sink LIMIT 1;") == "True"
+    assert not [one for one in threading.enumerate() if one.name.startswith("jdbc-read")]
+    with pytest.raises(TableError, match="no column 'ids'; did you mean 'id'"):
+        shop.told(table.replace("'id'", "'ids'") + batch + count)

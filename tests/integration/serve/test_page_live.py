@@ -39,6 +39,7 @@ def test_mysql_update_reaches_the_page(
         chromium() as browser,
         visit(browser, f"{server.url}/#/editor") as page,
     ):
+        scenario.fill_customers()
         scenario._write_script(NO_END)
         start(page, (scenario.folder / "revenue.sql").read_text())
         page.goto(f"{server.url}/#/views/{VIEW}")

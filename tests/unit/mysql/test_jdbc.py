@@ -9,8 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamhouse.connectors.jdbc.options import KNOWN, JdbcOptions, check_hint, parse
+from streamhouse.connectors.jdbc.ranges import conditions
+from streamhouse.connectors.jdbc.scan_options import ScanOptions, parse_scan
 from streamhouse.connectors.jdbc.table import BYTES_A_STATEMENT, KEYS_A_STATEMENT, pieces, statement
-from streamhouse.errors import OptionError
+from streamhouse.connectors.mysql_cdc.server.values.types import MySqlColumn
+from streamhouse.errors import OptionError, TableError
 
 BASE = {
     "url": "jdbc:mysql://db.example:3307/shop?useSSL=false&serverTimezone=Europe/Berlin",
@@ -121,3 +124,65 @@ def test_statements_are_bounded(values: list[Any], more: int) -> None:
         size = sum(len(key[0]) if isinstance(key[0], str) else 16 for key in piece)
         assert 0 < len(piece) <= KEYS_A_STATEMENT
         assert len(piece) == 1 or size <= BYTES_A_STATEMENT
+
+
+INT = MySqlColumn("id", "bigint", "bigint(20)")
+
+
+class Server:
+    """Answers the question for the least and the greatest value."""
+
+    def __init__(self, *bounds: Any) -> None:
+        self._bounds = bounds
+
+    def rows(self, text: str) -> list[Any]:
+        assert text.startswith("SELECT MIN(`id`), MAX(`id`) FROM t")
+        return [self._bounds]
+
+
+def ranges(column: MySqlColumn, number: int, *bounds: str | None, server: Any = None) -> list[str]:
+    scan = ScanOptions("id", number, *bounds)
+    return conditions(server, "t", [column], scan)
+
+
+def test_ranges_of_bounds_leave_out_other_rows() -> None:
+    assert ranges(INT, 1, "1", "9") == ["`id` >= 1 AND `id` <= 9"]
+    assert ranges(INT, 3, "1", "9") == [
+        "`id` >= 1 AND `id` < 4", "`id` >= 4 AND `id` < 7", "`id` >= 7 AND `id` <= 9"
+    ]  # fmt: skip
+    assert len(ranges(INT, 9, "1", "3")) == 3
+    day = MySqlColumn("id", "date", "date")
+    assert ranges(day, 2, "2024-01-01", "2024-01-03") == [
+        "`id` >= '2024-01-01 00:00:00' AND `id` < '2024-01-02'",
+        "`id` >= '2024-01-02' AND `id` <= '2024-01-03 00:00:00'",
+    ]
+
+
+def test_ranges_without_bounds_have_all_rows() -> None:
+    assert ranges(INT, 2, server=Server("-5", "4")) == ["(`id` < 0 OR `id` IS NULL)", "`id` >= 0"]
+    assert ranges(INT, 2, server=Server("7", "7")) == ["TRUE"]
+    assert ranges(INT, 2, server=Server(None, None)) == ["TRUE"]
+    at = MySqlColumn("id", "datetime", "datetime(6)", fraction=6)
+    found = ranges(at, 2, server=Server("2024-01-01 00:00:00.5", "2024-01-01 00:00:09.9"))
+    assert found == [
+        "(`id` < '2024-01-01 00:00:05' OR `id` IS NULL)", "`id` >= '2024-01-01 00:00:05'"
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"num": "2"}, "'scan.partition.num' needs 'scan.partition.column'"),
+        ({"column": "id", "num": "0"}, "'scan.partition.num': 0 is too small"),
+        ({"column": "id", "num": "2", "upper-bound": "1"}, "needs 'scan.partition.lower-bound'"),
+    ],
+)
+def test_wrong_scan_options(options: dict[str, str], message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        parse_scan({f"scan.partition.{key}": value for key, value in options.items()})
+    with pytest.raises(OptionError, match="'x' is not a number, as column 'id'"):
+        ranges(INT, 2, "x", "1")
+    with pytest.raises(OptionError, match="'2' is greater than"):
+        ranges(INT, 2, "2", "1")
+    with pytest.raises(TableError, match="must be a number, a date or a timestamp"):
+        ranges(MySqlColumn("id", "text", "text"), 2)

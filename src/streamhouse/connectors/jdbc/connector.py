@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from streamhouse.connectors.base import Connector, Delivery, Scan
 from streamhouse.connectors.jdbc.options import OPTIONS, WITHOUT_EFFECT, parse
+from streamhouse.connectors.jdbc.scan_options import parse_scan
 from streamhouse.connectors.jdbc.sink import JdbcSink
 from streamhouse.connectors.jdbc.table import KeyedTable
 from streamhouse.connectors.jdbc.write_options import parse_write
@@ -35,6 +36,7 @@ class _Jdbc(Connector):
 
     def check(self, table: TableInfo, options: Mapping[str, str], where: str) -> None:
         parse(options)
+        parse_scan(options)
         parse_write(options)
 
     def delivery(self, table: TableInfo, options: Mapping[str, str]) -> Delivery:
@@ -66,9 +68,12 @@ class _Jdbc(Connector):
 
     def scan(self, table: TableInfo, options: Mapping[str, str], columns: Sequence[str]) -> Scan:
         selected = [column for column in table.columns if column.name in columns]
-        reader = KeyedTable(parse(options).server, selected)
-        reader.close()
-        return reader.schema, reader.all_rows
+        reader, split = KeyedTable(parse(options).server, selected), parse_scan(options)
+        try:
+            ranges = ["TRUE"] if split is None else reader.ranges(split)
+        finally:
+            reader.close()
+        return reader.schema, lambda: reader.all_rows(ranges)
 
 
 CONNECTOR = _Jdbc()

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from urllib.parse import parse_qsl
 
 from streamhouse.connectors.base import Option
+from streamhouse.connectors.jdbc.scan_options import SCAN_OPTIONS, SCAN_WITHOUT_EFFECT
 from streamhouse.connectors.jdbc.write_options import WRITE_OPTIONS, WRITE_WITHOUT_EFFECT
 from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
 from streamhouse.connectors.mysql_cdc.server.options import parse as parse_server
@@ -66,21 +67,16 @@ OPTIONS = (
         "true",
     ),
     Option("lookup.max-retries", "INT", "the number of retries of a failed connection", "3"),
+    *SCAN_OPTIONS,
     *WRITE_OPTIONS,
     *TLS_OPTIONS,
 )
 KNOWN = frozenset(option.key for option in OPTIONS)
 """Every option key that `jdbc` understands."""
 
-_BY_KEY = "rows are read by key, or all in one query"
 WITHOUT_EFFECT: dict[str, str] = {
     "connection.max-retry-timeout": "'lookup.max-retries' sets the number of retries",
-    "scan.fetch-size": _BY_KEY,
-    "scan.auto-commit": _BY_KEY,
-    "scan.partition.column": _BY_KEY,
-    "scan.partition.num": _BY_KEY,
-    "scan.partition.lower-bound": _BY_KEY,
-    "scan.partition.upper-bound": _BY_KEY,
+    **SCAN_WITHOUT_EFFECT,
     **WRITE_WITHOUT_EFFECT,
 }
 """Options of Flink's connector that have no effect here, and why."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import replace
 
 import pyarrow as pa
 
@@ -46,7 +47,11 @@ class JdbcSink:
         with Spool() as spool:
             for batch in rows:
                 spool.append(batch)
-            committer = self.committer(query_id)
+            options = self._options
+            if self._spec.primary_key and options.guarantee is None:
+                # A transaction that is tried again writes the same rows by key.
+                options = replace(options, guarantee="at-least-once")
+            committer = JdbcCommitter(self._spec, self._server, options, query_id)
             try:
                 committer.write(0, spool)
                 committer.forget()

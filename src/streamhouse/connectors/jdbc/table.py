@@ -9,6 +9,9 @@ import pyarrow as pa
 import pymysql
 
 from streamhouse.connectors.jdbc.options import JdbcServer
+from streamhouse.connectors.jdbc.parallel_read import parallel_rows
+from streamhouse.connectors.jdbc.ranges import conditions
+from streamhouse.connectors.jdbc.scan_options import ScanOptions
 from streamhouse.connectors.mysql_cdc.server.columns import selected_columns, server_zone
 from streamhouse.connectors.mysql_cdc.server.connection import (
     Session,
@@ -77,14 +80,28 @@ class KeyedTable:
                 batches.append(self._batch([pa.array(one, pa.binary()) for one in columns]))
         return pa.Table.from_batches(batches, self.schema)
 
-    def all_rows(self) -> Iterator[pa.RecordBatch]:
-        """Stream all rows from the server, over a connection of its own."""
-        text = f"SELECT {', '.join(self._selects)} FROM {_table(self._options)}"
+    def ranges(self, scan: ScanOptions) -> list[str]:
+        """The conditions that split a read of all rows, see `jdbc.ranges`."""
+        columns = load_columns(self._session, self._options)
+        return conditions(self._session, _table(self._options), columns, scan)
+
+    def all_rows(self, ranges: Sequence[str] = ("TRUE",)) -> Iterator[pa.RecordBatch]:
+        """Stream the rows of these conditions from the server, each over its own connection."""
+        if len(ranges) == 1:
+            return self._range_rows(ranges[0], lambda connection: None)
+        return parallel_rows(ranges, self._range_rows)
+
+    def _range_rows(
+        self, condition: str, opened: Callable[[pymysql.Connection[Any]], None]
+    ) -> Iterator[pa.RecordBatch]:
+        columns = ", ".join(self._selects)
+        text = f"SELECT {columns} FROM {_table(self._options)} WHERE {condition}"
         connection: pymysql.Connection[Any] | None = None
         try:
             connection = connect(self._options)
-            for columns in stream_columns(connection, text):
-                yield self._batch(columns)
+            opened(connection)
+            for values in stream_columns(connection, text):
+                yield self._batch(values)
         except (pymysql.err.MySQLError, OSError) as error:
             raise readable(error, self._options) from None
         finally:

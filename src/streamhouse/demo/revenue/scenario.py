@@ -21,6 +21,7 @@ from streamhouse.errors import TableError
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.runtime.audit.audit import Audit, audit
+from streamhouse.runtime.execute import execute
 
 VIEW, ORDERS, CUSTOMERS = "shop.country_sales", "shop.orders", "shop.customers"
 UNMATCHED = f"{VIEW}__unmatched"
@@ -31,17 +32,16 @@ _MEMORY_EVERY_S = 3.0
 _MEMORY_REST = 20
 """The least pause between two measurements, as a multiple of the time that one takes: the system
 walks through all memory of a process to compute its share, which may take long."""
-_MYSQL = """
-CREATE DATABASE shop;
-CREATE TABLE shop.customers (
-  id INT PRIMARY KEY, name VARCHAR(100), country VARCHAR(100), zip VARCHAR(20));
-INSERT INTO shop.customers VALUES
-  (1, 'Anna', 'Poland', '00-001'), (2, 'Björn', 'Sweden', '11120'),
-  (3, 'Carla', 'Italy', '00118'), (4, 'Dieter', 'Germany', '10115'),
-  (5, 'Elena', 'Spain', '28001'), (6, 'Fiona', 'Ireland', 'D01'),
-  (7, 'Gabrielle', 'France', '75001'), (8, 'Hana', 'Japan', '100-0001'),
-  (9, 'Inês', 'Portugal', '1000'), (10, 'Jack', 'Canada', 'K1A');
-"""
+_WRITER = "writer"
+"""The user of the job that fills MySQL; `USER`, who follows the changes, cannot write."""
+_MYSQL = (
+    "DROP DATABASE IF EXISTS shop",
+    "CREATE DATABASE shop",
+    "CREATE TABLE shop.customers (id INT PRIMARY KEY, name VARCHAR(100), country VARCHAR(100), "
+    "zip VARCHAR(20))",
+    f"CREATE USER IF NOT EXISTS '{_WRITER}'@'%' IDENTIFIED BY '{PASSWORD}'",
+    f"GRANT SELECT, INSERT, UPDATE, DELETE ON shop.* TO '{_WRITER}'@'%'",
+)
 MOVE = "UPDATE customers SET country = 'China' WHERE id = 7"
 SANTA = "INSERT INTO customers VALUES (11, 'Santa', 'North Pole', '000001')"
 
@@ -58,12 +58,13 @@ class Scenario:
         self.mariadb = MariaDB(self.folder / "mariadb")
         scripts = [self.folder / "revenue.sql"]
         self.driver = Driver(scripts, self._own.run_arguments, self._own.log)
+        self._filled = False
 
     def __enter__(self) -> Scenario:
         self._own.claim()
         try:
             self.mariadb.start()
-            self._fill()
+            self.mariadb.execute(*_MYSQL)
         except BaseException:
             self.__exit__()
             raise
@@ -79,9 +80,11 @@ class Scenario:
         self._own.release()
 
     def start(self) -> None:
-        """Start the pipeline, or start it again."""
+        """Start the pipeline, or start it again; meanwhile the first time, fill MySQL."""
         self._write_script(NO_END)
         self.driver.start()
+        if not self._filled:
+            self.fill_customers()
 
     def drain(self, check: Check | None = None) -> None:
         """Run the pipeline once more without new orders, until it has caught up."""
@@ -106,23 +109,24 @@ class Scenario:
         """Audit the view."""
         return audit(self.view.warehouse, VIEW)
 
-    def _fill(self) -> None:
-        statements = ["DROP DATABASE IF EXISTS shop", *_MYSQL.split(";")]
-        self.mariadb.execute(*(text.strip() for text in statements if text.strip()))
+    def fill_customers(self) -> None:
+        """Run the job that fills `customers` in MySQL."""
+        path = self._write("customers.sql", username=_WRITER)
+        execute(str(self.warehouse), path.read_text())
+        self._filled = True
 
     def _write_script(self, orders: int) -> None:
-        template = Template((Path(__file__).parent / "revenue.sql").read_text())
-        path = self.folder / "revenue.sql"
-        path.touch(mode=0o600)
-        path.write_text(
-            template.substitute(
-                orders_per_second=self.orders_per_second,
-                orders=orders,
-                port=self.mariadb.port,
-                username=USER,
-                password=PASSWORD,
-            )
+        self._write(
+            "revenue.sql", username=USER, orders_per_second=self.orders_per_second, orders=orders
         )
+
+    def _write(self, name: str, **values: object) -> Path:
+        """Write a script into the demo's folder, with these values and those of the server."""
+        template = Template((Path(__file__).parent / name).read_text())
+        path = self.folder / name
+        path.touch(mode=0o600)
+        path.write_text(template.substitute(port=self.mariadb.port, password=PASSWORD, **values))
+        return path
 
 
 class Killable(Protocol):

@@ -1,0 +1,103 @@
+"""Splits the values of a column into ranges, each the WHERE clause of a query."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable, Sequence
+from decimal import ROUND_FLOOR, Decimal, InvalidOperation
+
+from streamhouse.connectors.jdbc.scan_options import ScanOptions
+from streamhouse.connectors.mysql_cdc.server.connection import Session
+from streamhouse.connectors.mysql_cdc.server.values.types import MySqlColumn, quote
+from streamhouse.errors import OptionError, TableError
+from streamhouse.options import nearest
+
+_EPOCH = datetime.datetime(1970, 1, 1)
+_NUMBERS = ("int", "uint64", "decimal", "year", "float", "double")
+_MOMENTS = ("date", "datetime", "timestamp")
+_SECOND = datetime.timedelta(seconds=1)
+
+
+def conditions(
+    session: Session, table: str, columns: Sequence[MySqlColumn], scan: ScanOptions
+) -> list[str]:
+    """The WHERE clause of each range; without bounds, the ranges contain all rows.
+
+    `table`: its quoted name. Raises `TableError` or `OptionError` for a column or bounds that
+    cannot be split.
+    """
+    column = _column(columns, scan.column)
+    name, text = quote(column.name), _literal(column)
+    first = last = ""
+    if scan.lower is not None and scan.upper is not None:
+        low, first = _bound(column, scan.lower, "lower-bound")
+        high, last = _bound(column, scan.upper, "upper-bound")
+        if low > high:
+            raise OptionError(
+                f"option 'scan.partition.lower-bound': '{scan.lower}' is greater than "
+                f"'scan.partition.upper-bound', '{scan.upper}'"
+            )
+        first, last = f"{name} >= {first}", f"{name} <= {last}"
+    else:
+        # Zero dates have no place on the time line; they are in the first range.
+        real = f" WHERE {name} >= '1000-01-01'" if column.family in _MOMENTS else ""
+        least, greatest = session.rows(f"SELECT MIN({name}), MAX({name}) FROM {table}{real}")[0]
+        if least is None:
+            return ["TRUE"]
+        low, _ = _bound(column, str(least), "lower-bound")
+        high, _ = _bound(column, str(greatest), "upper-bound")
+    count = min(scan.number, high - low + 1)
+    starts = [low + (high - low + 1) * number // count for number in range(1, count)]
+    return _between(name, [text(start) for start in starts], first, last)
+
+
+def _between(name: str, starts: Sequence[str], first: str, last: str) -> list[str]:
+    """`first` and `last` limit the first and the last range; empty: they are open."""
+    if not starts:
+        return [" AND ".join(part for part in (first, last) if part) or "TRUE"]
+    begin = f"{first} AND {name} < {starts[0]}" if first else ""
+    found = [begin or f"({name} < {starts[0]} OR {name} IS NULL)"]
+    for start, end in zip(starts, starts[1:], strict=False):
+        found.append(f"{name} >= {start} AND {name} < {end}")
+    found.append(f"{name} >= {starts[-1]}" + (f" AND {last}" if last else ""))
+    return found
+
+
+def _column(columns: Sequence[MySqlColumn], name: str) -> MySqlColumn:
+    by_name = {column.name: column for column in columns}
+    if name not in by_name:
+        raise TableError(
+            f"option 'scan.partition.column': MySQL has no column '{name}'; "
+            f"{nearest(name, by_name)}"
+        )
+    column = by_name[name]
+    if column.family not in (*_NUMBERS, *_MOMENTS):
+        raise TableError(
+            f"option 'scan.partition.column': '{name}' is {column.column_type}; it must be a "
+            "number, a date or a timestamp"
+        )
+    return column
+
+
+def _bound(column: MySqlColumn, text: str, bound: str) -> tuple[int, str]:
+    """A bound as a whole number (of seconds since 1970, for moments), and as a literal."""
+    try:
+        if column.family in _NUMBERS:
+            number = Decimal(text)
+            return int(number.to_integral_value(ROUND_FLOOR)), f"{number:f}"
+        moment = datetime.datetime.fromisoformat(text)
+        return (moment - _EPOCH) // _SECOND, f"'{moment.isoformat(' ')}'"
+    except (InvalidOperation, ValueError, TypeError):
+        kind = "a number" if column.family in _NUMBERS else "a date such as '2024-01-31'"
+        raise OptionError(
+            f"option 'scan.partition.{bound}': '{text}' is not {kind}, as column '{column.name}' "
+            f"({column.column_type}) needs"
+        ) from None
+
+
+def _literal(column: MySqlColumn) -> Callable[[int], str]:
+    if column.family in _NUMBERS:
+        return str
+    if column.family == "date":
+        return lambda seconds: f"'{(_EPOCH + seconds * _SECOND).date().isoformat()}'"
+    return lambda seconds: f"'{(_EPOCH + seconds * _SECOND).isoformat(' ')}'"
