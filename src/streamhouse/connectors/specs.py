@@ -21,7 +21,7 @@ class SourceSpec:
     """The source of a query: a connector, its options and all physical columns of its table.
 
     `address` is set for Paimon tables. `shared`: the folder that a `SharedReader` of the pipeline
-    fills, if any.
+    fills, if any. `partitioned_by`: of the declaration of another table.
     """
 
     connector: str
@@ -29,6 +29,7 @@ class SourceSpec:
     columns: tuple[Column, ...]
     address: TableAddress | None = None
     shared: Path | None = None
+    partitioned_by: tuple[str, ...] = ()
 
     def origin(self, name: Sequence[str]) -> str:
         """The identity of what the source's offsets belong to; `name`: the table's name in FROM."""
@@ -63,12 +64,17 @@ class SinkSpec:
     @property
     def arrow_schema(self) -> pa.Schema:
         """The columns as an Arrow schema."""
-        kinds = [(column, types.parse(column.type, column.nullable)) for column in self.columns]
-        return pa.schema(
-            pa.field(column.name, types.arrow_type(kind), nullable=column.nullable)
-            for column, kind in kinds
-        )
+        return arrow_schema(self.columns)
 
     def open(self) -> Sink:
         """Open the sink; raises `OptionError`, `TableError` or `ConnectError`."""
         return connector(self.connector).sink(self)
+
+
+def arrow_schema(columns: Sequence[Column]) -> pa.Schema:
+    """Columns as an Arrow schema."""
+    kinds = [(column, types.parse(column.type, column.nullable)) for column in columns]
+    return pa.schema(
+        pa.field(column.name, types.arrow_type(kind), nullable=column.nullable)
+        for column, kind in kinds
+    )

@@ -112,7 +112,7 @@ class Scenario:
     def fill_customers(self) -> None:
         """Run the job that fills `customers` in MySQL."""
         path = self._write("customers.sql", username=_WRITER)
-        execute(str(self.warehouse), path.read_text())
+        execute(self.warehouse, path.read_text())
         self._filled = True
 
     def _write_script(self, orders: int) -> None:

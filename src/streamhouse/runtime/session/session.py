@@ -396,7 +396,9 @@ class Session:
             address = self.address(table)
             return SourceSpec("paimon", dict(query.source_options), table.columns, address)
         options = registry.effective_options(table, query.source_options)
-        return SourceSpec(table.connector, options, table.columns)
+        return SourceSpec(
+            table.connector, options, table.columns, partitioned_by=table.partitioned_by
+        )
 
     def _create_foreign(self, statement: CreateTable, info: TableInfo, where: str) -> None:
         if info.name in self._temporary:

@@ -22,7 +22,11 @@ from streamhouse.sql.plan import (
 from streamhouse.sql.plan import TableInfo as Info
 from streamhouse.sql.udf.function import of_record
 
-_KEPT_OPTIONS = ("connector", "scan.", "rows-per-second", "number-of-rows", "fields.", "source.")
+_KEPT_OPTIONS = (
+    "connector", "scan.", "rows-per-second", "number-of-rows", "fields.", "source.", "path",
+    "format", "json.", "csv.", "partition.",
+)  # fmt: skip
+"""The beginnings of options that determine which rows a source reads; none of them is a secret."""
 
 
 def definition_json(spec: QuerySpec) -> str:
@@ -93,7 +97,11 @@ def spec_of(definition: str, target: TableAddress, query_id: str) -> QuerySpec:
         query=_query(record["query"]),
         sources=(
             SourceSpec(
-                source["connector"], source["options"], _columns(source["columns"]), address
+                source["connector"],
+                source["options"],
+                _columns(source["columns"]),
+                address,
+                partitioned_by=tuple(record["query"]["source"]["partitioned_by"]),
             ),
         ),
         lookups=tuple(

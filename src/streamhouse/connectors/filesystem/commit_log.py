@@ -1,0 +1,122 @@
+"""What a query has committed to a folder: the last batch, and the files that it makes visible."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Collection, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from streamhouse.errors import DataLossError
+
+OWN_FOLDER = ".streamhouse"
+"""Hidden from readers: staged files and commit logs."""
+
+
+@dataclass(frozen=True)
+class StagedFile:
+    """A file that a task has written: where it is staged, and its final path in the folder."""
+
+    staged: str
+    final: str
+
+
+class CommitLog:
+    """Commits batches of one query to a folder; driver only.
+
+    Writing the log is the commit. Then each file is renamed to its final name, which a new driver
+    completes if the process is killed meanwhile; a renamed file is recognised by its name.
+    """
+
+    def __init__(self, folder: Path, query_id: str) -> None:
+        self._folder = folder
+        self._own = folder / OWN_FOLDER
+        self._path = self._own / f"{query_id}.json"
+        self._staging = self._own / query_id
+        self.last = -1
+        if self._path.exists():
+            state = json.loads(self._path.read_text())
+            self.last = int(state["batch"])
+            self._rename([StagedFile(*pair) for pair in state["files"]])
+
+    def commit(self, batch: int, files: Sequence[StagedFile]) -> None:
+        """Record a batch, then make its files visible."""
+        self._own.mkdir(parents=True, exist_ok=True)
+        text = json.dumps({"batch": batch, "files": [[one.staged, one.final] for one in files]})
+        _replace(self._path, text)
+        self.last = batch
+        self._rename(files)
+
+    def discard(self, files: Sequence[StagedFile]) -> None:
+        """Delete the staged files of a batch that was committed before."""
+        for file in files:
+            staged = self._folder / file.staged
+            staged.unlink(missing_ok=True)
+            self._remove_empty(staged.parent)
+
+    def remove_leftovers(self, from_batch: int, keep: Collection[str]) -> int:
+        """Delete the staged files of dead tasks; returns how many."""
+        removed = 0
+        for folder in self._staging.glob("*-*"):
+            number, _, attempt = folder.name.partition("-")
+            if int(number) >= from_batch and attempt not in keep:
+                removed += sum(1 for path in folder.rglob("*") if path.is_file())
+                shutil.rmtree(folder, ignore_errors=True)
+        return removed
+
+    def forget(self) -> None:
+        """Remove the log of a query that has ended for good."""
+        self._path.unlink(missing_ok=True)
+        shutil.rmtree(self._staging, ignore_errors=True)
+        with suppress(OSError):
+            self._own.rmdir()
+
+    def _rename(self, files: Sequence[StagedFile]) -> None:
+        folders = {(self._folder / file.final).parent for file in files}
+        for folder in folders:
+            folder.mkdir(parents=True, exist_ok=True)
+        for file in files:
+            final = self._folder / file.final
+            try:
+                (self._folder / file.staged).rename(final)
+            except FileNotFoundError:
+                if not final.exists():
+                    raise DataLossError(
+                        f"the file {final} of batch {self.last} is missing: it was committed, and "
+                        "neither it nor its staged file is there; restore it, or run the script "
+                        "with --from-scratch"
+                    ) from None
+        for folder in folders:
+            sync(folder)
+        for file in files:
+            self._remove_empty((self._folder / file.staged).parent)
+
+    def _remove_empty(self, folder: Path) -> None:
+        while folder != self._own and self._own in folder.parents:
+            try:
+                folder.rmdir()
+            except OSError:
+                return
+            folder = folder.parent
+
+
+def _replace(path: Path, text: str) -> None:
+    partial = path.with_name(f"{path.name}.part")
+    with partial.open("w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    partial.replace(path)
+    sync(path.parent)
+
+
+def sync(folder: Path) -> None:
+    """Make the names of a folder's files durable."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

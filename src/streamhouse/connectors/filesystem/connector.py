@@ -1,0 +1,84 @@
+"""The `filesystem` connector."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import pyarrow as pa
+
+from streamhouse.connectors.base import Connector, Scan
+from streamhouse.connectors.filesystem.file_readers import FileReader
+from streamhouse.connectors.filesystem.listing import data_files
+from streamhouse.connectors.filesystem.options import (
+    OPTIONS,
+    TEXT_FORMATS,
+    WITHOUT_EFFECT,
+    FilesystemOptions,
+    parse,
+)
+from streamhouse.connectors.filesystem.sink import FilesystemSink, encoder_of
+from streamhouse.connectors.filesystem.source import FilesystemSource
+from streamhouse.connectors.specs import SinkSpec, SourceSpec
+from streamhouse.errors import OptionError, TableError
+from streamhouse.sql.plan import Capabilities, TableInfo
+
+
+class _Filesystem(Connector):
+    name = "filesystem"
+    summary = "Files of JSON, CSV or Parquet in a folder, which can be partitioned as by Hive."
+    options = OPTIONS
+    without_effect = WITHOUT_EFFECT
+    capabilities = Capabilities(changelog=False, lookup=False, merges=False)
+    guarantee = "exactly-once"
+    guarantee_note = (
+        "files are staged, and renamed when their micro-batch is committed, whose number is kept "
+        "in the folder; they appear one after the other"
+    )
+    takes = "inserts"
+    scan_note = "all files"
+
+    def check(self, table: TableInfo, options: Mapping[str, str], where: str) -> None:
+        super().check(table, options, where)
+        parsed = parse(options)
+        for key in options:
+            name = key.partition(".")[0]
+            if name in TEXT_FORMATS and name != parsed.format:
+                raise OptionError(
+                    f"{where}: option '{key}' does not apply to 'format' = '{parsed.format}'"
+                )
+        if len(table.partitioned_by) == len(table.columns):
+            raise TableError(f"{where}: declare a column besides those of PARTITIONED BY")
+        _reader(table, options, parsed)
+        spec = SinkSpec(self.name, options, table.columns, partitioned_by=table.partitioned_by)
+        stored = [one for one in spec.arrow_schema if one.name not in table.partitioned_by]
+        encoder_of(spec, pa.schema(stored))
+
+    def refused_changes(self, table: TableInfo) -> str | None:
+        return "files take inserts only; write a Paimon table, or 'connector' = 'jdbc'"
+
+    def offset_origin(self, spec: SourceSpec, name: Sequence[str]) -> str:
+        return f"{self.name} {parse(spec.options).path}"
+
+    def source(self, spec: SourceSpec, names: Sequence[str] | None) -> FilesystemSource:
+        return FilesystemSource(spec)
+
+    def scan(self, table: TableInfo, options: Mapping[str, str], columns: Sequence[str]) -> Scan:
+        parsed = parse(options)
+        reader = _reader(table, options, parsed)
+
+        def read() -> Iterator[pa.RecordBatch]:
+            for file in data_files(parsed.path):
+                for batch in reader.read(file):
+                    yield batch.select(list(columns))
+
+        return pa.schema([reader.schema.field(name) for name in columns]), read
+
+    def sink(self, spec: SinkSpec) -> FilesystemSink:
+        return FilesystemSink(spec)
+
+
+def _reader(table: TableInfo, options: Mapping[str, str], parsed: FilesystemOptions) -> FileReader:
+    return FileReader(parsed, dict(options), table.columns, table.partitioned_by)
+
+
+CONNECTOR = _Filesystem()

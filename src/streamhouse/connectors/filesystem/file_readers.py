@@ -1,0 +1,158 @@
+"""Reads one file: lines of a text format, or Parquet."""
+
+from __future__ import annotations
+
+import gzip
+import os
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import IO, cast
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from streamhouse.connectors.filesystem.listing import DataFile
+from streamhouse.connectors.filesystem.options import FilesystemOptions
+from streamhouse.connectors.filesystem.partitions import partition_values
+from streamhouse.connectors.specs import arrow_schema
+from streamhouse.errors import DataLossError, TableError
+from streamhouse.formats.base import Decoder
+from streamhouse.formats.csv.options import CsvOptions
+from streamhouse.formats.registry import format_of, format_options
+from streamhouse.sql.plan import Column
+
+_LINES_AT_ONCE = 16_384
+
+
+class FileReader:
+    """Reads files of a table as batches of its columns, partition columns from their paths."""
+
+    def __init__(
+        self,
+        options: FilesystemOptions,
+        given: dict[str, str],
+        columns: Sequence[Column],
+        partitions: Sequence[str],
+    ) -> None:
+        self._options = options
+        self.schema = arrow_schema(columns)
+        self._stored = pa.schema([one for one in self.schema if one.name not in partitions])
+        self._partitions = [one for one in self.schema if one.name in partitions]
+        self._decoder: Decoder | None = None
+        self._quote: bytes | None = None
+        self._null_lines = False
+        if options.format != "parquet":
+            own = format_options(given, options.format)
+            prefix = f"{options.format}."
+            self._decoder = format_of(options.format).decoder(self._stored, own, prefix)
+            if options.format == "csv":
+                # The row of one null or empty text is an empty line.
+                self._null_lines = len(self._stored) == 1
+                quote = CsvOptions.parse(own, prefix).quote
+                self._quote = None if quote is None else quote.encode()
+
+    def read(self, file: DataFile) -> Iterator[pa.RecordBatch]:
+        """The rows of a file as it was when it was listed; `DataLossError` if it is not there."""
+        path = os.path.join(self._options.path, file.name) if file.name else self._options.path
+        self._check(path, file)
+        values = partition_values(
+            os.path.dirname(file.name), self._partitions, self._options.default_name
+        )
+        rows = self._parquet(path) if self._decoder is None else self._lines(path, self._decoder)
+        for batch in rows:
+            yield self._with_partitions(batch, values)
+
+    def _check(self, path: str, file: DataFile) -> None:
+        try:
+            size = os.stat(path).st_size
+        except FileNotFoundError:
+            raise DataLossError(
+                f"the file {path} was deleted before it was read; restore it, or run the script "
+                "with --from-scratch"
+            ) from None
+        if size != file.size:
+            raise DataLossError(
+                f"the file {path} has {size:,} bytes, but {file.size:,} when it was listed; files "
+                "must not change after they have appeared: write them under a hidden name ('.' or "
+                "'_' before it), then rename them. To go on, run the script with --from-scratch"
+            )
+
+    def _with_partitions(
+        self, batch: pa.RecordBatch, values: dict[str, pa.Scalar]
+    ) -> pa.RecordBatch:
+        columns = [
+            pa.repeat(values[field.name], batch.num_rows)
+            if field.name in values
+            else batch.column(field.name)
+            for field in self.schema
+        ]
+        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+    def _lines(self, path: str, decoder: Decoder) -> Iterator[pa.RecordBatch]:
+        with _opened(path) as source:
+            records = _records(source, self._quote, self._null_lines)
+            first = 0
+            while part := list(islice(records, _LINES_AT_ONCE)):
+                decoded = decoder.decode(part)
+                if decoded.bad:
+                    bad = decoded.bad[0]
+                    raise TableError(
+                        f"file {path}: record {first + bad.index + 1} cannot be read: "
+                        f"{bad.reason}; correct the file, or set "
+                        f"'{self._options.format}.ignore-parse-errors' = 'true'"
+                    )
+                first += len(part)
+                yield decoded.rows
+
+    def _parquet(self, path: str) -> Iterator[pa.RecordBatch]:
+        try:
+            with pq.ParquetFile(path) as file:
+                names = file.schema_arrow.names
+                wanted = [name for name in self._stored.names if name in names]
+                for batch in file.iter_batches(columns=wanted):
+                    yield self._declared(batch)
+        except pa.ArrowInvalid as error:
+            text = str(error).splitlines()[0]
+            raise TableError(f"file {path} cannot be read: {text}") from None
+
+    def _declared(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The declared columns, cast to their types; columns that the file lacks are null."""
+        columns = []
+        for field in self._stored:
+            index = batch.schema.get_field_index(field.name)
+            if index < 0:
+                columns.append(pa.nulls(batch.num_rows, field.type))
+                continue
+            try:
+                columns.append(batch.column(index).cast(field.type))
+            except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+                raise pa.ArrowInvalid(
+                    f"column '{field.name}' is {batch.schema.field(index).type}, not "
+                    f"{field.type}: {str(error).splitlines()[0]}"
+                ) from None
+        return pa.RecordBatch.from_arrays(columns, schema=self._stored)
+
+
+def _opened(path: str) -> IO[bytes]:
+    if path.endswith(".gz"):
+        return cast(IO[bytes], gzip.open(path, "rb"))
+    return open(path, "rb", buffering=1 << 20)
+
+
+def _records(source: IO[bytes], quote: bytes | None, empty: bool) -> Iterator[bytes]:
+    """The lines without their ends; with `empty` also empty ones.
+
+    With a `quote` a field can have line breaks: lines belong together until the quotes are even.
+    """
+    held = b""
+    for line in source:
+        text = held + line
+        if quote is not None and text.count(quote) % 2:
+            held = text
+            continue
+        held = b""
+        text = text.removesuffix(b"\n").removesuffix(b"\r")
+        if empty or text.strip():
+            yield text
+    if held:
+        yield held.removesuffix(b"\n")

@@ -1,0 +1,103 @@
+"""Writes rows to one file: lines of a text format, or Parquet."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Protocol
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from streamhouse.connectors.filesystem.options import FilesystemOptions
+from streamhouse.errors import TableError
+from streamhouse.formats.base import Encoder, RecordError
+
+_ROWS_AT_ONCE = 65_536
+_TEXT_ROWS_AT_ONCE = 4_096
+
+
+class FileWriter(Protocol):
+    """One open file."""
+
+    rows_at_once: int
+    """How many rows to write between two looks at the size."""
+
+    @property
+    def size(self) -> int:
+        """About how many bytes have been written."""
+
+    def write(self, rows: pa.RecordBatch) -> None: ...
+
+    def close(self) -> None:
+        """End the file and make it durable."""
+
+
+class LinesWriter:
+    """A file of lines."""
+
+    rows_at_once = _TEXT_ROWS_AT_ONCE
+
+    def __init__(self, path: Path, encoder: Encoder) -> None:
+        self._file = path.open("xb", buffering=1 << 20)
+        self._encoder = encoder
+        self.size = 0
+
+    def write(self, rows: pa.RecordBatch) -> None:
+        try:
+            records = self._encoder.encode(rows)
+        except RecordError as error:
+            raise TableError(f"filesystem: a row cannot be written: {error}") from None
+        text = b"".join(record + b"\n" for record in records if record is not None)
+        self._file.write(text)
+        self.size += len(text)
+
+    def close(self) -> None:
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self._file.close()
+
+
+class ParquetFileWriter:
+    """A Parquet file."""
+
+    rows_at_once = _ROWS_AT_ONCE
+
+    def __init__(self, path: Path, schema: pa.Schema, compression: str) -> None:
+        self._file = path.open("xb")
+        self._writer = pq.ParquetWriter(self._file, schema, compression=compression)
+        self._schema = schema
+        self._held: list[pa.RecordBatch] = []
+        self._rows = 0
+
+    @property
+    def size(self) -> int:
+        return self._file.tell()
+
+    def write(self, rows: pa.RecordBatch) -> None:
+        self._held.append(rows)
+        self._rows += rows.num_rows
+        if self._rows >= _ROWS_AT_ONCE:
+            self._write_held()
+
+    def close(self) -> None:
+        self._write_held()
+        self._writer.close()
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self._file.close()
+
+    def _write_held(self) -> None:
+        if self._held:
+            self._writer.write_table(pa.Table.from_batches(self._held).cast(self._schema))
+            self._held, self._rows = [], 0
+
+
+def open_writer(
+    path: Path, schema: pa.Schema, options: FilesystemOptions, encoder: Encoder | None
+) -> FileWriter:
+    """Create a file; `encoder` is None for Parquet."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if encoder is None:
+        return ParquetFileWriter(path, schema, options.compression)
+    return LinesWriter(path, encoder)

@@ -1,0 +1,109 @@
+"""The options of the `filesystem` connector, under Flink's names."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from urllib.parse import unquote, urlsplit
+
+from streamhouse.errors import OptionError
+from streamhouse.formats.registry import declared_options, format_of
+from streamhouse.options import Option, boolean, choice, duration_ms, memory_bytes, required
+
+WHERE = "filesystem"
+TEXT_FORMATS = ("csv", "json")
+FORMATS = ("csv", "json", "parquet")
+COMPRESSIONS = ("zstd", "snappy", "gzip", "none")
+DEFAULT_PARTITION = "__DEFAULT_PARTITION__"
+_ROLL, _INTERVAL, _NAME = (
+    "sink.rolling-policy.file-size",
+    "source.monitor-interval",
+    "partition.default-name",
+)
+_COMPRESSION = "parquet.compression"
+
+OPTIONS = (
+    Option(
+        "path",
+        "STRING",
+        "the folder, or for reading also a single file: a path or a `file:` URL; every machine "
+        "that runs tasks sees it",
+        required=True,
+    ),
+    Option("format", ", ".join(f"`{one}`" for one in FORMATS), "of the files", required=True),
+    Option(
+        _NAME,
+        "STRING",
+        "the folder name that stands for a partition value that is null or empty",
+        DEFAULT_PARTITION,
+    ),
+    Option(_ROLL, "MEMORY SIZE", "at this size a task begins another file", "128 mb"),
+    Option(
+        _INTERVAL,
+        "DURATION",
+        "how often a continuous query looks for new files; without it, the source ends with the "
+        "files that are there",
+    ),
+    Option(_COMPRESSION, ", ".join(f"`{one}`" for one in COMPRESSIONS), "of Parquet files", "zstd"),
+    *declared_options(format_of(name) for name in TEXT_FORMATS),
+)
+_ENDED = "each micro-batch ends its files"
+WITHOUT_EFFECT = {
+    "sink.rolling-policy.rollover-interval": _ENDED,
+    "sink.rolling-policy.check-interval": _ENDED,
+    "sink.rolling-policy.inactivity-interval": _ENDED,
+    "sink.shuffle-by-partition.enable": "each task writes the partitions of its rows",
+    "sink.partition-commit.trigger": "files are visible when their micro-batch is committed",
+    "sink.partition-commit.delay": "files are visible when their micro-batch is committed",
+    "sink.parallelism": "SET 'parallelism.default' sets the number of tasks",
+    "source.path.regex-pattern": "all files are read, except hidden ones ('.' or '_' before "
+    "their names)",
+}
+
+
+@dataclass(frozen=True)
+class FilesystemOptions:
+    """The checked options; `monitor_ms` is None for a bounded source."""
+
+    path: str
+    format: str
+    default_name: str = DEFAULT_PARTITION
+    file_bytes: int = 128 << 20
+    monitor_ms: int | None = None
+    compression: str = "zstd"
+
+
+def parse(options: Mapping[str, str]) -> FilesystemOptions:
+    """The checked options; raises `OptionError`."""
+    name = choice("format", required(options, "format", WHERE).lower(), FORMATS)
+    size = memory_bytes(_ROLL, options.get(_ROLL, "128 mb"))
+    if size < 1:
+        raise OptionError(f"option '{_ROLL}': '{options[_ROLL]}' is too small; the least is 1 b")
+    interval = options.get(_INTERVAL)
+    monitor = None if interval is None else duration_ms(_INTERVAL, interval)
+    if monitor is not None and monitor < 1:
+        raise OptionError(f"option '{_INTERVAL}': '{interval}' is too short; the least is '1ms'")
+    default = options.get(_NAME, DEFAULT_PARTITION)
+    if not default or "/" in default:
+        raise OptionError(f"option '{_NAME}': '{default}' is no name of a folder")
+    compression = choice(_COMPRESSION, options.get(_COMPRESSION, "zstd").lower(), COMPRESSIONS)
+    boolean("auto-compaction", options.get("auto-compaction", "false"))
+    return FilesystemOptions(
+        local_path(required(options, "path", WHERE)), name, default, size, monitor, compression
+    )
+
+
+def local_path(path: str) -> str:
+    """The absolute path of a path or a `file:` URL; `OptionError` for other file systems."""
+    parts = urlsplit(path)
+    if parts.scheme == "file" and not parts.netloc:
+        path = unquote(parts.path)
+    elif "://" in path or parts.scheme == "file":
+        raise OptionError(
+            f"option 'path': '{path}' is not on a local or mounted file system, where a file can "
+            "be renamed atomically; mount it, or write a Paimon table"
+        )
+    if not path:
+        raise OptionError("option 'path' is empty; give a folder")
+    return os.path.abspath(path)

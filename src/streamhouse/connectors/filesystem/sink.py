@@ -1,0 +1,157 @@
+"""Files as a sink: staged by tasks, made visible by renames when their batch is committed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pyarrow as pa
+
+from streamhouse.connectors.base import WrittenBatch
+from streamhouse.connectors.filesystem.commit_log import OWN_FOLDER, CommitLog, StagedFile, sync
+from streamhouse.connectors.filesystem.file_writers import FileWriter, open_writer
+from streamhouse.connectors.filesystem.options import FilesystemOptions, parse
+from streamhouse.connectors.filesystem.partitions import split_rows
+from streamhouse.connectors.specs import SinkSpec
+from streamhouse.errors import OptionError
+from streamhouse.formats.base import Encoder
+from streamhouse.formats.registry import format_of, format_options
+
+_MOST_OPEN = 64
+
+
+class FilesystemSink:
+    """A folder of files."""
+
+    def __init__(self, spec: SinkSpec) -> None:
+        self._options = parse(spec.options)
+        self._partitions = spec.partitioned_by
+        self._spec = spec
+        fields = [one for one in spec.arrow_schema if one.name not in spec.partitioned_by]
+        self._stored = pa.schema(fields)
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._spec.arrow_schema
+
+    def writer(self, query_id: str, batch: int, attempt: str) -> FilesWriter:
+        staging = f"{OWN_FOLDER}/{query_id}/{batch:08d}-{attempt}"
+        prefix = f"part-{query_id[:8]}-{batch:08d}-{attempt}"
+        encoder = encoder_of(self._spec, self._stored)
+        return FilesWriter(self._options, self._stored, self._partitions, staging, prefix, encoder)
+
+    def committer(self, query_id: str) -> FilesCommitter:
+        return FilesCommitter(self._options, query_id)
+
+    def insert(self, query_id: str, rows: Iterator[pa.RecordBatch]) -> None:
+        """Write all rows; their files become visible together at the end."""
+        writer = self.writer(query_id, 0, query_id[8:20])
+        log = CommitLog(Path(self._options.path), query_id)
+        try:
+            for batch in rows:
+                writer.write(batch)
+            log.commit(0, _files(writer.prepare()))
+        finally:
+            writer.close()
+            log.forget()
+
+
+def encoder_of(spec: SinkSpec, stored: pa.Schema) -> Encoder | None:
+    """The encoder of lines; None for Parquet."""
+    name = parse(spec.options).format
+    if name == "parquet":
+        return None
+    return format_of(name).encoder(stored, format_options(spec.options, name), f"{name}.")
+
+
+class FilesWriter:
+    """Writes the staged files of one task."""
+
+    def __init__(
+        self,
+        options: FilesystemOptions,
+        stored: pa.Schema,
+        partitions: tuple[str, ...],
+        staging: str,
+        prefix: str,
+        encoder: Encoder | None,
+    ) -> None:
+        self._options, self._stored, self._partitions = options, stored, partitions
+        self._staging, self._prefix, self._encoder = staging, prefix, encoder
+        self._open: dict[str, FileWriter] = {}
+        self._files: list[StagedFile] = []
+
+    def write(self, rows: pa.RecordBatch) -> None:
+        for folder, mine in split_rows(rows, self._partitions, self._options.default_name):
+            first = 0
+            while first < mine.num_rows:
+                writer = self._writer(folder)
+                part = mine.slice(first, writer.rows_at_once)
+                writer.write(part)
+                first += part.num_rows
+                if writer.size >= self._options.file_bytes:
+                    self._end(folder)
+
+    def prepare(self) -> list[bytes]:
+        for folder in list(self._open):
+            self._end(folder)
+        root = Path(self._options.path)
+        for staging in {(root / file.staged).parent for file in self._files}:
+            sync(staging)
+        pairs = [[file.staged, file.final] for file in self._files]
+        return [json.dumps(pairs).encode()] if pairs else []
+
+    def close(self) -> None:
+        for writer in self._open.values():
+            with suppress(OSError):
+                writer.close()
+        self._open = {}
+
+    def _writer(self, folder: str) -> FileWriter:
+        if folder not in self._open:
+            if len(self._open) >= _MOST_OPEN:
+                self._end(next(iter(self._open)))
+            name = f"{self._prefix}-{len(self._files)}.{self._options.format}"
+            below = f"{folder}/{name}" if folder else name
+            file = StagedFile(f"{self._staging}/{below}", below)
+            path = Path(self._options.path, file.staged)
+            try:
+                self._open[folder] = open_writer(path, self._stored, self._options, self._encoder)
+            except OSError as error:
+                raise OptionError(
+                    f"option 'path': {self._options.path} cannot be written: {error.strerror}"
+                ) from None
+            self._files.append(file)
+        return self._open[folder]
+
+    def _end(self, folder: str) -> None:
+        self._open.pop(folder).close()
+
+
+class FilesCommitter:
+    """Commits each batch once, by its number in the query's `CommitLog`."""
+
+    table = None
+
+    def __init__(self, options: FilesystemOptions, query_id: str) -> None:
+        self._log = CommitLog(Path(options.path), query_id)
+
+    def commit(self, write: Callable[[], WrittenBatch | None], discard: Callable[[], None]) -> bool:
+        written = write()
+        if written is None:
+            return False
+        files = _files(written.messages)
+        if written.number <= self._log.last:
+            self._log.discard(files)
+            return False
+        self._log.commit(written.number, files)
+        return True
+
+    def remove_leftovers(self, from_batch: int, keep: Collection[str] = ()) -> int:
+        return self._log.remove_leftovers(from_batch, keep)
+
+
+def _files(messages: list[bytes]) -> list[StagedFile]:
+    return [StagedFile(*pair) for message in messages for pair in json.loads(message)]

@@ -1,0 +1,129 @@
+"""Files as a source: those of a folder now, and, if it is monitored, those that appear later."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import time
+import zlib
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+
+from streamhouse.connectors.filesystem.file_readers import FileReader
+from streamhouse.connectors.filesystem.listing import DataFile, data_files
+from streamhouse.connectors.filesystem.options import parse
+from streamhouse.connectors.specs import SourceSpec
+from streamhouse.errors import DataLossError
+from streamhouse.source import Lag, Offset
+
+_BATCH_FILES = 1_000
+_BATCH_BYTES = 1 << 30
+_HASH_BYTES = 8
+
+
+class FilesystemSource:
+    """A `Source` that reads each file once, in the order of their modification times.
+
+    An offset has the files of its batch, and a hash of the name of each file that has been read:
+    about 11 bytes a file.
+    """
+
+    changelog = False
+    ordered = False
+
+    def __init__(self, spec: SourceSpec) -> None:
+        self._options = parse(spec.options)
+        self._reader = FileReader(
+            self._options, dict(spec.options), spec.columns, spec.partitioned_by
+        )
+        self._known: tuple[str, frozenset[bytes]] = ("", frozenset())
+        self._listed_s = 0.0
+        self._files: list[DataFile] = []
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._reader.schema
+
+    def initial_offset(self) -> Offset:
+        return {}
+
+    def latest_offset(self, start: Offset, max_rows: int | None = None) -> Offset:
+        fresh = self._fresh(start)
+        batch: list[DataFile] = []
+        size = 0
+        for file in fresh[:_BATCH_FILES]:
+            if batch and size + file.size > _BATCH_BYTES:
+                break
+            batch.append(file)
+            size += file.size
+        if not batch:
+            return start
+        seen = self._seen(start) | {_hash(file.name) for file in batch}
+        return {"files": [[file.name, file.size] for file in batch], "seen": _packed(seen)}
+
+    def partitions(
+        self, start: Offset, end: Offset, parallelism: int = 1
+    ) -> Sequence[tuple[DataFile, ...]]:
+        if not end or start == end:
+            return []
+        files = [DataFile(*pair) for pair in end["files"]]
+        if self._seen(start) | {_hash(file.name) for file in files} != self._seen(end):
+            raise DataLossError(
+                "the files between two offsets are known for adjacent offsets only; run the "
+                "script with --from-scratch"
+            )
+        count = max(1, min(parallelism, len(files)))
+        bounds = [len(files) * number // count for number in range(count + 1)]
+        return [tuple(files[a:b]) for a, b in zip(bounds, bounds[1:], strict=False)]
+
+    def read(self, partition: tuple[DataFile, ...]) -> Iterator[pa.RecordBatch]:
+        for file in partition:
+            yield from self._reader.read(file)
+
+    def committed(self, end: Offset) -> None:
+        pass
+
+    def finished(self, offset: Offset) -> bool:
+        return self._options.monitor_ms is None and not self._fresh(offset)
+
+    def settled(self, offset: Offset) -> bool:
+        """Whether there is no file to read after `offset`; looks at the folder now."""
+        self._listed_s = 0.0
+        return not self._fresh(offset)
+
+    def lag(self, offset: Offset) -> Lag | None:
+        fresh = self._fresh(offset)
+        return Lag(seconds=0.0, bytes=0) if not fresh else Lag(bytes=sum(f.size for f in fresh))
+
+    def close(self) -> None:
+        pass
+
+    def _fresh(self, offset: Offset) -> list[DataFile]:
+        """The files that have not been read at `offset`, as of the last listing."""
+        pause = self._options.monitor_ms or 1_000
+        if time.monotonic() - self._listed_s >= pause / 1000 or not self._listed_s:
+            self._files, self._listed_s = data_files(self._options.path), time.monotonic()
+        seen = self._seen(offset)
+        return [file for file in self._files if _hash(file.name) not in seen]
+
+    def _seen(self, offset: Offset) -> frozenset[bytes]:
+        packed = str(offset.get("seen", ""))
+        if self._known[0] != packed:
+            self._known = (packed, _unpacked(packed))
+        return self._known[1]
+
+
+def _hash(name: str) -> bytes:
+    return hashlib.blake2b(name.encode(), digest_size=_HASH_BYTES).digest()
+
+
+def _packed(hashes: frozenset[bytes]) -> str:
+    return base64.b85encode(zlib.compress(b"".join(sorted(hashes)), 1)).decode()
+
+
+def _unpacked(text: str) -> frozenset[bytes]:
+    if not text:
+        return frozenset()
+    joined = zlib.decompress(base64.b85decode(text))
+    return frozenset(joined[at : at + _HASH_BYTES] for at in range(0, len(joined), _HASH_BYTES))

@@ -1,0 +1,232 @@
+"""The `filesystem` connector without Spark: files of bounded statements, commits, offsets."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamhouse.connectors.base import WrittenBatch
+from streamhouse.connectors.filesystem.commit_log import CommitLog, StagedFile
+from streamhouse.connectors.filesystem.partitions import partition_values, split_rows
+from streamhouse.connectors.filesystem.source import FilesystemSource
+from streamhouse.connectors.registry import check_declaration, connector
+from streamhouse.connectors.specs import SinkSpec, SourceSpec
+from streamhouse.errors import DataLossError, OptionError, StreamhouseError, TableError
+from streamhouse.sql.plan import Column, TableInfo
+
+COLUMNS = (Column("id", "INT"), Column("name", "STRING"), Column("day", "DATE"))
+ROWS: list[dict[str, Any]] = [
+    {"id": 1, "name": 'a"b,\n', "day": None},
+    {"id": 2, "name": "é", "day": None},
+    {"id": None, "name": "x", "day": None},
+]
+
+
+def options(folder: Path, name: str = "json", **more: str) -> dict[str, str]:
+    return {"path": str(folder), "format": name, **more}
+
+
+def sink(
+    folder: Path, name: str = "json", by: tuple[str, ...] = (), size: str = "1 mb"
+) -> SinkSpec:
+    given = options(folder, name, **{"sink.rolling-policy.file-size": size})
+    return SinkSpec("filesystem", given, COLUMNS, partitioned_by=by)
+
+
+def batch(spec: SinkSpec, rows: list[dict[str, Any]]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist(rows, spec.arrow_schema)
+
+
+def files(folder: Path) -> list[str]:
+    found = (path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+    return sorted(name for name in found if not name.startswith("."))
+
+
+def read(folder: Path, name: str = "json", by: tuple[str, ...] = (), **more: str) -> list[Any]:
+    table = TableInfo(("c", "d", "t"), COLUMNS, partitioned_by=by, connector="filesystem")
+    names = [column.name for column in COLUMNS]
+    _, rows = connector("filesystem").scan(table, options(folder, name, **more), names)
+    return sorted((row for b in rows() for row in b.to_pylist()), key=str)
+
+
+@pytest.mark.parametrize("name", ["json", "csv", "parquet"])
+@pytest.mark.parametrize("by", [(), ("day",), ("day", "name")])
+def test_rows_are_read_as_they_were_written(tmp_path: Path, name: str, by: tuple[str, ...]) -> None:
+    spec = sink(tmp_path, name, by)
+    made: Any = spec.open()
+    made.insert("0123456789abcdef01234567", iter([batch(spec, ROWS), batch(spec, ROWS[:0])]))
+    assert read(tmp_path, name, by) == sorted(ROWS, key=str)
+    assert all(one.count("/") == len(by) and one.endswith(name) for one in files(tmp_path))
+    assert not (tmp_path / ".streamhouse").exists()
+
+
+@given(st.lists(st.one_of(st.none(), st.text(max_size=6)), min_size=1, max_size=5))
+def test_every_partition_value_names_its_folder(values: list[str | None]) -> None:
+    field = pa.field("p/=", pa.string())
+    rows = pa.record_batch([pa.array(values), pa.array(range(len(values)))], ["p/=", "n"])
+    split = list(split_rows(rows, ["p/="], "none%"))
+    assert sorted(n for _, part in split for n in part.column("n").to_pylist()) == [
+        *range(len(values))
+    ]
+    for folder, part in split:
+        (value,) = partition_values(folder, [field], "none%").values()
+        assert {values[n] or None for n in part.column("n").to_pylist()} == {value.as_py()}
+        assert folder.count("/") == 0
+
+
+def test_files_roll_at_their_size(tmp_path: Path) -> None:
+    spec = sink(tmp_path, size="100 kb")
+    made: Any = spec.open()
+    rows = [{"id": n, "name": "x" * 50, "day": None} for n in range(20_000)]
+    made.insert("0123456789abcdef01234567", iter([batch(spec, rows)]))
+    sizes = [(tmp_path / one).stat().st_size for one in files(tmp_path)]
+    assert len(sizes) == 5 and max(sizes) < 400_000
+    assert len(read(tmp_path)) == 20_000
+
+
+def written(spec: SinkSpec, number: int, attempt: str, rows: list[Any]) -> WrittenBatch:
+    writer = spec.open().writer("query-id", number, attempt)
+    writer.write(batch(spec, rows))
+    return WrittenBatch(number, writer.prepare())
+
+
+def test_a_batch_becomes_visible_once(tmp_path: Path) -> None:
+    spec = sink(tmp_path)
+    first = written(spec, 0, "a", ROWS[:1])
+    assert files(tmp_path) == []
+    assert spec.open().committer("query-id").commit(lambda: first, lambda: None)
+    assert read(tmp_path) == ROWS[:1]
+    again = written(spec, 0, "b", ROWS[:1])
+    committer = spec.open().committer("query-id")
+    assert not committer.commit(lambda: again, lambda: None)
+    written(spec, 1, "dead", ROWS)
+    alive = written(spec, 1, "c", ROWS[1:])
+    assert committer.remove_leftovers(1, keep={"c"}) == 1
+    assert committer.commit(lambda: alive, lambda: None)
+    assert not committer.commit(lambda: None, lambda: None)
+    assert read(tmp_path) == sorted(ROWS, key=str)
+    assert [path.name for path in (tmp_path / ".streamhouse").rglob("*")] == ["query-id.json"]
+
+
+@pytest.mark.parametrize("renames", [0, 1, 2])
+def test_a_commit_that_was_cut_off_is_completed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, renames: int
+) -> None:
+    spec = sink(tmp_path, by=("name",))
+    made = written(spec, 3, "a", ROWS[:2])
+    left = iter([True] * renames)
+    rename = Path.rename
+
+    def cut_off(self: Path, target: Path) -> Path:
+        if not next(left, False):
+            raise InterruptedError
+        return rename(self, target)
+
+    with monkeypatch.context() as patch:
+        if renames < 2:
+            patch.setattr(Path, "rename", cut_off)
+            with pytest.raises(InterruptedError):
+                spec.open().committer("query-id").commit(lambda: made, lambda: None)
+            assert len(files(tmp_path)) == renames
+    committer = spec.open().committer("query-id")
+    if renames == 2:
+        assert committer.commit(lambda: made, lambda: None)
+    assert committer.remove_leftovers(3) == 0
+    assert len(read(tmp_path, by=("name",))) == 2
+    again = written(spec, 3, "b", ROWS[:2])
+    assert not committer.commit(lambda: again, lambda: None)
+    assert len(files(tmp_path)) == 2
+
+
+def test_a_lost_file_is_told(tmp_path: Path) -> None:
+    log = CommitLog(tmp_path, "q")
+    with pytest.raises(DataLossError, match="of batch 0 is missing: it was committed"):
+        log.commit(0, [StagedFile(".streamhouse/q/0-a/x.json", "x.json")])
+
+
+def test_a_source_reads_each_file_once(tmp_path: Path) -> None:
+    every = {"source.monitor-interval": "1ms"}
+    spec = SourceSpec("filesystem", options(tmp_path, **every), COLUMNS)
+    assert FilesystemSource(spec).latest_offset({}) == {}
+    source = FilesystemSource(spec)
+    (tmp_path / "_hidden").mkdir()
+    (tmp_path / "_hidden" / "x.json").write_text("broken")
+    (tmp_path / "a.json").write_text('{"id": 1}\n\n{"id": 2}')
+    with gzip.open(tmp_path / "b.json.gz", "wb") as file:
+        file.write(b'{"id": 3}\n')
+    os.utime(tmp_path / "b.json.gz", (1, 1))
+    one = source.latest_offset({})
+    assert [name for name, _ in one["files"]] == ["b.json.gz", "a.json"]
+    assert json.loads(json.dumps(one)) == one
+    assert source.latest_offset(one) == one and not source.finished(one) and source.settled(one)
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "c.json").write_text('{"id": 4}')
+    os.utime(tmp_path / "sub" / "c.json", (0, 0))
+    two = FilesystemSource(spec).latest_offset(one)
+
+    def ids(start: Any, end: Any) -> list[int]:
+        parts = source.partitions(start, end, 2)
+        return [n for p in parts for b in source.read(p) for n in b.column("id").to_pylist()]
+
+    assert (ids({}, one), ids(one, two), ids(one, one)) == ([3, 1, 2], [4], [])
+    (tmp_path / "a.json").write_text('{"id": 1}')
+    with pytest.raises(DataLossError, match="has 9 bytes, but 20 when it was listed"):
+        ids({}, one)
+    (tmp_path / "a.json").unlink()
+    with pytest.raises(DataLossError, match=r"a\.json was deleted before it was read"):
+        ids({}, one)
+
+
+def test_without_an_interval_the_source_ends(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text('1,"x\ny",\n2,z,2024-01-02\n')
+    source = FilesystemSource(SourceSpec("filesystem", options(tmp_path, "csv"), COLUMNS))
+    end = source.latest_offset({})
+    assert source.finished(end) and not source.finished({})
+    assert [row["name"] for row in read(tmp_path / "a.csv", "csv")] == ["x\ny", "z"]
+
+
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text('{"id": 1}\n{"id": "x"}\n')
+    with pytest.raises(TableError, match=r"a\.json: record 2 cannot be read: .*'id'"):
+        read(tmp_path)
+    (tmp_path / "a.json").unlink()
+    pq.write_table(pa.table({"id": [2**40], "price": [Decimal(1)]}), tmp_path / "a.parquet")
+    with pytest.raises(TableError, match="column 'id' is int64, not int32"):
+        read(tmp_path, "parquet")
+    with pytest.raises(TableError, match="no value of the partition column 'day'; expected"):
+        read(tmp_path, "parquet", ("day",))
+
+
+@pytest.mark.parametrize(
+    ("given", "by", "message"),
+    [
+        ({"path": "s3://bucket/x"}, (), "not on a local or mounted file system"),
+        ({"format": "orc"}, (), "'orc' is not one of csv, json, parquet"),
+        ({"csv.field-delimiter": ";"}, (), "does not apply to 'format' = 'json'"),
+        ({"json.ignore-parse-error": "true"}, (), "did you mean 'json.ignore-parse-errors'"),
+        ({"source.monitor-interval": "0"}, (), "the least is '1ms'"),
+        ({"partition.default-name": "a/b"}, (), "is no name of a folder"),
+        ({}, ("id", "name", "day"), "declare a column besides those of PARTITIONED BY"),
+        ({"paht": "x"}, (), "unknown option 'paht'; did you mean 'path'"),
+    ],
+)
+def test_wrong_options(
+    tmp_path: Path, given: dict[str, str], by: tuple[str, ...], message: str
+) -> None:
+    table = TableInfo(
+        ("c", "d", "t"), COLUMNS, partitioned_by=by, options=options(tmp_path) | given,
+        connector="filesystem",
+    )  # fmt: skip
+    with pytest.raises(StreamhouseError, match=message) as raised:
+        check_declaration(table, "table t")
+    assert isinstance(raised.value, OptionError | TableError)
