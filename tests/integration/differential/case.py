@@ -134,7 +134,7 @@ def case_of(seed: int, **given: Any) -> Case:
         mode=random.choices(MODES, (6, 2, 2))[0],
         other=other,
         dimension=drawn(random, engine="deduplicate", waits="", partition="none"),
-        middle=_middle(random, source),
+        middle=_middle(random, source, feed),
     )
     return replace(made, **given)
 
@@ -158,7 +158,7 @@ def _filled(layout: Layout, feed: str) -> Layout:
     return layout
 
 
-def _middle(random: Random, source: Layout) -> Layout:
+def _middle(random: Random, source: Layout, feed: str) -> Layout:
     fixed: dict[str, Any] = {
         "engine": "deduplicate",
         "waits": "",
@@ -167,4 +167,8 @@ def _middle(random: Random, source: Layout) -> Layout:
     }
     if source.partition == "key":
         fixed["partition"] = "key"
-    return drawn(random, **fixed)
+    made = drawn(random, **fixed)
+    if feed in RETRACTING and "p" in source.merged:
+        # A merge of what is taken back makes it null, and so it is no key.
+        return replace(made, partition="none")
+    return made

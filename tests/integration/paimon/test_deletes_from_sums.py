@@ -13,7 +13,9 @@ import pyarrow as pa
 import pytest
 
 import streamhouse
+from streamhouse.lookup.storage.changed_keys import keys_changed_between, version_of
 from streamhouse.paimon.catalog.warehouse import Warehouse
+from streamhouse.paimon.changelog.stream_source import PaimonSource
 from streamhouse.paimon.java.sidecar import Sidecar
 from streamhouse.paimon.maintenance.full_compaction import Purge
 from streamhouse.paimon.write import commit_retries
@@ -113,6 +115,42 @@ def test_a_deleted_row_starts_anew(sums: Sums, producer: str, removes: str) -> N
     assert sums.rows(name) == after
     sums.java.compact(f"default.{name}", full=True)
     assert sums.rows(name) == after
+
+
+@pytest.mark.parametrize("producer", ["none", "input"])
+@pytest.mark.parametrize("split", [False, True])
+def test_readers_see_that_a_row_was_deleted(sums: Sums, producer: str, split: bool) -> None:
+    """Without the option, the row is zeros for a moment: between the two commits of a DELETE."""
+    name = f"followed_{producer}_{split}"
+    sums(f"""
+        CREATE TABLE {name} (country STRING PRIMARY KEY NOT ENFORCED, orders BIGINT,
+          revenue DOUBLE) WITH ('bucket' = '1', 'merge-engine' = 'aggregation',
+          'changelog-producer' = '{producer}',
+          'fields.orders.aggregate-function' = 'sum', 'fields.revenue.aggregate-function' = 'sum');
+        INSERT INTO {name} VALUES ('France', 3, 13), ('Peru', 1, 1);""")
+    table = sums.warehouse.table(f"default.{name}")
+    source = PaimonSource(sums.warehouse.options, table.identifier)
+    start = source.latest_offset({})
+    before = version_of(table, table.latest_snapshot_id())
+    sums(f"DELETE FROM {name} WHERE country = 'France'")
+    end = source.latest_offset(start)
+    latest = table.latest_snapshot_id() or 0
+    ends = [{**end, "snapshot": latest - 1}, end] if split else [end]
+    there = {"France", "Peru"}
+    for offset in ends:
+        for piece in source.partitions(start, offset):
+            for row in (row for batch in source.read(piece) for row in batch.to_pylist()):
+                (there.discard if row["rowkind"] in ("-U", "-D") else there.add)(row["country"])
+        start = offset
+    assert there == {"Peru"}
+    assert source.latest_offset(end) == end
+    source.close()
+    keys = keys_changed_between(before, version_of(table, latest), ["country"])
+    assert keys is not None and "France" in keys.column(0).to_pylist()
+    assert (
+        keys_changed_between(version_of(table, latest - 1), version_of(table, latest), ["country"])
+        is None
+    )
 
 
 def fill(sums: Sums, name: str) -> None:

@@ -125,8 +125,8 @@ def few_changes_between(before: Version, after: Version, follows: bool = True) -
 def between(before: Version, after: Version) -> list[Snapshot] | None:
     """The snapshots after `before` up to `after`; None if their files may not show all changes.
 
-    So it is after an overwrite, a rollback, a schema change, snapshot or record expiry, and for
-    more than `MOST_SNAPSHOTS` snapshots.
+    So it is after an overwrite, a rollback, a schema change, snapshot or record expiry, for the
+    compaction after a DELETE without the DELETE, and for more than `MOST_SNAPSHOTS` snapshots.
     """
     table, first, last = after.table, _id(before), _id(after)
     if not 0 < first <= last or last - first > MOST_SNAPSHOTS:
@@ -141,7 +141,9 @@ def between(before: Version, after: Version) -> list[Snapshot] | None:
     kinds = {snapshot.commit_kind for snapshot in later}
     # With record-level expiry, compaction removes rows.
     expiring = "record-level.expire-time" in table.options and "COMPACT" in kinds
-    return None if "OVERWRITE" in kinds or expiring else later
+    # The keys that a purge removes are in the snapshot before it.
+    purged = bool(later) and later[0].purges
+    return None if "OVERWRITE" in kinds or expiring or purged else later
 
 
 def _lacks_changelog(table: Table, snapshots: Sequence[Snapshot]) -> bool:

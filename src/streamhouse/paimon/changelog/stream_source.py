@@ -36,6 +36,7 @@ from streamhouse.paimon.read.visibility import (
     rows_visible_at,
 )
 from streamhouse.paimon.schema.evolution import columns_now
+from streamhouse.paimon.schema.remove_record_option import purges_remove_rows
 from streamhouse.paimon.storage.snapshots import EXPIRY_USER, Snapshot
 from streamhouse.paimon.storage.split_groups import Bound, Piece, pieces
 from streamhouse.source import ROW_KIND, Lag, Offset
@@ -66,7 +67,8 @@ class PaimonSource:
     for a key that exists. So it is read only with `scan.remove-normalize`. With that option, the
     rows of a table without a changelog are returned as written, too: inserts and updates both as
     `+I`, deletes as `-D`. COMPACT snapshots have changes only in tables whose changes become
-    visible by compaction. Append tables have only inserts, and many snapshots are read at once.
+    visible by compaction, and where a DELETE from a table that merges rows removes its records
+    (decision 016). Append tables have only inserts, and many snapshots are read at once.
     `scan.overwrite` determines what is read of an OVERWRITE: by default the difference that it
     made. `options` are those of `ScanOptions`. With a `consumer-id`, the first offset is
     `{"snapshot": 6, "resumed": true}` if a reader of that id is to continue with snapshot 7, and
@@ -107,6 +109,7 @@ class PaimonSource:
         self._mode = "changelog" if produced else "delta"
         self._computed = self._keyed and self._mode == "delta" and not self._scan.raw
         self._hidden = self._computed and hides_new_rows(table)
+        self._purged = self._computed and purges_remove_rows(table.options)
         self._origin = Origin(self._moment(table))
         self._watched = Watched()
         self._waiting_since: float | None = None
@@ -449,6 +452,8 @@ class PaimonSource:
             return snapshot.changelog_record_count or 0
         if self._hidden:
             return 1 if snapshot.commit_kind == "COMPACT" else 0
+        if self._purged and snapshot.purges:
+            return 1
         if snapshot.commit_kind != "APPEND":
             return 0
         count = snapshot.delta_record_count

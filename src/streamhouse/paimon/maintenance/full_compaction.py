@@ -9,7 +9,8 @@ from types import TracebackType
 from typing import Any
 
 from streamhouse.errors import CommitConflictError
-from streamhouse.paimon.java.sidecar import COMMIT_USER, Sidecar
+from streamhouse.paimon.java.sidecar import Sidecar
+from streamhouse.paimon.storage.snapshots import PURGE_USER
 
 _OPTIONS = {"write-only": "false"}
 _UNSET = ("compaction.optimization-interval",)
@@ -82,7 +83,7 @@ def _compact(jvm: Any, table: Any) -> None:
     with tempfile.TemporaryDirectory(prefix="streamhouse-") as spill:
         manager = jvm.org.apache.paimon.disk.IOManager.create(spill)
         identifier = int(table.snapshotManager().latestSnapshotId() or 0) + 1
-        write = table.newWrite(COMMIT_USER).withIOManager(manager)
+        write = table.newWrite(PURGE_USER).withIOManager(manager)
         try:
             entries = list(table.newSnapshotReader().withLevel(0).bucketEntries())
             if not entries:
@@ -90,7 +91,7 @@ def _compact(jvm: Any, table: Any) -> None:
             for entry in entries:
                 write.compact(entry.partition(), entry.bucket(), True)
             messages = write.prepareCommit(True, identifier)
-            commit = table.copy(_COMMIT_OPTIONS).newCommit(COMMIT_USER)
+            commit = table.copy(_COMMIT_OPTIONS).newCommit(PURGE_USER)
             try:
                 commit.commit(identifier, messages)
             finally:

@@ -17,3 +17,11 @@ def removes_records(options: Mapping[str, str]) -> bool:
     """Whether a `-D` removes the record of its key, whatever has been merged into it."""
     option = remove_option(options)
     return option is not None and options.get(option, "").lower() == "true"
+
+
+def purges_remove_rows(options: Mapping[str, str]) -> bool:
+    """Whether the compaction after a DELETE removes rows that were visible before it.
+
+    Without the option, the `-D` of the DELETE only subtracts, and leaves a row of zeros and nulls.
+    """
+    return remove_option(options) is not None and not removes_records(options)

@@ -13,8 +13,11 @@ from streamhouse.paimon.storage.files import Files
 EXPIRY_USER = "streamhouse-expiry"
 """Commit user of partition expiry; streams do not read its OVERWRITE snapshots as changes."""
 
+PURGE_USER = "streamhouse-purge"
+"""Commit user of the compactions that remove the records that a statement has deleted."""
+
 _SAME_ROWS = ("COMPACT", "ANALYZE")
-"""Snapshots of these kinds change no row."""
+"""Snapshots of these kinds change no row, except for purges."""
 
 _NAMED_WITHIN_S = 0.05
 _NAMED_STEP_S = 0.001
@@ -39,6 +42,11 @@ class Snapshot:
     delta_record_count: int | None
     changelog_record_count: int | None
     schema_id: int
+
+    @property
+    def purges(self) -> bool:
+        """Whether it is the second commit of a DELETE, which may remove rows (decision 016)."""
+        return self.commit_kind == "COMPACT" and self.commit_user == PURGE_USER
 
 
 class Snapshots:
@@ -127,7 +135,8 @@ class Snapshots:
         """Whether any snapshot in (`after`, `until`] has changed rows, or has expired."""
         snapshots = (self.find(number) for number in range(until, after, -1))
         return any(
-            snapshot is None or snapshot.commit_kind not in _SAME_ROWS for snapshot in snapshots
+            snapshot is None or snapshot.purges or snapshot.commit_kind not in _SAME_ROWS
+            for snapshot in snapshots
         )
 
     def newest_first(self) -> Iterator[Snapshot]:
