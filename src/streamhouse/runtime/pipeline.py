@@ -49,21 +49,8 @@ class RunningQuery(Reported, CopyingQuery, WritingQuery, shared_readers.Query, P
     """What a pipeline needs of a query; see `streaming.query` and `sync.query`."""
 
     @property
-    def address(self) -> TableAddress:
-        """Its target; of a sync only the warehouse counts."""
-
-    @property
     def targets(self) -> list[TableAddress]:
         """The Paimon tables that it is there to write."""
-
-    @property
-    def source_tables(self) -> list[TableAddress]: ...
-
-    @property
-    def lookups(self) -> tuple[TableAddress, ...]: ...
-
-    @property
-    def follows(self) -> list[TableAddress]: ...
 
     @property
     def replayed(self) -> bool: ...
@@ -280,8 +267,8 @@ class Pipeline:
         pacing = Pacing(len(self._new))
         for query in self._new:
             if query.tables:
-                query.relieve(self._maintenance_of(query.address, warm).pressure)
-            self._follow(query.follows)
+                query.relieve(self._maintenance_of(query.description.address, warm).pressure)
+            self._follow(query.description.follows())
             if warm:
                 query.pace(pacing, self._role(query))
         with ThreadPoolExecutor(_STARTS_AT_ONCE) as starts:
@@ -297,10 +284,11 @@ class Pipeline:
         def written(tables: Iterable[TableAddress]) -> bool:
             return any(target.same(at) for at in tables for target in targets)
 
-        read = any(written(one.source_tables) for one in others)
-        if not read and any(written(one.lookups) for one in others):
+        read = any(written(one.description.source_tables) for one in others)
+        if not read and any(written(one.description.lookups) for one in others):
             return Role.LOOKUP
-        if any(to.same(at) for one in others for to in one.targets for at in query.source_tables):
+        sources = query.description.source_tables
+        if any(to.same(at) for one in others for to in one.targets for at in sources):
             return Role.DOWNSTREAM
         return Role.SOURCE
 
@@ -345,7 +333,7 @@ class Pipeline:
                 lambda: [
                     table
                     for one in self._running
-                    if one.address.warehouse == warehouse
+                    if one.description.address.warehouse == warehouse
                     for table in one.tables
                 ],
                 may_expire=lambda: all(one.replayed for one in self._running),

@@ -9,6 +9,7 @@ from typing import Protocol
 from streamhouse.connectors.base import SharedReader
 from streamhouse.connectors.registry import connector
 from streamhouse.connectors.specs import SourceSpec
+from streamhouse.runtime.query_description import QueryDescription
 from streamhouse.runtime.query_sources import source_offsets
 from streamhouse.source import Offset
 
@@ -17,10 +18,7 @@ class Query(Protocol):
     """What shared readers need of a continuous query."""
 
     @property
-    def sources(self) -> Sequence[SourceSpec]: ...
-
-    @property
-    def checkpoint_path(self) -> Path: ...
+    def description(self) -> QueryDescription: ...
 
     @property
     def last_offset(self) -> Offset: ...
@@ -32,16 +30,16 @@ class FollowedSource:
     """One source of a continuous query; the `SharingSource` of a shared reader."""
 
     def __init__(self, query: Query, number: int) -> None:
-        """`number`: the index of the source in the query's `sources`."""
+        """`number`: the index of the source in the description's `sources`."""
         self._query, self._number = query, number
 
     @property
     def spec(self) -> SourceSpec:
-        return self._query.sources[self._number]
+        return self._query.description.sources[self._number]
 
     @property
     def checkpoint_path(self) -> Path:
-        return self._query.checkpoint_path
+        return self._query.description.checkpoint_path
 
     @property
     def last_offset(self) -> Offset:
@@ -63,7 +61,7 @@ class SharedReaders:
         sources = [
             FollowedSource(query, number)
             for query in queries
-            for number in range(len(query.sources))
+            for number in range(len(query.description.sources))
         ]
         for name in {source.spec.connector: None for source in sources}:
             if name not in self._readers:

@@ -11,19 +11,17 @@ from pathlib import Path
 from typing import Protocol
 
 from streamhouse.errors import UnsupportedSqlError
+from streamhouse.runtime.query_description import QueryDescription
 from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.state.checkpoint import Checkpoint, source_before
-from streamhouse.sql.plan import Insert, Name, StreamQuery
+from streamhouse.sql.plan import Insert, StreamQuery
 
 
 class WritingQuery(Protocol):
     """What a statement needs to know of the queries of other statements."""
 
     @property
-    def checkpoint_path(self) -> Path: ...
-
-    @property
-    def reads(self) -> Name: ...
+    def description(self) -> QueryDescription: ...
 
     @property
     def tables(self) -> list[str]: ...
@@ -44,7 +42,8 @@ def own_name(
     """
     root, pipeline, target = place
     path = Checkpoint(root, pipeline, name).path
-    other = next((candidate for candidate in others if candidate.checkpoint_path == path), None)
+    described = [other.description for other in others]
+    other = next((candidate for candidate in described if candidate.checkpoint_path == path), None)
     if other is None or other.reads == query.source.name:
         return name
     longer_name = f"{target}+{'.'.join(query.source.name[-2:])}"
@@ -69,7 +68,7 @@ def check_apart(
     State is the checkpoint, the table of pending rows, or the table of distinct values.
     """
     target = spec.target.identifier
-    if any(other.checkpoint_path == checkpoint.path for other in others):
+    if any(other.description.checkpoint_path == checkpoint.path for other in others):
         raise _error(
             statement,
             f"two INSERTs into {target} that read the same table would share a checkpoint; write "

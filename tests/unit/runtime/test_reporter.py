@@ -18,8 +18,8 @@ from streamhouse.runtime.monitoring.metrics import Figures
 from streamhouse.runtime.monitoring.process import Process, own
 from streamhouse.runtime.monitoring.reporter import AT_LEAST_EVERY_S, EVERY_S, Reporter
 from streamhouse.runtime.monitoring.status import Status, Statuses
+from streamhouse.runtime.query_description import QueryDescription
 from streamhouse.source import Lag
-from streamhouse.sql.plan import Name
 
 
 class Clock:
@@ -37,15 +37,21 @@ class OneQuery:
     address: TableAddress
     pipeline: str = "p"
     target: str = "d.t"
-    reads: Name = ("c", "d", "s")
-    looks_up: list[str] = field(default_factory=lambda: ["d.k"])
     figures: Figures = field(default_factory=Figures)
     behind: Lag | None = None
     asked: int = 0
 
     @property
-    def part(self) -> str:
-        return self.target
+    def description(self) -> QueryDescription:
+        return QueryDescription(
+            self.pipeline,
+            self.target,
+            self.target,
+            self.address,
+            Path(self.target),
+            ("c", "d", "s"),
+            looks_up=("d.k",),
+        )
 
     def lag(self) -> Lag | None:
         self.asked += 1

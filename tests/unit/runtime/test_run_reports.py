@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 from streamhouse.cli.run_output import JsonOutput, TextOutput, progress_text
+from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.runtime.monitoring.metrics import Figures
 from streamhouse.runtime.monitoring.run_reports import (
     Outcome,
@@ -17,6 +19,7 @@ from streamhouse.runtime.monitoring.run_reports import (
     RunReports,
     SilentListener,
 )
+from streamhouse.runtime.query_description import QueryDescription
 from streamhouse.source import Lag
 
 
@@ -29,8 +32,9 @@ class Query:
     behind: Lag | None = None
 
     @property
-    def part(self) -> str:
-        return self.target
+    def description(self) -> QueryDescription:
+        address = TableAddress({}, self.target)
+        return QueryDescription("p", self.target, self.target, address, Path("c"), ("s",))
 
     def lag(self) -> Lag | None:
         if self.behind is None:

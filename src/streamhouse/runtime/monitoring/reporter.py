@@ -26,8 +26,7 @@ from streamhouse.runtime.monitoring.status import (
 from streamhouse.source import Lag
 
 if TYPE_CHECKING:
-    from streamhouse.paimon.catalog.table_address import TableAddress
-    from streamhouse.sql.plan import Name
+    from streamhouse.runtime.query_description import QueryDescription
 
 _LOG = logging.getLogger("streamhouse.status")
 EVERY_S = 1.0
@@ -43,23 +42,10 @@ _LAGS = 4
 class Reported(Protocol):
     """What the reporter needs of a query; see `runtime.streaming.query.ContinuousQuery`."""
 
-    pipeline: str
     figures: Figures
 
     @property
-    def part(self) -> str: ...
-
-    @property
-    def target(self) -> str: ...
-
-    @property
-    def address(self) -> TableAddress: ...
-
-    @property
-    def reads(self) -> Name: ...
-
-    @property
-    def looks_up(self) -> list[str]: ...
+    def description(self) -> QueryDescription: ...
 
     def lag(self) -> Lag | None: ...
 
@@ -142,15 +128,15 @@ class Reporter:
         self._spark_output = spark_output
         groups: dict[str, list[Reported]] = {}
         for query in queries:
-            if not query.address.warehouse:
-                continue
-            groups.setdefault(_key(query.address.warehouse), []).append(query)
+            warehouse = query.description.address.warehouse
+            if warehouse:
+                groups.setdefault(_key(warehouse), []).append(query)
         for key, group in groups.items():
             if key in self._warehouses:
                 self._warehouses[key].queries = group
             else:
-                name = self._name or group[0].pipeline
-                self._claim(name, group[0].address.warehouse, group)
+                first = group[0].description
+                self._claim(self._name or first.pipeline, first.address.warehouse, group)
         self._write_status(force=True)
 
     def step(self) -> None:
@@ -286,18 +272,18 @@ class Reporter:
         )
 
     def _query(self, query: Reported) -> QueryStatus:
-        counted = query.figures.read()
+        counted, described = query.figures.read(), query.description
         return QueryStatus(
-            query.part,
-            query.target,
-            (".".join(query.reads[-2:]),),
-            tuple(query.looks_up),
+            described.part,
+            described.target,
+            (".".join(described.reads[-2:]),),
+            described.looks_up,
             round(counted.rows_per_second, 1),
             counted.rows,
             counted.batches,
             counted.last_batch_ms,
             None if counted.took_ms is None else round(counted.took_ms, 1),
-            self._lags.get((query.pipeline, query.part)),
+            self._lags.get((described.pipeline, described.part)),
             last_rows_ms=counted.last_rows_ms,
         )
 
@@ -309,11 +295,11 @@ class Reporter:
             try:
                 lag = query.lag()
             except Exception as error:  # noqa: BLE001  # the query itself reports the error
-                _LOG.info("the lag of %s is unknown: %s", query.part, error)
+                _LOG.info("the lag of %s is unknown: %s", query.description.part, error)
                 lag = None
             if lag is not None and lag.seconds is not None:
                 lag = replace(lag, seconds=round(lag.seconds, 2))
-            self._lags[query.pipeline, query.part] = lag
+            self._lags[query.description.pipeline, query.description.part] = lag
 
 
 def _maintained(maintenance: Sequence[Maintained]) -> MaintenanceStatus | None:

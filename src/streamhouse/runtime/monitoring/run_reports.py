@@ -5,10 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from streamhouse.runtime.monitoring.metrics import Figures
 from streamhouse.source import Lag
+
+if TYPE_CHECKING:
+    from streamhouse.runtime.query_description import QueryDescription
 
 EVERY_S = 10.0
 Outcome = Literal["caught up", "stopped"]
@@ -63,10 +66,7 @@ class ReportedQuery(Protocol):
     figures: Figures
 
     @property
-    def part(self) -> str: ...
-
-    @property
-    def target(self) -> str: ...
+    def description(self) -> QueryDescription: ...
 
     def lag(self) -> Lag | None: ...
 
@@ -116,7 +116,8 @@ class RunReports:
             counted = query.figures.read()
             lag = _lag(query) if with_lag else None
             rate = round(counted.rows_per_second, 1)
-            found.append(QueryProgress(query.part, query.target, counted.rows, rate, lag))
+            named = query.description
+            found.append(QueryProgress(named.part, named.target, counted.rows, rate, lag))
         return found
 
 

@@ -8,12 +8,11 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
-from streamhouse.connectors.specs import SourceSpec
 from streamhouse.lookup.dimension import is_server
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.maintenance.backpressure import Pressure
-from streamhouse.paimon.read.visibility import hides_new_rows
 from streamhouse.runtime.monitoring.metrics import Figures
+from streamhouse.runtime.query_description import QueryDescription
 from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.state import distinct_counts, pending_rows
 from streamhouse.runtime.state import lookup_journal as looked_up
@@ -32,7 +31,6 @@ from streamhouse.runtime.streaming.small_batches import is_small_batch
 from streamhouse.runtime.streaming.stream_run import StreamRun
 from streamhouse.runtime.streaming.task import RESULT
 from streamhouse.source import Lag, Offset
-from streamhouse.sql.plan import Name
 
 
 class QueryFailed(Exception):
@@ -41,7 +39,7 @@ class QueryFailed(Exception):
     def __init__(self, text: str, query: str) -> None:
         super().__init__(text)
         self.query = query
-        """The `ContinuousQuery.part` of the failed query."""
+        """The `part` of the failed query's description."""
 
 
 class ContinuousQuery:
@@ -62,7 +60,7 @@ class ContinuousQuery:
         except BaseException:
             checkpoint.release()
             raise
-        self.pipeline = pipeline
+        self.description = _described(self._spec, checkpoint, pipeline)
         self.figures = Figures()
         self._planner: Planner | None = None
         self._pressure: Pressure | None = None
@@ -71,77 +69,23 @@ class ContinuousQuery:
         self._role = Role.SOURCE
 
     @property
-    def name(self) -> str:
-        """The pipeline and the target; for a part of a UNION ALL also the table that it reads."""
-        return f"{self.pipeline}: {self._checkpoint.path.name}"
-
-    @property
-    def part(self) -> str:
-        """Its unique name in the pipeline: the name of its checkpoint."""
-        return self._checkpoint.path.name
-
-    @property
-    def target(self) -> str:
-        return self._spec.target.identifier
-
-    @property
-    def address(self) -> TableAddress:
-        """The address of the target."""
-        return self._spec.target
-
-    @property
-    def targets(self) -> list[TableAddress]:
-        """The target, if that is a Paimon table."""
-        return [self._spec.target] if self.writes_table else []
-
-    @property
-    def sources(self) -> tuple[SourceSpec, ...]:
-        """The sources; see `QuerySpec.sources`."""
-        return self._spec.sources
-
-    @property
-    def source_tables(self) -> list[TableAddress]:
-        """The sources that are Paimon tables."""
-        return self._spec.source_tables
-
-    @property
     def last_offset(self) -> Offset:
         """The end offset of the last committed batch; `{}` before the first."""
         return self._last
 
-    @property
-    def lookups(self) -> tuple[TableAddress, ...]:
-        """The addresses of its lookup tables; see `QuerySpec.lookups`."""
-        return self._spec.lookups
-
-    @property
-    def follows(self) -> list[TableAddress]:
-        """The Paimon tables whose compaction makes rows visible to this query."""
-        looked_up = [at for _, at in self._spec.pinned if hides_new_rows(at.open())]
-        return [*self.source_tables, *looked_up]
-
-    @property
-    def reads(self) -> Name:
-        """The full name of its source table."""
-        return self._spec.query.source.name
-
     def use_shared(self, number: int, folder: Path) -> None:
         """Let a source read the folder that a `SharedReader` fills; call it before `prepare`.
 
-        `number`: the index of the source in `sources`.
+        `number`: the index of the source in the description's `sources`.
         """
         sources = list(self._spec.sources)
         sources[number] = replace(sources[number], shared=folder)
         self._spec = replace(self._spec, sources=tuple(sources))
 
     @property
-    def looks_up(self) -> list[str]:
-        """The names of its lookup tables, `database.table`."""
-        return [".".join(lookup.table.name[-2:]) for lookup in self._spec.query.lookups]
-
-    @property
-    def checkpoint_path(self) -> Path:
-        return self._checkpoint.path
+    def targets(self) -> list[TableAddress]:
+        """The target, if that is a Paimon table."""
+        return [self._spec.target] if self.description.writes_table else []
 
     @property
     def tables(self) -> list[str]:
@@ -151,18 +95,14 @@ class ContinuousQuery:
             written.append(self._spec.target.side_table("lineage").identifier)
         return written
 
-    @property
-    def writes_table(self) -> bool:
-        """Whether the target is a Paimon table."""
-        return self._spec.sink is None
-
     def change_notice(self) -> str | None:
         """A notice for the user if another SELECT ran with this checkpoint before; else None."""
         before = self._checkpoint.previous()
         if before is None or before["fingerprint"] == self._spec.query.fingerprint:
             return None
+        named = self.description
         return (
-            f"the SELECT of {self.target} in pipeline '{self.pipeline}' has changed; it goes on "
+            f"the SELECT of {named.target} in pipeline '{named.pipeline}' has changed; it goes on "
             "where the old one stopped, and rows written so far stay. To compute all of them "
             "anew, run the script once with --from-scratch"
         )
@@ -200,7 +140,7 @@ class ContinuousQuery:
         self._checkpoint.remember(
             {
                 "fingerprint": spec.query.fingerprint,
-                "target": self.target,
+                "target": self.description.target,
                 "definition": definition_json(spec),
             }
         )
@@ -230,7 +170,13 @@ class ContinuousQuery:
         self.figures.begin()
         options = {} if self._spec.shuffle is None else {"shuffled": "true"}
         self._run.start(
-            spark, FORMAT, self._spec, self.name, self._checkpoint.path, self._commit, options
+            spark,
+            FORMAT,
+            self._spec,
+            self.description.name,
+            self._checkpoint.path,
+            self._commit,
+            options,
         )
 
     def _commit(self, frame: DataFrame, spark_batch: int) -> None:
@@ -252,7 +198,7 @@ class ContinuousQuery:
         # Pause while no batch is planned: rows that arrive meanwhile are in the next batch.
         if self._pacing is not None:
             took_s = time.monotonic() - began
-            self._run.pause(self._pacing.pause_s(self.part, self._role, took_s))
+            self._run.pause(self._pacing.pause_s(self.description.part, self._role, took_s))
 
     def _wait_for_room(self, batch: CommittedBatch) -> None:
         """Wait for compaction between batches, so that no planned batch becomes stale."""
@@ -271,7 +217,7 @@ class ContinuousQuery:
         """Raise `QueryFailed` if the query has failed; a call into Spark's JVM."""
         failure = self._run.failure()
         if failure is not None:
-            raise QueryFailed(failure, self.part)
+            raise QueryFailed(failure, self.description.part)
 
     def tick(self) -> None:
         """Flush lineage and move consumers if due."""
@@ -317,3 +263,20 @@ class ContinuousQuery:
                 self._planner = None
             self._run.close()
             self._checkpoint.release()
+
+
+def _described(spec: QuerySpec, checkpoint: Checkpoint, pipeline: str) -> QueryDescription:
+    return QueryDescription(
+        pipeline,
+        checkpoint.path.name,
+        spec.target.identifier,
+        spec.target,
+        checkpoint.path,
+        spec.query.source.name,
+        spec.sink is None,
+        tuple(".".join(lookup.table.name[-2:]) for lookup in spec.query.lookups),
+        spec.sources,
+        tuple(spec.source_tables),
+        spec.lookups,
+        tuple(at for _, at in spec.pinned),
+    )

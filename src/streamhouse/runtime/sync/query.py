@@ -14,11 +14,11 @@ from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress
 from streamhouse.connectors.mysql_cdc.database.relay import DatabaseRelay
 from streamhouse.connectors.mysql_cdc.server.connection import Session
 from streamhouse.connectors.mysql_cdc.server.table import Server, check_server
-from streamhouse.connectors.specs import SourceSpec
 from streamhouse.errors import DataLossError
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.maintenance.backpressure import Pressure
 from streamhouse.runtime.monitoring.metrics import Figures
+from streamhouse.runtime.query_description import QueryDescription
 from streamhouse.runtime.state.checkpoint import Checkpoint
 from streamhouse.runtime.state.checkpoint_claim import claim
 from streamhouse.runtime.streaming.pacing import Pacing, Role
@@ -33,7 +33,6 @@ from streamhouse.runtime.sync.spec import SyncSpec
 from streamhouse.runtime.sync.tables import SyncTables, TableWatch
 from streamhouse.source import Lag, Offset
 from streamhouse.spark import register_source
-from streamhouse.sql.plan import Name
 
 
 class SyncQuery:
@@ -62,7 +61,14 @@ class SyncQuery:
         except BaseException:
             checkpoint.release()
             raise
-        self.pipeline = pipeline
+        self.description = QueryDescription(
+            pipeline,
+            checkpoint.path.name,
+            options.name,
+            TableAddress(options.warehouse, options.name),
+            checkpoint.path,
+            (options.tables.databases,),
+        )
         self.figures = Figures()
         self._catalogues = Catalogues(checkpoint.path)
         self._session = Session(options.mysql)
@@ -78,19 +84,6 @@ class SyncQuery:
     # -- what a pipeline and its reporter ask
 
     @property
-    def part(self) -> str:
-        return self._checkpoint.path.name
-
-    @property
-    def target(self) -> str:
-        return self._options.name
-
-    @property
-    def address(self) -> TableAddress:
-        """The warehouse, with the name of the target: a database, or a table."""
-        return TableAddress(self._options.warehouse, self._options.name)
-
-    @property
     def targets(self) -> list[TableAddress]:
         """The Paimon tables that it writes."""
         return [TableAddress(self._options.warehouse, name) for name in self.tables]
@@ -102,41 +95,8 @@ class SyncQuery:
         return list(dict.fromkeys(table.target for table in tables))
 
     @property
-    def reads(self) -> Name:
-        return (self._options.tables.databases,)
-
-    @property
-    def looks_up(self) -> list[str]:
-        return []
-
-    @property
-    def sources(self) -> tuple[SourceSpec, ...]:
-        """None that a pipeline could share: a sync has a binlog reader of its own."""
-        return ()
-
-    @property
-    def source_tables(self) -> list[TableAddress]:
-        return []
-
-    @property
-    def lookups(self) -> tuple[TableAddress, ...]:
-        return ()
-
-    @property
-    def follows(self) -> list[TableAddress]:
-        return []
-
-    @property
-    def writes_table(self) -> bool:
-        return True
-
-    @property
     def last_offset(self) -> Offset:
         return self._last
-
-    @property
-    def checkpoint_path(self) -> Path:
-        return self._checkpoint.path
 
     @property
     def replayed(self) -> bool:
@@ -199,7 +159,7 @@ class SyncQuery:
         """Start the query; call `prepare` first."""
         self.figures.begin()
         register_source(spark, SyncDataSource)
-        name = f"{self.pipeline}: {self.part}"
+        name = self.description.name
         self._run.start(spark, FORMAT, self._spec, name, self._checkpoint.path, self._commit)
         if self._watch is not None:
             self._watch.start()
@@ -208,7 +168,7 @@ class SyncQuery:
         """Raise the error that ended the query, the reader of the binlog, or the watch."""
         failure = self._run.failure()
         if failure is not None:
-            raise QueryFailed(failure, self.part)
+            raise QueryFailed(failure, self.description.part)
         if self._watch is not None:
             self._watch.check()
 
@@ -331,7 +291,7 @@ class SyncQuery:
         before = self._last.get("of")
         if before is not None and before != self._options.origin:
             raise DataLossError(
-                f"the sync '{self.pipeline}' has followed {before} so far, and should now follow "
-                f"{self._options.origin}: its offsets are not those of these tables. Choose "
-                "another --name, or go on with the old databases"
+                f"the sync '{self.description.pipeline}' has followed {before} so far, and should "
+                f"now follow {self._options.origin}: its offsets are not those of these tables. "
+                "Choose another --name, or go on with the old databases"
             )

@@ -1,0 +1,48 @@
+"""What is known of a continuous query before it runs: for its pipeline, and for reports."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from streamhouse.connectors.specs import SourceSpec
+from streamhouse.paimon.catalog.table_address import TableAddress
+from streamhouse.paimon.read.visibility import hides_new_rows
+from streamhouse.sql.plan import Name
+
+
+@dataclass(frozen=True)
+class QueryDescription:
+    """Names one query of a pipeline, what it reads and where it writes.
+
+    `part` is its unique name in the pipeline, that of its checkpoint. `target` is the name of what
+    it writes, `address` the same with its warehouse; of a sync only the warehouse counts.
+    `writes_table`: whether the target is a Paimon table.
+
+    `reads` is the full name of its source, and `looks_up` are those of its lookup tables
+    (`database.table`), for reports. `sources`: those that a pipeline can share; `source_tables`:
+    those that are Paimon tables. `lookups`: the addresses of lookup tables; `pinned`: of those
+    whose snapshots a batch chooses.
+    """
+
+    pipeline: str
+    part: str
+    target: str
+    address: TableAddress
+    checkpoint_path: Path
+    reads: Name
+    writes_table: bool = True
+    looks_up: tuple[str, ...] = ()
+    sources: tuple[SourceSpec, ...] = ()
+    source_tables: tuple[TableAddress, ...] = ()
+    lookups: tuple[TableAddress, ...] = ()
+    pinned: tuple[TableAddress, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The pipeline and the part, for Spark."""
+        return f"{self.pipeline}: {self.part}"
+
+    def follows(self) -> list[TableAddress]:
+        """The Paimon tables whose compaction makes rows visible to the query."""
+        return [*self.source_tables, *(at for at in self.pinned if hides_new_rows(at.open()))]
