@@ -226,3 +226,72 @@ def test_the_lag_counts_due_rows_that_are_not_generated(monkeypatch: pytest.Monk
     assert source.lag({**offset, "rows": 3_000}) == Lag(seconds=0.0, rows=0)
     monkeypatch.setattr("time.time_ns", lambda: 99_000 * 1_000_000)
     assert source.lag({**offset, "rows": 5_000}) == Lag(seconds=0.0, rows=0)
+
+
+KEYED = {
+    "number-of-rows": "20000",
+    "rows-per-second": "1000000",
+    "fields.order_id.kind": "sequence",
+    "fields.order_id.start": "1",
+    "fields.order_id.end": "20000",
+    "fields.customer_id.min": "5",
+    "fields.customer_id.max": "104",
+}
+
+
+def of(**options: str) -> dict[str, list[Any]]:
+    """All rows with more options, by a fixed clock."""
+    source = DatagenSource(COLUMNS, KEYED | options)
+    end = {"rows": 20_000, "base_rows": 0, "base_ms": 1_700_000_000_000}
+    return dict(rows(source, {}, end).to_pydict())
+
+
+def test_frequencies_follow_zipfs_law() -> None:
+    ids = of(**{"fields.customer_id.zipf-exponent": "1"})["customer_id"]
+    counts = [ids.count(key) for key in (5, 6, 14)]
+    assert counts[0] == pytest.approx(20_000 / 5.187, rel=0.05)
+    assert counts[0] / counts[1] == pytest.approx(2, rel=0.1)
+    assert counts[0] / counts[2] == pytest.approx(10, rel=0.2)
+    assert (min(ids), max(ids)) == (5, 104)
+
+
+def test_a_seed_gives_other_rows_and_the_same_again() -> None:
+    one, other = of(seed="1"), of(seed="2")
+    assert one == of(seed="1")
+    assert one["customer_id"] != other["customer_id"] != of()["customer_id"]
+    assert one["order_id"] == other["order_id"]
+
+
+def test_rows_that_come_twice_and_late() -> None:
+    plain, twice = of(), of(**{"duplicate-rate": "0.2", "duplicate-within": "50"})
+    repeated = [n for n in range(20_000) if twice["order_id"][n] != n + 1]
+    assert len(repeated) == pytest.approx(4_000, rel=0.1)
+    for n in repeated:
+        first = twice["order_id"][n] - 1
+        assert n - 2_000 < first < n
+        assert {key: twice[key][n] for key in twice} == {key: plain[key][first] for key in twice}
+
+    late = of(**{"late-rate": "0.1", "late-by": "5 s"})
+    delays = [
+        (a - b).total_seconds()
+        for a, b in zip(plain["order_time"], late["order_time"], strict=True)
+    ]
+    assert sum(1 for one in delays if one) == pytest.approx(2_000, rel=0.1)
+    assert 0 <= min(delays) and 4.9 < max(delays) <= 5.001
+    assert plain["price"] == late["price"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"late-rate": "2"}, "'late-rate': '2' is not a share from 0 to 1"),
+        ({"duplicate-rate": "1"}, "leaves no row to repeat"),
+        ({"duplicate-within": "0"}, "the least is 1"),
+        ({"fields.customer_id.zipf-exponent": "-1"}, "the least is 0"),
+        ({"fields.customer_id.zipf-exponent": "1", "fields.customer_id.max": "9999999"}, "at most"),
+        ({"fields.price.zipf-exponent": "1"}, "does not apply to DOUBLE"),
+    ],
+)
+def test_wrong_options_of_disorder(options: dict[str, str], message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        DatagenSource(COLUMNS, KEYED | options)

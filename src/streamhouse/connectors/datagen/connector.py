@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
 from streamhouse.connectors.base import Connector, Scan
+from streamhouse.connectors.datagen.generated_source import scan
 from streamhouse.connectors.datagen.options import OPTIONS, check
 from streamhouse.connectors.datagen.source import DatagenSource
 from streamhouse.connectors.specs import SourceSpec
@@ -36,16 +37,8 @@ class _Datagen(Connector):
                 "set 'number-of-rows', or keep SET 'execution.runtime-mode' = 'streaming'"
             )
 
-        def read() -> Iterator[pa.RecordBatch]:
-            offset = source.initial_offset()
-            while not source.finished(offset):
-                end = source.latest_offset(offset)
-                for piece in source.partitions(offset, end):
-                    for batch in source.read(piece):
-                        yield batch.select(list(columns))
-                offset = end
-
-        return pa.schema([source.schema.field(name) for name in columns]), read
+        schema = pa.schema([source.schema.field(name) for name in columns])
+        return schema, lambda: scan(source, columns)
 
 
 CONNECTOR = _Datagen()

@@ -16,6 +16,7 @@ from streamhouse.connectors.datagen.random_streams import (
     stream_seed,
     unit_interval,
 )
+from streamhouse.connectors.datagen.zipf import zipf_ranks
 
 INTEGER_RANGE = {
     "TINYINT": (-(2**7), 2**7 - 1),
@@ -36,7 +37,8 @@ class Field:
 
     `kind`: `random` or `sequence`. `low` and `high` are inclusive; None for types without numbers.
     `length`: characters or bytes; with `varies` from one to that many. `unit_ms`: what times are
-    multiples of. `null_rate`: the share of nulls, 0 to 1.
+    multiples of. `null_rate`: the share of nulls, 0 to 1. `zipf`: the exponent of Zipf's law, by
+    which `low` is the most frequent integer; None: all are equally frequent. `seed`: the table's.
     """
 
     name: str
@@ -50,6 +52,8 @@ class Field:
     unit_ms: int = 1
     max_past_ms: int = 0
     null_rate: float = 0.0
+    zipf: float | None = None
+    seed: str = ""
 
     def values(self, numbers: Numbers, due_ms: Numbers) -> pa.Array:
         """The values of the rows `numbers`, which were due at `due_ms` (epoch milliseconds)."""
@@ -63,12 +67,14 @@ class Field:
         return values
 
     def _bits(self, numbers: Numbers, purpose: str) -> Bits:
-        return random_bits(numbers, stream_seed(self.name, purpose))
+        return random_bits(numbers, stream_seed(self.seed + self.name, purpose))
 
     def _random(self, bits: Bits, due_ms: Numbers) -> pa.Array:
         if self.base in INTEGER_RANGE:
             low, high = int(self.low or 0), int(self.high or 0)
             span = high - low + 1
+            if self.zipf is not None:
+                return self._cast(zipf_ranks(bits, span, self.zipf) + low)
             offsets = bits if span >= 2**64 else bits % np.uint64(span)
             return self._cast((offsets + np.uint64(low % 2**64)).astype(np.int64))
         if self.base in REALS or self.base in DECIMALS:

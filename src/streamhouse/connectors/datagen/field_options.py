@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from streamhouse.connectors.datagen.field import (
     DECIMALS,
@@ -14,6 +15,7 @@ from streamhouse.connectors.datagen.field import (
     Field,
     greatest_decimal,
 )
+from streamhouse.connectors.datagen.zipf import MOST_KEYS
 from streamhouse.errors import OptionError
 from streamhouse.options import boolean, choice, duration_ms, integer
 from streamhouse.sql.plan import Column
@@ -38,10 +40,11 @@ FIELD_OPTIONS: dict[str, tuple[str, ...] | None] = {
     "var-len": _VARYING,
     "max-past": TIMESTAMPS,
     "null-rate": None,
+    "zipf-exponent": _INTEGERS,
 }
 """The options of a column, and the types of columns that take them (None: all)."""
 _SEQUENCE_ONLY = ("start", "end")
-_RANDOM_ONLY = ("min", "max", "length", "var-len", "max-past", "null-rate")
+_RANDOM_ONLY = ("min", "max", "length", "var-len", "max-past", "null-rate", "zipf-exponent")
 
 _DEFAULT_MAX = 1_000_000
 """The default `max` of other numbers than integers, if their type can hold it."""
@@ -51,13 +54,14 @@ _SIZE = re.compile(r"\(\s*(\d+)")
 _INT64 = INTEGER_RANGE["BIGINT"]
 
 
-def fields_of(columns: Sequence[Column], options: Mapping[str, str]) -> list[Field]:
-    """The fields of a table.
+def fields_of(columns: Sequence[Column], options: Mapping[str, str], seed: str = "") -> list[Field]:
+    """The fields of a table; `seed`: that of its random values.
 
     Raises `OptionError` for a type that cannot be generated, an option that does not apply to its
     column, and values out of range.
     """
-    return [_ColumnOptions(column, options).field() for column in columns]
+    fields = [_ColumnOptions(column, options).field() for column in columns]
+    return [replace(field, seed=f"{seed}#" if seed else "") for field in fields]
 
 
 class _ColumnOptions:
@@ -98,7 +102,22 @@ class _ColumnOptions:
             10 ** max(0, 3 - digits) if self._base in _TIMES else 1,
             duration_ms(self._prefix + "max-past", self._own.get("max-past", "0 ms")),
             self._null_rate(),
+            self._zipf(low, high),
         )
+
+    def _zipf(self, low: float | None, high: float | None) -> float | None:
+        key = self._prefix + "zipf-exponent"
+        if "zipf-exponent" not in self._own or low is None or high is None:
+            return None
+        exponent = _finite(key, self._own["zipf-exponent"])
+        if exponent < 0:
+            raise OptionError(f"option '{key}': {exponent} is too small; the least is 0")
+        if high - low + 1 > MOST_KEYS:
+            raise OptionError(
+                f"option '{key}' needs at most {MOST_KEYS:,} different numbers; set "
+                f"'{self._prefix}min' and '{self._prefix}max'"
+            )
+        return exponent
 
     def _check_applicable(self) -> None:
         for option in self._own:

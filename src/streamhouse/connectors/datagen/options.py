@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from streamhouse.connectors.base import Option
+from streamhouse.connectors.datagen.disorder import OPTIONS as DISORDER
+from streamhouse.connectors.datagen.disorder import Disorder
 from streamhouse.connectors.datagen.field_options import FIELD_OPTIONS, TYPES, fields_of
 from streamhouse.errors import OptionError
 from streamhouse.options import check_known, integer, nearest
@@ -53,6 +55,13 @@ OPTIONS = (
         "the maximum age of random timestamps when their row is due; default: 0",
     ),
     Option("fields.<column>.null-rate", "DOUBLE", "the share of nulls, 0 to 1", "0"),
+    Option(
+        "fields.<column>.zipf-exponent",
+        "DOUBLE",
+        "integers from `min` on have frequencies by Zipf's law, such as 1; default: all are "
+        "equally frequent",
+    ),
+    *DISORDER,
 )
 
 
@@ -62,7 +71,8 @@ def check(options: Mapping[str, str], columns: tuple[Column, ...], where: str) -
     for column in columns:
         if base(column.type) not in TYPES:
             raise OptionError(
-                f"{where}: datagen cannot generate {column.type} (column '{column.name}')"
+                f"{where}: datagen cannot generate {column.type} (column '{column.name}'); "
+                "'connector' = 'faker' generates ROW, ARRAY and MAP"
             )
     plain = [key for key in options if not key.startswith("fields.")]
     check_known(plain, ["connector", *(option.key for option in OPTIONS)], where)
@@ -80,6 +90,7 @@ def check(options: Mapping[str, str], columns: tuple[Column, ...], where: str) -
         if option not in FIELD_OPTIONS:
             raise OptionError(f"{where}: unknown option '{key}'; {nearest(option, FIELD_OPTIONS)}")
     try:
+        Disorder.parse(options)
         fields_of(columns, options)
     except OptionError as error:
         raise OptionError(f"{where}: {error}") from None

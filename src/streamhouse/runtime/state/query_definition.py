@@ -24,7 +24,7 @@ from streamhouse.sql.udf.function import of_record
 
 _KEPT_OPTIONS = (
     "connector", "scan.", "rows-per-second", "number-of-rows", "fields.", "source.", "path",
-    "format", "json.", "csv.", "partition.",
+    "format", "json.", "csv.", "partition.", "seed", "locale", "late-", "duplicate-",
 )  # fmt: skip
 """The beginnings of options that determine which rows a source reads; none of them is a secret."""
 

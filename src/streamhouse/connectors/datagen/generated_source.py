@@ -1,0 +1,128 @@
+"""The source of generated rows: each row follows from its number, so a replay gives the same."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from streamhouse.connectors.datagen.disorder import Disorder
+from streamhouse.connectors.datagen.random_streams import Numbers
+from streamhouse.source import Lag, Offset
+
+_MAX_BATCH = 2_000_000
+_MIN_PARTITION = 250_000
+_CHUNK = 262_144
+
+Columns: TypeAlias = Callable[[Numbers, Numbers], list[pa.Array]]
+"""The columns of rows by their numbers, and when they are due (epoch milliseconds)."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A partition of a batch: rows `first` to `last` (exclusive), and the clock of their rate.
+
+    Row `i` is due `(i + 1 - base_rows) / rate` seconds after `base_ms` (epoch milliseconds).
+    """
+
+    first: int
+    last: int
+    base_rows: int
+    base_ms: int
+
+
+class GeneratedSource:
+    """A `Source` that generates `rate` rows a second, `total` in all (None: unbounded).
+
+    The clock in the offset sets when each row is due, see `Rows`, however late it is generated.
+    After a restart the clock starts again: no rows are generated for the downtime.
+    """
+
+    changelog = False
+    ordered = False
+
+    def __init__(
+        self, schema: pa.Schema, columns: Columns, rate: int, total: int | None, disorder: Disorder
+    ) -> None:
+        self._schema, self._columns = schema, columns
+        self._rate, self._total, self._disorder = rate, total, disorder
+        self._clock: tuple[int, int] | None = None
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._schema
+
+    @property
+    def bounded(self) -> bool:
+        """Whether the rows end (`number-of-rows` or a sequence)."""
+        return self._total is not None
+
+    def initial_offset(self) -> Offset:
+        return {}
+
+    def latest_offset(self, start: Offset, max_rows: int | None = None) -> Offset:
+        done = int(start.get("rows", 0))
+        now = time.time_ns() // 1_000_000
+        if self._clock is None:
+            self._clock = (done, now)
+        base_rows, base_ms = self._clock
+        due = base_rows + (now - base_ms) * self._rate // 1000
+        due = min(due, done + min(max_rows or _MAX_BATCH, _MAX_BATCH))
+        if self._total is not None:
+            due = min(due, self._total)
+        if due <= done:
+            return start
+        return {"rows": due, "base_rows": base_rows, "base_ms": base_ms}
+
+    def partitions(self, start: Offset, end: Offset, parallelism: int = 1) -> Sequence[Rows]:
+        first, last = int(start.get("rows", 0)), int(end.get("rows", 0))
+        if last <= first:
+            return []
+        pieces = max(1, min(parallelism, (last - first) // _MIN_PARTITION))
+        bounds = [first + (last - first) * i // pieces for i in range(pieces + 1)]
+        clock = (int(end["base_rows"]), int(end["base_ms"]))
+        return [Rows(a, b, *clock) for a, b in zip(bounds, bounds[1:], strict=False)]
+
+    def read(self, partition: Rows) -> Iterator[pa.RecordBatch]:
+        step = _CHUNK
+        for first in range(partition.first, partition.last, step):
+            own = np.arange(first, min(first + step, partition.last), dtype=np.int64)
+            numbers = self._disorder.originals(own, partition.base_rows)
+            due_ms = partition.base_ms + (numbers + 1 - partition.base_rows) * 1000 // self._rate
+            due_ms = due_ms - self._disorder.delays_ms(numbers)
+            yield pa.record_batch(self._columns(numbers, due_ms), schema=self._schema)
+
+    def committed(self, end: Offset) -> None:
+        pass
+
+    def finished(self, offset: Offset) -> bool:
+        return self._total is not None and int(offset.get("rows", 0)) >= self._total
+
+    def lag(self, offset: Offset) -> Lag | None:
+        """The rows due but not generated yet, by the clock of `offset`; None before the first."""
+        if not offset:
+            return None
+        now = time.time_ns() // 1_000_000
+        due = int(offset["base_rows"]) + (now - int(offset["base_ms"])) * self._rate // 1000
+        if self._total is not None:
+            due = min(due, self._total)
+        rows = max(0, due - int(offset["rows"]))
+        return Lag(seconds=rows / self._rate, rows=rows)
+
+    def close(self) -> None:
+        pass
+
+
+def scan(source: GeneratedSource, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """All rows of a bounded source."""
+    offset = source.initial_offset()
+    while not source.finished(offset):
+        end = source.latest_offset(offset)
+        for piece in source.partitions(offset, end):
+            for batch in source.read(piece):
+                yield batch.select(list(columns))
+        offset = end

@@ -1,0 +1,268 @@
+"""Computes directives for all rows at once: numbers, times, texts of pools and of patterns."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streamhouse.connectors.datagen.random_streams import Bits, Numbers, unit_interval
+from streamhouse.connectors.faker import pools
+from streamhouse.connectors.faker.expression import Directive
+from streamhouse.connectors.faker.patterns import pattern_texts, regex_texts
+from streamhouse.connectors.faker.rows import RowNumbers
+from streamhouse.options import nearest
+
+Arguments: TypeAlias = tuple[str, ...]
+_Compute: TypeAlias = Callable[[RowNumbers, str, Arguments], pa.Array]
+
+_UNITS_MS = {
+    "MILLISECONDS": 1,
+    "SECONDS": 1_000,
+    "MINUTES": 60_000,
+    "HOURS": 3_600_000,
+    "DAYS": 86_400_000,
+}
+_YEAR_MS = 31_557_600_000
+_EPOCH = datetime.datetime(1970, 1, 1)
+
+
+def compute(directive: Directive, rows: RowNumbers, stream: str, locale: str) -> pa.Array:
+    """The values of a directive; raises `ValueError` with the reason if it cannot be computed."""
+    found = _COMPUTED.get(directive.key)
+    if found is not None and directive.key not in _WITHOUT_ARGUMENTS:
+        return found(rows, stream, directive.arguments)
+    if directive.arguments:
+        raise ValueError(f"directive '{directive.name}' takes no arguments")
+    if found is not None:
+        return found(rows, stream, ())
+    parts = _COMBINED.get(directive.key)
+    if parts is not None:
+        texts = [
+            compute(part, rows, f"{stream}.{number}", locale)
+            if isinstance(part, Directive)
+            else pa.scalar(part)
+            for number, part in enumerate(parts)
+        ]
+        return pc.binary_join_element_wise(*texts, pa.scalar(""))
+    pool = pools.pool(directive.key, directive.name, locale, rows.pool)
+    if pool is None:
+        names = [*_COMPUTED, *_COMBINED, *pools.known()]
+        raise ValueError(f"unknown directive '{directive.name}'; {nearest(directive.key, names)}")
+    return _picked(pool, rows.bits(stream))
+
+
+def _picked(pool: pa.Array, bits: Bits) -> pa.Array:
+    return pool.take(pa.array((bits % np.uint64(len(pool))).astype(np.int64)))
+
+
+def _within(bits: Bits, low: int, high: int) -> Numbers:
+    """Numbers from `low` to `high`, inclusive."""
+    return low + (bits % np.uint64(high - low + 1)).astype(np.int64)
+
+
+def _numbers(name: str, arguments: Arguments, least: int, most: int) -> list[int]:
+    try:
+        numbers = [int(one) for one in arguments]
+    except ValueError:
+        numbers = []
+    if len(numbers) != len(arguments) or not least <= len(numbers) <= most:
+        wanted = f"{least}" if least == most else f"{least} to {most}"
+        raise ValueError(f"directive '{name}' takes {wanted} whole numbers, not {arguments}")
+    return numbers
+
+
+def _number_between(rows: RowNumbers, stream: str, arguments: Arguments) -> pa.Array:
+    low, high = _numbers("number.numberBetween", arguments, 2, 2)
+    if not -(2**62) < low <= high < 2**62:
+        raise ValueError(f"'number.numberBetween': {low} is greater than {high}, or out of range")
+    # As Datafaker's, the upper bound is exclusive, unless it equals the lower one.
+    return pa.array(_within(rows.bits(stream), low, max(low, high - 1)))
+
+
+def _random_double(rows: RowNumbers, stream: str, arguments: Arguments) -> pa.Array:
+    digits, low, high = _numbers("number.randomDouble", arguments, 3, 3)
+    values = low + unit_interval(rows.bits(stream)) * (high - low)
+    return pa.array(np.round(values, digits))
+
+
+def _range(low: int, high: int) -> _Compute:
+    def computed(rows: RowNumbers, stream: str, arguments: Arguments) -> pa.Array:
+        _numbers("number", arguments, 0, 0)
+        return pa.array(_within(rows.bits(stream), low, high))
+
+    return computed
+
+
+def _digits(rows: RowNumbers, stream: str, arguments: Arguments) -> pa.Array:
+    (count,) = _numbers("number.digits", arguments, 1, 1)
+    return _pattern(rows, stream, "#" * count, "#")
+
+
+def _boolean(rows: RowNumbers, stream: str, arguments: Arguments) -> pa.Array:
+    return pa.array((rows.bits(stream) & np.uint64(1)).astype(bool))
+
+
+def _option(rows: RowNumbers, stream: str, arguments: Arguments) -> pa.Array:
+    if not arguments:
+        raise ValueError("directive 'Options.option' needs values: #{Options.option 'a','b'}")
+    return _picked(pa.array(arguments, pa.string()), rows.bits(stream))
+
+
+def _regexify(rows: RowNumbers, stream: str, arguments: Arguments) -> pa.Array:
+    if len(arguments) != 1:
+        raise ValueError("directive 'regexify' takes one expression: #{regexify '[a-z]{3}'}")
+    return regex_texts(arguments[0], len(rows), lambda part: rows.bits(f"{stream}/{part}"))
+
+
+def _pattern(rows: RowNumbers, stream: str, pattern: str, marks: str) -> pa.Array:
+    return pattern_texts(pattern, marks, len(rows), lambda part: rows.bits(f"{stream}/{part}"))
+
+
+def _marked(marks: str) -> _Compute:
+    def computed(rows: RowNumbers, stream: str, arguments: Arguments) -> pa.Array:
+        if len(arguments) != 1:
+            raise ValueError(f"takes one pattern, in which {' and '.join(marks)} are replaced")
+        return _pattern(rows, stream, arguments[0], marks)
+
+    return computed
+
+
+def _characters(rows: RowNumbers, stream: str, arguments: Arguments) -> pa.Array:
+    numbers = _numbers("Lorem.characters", arguments, 0, 2) or [255]
+    low, high = numbers[0], numbers[-1]
+    text = f"[a-z0-9]{{{low},{high}}}"
+    return regex_texts(text, len(rows), lambda part: rows.bits(f"{stream}/{part}"))
+
+
+def _uuid(rows: RowNumbers, stream: str, arguments: Arguments) -> pa.Array:
+    halves = np.stack([rows.bits(stream, "high"), rows.bits(stream, "low")], axis=1)
+    halves[:, 0] = (halves[:, 0] & ~np.uint64(0xF000)) | np.uint64(0x4000)
+    halves[:, 1] = (halves[:, 1] & ~np.uint64(3 << 62)) | np.uint64(1 << 63)
+    digits = [row.tobytes().hex() for row in halves.byteswap()]
+    texts = [f"{d[:8]}-{d[8:12]}-{d[12:16]}-{d[16:20]}-{d[20:]}" for d in digits]
+    return pa.array(texts, pa.string())
+
+
+def _joined_numbers(count: int, base: str, separator: str, digits: int) -> _Compute:
+    """Numbers below 256 ** `digits` in hexadecimal or decimal, with separators: addresses."""
+    size = 256**digits
+    names = pa.array([format(n, base) for n in range(size)], pa.string())
+
+    def computed(rows: RowNumbers, stream: str, arguments: Arguments) -> pa.Array:
+        parts = [_picked(names, rows.bits(stream, f"{place}")) for place in range(count)]
+        return pc.binary_join_element_wise(*parts, pa.scalar(separator))
+
+    return computed
+
+
+def _degrees(most: int) -> _Compute:
+    def computed(rows: RowNumbers, stream: str, arguments: Arguments) -> pa.Array:
+        return pa.array(np.round((unit_interval(rows.bits(stream)) * 2 - 1) * most, 6))
+
+    return computed
+
+
+def _price(rows: RowNumbers, stream: str, arguments: Arguments) -> pa.Array:
+    low, high = _numbers("Commerce.price", arguments, 0, 2) or [0, 100]
+    return pa.array(np.round(low + unit_interval(rows.bits(stream)) * (high - low), 2))
+
+
+def _away(sign: int) -> _Compute:
+    """`atMost`, [`atLeast`,] `unit`: a time before or after that of the row."""
+
+    def computed(rows: RowNumbers, stream: str, arguments: Arguments) -> pa.Array:
+        *amounts, unit = arguments or ("",)
+        if unit.upper() not in _UNITS_MS:
+            raise ValueError(
+                f"'{unit}' is no unit; write #{{date.past '15','SECONDS'}}, with one of "
+                f"{', '.join(_UNITS_MS)}"
+            )
+        numbers = _numbers("date", tuple(amounts), 1, 2)
+        least, most = (numbers[1], numbers[0]) if len(numbers) == 2 else (0, numbers[0])
+        if not 0 <= least <= most:
+            raise ValueError(f"at least {least} and at most {most} {unit} leave no time")
+        scale = _UNITS_MS[unit.upper()]
+        share = unit_interval(rows.bits(stream))
+        return _moments(rows.due_ms + sign * (least + share * (most - least)) * scale)
+
+    return computed
+
+
+def _birthday(rows: RowNumbers, stream: str, arguments: Arguments) -> pa.Array:
+    youngest, oldest = _numbers("date.birthday", arguments, 0, 2) or [18, 65]
+    years = youngest + unit_interval(rows.bits(stream)) * (oldest - youngest)
+    return _moments(rows.due_ms - years * _YEAR_MS)
+
+
+def _date_between(rows: RowNumbers, stream: str, arguments: Arguments) -> pa.Array:
+    try:
+        first, last = (datetime.datetime.fromisoformat(one) for one in arguments)
+    except ValueError:
+        raise ValueError(
+            "directive 'date.between' takes two dates: #{date.between '2024-01-01','2024-12-31'}"
+        ) from None
+    low, high = ((one - _EPOCH) // datetime.timedelta(milliseconds=1) for one in (first, last))
+    return _moments(low + unit_interval(rows.bits(stream)) * (high - low))
+
+
+def _moments(ms: npt.NDArray[Any]) -> pa.Array:
+    return pa.array(np.floor(ms).astype(np.int64)).cast(pa.timestamp("ms"))
+
+
+_COMPUTED: Mapping[str, _Compute] = {
+    "number.numberbetween": _number_between,
+    "number.randomdouble": _random_double,
+    "number.randomdigit": _range(0, 9),
+    "number.digit": _range(0, 9),
+    "number.randomdigitnotzero": _range(1, 9),
+    "number.randomnumber": _range(0, 10**9 - 1),
+    "number.positive": _range(1, 2**31 - 1),
+    "number.negative": _range(-(2**31), -1),
+    "number.digits": _digits,
+    "bool.bool": _boolean,
+    "options.option": _option,
+    "regexify": _regexify,
+    "expression.regexify": _regexify,
+    "numerify": _marked("#"),
+    "letterify": _marked("?"),
+    "bothify": _marked("#?"),
+    "lorem.characters": _characters,
+    "internet.uuid": _uuid,
+    "internet.ipv4address": _joined_numbers(4, "d", ".", 1),
+    "internet.ipv6address": _joined_numbers(8, "04x", ":", 2),
+    "internet.macaddress": _joined_numbers(6, "02x", ":", 1),
+    "address.latitude": _degrees(90),
+    "address.longitude": _degrees(180),
+    "commerce.price": _price,
+    "date.past": _away(-1),
+    "date.future": _away(1),
+    "date.birthday": _birthday,
+    "date.between": _date_between,
+}
+_WITHOUT_ARGUMENTS = frozenset(
+    {
+        "bool.bool", "internet.uuid", "internet.ipv4address", "internet.ipv6address",
+        "internet.macaddress", "address.latitude", "address.longitude",
+    }
+)  # fmt: skip
+_FIRST, _LAST = Directive("Name.firstName"), Directive("Name.lastName")
+_DOMAIN = (Directive("Internet.domainWord"), ".", Directive("Internet.tld"))
+_EMAIL = (Directive("Name.username"), "@", *_DOMAIN)
+_COMBINED: Mapping[str, tuple[str | Directive, ...]] = {
+    "name.name": (_FIRST, " ", _LAST),
+    "name.fullname": (_FIRST, " ", _LAST),
+    "internet.domainname": _DOMAIN,
+    "internet.emailaddress": _EMAIL,
+    "internet.safeemailaddress": (Directive("Name.username"), "@example.com"),
+    "commerce.productname": (
+        Directive("Commerce.adjective"), " ", Directive("Commerce.material"), " ",
+        Directive("Commerce.item"),
+    ),
+}  # fmt: skip
+"""Directives of several pools, so that there are more values than in one."""

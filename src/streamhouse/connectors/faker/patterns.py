@@ -1,0 +1,135 @@
+"""Random texts of regular expressions, and of patterns of digits and letters, all rows at once."""
+
+from __future__ import annotations
+
+import re
+import string
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streamhouse.connectors.datagen.random_streams import Bits
+
+# Python's own parser of regular expressions, which has no public name.
+codes: Any = import_module("re._constants")
+parser: Any = import_module("re._parser")
+
+_MORE = 10
+"""How many repetitions `*`, `+` and `{n,}` add at most."""
+_MOST = 1_000
+_PRINTABLE = string.ascii_letters + string.digits
+_CATEGORIES = {
+    codes.CATEGORY_DIGIT: string.digits,
+    codes.CATEGORY_WORD: _PRINTABLE + "_",
+    codes.CATEGORY_SPACE: " ",
+}
+_LETTERS = {"#": string.digits, "?": string.ascii_lowercase}
+
+Random = Callable[[str], Bits]
+"""Random bits for each row, by the name of a stream."""
+
+
+def pattern_texts(pattern: str, marks: str, count: int, random: Random) -> pa.Array:
+    """Texts of a pattern in which each `#` is a digit and each `?` a letter, if in `marks`."""
+    parts = [
+        _chosen(_LETTERS[one], random(f"{place}")) if one in marks else pa.scalar(one)
+        for place, one in enumerate(pattern)
+    ]
+    return _joined(parts, count)
+
+
+def check_regex(pattern: str) -> None:
+    """Raise `ValueError` for an expression of which no texts can be made."""
+    regex_texts(pattern, 1, lambda stream: np.zeros(1, np.uint64))
+
+
+def regex_texts(pattern: str, count: int, random: Random) -> pa.Array:
+    """Texts that match a regular expression; raises `ValueError`."""
+    try:
+        tree = parser.parse(pattern)
+    except re.error as error:
+        raise ValueError(f"'{pattern}' is no regular expression: {error}") from None
+    return _Regex(count, random).texts(tree, "")
+
+
+class _Regex:
+    def __init__(self, count: int, random: Random) -> None:
+        self._count, self._random = count, random
+
+    def texts(self, nodes: Sequence[Any], path: str) -> pa.Array:
+        return _joined(
+            [self._node(kind, value, f"{path}.{n}") for n, (kind, value) in enumerate(nodes)],
+            self._count,
+        )
+
+    def _node(self, kind: Any, value: Any, path: str) -> pa.Array | pa.Scalar:
+        if kind is codes.LITERAL:
+            return pa.scalar(chr(value))
+        if kind is codes.AT:
+            return pa.scalar("")
+        if kind is codes.ANY:
+            return _chosen(_PRINTABLE, self._random(path))
+        if kind is codes.NOT_LITERAL:
+            return _chosen(_without(chr(value)), self._random(path))
+        if kind is codes.IN:
+            return _chosen(_members(value), self._random(path))
+        if kind is codes.SUBPATTERN:
+            return self.texts(value[3], path)
+        if kind is codes.BRANCH:
+            branches = [self.texts(one, f"{path}.{n}") for n, one in enumerate(value[1])]
+            picked = (self._random(path) % np.uint64(len(branches))).astype(np.int64)
+            return pc.choose(pa.array(picked), *branches)
+        if kind in (codes.MAX_REPEAT, codes.MIN_REPEAT):
+            least, most, inner = value
+            return self._repeated(least, most, inner, path)
+        raise ValueError(f"{str(kind).lower()} in a regular expression is not supported")
+
+    def _repeated(self, least: int, most: Any, nodes: Sequence[Any], path: str) -> pa.Array:
+        most = least + _MORE if most is codes.MAXREPEAT else int(most)
+        if most > _MOST:
+            raise ValueError(f"{most} repetitions are too many; the most are {_MOST}")
+        spread = np.uint64(most - least + 1)
+        counts = least + (self._random(f"{path}.count") % spread).astype(np.int64)
+        parts: list[pa.Array] = []
+        for turn in range(most):
+            text = self.texts(nodes, f"{path}.{turn}")
+            shown = pa.array(counts > turn)
+            parts.append(text if turn < least else pc.if_else(shown, text, ""))
+        return _joined(parts, self._count)
+
+
+def _members(nodes: Sequence[Any]) -> str:
+    found = ""
+    for kind, value in nodes:
+        if kind is codes.LITERAL:
+            found += chr(value)
+        elif kind is codes.RANGE:
+            found += "".join(map(chr, range(value[0], value[1] + 1)))
+        elif kind is codes.CATEGORY and value in _CATEGORIES:
+            found += _CATEGORIES[value]
+        elif kind is not codes.NEGATE:
+            raise ValueError(f"{str(value).lower()} in a set of characters is not supported")
+    return _without(found) if nodes[0][0] is codes.NEGATE else found
+
+
+def _without(excluded: str) -> str:
+    left = "".join(one for one in _PRINTABLE if one not in excluded)
+    if not left:
+        raise ValueError("a set of characters excludes all letters and digits")
+    return left
+
+
+def _chosen(characters: str, bits: Bits) -> pa.Array:
+    pool = pa.array(list(characters), pa.string())
+    return pool.take(pa.array((bits % np.uint64(len(pool))).astype(np.int64)))
+
+
+def _joined(parts: Sequence[pa.Array | pa.Scalar], count: int) -> pa.Array:
+    texts = [one if isinstance(one, pa.Array) else pa.repeat(one, count) for one in parts]
+    if not texts:
+        return pa.repeat(pa.scalar(""), count)
+    return pc.binary_join_element_wise(*texts, pa.scalar(""))
