@@ -6,6 +6,7 @@ StreamhouseError            one readable message: what failed, what to change
 ├── SqlError                a statement is not valid (line, column, snippet)
 │   └── UnsupportedSqlError a statement is valid, but not supported
 ├── TableError              a table, column or database is missing or of the wrong shape
+│   ├── AlteredTableError   a table in MySQL lacks what a statement reads: it was altered
 │   └── TooLargeError       a response would have too many rows
 ├── ConnectError            a server cannot be reached, refuses the login, or is misconfigured
 ├── DataLossError           data that a reader still needs is gone
@@ -90,6 +91,10 @@ class UnsupportedSqlError(SqlError):
 
 class TableError(StreamhouseError):
     """A table, column or database is missing, already exists, or has the wrong shape."""
+
+
+class AlteredTableError(TableError):
+    """A table in MySQL was dropped or altered, so that a statement cannot read it."""
 
 
 class ConnectError(StreamhouseError):

@@ -84,6 +84,30 @@ _Skip = Annotated[
         help="Leave out views, and tables that cannot be followed, with a notice.",
     ),
 ]
+_Behavior = Annotated[
+    str | None,
+    typer.Option(
+        "--schema-change-behavior",
+        metavar="evolve|try_evolve|lenient|ignore|exception",
+        help="What happens when tables are altered, as Flink CDC's schema.change.behavior; "
+        "default: try_evolve.",
+    ),
+]
+_IncludeChanges = Annotated[
+    str,
+    typer.Option(
+        "--include-schema-changes",
+        metavar="KIND,…",
+        help="The schema changes to follow: add.column, alter.column.type, create.table, "
+        "drop.column, drop.table, rename.column, truncate.table, or a part of a name.",
+    ),
+]
+_ExcludeChanges = Annotated[
+    str,
+    typer.Option(
+        "--exclude-schema-changes", metavar="KIND,…", help="The schema changes not to follow."
+    ),
+]
 _UntilCaughtUp = Annotated[
     bool, typer.Option("--until-caught-up", help="Stop when nothing is left to read.")
 ]
@@ -119,6 +143,9 @@ def mysql_table(
     table_conf: _TableConf = None,
     catalog_conf: _CatalogConf = None,
     skip_unsupported: _Skip = False,
+    schema_change_behavior: _Behavior = None,
+    include_schema_changes: _IncludeChanges = "",
+    exclude_schema_changes: _ExcludeChanges = "",
     until_caught_up: _UntilCaughtUp = False,
     json: _Json = False,
     name: _Name = None,
@@ -148,6 +175,9 @@ def mysql_table(
             metadata_column=names(metadata_column),
             table_conf=_conf("--table-conf", table_conf),
             skip_unsupported=skip_unsupported,
+            schema_change_behavior=schema_change_behavior,
+            include_schema_changes=names(include_schema_changes),
+            exclude_schema_changes=names(exclude_schema_changes),
         )
 
     _run(options, until_caught_up, json, name, checkpoints, master, verbose)
@@ -205,6 +235,9 @@ def mysql_database(
     table_conf: _TableConf = None,
     catalog_conf: _CatalogConf = None,
     skip_unsupported: _Skip = False,
+    schema_change_behavior: _Behavior = None,
+    include_schema_changes: _IncludeChanges = "",
+    exclude_schema_changes: _ExcludeChanges = "",
     until_caught_up: _UntilCaughtUp = False,
     json: _Json = False,
     name: _Name = None,
@@ -234,6 +267,9 @@ def mysql_database(
             merge_shards=boolean("--merge-shards", merge_shards),
             ignore_incompatible=boolean("--ignore-incompatible", ignore_incompatible),
             skip_unsupported=skip_unsupported,
+            schema_change_behavior=schema_change_behavior,
+            include_schema_changes=names(include_schema_changes),
+            exclude_schema_changes=names(exclude_schema_changes),
             mode=mode,
             partition_keys=names(partition_keys),
             primary_keys=names(primary_keys),

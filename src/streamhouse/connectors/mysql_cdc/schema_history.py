@@ -65,12 +65,26 @@ class StatementScan:
                     raise readable(error, self._options) from None
         return []
 
+    def group(self, start: Position) -> tuple[list[Found], Position]:
+        """The statements of the group of events at a position, and the group's end."""
+        backoff = Backoff(self._options)
+        while True:
+            try:
+                found = self._read(start, None)
+                return found, self._track.position
+            except (pymysql.err.MySQLError, OSError) as error:
+                if not is_lost(error) or not backoff.wait(error):
+                    raise readable(error, self._options) from None
+            finally:
+                self.close()
+
     def close(self) -> None:
         dump, self._dump = self._dump, None
         if dump is not None:
             dump.close()
 
-    def _read(self, start: Position, end: Position) -> list[Found]:
+    def _read(self, start: Position, end: Position | None) -> list[Found]:
+        """The statements up to `end`; None: up to the end of the first group."""
         if self._dump is None or self._track.position != start:
             self.close()
             self._dump = Dump(self._options, start)
@@ -79,12 +93,13 @@ class StatementScan:
         found: list[Found] = []
         opened: list[tuple[Position, Statement, CapturedTable]] = []
         before, moved = start, time.monotonic()
-        while self._track.position < end:
+        while self._track.position < end if end is not None else before == start:
             if self._at >= len(self._block):
                 if time.monotonic() - moved > _STALLED_SECONDS:
                     raise DataLossError(
                         f"the binlog of MySQL at {self._options.address} ends at "
-                        f"{self._track.position}, before {end}: it was reset; {START_AGAIN}"
+                        f"{self._track.position}, before {end or 'a statement'}: it was "
+                        f"reset; {START_AGAIN}"
                     )
                 self._block, self._at = self._dump.block(), 0
             position = self._track.position

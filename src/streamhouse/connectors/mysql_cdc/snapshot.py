@@ -121,6 +121,14 @@ class ChunkConnections:
         self.session = Session(options)
         self.snapshot: pymysql.Connection[Any] | None = None
 
+    def end(self) -> None:
+        """End the transaction, so that statements can alter the tables that it has read."""
+        if self.snapshot is not None:
+            try:
+                self.snapshot.rollback()
+            except (pymysql.err.MySQLError, OSError):
+                self.disconnect()
+
     def disconnect(self) -> None:
         """Close the connection of the consistent snapshot."""
         connection, self.snapshot = self.snapshot, None
@@ -207,6 +215,8 @@ class ChunkReader:
         connection = self._connections.snapshot
         self._await_visible(connection, time.monotonic() + _VISIBLE_SECONDS)
         statement, arguments = self._statement(chunk)
+        # From here on, no statement can alter the table until the transaction ends.
+        run(connection, _select(self._captured, "1", Chunk(None, None), "LIMIT 0")[0])
         if self._captured.table.consistent:
             # What commits from here on, the transaction does not see.
             self._read_binlog(self._server.position(self._session))

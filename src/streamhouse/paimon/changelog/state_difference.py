@@ -6,7 +6,7 @@ tables, so no type is converted. Columns are renamed for DuckDB, whose names ign
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -32,14 +32,17 @@ class Differ:
         """Free what DuckDB holds."""
         self._connection.close()
 
-    def by_key(self, old: pa.Table, new: pa.Table, key: Sequence[str]) -> pa.Table:
+    def by_key(
+        self, old: pa.Table, new: pa.Table, key: Sequence[str], ignored: Collection[str] = ()
+    ) -> pa.Table:
         """The changes that turn `old` into `new`, in the order of the key, -U just before its +U.
 
-        Both have the same columns; the key is unique in each. Returns `rowkind`, then the columns.
+        Both have the same columns; the key is unique in each. `ignored` columns are not compared.
+        Returns `rowkind`, then the columns.
         """
         names = new.schema.names
         keys = [names.index(name) for name in key]
-        value_columns = [i for i in range(len(names)) if i not in keys]
+        value_columns = [i for i, name in enumerate(names) if i not in keys and name not in ignored]
         join_condition = " AND ".join(f"o.c{i} = n.c{i}" for i in keys)
         changed = " OR ".join(f"o.c{i} IS DISTINCT FROM n.c{i}" for i in value_columns) or "false"
         order = ", ".join(f"coalesce(o.c{i}, n.c{i})" for i in keys)

@@ -21,6 +21,7 @@ from streamhouse.runtime.failpoint import SYNC_STEP, reached
 from streamhouse.runtime.monitoring.commit_times import timed
 from streamhouse.runtime.streaming.batch_commit import Messages, collected
 from streamhouse.runtime.sync.spec import SyncSpec
+from streamhouse.runtime.sync.unread_targets import UnreadTargets
 from streamhouse.source import Offset
 
 log = logging.getLogger("streamhouse.query")
@@ -73,6 +74,7 @@ class SyncCommitter:
         """`before` is called with the targets of each batch before the first commit."""
         self._spec, self._before = spec, before
         self._tag = query_tag(spec.query_id)
+        self._unread = UnreadTargets(spec.checkpoint)
         self._committers: dict[str, TableCommitter] = {}
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="sync-commit")
 
@@ -99,6 +101,10 @@ class SyncCommitter:
                     f"sync of {self._spec.options.name}: other writers changed one of its tables "
                     "during every attempt; write the tables of a sync from nowhere else"
                 )
+        unread = [target for report in written.reports for target in report["unread"]]
+        self._unread.add(written.number, unread)
+        if unread:
+            self.remove_leftovers(unread, written.number)
         if any(report["repeated"] for report in written.reports):
             keep = {report["attempt"] for report in written.reports}
             self.remove_leftovers(written.messages, written.number, keep)

@@ -13,6 +13,7 @@ from streamhouse.connectors.mysql_cdc.metadata import DATABASE, TABLE, TIME
 from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions, parse
 from streamhouse.errors import OptionError
 from streamhouse.options import choice, nearest, required
+from streamhouse.runtime.sync.schema_changes import SchemaChanges
 from streamhouse.secret_references import resolve_secrets
 
 METADATA: Mapping[str, str] = {
@@ -30,7 +31,8 @@ class SyncOptions:
     """The checked options of one sync; `table` is None for a whole database.
 
     `warehouse` are the catalog's options. `mysql` has the patterns of `tables` as its names.
-    `live`: tables that are created later are followed without a restart.
+    `live`: tables that are created later are followed without a restart. `schema_changes`: what
+    happens when tables are altered.
     """
 
     warehouse: Mapping[str, str] = field(repr=False)
@@ -50,6 +52,7 @@ class SyncOptions:
     ignore_incompatible: bool = False
     skip_unsupported: bool = False
     live: bool = True
+    schema_changes: SchemaChanges = SchemaChanges()
 
     @property
     def origin(self) -> str:
@@ -84,6 +87,9 @@ class TableArguments(TypedDict, total=False):
     metadata_column: Sequence[str]
     table_conf: Mapping[str, str] | None
     skip_unsupported: bool
+    schema_change_behavior: str | None
+    include_schema_changes: Sequence[str]
+    exclude_schema_changes: Sequence[str]
 
 
 def sync_table_options(
@@ -124,13 +130,15 @@ def sync_database_options(
     databases = required(mysql_conf, _DATABASE_KEY, "--mysql-conf")
     tables = TableFilter(databases, including_tables, excluding_tables)
     conf = {**mysql_conf, _TABLE_KEY: "*"}
+    live = choice("--mode", mode, ("combined", "divided")) == "combined"
+    options = _options(warehouse, database, None, conf, tables, arguments)
     return replace(
-        _options(warehouse, database, None, conf, tables, arguments),
+        options,
         table_prefix=table_prefix,
         table_suffix=table_suffix,
         merge_shards=merge_shards,
         ignore_incompatible=ignore_incompatible,
-        live=choice("--mode", mode, ("combined", "divided")) == "combined",
+        live=live and "create.table" in options.schema_changes.events,
     )
 
 
@@ -155,6 +163,11 @@ def _options(
         _metadata(arguments.get("metadata_column", ())),
         dict(arguments.get("table_conf") or {}),
         skip_unsupported=arguments.get("skip_unsupported", False),
+        schema_changes=SchemaChanges.of(
+            arguments.get("schema_change_behavior"),
+            arguments.get("include_schema_changes", ()),
+            arguments.get("exclude_schema_changes", ()),
+        ),
     )
 
 

@@ -10,8 +10,11 @@ import time
 from collections.abc import Sequence
 
 from streamhouse.connectors.mysql_cdc.database.catalogue import Catalogues
-from streamhouse.connectors.mysql_cdc.database.source import DatabaseSource, TablePart
+from streamhouse.connectors.mysql_cdc.database.evolving_source import EvolvingSource
+from streamhouse.connectors.mysql_cdc.database.parts import TablePart
+from streamhouse.runtime.sync.evolution import SchemaEvolution
 from streamhouse.runtime.sync.spec import SyncSpec, SyncTaskInput
+from streamhouse.runtime.sync.unread_targets import UnreadTargets
 from streamhouse.source import Offset
 
 _SEVERAL_TASKS_FROM = 4
@@ -24,13 +27,20 @@ class SyncPlanner:
     def __init__(self, spec: SyncSpec) -> None:
         self._spec = spec
         self._catalogues = Catalogues(spec.checkpoint)
-        self._source = DatabaseSource(
-            spec.options.mysql, self._catalogues, spec.relay, spec.options.skips_snapshot
+        self._unread = UnreadTargets(spec.checkpoint)
+        self._source = EvolvingSource(
+            spec.options.mysql,
+            spec.options.tables,
+            spec.checkpoint,
+            spec.relay,
+            SchemaEvolution(spec.options),
+            spec.options.skips_snapshot,
         )
 
     def latest_offset(self, start: Offset, max_rows: int | None = None) -> Offset:
         """The end offset of the next batch; `start` if there is nothing to read."""
         before = start.get("source", {})
+        self._source.unread(self._unread.of(int(start.get("batch", -1))))
         after = self._source.latest_offset(before)
         if after == before:
             return start
@@ -47,6 +57,7 @@ class SyncPlanner:
             return []
         parts = self._source.parts(start.get("source", {}), end["source"])
         zone = self._catalogues.get(int(end["source"]["tables"])).zone
+        zone = end["source"].get("zone", zone)
         return [
             SyncTaskInput(number, start, end, tuple(group), self._source.server, zone)
             for number, group in enumerate(self._groups(parts))

@@ -27,7 +27,14 @@ TABLE, DATABASE = "sync_mysql_table", "sync_mysql_database"
 _STATE = {
     "table": str, "target": str, "complete": bool, "snapshot_rows": int, "changes": int,
 }  # fmt: skip
-_LISTS = ("partition_keys", "primary_keys", "type_mapping", "metadata_column")
+_LISTS = (
+    "partition_keys",
+    "primary_keys",
+    "type_mapping",
+    "metadata_column",
+    "include_schema_changes",
+    "exclude_schema_changes",
+)
 
 
 @procedure()
@@ -42,6 +49,9 @@ def sync_mysql_table(
     metadata_column: str | None = None,
     table_conf: Options | None = None,
     skip_unsupported: bool = False,
+    schema_change_behavior: str | None = None,
+    include_schema_changes: str | None = None,
+    exclude_schema_changes: str | None = None,
 ) -> pa.Table:
     """Follow MySQL tables into one Paimon table; in a script continuously, else until caught up.
 
@@ -64,6 +74,9 @@ def sync_mysql_database(
     merge_shards: bool = True,
     ignore_incompatible: bool = False,
     skip_unsupported: bool = False,
+    schema_change_behavior: str | None = None,
+    include_schema_changes: str | None = None,
+    exclude_schema_changes: str | None = None,
     mode: str | None = None,
     partition_keys: str | None = None,
     primary_keys: str | None = None,

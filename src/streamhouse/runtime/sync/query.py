@@ -12,6 +12,7 @@ from streamhouse.connectors.mysql_cdc.database.catalogue import Catalogues
 from streamhouse.connectors.mysql_cdc.database.followed import FollowedTable
 from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress
 from streamhouse.connectors.mysql_cdc.database.relay import DatabaseRelay
+from streamhouse.connectors.mysql_cdc.database.versions import TableVersions
 from streamhouse.connectors.mysql_cdc.server.connection import Session
 from streamhouse.connectors.mysql_cdc.server.table import Server, check_server
 from streamhouse.errors import DataLossError
@@ -31,6 +32,7 @@ from streamhouse.runtime.sync.lags import Lags, TableState
 from streamhouse.runtime.sync.options import SyncOptions
 from streamhouse.runtime.sync.spec import SyncSpec
 from streamhouse.runtime.sync.tables import SyncTables, TableWatch
+from streamhouse.runtime.sync.unread_targets import UnreadTargets
 from streamhouse.source import Lag, Offset
 from streamhouse.spark import register_source
 
@@ -71,6 +73,7 @@ class SyncQuery:
         )
         self.figures = Figures()
         self._catalogues = Catalogues(checkpoint.path)
+        self._unread = UnreadTargets(checkpoint.path)
         self._session = Session(options.mysql)
         self._own_session = Session(options.mysql)
         self._replayed = checkpoint.last_logged() <= checkpoint.last_committed()
@@ -183,7 +186,6 @@ class SyncQuery:
             state = self._relay.view.state()
             if state is not None:
                 self._lags.note(progress.position, state.changed)
-                self._tables.note_altered(progress.position, state.altered)
         self._holds.tick()
 
     def hold(self) -> None:
@@ -211,7 +213,9 @@ class SyncQuery:
     def settled(self) -> Offset | None:
         """The last offset if nothing is left to do, else None."""
         last, progress = self._last, self._progress()
-        if progress is None or self._relay is None or self._server is None or progress.snapshot:
+        if progress is None or self._relay is None or self._server is None:
+            return None
+        if progress.snapshot or progress.stale or self._unread.of(int(last["batch"])):
             return None
         if progress.catalogue != self._catalogues.latest_number():
             return None
@@ -243,6 +247,12 @@ class SyncQuery:
     def _progress(self) -> DatabaseProgress | None:
         return DatabaseProgress.from_offset(self._last.get("source", {}))
 
+    @staticmethod
+    def _progress_of(offset: Offset) -> DatabaseProgress:
+        progress = DatabaseProgress.from_offset(offset["source"])
+        assert progress is not None
+        return progress
+
     # -- batches
 
     def _commit(self, frame: DataFrame, spark_batch: int) -> None:
@@ -253,6 +263,8 @@ class SyncQuery:
             return
         self._replayed = True
         self._last = batch.end
+        for text in self._progress_of(batch.end).statements:
+            self._notice(f"followed: {text}" if ": " in text else text)
         self._lags.count(batch)
         rows = sum(batch.snapshot.values()) + sum(batch.changes.values())
         self.figures.batch(rows, time.monotonic() - began)
@@ -282,10 +294,12 @@ class SyncQuery:
             self._notice(f"now also following {names}{more}")
 
     def _drop_old_catalogues(self) -> None:
-        """Delete the catalogues that no batch in Spark's offset log has."""
+        """Delete the catalogues and versions that no batch in Spark's offset log has."""
         logged = [one for one in self._checkpoint.logged().values() if one]
         if logged:
             self._catalogues.drop_before(min(int(one["source"]["tables"]) for one in logged))
+            used = {name for one in logged for name in one["source"].get("versions", {}).values()}
+            TableVersions(self._checkpoint.path).keep(used)
 
     def _check_origin(self) -> None:
         before = self._last.get("of")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from streamhouse.connectors.mysql_cdc.database.catalogue import Catalogue, Catalogues
@@ -12,13 +12,10 @@ from streamhouse.connectors.mysql_cdc.database.discovery import (
     Discovery,
     FoundTable,
     TableNames,
-    options_of,
 )
 from streamhouse.connectors.mysql_cdc.database.followed import FollowedTable
 from streamhouse.connectors.mysql_cdc.server.columns import server_zone
 from streamhouse.connectors.mysql_cdc.server.connection import Session
-from streamhouse.connectors.mysql_cdc.server.position import Position
-from streamhouse.connectors.mysql_cdc.server.table import load_columns
 from streamhouse.errors import SchemaChangeError, TableError
 from streamhouse.options import nearest
 from streamhouse.paimon.catalog.warehouse import Warehouse
@@ -48,8 +45,6 @@ class SyncTables:
         self._targets = Targets(options, notice)
         self._notice, self._joining = notice, joining
         self._skipped: set[TableNames] = set()
-        self._passed: dict[str, Position] = {}
-        self._altered: set[str] = set()
         self._lock = threading.Lock()
 
     @property
@@ -70,20 +65,9 @@ class SyncTables:
                 raise self._nothing()
             self._check_targets()
 
-    def note_altered(self, position: Position, altered: Mapping[str, Sequence[Position]]) -> None:
-        """Let `look` report new columns of tables; `altered`: where statements about them begin.
-
-        `position`: up to which changes have been committed. Called often, in another thread.
-        """
-        for name, places in altered.items():
-            if places and places[-1] < position and self._passed.get(name) != places[-1]:
-                self._passed[name] = places[-1]
-                self._altered.add(name)
-
     def look(self) -> int:
         """Follow the tables that were created since; returns how many."""
         with self._lock:
-            self._report_new_columns()
             if not self._options.live:
                 return 0
             known = {*self.catalogue.by_names(), *self._skipped}
@@ -98,7 +82,8 @@ class SyncTables:
         old = self.catalogue
         if not self._options.merge_shards:
             self._check_apart(old, followable)
-        targets = self._targets.ensure(followable)
+        own = {table.target for table in old.tables.values()}
+        targets = self._targets.ensure(followable, own)
         tables: list[FollowedTable] = []
         zone = old.zone
         for target in targets:
@@ -129,20 +114,6 @@ class SyncTables:
             self._skipped.add(one.names)
             self._notice(f"not followed: {one.reason}")
         return [one for one in found if one.reason is None]
-
-    def _report_new_columns(self) -> None:
-        while self._altered:
-            name = self._altered.pop()
-            for table in self.catalogue.tables.values():
-                if table.full_name == name:
-                    options = options_of(self._options.mysql, table.names)
-                    now = {column.name for column in load_columns(self._session, options)}
-                    new = sorted(now - {column.name for column in table.definition.columns})
-                    if new:
-                        self._notice(
-                            f"{name} has new columns in MySQL ({', '.join(new)}), which are not "
-                            f"followed: {table.target} keeps its columns"
-                        )
 
     def _note_present_rows(self, old: Catalogue, tables: Sequence[FollowedTable]) -> None:
         """Print a notice of targets that have rows which this sync has not written."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import uuid
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -10,13 +11,18 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 from pyspark import TaskContext
 
+from streamhouse.connectors.mysql_cdc.database.parts import TablePart
 from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress
 from streamhouse.connectors.mysql_cdc.database.reading import PartReader, TableRows, in_order
 from streamhouse.connectors.paimon.sink import PaimonSinkWriter
+from streamhouse.errors import AlteredTableError, SchemaChangeError
 from streamhouse.runtime.failpoint import TASK_STEP, reached
 from streamhouse.runtime.streaming.task import RESULT
 from streamhouse.runtime.sync.mapping.rows import TargetRows
+from streamhouse.runtime.sync.reload import Reload, kept_columns
 from streamhouse.runtime.sync.spec import SyncSpec, SyncTaskInput
+
+log = logging.getLogger("streamhouse.query")
 
 
 class SyncTask:
@@ -37,24 +43,33 @@ class SyncTask:
         self._rows: dict[str, TargetRows] = {}
         self._snapshot: Counter[str] = Counter()
         self._changes: Counter[str] = Counter()
+        self._unread: list[str] = []
 
     def run(self) -> Iterator[pa.RecordBatch]:
         """Run the task; yields rows of `RESULT`: messages of each table, then the report."""
         messages: list[tuple[str, bytes]] = []
         try:
-            reader = self._reader
             self._read_changes()
-            for number, part in enumerate(self._task.parts):
-                for rows in reader.snapshot(number, part):
-                    self._snapshot[part.table.id] += rows.rows.num_rows
-                    self._write([rows])
-                if self._is_last(number):
-                    messages += self._prepared(part.table.target)
+            for target, numbers in self._by_target().items():
+                try:
+                    self._read_rows(target, numbers)
+                except (SchemaChangeError, AlteredTableError) as error:
+                    # The rows as of the position are lost: the target is reloaded later.
+                    log.info("%s: not read: %s", target, error)
+                    self._unread.append(target)
+                    self._discard(target)
+                messages += self._prepared(target)
         finally:
             self._reader.close()
             for writer in self._writers.values():
                 writer.close()
         yield self._result(messages)
+
+    def _by_target(self) -> dict[str, list[int]]:
+        targets: dict[str, list[int]] = {}
+        for number, part in enumerate(self._task.parts):
+            targets.setdefault(part.table.target, []).append(number)
+        return targets
 
     def _read_changes(self) -> None:
         end = DatabaseProgress.from_offset(self._task.end["source"])
@@ -68,31 +83,57 @@ class SyncTask:
             for one in by_target.values():
                 self._write(one)
 
-    def _is_last(self, number: int) -> bool:
-        """Whether no later part has the same target; the parts of one target are neighbours."""
-        parts = self._task.parts
-        after = number + 1
-        return after == len(parts) or parts[after].table.target != parts[number].table.target
+    def _read_rows(self, target: str, numbers: Sequence[int]) -> None:
+        """Read the snapshots of a target's tables, or reload it."""
+        parts = [(number, self._task.parts[number]) for number in numbers]
+        if all(part.reload is None for _, part in parts):
+            for rows in self._snapshots(parts):
+                self._write([rows])
+            return
+        table = self._spec.address(target).open()
+        sources = {column for _, part in parts if part.chunks for column, _ in part.table.columns}
+        estimate = sum(part.table.rows for _, part in parts)
+        with Reload(table, kept_columns(self._spec.options, table, sources), estimate) as reload:
+            for rows in self._snapshots(parts):
+                reload.add(self._completed(rows))
+            for changes in reload.changes(all(part.reload for _, part in parts)):
+                self._writer(target).write(changes)
+
+    def _snapshots(self, parts: Sequence[tuple[int, TablePart]]) -> Iterator[TableRows]:
+        for number, part in parts:
+            for rows in self._reader.snapshot(number, part):
+                self._snapshot[part.table.id] += rows.rows.num_rows
+                yield rows
 
     def _write(self, stretch: Sequence[TableRows]) -> None:
         """Write rows of tables with the same target, in the order of their changes."""
-        target = self._task.parts[stretch[0].part].table.target
+        writer = self._writer(self._task.parts[stretch[0].part].table.target)
+        batches = [(self._completed(rows), rows.numbers) for rows in stretch]
+        for batch in in_order(batches):
+            writer.write(batch)
+
+    def _writer(self, target: str) -> PaimonSinkWriter:
         if target not in self._writers:
             address = self._spec.address(target)
             self._bases[target] = address.open().latest_snapshot_id() or 0
             self._writers[target] = PaimonSinkWriter(
                 address, self._spec.query_id, self._task.batch, self._attempt
             )
-        batches = [(self._target_rows(rows), rows.numbers) for rows in stretch]
-        for batch in in_order(batches):
-            self._writers[target].write(batch)
+        return self._writers[target]
 
-    def _target_rows(self, rows: TableRows) -> pa.RecordBatch:
+    def _completed(self, rows: TableRows) -> pa.RecordBatch:
+        """The rows with the computed and metadata columns."""
         table = self._task.parts[rows.part].table
         if table.id not in self._rows:
             target = self._spec.address(table.target).open()
             self._rows[table.id] = TargetRows(self._spec.options, table, target, self._task.now_ms)
         return self._rows[table.id].rows(rows.rows, rows.seconds)
+
+    def _discard(self, target: str) -> None:
+        writer = self._writers.pop(target, None)
+        if writer is not None:
+            writer.close()
+        self._bases.pop(target, None)
 
     def _prepared(self, target: str) -> list[tuple[str, bytes]]:
         writer = self._writers.pop(target, None)
@@ -114,6 +155,7 @@ class SyncTask:
             "bases": self._bases,
             "snapshot": self._snapshot,
             "changes": self._changes,
+            "unread": self._unread,
         }
         records = [{"table": t, "message": m, "report": None} for t, m in messages]
         records.append({"table": None, "message": None, "report": json.dumps(report)})

@@ -22,7 +22,7 @@ from streamhouse.connectors.mysql_cdc.binlog.widening import keeps, keeps_text
 from streamhouse.connectors.mysql_cdc.server.table import PRIMARY, TableDefinition
 from streamhouse.connectors.mysql_cdc.server.values.types import MySqlColumn
 
-_UNKNOWN = "unknown"
+UNKNOWN = "unknown"
 """The type of a column that is not fully known from its statement."""
 
 
@@ -189,7 +189,7 @@ def altered(
             name = change.spec.name
             if name.lower() in result:
                 continue  # IF NOT EXISTS, else the statement had failed
-            column = change.spec.column or MySqlColumn(name, _UNKNOWN, _UNKNOWN)
+            column = change.spec.column or MySqlColumn(name, UNKNOWN, UNKNOWN)
             moved.append((name.lower(), column, change.after))
     if not complete:
         moved = [(name, column, None) for name, column, _ in moved]
@@ -199,7 +199,7 @@ def altered(
 def _renewed(change: Renamed | Changed, old: MySqlColumn) -> MySqlColumn:
     if isinstance(change, Renamed):
         return replace(old, name=change.new)
-    return change.spec.column or MySqlColumn(change.spec.name, _UNKNOWN, _UNKNOWN)
+    return change.spec.column or MySqlColumn(change.spec.name, UNKNOWN, UNKNOWN)
 
 
 def _convert(column: MySqlColumn, charset: str | None) -> MySqlColumn:

@@ -156,19 +156,26 @@ class StatementCheck:
             return
         for effect in effects:
             if effect.what is What.REPLACED:
-                self._refuse(statement, where, "it changes the table without row events")
+                self._replace(statement, where)
             elif effect.what is What.ALTERED:
                 self._alter(effect, statement, where)
 
-    def _alter(self, effect: Effect, statement: Statement, where: Position) -> None:
+    def _replace(self, statement: Statement, where: Position) -> None:
+        self._refuse(statement, where, "it changes the table without row events")
+
+    def _changes(self, effect: Effect, statement: Statement, where: Position) -> list[Change]:
         charset = None if self.known is None else self.known.charset
         try:
             changes = changes_of(effect.specs, charset, self._captured.mariadb)
         except Unclear:
             self._refuse(statement, where, "it is not of a form that is understood")
-        strict = statement.strict and not effect.ignore
         if effect.ignore and (changes or _has_word(effect.specs, _FILTERS)):
             changes = [*changes, RowsChanged("may drop or change rows, as it says IGNORE")]
+        return changes
+
+    def _alter(self, effect: Effect, statement: Statement, where: Position) -> None:
+        changes = self._changes(effect, statement, where)
+        strict = statement.strict and not effect.ignore
         captured = {column.name.lower() for column in self._captured.columns}
         key = [column.name.lower() for column in self._captured.table.key]
         found = refusal(changes, self.known, captured, key, strict, self._captured.table.index)

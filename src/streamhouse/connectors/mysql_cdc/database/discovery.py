@@ -100,6 +100,14 @@ class Discovery:
         found = {(str(database), str(name)) for database, name in rows}
         return {names for names in found if self._filter.selects(*names)}
 
+    def described(self, names: Collection[TableNames]) -> dict[TableNames, FoundTable]:
+        """Those of these tables that exist now."""
+        databases = sorted({database for database, _ in names})
+        rows = self._session.rows(_TABLES, [databases]) if databases else ()
+        wanted = {(str(row[0]), str(row[1])): row for row in rows}
+        found = {one: row for one, row in wanted.items() if one in names}
+        return {one.names: one for one in self._all_described(found, databases)}
+
     def found(self, but: Collection[TableNames] = ()) -> list[FoundTable]:
         """All selected tables except `but`, in the order of their names."""
         databases = self._databases()
@@ -111,6 +119,11 @@ class Discovery:
             for row in rows
             if self._filter.selects(str(row[0]), str(row[1])) and (row[0], row[1]) not in but
         }
+        return self._all_described(wanted, databases)
+
+    def _all_described(
+        self, wanted: Mapping[TableNames, Sequence[Any]], databases: Sequence[str]
+    ) -> list[FoundTable]:
         if not wanted:
             return []
         columns = self._grouped(_COLUMNS, databases)

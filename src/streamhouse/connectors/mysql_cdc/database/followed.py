@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +44,12 @@ class FollowedTable:
         """`database.table` in MySQL."""
         return self.definition.full_name
 
+    def with_definition(self, definition: TableDefinition) -> FollowedTable:
+        """The table with other columns in MySQL; those that are gone are not read."""
+        names = {column.name for column in definition.columns}
+        columns = tuple(pair for pair in self.columns if pair[0] in names)
+        return replace(self, definition=definition, columns=columns)
+
     def captured(
         self, options: MySqlOptions, server: Server, relay: Path | None = None
     ) -> CapturedTable:
@@ -62,13 +68,17 @@ class FollowedTable:
             not server.logs_names,
         )
 
-    def writer(self, zone: str) -> RowWriter:
-        """Converts rows to Arrow; `zone`: the server's."""
+    @property
+    def selected(self) -> tuple[tuple[MySqlColumn, pa.DataType], ...]:
+        """The columns to read, with their types in Arrow."""
         by_name = {column.name: column for column in self.definition.columns}
         kinds = self.arrow or [types.arrow_type(types.parse(kind)) for _, kind in self.columns]
         names = [name for name, _ in self.columns]
-        selected = tuple((by_name[name], kind) for name, kind in zip(names, kinds, strict=True))
-        return RowWriter(selected, zone, frozenset(one.name for one in self.definition.key))
+        return tuple((by_name[name], kind) for name, kind in zip(names, kinds, strict=True))
+
+    def writer(self, zone: str) -> RowWriter:
+        """Converts rows to Arrow; `zone`: the server's."""
+        return RowWriter(self.selected, zone, frozenset(one.name for one in self.definition.key))
 
     def to_json(self) -> dict[str, Any]:
         """The form in a catalogue."""

@@ -9,14 +9,44 @@ from typing import Any
 from streamhouse.connectors.mysql_cdc.server.position import KeyJson, Known, Position
 from streamhouse.source import Offset
 
+UNKNOWN_STATEMENT = "a statement that came"
+"""How the text begins of what is not known yet."""
+
+
+@dataclass(frozen=True)
+class Stale:
+    """A target whose rows must be compared with MySQL's, since `statement`.
+
+    `deletes`: whether rows that MySQL does not have are deleted. `renamed` and `dropped`: columns,
+    as of `Outcome`.
+    """
+
+    statement: str
+    deletes: bool = True
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    dropped: frozenset[str] = frozenset()
+
+    def to_json(self) -> list[Any]:
+        """The form in an offset."""
+        return [self.statement, self.deletes, dict(self.renamed), sorted(self.dropped)]
+
+    @staticmethod
+    def from_json(parts: list[Any]) -> Stale:
+        statement, deletes, renamed, dropped = parts
+        return Stale(statement, deletes, renamed, frozenset(dropped))
+
 
 @dataclass(frozen=True)
 class DatabaseProgress:
     """The rows of each table with a key up to that in `snapshot` were read, as of `position`.
 
     A table that is not in `snapshot` has been read whole; None: nothing of it was read yet.
-    `catalogue`: which tables there are. `columns`: what is known of the columns of tables that were
-    altered since the catalogue was written, as `schema_history` describes them.
+    `catalogue`: which tables there are. `versions`: of tables that were altered since the catalogue
+    was written, the name of their description (`versions`). `columns`: what an earlier release
+    knew of such tables. `stale`: targets that are not written until they are reloaded. `gone`:
+    tables that MySQL does not have at the position. `zone`: the server's, if altered tables need
+    it. Of the batch that ends here: `reloaded`, its targets that were, with their `deletes`;
+    `altered`, the tables that its statement is about; and `statements`, what it followed.
     """
 
     catalogue: int
@@ -24,6 +54,13 @@ class DatabaseProgress:
     known: Known
     snapshot: Mapping[str, KeyJson | None] = field(default_factory=dict)
     columns: Mapping[str, Any] = field(default_factory=dict)
+    versions: Mapping[str, str] = field(default_factory=dict)
+    stale: Mapping[str, Stale] = field(default_factory=dict)
+    gone: frozenset[str] = frozenset()
+    reloaded: Mapping[str, bool] = field(default_factory=dict)
+    altered: frozenset[str] = frozenset()
+    statements: tuple[str, ...] = ()
+    zone: str | None = None
 
     def to_offset(self) -> Offset:
         """The progress as a JSON object."""
@@ -39,6 +76,20 @@ class DatabaseProgress:
             }
         if self.columns:
             offset["columns"] = dict(self.columns)
+        if self.versions:
+            offset["versions"] = dict(self.versions)
+        if self.stale:
+            offset["stale"] = {name: one.to_json() for name, one in self.stale.items()}
+        if self.gone:
+            offset["gone"] = sorted(self.gone)
+        if self.reloaded:
+            offset["reloaded"] = dict(self.reloaded)
+        if self.altered:
+            offset["altered"] = sorted(self.altered)
+        if self.zone is not None:
+            offset["zone"] = self.zone
+        if self.statements:
+            offset["statements"] = list(self.statements)
         return offset
 
     @staticmethod
@@ -55,4 +106,11 @@ class DatabaseProgress:
                 for table, key in offset.get("snapshot", {}).items()
             },
             offset.get("columns", {}),
+            offset.get("versions", {}),
+            {name: Stale.from_json(parts) for name, parts in offset.get("stale", {}).items()},
+            frozenset(offset.get("gone", ())),
+            offset.get("reloaded", {}),
+            frozenset(offset.get("altered", ())),
+            tuple(offset.get("statements", ())),
+            offset.get("zone"),
         )

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from streamhouse.connectors.mysql_cdc.binlog.changes import Change
 from streamhouse.connectors.mysql_cdc.database.changes import TableRange, read_many
-from streamhouse.connectors.mysql_cdc.database.source import TablePart
+from streamhouse.connectors.mysql_cdc.database.parts import TablePart
 from streamhouse.connectors.mysql_cdc.membership import Membership
 from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
 from streamhouse.connectors.mysql_cdc.server.position import Position
@@ -115,12 +115,15 @@ class PartReader:
         captured = part.table.captured(self._options, self._server, self._relay)
         writer = part.table.writer(self._zone)
         reader = ChunkReader(captured, self._server, part.place, part.lookback, self._connections)
-        for rows in all_chunks(reader, part.chunks):
-            if rows.columns and len(rows.columns[0]):
-                yield TableRows(number, writer.snapshot(rows.columns), None)
-            if rows.values:
-                kinds = ["+I"] * len(rows.values)
-                yield TableRows(number, writer.changes(kinds, rows.values), None)
+        try:
+            for rows in all_chunks(reader, part.chunks):
+                if rows.columns and len(rows.columns[0]):
+                    yield TableRows(number, writer.snapshot(rows.columns), None)
+                if rows.values:
+                    kinds = ["+I"] * len(rows.values)
+                    yield TableRows(number, writer.changes(kinds, rows.values), None)
+        finally:
+            self._connections.end()
 
 
 def in_order(

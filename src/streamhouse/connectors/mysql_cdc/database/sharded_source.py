@@ -16,6 +16,7 @@ from streamhouse.connectors.mysql_cdc.database.catalogue import Catalogue
 from streamhouse.connectors.mysql_cdc.database.changes import close_readers
 from streamhouse.connectors.mysql_cdc.database.discovery import FoundTable, TableNames
 from streamhouse.connectors.mysql_cdc.database.followed import FollowedTable
+from streamhouse.connectors.mysql_cdc.database.parts import TablePart
 from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress
 from streamhouse.connectors.mysql_cdc.database.reading import PartReader, in_order
 from streamhouse.connectors.mysql_cdc.database.shard_offsets import (
@@ -24,7 +25,7 @@ from streamhouse.connectors.mysql_cdc.database.shard_offsets import (
     shards_of,
 )
 from streamhouse.connectors.mysql_cdc.database.shards import Shards
-from streamhouse.connectors.mysql_cdc.database.source import DatabaseSource, TablePart
+from streamhouse.connectors.mysql_cdc.database.source import DatabaseSource
 from streamhouse.connectors.mysql_cdc.database.table_filter import TableFilter
 from streamhouse.connectors.mysql_cdc.lag import UnreadChanges
 from streamhouse.connectors.mysql_cdc.metadata import MetadataColumns

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -17,6 +17,7 @@ from streamhouse.connectors.mysql_cdc.binlog.limits import bounded_end, byte_bud
 from streamhouse.connectors.mysql_cdc.change_reader import StartPoint, log_view
 from streamhouse.connectors.mysql_cdc.database.catalogue import Catalogue
 from streamhouse.connectors.mysql_cdc.database.followed import FollowedTable
+from streamhouse.connectors.mysql_cdc.database.parts import TablePart
 from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress
 from streamhouse.connectors.mysql_cdc.relay.files import RelayView, State
 from streamhouse.connectors.mysql_cdc.schema_history import (
@@ -40,28 +41,12 @@ from streamhouse.connectors.mysql_cdc.snapshot import Chunk, chunk_ends, split
 from streamhouse.errors import DataLossError
 from streamhouse.source import Offset
 
-_BATCH_CHUNKS = 64
-_SMALL_TABLE = 0.25
+BATCH_CHUNKS = 64
+SMALL_TABLE = 0.25
 """What the last chunk of a table counts as, since it may be nearly empty."""
-_BATCH_BYTES = 64 * 1024 * 1024
+BATCH_BYTES = 64 * 1024 * 1024
 _REACH_S = 10.0
 _FIRST_PLACES = 20
-
-
-@dataclass(frozen=True)
-class TablePart:
-    """What a batch reads of one table.
-
-    `changes`: from where its changes are read, of keys up to `up_to` (None: of all keys); None: it
-    has none. `chunks` of the snapshot are read as of `place`; for `lookback` see `ChunkReader`.
-    """
-
-    table: FollowedTable
-    changes: StartPoint | None
-    up_to: KeyJson | None
-    chunks: tuple[Chunk, ...] = ()
-    place: StartPoint | None = None
-    lookback: StartPoint | None = None
 
 
 class CatalogueStore(Protocol):
@@ -223,7 +208,7 @@ class DatabaseSource:
     ) -> Offset:
         """A batch with chunks of tables in `unread`, the smallest first; not of those in `late`."""
         after, used = dict(unread), 0.0
-        size, most = self._options.chunk_size, _BATCH_CHUNKS
+        size, most = self._options.chunk_size, BATCH_CHUNKS
         if max_rows is not None:
             size = min(size, max_rows)
             most = max(1, min(most, max_rows // size))
@@ -245,7 +230,7 @@ class DatabaseSource:
                 del after[one]
             else:
                 after[one] = ends[-1]
-            used += len(ends) + (_SMALL_TABLE if complete else 0)
+            used += len(ends) + (SMALL_TABLE if complete else 0)
             if used >= most:
                 break
         if before is None:
@@ -325,9 +310,13 @@ class DatabaseSource:
         if not start < state.end or not (due or changed):
             return start
         self._advanced = now
-        altered = [at for name in names for at in state.altered.get(name, ()) if start < at]
+        altered = self._cuts(state, names, start)
         budgets = [byte_budget(one.definition, max_rows) for one in newest.tables.values()]
-        return view.bounded(start, min([*altered, state.end]), min([_BATCH_BYTES, *budgets]))
+        return view.bounded(start, min([*altered, state.end]), min([BATCH_BYTES, *budgets]))
+
+    def _cuts(self, state: State, names: Sequence[str], start: Position) -> list[Position]:
+        """Where a batch has to end: before statements about its tables."""
+        return [at for name in names for at in state.altered.get(name, ()) if start < at]
 
     def _changed(self, before: DatabaseProgress, end: Position) -> Collection[str] | None:
         """The tables that may have changes up to a position; None: perhaps all."""

@@ -15,7 +15,7 @@ from pymysql.converters import encoders
 
 from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
 from streamhouse.connectors.mysql_cdc.server.tls import Tls, handshake_reason, is_interrupted
-from streamhouse.errors import ConnectError, DataLossError, StreamhouseError, TableError
+from streamhouse.errors import AlteredTableError, ConnectError, DataLossError, StreamhouseError
 
 _FIRST_DELAY = 0.1
 _LONGEST_DELAY = 5.0
@@ -41,6 +41,16 @@ LOST = frozenset(
 
 _LOGIN = frozenset({ER.ACCESS_DENIED_ERROR, 1698, 1130, 2059})
 _GRANTS = frozenset({ER.SPECIFIC_ACCESS_DENIED_ERROR, ER.TABLEACCESS_DENIED_ERROR, 1143, 1370})
+_ALTERED = frozenset(
+    {
+        ER.BAD_DB_ERROR,
+        ER.NO_SUCH_TABLE,
+        ER.BAD_FIELD_ERROR,
+        ER.KEY_DOES_NOT_EXITS,
+        ER.TABLE_DEF_CHANGED,
+        ER.WRONG_OBJECT,
+    }
+)
 _BINLOG_FATAL = 1236
 _INSECURE_TRANSPORT = 3159
 _ENCODERS_ONLY: Any = dict(encoders)
@@ -173,8 +183,8 @@ def readable(error: Exception, options: MySqlOptions) -> StreamhouseError:
         )
     if code == ER.DBACCESS_DENIED_ERROR or code in _GRANTS:
         return ConnectError(grants_message(options, reason))
-    if code == ER.BAD_DB_ERROR or code == ER.NO_SUCH_TABLE:
-        return TableError(f"MySQL at {options.address}: {reason}")
+    if code in _ALTERED:
+        return AlteredTableError(f"MySQL at {options.address}: {reason}")
     if code == _BINLOG_FATAL:
         return DataLossError(
             f"MySQL at {options.address} no longer has the binlog needed for {options.name} "

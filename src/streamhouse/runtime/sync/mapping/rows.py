@@ -48,7 +48,7 @@ class TargetRows:
             columns[name] = self._metadata(name, batch.num_rows, seconds)
         kinds = batch.column(ROW_KIND)
         if seconds is not None and self._moving:
-            kinds = _moved(kinds, [columns[name] for name in self._moving])
+            kinds = moved(kinds, [columns[name] for name in self._moving])
         return pa.record_batch([*columns.values(), kinds], names=[*columns, ROW_KIND])
 
     def _metadata(self, name: str, rows: int, seconds: Sequence[int] | None) -> pa.Array:
@@ -60,7 +60,7 @@ class TargetRows:
         return times.cast(pa.timestamp("s", "UTC")).cast(arrow_type(METADATA[name]))
 
 
-def _moved(kinds: pa.Array, columns: Sequence[pa.Array]) -> pa.Array:
+def moved(kinds: pa.Array, columns: Sequence[pa.Array]) -> pa.Array:
     """The kinds, with `-D` and `+I` for an update (two rows in a row) that changes a column."""
     befores = np.flatnonzero(_plain(pc.equal(kinds, "-U")))
     if not len(befores):

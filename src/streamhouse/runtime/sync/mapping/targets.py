@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from streamhouse.connectors.mysql_cdc.database.discovery import FoundTable
@@ -11,8 +11,8 @@ from streamhouse.options import nearest
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.schema.table_name import split_identifier
-from streamhouse.paimon.schema.type_widening import widens
 from streamhouse.runtime.sync.mapping.computed_columns import ComputedColumn, parsed
+from streamhouse.runtime.sync.mapping.reconciliation import Reconciliation, Wanted, holds
 from streamhouse.runtime.sync.options import METADATA, SyncOptions
 from streamhouse.sql.changes import SetTableOption
 from streamhouse.sql.plan import Column
@@ -43,11 +43,12 @@ class Targets:
         self._warehouse = Warehouse(options.warehouse)
         self._computed = parsed(options.computed_columns)
 
-    def ensure(self, found: Sequence[FoundTable]) -> list[Target]:
+    def ensure(self, found: Sequence[FoundTable], own: Collection[str] = ()) -> list[Target]:
         """The targets of these tables; creates those that are missing.
 
-        Raises `TableError` for tables that cannot be merged, or that an existing Paimon table
-        cannot hold; with `ignore_incompatible` these are left out, with a notice.
+        Those that the sync writes already (`own`) get the columns that they lack. Raises
+        `TableError` for tables that cannot be merged, or that an existing Paimon table cannot hold;
+        with `ignore_incompatible` these are left out, with a notice.
         """
         groups: dict[str, list[FoundTable]] = {}
         for table in found:
@@ -61,6 +62,8 @@ class Targets:
         for identifier, sources in groups.items():
             try:
                 exists = split_identifier(identifier)[1] in existing
+                if exists and identifier in own:
+                    self._widen(identifier, sources)
                 targets.append(self._ensured(identifier, sources, exists))
             except TableError as error:
                 if not self._options.ignore_incompatible:
@@ -80,7 +83,7 @@ class Targets:
                 )
 
     def _ensured(self, identifier: str, sources: Sequence[FoundTable], exists: bool) -> Target:
-        target = self._planned(identifier, sources)
+        target = self.planned(identifier, sources)
         database, name = split_identifier(identifier)
         if not exists:
             self._warehouse.create_table(
@@ -95,12 +98,38 @@ class Targets:
             )
         return self._matched(target, self._warehouse.table(identifier))
 
-    def _planned(self, identifier: str, sources: Sequence[FoundTable]) -> Target:
+    def _widen(self, identifier: str, sources: Sequence[FoundTable]) -> None:
+        """Let a table hold the rows of another one in MySQL, by the rules for schema changes."""
+        rules = self._options.schema_changes
+        if rules.behavior in ("ignore", "exception"):
+            return
+        planned = self.planned(identifier, sources)
+        extra = self.extra_columns()
+        columns = [column for column in planned.columns if column.name not in extra]
+        names = ", ".join(source.full_name for source in sources)
+        wanted = Wanted(columns, ordered=False, statement=f"the new table {names}")
+        changes = Reconciliation(self._warehouse.table(identifier), wanted, rules).changes
+        if changes:
+            self._warehouse.alter_table(identifier, *changes)
+
+    def extra_columns(self) -> set[str]:
+        """The names of the computed and metadata columns."""
+        return {*(one.name for one in self._computed), *self._options.metadata_columns}
+
+    def planned(
+        self, identifier: str, sources: Sequence[FoundTable], lenient: bool = False
+    ) -> Target:
+        """The target as it would be created; raises `TableError` if that is not possible.
+
+        `lenient`: columns of types that cannot be merged become STRING.
+        """
         merged: dict[str, Column] = {}
         for source in sources:
             for column in self._columns(source):
                 other = merged.get(column.name)
-                merged[column.name] = column if other is None else _merged(source, other, column)
+                merged[column.name] = (
+                    column if other is None else _merged(source, other, column, lenient)
+                )
         for name, column in merged.items():
             if not all(_has(source, name) for source in sources):
                 merged[name] = replace(column, nullable=True)
@@ -201,7 +230,7 @@ class Targets:
                     f"({column.type}), which {_names(target)} has; add the column, drop the table, "
                     "or choose another --table-prefix"
                 )
-            if not _holds(own.type, column.type):
+            if not holds(own.type, column.type):
                 raise TableError(
                     f"{target.identifier} exists, and its column '{column.name}' is {own.type}, "
                     f"which cannot hold the {column.type} of {_names(target)}; widen the column, "
@@ -238,22 +267,19 @@ class Targets:
                 self._notice(f"{table.identifier} keeps its option '{key}': {error}")
 
 
-def _merged(source: FoundTable, one: Column, other: Column) -> Column:
+def _merged(source: FoundTable, one: Column, other: Column, lenient: bool) -> Column:
     """A column that holds the values of both."""
     nullable = one.nullable or other.nullable
-    if _holds(one.type, other.type):
+    if holds(one.type, other.type):
         return replace(one, nullable=nullable)
-    if _holds(other.type, one.type):
+    if holds(other.type, one.type):
         return replace(other, nullable=nullable)
+    if lenient and holds("STRING", one.type) and holds("STRING", other.type):
+        return replace(one, type="STRING", nullable=nullable)
     raise TableError(
         f"{source.full_name}: its column '{one.name}' is {other.type}, and {one.type} in another "
         "table that is written to the same one; exclude the table, or use --type-mapping to-string"
     )
-
-
-def _holds(wide: str, narrow: str) -> bool:
-    """Whether a column of type `wide` holds all values of `narrow`."""
-    return wide == narrow or widens(narrow, wide)
 
 
 def _has(source: FoundTable, name: str) -> bool:

@@ -1,0 +1,164 @@
+"""What a statement does to a followed table whose rows can be read again, as a sync does.
+
+docs/decisions/195-schema-changes-of-a-sync.md says why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from streamhouse.connectors.mysql_cdc.binlog.captured import CapturedTable
+from streamhouse.connectors.mysql_cdc.binlog.evolution import UNKNOWN, altered, refusal
+from streamhouse.connectors.mysql_cdc.binlog.query import Statement
+from streamhouse.connectors.mysql_cdc.binlog.sql.alter import (
+    Added,
+    Change,
+    Changed,
+    Converted,
+    Dropped,
+    Renamed,
+)
+from streamhouse.connectors.mysql_cdc.binlog.sql.effects import Effect
+from streamhouse.connectors.mysql_cdc.binlog.statements import ParsedStatement, StatementCheck
+from streamhouse.connectors.mysql_cdc.server.position import Position
+from streamhouse.connectors.mysql_cdc.server.table import TableDefinition
+from streamhouse.errors import SchemaChangeError
+
+ANY = "*"
+"""Stands for all columns."""
+_VERBS = ("ALTER", "CREATE", "DROP", "RENAME", "TRUNCATE")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The effect of one statement on a table.
+
+    `verb`: its first word. `after`: the table's columns after it; None: not known from the
+    statement. `reload`: why the table's rows must be read again; None: each row is as before.
+    `renamed`: the new names of columns, by the old ones in lower case. `dropped`: columns whose
+    values end, although there may be one of the same name after it, in lower case; `ANY` of them.
+    """
+
+    statement: str
+    verb: str
+    after: TableDefinition | None
+    reload: str | None = None
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    dropped: frozenset[str] = frozenset()
+
+
+class StatementOutcomes(StatementCheck):
+    """Follows the statements about one table; `known` is the table at the current position."""
+
+    def __init__(self, captured: CapturedTable, known: TableDefinition) -> None:
+        super().__init__(captured, known)
+        self._found: list[Outcome] = []
+
+    def know(self, captured: CapturedTable) -> None:
+        """Set the table as it is before the next statement."""
+        self._captured, self.known = captured, captured.table
+
+    def of(self, statement: Statement, where: Position, exists: bool = True) -> Outcome | None:
+        """What the statement does to the table; None: nothing.
+
+        `exists`: whether the table is there, so that CREATE does nothing to it. Raises
+        `DataLossError` for writes that were logged as statements.
+        """
+        self._found, known = [], self.known
+        whole = ParsedStatement(statement, self._captured.ignores_case)
+        name = whole.name(self._captured.table.database, self._captured.table.name)
+        verb = _verb(statement)
+        try:
+            self.take(statement, where)
+        except SchemaChangeError:
+            return Outcome(str(statement), verb, None, "it is not understood")
+        finally:
+            self.known = known
+        if not self._found and not exists and whole.creates(name):
+            why = "it creates the table again"
+            return Outcome(str(statement), verb, None, why, {}, frozenset({ANY}))
+        if not self._found:
+            return None
+        first = self._found[0]
+        if any(one != first for one in self._found):
+            # The text can be read in several ways.
+            return replace(first, after=None, reload="it is not understood")
+        return first
+
+    def _replace(self, statement: Statement, where: Position) -> None:
+        why = "it changes the table without row events"
+        dropped = frozenset({ANY})
+        self._found.append(Outcome(str(statement), _verb(statement), None, why, {}, dropped))
+
+    def _alter(self, effect: Effect, statement: Statement, where: Position) -> None:
+        changes = self._changes(effect, statement, where)
+        known = self.known
+        assert known is not None
+        strict = statement.strict and not effect.ignore
+        reload = _reload(changes, known, strict)
+        after = altered(changes, known, complete=True)
+        if any(isinstance(change, Converted) for change in changes):
+            after = None
+        if after is not None and any(column.data_type == UNKNOWN for column in after.columns):
+            after = None
+        if after is None and reload is None:
+            reload = "the statement does not tell the columns after it"
+        dropped = frozenset(change.name for change in changes if isinstance(change, Dropped))
+        self._found.append(
+            Outcome(str(statement), "ALTER", after, reload, renames(changes), dropped)
+        )
+
+
+def renames(changes: Sequence[Change]) -> dict[str, str]:
+    """The new names of columns that the changes rename, by the old ones."""
+    found = {}
+    for change in changes:
+        if isinstance(change, Renamed):
+            found[change.old] = change.new
+        elif isinstance(change, Changed) and change.spec.name.lower() != change.old:
+            found[change.old] = change.spec.name
+    return found
+
+
+def _reload(changes: Sequence[Change], known: TableDefinition, strict: bool) -> str | None:
+    """Why rows differ after the changes, dropped and renamed columns aside; None: they do not."""
+    rest: list[Change] = []
+    dropped: set[str] = set()
+    key = [column.name.lower() for column in known.key]
+    captured = {column.name.lower() for column in known.columns}
+    for change in changes:
+        if isinstance(change, Dropped):
+            if change.name in key:
+                return "it drops a column of the key"
+            dropped.add(change.name)
+        elif isinstance(change, Renamed):
+            if change.new.lower() in captured and change.new.lower() != change.old:
+                return "it gives a column the name of another one"
+        elif isinstance(change, Changed):
+            if change.spec.name.lower() in captured - {change.old}:
+                return "it gives a column the name of another one"
+            rest.append(_in_place(change))
+        elif isinstance(change, Added):
+            if change.spec.name.lower() in dropped:
+                return f"it drops column '{change.spec.name}' and adds it again"
+            rest.append(change)
+        else:
+            rest.append(change)
+    captured |= {one.spec.name.lower() for one in rest if isinstance(one, Added)}
+    found = refusal(rest, known, captured, key, strict, known.index)
+    return None if found is None else found.why
+
+
+def _in_place(change: Changed) -> Changed:
+    """The change without its new name."""
+    spec = change.spec
+    column = None if spec.column is None else replace(spec.column, name=change.old)
+    return replace(change, spec=replace(spec, name=change.old, column=column))
+
+
+def _verb(statement: Statement) -> str:
+    for token in statement.readings[0]:
+        if token.text.upper() in _VERBS:
+            return token.text.upper()
+    return ""

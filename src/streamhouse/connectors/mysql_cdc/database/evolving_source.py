@@ -1,0 +1,349 @@
+"""Plans the batches of a sync, whose tables may be altered while it runs.
+
+docs/decisions/195-schema-changes-of-a-sync.md says why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from streamhouse.connectors.mysql_cdc.change_reader import log_view
+from streamhouse.connectors.mysql_cdc.database.catalogue import Catalogue, Catalogues
+from streamhouse.connectors.mysql_cdc.database.discovery import Discovery
+from streamhouse.connectors.mysql_cdc.database.followed import FollowedTable
+from streamhouse.connectors.mysql_cdc.database.parts import TablePart, TablesAt
+from streamhouse.connectors.mysql_cdc.database.progress import (
+    UNKNOWN_STATEMENT,
+    DatabaseProgress,
+    Stale,
+)
+from streamhouse.connectors.mysql_cdc.database.source import (
+    BATCH_BYTES,
+    BATCH_CHUNKS,
+    SMALL_TABLE,
+    DatabaseSource,
+)
+from streamhouse.connectors.mysql_cdc.database.statements import (
+    SchemaFollower,
+    TableStatements,
+)
+from streamhouse.connectors.mysql_cdc.database.table_filter import TableFilter
+from streamhouse.connectors.mysql_cdc.database.versions import TableVersions
+from streamhouse.connectors.mysql_cdc.relay.files import RelayView, State
+from streamhouse.connectors.mysql_cdc.server.columns import server_zone
+from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
+from streamhouse.connectors.mysql_cdc.server.position import KeyJson, Known, Position
+from streamhouse.connectors.mysql_cdc.snapshot import Chunk, chunk_ends, split
+from streamhouse.errors import AlteredTableError, DataLossError
+from streamhouse.source import Offset
+
+
+class EvolvingSource(DatabaseSource):
+    """The tables of a sync; plans batches on the driver.
+
+    `relay`: the folder of the relay log, which has the changes of all tables. Offsets are those of
+    `DatabaseProgress`; the same two offsets give the same parts, except that tables which the
+    newest catalogue lacks are left out. `follower` decides about statements that alter the tables.
+    `skip_snapshot`: the first tables are followed from now on.
+    """
+
+    def __init__(
+        self,
+        options: MySqlOptions,
+        filter: TableFilter,
+        checkpoint: Path,
+        relay: Path,
+        follower: SchemaFollower,
+        skip_snapshot: bool = False,
+    ) -> None:
+        catalogues = Catalogues(checkpoint)
+        super().__init__(options, catalogues, relay, skip_snapshot)
+        self._versions = TableVersions(checkpoint)
+        self._at, self._follower = TablesAt(catalogues, self._versions), follower
+        self._discovery = Discovery(self._session, options, filter)
+        self._statements = TableStatements(options, self._server, relay, self._view)
+        self._unread: Collection[str] = ()
+
+    def unread(self, targets: Collection[str]) -> None:
+        """Reload targets whose rows the batch before the next one could not read.
+
+        A statement had altered their tables.
+        """
+        self._unread = targets
+
+    def latest_offset(self, start: Offset, max_rows: int | None = None) -> Offset:
+        """The end of the next batch; `start` if there is nothing to read."""
+        newest = self._catalogues.latest()
+        before = DatabaseProgress.from_offset(start)
+        if before is None:
+            return self._begin(newest)
+        self._check(before)
+        before = self._of_newest(before, newest)
+        if before.snapshot or before.stale:
+            return self._next_rows(start, before, newest)
+        return self._next_changes(start, before, newest)
+
+    def parts(self, start: Offset, end: Offset) -> list[TablePart]:
+        """What the batch from `start` to `end` reads, of each table that has something to read."""
+        before, after = DatabaseProgress.from_offset(start), DatabaseProgress.from_offset(end)
+        assert after is not None
+        changed = None if before is None else self._changed(before, after.position)
+
+        def chunks(table: FollowedTable, low: KeyJson | None, high: KeyJson | None) -> list[Chunk]:
+            return self._chunks(table, low, high, end)
+
+        return list(self._at.parts(before, after, changed, self._skip_snapshot, chunks))
+
+    def _of_newest(self, before: DatabaseProgress, newest: Catalogue) -> DatabaseProgress:
+        """The progress with the tables of the newest catalogue, and what its own batch did."""
+        old, tables = self._catalogues.get(before.catalogue).tables, newest.tables
+        snapshot = {id: key for id, key in before.snapshot.items() if id in tables}
+        added = [id for id in tables if id not in old]
+        targets = {table.target for table in tables.values()}
+        again = dict.fromkeys(self._unread, Stale(f"{UNKNOWN_STATEMENT} while it was read"))
+        return replace(
+            before,
+            catalogue=newest.number,
+            snapshot={**snapshot, **dict.fromkeys(added)},
+            columns={id: part for id, part in before.columns.items() if id in tables},
+            versions={id: name for id, name in before.versions.items() if id in tables},
+            stale={**again, **{t: one for t, one in before.stale.items() if t in targets}},
+            gone=frozenset(before.gone & tables.keys()),
+            reloaded={},
+            altered=frozenset(),
+            statements=(),
+        )
+
+    # -- the rows of tables
+
+    def _begin(self, newest: Catalogue) -> Offset:
+        snapshot: dict[str, KeyJson | None] = dict.fromkeys(newest.tables)
+        position, known = self._binlog.settled_position(self._current)
+        self._binlog.check_prepared(position)
+        begin = DatabaseProgress(newest.number, position, known, snapshot)
+        if self._skip_snapshot:
+            return replace(begin, snapshot={}).to_offset()
+        if not self._server.mariadb:
+            # On MySQL, the binlog from this position on will correct the SELECTs (`lookback`).
+            return begin.to_offset()
+        return self._chunked(begin, newest, set(newest.tables))
+
+    def _next_rows(self, start: Offset, before: DatabaseProgress, newest: Catalogue) -> Offset:
+        """A batch with rows of tables, once all statements up to now have been followed."""
+        old = self._catalogues.get(int(start["tables"])).tables
+        added = {id for id in before.snapshot if id not in old}
+        position, known = self._binlog.settled_position(self._current)
+        before, at = self._next_statement(before, newest, position)
+        if at is not None:
+            return self._up_to_statement(before, newest, at)
+        if added:
+            self._binlog.check_prepared(position)
+        after = replace(before, position=position, known=known)
+        if before.stale:
+            view = self._view()
+            bound = (
+                position if view is None else view.bounded(before.position, position, BATCH_BYTES)
+            )
+            if bound < position:
+                return self._moved(before, bound).to_offset()
+            reloaded = self._reloaded(after, newest, added)
+            if reloaded is not None:
+                return reloaded.to_offset()
+            # A statement came just now: it is followed first.
+            return start if position == before.position else after.to_offset()
+        return self._chunked(after, newest, added)
+
+    def _chunked(
+        self, after: DatabaseProgress, newest: Catalogue, added: Collection[str]
+    ) -> Offset:
+        """A batch with chunks of unread tables, the smallest first.
+
+        Tables in `added` are read as of a position for the first time. On MySQL such a table is
+        read in the next batch, as `lookback` begins here.
+        """
+        tables = self._at.all(after, newest)
+        ready = set(after.snapshot) - (set() if self._server.mariadb else set(added))
+        stale = self._altered_since(tables, after.position, added)
+        snapshot, used = dict(after.snapshot), 0.0
+        plan: dict[str, list[Chunk]] = {}
+        for one in sorted(ready, key=lambda one: tables[one].rows):
+            table, low = tables[one], snapshot[one]
+            if table.target in stale or used >= BATCH_CHUNKS:
+                continue
+            try:
+                ends, complete = self._ends(table, low, max(1, int(BATCH_CHUNKS - used)))
+            except AlteredTableError:
+                stale[table.target] = Stale(f"{UNKNOWN_STATEMENT} while it was read")
+                continue
+            bounds = [low, *ends, *([None] if complete else [])]
+            plan[one] = [Chunk(a, b) for a, b in zip(bounds, bounds[1:], strict=False)]
+            used += len(ends) + (SMALL_TABLE if complete else 0)
+            if complete:
+                del snapshot[one]
+            else:
+                snapshot[one] = ends[-1]
+        for one, table in tables.items():
+            if table.target in stale and one in plan:
+                del plan[one]
+                snapshot[one] = after.snapshot[one]
+        end = replace(after, snapshot=snapshot, stale={**after.stale, **stale}).to_offset()
+        self._plan = (end, plan)
+        return end
+
+    def _ends(
+        self, table: FollowedTable, low: KeyJson | None, most: int
+    ) -> tuple[list[KeyJson], bool]:
+        captured = table.captured(self._options, self._server, self._relay)
+        return chunk_ends(self._session, captured, low, self._options.chunk_size, most)
+
+    def _altered_since(
+        self, tables: Mapping[str, FollowedTable], position: Position, added: Collection[str]
+    ) -> dict[str, Stale]:
+        """The targets of tables that are not as they were found, or were altered since then."""
+        names = {tables[id].names: id for id in added}
+        found = self._discovery.described(names)
+        late = self._first_statement_of(added, tables, position)
+        stale = {}
+        for one, id in names.items():
+            now = found.get(one)
+            if late or now is None or now.definition != tables[id].definition:
+                stale[tables[id].target] = Stale(f"{UNKNOWN_STATEMENT} while it was found")
+        return stale
+
+    def _first_statement_of(
+        self, ids: Collection[str], tables: Mapping[str, FollowedTable], start: Position
+    ) -> Position | None:
+        """Where the first statement from `start` up to now about one of these tables is."""
+        now = self._current()
+        if now == start or not ids:
+            return None
+        return self._statements.first([tables[id] for id in ids], start, now)
+
+    def _reloaded(
+        self, after: DatabaseProgress, newest: Catalogue, added: Collection[str]
+    ) -> DatabaseProgress | None:
+        """The end of a batch that reloads stale targets at its position; None: not now."""
+        tables = self._at.all(after, newest)
+        result = after
+        for target, stale in after.stale.items():
+            own = {id: table for id, table in tables.items() if table.target == target}
+            if not self._server.mariadb and not own.keys().isdisjoint(added):
+                continue
+            found = self._discovery.described({table.names for table in own.values()})
+            if self._first_statement_of(own.keys(), tables, after.position) is not None:
+                continue
+            by_id = {id: found[table.names] for id, table in own.items() if table.names in found}
+            now, deletes = self._follower.prepare(target, stale, own, by_id)
+            versions = {table.id: self._versions.add(table) for table in now}
+            result = replace(
+                result,
+                zone=self._zone(result, now),
+                snapshot={id: key for id, key in result.snapshot.items() if id not in own},
+                columns={id: part for id, part in result.columns.items() if id not in own},
+                versions={**result.versions, **versions},
+                stale={name: one for name, one in result.stale.items() if name != target},
+                gone=(result.gone - own.keys()) | (own.keys() - by_id.keys()),
+                reloaded={**result.reloaded, target: deletes},
+                statements=(*result.statements, f"{target} was compared with MySQL"),
+            )
+        return result if result.reloaded else None
+
+    def _chunks(
+        self, table: FollowedTable, low: KeyJson | None, high: KeyJson | None, end: Offset
+    ) -> list[Chunk]:
+        """The chunks of a batch; after a restart of the driver they may be cut elsewhere."""
+        if self._plan is not None and self._plan[0] == end and table.id in self._plan[1]:
+            return self._plan[1][table.id]
+        captured = table.captured(self._options, self._server, self._relay)
+        try:
+            return split(self._session, captured, low, high, self._options.chunk_size)
+        except AlteredTableError:
+            return [Chunk(low, high)]  # The task finds out, too, and reports it.
+
+    # -- the binlog
+
+    def _next_changes(self, start: Offset, before: DatabaseProgress, newest: Catalogue) -> Offset:
+        view = self._view()
+        state = None if view is None else view.state()
+        if view is None or state is None:
+            return start  # The driver reports why the reader of the binlog has ended.
+        end = self._relayed_end(view, state, before.position, newest, None)
+        if end == before.position:
+            return start
+        before, at = self._next_statement(before, newest, end)
+        if at is not None:
+            return self._up_to_statement(before, newest, at)
+        return self._moved(before, end).to_offset()
+
+    def _cuts(self, state: State, names: Sequence[str], start: Position) -> list[Position]:
+        return []  # `_next_statement` finds them.
+
+    def _moved(self, before: DatabaseProgress, end: Position) -> DatabaseProgress:
+        view = self._view()
+        state = None if view is None else view.state()
+        if state is None:
+            raise DataLossError(f"the reader of the binlog has ended before {end}")
+        prepared = {xid: at for xid, at in state.prepared.items() if at < end}
+        known = Known(state.binlogs.get(end.file), self._binlog.still_prepared(prepared))
+        return replace(before, position=end, known=known)
+
+    # -- statements
+
+    def _next_statement(
+        self, before: DatabaseProgress, newest: Catalogue, end: Position
+    ) -> tuple[DatabaseProgress, Position | None]:
+        """Where the next statement is, up to `end`, at which a batch has to end.
+
+        Those about stale targets only need no batches: they are followed, and the progress has
+        what they change.
+        """
+        tables, start = self._at.all(before, newest), before.position
+        while True:
+            at = self._statements.first(tables.values(), start, end)
+            if at is None or not before.stale:
+                return before, at
+            found, start = self._statements.at(tables.values(), before.gone, at)
+            if any(tables[id].target not in before.stale for id in found):
+                return before, at
+            followed = self._follower.follow(tables, before, found)
+            before = replace(
+                before,
+                stale={**before.stale, **followed.stale},
+                statements=(*before.statements, *followed.texts),
+            )
+
+    def _up_to_statement(self, before: DatabaseProgress, newest: Catalogue, at: Position) -> Offset:
+        """A batch that ends before a statement about a table; from there, one with it alone."""
+        if before.position < at:
+            return self._moved(before, at).to_offset()
+        tables = self._at.all(before, newest)
+        found, end = self._statements.at(tables.values(), before.gone, at)
+        followed = self._follower.follow(tables, before, found)
+        versions = {table.id: self._versions.add(table) for table in followed.tables}
+        after = replace(
+            self._moved(before, end),
+            versions={**before.versions, **versions},
+            columns={id: part for id, part in before.columns.items() if id not in versions},
+            stale={**before.stale, **followed.stale},
+            gone=before.gone | followed.gone,
+            zone=self._zone(before, followed.tables),
+            altered=frozenset(found),
+            statements=(*before.statements, *followed.texts),
+        )
+        return after.to_offset()
+
+    # -- the server
+
+    def _zone(self, progress: DatabaseProgress, altered: Collection[FollowedTable]) -> str | None:
+        """The server's time zone, if columns of altered tables need it."""
+        if progress.zone is not None or self._options.server_time_zone is not None:
+            return progress.zone or self._options.server_time_zone
+        selected = [one for table in altered for one in table.selected]
+        if all(column.family != "timestamp" for column, _ in selected):
+            return None
+        return server_zone(self._session, selected, "--mysql-conf server-time-zone=…")
+
+    def _view(self) -> RelayView | None:
+        return log_view(self._relay)

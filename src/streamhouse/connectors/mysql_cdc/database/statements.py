@@ -1,0 +1,133 @@
+"""The statements about the tables of a sync: where they are in the binlog, and what they do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from streamhouse.connectors.mysql_cdc.binlog.captured import CapturedTable
+from streamhouse.connectors.mysql_cdc.binlog.outcome import Outcome, StatementOutcomes
+from streamhouse.connectors.mysql_cdc.database.discovery import FoundTable
+from streamhouse.connectors.mysql_cdc.database.followed import FollowedTable
+from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress, Stale
+from streamhouse.connectors.mysql_cdc.relay.files import RelayView
+from streamhouse.connectors.mysql_cdc.schema_history import REMEMBERED, Found, StatementScan
+from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
+from streamhouse.connectors.mysql_cdc.server.position import Position
+from streamhouse.connectors.mysql_cdc.server.table import Server
+
+_REACH_S = 10.0
+
+
+@dataclass
+class Followed:
+    """What follows from statements.
+
+    `tables`: those that are read or written otherwise from now on. `stale`: targets to reload.
+    `gone`: the ids of tables that are not there any more. `texts`: for the user.
+    """
+
+    tables: list[FollowedTable] = field(default_factory=list)
+    stale: dict[str, Stale] = field(default_factory=dict)
+    gone: set[str] = field(default_factory=set)
+    texts: list[str] = field(default_factory=list)
+
+
+class SchemaFollower(Protocol):
+    """Decides what statements mean for the targets, and alters these."""
+
+    def follow(
+        self,
+        tables: Mapping[str, FollowedTable],
+        before: DatabaseProgress,
+        found: Mapping[str, Outcome],
+    ) -> Followed:
+        """Follow the statements that are `found`, by the ids of the tables.
+
+        `tables`: as they are `before` them. Raises `SchemaChangeError`
+        for a statement that cannot be followed.
+        """
+        ...
+
+    def prepare(
+        self,
+        target: str,
+        stale: Stale,
+        tables: Mapping[str, FollowedTable],
+        found: Mapping[str, FoundTable],
+    ) -> tuple[list[FollowedTable], bool]:
+        """Alter a target so that it has the columns of its tables as `found`, by their ids.
+
+        Returns those tables, and whether rows that MySQL does not have are to be deleted.
+        """
+        ...
+
+
+class TableStatements:
+    """Finds the statements about followed tables; in the planner."""
+
+    def __init__(
+        self,
+        options: MySqlOptions,
+        server: Server,
+        relay: Path,
+        view: Callable[[], RelayView | None],
+    ) -> None:
+        self._options, self._server, self._relay, self._view = options, server, relay, view
+        self._outcomes: dict[str, StatementOutcomes] = {}
+
+    def first(
+        self, tables: Iterable[FollowedTable], start: Position, end: Position
+    ) -> Position | None:
+        """Where the first statement about one of the tables begins, from `start` up to `end`."""
+        view = self._view()
+        if view is not None:
+            view.reaches(end, _REACH_S)
+        state = None if view is None else view.state()
+        if state is None:
+            return None
+        found: list[Position] = []
+        for table in tables:
+            known = state.altered.get(table.full_name, ())
+            if len(known) >= REMEMBERED and start < known[0]:
+                # The log keeps the last few positions: the first one may not be the first.
+                earlier = self._scanned(table, start, min(known[0], end))
+                found += [one.before for one in earlier]
+            found += [at for at in known if start <= at < end]
+        return min(found, default=None)
+
+    def at(
+        self, tables: Iterable[FollowedTable], gone: Collection[str], start: Position
+    ) -> tuple[dict[str, Outcome], Position]:
+        """What the statements of the group at `start` do, by ids of tables; and its end."""
+        tables = list(tables)
+        scan = StatementScan([self._captured(table) for table in tables])
+        statements, end = scan.group(start)
+        by_names = {table.full_name: table for table in tables}
+        found: dict[str, Outcome] = {}
+        for one in statements:
+            table = by_names[one.table.table.full_name]
+            outcome = self._of(table).of(one.statement, one.after, table.id not in gone)
+            if outcome is not None:
+                found[table.id] = outcome
+        return found, end
+
+    def _of(self, table: FollowedTable) -> StatementOutcomes:
+        # Kept, as it remembers temporary tables.
+        if table.id not in self._outcomes:
+            self._outcomes[table.id] = StatementOutcomes(self._captured(table), table.definition)
+        outcomes = self._outcomes[table.id]
+        outcomes.know(self._captured(table))
+        return outcomes
+
+    def _scanned(self, table: FollowedTable, start: Position, end: Position) -> list[Found]:
+        scan = StatementScan([self._captured(table)])
+        try:
+            return scan.between(start, end)
+        finally:
+            scan.close()
+
+    def _captured(self, table: FollowedTable) -> CapturedTable:
+        return table.captured(self._options, self._server, self._relay)

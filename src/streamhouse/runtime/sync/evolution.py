@@ -1,0 +1,275 @@
+"""Follows the schema changes of MySQL: alters the Paimon tables, and decides what is read again.
+
+Runs in the planner, which calls it between two batches. What it does to a table depends on the
+table as it is, so it can be repeated. docs/decisions/195-schema-changes-of-a-sync.md says why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from streamhouse.connectors.mysql_cdc.binlog.outcome import Outcome
+from streamhouse.connectors.mysql_cdc.database.discovery import FoundTable
+from streamhouse.connectors.mysql_cdc.database.followed import FollowedTable
+from streamhouse.connectors.mysql_cdc.database.progress import (
+    UNKNOWN_STATEMENT,
+    DatabaseProgress,
+    Stale,
+)
+from streamhouse.connectors.mysql_cdc.database.statements import Followed
+from streamhouse.errors import SchemaChangeError, StreamhouseError, TableError
+from streamhouse.paimon.catalog.warehouse import Warehouse
+from streamhouse.runtime.sync.mapping.reconciliation import Reconciliation, Wanted, refused
+from streamhouse.runtime.sync.mapping.targets import Targets
+from streamhouse.runtime.sync.options import SyncOptions
+from streamhouse.runtime.sync.reload import check_reloadable
+from streamhouse.sql.changes import Change, DropColumn, MoveColumn, RenameColumn
+
+_SHOWN = 400
+"""The most characters of statements in a message."""
+
+
+class SchemaEvolution:
+    """The `SchemaFollower` of a sync."""
+
+    def __init__(self, options: SyncOptions) -> None:
+        self._options, self._rules = options, options.schema_changes
+        self._targets = Targets(options, lambda text: None)
+        self._warehouse = Warehouse(options.warehouse)
+
+    def follow(
+        self,
+        tables: Mapping[str, FollowedTable],
+        before: DatabaseProgress,
+        found: Mapping[str, Outcome],
+    ) -> Followed:
+        """See `SchemaFollower`."""
+        followed, gone = Followed(), before.gone
+        for id, outcome in found.items():
+            stale = before.stale.get(tables[id].target)
+            if stale is not None:
+                self._follow_stale(tables[id], outcome, stale, followed)
+            elif id in gone:
+                self._come_back(tables[id], outcome, followed)
+            else:
+                self._follow(tables[id], outcome, followed)
+        altered = {one.id: one for one in followed.tables}
+        for target in dict.fromkeys(tables[id].target for id in altered):
+            if target in followed.stale:
+                continue
+            own = {id: one for id, one in tables.items() if one.target == target and id not in gone}
+            outcomes = {id: found[id] for id in own if id in altered}
+            self._alter(target, own, altered, outcomes, followed)
+        followed.tables = [one for one in followed.tables if one.target not in followed.stale]
+        return followed
+
+    def prepare(
+        self,
+        target: str,
+        stale: Stale,
+        tables: Mapping[str, FollowedTable],
+        found: Mapping[str, FoundTable],
+    ) -> tuple[list[FollowedTable], bool]:
+        """See `SchemaFollower`."""
+        for one in found.values():
+            if one.definition is None:
+                raise refused(target, stale.statement, str(one.reason))
+        deletes = stale.deletes and (
+            len(found) == len(tables) or self._rules.follows("drop.table")
+        )  # fmt: skip
+        check_reloadable(self._warehouse.table(target), stale.statement)
+        if not found:
+            return [], deletes
+        columns = [
+            column
+            for id, one in tables.items()
+            for column in self._mapped(one) if id in found
+        ]  # fmt: skip
+        wanted = self._wanted(target, list(found.values()), stale.statement)
+        wanted = replace(wanted, before=dict(columns), renamed=stale.renamed, dropped=stale.dropped)
+        types = self._altered(target, wanted).types
+        return [
+            _with_columns(replace(tables[id], definition=one.definition, rows=one.rows), types)
+            for id, one in found.items()
+            if one.definition is not None
+        ], deletes
+
+    # -- one statement about one table
+
+    def _follow_stale(
+        self, table: FollowedTable, outcome: Outcome, stale: Stale, followed: Followed
+    ) -> None:
+        """Note what the reload cannot see."""
+        self._forbid(table, outcome)
+        stale = followed.stale.get(table.target, stale)
+        renamed = {old: outcome.renamed.get(new.lower(), new) for old, new in stale.renamed.items()}
+        passed = {new.lower() for new in stale.renamed.values()}
+        renamed |= {old: new for old, new in outcome.renamed.items() if old not in passed}
+        kept = (outcome.verb == "TRUNCATE" and not self._rules.follows("truncate.table")) or (
+            outcome.verb in ("DROP", "CREATE") and not self._rules.follows("drop.table")
+        )
+        followed.stale[table.target] = Stale(
+            _joined(stale.statement, outcome.statement),
+            stale.deletes and not kept,
+            renamed,
+            stale.dropped | outcome.dropped,
+        )
+        followed.texts.append(f"{table.full_name}: {outcome.statement}")
+
+    def _come_back(self, table: FollowedTable, outcome: Outcome, followed: Followed) -> None:
+        if outcome.verb in ("DROP", "TRUNCATE"):
+            return
+        self._forbid(table, outcome)
+        self._stale(table, outcome, followed, self._rules.follows("drop.table"))
+
+    def _follow(self, table: FollowedTable, outcome: Outcome, followed: Followed) -> None:
+        if outcome.verb == "ALTER":
+            if outcome.after is None or outcome.reload is not None:
+                self._forbid(table, outcome)
+                self._stale(table, outcome, followed)
+                return
+            if outcome.after == table.definition:
+                return
+            if _differ(table, outcome):
+                self._forbid(table, outcome)
+            followed.tables.append(replace(table, definition=outcome.after))
+            followed.texts.append(f"{table.full_name}: {outcome.statement}")
+            return
+        self._forbid(table, outcome)
+        if outcome.verb == "TRUNCATE" and not self._rules.follows("truncate.table"):
+            followed.texts.append(f"ignored: {table.full_name}: {outcome.statement}")
+        elif outcome.verb == "DROP" and not self._rules.follows("drop.table"):
+            followed.texts.append(f"ignored: {table.full_name}: {outcome.statement}")
+            followed.gone.add(table.id)
+        else:
+            deletes = outcome.verb != "CREATE" or self._rules.follows("drop.table")
+            self._stale(table, outcome, followed, deletes)
+
+    def _stale(
+        self, table: FollowedTable, outcome: Outcome, followed: Followed, deletes: bool = True
+    ) -> None:
+        check_reloadable(self._warehouse.table(table.target), outcome.statement)
+        before = followed.stale.get(table.target)
+        deletes = deletes and (before is None or before.deletes)
+        followed.stale[table.target] = Stale(
+            outcome.statement, deletes, outcome.renamed, outcome.dropped
+        )
+        followed.texts.append(f"{table.full_name}: {outcome.statement}")
+
+    def _forbid(self, table: FollowedTable, outcome: Outcome) -> None:
+        if self._rules.behavior == "exception":
+            raise refused(
+                table.target,
+                outcome.statement,
+                f"{table.full_name} was changed, and --schema-change-behavior is exception",
+            )
+
+    # -- the Paimon tables
+
+    def _alter(
+        self,
+        target: str,
+        before: Mapping[str, FollowedTable],
+        altered: Mapping[str, FollowedTable],
+        outcomes: Mapping[str, Outcome],
+        followed: Followed,
+    ) -> None:
+        """Alter one target, after ALTER TABLE of its tables whose rows stay as they are."""
+        now = {id: altered.get(id, table) for id, table in before.items()}
+        statement = "; ".join(dict.fromkeys(one.statement for one in outcomes.values()))
+        wanted = self._wanted(target, [_found(table) for table in now.values()], statement)
+        others = [table for id, table in now.items() if id not in outcomes]
+        renamed = {old: new for one in outcomes.values() for old, new in one.renamed.items()}
+        wanted = replace(
+            wanted,
+            before=dict(column for table in before.values() for column in self._mapped(table)),
+            renamed=renamed,
+            shared={column.name for table in others for column in table.definition.columns},
+        )
+        reconciliation = self._altered(target, wanted)
+        followed.tables = [one for one in followed.tables if one.target != target]
+        for table in now.values():
+            one = _with_columns(table, reconciliation.types)
+            if one != before[table.id]:
+                followed.tables.append(one)
+        if reconciliation.replaced:
+            check_reloadable(self._warehouse.table(target), statement)
+            followed.stale[target] = Stale(statement, renamed=renamed)
+
+    def _wanted(self, target: str, sources: Sequence[FoundTable], statement: str) -> Wanted:
+        """The columns of the target by MySQL's tables; the key must still be the same."""
+        lenient = self._rules.behavior in ("try_evolve", "lenient")
+        try:
+            planned = self._targets.planned(target, sources, lenient)
+        except TableError as error:
+            raise refused(target, statement, str(error)) from None
+        extra = self._targets.extra_columns()
+        columns = [column for column in planned.columns if column.name not in extra]
+        ordered = len(sources) == 1
+        return Wanted(columns, planned.primary_key, ordered=ordered, statement=statement)
+
+    def _altered(self, target: str, wanted: Wanted) -> Reconciliation:
+        table = self._warehouse.table(target)
+        reconciliation = Reconciliation(table, wanted, self._rules)
+        renames = {
+            change.path[0]: change.new_name
+            for change in reconciliation.changes
+            if isinstance(change, RenameColumn)
+        }
+        key = tuple(renames.get(name, name) for name in table.primary_key)
+        if set(wanted.key) != set(key):
+            raise refused(
+                target,
+                wanted.statement,
+                f"the primary key is now ({', '.join(wanted.key)}), and that of {target} is "
+                f"({', '.join(key)}), which cannot change",
+            )
+        try:
+            self._apply(target, reconciliation.changes)
+        except StreamhouseError as error:
+            raise refused(target, wanted.statement, str(error)) from error
+        return reconciliation
+
+    def _apply(self, target: str, changes: Sequence[Change]) -> None:
+        if not changes:
+            return
+        try:
+            self._warehouse.alter_table(target, *changes)
+        except SchemaChangeError:
+            if self._rules.behavior != "try_evolve":
+                raise
+            # What loses nothing when it is left out.
+            optional = [one for one in changes if isinstance(one, DropColumn | MoveColumn)]
+            needed = [one for one in changes if one not in optional]
+            if needed:
+                self._warehouse.alter_table(target, *needed)
+
+    def _mapped(self, table: FollowedTable) -> Iterable[tuple[str, str]]:
+        """The columns of a table with the types to which they map."""
+        keys = set(table.definition.key)
+        for column in table.definition.columns:
+            yield column.name, self._options.mapping.type(column, column in keys)
+
+
+def _joined(first: str, second: str) -> str:
+    """Statements as one text."""
+    text = second if first.startswith(UNKNOWN_STATEMENT) else f"{first}; {second}"
+    return text if len(text) <= _SHOWN else f"…{text[-_SHOWN:]}"
+
+
+def _with_columns(table: FollowedTable, types: Mapping[str, str]) -> FollowedTable:
+    """The table, of which all columns are read that the target has."""
+    names = [column.name for column in table.definition.columns]
+    columns = tuple((name, types[name]) for name in names if name in types)
+    return replace(table, columns=columns)
+
+
+def _found(table: FollowedTable) -> FoundTable:
+    return FoundTable(table.names, table.definition, None, table.rows, None)
+
+
+def _differ(table: FollowedTable, outcome: Outcome) -> bool:
+    """Whether a column is another one now, apart from its place."""
+    assert outcome.after is not None
+    return set(table.definition.columns) != set(outcome.after.columns)

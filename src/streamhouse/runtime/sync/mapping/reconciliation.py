@@ -1,0 +1,252 @@
+"""The changes that give a Paimon table the columns which its tables in MySQL have now.
+
+They are computed from the table as it is. So applying them twice, as after a crash, does nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from streamhouse.connectors.mysql_cdc.binlog.outcome import ANY
+from streamhouse.errors import SchemaChangeError
+from streamhouse.paimon.read.table import Table
+from streamhouse.paimon.schema.type_widening import widens
+from streamhouse.runtime.sync.schema_changes import SchemaChanges
+from streamhouse.sql.changes import (
+    AddColumn,
+    Change,
+    DropColumn,
+    MoveColumn,
+    Place,
+    RenameColumn,
+    SetNullable,
+    SetType,
+)
+from streamhouse.sql.plan import Column
+
+_TEXT = "STRING"
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """The columns that come from MySQL, in order, and what they were before a statement.
+
+    `before`: types by name; those that are not in `columns` any more were dropped or renamed.
+    `renamed`: new names by the old ones in lower case; `shared`: those that other tables still
+    have. `dropped`: names whose columns end, as of `Outcome`. `ordered`: the order of `columns` is
+    that of one table. `statement`: for messages.
+    """
+
+    columns: Sequence[Column]
+    key: Sequence[str] = ()
+    before: Mapping[str, str] = field(default_factory=dict)
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    shared: Collection[str] = ()
+    dropped: Collection[str] = ()
+    ordered: bool = True
+    statement: str = ""
+
+
+class Reconciliation:
+    """Plans the changes of one table; raises `SchemaChangeError` if there are none that fit.
+
+    `changes`: in order. `types`: of the wanted columns that the table has then. `replaced`:
+    columns whose rows lack the values that MySQL has.
+    """
+
+    def __init__(self, table: Table, wanted: Wanted, rules: SchemaChanges) -> None:
+        self._table, self._wanted, self._rules = table, wanted, rules
+        self._columns = {column.name: column for column in table.columns}
+        self._keys = {*table.primary_key, *table.partition_keys}
+        self._names = {column.name for column in wanted.columns}
+        self.changes: list[Change] = []
+        self._replaced: list[str] = []
+        self._before = self._renames()
+        for column in wanted.columns:
+            self._fit(column)
+        self._drop()
+        if rules.mirrors and wanted.ordered:
+            self._order()
+        self.types = {
+            name: column.type for name, column in self._columns.items() if name in self._names
+        }
+        self.replaced = [name for name in self._replaced if name in self.types]
+
+    def _renames(self) -> dict[str, str]:
+        """Rename columns; returns the types before the statement, by the names after it."""
+        before = dict(self._wanted.before)
+        for old in list(before):
+            other = None if old in self._names else self._other_case(old)
+            new = self._wanted.renamed.get(old.lower(), other)
+            if new is None or new == old:
+                continue
+            free = new in self._names and new not in self._columns and old in self._columns
+            follows = self._rules.mirrors and self._rules.follows("rename.column")
+            if free and follows and old not in self._wanted.shared:
+                self._rename(old, new)
+                before[new] = before.pop(old)
+            elif old in self._columns:
+                self._replaced.append(new)
+        return before
+
+    def _other_case(self, old: str) -> str | None:
+        return next((name for name in self._names if name.lower() == old.lower()), None)
+
+    def _rename(self, old: str, new: str) -> None:
+        self.changes.append(RenameColumn((old,), new))
+        self._columns = {
+            (new if name == old else name): (replace(one, name=new) if name == old else one)
+            for name, one in self._columns.items()
+        }
+        self._keys = {new if name == old else name for name in self._keys}
+
+    def _fit(self, column: Column) -> None:
+        own = self._columns.get(column.name)
+        if own is None:
+            self._add(column)
+            return
+        self._retype(column, own)
+        own = self._columns[column.name]
+        if column.nullable and not own.nullable and column.name not in self._keys:
+            self.changes.append(SetNullable((column.name,), True))
+            self._columns[column.name] = replace(own, nullable=True)
+
+    def _add(self, column: Column) -> None:
+        event = "rename.column" if column.name in self._wanted.renamed.values() else "add.column"
+        if not self._rules.follows("add.column") or not self._rules.follows(event):  # type: ignore[arg-type]
+            return
+        place = self._place(column.name) if self._rules.mirrors else None
+        added = replace(column, nullable=True)
+        self.changes.append(AddColumn(added, place))
+        names = list(self._columns)
+        at = len(names) if place is None else self._after(place, names)
+        names.insert(at, column.name)
+        self._columns = {name: self._columns.get(name, added) for name in names}
+
+    def _place(self, name: str) -> Place:
+        """Behind the column that is before it in MySQL."""
+        order = [column.name for column in self._wanted.columns]
+        before = [one for one in order[: order.index(name)] if one in self._columns]
+        return Place(before[-1] if before else None)
+
+    @staticmethod
+    def _after(place: Place, names: Sequence[str]) -> int:
+        return 0 if place.after is None else names.index(place.after) + 1
+
+    # -- types
+
+    def _retype(self, column: Column, own: Column) -> None:
+        name, before = column.name, self._before.get(column.name)
+        changed = before is not None and before != column.type
+        narrower = changed and before is not None and not widens(before, column.type)
+        again = bool({name.lower(), ANY} & set(self._wanted.dropped))
+        if narrower and not again and self._rules.behavior == "evolve":
+            raise self._error(
+                f"it makes column '{name}' {column.type}, and {before} cannot become that in Paimon"
+            )
+        if holds(own.type, column.type) or not self._rules.follows("alter.column.type"):
+            return
+        if name in self._keys:
+            self._keep_key(column, own)
+            return
+        wider = self._wider(own.type, column.type)
+        if wider is not None:
+            if wider != own.type:
+                self.changes.append(SetType((name,), wider))
+            self._columns[name] = replace(own, type=wider)
+        elif self._rules.behavior == "lenient":
+            self._replace(column)
+        elif again or self._rules.behavior == "try_evolve":
+            self._exchange(column)
+        else:
+            raise self._error(
+                f"it makes column '{name}' {column.type}, and the column of "
+                f"{self._table.identifier} is {own.type}, which cannot become that"
+            )
+
+    def _wider(self, old: str, new: str) -> str | None:
+        """A type that holds both, and that a column of the type `old` can become."""
+        if widens(old, new):
+            return new
+        return _TEXT if self._rules.behavior != "evolve" and widens(old, _TEXT) else None
+
+    def _keep_key(self, column: Column, own: Column) -> None:
+        """Go on with the type of a key, which cannot change; values that do not fit end a batch."""
+        if self._rules.behavior == "evolve" or not widens(own.type, column.type):
+            raise self._error(
+                f"it makes column '{column.name}' {column.type}, and the column of "
+                f"{self._table.identifier} is {own.type} and part of its key, which cannot change"
+            )
+
+    def _replace(self, column: Column) -> None:
+        """Keep the old column under another name, and add one of the new type."""
+        number, kept = 1, f"{column.name}_old"
+        while kept in self._columns or kept in self._names:
+            number += 1
+            kept = f"{column.name}_old{number}"
+        self._rename(column.name, kept)
+        self._release(kept)
+        self._add(column)
+        self._replaced.append(column.name)
+
+    def _exchange(self, column: Column) -> None:
+        """Drop the old column, and add one of the new type."""
+        self.changes.append(DropColumn((column.name,)))
+        del self._columns[column.name]
+        self._add(column)
+        self._replaced.append(column.name)
+
+    # -- columns that MySQL no longer has, and the order
+
+    def _drop(self) -> None:
+        for name in self._before:
+            if name in self._names or name not in self._columns:
+                continue
+            if self._rules.mirrors and self._rules.follows("drop.column"):
+                if name in self._keys:
+                    raise self._error(
+                        f"it drops or renames column '{name}', which is part of the key of "
+                        f"{self._table.identifier}"
+                    )
+                self.changes.append(DropColumn((name,)))
+                del self._columns[name]
+            else:
+                self._release(name)
+
+    def _release(self, name: str) -> None:
+        """Let new rows have no value of a column that is kept."""
+        own = self._columns[name]
+        if not own.nullable:
+            self.changes.append(SetNullable((name,), True))
+            self._columns[name] = replace(own, nullable=True)
+
+    def _order(self) -> None:
+        order = [column.name for column in self._wanted.columns if column.name in self._columns]
+        if [name for name in self._columns if name in self._names] == order:
+            return
+        names = list(self._columns)
+        for before, name in zip([None, *order], order, strict=False):
+            at = 0 if before is None else names.index(before) + 1
+            if at < len(names) and names[at] == name:
+                continue
+            names.remove(name)
+            names.insert(0 if before is None else names.index(before) + 1, name)
+            self.changes.append(MoveColumn(name, Place(before)))
+        self._columns = {name: self._columns[name] for name in names}
+
+    def _error(self, why: str) -> SchemaChangeError:
+        return refused(self._table.identifier, self._wanted.statement, why)
+
+
+def refused(target: str, statement: str, why: str) -> SchemaChangeError:
+    """The error of a statement that a sync cannot follow."""
+    return SchemaChangeError(
+        f"{target} cannot follow '{statement}': {why}. Go on with --schema-change-behavior "
+        "lenient or ignore, or exclude the table; nothing after the statement was written to it"
+    )
+
+
+def holds(wide: str, narrow: str) -> bool:
+    """Whether a column of type `wide` holds all values of `narrow`."""
+    return wide == narrow or widens(narrow, wide)

@@ -1,0 +1,229 @@
+"""Reloads a target: compares its rows with those of MySQL, and writes the differences.
+
+Both are divided by the hash of the key into shares, in temporary files, and compared share by
+share. So it takes the memory of two shares, and disk for both, however large the table is.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streamhouse.connectors.mysql_cdc.metadata import TIME
+from streamhouse.paimon.changelog.state_difference import Differ
+from streamhouse.paimon.read.table import Table
+from streamhouse.paimon.read.visibility import hides_new_rows
+from streamhouse.runtime.sync.mapping.computed_columns import parsed
+from streamhouse.runtime.sync.mapping.reconciliation import refused
+from streamhouse.runtime.sync.mapping.rows import moved
+from streamhouse.runtime.sync.options import SyncOptions
+from streamhouse.source import ROW_KIND
+
+_SHARE_ROWS = 250_000
+_MOST_SHARES = 400
+"""Each has two open files."""
+_WRITTEN_ROWS = 65_536
+
+
+def check_reloadable(table: Table, statement: str) -> None:
+    """Raise `SchemaChangeError` if rows of a table cannot be replaced by those of MySQL."""
+    engine = table.options.get("merge-engine", "deduplicate").lower()
+    why = None
+    if engine != "deduplicate":
+        why = f"its merge-engine is {engine}"
+    elif "sequence.field" in table.options:
+        why = "it has a sequence.field"
+    elif hides_new_rows(table):
+        why = "it shows new rows only after a compaction"
+    if why is not None:
+        raise refused(
+            table.identifier,
+            statement,
+            f"rows may differ from those in MySQL, and they cannot be replaced, since {why}",
+        )
+
+
+def kept_columns(options: SyncOptions, table: Table, sources: Collection[str]) -> set[str]:
+    """The columns whose values a reload leaves as they are.
+
+    They are those that no table in MySQL has (`sources`: those that one has), and values that
+    depend on when a row was read.
+    """
+    computed = {column.name: column.function for column in parsed(options.computed_columns)}
+    made = {*computed, *options.metadata_columns}
+    kept = {column.name for column in table.columns} - {*sources, *made}
+    timed = {name for name, function in computed.items() if function == "now"}
+    return kept | timed | ({TIME} & set(options.metadata_columns))
+
+
+class Reload:
+    """The rows of one target as MySQL has them, and the changes that lead to them.
+
+    `kept`: columns that MySQL's rows do not have, or that depend on when a row was read; existing
+    rows keep their values. `estimate`: of the rows. Of several rows with one key the last counts.
+    """
+
+    def __init__(self, table: Table, kept: Collection[str], estimate: int) -> None:
+        self._table, self._kept = table, set(kept)
+        self._schema = pa.schema([field.with_nullable(True) for field in table.arrow_schema])
+        self._key = list(table.primary_key)
+        rows = max(estimate, _rows_of(table))
+        self._count = min(1 + rows // _SHARE_ROWS, _MOST_SHARES)
+        self._folder = tempfile.TemporaryDirectory(prefix="streamhouse-reload-")
+        self._new = _Shares(Path(self._folder.name) / "new", self._schema, self._key, self._count)
+        self._old = _Shares(Path(self._folder.name) / "old", self._schema, self._key, self._count)
+
+    def __enter__(self) -> Reload:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._new.close()
+        self._old.close()
+        self._folder.cleanup()
+
+    def add(self, rows: pa.RecordBatch) -> None:
+        """Add rows of MySQL; columns that the target has, and that they lack, are null."""
+        self._new.add(_whole(rows, self._schema))
+
+    def changes(self, deletes: bool) -> Iterator[pa.RecordBatch]:
+        """The rows to write, with their kinds; without `deletes`, surplus rows stay."""
+        if self._table.latest_snapshot_id() is not None:
+            for batch in self._table.read():
+                self._old.add(_whole(batch, self._schema))
+        differ = Differ()
+        try:
+            for number in range(self._count):
+                new = _last_of_each(self._new.load(number), self._key)
+                old = self._old.load(number)
+                changes = differ.by_key(old, new, self._key, self._kept)
+                if not deletes:
+                    changes = changes.filter(pc.not_equal(changes.column(ROW_KIND), "-D"))
+                yield from self._written(changes)
+        finally:
+            differ.close()
+
+    def _written(self, changes: pa.Table) -> Iterator[pa.RecordBatch]:
+        changes = _with_kept(changes, self._kept)
+        if changes.num_rows == 0:
+            return
+        partition = [name for name in self._table.partition_keys if name not in self._key]
+        if partition:
+            kinds = changes.column(ROW_KIND).combine_chunks()
+            columns = [changes.column(name).combine_chunks() for name in partition]
+            at = changes.schema.get_field_index(ROW_KIND)
+            changes = changes.set_column(at, ROW_KIND, moved(kinds, columns))
+        yield from changes.combine_chunks().to_batches(max_chunksize=_WRITTEN_ROWS)
+
+
+def _with_kept(changes: pa.Table, kept: Iterable[str]) -> pa.Table:
+    """The changes, in which updated rows have the old values of the `kept` columns."""
+    if not changes.num_rows:
+        return changes
+    kinds = changes.column(ROW_KIND).to_numpy(zero_copy_only=False)
+    places = np.arange(changes.num_rows)
+    after = kinds == "+U"
+    places[after] = places[after] - 1
+    for name in kept:
+        at = changes.schema.get_field_index(name)
+        if at >= 0:
+            column = changes.column(name).take(pa.array(places))
+            changes = changes.set_column(at, changes.schema.field(at), column)
+    return changes
+
+
+def _whole(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    arrays = []
+    for field in schema:
+        at = rows.schema.get_field_index(field.name)
+        if at < 0:
+            arrays.append(pa.nulls(rows.num_rows, field.type))
+        else:
+            column = rows.column(at)
+            arrays.append(column if column.type == field.type else column.cast(field.type))
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _last_of_each(rows: pa.Table, key: Sequence[str]) -> pa.Table:
+    numbered = rows.select(list(key)).append_column("#", pa.array(range(rows.num_rows)))
+    last = numbered.group_by(list(key)).aggregate([("#", "max")])
+    return rows if last.num_rows == rows.num_rows else rows.take(last.column("#_max"))
+
+
+def _rows_of(table: Table) -> int:
+    latest = table.latest_snapshot_id()
+    return 0 if latest is None else int(table.snapshot(latest).total_record_count or 0)
+
+
+class _Shares:
+    """Rows divided by the hash of their key; in memory if there is one share, else in files."""
+
+    def __init__(self, folder: Path, schema: pa.Schema, key: Sequence[str], count: int) -> None:
+        self._folder, self._schema, self._key, self._count = folder, schema, key, count
+        self._batches: list[pa.RecordBatch] = []
+        self._writers: dict[int, Any] = {}
+        self._hash: Any = None
+
+    def add(self, rows: pa.RecordBatch) -> None:
+        if self._count == 1:
+            self._batches.append(rows)
+            return
+        shares = self._shares(rows)
+        for number in np.unique(shares):
+            mask = pa.array(shares == number)
+            self._writer(int(number)).write_batch(rows.filter(mask))
+
+    def load(self, number: int) -> pa.Table:
+        """The rows of a share; no rows can be added afterwards."""
+        if self._count == 1:
+            return pa.Table.from_batches(self._batches, schema=self._schema)
+        self._close_writers()
+        path = self._path(number)
+        if not path.exists():
+            return self._schema.empty_table()
+        with pa.OSFile(str(path)) as file, pa.ipc.open_file(file) as reader:
+            return reader.read_all()
+
+    def close(self) -> None:
+        self._close_writers()
+        if self._hash is not None:
+            self._hash.close()
+
+    def _shares(self, rows: pa.RecordBatch) -> np.ndarray[Any, Any]:
+        import duckdb
+
+        if self._hash is None:
+            self._hash = duckdb.connect(":memory:", config={"threads": 1})
+        names = [f"c{i}" for i in range(len(self._key))]
+        columns = [rows.column(name) for name in self._key]
+        self._hash.register("k", pa.Table.from_arrays(columns, names=names))
+        query = f"SELECT hash({', '.join(names)}) % {self._count} FROM k"
+        found = self._hash.sql(query).to_arrow_table().column(0)
+        self._hash.unregister("k")
+        shares: np.ndarray[Any, Any] = found.to_numpy()
+        return shares
+
+    def _writer(self, number: int) -> Any:
+        if number not in self._writers:
+            self._folder.mkdir(exist_ok=True)
+            self._writers[number] = pa.ipc.new_file(str(self._path(number)), self._schema)
+        return self._writers[number]
+
+    def _path(self, number: int) -> Path:
+        return self._folder / str(number)
+
+    def _close_writers(self) -> None:
+        for writer in self._writers.values():
+            writer.close()
+        self._writers = {}

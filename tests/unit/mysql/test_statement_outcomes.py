@@ -1,0 +1,108 @@
+"""What statements do to the rows and columns of a table of a sync."""
+
+from __future__ import annotations
+
+import pytest
+
+from streamhouse.connectors.mysql_cdc.binlog.captured import CapturedTable
+from streamhouse.connectors.mysql_cdc.binlog.outcome import ANY, Outcome, StatementOutcomes
+from streamhouse.connectors.mysql_cdc.binlog.query import Statement
+from streamhouse.connectors.mysql_cdc.binlog.sql.tokens import Lexis
+from streamhouse.connectors.mysql_cdc.server.options import parse
+from streamhouse.connectors.mysql_cdc.server.position import Position
+from streamhouse.connectors.mysql_cdc.server.table import TableDefinition
+from streamhouse.connectors.mysql_cdc.server.values.types import MySqlColumn
+
+OPTIONS = parse(
+    {"hostname": "h", "username": "u", "password": "p", "database-name": "d", "table-name": "t"}
+)
+COLUMNS = (
+    MySqlColumn("id", "int", "int(11)", False),
+    MySqlColumn("v", "int", "int(11)", True),
+    MySqlColumn("name", "varchar", "varchar(20)", True, length=80, charset="utf8mb4",
+                collation="utf8mb4_general_ci"),
+)  # fmt: skip
+TABLE = TableDefinition("d", "t", COLUMNS, COLUMNS[:1], "utf8mb4")
+
+
+def outcome(text: str, exists: bool = True) -> Outcome | None:
+    outcomes = StatementOutcomes(CapturedTable(OPTIONS, TABLE, COLUMNS), TABLE)
+    statement = Statement("d", text, Lexis(), strict=True)
+    return outcomes.of(statement, Position("binlog.1", 100), exists)
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("ALTER TABLE t ADD a INT", "id v name a"),
+        ("ALTER TABLE t ADD a INT NULL DEFAULT NULL FIRST, ADD b DATE AFTER v", "a id v b name"),
+        ("ALTER TABLE t DROP v", "id name"),
+        ("ALTER TABLE t RENAME COLUMN v TO w", "id w name"),
+        ("ALTER TABLE t CHANGE v w BIGINT FIRST", "w id name"),
+        ("ALTER TABLE t CHANGE v w INT, ADD v INT", "id w name v"),
+        ("ALTER TABLE t MODIFY name VARCHAR(50) CHARACTER SET utf8mb4 AFTER id", "id name v"),
+        ("CREATE INDEX i ON t (v)", "id v name"),
+        ("ALTER TABLE t ENGINE = InnoDB, COMMENT = 'x'", "id v name"),
+    ],
+)
+def test_statements_that_keep_each_row(text: str, names: str) -> None:
+    found = outcome(text)
+    assert found is not None and found.reload is None and found.after is not None
+    assert [column.name for column in found.after.columns] == names.split()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "TRUNCATE t", "DROP TABLE t", "DROP DATABASE d", "RENAME TABLE t TO x, y TO t",
+        "RENAME TABLE _t_gho TO t", "CREATE OR REPLACE TABLE t (id INT)",
+        "ALTER TABLE t RENAME TO x", "ALTER TABLE t ADD a INT DEFAULT 5",
+        "ALTER TABLE t ADD a INT NOT NULL", "ALTER TABLE t ADD a INT AS (v + 1)",
+        "ALTER TABLE t MODIFY name VARCHAR(3)", "ALTER TABLE t MODIFY v DATE",
+        "ALTER TABLE t DROP v, ADD v INT", "ALTER TABLE t DROP v, CHANGE name v VARCHAR(20)",
+        "ALTER TABLE t DROP PRIMARY KEY, ADD PRIMARY KEY (v)", "ALTER TABLE t DROP id",
+        "ALTER TABLE t DROP PARTITION p", "ALTER TABLE t CONVERT TO CHARACTER SET latin1",
+        "ALTER TABLE t CHANGE id key_ INT NOT NULL", "ALTER TABLE t FROBNICATE",
+        "ALTER IGNORE TABLE t ADD UNIQUE (v)",
+        "ALTER TABLE x EXCHANGE PARTITION p WITH TABLE t",
+        "ALTER TABLE t RENAME COLUMN v TO name, RENAME COLUMN name TO v",
+    ],
+)  # fmt: skip
+def test_statements_after_which_rows_are_read_again(text: str) -> None:
+    found = outcome(text)
+    assert found is not None and (found.reload is not None or found.after is None)
+
+
+def test_statements_about_nothing() -> None:
+    assert outcome("ALTER TABLE x ADD a INT") is None
+    assert outcome("CREATE TABLE IF NOT EXISTS t (id INT)") is None
+    assert outcome("DROP TEMPORARY TABLE t") is None
+    assert outcome("ALTER TABLE t2 RENAME TO t3") is None
+
+
+def test_a_table_that_is_gone_comes_back() -> None:
+    found = outcome("CREATE TABLE t (id INT PRIMARY KEY, x INT)", exists=False)
+    assert found is not None and (found.verb, found.after) == ("CREATE", None)
+    assert outcome("RENAME TABLE x TO t", exists=False) is not None
+    assert outcome("CREATE TABLE x (id INT)", exists=False) is None
+
+
+def test_names_that_change() -> None:
+    text = "ALTER TABLE t CHANGE v V2 INT, RENAME COLUMN name TO label, DROP id, ADD x INT"
+    found = outcome(text)
+    assert found is not None and found.renamed == {"v": "V2", "name": "label"}
+    assert found.dropped == {"id"}
+    swapped = outcome("RENAME TABLE t TO x, y TO t")
+    assert swapped is not None and swapped.dropped == {ANY}
+
+
+def test_temporary_tables_hide_the_table() -> None:
+    outcomes = StatementOutcomes(CapturedTable(OPTIONS, TABLE, COLUMNS), TABLE)
+
+    def of(text: str) -> Outcome | None:
+        return outcomes.of(Statement("d", text, Lexis(), thread=7), Position("binlog.1", 9))
+
+    assert of("CREATE TEMPORARY TABLE t (x INT)") is None
+    assert of("ALTER TABLE t ADD y INT") is None
+    assert of("DROP TEMPORARY TABLE t") is None
+    assert of("TRUNCATE t") is not None
