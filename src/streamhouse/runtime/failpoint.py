@@ -29,6 +29,10 @@ LOOKED_UP_STEP = "looked_up-committed"
 SYNC_STEP = "table-committed"
 """The step after the commit to one of the tables of a sync, in any order of the tables."""
 
+ALTERED_STEP = "target-altered"
+"""The step of a sync's planner after it has altered a table, before the batch exists; its number is
+always 0."""
+
 TASK_STEP = "task-written"
 """The step of a task, before `batch-written`; Spark must retry a task that dies after it."""
 

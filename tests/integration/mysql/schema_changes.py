@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import random
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pymysql
+from tests.integration.mysql.history import apply
+from tests.integration.runtime.beside import Beside
 
 from streamhouse.demo.mariadb import MariaDB
+from streamhouse.paimon.catalog.warehouse import Warehouse
+from streamhouse.paimon.changelog.stream_source import PaimonSource
+
+KEPT = {
+    "bucket": "1", "changelog-producer": "input", "snapshot.num-retained.min": "1000000",
+    "snapshot.num-retained.max": "1000000",
+}  # fmt: skip
+"""Options of tables whose whole changelog is read."""
 
 TYPES = {
     "SMALLINT": "INT", "INT": "BIGINT", "BIGINT": "VARCHAR(30)", "VARCHAR(8)": "VARCHAR(20)",
@@ -39,7 +47,7 @@ class SchemaChanges:
     def __init__(
         self, server: MariaDB, database: str, chance: random.Random, tables: int = 3
     ) -> None:
-        self._server, self.database, self._chance = server, database, chance
+        self.server, self.database, self._chance = server, database, chance
         self.tables = [f"t{number}" for number in range(tables)]
         self._count = 0
         self.statements: list[str] = []
@@ -58,7 +66,7 @@ class SchemaChanges:
     def write(self) -> None:
         chance = self._chance
         table = chance.choice(self.tables)
-        columns = self._columns(table)
+        columns = self.columns(table)
         if not columns:
             return
         key = chance.randrange(KEYS)
@@ -141,7 +149,7 @@ class SchemaChanges:
     def _swap(self, table: str) -> None:
         """What gh-ost and pt-online-schema-change do, without the writes beside it."""
         new, old = self._chance.choice([("gho", "del"), ("new", "old")])
-        columns = self._columns(table)
+        columns = self.columns(table)
         names = ", ".join(f"`{one}`" for one in columns)
         self.run(f"DROP TABLE IF EXISTS _{table}_{new}", f"DROP TABLE IF EXISTS _{table}_{old}")
         self.run(f"CREATE TABLE _{table}_{new} LIKE {table}")
@@ -175,12 +183,13 @@ class SchemaChanges:
         return self._chance.choice(["", "FIRST", f"AFTER {column[0]}" if column else ""])
 
     def _some(self, table: str) -> tuple[str, str] | None:
-        columns = self._columns(table)
+        columns = self.columns(table)
         columns.pop("id", None)
         return self._chance.choice(sorted(columns.items())) if columns else None
 
-    def _columns(self, table: str) -> dict[str, str]:
-        rows = self._server.execute(
+    def columns(self, table: str) -> dict[str, str]:
+        """The columns of a table with their types, in order."""
+        rows = self.server.execute(
             "SELECT column_name, column_type FROM information_schema.columns WHERE table_schema = "
             f"'{self.database}' AND table_name = '{table}' ORDER BY ordinal_position"
         )
@@ -204,7 +213,7 @@ class SchemaChanges:
 
     def run(self, *statements: str) -> None:
         """Run statements, of which each may fail."""
-        connection = self._server.connect()
+        connection = self.server.connect()
         try:
             with connection.cursor() as cursor:
                 cursor.execute(f"USE {self.database}")
@@ -225,31 +234,18 @@ def _plain(kind: str) -> str:
     return upper if upper in ("SMALLINT", "INT", "BIGINT") else upper + sizes + rest
 
 
-@contextmanager
-def changing(changes: SchemaChanges, pause_s: float) -> Iterator[None]:
-    """Change the tables until the `with` ends."""
-    ended = threading.Event()
-    failed: list[BaseException] = []
+class Altering(Beside):
+    """The changes, until the `with` ends."""
 
-    def change() -> None:
-        try:
-            while not ended.wait(pause_s):
-                changes.step()
-        except BaseException as error:  # noqa: BLE001  # raised by the test
-            failed.append(error)
+    def __init__(self, changes: SchemaChanges, pause_s: float) -> None:
+        super().__init__(pause_s)
+        self._changes = changes
 
-    thread = threading.Thread(target=change)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join()
-    if failed:
-        raise failed[0]
+    def step(self) -> None:
+        self._changes.step()
 
 
-def rows_of(server: MariaDB, table: str) -> list[dict[str, Any]]:
+def mysql_rows(server: MariaDB, table: str) -> list[dict[str, Any]]:
     """All rows in MySQL."""
     connection = server.connect()
     with connection.cursor() as cursor:
@@ -257,4 +253,40 @@ def rows_of(server: MariaDB, table: str) -> list[dict[str, Any]]:
         names = [one[0] for one in cursor.description]
         rows = [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
     connection.close()
-    return rows
+    return _ordered(rows)
+
+
+def paimon_rows(warehouse: Warehouse, table: str) -> list[dict[str, Any]]:
+    """All rows in Paimon."""
+    opened = warehouse.table(table)
+    return _ordered([row for batch in opened.read() for row in batch.to_pylist()])
+
+
+def replayed(warehouse: Warehouse, table: str) -> list[dict[str, Any]]:
+    """What all changes of a table add up to; each must fit the table before it."""
+    options = {"scan.mode": "from-snapshot", "scan.snapshot-id": "1"}
+    source = PaimonSource(warehouse.options, table, options=options)
+    state: dict[tuple[Any, ...], dict[str, Any]] = {}
+    key = list(warehouse.table(table).primary_key)
+    offset = source.initial_offset()
+    while (end := source.latest_offset(offset)) != offset:
+        for piece in source.partitions(offset, end):
+            for batch in source.read(piece):
+                apply(state, batch.to_pylist(), key)
+        offset = end
+    source.close()
+    return _ordered(list(state.values()))
+
+
+def _ordered(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    return sorted(rows, key=lambda row: str([row["id"], sorted(map(str, row.items()))]))
+
+
+def check(warehouse: Warehouse, changes: SchemaChanges) -> None:
+    """Each table has MySQL's columns and rows, and so has what its changes add up to."""
+    for table in changes.tables:
+        there = mysql_rows(changes.server, f"{changes.database}.{table}")
+        assert paimon_rows(warehouse, f"ods.{table}") == there, table
+        assert replayed(warehouse, f"ods.{table}") == there, table
+        columns = [column.name for column in warehouse.table(f"ods.{table}").columns]
+        assert columns == [*changes.columns(table)], table

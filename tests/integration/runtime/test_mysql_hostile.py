@@ -1,5 +1,7 @@
 """A pipeline over a hostile MySQL: any transaction, any passable DDL, and nobody stays alive.
 
+A sync gets DDL that alters its tables, too.
+
 `STREAMHOUSE_HOSTILE_SECONDS` (default: 600) and `STREAMHOUSE_HOSTILE_SEED` choose the run.
 """
 
@@ -14,9 +16,12 @@ import pymysql
 import pytest
 from tests.integration.conftest import Installed
 from tests.integration.mysql.history import Database, apply
+from tests.integration.mysql.schema_changes import KEPT, Altering, SchemaChanges
+from tests.integration.mysql.schema_changes import check as check_altered
 from tests.integration.mysql.sessions import TABLES, Sessions
 from tests.integration.runtime.beside import Beside
 from tests.integration.runtime.conftest import Run, Shop
+from tests.integration.runtime.test_sync import mysql_conf
 
 from streamhouse.demo.mariadb import PASSWORD, USER, MariaDB
 from streamhouse.paimon.changelog.stream_source import PaimonSource
@@ -237,3 +242,51 @@ def test_tables_equal_mysql_whatever_dies(shop: Shop, installed: Installed, meta
             shop.settle(script(database), mark="hostile")
             check(shop, database)
             print(f"{kills} kills, {writers.restarts} restarts of the server", flush=True)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("metadata", ["FULL", "NO_LOG"])
+def test_a_sync_follows_schema_changes_whatever_dies(
+    shop: Shop, installed: Installed, metadata: str
+) -> None:
+    seconds = float(os.environ.get("STREAMHOUSE_HOSTILE_SECONDS", "600"))
+    seed = int(os.environ.get("STREAMHOUSE_HOSTILE_SEED", str(int(time.time()))))
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    options = [f"--binlog-row-metadata={metadata}"]
+    with MariaDB(installed(shop.folder / "mysql"), server_options=options) as server:
+        server.execute("CREATE DATABASE altered")
+        changes = SchemaChanges(server, "altered", random.Random(seed))
+        command = ["sync", "mysql-database", "--warehouse", str(shop.path), "--database", "ods"]
+        conf = {**mysql_conf(server, "altered"), "scan.incremental.snapshot.chunk.size": "5"}
+        command += [f"--mysql-conf={key}={value}" for key, value in conf.items()]
+        command += [f"--table-conf={key}={value}" for key, value in KEPT.items()]
+        command += ["--excluding-tables", "_.*"]
+        end, kills, checks = time.monotonic() + seconds, 0, 0
+        while time.monotonic() < end:
+            with Altering(changes, chance.choice([0.02, 0.2, 0.6, 1.5])):
+                for _ in range(3):
+                    point = _failpoint(chance)
+                    run = Run(shop.folder, command, point, "altered")
+                    shop.runs.append(run)
+                    until = time.monotonic() + chance.uniform(4, 25)
+                    while time.monotonic() < until and run.process.poll() is None:
+                        time.sleep(0.2)
+                    assert point or run.process.poll() is None, run.err
+                    kill(run, chance)
+                    kills += 1
+            if chance.random() < 0.3:
+                server.kill() if chance.random() < 0.5 else server.stop()
+                server.start()
+            ended = Run(shop.folder, [*command, "--until-caught-up"], {}, "altered").wait()
+            assert ended.code == 0, ended.err
+            check_altered(shop.warehouse, changes)
+            checks += 1
+            altered = sum("ALTER" in one for one in changes.statements)
+            print(f"{kills} kills, {checks} checks, {altered} of ALTER TABLE", flush=True)
+
+
+def _failpoint(chance: random.Random) -> dict[str, str]:
+    """Perhaps a step at which the process kills itself."""
+    steps = ["target-altered:0", "batch-written:5", "table-committed:3", "task-written:4"]
+    return {"STREAMHOUSE_FAILPOINT": chance.choice(steps)} if chance.random() < 0.3 else {}

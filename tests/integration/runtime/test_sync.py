@@ -184,12 +184,12 @@ class Sync:
     def warehouse(self) -> Warehouse:
         return Warehouse(str(self.folder / "warehouse"))
 
-    def database(self, databases: str, **how: Any) -> None:
+    def database(self, databases: str, name: str | None = None, **how: Any) -> None:
         """Sync databases until caught up."""
         options = sync_database_options(
             self.warehouse.options, "ods", mysql_conf(self.server, databases), **how
         )
-        run_sync(SyncRun(options, until_caught_up=True, notice=self.notices.append))
+        run_sync(SyncRun(options, name, until_caught_up=True, notice=self.notices.append))
 
     def table(self, databases: str, tables: str, name: str = "t", **how: Any) -> None:
         """Sync tables into one until caught up."""

@@ -8,16 +8,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.integration.mysql.history import apply
-from tests.integration.mysql.schema_changes import SchemaChanges, changing, rows_of
+from tests.integration.mysql.schema_changes import (
+    KEPT,
+    Altering,
+    SchemaChanges,
+    check,
+    mysql_rows,
+    paimon_rows,
+    replayed,
+)
 from tests.integration.runtime.test_sync import Sync, fresh
 
 from streamhouse.demo.mariadb import MariaDB
-from streamhouse.paimon.catalog.warehouse import Warehouse
-from streamhouse.paimon.changelog.stream_source import PaimonSource
-
-CONF = {"bucket": "1", "changelog-producer": "input", "snapshot.num-retained.min": "100000",
-        "snapshot.num-retained.max": "100000"}  # fmt: skip
+from streamhouse.runtime.streaming.query import QueryFailed
 
 
 @pytest.fixture
@@ -25,42 +28,12 @@ def evolving(mariadb: MariaDB, tmp_path: Path, spark_here: None) -> Sync:
     return Sync(mariadb, tmp_path)
 
 
-def columns(sync: Sync, table: str) -> dict[str, str]:
-    return {column.name: column.type for column in sync.warehouse.table(table).columns}
-
-
-def ordered(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return sorted(rows, key=lambda row: str([row["id"], sorted(map(str, row.items()))]))
-
-
-def here(sync: Sync, table: str) -> list[dict[str, Any]]:
-    """The rows in MySQL."""
-    return ordered(rows_of(sync.server, table))
-
-
-def there(sync: Sync, table: str) -> list[dict[str, Any]]:
-    opened = sync.warehouse.table(table)
-    return ordered([row for batch in opened.read() for row in batch.to_pylist()])
-
-
-def replayed(warehouse: Warehouse, table: str) -> list[dict[str, Any]]:
-    """What all changes of a table add up to; each must fit the table before it."""
-    options = {"scan.mode": "from-snapshot", "scan.snapshot-id": "1"}
-    source = PaimonSource(warehouse.options, table, options=options)
-    state: dict[tuple[Any, ...], dict[str, Any]] = {}
-    key = list(warehouse.table(table).primary_key)
-    offset = source.initial_offset()
-    while (end := source.latest_offset(offset)) != offset:
-        for piece in source.partitions(offset, end):
-            for batch in source.read(piece):
-                apply(state, batch.to_pylist(), key)
-        offset = end
-    source.close()
-    return ordered(list(state.values()))
-
-
 def same(sync: Sync, mysql: str, paimon: str) -> bool:
-    return there(sync, paimon) == here(sync, mysql)
+    return paimon_rows(sync.warehouse, paimon) == mysql_rows(sync.server, mysql)
+
+
+def counts(sync: Sync, table: str, count: int) -> bool:
+    return len(paimon_rows(sync.warehouse, f"ods.{table}")) == count
 
 
 ALTERS = [
@@ -91,7 +64,7 @@ def test_alters_are_followed_while_it_runs(evolving: Sync, mariadb: MariaDB) -> 
         "CREATE TABLE evolve_live.t (id INT PRIMARY KEY, name VARCHAR(20), v INT NOT NULL)",
         "INSERT INTO evolve_live.t VALUES (1, 'a', 10), (2, 'b', 20), (3, NULL, 30)",
     )
-    with sync.running("evolve_live", table_conf=CONF) as until:
+    with sync.running("evolve_live", table_conf=KEPT) as until:
         until(lambda: sync.warehouse.exists("ods", "t"))
         until(lambda: same(sync, "evolve_live.t", "ods.t"))
         for number, alter in enumerate(ALTERS):
@@ -105,8 +78,9 @@ def test_alters_are_followed_while_it_runs(evolving: Sync, mariadb: MariaDB) -> 
             if number % 2:
                 until(lambda: same(sync, "evolve_live.t", "ods.t"))
         until(lambda: same(sync, "evolve_live.t", "ods.t"))
-    assert [*columns(sync, "ods.t")] == [*here(sync, "evolve_live.t")[0]]
-    assert replayed(sync.warehouse, "ods.t") == here(sync, "evolve_live.t")
+    there = mysql_rows(mariadb, "evolve_live.t")
+    assert [column.name for column in sync.warehouse.table("ods.t").columns] == [*there[0]]
+    assert replayed(sync.warehouse, "ods.t") == there
 
 
 @pytest.mark.parametrize(("seed", "pause_s"), [(0, 0.3), (1, 0.05)])
@@ -114,12 +88,189 @@ def test_random_schema_changes(evolving: Sync, mariadb: MariaDB, seed: int, paus
     sync, name = evolving, f"evolve_random_{seed}"
     fresh(mariadb, name)
     changes = SchemaChanges(mariadb, name, random.Random(seed))
-    with sync.running(name, table_conf=CONF, excluding_tables="_.*") as until:
+    with sync.running(name, table_conf=KEPT, excluding_tables="_.*") as until:
         until(lambda: sync.warehouse.exists("ods", "t2"))
-        with changing(changes, pause_s):
+        with Altering(changes, pause_s):
             until(lambda: len(changes.statements) > 150)
         for table in changes.tables:
             until(partial(same, sync, f"{name}.{table}", f"ods.{table}"))
-    for table in changes.tables:
-        assert replayed(sync.warehouse, f"ods.{table}") == here(sync, f"{name}.{table}")
-        assert sorted(columns(sync, f"ods.{table}")) == sorted(changes._columns(table))
+    check(sync.warehouse, changes)
+
+
+GONE = [
+    "TRUNCATE TABLE a",
+    "INSERT INTO a VALUES (1, 1), (7, 7)",
+    "DROP TABLE b",
+    "CREATE TABLE b (id INT PRIMARY KEY, other VARCHAR(9))",
+    "INSERT INTO b VALUES (1, 'x'), (5, 'y')",
+    "RENAME TABLE c TO gone_c",
+    "CREATE TABLE copy_d (id INT PRIMARY KEY, v INT, w INT)",
+    "INSERT INTO copy_d VALUES (2, 2, 2), (3, 33, 3), (4, 4, 4)",
+    "RENAME TABLE d TO old_d, copy_d TO d",
+    "UPDATE d SET v = 34 WHERE id = 3",
+    "ALTER TABLE e CHANGE v w BIGINT, ADD COLUMN at_ TIMESTAMP NOT NULL DEFAULT '2024-01-01'",
+    "INSERT INTO e (id, w) VALUES (9, 9000000000)",
+    "ALTER TABLE f DROP PARTITION p1",
+    "DELETE FROM f WHERE id = 1",
+]
+
+
+def test_tables_that_are_emptied_dropped_and_swapped(evolving: Sync, mariadb: MariaDB) -> None:
+    """First while it runs, then all of it between two runs."""
+    sync = evolving
+    for name in ("evolve_run", "evolve_rest"):
+        fresh(mariadb, name)
+        for table in "abcde":
+            mariadb.execute(
+                f"CREATE TABLE {name}.{table} (id INT PRIMARY KEY, v INT)",
+                f"INSERT INTO {name}.{table} VALUES (1, 1), (2, 2), (3, 3)",
+            )
+        mariadb.execute(
+            f"CREATE TABLE {name}.f (id INT PRIMARY KEY) PARTITION BY RANGE (id)"
+            " (PARTITION p0 VALUES LESS THAN (3), PARTITION p1 VALUES LESS THAN (9))",
+            f"INSERT INTO {name}.f VALUES (1), (2), (3), (4)",
+        )
+    how = {"table_conf": KEPT, "excluding_tables": "copy_.*|old_.*|gone_.*"}
+    sync.database("evolve_rest", table_prefix="rest_", name="rest", **how)
+    with sync.running("evolve_run", **how) as until:
+        until(lambda: sync.warehouse.exists("ods", "f"))
+        until(lambda: same(sync, "evolve_run.f", "ods.f"))
+        for statement in GONE:
+            mariadb.execute(statement, database="evolve_run")
+            mariadb.execute(statement, database="evolve_rest")
+            if statement.startswith(("DROP", "RENAME TABLE d", "TRUNCATE")):
+                table = "d" if "copy_d" in statement else "a"
+                until(partial(same, sync, f"evolve_run.{table}", f"ods.{table}"))
+        for table in "abdef":
+            until(partial(same, sync, f"evolve_run.{table}", f"ods.{table}"))
+        until(lambda: paimon_rows(sync.warehouse, "ods.c") == [])
+        mariadb.execute("RENAME TABLE gone_c TO c", database="evolve_run")
+        until(partial(same, sync, "evolve_run.c", "ods.c"))
+    sync.database("evolve_rest", table_prefix="rest_", name="rest", **how)
+    for prefix, name in (("", "evolve_run"), ("rest_", "evolve_rest")):
+        for table in "abdef":
+            there = mysql_rows(mariadb, f"{name}.{table}")
+            assert paimon_rows(sync.warehouse, f"ods.{prefix}{table}") == there
+            assert replayed(sync.warehouse, f"ods.{prefix}{table}") == there
+    assert replayed(sync.warehouse, "ods.rest_c") == []
+    ids = {
+        name: [field["id"] for field in sync.warehouse.table(f"ods.{name}").schema["fields"]]
+        for name in ("e", "rest_e")
+    }
+    assert ids == {"e": [0, 1, 2], "rest_e": [0, 1, 2]}  # 'v' was renamed
+
+
+def test_shards_change_one_by_one(evolving: Sync, mariadb: MariaDB) -> None:
+    sync = evolving
+    fresh(mariadb, "evolve_s1", "evolve_s2")
+    for number in (1, 2):
+        mariadb.execute(
+            f"CREATE TABLE evolve_s{number}.t (id INT PRIMARY KEY, v SMALLINT NOT NULL, x INT)",
+            f"INSERT INTO evolve_s{number}.t VALUES ({number}, 1, 1), ({number + 10}, 2, 2)",
+        )
+
+    def follow(**how: Any) -> list[dict[str, Any]]:
+        sync.database(r"evolve_s\d", table_conf=KEPT, metadata_column=["database_name"], **how)
+        rows = paimon_rows(sync.warehouse, "ods.t")
+        assert rows == replayed(sync.warehouse, "ods.t")
+        return [{key: one for key, one in row.items() if one is not None} for row in rows]
+
+    follow()
+    mariadb.execute(
+        "ALTER TABLE evolve_s1.t MODIFY v BIGINT NOT NULL, ADD COLUMN extra INT DEFAULT 4",
+        "INSERT INTO evolve_s1.t VALUES (3, 5000000000, 3, 3)",
+        "ALTER TABLE evolve_s2.t RENAME COLUMN x TO y",
+        "DELETE FROM evolve_s2.t WHERE id = 2",
+        "ALTER TABLE evolve_s1.t DROP COLUMN x",
+    )
+    one, two = {"database_name": "evolve_s1"}, {"database_name": "evolve_s2"}
+    assert follow() == [
+        {"id": 1, "v": 1, "extra": 4, **one}, {"id": 11, "v": 2, "extra": 4, **one},
+        {"id": 12, "v": 2, "y": 2, **two}, {"id": 3, "v": 5000000000, "extra": 3, **one},
+    ]  # fmt: skip
+    names = [column.name for column in sync.warehouse.table("ods.t").columns]
+    assert sorted(names) == ["database_name", "extra", "id", "v", "y"]
+    fresh(mariadb, "evolve_s3")
+    mariadb.execute(
+        "CREATE TABLE evolve_s3.t (id INT PRIMARY KEY, v INT, z DATE)",
+        "INSERT INTO evolve_s3.t VALUES (30, 3, '2024-02-29')",
+        "TRUNCATE evolve_s1.t",
+    )
+    assert [row["id"] for row in follow()] == [12, 30]
+    mariadb.execute("DROP DATABASE evolve_s3", "INSERT INTO evolve_s1.t VALUES (1, 9, NULL)")
+    assert [row["id"] for row in follow()] == [1, 12]
+
+
+HISTORY = [
+    "ALTER TABLE t ADD COLUMN a INT DEFAULT 5 FIRST",
+    "INSERT INTO t VALUES (50, 4, 40, 'four')",
+    "ALTER TABLE t RENAME COLUMN v TO w",
+    "ALTER TABLE t DROP COLUMN name",
+    "INSERT INTO t VALUES (51, 5, 50)",
+    "TRUNCATE TABLE t",
+    "INSERT INTO t VALUES (52, 6, 60)",
+    "DROP TABLE t",
+]
+
+
+@pytest.mark.parametrize(
+    ("mode", "rows"),
+    [
+        (
+            "lenient",
+            [(1, 10, "one", 5, 10), (4, 40, "four", 50, 40), (5, None, None, 51, 50),
+             (6, None, None, 52, 60)],
+        ),
+        ("ignore", [(1, 10, "one"), (4, 40, "four"), (5, None, None), (6, None, None)]),
+    ],
+)  # fmt: skip
+def test_modes_that_lose_nothing(
+    evolving: Sync, mariadb: MariaDB, mode: str, rows: list[Any]
+) -> None:
+    sync, database = evolving, f"evolve_{mode}"
+    fresh(mariadb, database)
+    mariadb.execute(
+        f"CREATE TABLE {database}.t (id INT PRIMARY KEY, v INT NOT NULL, name VARCHAR(9))",
+        f"CREATE TABLE {database}.u (id INT PRIMARY KEY)",
+        f"INSERT INTO {database}.t VALUES (1, 10, 'one')",
+    )
+    with sync.running(database, table_conf=KEPT, schema_change_behavior=mode) as until:
+        until(lambda: sync.warehouse.exists("ods", "t"))
+        until(partial(counts, sync, "t", 1))
+        count = 1
+        for statement in HISTORY:
+            mariadb.execute(statement, database=database)
+            if statement.startswith("INSERT"):
+                count += 1
+                until(partial(counts, sync, "t", count))
+        mariadb.execute(f"INSERT INTO {database}.u VALUES (1)")
+        until(partial(counts, sync, "u", 1))
+    found = [tuple(row.values()) for row in paimon_rows(sync.warehouse, "ods.t")]
+    assert sorted(found) == rows
+
+
+def test_modes_that_end_it(evolving: Sync, mariadb: MariaDB) -> None:
+    sync = evolving
+    fresh(mariadb, "evolve_ends")
+    mariadb.execute(
+        "CREATE TABLE evolve_ends.t (id INT PRIMARY KEY, v INT)",
+        "INSERT INTO evolve_ends.t VALUES (1, 1)",
+    )
+    sync.database("evolve_ends")
+    mariadb.execute(
+        "INSERT INTO evolve_ends.t VALUES (2, 2)",
+        "ALTER TABLE evolve_ends.t ADD COLUMN w INT",
+        "INSERT INTO evolve_ends.t VALUES (3, 3, 3)",
+        "ALTER TABLE evolve_ends.t MODIFY v SMALLINT",
+        "INSERT INTO evolve_ends.t VALUES (4, 4, 4)",
+        "ALTER TABLE evolve_ends.t MODIFY v VARCHAR(9)",
+    )
+    with pytest.raises(QueryFailed, match="ods.t cannot follow 'ALTER TABLE .* ADD COLUMN w INT'"):
+        sync.database("evolve_ends", schema_change_behavior="exception")
+    assert [row["id"] for row in paimon_rows(sync.warehouse, "ods.t")] == [1, 2]
+    with pytest.raises(QueryFailed, match="ods.t cannot follow 'ALTER TABLE .* MODIFY v SMALLINT"):
+        sync.database("evolve_ends", schema_change_behavior="evolve")
+    assert [row["id"] for row in paimon_rows(sync.warehouse, "ods.t")] == [1, 2, 3]
+    sync.database("evolve_ends", exclude_schema_changes=["drop"])
+    rows = [tuple(row.values()) for row in paimon_rows(sync.warehouse, "ods.t")]
+    assert rows == [(1, "1", None), (2, "2", None), (3, "3", 3), (4, "4", 4)]

@@ -48,6 +48,9 @@ WORKING: dict[str, dict[str, str]] = {
     "scan.read-changelog-as-append-only.enabled": {
         "scan.read-changelog-as-append-only.enabled": "true"
     },
+    "scan.parse.online.schema.changes.enabled": {
+        "scan.parse.online.schema.changes.enabled": "true"
+    },
     "jdbc.properties.useSSL": {"jdbc.properties.useSSL": "false"},
     "jdbc.properties.sslMode": {"jdbc.properties.sslMode": "REQUIRED"},
     "jdbc.properties.requireSSL": {"jdbc.properties.requireSSL": "true"},
@@ -61,7 +64,7 @@ connection.pool.size chunk-meta.group.size
 chunk-key.even-distribution.factor.upper-bound chunk-key.even-distribution.factor.lower-bound
 scan.incremental.snapshot.chunk.key-column
 scan.incremental.close-idle-reader.enabled scan.incremental.snapshot.backfill.skip
-scan.parse.online.schema.changes.enabled use.legacy.json.format
+use.legacy.json.format
 scan.incremental.snapshot.unbounded-chunk-first.enabled
 jdbc.properties.tinyInt1isBit jdbc.properties.autoReconnect jdbc.properties.useUnicode
 jdbc.properties.characterEncoding jdbc.properties.zeroDateTimeBehavior

@@ -20,6 +20,7 @@ from streamhouse.connectors.mysql_cdc.database.progress import (
 from streamhouse.connectors.mysql_cdc.database.statements import Followed
 from streamhouse.errors import SchemaChangeError, StreamhouseError, TableError
 from streamhouse.paimon.catalog.warehouse import Warehouse
+from streamhouse.runtime.failpoint import ALTERED_STEP, reached
 from streamhouse.runtime.sync.mapping.reconciliation import Reconciliation, Wanted, refused
 from streamhouse.runtime.sync.mapping.targets import Targets
 from streamhouse.runtime.sync.options import SyncOptions
@@ -244,6 +245,7 @@ class SchemaEvolution:
             needed = [one for one in changes if one not in optional]
             if needed:
                 self._warehouse.alter_table(target, *needed)
+        reached(ALTERED_STEP, 0, target)
 
     def _mapped(self, table: FollowedTable) -> Iterable[tuple[str, str]]:
         """The columns of a table with the types to which they map."""

@@ -16,6 +16,7 @@ class CapturedTable:
 
     `relay`: the folder of a relay log that has the table's changes, if any. `ignores_case`: whether
     the server ignores the case of names of tables. `by_place`: it does not log names of columns.
+    Whether swaps are followed, the options say.
     """
 
     options: MySqlOptions

@@ -86,7 +86,7 @@ class StatementOutcomes(StatementCheck):
             return replace(first, after=None, reload="it is not understood")
         return first
 
-    def _replace(self, statement: Statement, where: Position) -> None:
+    def _replace(self, effect: Effect, statement: Statement, where: Position) -> None:
         why = "it changes the table without row events"
         dropped = frozenset({ANY})
         self._found.append(Outcome(str(statement), _verb(statement), None, why, {}, dropped))

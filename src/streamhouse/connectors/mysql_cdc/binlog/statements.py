@@ -156,11 +156,22 @@ class StatementCheck:
             return
         for effect in effects:
             if effect.what is What.REPLACED:
-                self._replace(statement, where)
+                self._replace(effect, statement, where)
             elif effect.what is What.ALTERED:
                 self._alter(effect, statement, where)
 
-    def _replace(self, statement: Statement, where: Position) -> None:
+    def _replace(self, effect: Effect, statement: Statement, where: Position) -> None:
+        if is_online_swap(effect):
+            if self._captured.options.online_schema_changes:
+                # The tool has copied all rows; the columns are found at the next ones.
+                self.known = None
+                return
+            raise SchemaChangeError(
+                f"MySQL table {self._captured.table.full_name}: '{statement}' at {where} swaps it "
+                "for another one; if that has the same rows, as the copy of an online schema "
+                "change, set 'scan.parse.online.schema.changes.enabled' = 'true', and run the "
+                f"script again: it resumes from there. Else {START_AGAIN}"
+            )
         self._refuse(statement, where, "it changes the table without row events")
 
     def _changes(self, effect: Effect, statement: Statement, where: Position) -> list[Change]:
@@ -247,6 +258,23 @@ class StatementCheck:
         finally:
             session.close()
         return None if reason is None else f"may change it: {reason}"
+
+
+def is_online_swap(effect: Effect) -> bool:
+    """Whether gh-ost or pt-online-schema-change puts its copy in the place of the table."""
+    name, copy, old = effect.table.name, effect.formerly, effect.now
+    if (
+        name is None
+        or copy is None
+        or old is None
+        or {copy.database, old.database} != {effect.table.database}
+    ):
+        return False
+    name = name.lstrip("_")
+    copies = {f"_{name}_gho": f"_{name}_del", f"_{name}_new": f"_{name}_old"}
+    # pt-online-schema-change adds underscores if the names exist already.
+    expected = copies.get(f"_{str(copy.name).lstrip('_')}")
+    return expected is not None and f"_{str(old.name).lstrip('_')}" == expected
 
 
 def _of(parsed: Definition, name: TableName) -> list[Effect]:

@@ -25,6 +25,7 @@ from streamhouse.options import boolean, check_known, choice, duration_ms, integ
 WHERE = "mysql-cdc"
 
 _NEW_TABLES = "scan.newly-added-table.enabled"
+_ONLINE = "scan.parse.online.schema.changes.enabled"
 _APPEND_ONLY = "scan.read-changelog-as-append-only.enabled"
 
 OPTIONS = (
@@ -122,6 +123,14 @@ OPTIONS = (
         "their rows first",
         "false",
     ),
+    Option(
+        _ONLINE,
+        "BOOLEAN",
+        "`true`: a table that gh-ost or pt-online-schema-change swaps is followed; it is trusted "
+        "that they copied all rows. A [sync](../guides/sync.md#schema-changes) follows any swap, "
+        "and compares the rows",
+        "false",
+    ),
     Option("connect.timeout", "DURATION", "the timeout for connecting", "30s"),
     Option(
         "connect.max-retries",
@@ -191,6 +200,7 @@ class MySqlOptions:
     relay_bytes: int
     tls: Tls
     append_only: bool = False
+    online_schema_changes: bool = False
     new_tables: bool = False
 
     @property
@@ -264,6 +274,7 @@ def parse(options: Mapping[str, str]) -> MySqlOptions:
         relay_bytes=_bytes("relay.max-size", options.get("relay.max-size", "256 mb")),
         tls=parse_tls(options),
         append_only=is_append_only(options),
+        online_schema_changes=boolean(_ONLINE, options.get(_ONLINE, "false")),
         new_tables=boolean(_NEW_TABLES, options.get(_NEW_TABLES, "false")),
     )
 

@@ -31,8 +31,6 @@ WITHOUT_EFFECT: dict[str, str] = {
     "scan.incremental.snapshot.unbounded-chunk-first.enabled": _CHUNKS,
     "scan.incremental.snapshot.backfill.skip": _EXACT,
     "scan.incremental.close-idle-reader.enabled": "readers end with their chunk",
-    "scan.parse.online.schema.changes.enabled": "a statement that swaps the followed table for "
-    "another ends the query with an error that names it",
     "use.legacy.json.format": "JSON has the same text in the snapshot and in the binlog",
     "chunk-meta.group.size": _CHUNKS,
     "chunk-key.even-distribution.factor.upper-bound": _CHUNKS,

@@ -34,7 +34,8 @@ class Effect:
     """One table that a definition statement affects.
 
     `specs`: the tokens of each part of an ALTER TABLE, or the definition of a new table. `ignore`:
-    rows that do not fit are dropped. `written`: the statement writes rows, too.
+    rows that do not fit are dropped. `written`: the statement writes rows, too. RENAME TABLE gives
+    the table's name to the one that was `formerly` there, and the name `now` to the table.
     """
 
     what: What
@@ -42,6 +43,8 @@ class Effect:
     specs: Sequence[Sequence[Token]] = ()
     ignore: bool = False
     written: bool = False
+    formerly: TableName | None = None
+    now: TableName | None = None
 
 
 @dataclass(frozen=True)
@@ -239,7 +242,14 @@ def _rename(words: Words, database: str) -> Parsed:
         if not words.skip(","):
             break
     words.end()
-    return _replaced(*(name for name in mentioned if place.get(name) != name))
+    names = [name for name in mentioned if place.get(name) != name]
+    after = {old: new for new, old in place.items()}
+    return Definition(
+        tuple(
+            Effect(What.REPLACED, name, formerly=place.get(name), now=after.get(name))
+            for name in names
+        )
+    )
 
 
 def _truncate(words: Words, database: str) -> Parsed:
