@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -71,12 +72,12 @@ class Quiet:
     def changes(self, batch: pa.RecordBatch) -> None: ...
 
 
-def run_script(text: str, name: str, warehouse: str) -> None:
-    """Run a script to its end, as `streamhouse run --until-caught-up` does."""
+def run_script(text: str, name: str, warehouse: str, **how: Any) -> None:
+    """Run a script to its end, as `streamhouse run --until-caught-up` does; `how`: more options."""
     from streamhouse.runtime.script import Script, ScriptOptions
     from streamhouse.sql.statements.script import parse_script
 
-    options = ScriptOptions(name, {"warehouse": warehouse}, until_caught_up=True)
+    options = ScriptOptions(name, {"warehouse": warehouse}, until_caught_up=True, **how)
     Script(options, Quiet()).run(parse_script(text))
 
 
@@ -137,18 +138,32 @@ def limit(warehouse: str, total: float) -> float:
     return seconds
 
 
-def one_run(warehouse: str, total: float) -> dict[str, Any]:
-    """The runtime's seconds for the backlog, and whether its sum is right; in a fresh process."""
+def one_run(
+    warehouse: str,
+    total: float,
+    master: str = "local[2]",
+    settings: Mapping[str, str] | None = None,
+    tasks: int = 2,
+) -> dict[str, Any]:
+    """The runtime's seconds for the backlog, and whether its sum is right; in a fresh process.
+
+    `tasks`: those of a batch. Of a cluster's executors one at least has started before the clock.
+    """
     import streamhouse.runtime.script  # noqa: F401 - loading Python modules is part of the start
-    from streamhouse.runtime.spark.session import start_session
+    from streamhouse.runtime.spark.options import SparkOptions
+    from streamhouse.runtime.spark.session import check_cluster, start_session
 
     before = time.perf_counter()
-    start_session("backlog", "local[2]")
+    options = SparkOptions(master, settings or {})
+    spark = start_session("backlog", options)
+    check_cluster(spark, options, [{"warehouse": warehouse}], Quiet().notice)
     session_s = time.perf_counter() - before
     name = f"run{time.time_ns()}"
     view = f"shop.country_sales_{name}"
     started_ms = time.time_ns() / 1e6
-    run_script(VIEW.replace("country_sales", view.removeprefix("shop.")), name, warehouse)
+    text = VIEW.replace("country_sales", view.removeprefix("shop."))
+    text = f"SET 'parallelism.default' = '{tasks}';\n{text}"
+    run_script(text, name, warehouse, master=master, settings=options.settings)
     table = Warehouse(warehouse).table(view)
     for snapshot_id in range(1, (table.latest_snapshot_id() or 0) + 1):
         rows = [row for batch in table.read(snapshot=snapshot_id) for row in batch.to_pylist()]
@@ -158,8 +173,9 @@ def one_run(warehouse: str, total: float) -> dict[str, Any]:
     return {"right": False, "seconds": None, "session_s": session_s}
 
 
-def in_fresh_process(warehouse: str, total: float) -> dict[str, Any]:
-    command = [sys.executable, __file__, "--one-run", warehouse, repr(total)]
+def in_fresh_process(warehouse: str, total: float, **how: Any) -> dict[str, Any]:
+    """`one_run` in a process of its own; `how`: its other arguments."""
+    command = [sys.executable, __file__, "--one-run", warehouse, repr(total), json.dumps(how)]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=RUN_SECONDS)
     if done.returncode:
         raise SystemExit(f"a run failed with exit code {done.returncode}")
@@ -195,10 +211,12 @@ def main() -> int:
     parser.add_argument("--rows", type=int, default=5_000_000)
     parser.add_argument("--runs", type=int, default=3, help="figures are medians over them")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.add_argument("--one-run", nargs=2, metavar=("WAREHOUSE", "SUM"), help=argparse.SUPPRESS)
+    one = ("WAREHOUSE", "SUM", "HOW")
+    parser.add_argument("--one-run", nargs=3, metavar=one, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.one_run:
-        print(json.dumps(one_run(given.one_run[0], float(given.one_run[1]))))
+        warehouse, total, how = given.one_run
+        print(json.dumps(one_run(warehouse, float(total), **json.loads(how))))
         return 0
     figures = measure(given.rows, given.runs)
     if given.json:

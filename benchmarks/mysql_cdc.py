@@ -101,7 +101,7 @@ def copy(warehouse: str, port: int, target: str, name: str) -> dict[str, float]:
     from streamhouse.sql.statements.script import parse_script
 
     before = time.perf_counter()
-    start_session("snapshot", "local[2]")
+    start_session("snapshot")
     started = time.perf_counter()
     create = TARGETS[target].format(name=name, columns=COLUMNS)
     text = COPY.format(

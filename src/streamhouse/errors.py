@@ -9,6 +9,7 @@ StreamhouseError            one readable message: what failed, what to change
 │   ├── AlteredTableError   a table in MySQL lacks what a statement reads: it was altered
 │   └── TooLargeError       a response would have too many rows
 ├── ConnectError            a server cannot be reached, refuses the login, or is misconfigured
+│   └── ClusterError        executors of a Spark cluster cannot start, or cannot run tasks
 ├── DataLossError           data that a reader still needs is gone
 │   └── ExpiredError        a reader cannot resume at its position, and has to start again
 ├── SchemaChangeError       a schema changed in a way that cannot be followed
@@ -99,6 +100,10 @@ class AlteredTableError(TableError):
 
 class ConnectError(StreamhouseError):
     """A server cannot be reached, refuses the login, or lacks a setting that is needed."""
+
+
+class ClusterError(ConnectError):
+    """Executors of a Spark cluster cannot start, or lack what tasks need."""
 
 
 class DataLossError(StreamhouseError):

@@ -10,6 +10,7 @@ import streamhouse.runtime.audit.repair_procedure  # noqa: F401  # makes sys.rep
 from streamhouse.procedures.context import Context
 from streamhouse.procedures.listing import run
 from streamhouse.runtime.session.session import Session
+from streamhouse.runtime.spark.options import SparkOptions
 from streamhouse.sql.plan import Call
 
 if TYPE_CHECKING:
@@ -19,13 +20,12 @@ if TYPE_CHECKING:
 class Calls:
     """Runs the CALL statements of one script; they share one Java core per catalog.
 
-    A procedure that needs Spark uses the script's own session, or starts it on `master`.
+    A procedure that needs Spark uses the script's own session, or starts it.
     """
 
-    def __init__(self, session: Session, master: str, verbose: bool) -> None:
+    def __init__(self, session: Session, spark: SparkOptions) -> None:
         self._session = session
-        self._master = master
-        self._verbose = verbose
+        self._options = spark
         self._contexts: dict[str, Context] = {}
 
     def run(self, statement: Call) -> pa.Table:
@@ -49,6 +49,9 @@ class Calls:
         return ".".join(self._session.full(tuple(table.split(".")))[-2:])
 
     def _spark(self) -> SparkSession:
-        from streamhouse.runtime.spark.session import start_session
+        from streamhouse.runtime.spark.session import check_cluster, start_session
 
-        return start_session("streamhouse", self._master, self._verbose)
+        spark = start_session("streamhouse", self._options)
+        warehouses = [context.warehouse.options for context in self._contexts.values()]
+        check_cluster(spark, self._options, warehouses, self._session.notice)
+        return spark

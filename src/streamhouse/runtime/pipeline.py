@@ -26,11 +26,14 @@ from streamhouse.runtime.monitoring.run_reports import (
 )
 from streamhouse.runtime.shared_readers import SharedReaders
 from streamhouse.runtime.shared_target import WritingQuery
+from streamhouse.runtime.spark.options import SparkOptions
 from streamhouse.runtime.streaming.pacing import Pacing, Role
 from streamhouse.source import Offset
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from streamhouse.runtime.spark.executors import ExecutorWatch
 
 _TICK_S = 0.05
 _CALM_LOOKS = 3
@@ -95,19 +98,18 @@ class Pipeline:
 
     def __init__(
         self,
-        master: str,
-        verbose: bool,
+        spark: SparkOptions,
         stopped: Callable[[], bool],
         reporter: Reporter | None = None,
         notice: Callable[[str], None] = lambda text: None,
         listener: RunListener | None = None,
     ) -> None:
-        self._master = master
+        self._options = spark
         self._notice = notice
-        self._verbose = verbose
         self._stopped = stopped
         self._reporter = reporter
         self._reports = RunReports(listener or SilentListener())
+        self._watch: ExecutorWatch | None = None
         self._new: list[RunningQuery] = []
         self._running: list[RunningQuery] = []
         self._maintenance: dict[str, Maintenance] = {}
@@ -236,6 +238,8 @@ class Pipeline:
             side.step()
         self._copies.step(self._running)
         self._reports.step()
+        if self._watch is not None:
+            self._watch.step()
         if self._reporter is not None:
             self._reporter.step()
 
@@ -247,7 +251,12 @@ class Pipeline:
             self._running[self._checked].check()
 
     def _start(self, warm: bool) -> None:
-        from streamhouse.runtime.spark.session import new_output, start_session
+        from streamhouse.runtime.spark.session import (
+            check_cluster,
+            executor_watch,
+            new_output,
+            start_session,
+        )
 
         self._reports.starting()
         if self._reporter is not None:
@@ -258,10 +267,22 @@ class Pipeline:
             for query in self._new:
                 query.prepare()
             line.part("starting Spark", None)
-            spark = start_session("streamhouse", self._master, self._verbose)
+            spark = start_session("streamhouse", self._options)
+            line.part("waiting for executors", None)
+            check_cluster(spark, self._options, self._warehouses(), self._notice, self._stopped)
+            self._watch = executor_watch(spark, self._options, self._notice)
             line.part("starting the queries", None)
             self._start_on(spark, warm)
         self._reports.running(self._running)
+
+    def _warehouses(self) -> list[Mapping[str, str]]:
+        """The warehouses that the tasks of new queries read or write."""
+        described = [query.description for query in self._new]
+        addresses = [
+            at for one in described for at in (one.address, *one.source_tables, *one.lookups)
+        ]
+        found = {at.warehouse["warehouse"]: at.warehouse for at in addresses if at.warehouse}
+        return list(found.values())
 
     def _start_on(self, spark: SparkSession, warm: bool) -> None:
         pacing = Pacing(len(self._new))

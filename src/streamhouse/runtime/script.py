@@ -42,6 +42,7 @@ from streamhouse.runtime.session.ddl import define, located, note_outdated_optio
 from streamhouse.runtime.session.session import Session
 from streamhouse.runtime.session.show_statements import described
 from streamhouse.runtime.shared_target import check_apart, own_name
+from streamhouse.runtime.spark.options import DEFAULT_MASTER, SparkOptions
 from streamhouse.runtime.state.checkpoint import Checkpoint, part_names
 from streamhouse.runtime.state.checkpoint_claim import note_place
 from streamhouse.runtime.streaming.query import ContinuousQuery
@@ -61,6 +62,7 @@ class ScriptOptions:
     """How a script runs.
 
     `checkpoints` is the folder of the checkpoints; None: in the warehouse, next to its databases.
+    `master`, `settings` and `verbose` are those of `SparkOptions`.
     `reporter` writes the pipeline's status into the warehouse; None: no status. `listener` shows
     the start, the progress and the end of continuous queries; None: nobody does. With
     `from_scratch` all continuous queries start anew, with emptied targets unless `keep_targets`;
@@ -71,13 +73,19 @@ class ScriptOptions:
     warehouse: Mapping[str, str] | None = None
     checkpoints: Path | None = None
     until_caught_up: bool = False
-    master: str = "local[2]"
+    master: str = DEFAULT_MASTER
     verbose: bool = False
+    settings: Mapping[str, str] = field(default_factory=dict, repr=False)
     stopped: Callable[[], bool] = field(default=lambda: False)
     reporter: Reporter | None = None
     listener: RunListener | None = None
     from_scratch: bool = False
     keep_targets: bool = False
+
+    @property
+    def spark(self) -> SparkOptions:
+        """Where Spark runs, and its settings."""
+        return SparkOptions(self.master, self.settings, self.verbose)
 
     def __post_init__(self) -> None:
         if self.keep_targets and not self.from_scratch:
@@ -95,8 +103,7 @@ class Script:
         self._session = Session(options.warehouse)
         self._session.notice = printer.notice
         self._pipeline = Pipeline(
-            options.master,
-            options.verbose,
+            options.spark,
             options.stopped,
             options.reporter,
             printer.notice,
@@ -105,7 +112,7 @@ class Script:
         self._selects: list[StreamQuery] = []
         self.has_reset = False
         """Whether the reset of `from_scratch` is done, or recorded for a later run to finish."""
-        self._calls = Calls(self._session, options.master, options.verbose)
+        self._calls = Calls(self._session, options.spark)
         self._exit_stack = ExitStack()
 
     def run(self, statements: Sequence[plan.Statement], files: Sequence[str] = ()) -> None:

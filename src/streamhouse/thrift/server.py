@@ -12,7 +12,8 @@ from py4j.protocol import Py4JJavaError
 
 from streamhouse.errors import ConnectError, OptionError, StreamhouseError
 from streamhouse.paimon.catalog.warehouse import Warehouse
-from streamhouse.runtime.spark.session import end_session, start_session
+from streamhouse.runtime.spark.options import SparkOptions
+from streamhouse.runtime.spark.session import check_cluster, end_session, start_session
 from streamhouse.thrift.catalog import ServedCatalog
 from streamhouse.thrift.client_auth import install
 from streamhouse.thrift.source import make_discoverable
@@ -69,7 +70,7 @@ class ThriftServer:
         verbose: bool = False,
         password: str | None = None,
     ) -> None:
-        _check(host, master, overrides, password)
+        _check(host, overrides, password)
         self._notice = notice
         self._last_error = ""
         self._resources = contextlib.ExitStack()
@@ -82,7 +83,9 @@ class ThriftServer:
         paths = filter(None, [os.fspath(classes), overrides.get(_CLASS_PATH)])
         settings |= {**overrides, **_SEALED, _CLASS_PATH: os.pathsep.join(paths)}
         try:
-            spark = start_session("streamhouse-thrift", master, verbose, settings)
+            options = SparkOptions(master, settings, verbose)
+            spark = start_session("streamhouse-thrift", options)
+            check_cluster(spark, options, [warehouse.options], notice)
             self._catalog = ServedCatalog(spark, warehouse, notice)
             self._catalog.refresh()
             install(spark, password, classes)
@@ -137,12 +140,7 @@ def _started(spark: Any, host: str, port: int) -> Any:
         ) from error
 
 
-def _check(host: str, master: str, overrides: Mapping[str, str], password: str | None) -> None:
-    if not master.startswith("local"):
-        raise OptionError(
-            f"option '--master': '{master}' is not on this machine, where the Thrift server runs "
-            "its tasks; set local[2] or another local master"
-        )
+def _check(host: str, overrides: Mapping[str, str], password: str | None) -> None:
     for key in overrides:
         if not key.startswith(("hive.", "spark.")):
             raise OptionError(

@@ -7,6 +7,7 @@ from typing import Any
 
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.runtime.pipeline import Pipeline
+from streamhouse.runtime.spark.options import SparkOptions
 
 
 class Reader:
@@ -33,7 +34,7 @@ class Reader:
 
 
 def _run(*readers: Reader) -> None:
-    Pipeline("local", verbose=False, stopped=lambda: False).run(True, readers)
+    Pipeline(SparkOptions("local"), stopped=lambda: False).run(True, readers)
 
 
 def test_a_busy_query_is_looked_at_alone() -> None:

@@ -103,12 +103,12 @@ def test_spark_discovers_the_source(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_allowed_logins(host: str, overrides: Mapping[str, str], password: str | None) -> None:
-    server._check(host, "local[2]", overrides, password)
+    server._check(host, overrides, password)
 
 
 def test_a_password_and_another_login_cannot_be_combined() -> None:
     with pytest.raises(OptionError, match="a password cannot be combined"):
-        server._check("127.0.0.1", "local", {"hive.server2.authentication": "LDAP"}, "secret")
+        server._check("127.0.0.1", {"hive.server2.authentication": "LDAP"}, "secret")
 
 
 def test_the_password(tmp_path: Path) -> None:
@@ -129,31 +129,26 @@ def test_the_password(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("host", "master", "overrides", "message"),
+    ("host", "overrides", "message"),
     [
-        ("0.0.0.0", "local", {}, "can reach 0.0.0.0, and no login is set"),
-        ("10.0.0.1", "local", {"hive.server2.authentication": "NOSASL"}, "no login is set"),
-        ("127.0.0.1", "yarn", {}, "'yarn' is not on this machine"),
-        ("127.0.0.1", "local", {"server2.port": "1"}, "'server2.port' is not a setting of Spark"),
+        ("0.0.0.0", {}, "can reach 0.0.0.0, and no login is set"),
+        ("10.0.0.1", {"hive.server2.authentication": "NOSASL"}, "no login is set"),
+        ("127.0.0.1", {"server2.port": "1"}, "'server2.port' is not a setting of Spark"),
         (
             "127.0.0.1",
-            "local",
             {"hive.server2.thrift.bind.host": "0.0.0.0"},
             "use the options --host and --port",
         ),
         (
             "127.0.0.1",
-            "local",
             {"spark.hadoop.hive.server2.thrift.bind.host": "0.0.0.0"},
             "use the options --host and --port",
         ),
     ],
 )
-def test_refused_settings(
-    host: str, master: str, overrides: Mapping[str, str], message: str
-) -> None:
+def test_refused_settings(host: str, overrides: Mapping[str, str], message: str) -> None:
     with pytest.raises(OptionError, match=message):
-        server._check(host, master, overrides, None)
+        server._check(host, overrides, None)
 
 
 def test_environment_variables_do_not_set_the_address() -> None:

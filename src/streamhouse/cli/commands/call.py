@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,12 +15,19 @@ from streamhouse.cli.arguments import (
     WarehouseArgument,
     open_warehouse,
 )
+from streamhouse.cli.spark_arguments import (
+    DEFAULT_MASTER,
+    ConfArgument,
+    MasterArgument,
+    spark_options,
+)
 from streamhouse.errors import SqlError
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
+    from streamhouse.runtime.spark.options import SparkOptions
     from streamhouse.sql.plan import Call
 
 
@@ -45,9 +53,8 @@ def call(
     list_them: Annotated[
         bool, typer.Option("--list", help="Print all procedures with their arguments.")
     ] = False,
-    master: Annotated[
-        str, typer.Option("--master", help="Spark's master, if the procedure needs Spark.")
-    ] = "local[2]",
+    master: MasterArgument = DEFAULT_MASTER,
+    conf: ConfArgument = None,
 ) -> None:
     """Run a procedure over a warehouse: compact, expire, tag, branch, roll back, clean up.
 
@@ -63,6 +70,7 @@ def call(
     if procedure is None:
         raise SqlError("the procedure is missing; --list prints all procedures")
     statement = parsed(procedure)
+    options = spark_options(master, conf)
     opened = open_warehouse(warehouse, option)
 
     import streamhouse.runtime.audit.repair_procedure  # registers sys.repair
@@ -72,7 +80,7 @@ def call(
     from streamhouse.serve.views.warehouse_tables import WarehouseTables
 
     tables = WarehouseTables(opened)
-    with _Spark(master) as spark, Context(opened, spark.session) as context:
+    with _Spark(options, opened.options) as spark, Context(opened, spark.session) as context:
         rows = run(context, statement.procedure, statement.arguments, tables.qualified)
     _print(rows, format)
 
@@ -93,8 +101,8 @@ def parsed(text: str) -> Call:
 class _Spark:
     """Starts a Spark session if a procedure needs one, and ends it with the command."""
 
-    def __init__(self, master: str) -> None:
-        self._master = master
+    def __init__(self, options: SparkOptions, warehouse: Mapping[str, str]) -> None:
+        self._options, self._warehouse = options, warehouse
         self._started = False
 
     def __enter__(self) -> _Spark:
@@ -107,10 +115,16 @@ class _Spark:
             end_session()
 
     def session(self) -> SparkSession:
-        from streamhouse.runtime.spark.session import start_session
+        from streamhouse.runtime.spark.session import check_cluster, start_session
 
         self._started = True
-        return start_session("streamhouse", self._master)
+        spark = start_session("streamhouse", self._options)
+        check_cluster(spark, self._options, [self._warehouse], _notice)
+        return spark
+
+
+def _notice(text: str) -> None:
+    print(f"notice: {text}", file=sys.stderr, flush=True)
 
 
 def _print(rows: pa.Table, format: CallFormat) -> None:

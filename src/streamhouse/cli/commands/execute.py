@@ -15,6 +15,12 @@ from streamhouse.cli.arguments import (
     WarehouseArgument,
     open_warehouse,
 )
+from streamhouse.cli.spark_arguments import (
+    DEFAULT_MASTER,
+    ConfArgument,
+    MasterArgument,
+    spark_options,
+)
 
 
 def execute(
@@ -23,6 +29,8 @@ def execute(
     ],
     warehouse: WarehouseArgument = DEFAULT_WAREHOUSE,
     option: OptionsArgument = None,
+    master: MasterArgument = DEFAULT_MASTER,
+    conf: ConfArgument = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the counts as one JSON object.")
     ] = False,
@@ -30,8 +38,13 @@ def execute(
     """Run statements that change tables, and print how many rows they changed.
 
     Supported are MERGE, UPDATE, DELETE, TRUNCATE, INSERT of VALUES or of a query, and DDL. Write
-    tables as database.table. Continuous queries may write the same tables at the same time.
+    tables as database.table. Continuous queries may write the same tables at the same time. The
+    statements run in this process, without Spark, whatever --master says.
     """
+    if spark_options(master, conf) != spark_options(DEFAULT_MASTER):
+        print(
+            "notice: `execute` runs without Spark: no effect of --master, --conf", file=sys.stderr
+        )
     opened = open_warehouse(warehouse, option)
 
     from streamhouse.runtime.execute import execute as run

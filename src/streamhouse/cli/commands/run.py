@@ -17,11 +17,18 @@ from streamhouse.cli.errors import INTERRUPTED, explain, on_failure
 from streamhouse.cli.run_output import JsonOutput, RunOutput, TextOutput
 from streamhouse.cli.script_text import joined, parsed, texts
 from streamhouse.cli.self_restart import restart_after
+from streamhouse.cli.spark_arguments import (
+    DEFAULT_MASTER,
+    ConfArgument,
+    MasterArgument,
+    spark_options,
+)
 from streamhouse.cli.stop_signals import StopSignal
 
 if TYPE_CHECKING:
     from streamhouse.runtime.monitoring.reporter import Reporter
     from streamhouse.runtime.script import ScriptOptions
+    from streamhouse.runtime.spark.options import SparkOptions
     from streamhouse.sql.plan import Statement
 
 
@@ -60,7 +67,6 @@ _NameOption = Annotated[
         "script's 'pipeline.name', or the name of the file.",
     ),
 ]
-_MasterOption = Annotated[str, typer.Option("--master", help="Spark's master, such as local[2].")]
 _FromScratchOption = Annotated[
     bool,
     typer.Option(
@@ -90,7 +96,8 @@ def run(
     until_caught_up: _UntilCaughtUpOption = False,
     checkpoints: _CheckpointsOption = None,
     name: _NameOption = None,
-    master: _MasterOption = "local[2]",
+    master: MasterArgument = DEFAULT_MASTER,
+    conf: ConfArgument = None,
     from_scratch: _FromScratchOption = False,
     keep_targets: _KeepTargetsOption = False,
     option: OptionsArgument = None,
@@ -111,7 +118,8 @@ def run(
     catalog = None if warehouse is None else catalog_options(_absolute(warehouse), option)
     if catalog is not None:
         check_store(catalog)
-    with _spark(scripts, master, verbose, output):
+    spark = spark_options(master, conf, verbose)
+    with _spark(scripts, spark, output):
         from streamhouse.runtime.monitoring.reporter import Reporter
         from streamhouse.sql.secrets import without_secrets
 
@@ -129,8 +137,9 @@ def run(
                 warehouse=catalog,
                 checkpoints=checkpoints,
                 until_caught_up=until_caught_up,
-                master=master,
-                verbose=verbose,
+                master=spark.master,
+                settings=spark.settings,
+                verbose=spark.verbose,
                 stopped=stop.requested,
                 reporter=reporter,
                 listener=output,
@@ -163,7 +172,7 @@ def _reported(
 
 
 @contextmanager
-def _spark(scripts: Sequence[str], master: str, verbose: bool, output: RunOutput) -> Iterator[None]:
+def _spark(scripts: Sequence[str], options: SparkOptions, output: RunOutput) -> Iterator[None]:
     """Start Spark in the background if a script may have continuous queries; end it at the end."""
     from streamhouse.sql.statements.likely_streaming import may_stream
 
@@ -172,7 +181,7 @@ def _spark(scripts: Sequence[str], master: str, verbose: bool, output: RunOutput
         return
     from streamhouse.runtime.spark.session import begin_session, end_session
 
-    begin_session("streamhouse", master, verbose)
+    begin_session("streamhouse", options)
     output.starting()
     try:
         yield

@@ -20,9 +20,16 @@ from streamhouse.cli.arguments import (
 )
 from streamhouse.cli.errors import INTERRUPTED, on_failure, reported
 from streamhouse.cli.run_output import StartOutput
+from streamhouse.cli.spark_arguments import (
+    DEFAULT_MASTER,
+    ConfArgument,
+    MasterArgument,
+    spark_options,
+)
 from streamhouse.cli.stop_signals import StopSignal
 
 if TYPE_CHECKING:
+    from streamhouse.runtime.spark.options import SparkOptions
     from streamhouse.runtime.sync.options import SyncOptions
     from streamhouse.runtime.sync.progress import Report
 
@@ -126,7 +133,6 @@ _Checkpoints = Annotated[
     Path | None,
     typer.Option("--checkpoints", metavar="DIR", help="Where the checkpoint is kept."),
 ]
-_Master = Annotated[str, typer.Option("--master", help="Spark's master, such as local[2].")]
 _Verbose = Annotated[bool, typer.Option("--verbose", help="Print logs and stack traces.")]
 
 
@@ -150,7 +156,8 @@ def mysql_table(
     json: _Json = False,
     name: _Name = None,
     checkpoints: _Checkpoints = None,
-    master: _Master = "local[2]",
+    master: MasterArgument = DEFAULT_MASTER,
+    conf: ConfArgument = None,
     option: OptionsArgument = None,
     verbose: _Verbose = False,
 ) -> None:
@@ -180,7 +187,8 @@ def mysql_table(
             exclude_schema_changes=names(exclude_schema_changes),
         )
 
-    _run(options, until_caught_up, json, name, checkpoints, master, verbose)
+    spark = spark_options(master, conf, verbose)
+    _run(options, until_caught_up, json, name, checkpoints, spark)
 
 
 def mysql_database(
@@ -242,7 +250,8 @@ def mysql_database(
     json: _Json = False,
     name: _Name = None,
     checkpoints: _Checkpoints = None,
-    master: _Master = "local[2]",
+    master: MasterArgument = DEFAULT_MASTER,
+    conf: ConfArgument = None,
     option: OptionsArgument = None,
     verbose: _Verbose = False,
 ) -> None:
@@ -279,7 +288,8 @@ def mysql_database(
             table_conf=_conf("--table-conf", table_conf),
         )
 
-    _run(options, until_caught_up, json, name, checkpoints, master, verbose)
+    spark = spark_options(master, conf, verbose)
+    _run(options, until_caught_up, json, name, checkpoints, spark)
 
 
 def _app() -> typer.Typer:
@@ -327,13 +337,12 @@ def _run(
     as_json: bool,
     name: str | None,
     checkpoints: Path | None,
-    master: str,
-    verbose: bool,
+    spark: SparkOptions,
 ) -> None:
     from streamhouse.runtime.spark.session import begin_session, end_session
 
     checked = options()
-    begin_session("streamhouse", master, verbose)
+    begin_session("streamhouse", spark)
     try:
         from streamhouse.cli.errors import explain
         from streamhouse.cli.self_restart import restart_after
@@ -346,8 +355,7 @@ def _run(
             name,
             checkpoints,
             until_caught_up,
-            master,
-            verbose,
+            spark,
             stop.requested,
             _notice,
             _print_json if as_json else _print_line,

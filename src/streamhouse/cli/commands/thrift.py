@@ -18,6 +18,7 @@ from streamhouse.cli.arguments import (
 )
 from streamhouse.cli.errors import INTERRUPTED
 from streamhouse.cli.port_file import PortFileOption, PortOption, write_port
+from streamhouse.cli.spark_arguments import DEFAULT_MASTER, MasterArgument, spark_settings
 from streamhouse.cli.stop_signals import StopSignal
 from streamhouse.errors import OptionError, StreamhouseError
 from streamhouse.options import hide_secrets
@@ -50,7 +51,6 @@ _ConfOption = Annotated[
         "repeated.",
     ),
 ]
-_MasterOption = Annotated[str, typer.Option("--master", help="Spark's master, on this machine.")]
 _VerboseOption = Annotated[bool, typer.Option("--verbose", help="Print Spark's logs, too.")]
 
 
@@ -63,7 +63,7 @@ def thrift(
     password_file: _PasswordFileOption = None,
     no_password: _NoPasswordOption = False,
     conf: _ConfOption = None,
-    master: _MasterOption = "local[2]",
+    master: MasterArgument = DEFAULT_MASTER,
     verbose: _VerboseOption = False,
 ) -> None:
     """Serve a warehouse by Spark's Thrift server: for Tableau, Power BI, Superset and JDBC.
@@ -73,7 +73,7 @@ def thrift(
     or as --conf sets. They can read only what is served, no other files, and cannot write. Runs
     until Ctrl-C (exit code 130) or SIGTERM (0).
     """
-    settings = _settings(conf)
+    settings = spark_settings(conf)
     password = _password(password_file, no_password, settings)
     stop = StopSignal(notice="stopping …")
     opened = open_warehouse(warehouse, option)
@@ -105,17 +105,6 @@ def thrift(
         server.close()
     if stop.interrupted:
         raise typer.Exit(INTERRUPTED)
-
-
-def _settings(conf: list[str] | None) -> dict[str, str]:
-    settings = {}
-    for setting in conf or ():
-        key, separator, value = setting.partition("=")
-        if not separator or not key.strip():
-            # The message does not quote the text, which may be a secret.
-            raise OptionError("--conf takes KEY=VALUE, such as --conf spark.driver.memory=2g")
-        settings[key.strip()] = value
-    return settings
 
 
 def _password(path: Path | None, none: bool, settings: dict[str, str]) -> str | None:

@@ -15,6 +15,7 @@ from contextlib import contextmanager, nullcontext
 from typing import TypeVar
 
 from streamhouse.errors import CommitConflictError
+from streamhouse.machine import process_namespace
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.storage.lock import commit_lock
 from streamhouse.paimon.write.commit import TableCommitter
@@ -31,7 +32,8 @@ TRIES = 3
 """Attempts without the table's commit lock; one more holds it, so that other writers wait."""
 
 _FOLDER = ".changes"
-_HOST = hashlib.sha256(socket.gethostname().encode()).hexdigest()[:8]
+_HOST = hashlib.sha256(f"{socket.gethostname()} {process_namespace()}".encode()).hexdigest()[:8]
+"""Where the process ids in the names of markers are valid."""
 
 
 def with_retries(table: Table, write: Callable[[bool], _T | None]) -> _T:

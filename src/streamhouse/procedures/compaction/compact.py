@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -13,6 +14,7 @@ from streamhouse.options import choice, integer
 from streamhouse.procedures.arguments import names, parse_options, split_options
 from streamhouse.procedures.bucket_groups import Group, groups_of, selected
 from streamhouse.procedures.commit_messages import COMMIT_USER, closing, commit, deserialised
+from streamhouse.procedures.compaction.sent_jar import send_jar
 from streamhouse.procedures.compaction.worker import RESULT, Work
 from streamhouse.procedures.context import Context
 from streamhouse.procedures.registry import Options, procedure
@@ -185,7 +187,8 @@ class Compaction:
         assignment = spread(weights, tasks)
         data = [(place, *payload) for place, payload in zip(assignment, payloads, strict=True)]
         frame = spark.createDataFrame(data, "task INT, payload BINARY, bucket INT")
-        result = frame.repartitionById(tasks, "task").mapInArrow(self._work, RESULT)
+        work = replace(self._work, jar=send_jar(spark))
+        result = frame.repartitionById(tasks, "task").mapInArrow(work, RESULT)
         title = f"compact {self._name}: {len(payloads)} groups"
         return [bytes(row[0]) for row in collected(result, title, tasks)]
 

@@ -13,6 +13,7 @@ import pyarrow as pa
 from streamhouse.paimon.java.bucket_compaction import compacted
 from streamhouse.paimon.java.sidecar import Sidecar
 from streamhouse.procedures.commit_messages import COMMIT_USER, closing, serialised
+from streamhouse.procedures.compaction.sent_jar import use_sent_jar
 
 RESULT = "message BINARY"
 _IDLE_SECONDS = 5.0
@@ -24,7 +25,7 @@ class Work:
     """The settings that all tasks of one compaction share.
 
     `append`: the payloads are the Java core's tasks for an append table; otherwise they are pairs
-    of partition and bucket. `table_options` override the table's own.
+    of partition and bucket. `table_options` override the table's own. `jar`: see `send_jar`.
     """
 
     warehouse: Mapping[str, str] = field(repr=False)
@@ -32,6 +33,7 @@ class Work:
     table_options: Mapping[str, str | None]
     append: bool
     full: bool
+    jar: str | None = None
 
     def run(self, sidecar: Sidecar, payloads: Sequence[tuple[bytes, int]]) -> list[bytes]:
         """Compact the groups; returns serialised commit messages, which the driver commits."""
@@ -51,6 +53,7 @@ class Work:
         ]
         if not payloads:
             return
+        use_sent_jar(self.jar)
         with _cache.borrowed(self.warehouse) as sidecar:
             messages = self.run(sidecar, payloads)
         yield pa.record_batch([pa.array(messages, pa.binary())], names=["message"])

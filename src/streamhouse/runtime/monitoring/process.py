@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import socket
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
+
+from streamhouse.machine import machine
 
 _STATE, _STARTED = 0, 19
 """Indexes of the fields after the process name in `/proc/<pid>/stat`."""
@@ -58,13 +59,3 @@ def started(pid: int) -> int | None:
     # The process name may contain blanks and parentheses.
     fields = text.rpartition(")")[2].split()
     return None if fields[_STATE] in "ZX" else int(fields[_STARTED])
-
-
-@cache
-def machine() -> str:
-    """The boot id and the PID namespace (containers have their own); else the host name."""
-    try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        return f"{boot}/{os.stat('/proc/self/ns/pid').st_ino}"
-    except OSError:
-        return socket.gethostname()

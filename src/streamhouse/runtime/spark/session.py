@@ -13,7 +13,7 @@ import sys
 import tempfile
 import threading
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -26,10 +26,23 @@ from streamhouse.errors import StreamhouseError
 from streamhouse.paimon.java.installed_java import check_java
 from streamhouse.runtime.spark import class_archive, handover
 from streamhouse.runtime.spark import jvm as spark_jvm
+from streamhouse.runtime.spark.cluster import (
+    check_master,
+    defaults_for_cluster,
+    executor_python,
+)
+from streamhouse.runtime.spark.executors import (
+    ExecutorWatch,
+    check_executors,
+    executors,
+    wait_for_executors,
+)
+from streamhouse.runtime.spark.options import SparkOptions
 from streamhouse.runtime.spark.worker_python import PARENT, WorkerParent, worker_python
 from streamhouse.runtime.streaming.fused_source import FusedDataSource
 from streamhouse.spark import loopback, prepare, register_source
 
+DEFAULTS = SparkOptions()
 TASK_ATTEMPTS = 4
 """The maximum number of attempts of a task, for instance if its Python worker dies."""
 
@@ -67,6 +80,8 @@ _SETTINGS = {
 }
 _JAVA_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 """For many small batches the C2 compiler costs more than it saves."""
+_DRIVER_JAVA = "spark.driver.extraJavaOptions"
+_CLIENT_LOG = "org.apache.spark.deploy.client"
 _END_SECONDS = 10.0
 _SWITCH_S = 0.0005
 _TAIL_BYTES = 8192
@@ -78,6 +93,8 @@ _parent: WorkerParent | None = None
 """The parent from which the Python workers of this module's JVM are forked."""
 _begun: _Begun | None = None
 """The session that `begin_session` is starting, until `start_session` takes it."""
+_checked: set[tuple[str, str]] = set()
+"""The applications and warehouses that `check_cluster` has checked."""
 _output: int | None = None
 """Descriptor of the file with the JVM's standard error; the file is unlinked."""
 _taken = 0
@@ -88,24 +105,23 @@ _SOCKET_FOLDER = "spark.python.unix.domain.socket.dir"
 _LOCAL = re.compile(r"local(\[(?P<threads>\d+|\*)\])?")
 
 
-def start_session(
-    name: str, master: str, verbose: bool = False, settings: Mapping[str, str] | None = None
-) -> SparkSession:
-    """A session on `master` (such as `local[2]`); shows Spark's own output only if `verbose`.
+def start_session(name: str, options: SparkOptions = DEFAULTS) -> SparkSession:
+    """A session; shows Spark's own output only if `options.verbose`.
 
-    Local tasks have `TASK_ATTEMPTS` attempts, unless `master` sets a number. Uses the session that
-    is active or that `begin_session` is starting, if there is one. `settings` override the
-    defaults. A local session listens on the loopback interface only (`spark.loopback`). Raises
-    `StreamhouseError` if Java does not start.
+    Local tasks have `TASK_ATTEMPTS` attempts, unless the master sets a number. Uses the session
+    that is active or that `begin_session` is starting, if there is one. The settings of `options`
+    override the defaults. A local session listens on the loopback interface only
+    (`spark.loopback`). On a cluster, `check_cluster` has to be called before tasks run. Raises
+    `StreamhouseError` if Java does not start or the master cannot be reached.
     """
     global _begun
     begun, _begun = _begun, None
     if begun is not None:
         return begun.result()
-    return _start(name, master, verbose, settings or {})
+    return _start(name, options)
 
 
-def begin_session(name: str, master: str, verbose: bool = False) -> None:
+def begin_session(name: str, options: SparkOptions = DEFAULTS) -> None:
     """Start a session in a background thread; `start_session` waits for it, `end_session` ends it.
 
     If this process is killed, its JVM lives on for some seconds, and a restart of the same command
@@ -113,7 +129,9 @@ def begin_session(name: str, master: str, verbose: bool = False) -> None:
     """
     global _begun
     check_java()
-    _begun = _Begun(name, master, verbose, handover.claim_path(name, master, verbose, _SETTINGS))
+    settings = sorted(options.settings.items())
+    claim = handover.claim_path(name, options.master, options.verbose, settings, _SETTINGS)
+    _begun = _Begun(name, options, claim if options.is_local else None)
 
 
 def worked() -> None:
@@ -131,12 +149,12 @@ def let_go() -> None:
 class _Begun:
     """A session that a background thread starts."""
 
-    def __init__(self, name: str, master: str, verbose: bool, claim: Path | None) -> None:
+    def __init__(self, name: str, options: SparkOptions, claim: Path | None) -> None:
         self._unwanted = threading.Event()
         self._session: Future[SparkSession] = Future()
         self._thread = threading.Thread(
             target=self._run,
-            args=(name, master, verbose, claim),
+            args=(name, options, claim),
             daemon=True,
             name="streamhouse-spark",
         )
@@ -151,14 +169,12 @@ class _Begun:
         self._unwanted.set()
         self._thread.join()
 
-    def _run(self, name: str, master: str, verbose: bool, claim: Path | None) -> None:
+    def _run(self, name: str, options: SparkOptions, claim: Path | None) -> None:
         usual = sys.getswitchinterval()
         # Each of hundreds of py4j calls waits for the GIL, held by a thread that imports modules.
         sys.setswitchinterval(_SWITCH_S)
         try:
-            self._session.set_result(
-                _start(name, master, verbose, {}, claim, self._unwanted.is_set)
-            )
+            self._session.set_result(_start(name, options, claim, self._unwanted.is_set))
         except BaseException as error:  # noqa: BLE001  # raised where the session is asked for
             self._session.set_exception(error)
         finally:
@@ -167,21 +183,23 @@ class _Begun:
 
 def _start(
     name: str,
-    master: str,
-    verbose: bool,
-    settings: Mapping[str, str],
+    options: SparkOptions,
     claim: Path | None = None,
     unwanted: Callable[[], bool] = lambda: False,
 ) -> SparkSession:
     """Start a session; `claim`: the socket to take over a JVM, and to offer this one later."""
     global _ours
-    python = worker_python() if master.startswith("local") else sys.executable
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = python
-    conf = SparkConf().setMaster(with_attempts(master)).setAppName(name)
-    conf.setAll(list({**_SETTINGS, **loopback(master), **settings}.items()))
+    check_master(options.master)
+    local, given = options.is_local, options.settings
+    python = worker_python() if local else executor_python(given)
+    os.environ["PYSPARK_PYTHON"] = python
+    os.environ["PYSPARK_DRIVER_PYTHON"] = python if local else sys.executable
+    defaults = _SETTINGS if local else defaults_for_cluster(_SETTINGS)
+    conf = SparkConf().setMaster(with_attempts(options.master)).setAppName(name)
+    conf.setAll(list({**defaults, **loopback(options.master), **given}.items()))
     archive = class_archive.archive_path()
-    java = f"{_JAVA_OPTIONS} {class_archive.java_options(archive)}"
-    conf.set("spark.driver.extraJavaOptions", java)
+    own = given.get(_DRIVER_JAVA, "")
+    conf.set(_DRIVER_JAVA, f"{_JAVA_OPTIONS} {class_archive.java_options(archive)} {own}".strip())
     ours = SparkContext._active_spark_context is None
     context = None
     if ours:
@@ -191,8 +209,9 @@ def _start(
             # A new environment, since Spark would reuse dead Python workers as idle ones.
             conf.set("spark.executorEnv.STREAMHOUSE_DRIVER", uuid.uuid4().hex)
         else:
-            conf.setAll(list(_socket_settings().items()))
-            gateway = _gateway(conf, class_archive.options_path(archive), verbose)
+            if local:
+                conf.setAll(list(_socket_settings().items()))
+            gateway = _gateway(conf, class_archive.options_path(archive), options.verbose)
         if unwanted():
             _end_jvm(gateway)
             raise StreamhouseError("Spark is no longer needed")
@@ -201,6 +220,8 @@ def _start(
     if ours:
         _ours = session
     session.sparkContext.setLogLevel("WARN")
+    if not local:
+        _log_executors(session)
     prepare(session)
     register_source(session, FusedDataSource)
     # Started once here, since several threads start queries, and each would start it.
@@ -208,8 +229,49 @@ def _start(
     callbacks(SparkContext._gateway)
     if ours and claim is not None and context is None:
         _keep(claim)
-    threading.Thread(target=_warm, args=(session,), daemon=True, name="streamhouse-warm").start()
+    if local:
+        threading.Thread(
+            target=_warm, args=(session,), daemon=True, name="streamhouse-warm"
+        ).start()
     return session
+
+
+def check_cluster(
+    session: SparkSession,
+    options: SparkOptions,
+    warehouses: Iterable[Mapping[str, str]],
+    notice: Callable[[str], None],
+    stopped: Callable[[], bool] = lambda: False,
+) -> None:
+    """On a cluster, wait for an executor, and check that executors can run our tasks.
+
+    Does nothing for a local master, nor for warehouses that were checked before. Raises
+    `ClusterError`.
+    """
+    if options.is_local:
+        return
+    context = session.sparkContext.applicationId
+    new = [one for one in warehouses if (context, one["warehouse"]) not in _checked]
+    if not new and any(checked == context for checked, _ in _checked):
+        return
+    wait_for_executors(session, options.master, _log_tail, notice, stopped)
+    if not stopped():
+        check_executors(session, new, _log_tail, notice)
+        _checked.update((context, one["warehouse"]) for one in new)
+
+
+def executor_watch(
+    session: SparkSession, options: SparkOptions, notice: Callable[[str], None]
+) -> ExecutorWatch | None:
+    """What tells that a cluster's executors are gone; None for a local master."""
+    return None if options.is_local else ExecutorWatch(lambda: executors(session), notice)
+
+
+def _log_executors(session: SparkSession) -> None:
+    """Let Spark log why executors of a standalone cluster end before they have registered."""
+    jvm: Any = session.sparkContext._jvm
+    log4j = jvm.org.apache.logging.log4j
+    log4j.core.config.Configurator.setLevel(_CLIENT_LOG, log4j.Level.INFO)
 
 
 def _taken_over(claim: Path) -> tuple[Any, Any] | None:
@@ -397,11 +459,16 @@ def new_output() -> bytes:
     return text
 
 
-def last_words() -> str:
-    """The last lines of the JVM's standard error, for a JVM that has died; empty if none."""
+def _log_tail(most: int = 1 << 16) -> str:
+    """The end of what the JVM has written to its standard error."""
     if _output is None:
         return ""
     size = os.fstat(_output).st_size
-    text = os.pread(_output, _TAIL_BYTES, max(0, size - _TAIL_BYTES)).decode(errors="replace")
+    return os.pread(_output, most, max(0, size - most)).decode(errors="replace")
+
+
+def last_words() -> str:
+    """The last lines of the JVM's standard error, for a JVM that has died; empty if none."""
+    text = _log_tail(_TAIL_BYTES)
     lines = [line for line in text.splitlines() if line and not line.startswith(("\t", " "))]
     return " | ".join(lines[-5:])

@@ -10,6 +10,7 @@ from pathlib import Path
 from streamhouse.runtime.monitoring.reporter import Reporter
 from streamhouse.runtime.monitoring.run_reports import RunListener
 from streamhouse.runtime.pipeline import Pipeline
+from streamhouse.runtime.spark.options import SparkOptions
 from streamhouse.runtime.state.checkpoint import Checkpoint, checkpoints_of
 from streamhouse.runtime.state.checkpoint_claim import note_place
 from streamhouse.runtime.sync.options import SyncOptions
@@ -30,8 +31,7 @@ class SyncRun:
     name: str | None = None
     checkpoints: Path | None = None
     until_caught_up: bool = False
-    master: str = "local[2]"
-    verbose: bool = False
+    spark: SparkOptions = SparkOptions()
     stopped: Callable[[], bool] = field(default=lambda: False)
     notice: Callable[[str], None] = field(default=lambda text: None)
     listener: Listener | None = None
@@ -62,9 +62,7 @@ def run_sync(run: SyncRun) -> list[Mapping[str, object]]:
     the errors of the running query.
     """
     with ExitStack() as stack:
-        pipeline = Pipeline(
-            run.master, run.verbose, run.stopped, run.reporter, run.notice, run.starts
-        )
+        pipeline = Pipeline(run.spark, run.stopped, run.reporter, run.notice, run.starts)
         stack.callback(pipeline.close)
         query = new_query(run)
         pipeline.add(query)

@@ -2,13 +2,16 @@
 
 A folder contains
 
+- `machine`: the machine of the writer (`machine.machine`);
 - `state`: how far the log goes, and where each table last changed;
 - segments, named `<binlog file>@<position>`, of frames: a position in the server's binlog, and the
   events of followed tables up to that position;
 - an `.index` of each segment: the frames that end between two transactions.
 
-One process writes; any process on the same host may read. Events between the start of the first
-segment and the end in `state` are final, and stay until their segment is dropped.
+One process writes; any process on the same machine may read. On another machine, with the folder on
+shared storage, a read could return old contents of a file, so readers there see no log. Events
+between the start of the first segment and the end in `state` are final, and stay until their
+segment is dropped.
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ from typing import Any, NamedTuple
 
 from streamhouse.connectors.mysql_cdc.binlog.format.events import CHECKSUM_BYTES
 from streamhouse.connectors.mysql_cdc.server.position import Binlog, Position
+from streamhouse.machine import machine
 
 FRAME = struct.Struct("<QIB3x")
 """A frame's header: its end in the server's binlog file, the bytes of its events, its kind."""
@@ -35,6 +39,7 @@ INDEX = struct.Struct("<QQ")
 """An entry of an index: where a frame ends in the server's binlog file, and in the segment."""
 _SUM = struct.Struct("<II")
 _STATE = "state"
+_MACHINE = "machine"
 _STATE_BYTES = 1 << 20
 _POLL_S = 0.002
 
@@ -96,6 +101,7 @@ class StateWriter:
     """Publishes the state to the readers."""
 
     def __init__(self, folder: Path) -> None:
+        (folder / _MACHINE).write_text(machine())
         self._handle = os.open(folder / _STATE, os.O_WRONLY | os.O_CREAT, 0o600)
 
     def write(self, state: State | None) -> None:
@@ -109,7 +115,7 @@ class StateWriter:
 
 
 class RelayView:
-    """A reader's view of a relay log, in any process on the host."""
+    """A reader's view of a relay log, in any process on the writer's machine."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -118,9 +124,11 @@ class RelayView:
         self._handle = -1
 
     def state(self) -> State | None:
-        """The current state; None if the log is missing (another host) or has ended."""
+        """The current state; None if the log is missing, of another machine, or has ended."""
         if self._handle < 0:
             try:
+                if (self.folder / _MACHINE).read_text() != machine():
+                    return None
                 self._handle = os.open(self.folder / _STATE, os.O_RDONLY)
             except OSError:
                 return None
@@ -146,6 +154,8 @@ class RelayView:
 
     def begin(self) -> Position | None:
         """The oldest position from which the log has all changes; None if there is no log."""
+        if self.state() is None:
+            return None
         try:
             return segments(self.folder)[0].start
         except (OSError, IndexError):

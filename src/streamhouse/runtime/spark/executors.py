@@ -1,0 +1,243 @@
+"""Checks at the start that the executors of a cluster can run our tasks.
+
+Tasks need a Python of the driver's minor version, the same packages, and the warehouse. Without
+this check a task would fail four times, and Spark would report the trace of the last one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import socket
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from streamhouse.errors import ClusterError
+from streamhouse.paimon.storage.files import files_of
+
+PACKAGES = ("streamhouse", "pyspark", "pyarrow", "duckdb", "pypaimon-rust", "sqlglot")
+"""Packages whose versions must be those of the driver."""
+TOLD_AFTER_S = 8.0
+"""After this time without an executor the user is told why, if that is known."""
+MOST_S = 600.0
+"""How long a cluster may take to start an executor, such as a container with a large image."""
+_LOOK_S = 0.1
+_WATCH_S = 2.0
+_WHY_NONE = (
+    "they are starting, or cannot reach the driver at {driver} (spark.driver.host), or no worker "
+    "has enough free cores and memory (spark.cores.max, spark.executor.memory)"
+)
+_LOST = re.compile(r"Executor updated: \S+ is now (?:EXITED|FAILED|LOST) *\(?([^)\n]*)\)?")
+_REMOVED = re.compile(r"Application has been killed\. Reason: ([^\n]+)")
+_MISMATCH = re.compile(r"version[: ]+(\d+\.\d+)\D+(?:that in driver|driver)\D+(\d+\.\d+)")
+_MODULE = re.compile(r"No module named '?([\w.]+)'?")
+_PROGRAM = re.compile(r'Cannot run program "([^"]+)"')
+_LACKS = (re.compile("PYTHON_VERSION_MISMATCH"), _MODULE, _PROGRAM)
+_LOST_TASK = re.compile(r"Lost task \d+\.\d+ in stage")
+_CAUSE = re.compile(r"^(?:Caused by: )?(?:[\w.$]+(?:Exception|Error)): ([^\n]+)", re.MULTILINE)
+
+Log = Callable[[], str]
+Notice = Callable[[str], None]
+
+
+def wait_for_executors(
+    session: SparkSession, master: str, log: Log, notice: Notice, stopped: Callable[[], bool]
+) -> None:
+    """Wait until an executor has started; tells after `TOLD_AFTER_S` why none has.
+
+    `log` returns Spark's log since the start. Raises `ClusterError` if executors were started and
+    ended at once, if the cluster has ended the application, or after ten minutes.
+    """
+    began = told = time.monotonic()
+    while not executors(session):
+        now = time.monotonic()
+        why = _why_none(log())
+        if session.sparkContext._jsc.sc().isStopped() or (why and now - began > TOLD_AFTER_S):
+            raise ClusterError(
+                f"no executor of {master} could start: {why or 'the cluster ended the session'}; "
+                "check that workers can reach the driver (--conf spark.driver.host=ADDRESS), and "
+                "see the worker's log of the executor"
+            )
+        if now - began > MOST_S:
+            raise ClusterError(f"{master} has started no executor for {now - began:.0f} s")
+        if now - told > TOLD_AFTER_S:
+            told = now
+            driver = session.sparkContext.getConf().get("spark.driver.host")
+            why = _WHY_NONE.format(driver=driver)
+            notice(f"no executor of {master} runs after {now - began:.0f} s: {why}; waiting")
+        if stopped():
+            return
+        time.sleep(_LOOK_S)
+
+
+def executors(session: SparkSession) -> int:
+    """How many executors run now."""
+    infos = session.sparkContext._jsc.sc().statusTracker().getExecutorInfos()
+    # One of them is the driver.
+    return len(infos) - 1
+
+
+class ExecutorWatch:
+    """Tells when a running session has had no executor for `TOLD_AFTER_S`, and when it has one."""
+
+    def __init__(
+        self, count: Callable[[], int], notice: Notice, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._count, self._notice, self._clock = count, notice, clock
+        self._due = clock()
+        self._none_since: float | None = None
+        self._told = False
+
+    def step(self) -> None:
+        """Look, if it is due; called often."""
+        now = self._clock()
+        if now < self._due:
+            return
+        self._due = now + _WATCH_S
+        if self._count():
+            if self._told:
+                self._notice("an executor runs again")
+            self._none_since, self._told = None, False
+            return
+        if self._none_since is None:
+            self._none_since = now
+        if not self._told and now - self._none_since >= TOLD_AFTER_S:
+            self._told = True
+            self._notice("no executor runs any more; batches wait until the cluster starts one")
+
+
+def check_executors(
+    session: SparkSession, warehouses: Iterable[Mapping[str, str]], log: Log, notice: Notice
+) -> None:
+    """Run a small job on the executors that checks Python, packages and the warehouses.
+
+    Raises `ClusterError` with one line that says what an executor lacks: if `log`, which returns
+    Spark's log, has the cause, after the first attempt of a task.
+    """
+    with _probes(warehouses) as probes, ThreadPoolExecutor(1) as thread:
+        slots = max(2, 2 * session.sparkContext.defaultParallelism)
+        frame = session.range(0, slots, numPartitions=slots)
+        job = thread.submit(frame.mapInArrow(_Probe(probes, _versions()), "problem STRING").collect)
+        tell_at = time.monotonic() + TOLD_AFTER_S
+        try:
+            while not wait([job], _LOOK_S).done:
+                if lacks := _LOST_TASK.split(log(), 1)[1:]:
+                    if any(one.search(lacks[0]) for one in _LACKS):
+                        raise ClusterError(explained(lacks[0]))
+                if time.monotonic() > tell_at:
+                    tell_at = float("inf")
+                    notice("the first tasks on executors take long; waiting")
+            rows = job.result()
+        except ClusterError:
+            session.sparkContext.cancelAllJobs()
+            raise
+        except Exception as error:
+            raise ClusterError(explained(str(error))) from error
+    problems = sorted({row[0] for row in rows if row[0]})
+    if problems:
+        raise ClusterError(problems[0])
+
+
+def explained(text: str) -> str:
+    """The one line that says why executors could not run a task; `text` is Spark's."""
+    driver = f"{sys.version_info.major}.{sys.version_info.minor}"
+    advice = (
+        "executors need Python " + driver + " and the driver's packages: set --conf "
+        "spark.pyspark.python=PATH, or send an environment (docs/guides/clusters.md)"
+    )
+    if "PYTHON_VERSION_MISMATCH" in text:
+        found = _MISMATCH.search(text)
+        other = f" Python {found[1]}" if found else " another Python"
+        return f"executors run{other}, and the driver Python {driver}; {advice}"
+    module = _MODULE.search(text)
+    if module is not None:
+        return f"an executor's Python has no module '{module[1]}'; {advice}"
+    program = _PROGRAM.search(text)
+    if program is not None:
+        return f"an executor has no Python at {program[1]}; {advice}"
+    causes = _CAUSE.findall(text)
+    return f"executors cannot run tasks: {causes[-1] if causes else text.splitlines()[0]}"
+
+
+class _Probe:
+    """The task of the check; yields what this executor lacks, or null."""
+
+    def __init__(
+        self, probes: Sequence[tuple[Mapping[str, str], str, str]], packages: Mapping[str, str]
+    ) -> None:
+        self._probes, self._packages = probes, packages
+
+    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
+        import pyarrow as pa
+
+        for _ in batches:
+            pass
+        yield pa.record_batch([pa.array([self._problem()], pa.string())], names=["problem"])
+
+    def _problem(self) -> str | None:
+        host = socket.gethostname()
+        for name, wanted in self._packages.items():
+            found = _version(name)
+            if found != wanted:
+                return (
+                    f"the executor on {host} has {name} {found or '(not installed)'}, and the "
+                    f"driver {wanted}; install the same version there"
+                )
+        for warehouse, path, word in self._probes:
+            place = warehouse["warehouse"]
+            try:
+                text = files_of(place, warehouse).read_text(path)
+            except Exception as error:  # noqa: BLE001  # told as what this executor lacks
+                text, reason = None, f" ({str(error).splitlines()[0]})"
+            else:
+                reason = ""
+            if text != word:
+                return (
+                    f"the executor on {host} does not see the warehouse {place}{reason}; it must "
+                    "be on storage that all hosts share, at the same path, or in an object store"
+                )
+        return None
+
+
+@contextlib.contextmanager
+def _probes(
+    warehouses: Iterable[Mapping[str, str]],
+) -> Iterator[list[tuple[Mapping[str, str], str, str]]]:
+    """Files in the warehouses that executors must be able to read."""
+    made: list[tuple[Mapping[str, str], str, str]] = []
+    try:
+        for warehouse in warehouses:
+            word = uuid.uuid4().hex
+            path = f"{warehouse['warehouse'].rstrip('/')}/.probe-{word[:12]}"
+            files_of(warehouse["warehouse"], warehouse).write_text(path, word)
+            made.append((warehouse, path, word))
+        yield made
+    finally:
+        for warehouse, path, _ in made:
+            files_of(warehouse["warehouse"], warehouse).delete(path)
+
+
+def _why_none(log: str) -> str | None:
+    removed = _REMOVED.findall(log)
+    lost = [text for text in _LOST.findall(log)]
+    if lost:
+        return f"{len(lost)} ended at once ({lost[-1] or 'without a message'})"
+    return removed[-1] if removed else None
+
+
+def _versions() -> dict[str, str]:
+    return {name: found for name in PACKAGES if (found := _version(name)) is not None}
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None

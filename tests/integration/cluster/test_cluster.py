@@ -1,0 +1,254 @@
+"""A pipeline on a Spark standalone cluster whose workers are on other hosts: nothing is lost.
+
+The hosts share one folder, with the warehouse, and nothing else that a run makes (`hosts`).
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+from tests.integration.cluster.hosts import Cluster, cluster, why_not
+from tests.integration.conftest import Installed
+from tests.integration.runtime import revenue
+from tests.integration.runtime.conftest import Ended, Run, Shop
+
+from streamhouse.demo.mariadb import PASSWORD, USER, MariaDB
+
+EXECUTOR = "CoarseGrainedExecutorBackend"
+WORKER = "deploy.worker.Worker"
+RATE = 400
+SKIPPED = """
+################################################################################
+##  THE CLUSTER TESTS DID NOT RUN: {why}.
+##  Nothing has shown that pipelines work with executors on other hosts.
+################################################################################
+"""
+
+
+class ClusterRun(Run):
+    """A run on the cluster, whose driver listens for the workers' connections."""
+
+    def closed(self) -> None:
+        pass
+
+
+@pytest.fixture(scope="module")
+def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A cluster with two workers of one core each."""
+    why = why_not()
+    if why is not None:
+        print(SKIPPED.format(why=why), file=sys.__stderr__, flush=True)
+        pytest.skip(why)
+    with cluster(tmp_path_factory.mktemp("shared")) as made:
+        yield made
+
+
+@pytest.fixture
+def shop(hosts: Cluster, tmp_path: Path) -> Iterator[Shop]:
+    """A warehouse in the shared folder; scripts and output are the driver's."""
+    made = Shop(tmp_path, place=hosts.shared / "warehouse")
+    yield made
+    for run in made.runs:
+        if run.process.poll() is None:
+            run.kill()
+    shutil.rmtree(made.path, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def mysql(
+    hosts: Cluster, installed: Installed, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[MariaDB]:
+    """A server that the other hosts reach."""
+    folder = installed(tmp_path_factory.mktemp("mysql"))
+    with MariaDB(folder, server_options=["--bind-address=0.0.0.0"]) as server:
+        yield server
+
+
+def start(shop: Shop, hosts: Cluster, text: str, *words: str) -> ClusterRun:
+    script = str(shop.script(text))
+    arguments = ["run", script, "--warehouse", str(shop.path), *hosts.options, *words]
+    run = ClusterRun(shop.folder, arguments, {})
+    shop.runs.append(run)
+    return run
+
+
+def settle(shop: Shop, hosts: Cluster, text: str) -> Ended:
+    ended = start(shop, hosts, text, "--until-caught-up").wait()
+    assert ended.code == 0, ended.err
+    return ended
+
+
+def orders(shop: Shop) -> int:
+    """How many orders have been committed."""
+    table = shop.warehouse.table("default.orders")
+    number = table.latest_snapshot_id()
+    found = None if number is None else table.snapshots.find(number)
+    return 0 if found is None else int(found.total_record_count or 0)
+
+
+def people(server: MariaDB, hosts: Cluster) -> str:
+    """A table of MySQL, and the query that follows it."""
+    server.execute("CREATE DATABASE IF NOT EXISTS shop")
+    server.execute(
+        "DROP TABLE IF EXISTS shop.people",
+        "CREATE TABLE shop.people (id INT PRIMARY KEY, seen INT NOT NULL)",
+        "INSERT INTO shop.people SELECT seq, 0 FROM seq_1_to_1000",
+        database="shop",
+    )
+    return f"""
+    CREATE TEMPORARY TABLE people_in_mysql (id INT, seen INT, PRIMARY KEY (id) NOT ENFORCED) WITH (
+      'connector' = 'mysql-cdc', 'hostname' = '{hosts.network.address}', 'port' = '{server.port}',
+      'username' = '{USER}', 'password' = '{PASSWORD}', 'database-name' = 'shop',
+      'table-name' = 'people');
+    CREATE TABLE IF NOT EXISTS people (id INT, seen INT, PRIMARY KEY (id) NOT ENFORCED) WITH (
+      'bucket' = '1');
+    INSERT INTO people SELECT id, seen FROM people_in_mysql;
+    """
+
+
+def change(server: MariaDB, number: int) -> None:
+    """Change, delete and add some people."""
+    server.execute(
+        f"UPDATE shop.people SET seen = seen + 1 WHERE id % 7 = {number % 7}",
+        f"DELETE FROM shop.people WHERE id = {number + 10}",
+        f"INSERT INTO shop.people VALUES ({10_000 + number}, {number})",
+    )
+
+
+def check(shop: Shop, server: MariaDB, rows: int) -> None:
+    """All orders once, the view, what MySQL has, and the audit of each."""
+    revenue.check(shop, orders=rows)
+    expected = server.execute("SELECT id, seen FROM shop.people")
+    assert sorted((row["id"], row["seen"]) for row in shop.rows("people")) == sorted(expected)
+    for table in ("orders", "country_sales", "people"):
+        audited = subprocess.run(
+            [str(Path(sys.executable).with_name("streamhouse")), "audit", f"default.{table}",
+             "--warehouse", str(shop.path)],
+            capture_output=True, text=True,
+        )  # fmt: skip
+        assert audited.returncode == 0, audited.stdout + audited.stderr
+
+
+def lose_worker(hosts: Cluster, number: int) -> None:
+    """Kill a worker and its executor, and start the worker again."""
+    host = hosts.worker_hosts[number]
+    assert host.kill(EXECUTOR) and host.kill(WORKER)
+    hosts.start_worker(number)
+
+
+def test_a_lost_worker_and_a_lost_driver_change_nothing(
+    hosts: Cluster, shop: Shop, mysql: MariaDB
+) -> None:
+    rows = 6_000
+    shop.do(revenue.TABLES + revenue.CUSTOMERS)
+    script = revenue.whole(rows, RATE) + people(mysql, hosts)
+    run = start(shop, hosts, script)
+    run.until(lambda: orders(shop) > 400 and shop.rows("people"))
+    change(mysql, 1)
+    lose_worker(hosts, 0)
+    before = orders(shop)
+    run.until(lambda: orders(shop) > before + 400)
+    run.kill_driver()
+    change(mysql, 2)
+    settle(shop, hosts, script)
+    check(shop, mysql, rows)
+    assert not any(host.pids("streamhouse-python") for host in hosts.worker_hosts)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(3))
+def test_kills_at_random_moments(hosts: Cluster, shop: Shop, mysql: MariaDB, seed: int) -> None:
+    """Workers and executors, the driver, the master, and the master's network."""
+    moments, rows = random.Random(seed), 30_000
+    shop.do(revenue.TABLES + revenue.CUSTOMERS)
+    script = revenue.whole(rows, RATE) + people(mysql, hosts)
+    run = start(shop, hosts, script)
+    acts: list[Callable[[], object]] = [
+        partial(lose_worker, hosts, 0),
+        partial(lose_worker, hosts, 1),
+        lambda: hosts.worker_hosts[0].kill(EXECUTOR),
+        lambda: hosts.worker_hosts[1].kill("pyspark.daemon"),
+        partial(cut_master, hosts),
+        partial(restart_master, hosts),
+    ]
+    moments.shuffle(acts)
+    for number, act in enumerate([*acts, None]):
+        before = orders(shop)
+        run.until(partial(_more, shop, before + 200))
+        time.sleep(moments.uniform(0, 3))
+        change(mysql, number)
+        if act is not None:
+            act()
+        if act is None or number % 2:
+            run.kill_driver()
+            run = start(shop, hosts, script)
+    run.kill()
+    settle(shop, hosts, script)
+    check(shop, mysql, rows)
+
+
+def cut_master(hosts: Cluster) -> None:
+    hosts.master_host.cut()
+    time.sleep(10)
+    hosts.master_host.join()
+
+
+def restart_master(hosts: Cluster) -> None:
+    """A master without recovery forgets its applications and its workers."""
+    assert hosts.master_host.kill("deploy.master.Master")
+    time.sleep(2)
+    hosts.start_master()
+
+
+def _more(shop: Shop, than: int) -> bool:
+    return orders(shop) > than
+
+
+@pytest.mark.soak
+def test_what_executors_lack_is_told_in_one_line(hosts: Cluster, shop: Shop) -> None:
+    shop.do(revenue.TABLES + revenue.CUSTOMERS)
+    script = revenue.whole(10, 100)
+    python, driver = "spark.pyspark.python", "spark.driver.host"
+    lacking = {
+        "an executor has no Python at /nowhere/python": f"{python}=/nowhere/python",
+        "an executor's Python has no module": f"{python}=/usr/bin/python3",
+        "no executor of": f"{driver}={hosts.network.prefix}.250",
+    }
+    for message, setting in lacking.items():
+        ended = start(shop, hosts, script, f"--conf={setting}").wait()
+        lines = [line for line in ended.err.splitlines() if not line.startswith("notice: ")]
+        assert ended.code == 1 and len(lines) == 1 and message in lines[0], ended.err
+    apart = Shop(shop.folder)
+    apart.do(revenue.TABLES + revenue.CUSTOMERS)
+    ended = start(apart, hosts, script).wait()
+    assert ended.code == 1 and "does not see the warehouse" in ended.err, ended.err
+
+
+@pytest.mark.soak
+def test_procedures_run_on_the_cluster(hosts: Cluster, shop: Shop) -> None:
+    """Compaction needs Paimon's jar there, sorting the Rust core only."""
+    shop.do("CREATE TABLE t (k INT, p INT, PRIMARY KEY (p, k) NOT ENFORCED) "
+            "PARTITIONED BY (p) WITH ('bucket' = '2')")  # fmt: skip
+    for _ in range(3):
+        shop.do("INSERT INTO t VALUES " + ", ".join(f"({n}, {n % 4})" for n in range(40)))
+    command = [
+        "call",
+        "sys.compact(`table` => 'default.t', options => 'sink.parallelism=4')",
+        "--format",
+        "json",
+    ]
+    run = ClusterRun(shop.folder, [*command, "--warehouse", str(shop.path), *hosts.options], {})
+    shop.runs.append(run)
+    ended = run.wait()
+    assert ended.code == 0, ended.err
+    assert json.loads(ended.out)[0]["files_after"] < json.loads(ended.out)[0]["files_before"]
+    assert len(shop.rows("t")) == 40
