@@ -114,6 +114,11 @@ class QuerySpec:
             max(policy.max_attempts for policy in policies),
         )
 
+    @property
+    def waits_in_order(self) -> bool:
+        """Whether rows that wait for a lookup must keep the order of their key's changes."""
+        return self.retry is not None and self.query.row_kinds
+
     def combine(self) -> Combine | None:
         """How rows are pre-aggregated before the write; None if they must not be."""
         if self.query.row_kinds or self.sink is not None:
@@ -142,6 +147,8 @@ def unshuffled(query: StreamQuery, target: TableInfo) -> str | None:
         return "a single task counts the distinct values"
     if query.row_kinds and lone_retractions.matter(target):
         return "a single task checks which updates leave the result"
+    if query.row_kinds and any(lookup.retry is not None for lookup in query.lookups):
+        return "a single task keeps rows that wait for a lookup in order"
     if query.grouped and (query.row_kinds or combine is None):
         return "the result of the grouping depends on the order of rows"
     return None

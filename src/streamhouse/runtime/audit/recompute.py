@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import datetime
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
@@ -23,6 +23,7 @@ from streamhouse.lookup import partitions
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.schema import evolution
 from streamhouse.runtime.audit.distinct_oracle import DistinctOracle
+from streamhouse.runtime.audit.rows_in_order import Mark, Side, in_order
 from streamhouse.runtime.kernel import ROW, numbered, only, without
 from streamhouse.runtime.query_sources import source_offsets
 from streamhouse.runtime.query_spec import QuerySpec
@@ -228,6 +229,8 @@ class _Run:
     def _run_single(self, batch: Batch) -> Step:
         self._set_time(batch.now_ms)
         src = self._read(batch.start, batch.end)
+        if self._spec.waits_in_order:
+            return self._run_in_order(batch, src)
         misses = self._misses(src)
         parts = [self._join_rows(src, misses)]
         pending = []
@@ -248,6 +251,40 @@ class _Run:
             batch,
             pa.concat_tables([hits for hits, _ in parts], promote_options="default"),
             self._counted(pa.concat_tables([rows for _, rows in parts])),
+        )
+
+    def _run_in_order(self, batch: Batch, src: pa.Table) -> Step:
+        """A batch of a changelog: a row waits behind the waiting rows of its key."""
+        retry = self._spec.retry
+        assert retry is not None
+        stored, before = self._recomputation._waiting, src.slice(0, 0)
+        marks: list[Mark] = []
+        if stored is not None:
+            before = numbered(stored.drop_columns([DUE_COLUMN, ATTEMPTS_COLUMN]), 0)
+            columns = (stored.column(name).to_pylist() for name in (DUE_COLUMN, ATTEMPTS_COLUMN))
+            marks = list(zip(*columns, strict=True))
+        sides = [
+            Side(_keys(self._spec, table), table.column(ROW_KIND).to_pylist(),
+                 set(self._misses(table).to_pylist()))
+            for table in (before, src)
+        ]  # fmt: skip
+        result = in_order(sides[0], marks, sides[1], batch.now_ms, retry)
+        nothing = pa.array([], pa.int64())
+        joined = [
+            self._join_rows(only(table, pa.array(rows, pa.int64())), nothing)
+            for table, rows in ((before, result.retried), (src, result.passed))
+        ]
+        both = pa.concat_tables([before, src], promote_options="default").drop_columns([ROW])
+        waiting = both.take(pa.array([place for place, _ in result.waiting], pa.int64()))
+        for number, name in enumerate((DUE_COLUMN, ATTEMPTS_COLUMN)):
+            kind = pa.int64() if number == 0 else pa.int32()
+            values = pa.array([mark[number] for _, mark in result.waiting], kind)
+            waiting = waiting.append_column(name, values)
+        self._recomputation._waiting = waiting if waiting.num_rows else None
+        return Step(
+            batch,
+            pa.concat_tables([hits for hits, _ in joined], promote_options="default"),
+            self._counted(pa.concat_tables([rows for _, rows in joined])),
         )
 
     def _counted(self, rows: pa.Table) -> pa.Table:
@@ -326,3 +363,10 @@ class _Run:
             raise self._python.failure(error) or error from None
         finally:
             self._db.unregister("src")
+
+
+def _keys(spec: QuerySpec, rows: pa.Table) -> list[Hashable]:
+    """The key of each source row; all its columns, if the source has no primary key."""
+    key = spec.query.source.primary_key
+    names = key or [name for name in rows.column_names if name not in (ROW, ROW_KIND)]
+    return [tuple(map(repr, row.values())) for row in rows.select(list(names)).to_pylist()]

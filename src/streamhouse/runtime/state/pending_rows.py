@@ -1,7 +1,8 @@
 """Pending rows, which wait for a lookup retry: the tables `__pending` and `__unmatched`.
 
 `<target>__pending` has one row per waiting row: `_query` (the query's id), `_row_id`, `_due` (when
-to retry), `_attempts` (retries made so far), `_rowkind` if the source is a changelog, then the
+to retry), `_attempts` (retries made so far; -1: it waits behind another row of its key, and was not
+looked up yet), `_rowkind` if the source is a changelog, then the
 source's columns. Rows that have used up their attempts are moved to `<target>__unmatched`: the
 source's columns, `_rowkind` of a changelog, then `_attempts` and `_missed_at`.
 """
@@ -88,9 +89,11 @@ class PendingRows:
         """The state at the newest snapshot; reads the table only if it has changed."""
         latest = self._address.open().latest_snapshot_id()
         if latest is not None and latest != self._waiting.snapshot:
-            due = self.read(latest, (QUERY, ROW_ID, DUE)).column(DUE)
-            first = pc.min(due.cast(pa.int64())).as_py() if len(due) else None
-            self._waiting = PendingState(latest, len(due), first)
+            rows = self.read(latest, (QUERY, ROW_ID, DUE, ATTEMPTS))
+            # A row behind another one is retried with that one.
+            first = rows.filter(pc.greater_equal(rows.column(ATTEMPTS), 0)).column(DUE)
+            due = pc.min(first.cast(_TIME).cast(pa.int64())).as_py() if len(first) else None
+            self._waiting = PendingState(latest, rows.num_rows, due)
         return self._waiting
 
     def read(self, snapshot: int, columns: Sequence[str] | None = None) -> pa.Table:

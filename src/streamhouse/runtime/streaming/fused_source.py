@@ -111,12 +111,12 @@ class FusedReader(DataSourceStreamReader):
         return [TaskPartition(task, spread) for task in self._plan().tasks(start, end, one)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        from streamhouse.runtime.streaming.task import Task
+        from streamhouse.runtime.streaming.ordered_task import task_of
 
         assert isinstance(partition, TaskPartition)
         spec = self._spec()
         if spec.shuffle is None:
-            return Task(spec, partition.task).run()
+            return task_of(spec, partition.task).run()
         from streamhouse.runtime.streaming.shuffle import ReadTask, WholeTask
 
         if partition.spread:

@@ -9,7 +9,8 @@ reads:
 - `of`: what it reads, and `source`: the source's own offset (`runtime.query_sources`);
 - `dims`: the snapshot of each lookup's table (0: before the first), with the keys that
   `streaming.dimension_versions` adds;
-- `pending`: the snapshot of the pending table (0: no row of it is due);
+- `pending`: the snapshot of the pending table (0: no row of it is due, nor needed for the order of
+  later ones);
 - `distinct`, if distinct values are counted: the snapshot of their table (0: before the first).
 
 Spark writes the offset to its log before the batch runs, so a batch that runs again reads exactly
@@ -26,7 +27,7 @@ from pathlib import Path
 
 from streamhouse.runtime.query_sources import Piece, QuerySources
 from streamhouse.runtime.query_spec import QuerySpec
-from streamhouse.runtime.state.pending_rows import PendingRows
+from streamhouse.runtime.state.pending_rows import PendingRows, PendingState
 from streamhouse.runtime.streaming import preload_reports
 from streamhouse.runtime.streaming.dimension_versions import Pins
 from streamhouse.runtime.streaming.small_batches import SmallBatches
@@ -94,12 +95,18 @@ class Planner:
             "now": now,
             **self._inputs.recorded(after),
             **self._pins.chosen(start, now, preload_reports.loaded(self._folder, start)),
-            "pending": (waiting.snapshot or 0) if due and waiting is not None else 0,
+            "pending": self._pending_snapshot(waiting, due),
             **self._distinct(),
         }
         if self._small is not None:
             self._small.plan(start, end)
         return end
+
+    def _pending_snapshot(self, waiting: PendingState | None, due: bool) -> int:
+        """The snapshot of the waiting rows, if the batch retries them or must know them."""
+        if waiting is None or not (due or (waiting.rows and self._spec.waits_in_order)):
+            return 0
+        return waiting.snapshot or 0
 
     def _distinct(self) -> Offset:
         """The snapshot of the table of distinct values before the batch; 0 before the first."""

@@ -1,0 +1,154 @@
+"""A task of a changelog whose rows may wait for a lookup: the changes of a key keep their order."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+import numpy as np
+import pyarrow as pa
+
+from streamhouse.runtime.kernel import ROW, numbered, only
+from streamhouse.runtime.query_sources import Piece
+from streamhouse.runtime.query_spec import QuerySpec
+from streamhouse.runtime.state import pending_rows as pending
+from streamhouse.runtime.streaming.key_queues import KeyQueues, Outcome, Waiting
+from streamhouse.runtime.streaming.planner import TaskInput
+from streamhouse.runtime.streaming.task import Task, chunks
+from streamhouse.source import ROW_KIND
+
+
+class OrderedTask(Task):
+    """The only task of a batch: it knows all rows that wait. See `key_queues`."""
+
+    def __init__(self, spec: QuerySpec, task: TaskInput) -> None:
+        super().__init__(spec, task)
+        self._queues = KeyQueues()
+        self._stored: dict[str, pa.Table] = {}
+        """The rows that waited before the batch, by their ids."""
+        self._new: dict[str, tuple[pa.Table, Waiting]] = {}
+        """The rows that wait since this batch, by their ids."""
+
+    def _retry(self) -> None:
+        spec = self._spec
+        assert spec.retry is not None and spec.pending is not None
+        rows = pending.PendingRows(spec.pending, spec.query_id).read(int(self._task.end["pending"]))
+        if not rows.num_rows:
+            return
+        src = numbered(pending.as_source(rows, spec.query.changelog), 0)
+        ids: list[str] = rows.column(pending.ROW_ID).to_pylist()
+        places = {row_id: number for number, row_id in enumerate(ids)}
+        self._stored = {row_id: src.slice(number, 1) for row_id, number in places.items()}
+        self._queues = KeyQueues(self._waiting(rows, src))
+        due = [places[one.row_id] for one in self._queues.due(self._task.now_ms)]
+        if not due:
+            return
+        tried = only(src, pa.array(due, pa.int64()))
+        self._dimensions.bind(self._kernel, tried)
+        missed = set(self._kernel.misses(tried).to_pylist())
+        outcomes = self._queues.retry(
+            self._task.now_ms, lambda one: places[one.row_id] in missed, spec.retry.max_attempts
+        )
+        self._settle(src, [(places[one.row_id], one, outcome) for one, outcome in outcomes])
+
+    def _waiting(self, rows: pa.Table, src: pa.Table) -> list[Waiting]:
+        due = rows.column(pending.DUE).cast(pa.timestamp("ms")).cast(pa.int64()).to_pylist()
+        columns = (
+            self._keys(src),
+            rows.column(pending.ROW_ID).to_pylist(),
+            src.column(ROW_KIND).to_pylist(),
+            due,
+            rows.column(pending.ATTEMPTS).to_pylist(),
+        )
+        return [Waiting(*values) for values in zip(*columns, strict=True)]
+
+    def _settle(self, src: pa.Table, outcomes: list[tuple[int, Waiting, Outcome]]) -> None:
+        """Emit the rows that wait no longer, in their order, and note what became of each."""
+        done = sorted(number for number, _, outcome in outcomes if outcome is not Outcome.AGAIN)
+        if done:
+            self._emit(only(src, pa.array(done, pa.int64())))
+        for number, one, outcome in outcomes:
+            row = src.slice(number, 1)
+            kind = "+U" if outcome is Outcome.AGAIN else "-D"
+            self._put_one(row, one, kind)
+            if outcome is Outcome.SPENT and self._is_lost(row):
+                unmatched = row.drop_columns([ROW])
+                attempts = pa.array([one.attempts], pa.int32())
+                self._out.unmatched.append(
+                    pending.as_unmatched(unmatched, attempts, self._task.now_ms)
+                )
+
+    def _is_lost(self, row: pa.Table) -> bool:
+        """Whether a row without attempts left has no output."""
+        lookups = self._spec.query.lookups
+        if all(lookup.left for lookup in lookups):
+            return False
+        return int(self._kernel.rows(row).num_rows) == 0
+
+    def _join(self, number: int, piece: Piece) -> None:
+        # Rows that may have to wait need all columns.
+        source = self._spec.sources[piece.source].open()
+        first = 0
+        try:
+            for chunk in chunks(source.read(piece.partition)):
+                self._take(number, numbered(chunk, first))
+                first += chunk.num_rows
+        finally:
+            source.close()
+        self._out.read += first
+
+    def _take(self, number: int, src: pa.Table) -> None:
+        """Join the rows of a chunk that need not wait."""
+        self._dimensions.bind(self._kernel, src)
+        misses = self._kernel.misses(src)
+        if not len(misses) and not self._queues:
+            self._emit(src)
+            return
+        first = src.column(ROW)[0].as_py()
+        missed = np.zeros(src.num_rows, bool)
+        missed[misses.to_numpy(zero_copy_only=False) - first] = True
+        passes = np.ones(src.num_rows, bool)
+        kinds: list[str] = src.column(ROW_KIND).to_pylist()
+        for place, key in enumerate(self._keys(src)):
+            if not missed[place] and key not in self._queues:
+                continue
+            row_id = (
+                f"{self._task.batch:012d}-{self._task.index:04d}-{number:06d}-{first + place:012d}"
+            )
+            row = Waiting(key, row_id, kinds[place])
+            result = self._queues.take(row, bool(missed[place]))
+            passes[place] = result is True
+            if isinstance(result, Waiting):
+                self._cancel(result)
+            elif result is False:
+                self._new[row_id] = src.slice(place, 1), row
+        self._emit(src.filter(pa.array(passes)))
+
+    def _cancel(self, one: Waiting) -> None:
+        """A waiting row was taken back."""
+        if one.row_id in self._stored:
+            self._put_one(self._stored[one.row_id], one, "-D")
+        else:
+            del self._new[one.row_id]
+
+    def _put_one(self, row: pa.Table, one: Waiting, kind: str) -> None:
+        attempts = pa.array([one.attempts], pa.int32())
+        self._put(row.drop_columns([ROW]), pa.array([one.row_id]), attempts, kind)
+
+    def _write(self) -> list[tuple[str, bytes]]:
+        for row, one in self._new.values():
+            self._put_one(row, one, "+I")
+        self._out.missed += len(self._new)
+        return super()._write()
+
+    def _keys(self, src: pa.Table) -> list[Hashable]:
+        """The key of each row: the source's primary key, or else all its columns."""
+        names = self._spec.query.source.primary_key
+        if names:
+            return list(zip(*(src.column(name).to_pylist() for name in names), strict=True))
+        rest = [name for name in src.column_names if name not in (ROW, ROW_KIND)]
+        return [repr(row) for row in src.select(rest).to_pylist()]
+
+
+def task_of(spec: QuerySpec, task: TaskInput) -> Task:
+    """The task that runs an input of a query that is not shuffled."""
+    return OrderedTask(spec, task) if spec.waits_in_order else Task(spec, task)

@@ -1,0 +1,237 @@
+"""Rows of a changelog that wait for a lookup, in any order of changes, lookups and batches."""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from tests.unit.sql.conftest import Catalog
+
+from streamhouse.connectors.specs import SourceSpec
+from streamhouse.paimon.catalog.table_address import TableAddress
+from streamhouse.paimon.catalog.warehouse import Warehouse
+from streamhouse.paimon.write.commit import TableCommitter, TableWriter
+from streamhouse.runtime.audit.recompute import Batch, Recomputation
+from streamhouse.runtime.query_spec import QuerySpec, unshuffled
+from streamhouse.runtime.state import pending_rows
+from streamhouse.runtime.state.query_definition import definition_json
+from streamhouse.runtime.streaming import task as tasks_of
+from streamhouse.runtime.streaming.ordered_task import task_of
+from streamhouse.runtime.streaming.planner import Planner
+from streamhouse.source import ROW_KIND, Offset
+
+TABLES = """
+CREATE TABLE src (id INT PRIMARY KEY NOT ENFORCED, note STRING, ref INT);
+CREATE TABLE dim (id INT PRIMARY KEY NOT ENFORCED, name STRING);
+CREATE TABLE out_ (id INT PRIMARY KEY NOT ENFORCED, ref INT, name STRING);
+"""
+SQL = """
+INSERT INTO out_ SELECT /*+ LOOKUP('table'='d', 'retry-predicate'='lookup_miss',
+  'retry-strategy'='fixed_delay', 'fixed-delay'='{delay}', 'max-attempts'='{attempts}') */
+  s.id, s.ref, d.name FROM src AS s {join} JOIN dim FOR SYSTEM_TIME AS OF PROCTIME() AS d
+  ON s.ref = d.id
+"""
+INT = pa.int32()
+SRC = pa.schema([("id", INT), ("note", pa.string()), ("ref", INT), (ROW_KIND, pa.string())])
+DIM = pa.schema([("id", INT), ("name", pa.string())])
+REFS = 4
+
+
+class Query:
+    """One query over a keyed table, run batch by batch in this process."""
+
+    def __init__(self, folder: Path, join: str = "", delay: str = "1ms", attempts: int = 1000):
+        self._options = {"warehouse": str(folder)}
+        warehouse = self.warehouse = Warehouse(self._options)
+        warehouse.create_database("default")
+        catalog = Catalog()
+        catalog.add(TABLES)
+        for name, table in catalog.tables.items():
+            bucket = {"bucket": "1"}
+            warehouse.create_table("default", name, table.columns, table.primary_key, (), bucket)
+        query = catalog.stream(SQL.format(join=join, delay=delay, attempts=attempts))
+        assert (unshuffled(query, catalog.tables["out_"]) or "").startswith("a single task keeps")
+        source = SourceSpec("paimon", {}, query.source.columns, self._address("src"))
+        target = self._address("out_")
+        waiting, lost = target.side_table("pending"), target.side_table("unmatched")
+        pending_rows.create_tables(waiting, lost, query.source.columns, changelog=True)
+        dimension = (self._address("dim"),)
+        self.spec = QuerySpec(query, (source,), dimension, target, waiting, lost, "q", 2)
+        assert self.spec.waits_in_order
+        self._planner = Planner(self.spec)
+        self._offset: Offset = {}
+        self._batches: list[Batch] = []
+        self._commits = 0
+        self.current: dict[int, tuple[str, int]] = {}
+        self.names: dict[int, str] = {}
+
+    def _address(self, name: str) -> TableAddress:
+        return TableAddress(self._options, f"default.{name}")
+
+    def _write(self, name: str, rows: list[dict[str, Any]], schema: pa.Schema) -> None:
+        self._commits += 1
+        identifier = f"default.{name}"
+        writer = TableWriter(self._options, identifier, f"test {name}")
+        writer.write(pa.RecordBatch.from_pylist(rows, schema=schema))
+        messages = writer.prepare(self._commits)
+        writer.close()
+        TableCommitter(self._options, identifier, f"test {name}").commit(self._commits, messages)
+
+    def put(self, key: int, ref: int) -> None:
+        """Insert or update a row of the source."""
+        note = f"n{self._commits}"
+        row = {"id": key, "note": note, "ref": ref, ROW_KIND: "+I"}
+        self._write("src", [row], SRC)
+        self.current[key] = (note, ref)
+
+    def delete(self, key: int) -> None:
+        note, ref = self.current.pop(key)
+        self._write("src", [{"id": key, "note": note, "ref": ref, ROW_KIND: "-D"}], SRC)
+
+    def name(self, ref: int) -> None:
+        """The row of the dimension arrives."""
+        self.names[ref] = f"name {ref}"
+        self._write("dim", [{"id": ref, "name": self.names[ref]}], DIM)
+
+    def batch(self) -> bool:
+        """Run the next batch; False if there is nothing to do."""
+        end = self._planner.latest_offset(self._offset)
+        if end == self._offset:
+            return False
+        (task,) = self._planner.tasks(self._offset, end)
+        messages: dict[str, list[bytes]] = {}
+        for record in pa.Table.from_batches(task_of(self.spec, task).run()).to_pylist():
+            if record["report"] is None:
+                messages.setdefault(record["table"], []).append(record["message"])
+        for table, found in messages.items():
+            TableCommitter(self._options, table, "q").commit(task.batch, found)
+        self._batches.append(Batch("q", task.batch, "f", self._offset, end))
+        self._offset = json.loads(json.dumps(end))
+        return True
+
+    def rows(self, name: str = "out_") -> list[dict[str, Any]]:
+        table = self.warehouse.table(f"default.{name}")
+        return [row for batch in table.read() for row in batch.to_pylist()]
+
+    def found(self) -> dict[int, tuple[int, str | None]]:
+        return {row["id"]: (row["ref"], row["name"]) for row in self.rows()}
+
+    def recomputed(self) -> dict[int, tuple[int, str | None]]:
+        """The target as the audit computes it."""
+        there: dict[int, tuple[int, str | None]] = {}
+        audit = Recomputation(self.spec.target, {"f": definition_json(self.spec)})
+        for step in audit.steps(self._batches):
+            for row in step.rows.to_pylist():
+                if row[ROW_KIND] in ("-U", "-D"):
+                    there.pop(row["id"], None)
+                else:
+                    there[row["id"]] = (row["ref"], row["name"])
+        waiting = 0 if audit.waiting is None else audit.waiting.num_rows
+        assert waiting == len(self.rows("out___pending"))
+        return there
+
+    @property
+    def matched(self) -> dict[int, tuple[int, str | None]]:
+        """The rows of the source now whose lookups have a row."""
+        there = {key: ref for key, (_, ref) in self.current.items() if ref in self.names}
+        return {key: (ref, self.names[ref]) for key, ref in there.items()}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.setattr(tasks_of, "CHUNK_ROWS", 2)
+    yield tmp_path
+
+
+def test_a_row_that_was_replaced_while_it_waited_does_not_come_back(folder: Path) -> None:
+    query = Query(folder)
+    query.name(1)
+    query.put(7, 0)
+    assert query.batch()
+    assert (query.found(), len(query.rows("out___pending"))) == ({}, 1)
+    query.put(7, 1)
+    query.batch()
+    assert query.found() == {7: (1, "name 1")}
+    assert query.rows("out___pending") == []
+    query.name(0)
+    query.batch()
+    assert query.found() == query.recomputed() == {7: (1, "name 1")}
+
+
+def test_rows_behind_one_that_waits_do_not_overtake_it(folder: Path) -> None:
+    """The `-U` waits, as the dimension's row is gone; with it the `+U`."""
+    query = Query(folder, attempts=3)
+    query.name(0)
+    query.name(1)
+    query.put(7, 0)
+    query.batch()
+    gone = {"id": 0, "name": "name 0", ROW_KIND: "-D"}
+    query._write("dim", [gone], DIM.append(pa.field(ROW_KIND, pa.string())))
+    query.put(7, 1)
+    query.batch()
+    assert query.found() == {7: (0, "name 0")}
+    assert [row["_attempts"] for row in query.rows("out___pending")] == [0, -1]
+    query.name(0)
+    time.sleep(0.01)
+    query.batch()
+    assert query.found() == query.recomputed() == {7: (1, "name 1")}
+
+
+def test_rows_behind_one_without_attempts_left_follow_at_once(folder: Path) -> None:
+    query = Query(folder, attempts=1)
+    query.name(1)
+    query.put(7, 0)
+    query.put(8, 1)
+    query.batch()
+    time.sleep(0.01)
+    query.batch()
+    assert [row["id"] for row in query.rows("out___unmatched")] == [7]
+    assert query.found() == query.recomputed() == {8: (1, "name 1")}
+
+
+def test_no_batch_is_planned_for_rows_that_are_not_due(folder: Path) -> None:
+    query = Query(folder, delay="1h")
+    query.put(7, 0)
+    assert query.batch() and not query.batch()
+    query.put(7, 0)
+    query.put(8, 0)
+    assert query.batch() and not query.batch()
+    assert query.found() == query.recomputed() == {}
+
+
+@pytest.mark.parametrize("join", ["", "LEFT"])
+@pytest.mark.parametrize(
+    "seed", [0, 1, *(pytest.param(n, marks=pytest.mark.soak) for n in range(2, 60))]
+)
+def test_all_orders_of_changes_lookups_and_batches(folder: Path, join: str, seed: int) -> None:
+    draw = random.Random(seed)
+    attempts = draw.choice((2, 1000, 1000))
+    query = Query(folder, join, draw.choice(("1ms", "1ms", "20ms")), attempts)
+    for _ in range(30):
+        action = draw.choice(("put", "put", "put", "delete", "name", "batch", "batch"))
+        key = draw.randrange(3)
+        if action == "put":
+            query.put(key, draw.randrange(REFS))
+        elif action == "delete" and key in query.current:
+            query.delete(key)
+        elif action == "name":
+            query.name(draw.randrange(REFS))
+        elif action == "batch":
+            query.batch()
+    assert query.found() == query.recomputed()
+    for ref in range(REFS):
+        query.name(ref)
+    for _ in range(50):
+        time.sleep(0.021)
+        if not query.batch() and not query.rows("out___pending"):
+            break
+    assert query.rows("out___pending") == []
+    assert query.found() == query.recomputed()
+    if attempts == 1000:
+        assert query.found() == query.matched
