@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from streamhouse.connectors.base import Sink
 from streamhouse.connectors.specs import SinkSpec, SourceSpec
 from streamhouse.lookup.dimension import DimensionSpec, is_server
-from streamhouse.lookup.strategies.selection import BUCKET, Choice
+from streamhouse.lookup.strategies.selection import BUCKET, IN_ORDER, Choice
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.runtime.kernel import Combine
 from streamhouse.source import Source
@@ -148,7 +148,7 @@ def unshuffled(query: StreamQuery, target: TableInfo) -> str | None:
     if query.row_kinds and lone_retractions.matter(target):
         return "a single task checks which updates leave the result"
     if query.row_kinds and any(lookup.retry is not None for lookup in query.lookups):
-        return "a single task keeps rows that wait for a lookup in order"
+        return IN_ORDER
     if query.grouped and (query.row_kinds or combine is None):
         return "the result of the grouping depends on the order of rows"
     return None

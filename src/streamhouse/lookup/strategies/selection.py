@@ -38,6 +38,9 @@ class Choice:
         return f"{WORDS[self.strategy]} ({self.reason})"
 
 
+IN_ORDER = "a single task keeps rows that wait for a lookup in order"
+"""Why a query is not shuffled although a hint requests it; no error, as the result is the same."""
+
 WORDS = {
     FULL: "full cache",
     PARTIAL: "partial by primary key",
@@ -83,7 +86,7 @@ def choose(spec: DimensionSpec, unshuffled: str | None = None) -> Choice:
     key = unshuffled or bucket_key(spec, table)
     if hinted in (BUCKET, SHUFFLE) and isinstance(key, BucketKey):
         return Choice(BUCKET, "set by hint", key.buckets)
-    if hinted == BUCKET:
+    if hinted == BUCKET and key != IN_ORDER:
         raise OptionError(
             f"hint LOOKUP: strategy 'bucket' cannot be used for table {spec.identifier}: {key}; "
             "leave it out, or use 'full' or 'partial'"
@@ -93,7 +96,7 @@ def choose(spec: DimensionSpec, unshuffled: str | None = None) -> Choice:
         where = f"'lookup.cache' = '{options.cache}'"
         return _chosen_explicitly(spec, table, strategy, where, f"set by {where}")
     choice = _by_rule(spec, table, options, key)
-    if hinted == SHUFFLE:
+    if hinted in (BUCKET, SHUFFLE):
         return replace(choice, reason=f"{choice.reason}; not shuffled: {key}")
     return choice
 
