@@ -23,10 +23,14 @@ class OrderedTask(Task):
     def __init__(self, spec: QuerySpec, task: TaskInput) -> None:
         super().__init__(spec, task)
         self._queues = KeyQueues()
-        self._stored: dict[str, pa.Table] = {}
-        """The rows that waited before the batch, by their ids."""
-        self._new: dict[str, tuple[pa.Table, Waiting]] = {}
-        """The rows that wait since this batch, by their ids."""
+        self._stored: pa.Table | None = None
+        """The rows that waited before the batch."""
+        self._places: dict[str, int] = {}
+        """The number of each of them, by its id."""
+        self._new: list[tuple[pa.Table, list[Waiting]]] = []
+        """The rows that wait since this batch, a part for each chunk."""
+        self._cancelled: set[str] = set()
+        """The ids of those that were taken back in this batch."""
 
     def _retry(self) -> None:
         spec = self._spec
@@ -37,7 +41,7 @@ class OrderedTask(Task):
         src = numbered(pending.as_source(rows, spec.query.changelog), 0)
         ids: list[str] = rows.column(pending.ROW_ID).to_pylist()
         places = {row_id: number for number, row_id in enumerate(ids)}
-        self._stored = {row_id: src.slice(number, 1) for row_id, number in places.items()}
+        self._stored, self._places = src, places
         self._queues = KeyQueues(self._waiting(rows, src))
         due = [places[one.row_id] for one in self._queues.due(self._task.now_ms)]
         if not due:
@@ -45,10 +49,9 @@ class OrderedTask(Task):
         tried = only(src, pa.array(due, pa.int64()))
         self._dimensions.bind(self._kernel, tried)
         missed = set(self._kernel.misses(tried).to_pylist())
-        outcomes = self._queues.retry(
+        self._settle(src, self._queues.retry(
             self._task.now_ms, lambda one: places[one.row_id] in missed, spec.retry.max_attempts
-        )
-        self._settle(src, [(places[one.row_id], one, outcome) for one, outcome in outcomes])
+        ))  # fmt: skip
 
     def _waiting(self, rows: pa.Table, src: pa.Table) -> list[Waiting]:
         due = rows.column(pending.DUE).cast(pa.timestamp("ms")).cast(pa.int64()).to_pylist()
@@ -61,20 +64,21 @@ class OrderedTask(Task):
         )
         return [Waiting(*values) for values in zip(*columns, strict=True)]
 
-    def _settle(self, src: pa.Table, outcomes: list[tuple[int, Waiting, Outcome]]) -> None:
+    def _settle(self, src: pa.Table, outcomes: list[tuple[Waiting, Outcome]]) -> None:
         """Emit the rows that wait no longer, in their order, and note what became of each."""
-        done = sorted(number for number, _, outcome in outcomes if outcome is not Outcome.AGAIN)
+        again = [one for one, outcome in outcomes if outcome is Outcome.AGAIN]
+        done = [one for one, outcome in outcomes if outcome is not Outcome.AGAIN]
+        self._put_stored(again, "+U")
+        self._put_stored(done, "-D")
         if done:
-            self._emit(only(src, pa.array(done, pa.int64())))
-        for number, one, outcome in outcomes:
-            row = src.slice(number, 1)
-            kind = "+U" if outcome is Outcome.AGAIN else "-D"
-            self._put_one(row, one, kind)
+            numbers = sorted(self._places[one.row_id] for one in done)
+            self._emit(only(src, pa.array(numbers, pa.int64())))
+        for one, outcome in outcomes:
+            row = src.slice(self._places[one.row_id], 1)
             if outcome is Outcome.SPENT and self._is_lost(row):
-                unmatched = row.drop_columns([ROW])
                 attempts = pa.array([one.attempts], pa.int32())
                 self._out.unmatched.append(
-                    pending.as_unmatched(unmatched, attempts, self._task.now_ms)
+                    pending.as_unmatched(row.drop_columns([ROW]), attempts, self._task.now_ms)
                 )
 
     def _is_lost(self, row: pa.Table) -> bool:
@@ -82,6 +86,8 @@ class OrderedTask(Task):
         lookups = self._spec.query.lookups
         if all(lookup.left for lookup in lookups):
             return False
+        if all(not lookup.left for lookup in lookups if lookup.retry is not None):
+            return True
         return int(self._kernel.rows(row).num_rows) == 0
 
     def _join(self, number: int, piece: Piece) -> None:
@@ -107,6 +113,7 @@ class OrderedTask(Task):
         missed = np.zeros(src.num_rows, bool)
         missed[misses.to_numpy(zero_copy_only=False) - first] = True
         passes = np.ones(src.num_rows, bool)
+        waits: dict[int, Waiting] = {}
         kinds: list[str] = src.column(ROW_KIND).to_pylist()
         for place, key in enumerate(self._keys(src)):
             if not missed[place] and key not in self._queues:
@@ -120,24 +127,35 @@ class OrderedTask(Task):
             if isinstance(result, Waiting):
                 self._cancel(result)
             elif result is False:
-                self._new[row_id] = src.slice(place, 1), row
+                waits[place] = row
+        self._new.append((src.take(pa.array(list(waits), pa.int64())), list(waits.values())))
         self._emit(src.filter(pa.array(passes)))
 
     def _cancel(self, one: Waiting) -> None:
         """A waiting row was taken back."""
-        if one.row_id in self._stored:
-            self._put_one(self._stored[one.row_id], one, "-D")
+        if one.row_id in self._places:
+            self._put_stored([one], "-D")
         else:
-            del self._new[one.row_id]
+            self._cancelled.add(one.row_id)
 
-    def _put_one(self, row: pa.Table, one: Waiting, kind: str) -> None:
-        attempts = pa.array([one.attempts], pa.int32())
-        self._put(row.drop_columns([ROW]), pa.array([one.row_id]), attempts, kind)
+    def _put_stored(self, rows: list[Waiting], kind: str) -> None:
+        if self._stored is None or not rows:
+            return
+        taken = self._stored.take(pa.array([self._places[one.row_id] for one in rows], pa.int64()))
+        self._put_all(taken, rows, kind)
+
+    def _put_all(self, src: pa.Table, rows: list[Waiting], kind: str) -> None:
+        attempts = pa.array([one.attempts for one in rows], pa.int32())
+        ids = pa.array([one.row_id for one in rows], pa.string())
+        self._put(src.drop_columns([ROW]), ids, attempts, kind)
 
     def _write(self) -> list[tuple[str, bytes]]:
-        for row, one in self._new.values():
-            self._put_one(row, one, "+I")
-        self._out.missed += len(self._new)
+        for src, rows in self._new:
+            still = [number for number, one in enumerate(rows) if one.row_id not in self._cancelled]
+            if still:
+                waiting = src.take(pa.array(still, pa.int64()))
+                self._put_all(waiting, [rows[number] for number in still], "+I")
+            self._out.missed += len(still)
         return super()._write()
 
     def _keys(self, src: pa.Table) -> list[Hashable]:
