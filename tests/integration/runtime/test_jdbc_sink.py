@@ -8,10 +8,12 @@ import threading
 import time
 from collections.abc import Iterator
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.integration.conftest import Installed
 from tests.integration.runtime.conftest import Shop
 
 from streamhouse.connectors.base import WrittenBatch
@@ -337,3 +339,49 @@ def test_a_table_is_read_by_several_queries_at_once(shop: Shop, server: MariaDB)
     assert not [one for one in threading.enumerate() if one.name.startswith("jdbc-read")]
     with pytest.raises(TableError, match="no column 'ids'; did you mean 'id'"):
         shop.told(table.replace("'id'", "'ids'") + batch + count)
+
+
+@pytest.mark.soak
+def test_kills_of_driver_and_server_lose_and_double_nothing(
+    shop: Shop, installed: Installed, tmp_path: Path
+) -> None:
+    rows_in_all = 600_000
+    with MariaDB(installed(tmp_path / "mariadb")) as server:
+        server.execute(
+            "CREATE DATABASE sunk",
+            "CREATE TABLE sunk.log (id INT, what VARCHAR(40), KEY (id))",
+            "CREATE TABLE sunk.people (id INT PRIMARY KEY, country VARCHAR(40))",
+            f"CREATE USER {USER} IDENTIFIED BY '{PASSWORD}'",
+            f"GRANT ALL ON sunk.* TO {USER}",
+        )
+        script = (
+            f"""CREATE TEMPORARY TABLE made (id INT) WITH ('connector' = 'datagen',
+              'fields.id.kind' = 'sequence', 'fields.id.start' = '1',
+              'fields.id.end' = '{rows_in_all}', 'rows-per-second' = '20000');"""
+            + declared(server, "log", "id INT, what STRING")
+            + declared(server, "people", "id INT, country STRING, PRIMARY KEY (id) NOT ENFORCED")
+            + "INSERT INTO log_sink SELECT id, 'made' FROM made;"
+            + "INSERT INTO people_sink SELECT id % 1000, CAST(id AS STRING) FROM made;"
+        )
+
+        def grown() -> bool:
+            return bool(server.execute("SELECT COUNT(*) FROM sunk.log")[0][0] > before + 20_000)
+
+        for kill in ("driver", "server", "driver", "server", "driver"):
+            (before,) = server.execute("SELECT COUNT(*) FROM sunk.log")[0]
+            if kill == "driver":
+                run = shop.start(script, "--until-caught-up")
+                run.until(grown)
+                run.kill()
+                continue
+            run = shop.start(script, "--until-caught-up")
+            run.until(grown)
+            server.kill()
+            server.start()
+            run.until(grown)
+            run.kill()
+        shop.settle(script)
+        counted = "SELECT COUNT(*), COUNT(DISTINCT id), MIN(id), MAX(id) FROM sunk.log"
+        assert server.execute(counted) == [(rows_in_all, rows_in_all, 1, rows_in_all)]
+        wanted = [(n % 1000, str(rows_in_all - 1000 + n)) for n in range(1, 1001)]
+        assert rows(server, "people") == sorted(wanted)

@@ -142,7 +142,7 @@ def test_other_processes_and_seeds() -> None:
 def test_every_directive_has_texts() -> None:
     for key in pools.known():
         if "." in key:
-            found = pools.pool(key, key, "en_US", 20)
+            found = pools.pool(key, key, "en_US", sample=True)
             assert found is not None and len(set(found.to_pylist())) > 1, key
 
 

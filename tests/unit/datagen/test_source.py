@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from streamhouse.connectors.datagen.options import check
 from streamhouse.connectors.datagen.source import DatagenSource
 from streamhouse.errors import OptionError
 from streamhouse.source import Lag
@@ -295,3 +296,50 @@ def test_rows_that_come_twice_and_late() -> None:
 def test_wrong_options_of_disorder(options: dict[str, str], message: str) -> None:
     with pytest.raises(OptionError, match=message):
         DatagenSource(COLUMNS, KEYED | options)
+
+
+NESTED = (Column("place", "ROW<city STRING, at ROW<x INT>>"), Column("tags", "ARRAY<STRING>"),
+          Column("sizes", "MAP<STRING, INT>"))  # fmt: skip
+
+
+def test_rows_arrays_and_maps() -> None:
+    options = {
+        "number-of-rows": "2000",
+        "fields.place.city.length": "4",
+        "fields.place.at.x.min": "1",
+        "fields.place.at.x.max": "2",
+        "fields.place.null-rate": "0.5",
+        "fields.tags.length": "2",
+        "fields.tags.element.length": "1",
+        "fields.sizes.key.length": "1",
+        "fields.sizes.value.min": "0",
+        "fields.sizes.value.max": "9",
+    }
+    check(options, NESTED, "table t")
+    end = {"rows": 2_000, "base_rows": 0, "base_ms": 1_700_000_000_000}
+    data = rows(DatagenSource(NESTED, options), {}, end).to_pydict()
+    places = [place for place in data["place"] if place is not None]
+    assert len(places) == pytest.approx(1_000, rel=0.1)
+    assert {len(place["city"]) for place in places} == {4}
+    assert {place["at"]["x"] for place in places} == {1, 2}
+    assert {len(one) for one in data["tags"]} == {2}
+    assert len({tuple(one) for one in data["tags"]}) == 256
+    assert {len(one) for one in data["sizes"]} <= {1, 2, 3}
+    assert all(len(dict(one)) == len(one) for one in data["sizes"])
+    assert rows(DatagenSource(NESTED, options), {}, end).to_pydict() == data
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"fields.place.length": "1"}, "unknown option 'fields.place.length'"),
+        ({"fields.place.cty.length": "1"}, "did you mean 'place.city'"),
+        ({"fields.place.at.x.length": "1"}, "does not apply to INT"),
+        ({"fields.tags.element.kind": "sequence", "fields.tags.element.start": "1",
+          "fields.tags.element.end": "2"}, "only a whole column is a sequence"),
+        ({"fields.tags.length": "-1"}, "the least is 0"),
+    ],
+)  # fmt: skip
+def test_wrong_options_of_parts(options: dict[str, str], message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        check(options, NESTED, "table t")

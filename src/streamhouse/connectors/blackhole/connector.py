@@ -14,6 +14,7 @@ from streamhouse.sql.plan import Capabilities
 class _Blackhole(Connector):
     name = "blackhole"
     summary = "Discards all rows, to measure a query without the cost of its sink."
+    without_effect = {"sink.parallelism": "SET 'parallelism.default' sets the number of tasks"}
     guarantee_note = "it keeps no rows"
     capabilities = Capabilities(stream=False, lookup=False, scan=False, merges=False)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from streamhouse.connectors.datagen.field import (
@@ -54,14 +54,14 @@ _SIZE = re.compile(r"\(\s*(\d+)")
 _INT64 = INTEGER_RANGE["BIGINT"]
 
 
-def fields_of(columns: Sequence[Column], options: Mapping[str, str], seed: str = "") -> list[Field]:
-    """The fields of a table; `seed`: that of its random values.
+def field_of(column: Column, options: Mapping[str, str], seed: str = "") -> Field:
+    """The field of a column; `seed`: that of the table's random values.
 
     Raises `OptionError` for a type that cannot be generated, an option that does not apply to its
     column, and values out of range.
     """
-    fields = [_ColumnOptions(column, options).field() for column in columns]
-    return [replace(field, seed=f"{seed}#" if seed else "") for field in fields]
+    field = _ColumnOptions(column, options).field()
+    return replace(field, seed=f"{seed}#" if seed else "")
 
 
 class _ColumnOptions:
@@ -78,7 +78,7 @@ class _ColumnOptions:
         if self._base not in TYPES:
             raise OptionError(
                 f"datagen: column '{column.name}' of type {column.type} cannot be generated; "
-                f"supported types: {', '.join(TYPES)}"
+                f"supported types: {', '.join(TYPES)}, ROW, ARRAY, MAP"
             )
         size = _SIZE.search(column.type)
         self._size = None if size is None else int(size[1])

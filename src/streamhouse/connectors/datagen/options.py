@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from streamhouse.connectors.base import Option
+from streamhouse.connectors.datagen.columns import columns_of, own_options
 from streamhouse.connectors.datagen.disorder import OPTIONS as DISORDER
 from streamhouse.connectors.datagen.disorder import Disorder
-from streamhouse.connectors.datagen.field_options import FIELD_OPTIONS, TYPES, fields_of
+from streamhouse.connectors.datagen.field_options import FIELD_OPTIONS
 from streamhouse.errors import OptionError
 from streamhouse.options import check_known, integer, nearest
 from streamhouse.sql.plan import Column
-from streamhouse.sql.types import base
 
 OPTIONS = (
     Option("rows-per-second", "INT", "rows generated per second, at least 1", "10000"),
@@ -41,7 +41,9 @@ OPTIONS = (
     Option(
         "fields.<column>.length",
         "INT",
-        "characters of random strings, or bytes; default: 100, or fewer if the type holds fewer",
+        "characters of random strings, or bytes; default: 100, or fewer if the type holds fewer. "
+        "Of an ARRAY or MAP the number of elements; default: 3. The options of its parts are "
+        "`fields.<column>.element.…`, `….key.…` and `….value.…`, of a ROW's `….<field>.…`",
     ),
     Option(
         "fields.<column>.var-len",
@@ -67,30 +69,28 @@ OPTIONS = (
 
 def check(options: Mapping[str, str], columns: tuple[Column, ...], where: str) -> None:
     """Check a datagen table's options against its columns."""
-    names = [column.name for column in columns]
-    for column in columns:
-        if base(column.type) not in TYPES:
-            raise OptionError(
-                f"{where}: datagen cannot generate {column.type} (column '{column.name}'); "
-                "'connector' = 'faker' generates ROW, ARRAY and MAP"
-            )
     plain = [key for key in options if not key.startswith("fields.")]
     check_known(plain, ["connector", *(option.key for option in OPTIONS)], where)
     for key, least in (("rows-per-second", 1), ("number-of-rows", 0)):
         if key in options:
             integer(key, options[key], least)
+    try:
+        own = dict(one for column in columns for one in own_options(column))
+        _check_fields(options, own)
+        Disorder.parse(options)
+        columns_of(columns, options)
+    except OptionError as error:
+        raise OptionError(f"{where}: {error}") from None
+
+
+def _check_fields(options: Mapping[str, str], own: Mapping[str, tuple[str, ...] | None]) -> None:
+    """Raise `OptionError` for an option of no column, or that no column has."""
     for key in options:
         if not key.startswith("fields."):
             continue
         name, _, option = key.removeprefix("fields.").rpartition(".")
-        if name not in names:
-            raise OptionError(
-                f"{where}: '{key}': there is no column '{name}'; {nearest(name, names)}"
-            )
-        if option not in FIELD_OPTIONS:
-            raise OptionError(f"{where}: unknown option '{key}'; {nearest(option, FIELD_OPTIONS)}")
-    try:
-        Disorder.parse(options)
-        fields_of(columns, options)
-    except OptionError as error:
-        raise OptionError(f"{where}: {error}") from None
+        if name not in own:
+            raise OptionError(f"'{key}': there is no column '{name}'; {nearest(name, own)}")
+        allowed = own[name] or tuple(FIELD_OPTIONS)
+        if option not in allowed:
+            raise OptionError(f"unknown option '{key}'; {nearest(option, allowed)}")

@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
+from streamhouse.connectors.datagen.columns import FieldValues, columns_of
 from streamhouse.connectors.datagen.disorder import Disorder
 from streamhouse.connectors.datagen.field import total_rows
-from streamhouse.connectors.datagen.field_options import fields_of
 from streamhouse.connectors.datagen.generated_source import GeneratedSource
+from streamhouse.connectors.datagen.row_numbers import RowNumbers
 from streamhouse.errors import OptionError
 from streamhouse.options import integer
 from streamhouse.sql.plan import Column
-from streamhouse.types import arrow_type
 
 
 class DatagenSource(GeneratedSource):
@@ -27,14 +27,17 @@ class DatagenSource(GeneratedSource):
     def __init__(self, columns: Sequence[Column], options: Mapping[str, str]) -> None:
         rate = integer("rows-per-second", options.get("rows-per-second", "10000"), 1)
         disorder = Disorder.parse(options)
-        fields = fields_of(columns, options, disorder.seed)
+        made = columns_of(columns, options, disorder.seed)
+        fields = [one.field for one in made if isinstance(one, FieldValues)]
         limit = options.get("number-of-rows")
         total = total_rows(fields, None if limit is None else integer("number-of-rows", limit, 0))
         if not columns:
             raise OptionError("datagen: the table has no physical column; declare one")
         super().__init__(
-            pa.schema([pa.field(c.name, arrow_type(c.type)) for c in columns]),
-            lambda numbers, due_ms: [field.values(numbers, due_ms) for field in fields],
+            pa.schema([(c.name, one.type) for c, one in zip(columns, made, strict=True)]),
+            lambda numbers, due_ms: [
+                one.values(RowNumbers(numbers, due_ms, disorder.seed)) for one in made
+            ],
             rate,
             total,
             disorder,

@@ -12,10 +12,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamhouse.connectors.datagen.random_streams import Bits, Numbers, unit_interval
+from streamhouse.connectors.datagen.row_numbers import RowNumbers
 from streamhouse.connectors.faker import pools
 from streamhouse.connectors.faker.expression import Directive
 from streamhouse.connectors.faker.patterns import pattern_texts, regex_texts
-from streamhouse.connectors.faker.rows import RowNumbers
 from streamhouse.options import nearest
 
 Arguments: TypeAlias = tuple[str, ...]
@@ -50,7 +50,7 @@ def compute(directive: Directive, rows: RowNumbers, stream: str, locale: str) ->
             for number, part in enumerate(parts)
         ]
         return pc.binary_join_element_wise(*texts, pa.scalar(""))
-    pool = pools.pool(directive.key, directive.name, locale, rows.pool)
+    pool = pools.pool(directive.key, directive.name, locale, rows.sample)
     if pool is None:
         names = [*_COMPUTED, *_COMBINED, *pools.known()]
         raise ValueError(f"unknown directive '{directive.name}'; {nearest(directive.key, names)}")

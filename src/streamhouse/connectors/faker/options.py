@@ -11,10 +11,11 @@ import pyarrow as pa
 
 from streamhouse.connectors.datagen.disorder import OPTIONS as DISORDER
 from streamhouse.connectors.datagen.disorder import Disorder, share
-from streamhouse.connectors.faker.columns import Array, ColumnValues, Map, Nullable, Row, Scalar
+from streamhouse.connectors.datagen.nested import Array, ColumnValues, Map, Nullable, Row
+from streamhouse.connectors.datagen.row_numbers import RowNumbers
+from streamhouse.connectors.faker.columns import Scalar
 from streamhouse.connectors.faker.expression import parse_expression
 from streamhouse.connectors.faker.pools import check_locale
-from streamhouse.connectors.faker.rows import RowNumbers
 from streamhouse.connectors.specs import arrow_schema
 from streamhouse.errors import OptionError
 from streamhouse.options import Option, check_known, integer, nearest
@@ -90,7 +91,7 @@ def check(columns: Sequence[Column], options: Mapping[str, str]) -> None:
     parsed = parse(columns, options)
     numbers = np.arange(_TRIED, dtype=np.int64)
     for column in parsed.columns:
-        column.values(RowNumbers(numbers, numbers * 1000, parsed.disorder.seed, _TRIED))
+        column.values(RowNumbers(numbers, numbers * 1000, parsed.disorder.seed, True))
 
 
 class _Fields:

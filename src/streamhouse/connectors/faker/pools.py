@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-POOL = 1_000
+POOL, _SAMPLE = 1_000, 20
 """How many texts are made for each kind; it takes about a tenth of a second."""
 _METHODS = {
     "name.firstname": "first_name",
@@ -115,8 +115,8 @@ def known() -> list[str]:
 
 
 @lru_cache(maxsize=256)
-def pool(key: str, name: str, locale: str, size: int = POOL) -> pa.Array | None:
-    """The first `size` texts of a directive by its key and its name; None if there are none.
+def pool(key: str, name: str, locale: str, sample: bool = False) -> pa.Array | None:
+    """The texts of a directive by its key and its name, with `sample` a few; None without any.
 
     A directive that flink-faker does not have is a method of Faker: `#{LicensePlate}`,
     `#{automotive.licensePlate}`.
@@ -127,7 +127,7 @@ def pool(key: str, name: str, locale: str, size: int = POOL) -> pa.Array | None:
     method = _METHODS.get(key)
     for candidate in [method] if method else _candidates(name):
         if hasattr(fake, candidate):
-            return _made(fake, candidate, size)
+            return _made(fake, candidate, _SAMPLE if sample else POOL)
     return None
 
 

@@ -12,20 +12,19 @@ from streamhouse.connectors.datagen.random_streams import (
     random_bits,
     stream_seed,
 )
-from streamhouse.connectors.faker.pools import POOL
 
 
 @dataclass(frozen=True)
 class RowNumbers:
     """Rows by number, and when they are due (epoch milliseconds); `seed` is the table's.
 
-    `pool`: how many texts of each kind there are to choose from.
+    `sample`: they only serve to check a declaration.
     """
 
     numbers: Numbers
     due_ms: Numbers
     seed: str = ""
-    pool: int = POOL
+    sample: bool = False
 
     def __len__(self) -> int:
         return len(self.numbers)
