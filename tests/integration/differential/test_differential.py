@@ -10,6 +10,8 @@ target are compared with a plain model, with the Java core's reading, and with t
   or `STREAMHOUSE_DIFFERENTIAL_SEEDS`, such as `17,1203`;
 - `STREAMHOUSE_DIFFERENTIAL_PACK` (12): how many cases share a script;
 - `STREAMHOUSE_DIFFERENTIAL_SECONDS`: no further cases are begun after so long;
+- `STREAMHOUSE_DIFFERENTIAL_LOCAL`: queries run without Spark (`local_run`), unless a SIGKILL ends
+  them;
 - `STREAMHOUSE_DIFFERENTIAL_LOG`: a file to which each case's verdict is appended, as JSON;
 - `STREAMHOUSE_DIFFERENTIAL_SHRINK`: so many seconds go into making each failing case smaller.
 """
@@ -20,6 +22,7 @@ import os
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -42,6 +45,7 @@ from tests.integration.differential.layout import (
     PRODUCERS,
     WAITS,
 )
+from tests.integration.differential.local_run import without_spark
 from tests.integration.differential.pack import Pack
 from tests.integration.differential.report import Report, verdicts
 from tests.integration.differential.shrink import History, shrunk
@@ -141,7 +145,9 @@ def play(
         (place / "warehouse").mkdir(parents=True)
         with Context(str(place / "warehouse")) as context:
             pack = Pack(place, context, some, history)
-            pack.run()
+            local = os.environ.get("STREAMHOUSE_DIFFERENTIAL_LOCAL") and pack.mode != "killed"
+            with without_spark() if local else nullcontext():
+                pack.run()
         report.add(pack.plays)
         if log := os.environ.get("STREAMHOUSE_DIFFERENTIAL_LOG"):
             with Path(log).open("a") as file:
