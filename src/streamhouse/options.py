@@ -9,7 +9,10 @@ from dataclasses import dataclass
 
 from streamhouse.errors import OptionError
 
-_SECRETS = ("password", "secret", "token", "access-key", "accesskey", "credential")
+_SECRETS = (
+    "password", "secret", "token", "access-key", "accesskey", "credential", "jaas.config",
+    "keystore.key", "ssl.key.pem",
+)  # fmt: skip
 _SECRET_VALUE = re.compile(
     r"""(?ix) ( (?: password | passwd | secret[\w.-]* | access[.-]?key | token ) ["']? \s*[=:]\s* )
         (?: "[^"]*" | '(?:[^']|'')*' | [^\s,;)}]+ )"""

@@ -111,6 +111,25 @@ class Counted(Protocol):
         """How many rows there are from `start` to `end`; None if unknown; driver only."""
 
 
+BAD_RECORDS = pa.schema(
+    [
+        pa.field("position", pa.string()),
+        pa.field("reason", pa.string()),
+        pa.field("key", pa.binary()),
+        pa.field("value", pa.binary()),
+    ]
+)
+"""A record that a source could not decode: where it is, why, and its bytes."""
+
+
+@runtime_checkable
+class Rejecting(Protocol):
+    """A source that can leave out records that it cannot decode."""
+
+    def rejected(self) -> pa.Table:
+        """The bad records that `read` has left out since the last call: rows of `BAD_RECORDS`."""
+
+
 @runtime_checkable
 class Settling(Protocol):
     """A source whose `latest_offset` may lag behind its server, and that can check this."""

@@ -21,7 +21,7 @@ class SourceSpec:
     """The source of a query: a connector, its options and all physical columns of its table.
 
     `address` is set for Paimon tables. `shared`: the folder that a `SharedReader` of the pipeline
-    fills, if any. `partitioned_by`: of the declaration of another table.
+    fills, if any. `partitioned_by` and `primary_key`: of the declaration of another table.
     """
 
     connector: str
@@ -30,6 +30,7 @@ class SourceSpec:
     address: TableAddress | None = None
     shared: Path | None = None
     partitioned_by: tuple[str, ...] = ()
+    primary_key: tuple[str, ...] = ()
 
     def origin(self, name: Sequence[str]) -> str:
         """The identity of what the source's offsets belong to; `name`: the table's name in FROM."""

@@ -11,7 +11,9 @@ from streamhouse.formats.base import Format
 from streamhouse.options import Option, nearest
 
 _MODULES = {
+    "canal-json": "json.canal",
     "csv": "csv.format",
+    "debezium-json": "json.debezium",
     "json": "json.format",
     "raw": "raw",
 }

@@ -32,7 +32,8 @@ class QuerySpec:
     lookup has a retry policy, `distinct` if distinct values are counted.
 
     `sink` is None if `target` is a Paimon table. Else `sink` describes where rows are written, and
-    `target` only names the side tables.
+    `target` only names the side tables. `bad_records` is the table of records that the source could
+    not decode, which other queries may share; None if there is none.
     """
 
     query: StreamQuery
@@ -48,6 +49,7 @@ class QuerySpec:
     distinct: TableAddress | None = None
     gathered: bool = False
     sink: SinkSpec | None = None
+    bad_records: TableAddress | None = None
 
     def open_sink(self) -> Sink:
         """Open the sink of the rows; raises `OptionError`, `TableError` or `ConnectError`."""
@@ -63,7 +65,9 @@ class QuerySpec:
 
         The exception is `looked_up`, which is committed before the target.
         """
-        tables = (self.unmatched, self.pending, self.distinct, self.looked_up)
+        tables = (
+            self.unmatched, self.pending, self.distinct, self.looked_up, self.bad_records,
+        )  # fmt: skip
         return tuple(address for address in tables if address is not None)
 
     @property
@@ -143,6 +147,8 @@ def unshuffled(query: StreamQuery, target: TableInfo) -> str | None:
     if any(is_server(lookup) for lookup in query.lookups):
         return "a single task looks up the keys in MySQL"
     combine = Combine.of(target.columns, target.primary_key, target.options)
+    if query.source.options.get("bad-records", "fail") != "fail":
+        return "the task that reads the records also writes the bad ones"
     if query.distinct is not None:
         return "a single task counts the distinct values"
     if query.row_kinds and lone_retractions.matter(target):

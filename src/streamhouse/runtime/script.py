@@ -451,6 +451,7 @@ class Script:
             choices=self._strategies(query, target),
             distinct=address.side_table("distinct") if query.distinct is not None else None,
             sink=session.sink(target, statement.options),
+            bad_records=session.bad_records(query),
             max_rows=registry.connector(target.connector).batch_rows,
         )
         if spec.side_tables and not address.warehouse:

@@ -26,7 +26,8 @@ class Position:
 class Column:
     """A physical column; `type` is Flink's spelling in upper case, such as `TIMESTAMP(3)`.
 
-    `metadata` is set for a METADATA column: the connector's key of the value that it holds.
+    `metadata` is set for a METADATA column: the connector's key of the value that it holds. If it
+    is also `virtual`, an INSERT does not write it.
     """
 
     name: str
@@ -34,6 +35,7 @@ class Column:
     nullable: bool = True
     comment: str | None = None
     metadata: str | None = None
+    virtual: bool = False
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,7 @@ class Capabilities:
 
     - `stream`: a continuous query can read it.
     - `changelog`: that stream has updates and deletes; None: if the table has a primary key.
+    - `upserts`: its updates lack the row before the change, and its deletes have only the key.
     - `lookup`: a lookup join can look up rows by key.
     - `server`: a lookup queries an external server, which reports no changes.
     - `scan`: a bounded query can read it.
@@ -59,6 +62,7 @@ class Capabilities:
 
     stream: bool = True
     changelog: bool | None = None
+    upserts: bool = False
     lookup: bool = True
     server: bool = False
     scan: bool = True

@@ -37,7 +37,7 @@ def test_a_rate_is_over_the_last_seconds(clock: Clock) -> None:
 
 def test_a_query_that_has_just_begun_is_not_told_as_slow(clock: Clock) -> None:
     figures = Figures(clock)
-    assert figures.read() == (0, 0, 0, None, None, None)
+    assert figures.read() == (0, 0, 0, None, None, None, 0)
     clock.now += 60
     figures.begin()
     clock.now += 2

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import orjson
@@ -16,16 +16,22 @@ from streamhouse.formats.json.exact import Misfit, NeedsText, converter, misfit,
 from streamhouse.formats.json.options import JsonOptions
 from streamhouse.formats.type_names import type_name
 
+Rows: TypeAlias = Callable[[Any], list[tuple[str, Any]]]
+"""The rows of a record, as row kind and object; raises `ValueError` if it has not that shape."""
+
 
 @dataclass
 class Objects:
     """JSON objects, one for each row; `records`: the record of each, None if it is the same index.
 
-    `found` are the records that cannot be read, with the first reason of each.
+    `rows` gives the rows of a record again. `kinds` are the row kinds, if `records` is set. `found`
+    are the records that cannot be read, with the first reason of each.
     """
 
     objects: list[Any]
     records: list[int] | None
+    rows: Rows
+    kinds: list[str] = field(default_factory=list)
     found: dict[int, str] = field(default_factory=dict)
 
     def record(self, row: int) -> int:
@@ -47,33 +53,41 @@ def parsed(records: Sequence[bytes | None], ignore: bool = False) -> Objects:
     try:
         objects = [loads(record) for record in records]  # type: ignore[arg-type]
     except orjson.JSONDecodeError:
-        return _parsed_singly(records, ignore)
+        return parsed_singly(records, _inserts, ignore)
     if set(map(type, objects)) <= {dict}:
-        return Objects(objects, None)
-    return _parsed_singly(records, ignore)
+        return Objects(objects, None, _inserts)
+    return parsed_singly(records, _inserts, ignore)
 
 
-def _parsed_singly(records: Sequence[bytes | None], ignore: bool) -> Objects:
-    found = Objects([], [])
+def parsed_singly(records: Sequence[bytes | None], rows: Rows, ignore: bool) -> Objects:
+    """The objects of records, of which `rows` gives the rows; for `ignore` see `parsed`."""
+    found = Objects([], [], rows)
     assert found.records is not None
     for index, record in enumerate(records):
         try:
-            rows = [] if record is None else _rows(orjson.loads(record))
+            own = [] if record is None else rows(orjson.loads(record))
         except ValueError as error:
             if not ignore:
                 found.found[index] = f"no JSON object: {error}"
             continue
-        found.objects += rows
-        found.records += [index] * len(rows)
+        found.kinds += [kind for kind, _ in own]
+        found.objects += [one for _, one in own]
+        found.records += [index] * len(own)
     return found
 
 
-def _rows(value: Any) -> list[Any]:
+def _inserts(value: Any) -> list[tuple[str, Any]]:
     rows = value if isinstance(value, list) else [value]
     for row in rows:
-        if row is not None and not isinstance(row, dict):
-            raise ValueError(f"found {type(row).__name__} instead")
-    return [row for row in rows if row is not None]
+        if row is not None:
+            check_object(row)
+    return [("+I", row) for row in rows if row is not None]
+
+
+def check_object(value: Any) -> None:
+    """Raise `ValueError` if a JSON value is no object."""
+    if not isinstance(value, dict):
+        raise ValueError(f"found {type(value).__name__} instead")
 
 
 class Columns:
@@ -135,13 +149,10 @@ class Columns:
     def _exactly(self, name: str, found: Objects, records: Sequence[bytes | None], row: int) -> Any:
         record = records[found.record(row)]
         assert record is not None
-        value = parse_exactly(record)
-        if isinstance(value, list):
-            first = row
-            while first and found.record(first - 1) == found.record(row):
-                first -= 1
-            value = [one for one in value if one is not None][row - first]
-        return value[name]
+        first = row
+        while first and found.record(first - 1) == found.record(row):
+            first -= 1
+        return found.rows(parse_exactly(record))[row - first][1][name]
 
     def _check_nulls(self, field: pa.Field, array: pa.Array, found: Objects) -> None:
         for row in np.flatnonzero(array.is_null().to_numpy(zero_copy_only=False)).tolist():

@@ -25,6 +25,7 @@ class Counted(NamedTuple):
     last_batch_ms: int | None = None
     took_ms: float | None = None
     last_rows_ms: int | None = None
+    bad_records: int = 0
 
 
 class Figures:
@@ -37,7 +38,7 @@ class Figures:
         self._clock = clock
         self._lock = threading.Lock()
         self._recent: deque[tuple[float, int]] = deque()
-        self._batches = self._rows = 0
+        self._batches = self._rows = self._bad = 0
         self._last_ms: int | None = None
         self._last_rows_ms: int | None = None
         self._took_ms: float | None = None
@@ -48,12 +49,13 @@ class Figures:
         with self._lock:
             self._began = self._clock()
 
-    def batch(self, rows: int, took_s: float) -> None:
-        """Count a committed batch of `rows` rows that took `took_s` seconds."""
+    def batch(self, rows: int, took_s: float, bad: int = 0) -> None:
+        """Count a committed batch of `rows` rows and `bad` records that took `took_s` seconds."""
         now = self._clock()
         with self._lock:
             self._batches += 1
             self._rows += rows
+            self._bad += bad
             self._last_ms, self._took_ms = time.time_ns() // 1_000_000, took_s * 1000
             if rows:
                 self._last_rows_ms = self._last_ms
@@ -72,8 +74,9 @@ class Figures:
             seconds = min(WINDOW_S, max(1.0, now - self._began))
             rate = sum(rows for _, rows in self._recent) / seconds
             return Counted(
-                self._batches, self._rows, rate, self._last_ms, self._took_ms, self._last_rows_ms
-            )
+                self._batches, self._rows, rate, self._last_ms, self._took_ms,
+                self._last_rows_ms, self._bad,
+            )  # fmt: skip
 
     def _forget(self, now: float) -> None:
         while self._recent and self._recent[0][0] <= now - WINDOW_S:

@@ -285,6 +285,7 @@ class Reporter:
             None if counted.took_ms is None else round(counted.took_ms, 1),
             self._lags.get((described.pipeline, described.part)),
             last_rows_ms=counted.last_rows_ms,
+            bad_records=counted.bad_records,
         )
 
     def _read_lags(self) -> None:

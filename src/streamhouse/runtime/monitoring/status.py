@@ -42,7 +42,7 @@ class QueryStatus:
     """The status of a continuous query; `name` is unique in its pipeline.
 
     Times are epoch ms; `took_ms` is the duration of the last batch, `last_rows_ms` is when a batch
-    with rows ended.
+    with rows ended. `bad_records` were left out, see the option `bad-records` of a source.
     """
 
     name: str
@@ -57,6 +57,7 @@ class QueryStatus:
     lag: Lag | None = None
     last_error: str | None = None
     last_rows_ms: int | None = None
+    bad_records: int = 0
 
 
 @dataclass(frozen=True)

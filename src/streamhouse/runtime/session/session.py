@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from streamhouse.connectors import registry
+from streamhouse.connectors.bad_records import BadRecords
 from streamhouse.connectors.specs import SinkSpec, SourceSpec
 from streamhouse.errors import OptionError, TableError
 from streamhouse.lookup.dimension import is_server
@@ -377,7 +378,7 @@ class Session:
         return SinkSpec(
             info.connector,
             registry.effective_options(table),
-            info.columns,
+            tuple(column for column in info.columns if not column.virtual),
             primary_key=info.primary_key,
             partitioned_by=info.partitioned_by,
             name=".".join(info.name[1:]),
@@ -389,6 +390,15 @@ class Session:
             return TableAddress({}, ".".join(lookup.table.name[1:]))
         return self.address(lookup.table)
 
+    def bad_records(self, query: StreamQuery) -> TableAddress | None:
+        """The table into which the source of a query writes bad records; None if there is none."""
+        options = {**query.source.options, **query.source_options}
+        parsed = BadRecords.parse(options, f"table {query.source.name[-1]}")
+        if parsed.table is None:
+            return None
+        catalog, database, name = self.full(tuple(parsed.table.split(".")))
+        return TableAddress(dict(self._options(catalog)), f"{database}.{name}")
+
     def source(self, query: StreamQuery) -> SourceSpec:
         """The source of a continuous query."""
         table = query.source
@@ -397,7 +407,11 @@ class Session:
             return SourceSpec("paimon", dict(query.source_options), table.columns, address)
         options = registry.effective_options(table, query.source_options)
         return SourceSpec(
-            table.connector, options, table.columns, partitioned_by=table.partitioned_by
+            table.connector,
+            options,
+            table.columns,
+            partitioned_by=table.partitioned_by,
+            primary_key=table.primary_key,
         )
 
     def _create_foreign(self, statement: CreateTable, info: TableInfo, where: str) -> None:

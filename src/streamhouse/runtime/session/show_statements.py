@@ -86,7 +86,7 @@ def _column(column: Column) -> str:
     if not column.nullable:
         text += " NOT NULL"
     if column.metadata is not None:
-        text += f" METADATA FROM {_literal(column.metadata)} VIRTUAL"
+        text += f" METADATA FROM {_literal(column.metadata)}{' VIRTUAL' if column.virtual else ''}"
     return text if not column.comment else f"{text} COMMENT {_literal(column.comment)}"
 
 

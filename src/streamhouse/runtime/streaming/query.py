@@ -14,7 +14,7 @@ from streamhouse.paimon.maintenance.backpressure import Pressure
 from streamhouse.runtime.monitoring.metrics import Figures
 from streamhouse.runtime.query_description import QueryDescription
 from streamhouse.runtime.query_spec import QuerySpec
-from streamhouse.runtime.state import distinct_counts, pending_rows
+from streamhouse.runtime.state import bad_records, distinct_counts, pending_rows
 from streamhouse.runtime.state import lookup_journal as looked_up
 from streamhouse.runtime.state.checkpoint import Checkpoint
 from streamhouse.runtime.state.checkpoint_claim import claim
@@ -118,6 +118,8 @@ class ContinuousQuery:
             )
         if spec.distinct is not None and spec.query.distinct is not None:
             distinct_counts.create_table(spec.distinct, spec.query.distinct, spec.target)
+        if spec.bad_records is not None:
+            bad_records.create_table(spec.bad_records)
         if spec.looked_up is not None:
             looked_up.create_table(spec.looked_up)
             self._look_at_servers()
@@ -191,7 +193,8 @@ class ContinuousQuery:
         if self._lineage is not None:
             self._lineage.note(batch.record)
         self._last = batch.record.end
-        self.figures.batch(batch.record.rows or 0, time.monotonic() - began)
+        bad = sum(report.get("bad", 0) for report in batch.reports)
+        self.figures.batch(batch.record.rows or 0, time.monotonic() - began, bad)
         self._holds.batch_done(self._last)
         preload_reports.tell(self._run.folder, self._last, batch.reports)
         self._wait_for_room(batch)

@@ -23,12 +23,13 @@ from streamhouse.runtime.failpoint import TASK_STEP, reached
 from streamhouse.runtime.kernel import ROW, Kernel, numbered, only, without
 from streamhouse.runtime.query_sources import Piece
 from streamhouse.runtime.query_spec import QuerySpec
+from streamhouse.runtime.state import bad_records
 from streamhouse.runtime.state import pending_rows as pending
 from streamhouse.runtime.state.distinct_counts import DistinctValues
 from streamhouse.runtime.state.lookup_journal import LookupJournal
 from streamhouse.runtime.streaming.dimensions import Dimensions
 from streamhouse.runtime.streaming.planner import TaskInput
-from streamhouse.source import ROW_KIND, Source
+from streamhouse.source import ROW_KIND, Rejecting, Source
 
 RESULT = pa.schema(
     [
@@ -144,8 +145,10 @@ class _Output:
     pending: list[pa.Table] = field(default_factory=list)
     unmatched: list[pa.Table] = field(default_factory=list)
     values: list[pa.Table] = field(default_factory=list)
+    rejected: list[pa.Table] = field(default_factory=list)
     read: int = 0
     missed: int = 0
+    bad: int = 0
 
 
 class Task:
@@ -188,6 +191,7 @@ class Task:
             "end": self._task.end,
             "rows": self._out.read,
             "missed": self._out.missed,
+            "bad": self._out.bad,
             "loaded": self._loaded(),
         }
         records = [{"table": t, "message": m, "report": None} for t, m in messages]
@@ -214,8 +218,19 @@ class Task:
                 if len(misses):
                     missed.append(misses.to_numpy(zero_copy_only=False))
             first += chunk.num_rows
+        self._reject(source)
         if missed:
             self._wait(number, piece, np.sort(np.concatenate(missed)))
+
+    def _reject(self, source: Source) -> None:
+        """Collect the records that the source has left out."""
+        if not isinstance(source, Rejecting):
+            return
+        rejected = source.rejected()
+        self._out.bad += rejected.num_rows
+        if rejected.num_rows and self._spec.bad_records is not None:
+            name = ".".join(self._spec.query.source.name[1:])
+            self._out.rejected.append(bad_records.rows_of(rejected, name, self._task.now_ms))
 
     def _joined(self, src: pa.Table) -> pa.Array:
         """Join rows and collect the output; returns `_row` of those that must wait for a retry."""
@@ -325,6 +340,8 @@ class Task:
             rows = self._distinct.counted(rows, values, int(self._task.end["distinct"]))
         messages = self._write_target(rows)
         messages += self._write_waiting()
+        if spec.bad_records is not None:
+            messages += self._write_table(spec.bad_records, self._out.rejected)
         if spec.distinct is not None and values is not None:
             messages += self._write_table(spec.distinct, [values])
         if self._journal is not None and spec.looked_up is not None and self._recorded is None:

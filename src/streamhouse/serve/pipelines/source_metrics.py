@@ -15,6 +15,7 @@ Values = dict[str, float | str]
 HELP: Mapping[str, str] = {
     "numRecordsIn": "Rows that the query has read since it started",
     "numRecordsInPerSecond": "Rows that the query has read per second, over the last ten seconds",
+    "numRecordsInErrors": "Records that the query has left out, since they cannot be decoded",
     "isSnapshotting": "1 while the snapshot of a mysql-cdc table is read, else 0",
     "isStreamReading": "1 once the changes of a mysql-cdc table are read, else 0",
     "currentFetchEventTimeLag": "Milliseconds from the table's last change on the server, in whole "
@@ -30,6 +31,8 @@ HELP: Mapping[str, str] = {
 def source_metrics(query: QueryStatus, lives: bool, now_ms: int) -> Values:
     """The metrics that are known; those of an ended query are its counts and its position."""
     values: Values = {"numRecordsIn": query.rows}
+    if query.bad_records:
+        values["numRecordsInErrors"] = query.bad_records
     state = None if query.lag is None else query.lag.state
     if lives:
         values["numRecordsInPerSecond"] = query.rows_per_second

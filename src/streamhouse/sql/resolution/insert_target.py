@@ -45,7 +45,8 @@ def slots(
 
     Raises `SqlError` for an unknown column and for a wrong number of columns.
     """
-    names = [column.name for column in target.columns]
+    written = [column for column in target.columns if not column.virtual]
+    names = [column.name for column in written]
     computed = {column.name for column in target.computed}
     for name in listed:
         if name not in names:
@@ -61,7 +62,7 @@ def slots(
             f"{', '.join(columns_to_fill)}",
         )
     indexes = {name: index for index, name in enumerate(columns_to_fill)}
-    return [Slot(column, indexes.get(column.name)) for column in target.columns]
+    return [Slot(column, indexes.get(column.name)) for column in written]
 
 
 def converted(

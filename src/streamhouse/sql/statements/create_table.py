@@ -307,6 +307,7 @@ def _column(cursor: Cursor, body: _Body) -> None:
     kind = parse_type(cursor)
     nullable, comment = True, None
     metadata: str | None = None
+    virtual = False
     while not cursor.at(",") and not cursor.at(")") and not cursor.done:
         if cursor.accept("NOT", "NULL"):
             nullable = False
@@ -321,12 +322,12 @@ def _column(cursor: Cursor, body: _Body) -> None:
             comment = cursor.string("a comment")
         elif cursor.accept("METADATA"):
             metadata = cursor.string("a metadata key") if cursor.accept("FROM") else name
-            cursor.accept("VIRTUAL")
+            virtual = cursor.accept("VIRTUAL")
         elif cursor.at("UNIQUE") or cursor.at("DEFAULT") or cursor.at("CHECK"):
             cursor.unsupported(f"{cursor.peek()} on a column is not supported; leave it out")
         else:
             cursor.fail("expected NOT NULL, PRIMARY KEY NOT ENFORCED, COMMENT, ',' or ')'")
-    body.columns.append(Column(name, kind, nullable, comment, metadata))
+    body.columns.append(Column(name, kind, nullable, comment, metadata, virtual))
 
 
 def _checked_expression(cursor: Cursor, tokens: list[Token]) -> None:

@@ -38,6 +38,7 @@ from streamhouse.sql.streaming import (
     row_number,
     sum_scale_check,
     union_all,
+    upsert_source,
 )
 from streamhouse.sql.streaming.generated_sql import ROW, Stream, bound
 from streamhouse.sql.streaming.lookup_keys import LookupKeys, lookup_keys
@@ -220,6 +221,7 @@ class _Analysis:
     ) -> StreamQuery:
         script, top, stream = self.parsed.script, self.top, self.stream
         filled = self._slots(table, insert_columns)
+        upsert_source.check(script, top, stream.source, table, filled, self.aggregates)
         counted = count_distinct.replace_counts(script, top, filled)
         grouped = group_by_check.check(script, top, table, filled)
         if grouped and table is not None:

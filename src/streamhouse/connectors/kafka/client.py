@@ -1,0 +1,184 @@
+"""Connections to Kafka: clients, topics with their partitions, and the ends of partitions."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
+from typing import Any, TypeAlias
+
+from confluent_kafka import (
+    Consumer,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    TopicCollection,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient, OffsetSpec
+
+from streamhouse.connectors.kafka.options import KafkaOptions
+from streamhouse.errors import ConnectError, OptionError, StreamhouseError, TableError
+from streamhouse.options import nearest
+
+Partition: TypeAlias = tuple[str, int]
+"""A topic and the number of one of its partitions."""
+
+TIMEOUT_S = 10.0
+_PAUSE_S = 0.2
+_CONSUMER = {"enable.auto.commit": "false", "auto.offset.reset": "error", "log_level": "0"}
+_NOT_FOR_ADMIN = ("group.id", "auto.offset.reset", "isolation.level", "transactional.id")
+
+
+class Client:
+    """An admin client of the cluster that a table's options name; driver only."""
+
+    def __init__(self, options: KafkaOptions) -> None:
+        self._options = options
+        self._admin = self._connected()
+        level = options.properties.get("isolation.level", "read_committed")
+        committed = level == "read_committed"
+        self._level = (
+            IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
+        )
+
+    def _connected(self) -> Any:
+        properties = self._options.properties
+        config = {k: v for k, v in properties.items() if k not in _NOT_FOR_ADMIN}
+        return created(AdminClient, {**config, "log_level": "0"})
+
+    def topics(self) -> dict[str, tuple[str, int]]:
+        """The topics of the table, each with its id and its number of partitions.
+
+        Raises `ConnectError`, and `TableError` if a named topic does not exist.
+        """
+        options = self._options
+        names: list[str] = list(options.topics)
+        if options.pattern is not None:
+            pattern = re.compile(options.pattern)
+            names = [name for name in self._all() if pattern.fullmatch(name)]
+            if not names:
+                raise TableError(
+                    f"Kafka at {options.servers} has no topic that matches '{options.pattern}'"
+                )
+        found = {}
+        for name, one in self._results(
+            lambda: self._admin.describe_topics(TopicCollection(names), request_timeout=TIMEOUT_S)
+        ).items():
+            found[name] = (str(one.topic_id), len(one.partitions))
+        return found
+
+    def _results(self, request: Callable[[], Mapping[Any, Future[Any]]]) -> dict[Any, Any]:
+        """The results of a request, which is repeated for a while if the brokers are not ready."""
+        deadline = time.monotonic() + TIMEOUT_S
+        while True:
+            about = None
+            try:
+                found = {}
+                for about, future in request().items():
+                    found[about] = future.result(2 * TIMEOUT_S)
+                return found
+            except (KafkaException, TimeoutError) as error:
+                if not _passes(error) or time.monotonic() > deadline:
+                    topic = about if isinstance(about, str) else getattr(about, "topic", None)
+                    raise self._error(error, topic) from None
+            time.sleep(_PAUSE_S)
+            # The client may know a leader from before the brokers restarted.
+            self._admin = self._connected()
+
+    def _all(self) -> list[str]:
+        try:
+            return sorted(self._admin.list_topics(timeout=TIMEOUT_S).topics)
+        except KafkaException as error:
+            raise self._error(error) from None
+
+    def ends(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
+        """The offset after the last readable record of each partition."""
+        return self._offsets(dict.fromkeys(partitions, OffsetSpec.latest()))
+
+    def beginnings(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
+        """The offset of the oldest record of each partition."""
+        return self._offsets(dict.fromkeys(partitions, OffsetSpec.earliest()))
+
+    def at_time(self, partitions: Iterable[Partition], epoch_ms: int) -> dict[Partition, int]:
+        """The first offset of a time; the end of a partition without later records."""
+        wanted = list(partitions)
+        found = self._offsets(dict.fromkeys(wanted, OffsetSpec.for_timestamp(epoch_ms)))
+        late = [one for one in wanted if found[one] < 0]
+        return {**found, **(self.ends(late) if late else {})}
+
+    def _offsets(self, wanted: Mapping[Partition, Any]) -> dict[Partition, int]:
+        if not wanted:
+            return {}
+        request = {TopicPartition(*one): spec for one, spec in wanted.items()}
+        results = self._results(
+            lambda: self._admin.list_offsets(
+                request, isolation_level=self._level, request_timeout=TIMEOUT_S
+            )
+        )
+        return {(one.topic, one.partition): int(at.offset) for one, at in results.items()}
+
+    def _error(self, error: Exception, topic: str | None = None) -> StreamhouseError:
+        code = _code(error)
+        if topic is not None and code in (
+            KafkaError.UNKNOWN_TOPIC_OR_PART,
+            KafkaError._UNKNOWN_TOPIC,
+        ):
+            return TableError(
+                f"Kafka at {self._options.servers} has no topic '{topic}'; "
+                f"{nearest(topic, [one for one in self._all() if not one.startswith('__')])}"
+            )
+        return kafka_error(self._options, error)
+
+
+def _code(error: Exception) -> int | None:
+    cause = error.args[0] if error.args else None
+    return int(cause.code()) if isinstance(cause, KafkaError) else None
+
+
+def _passes(error: Exception) -> bool:
+    """Whether a later attempt may succeed: the partitions of a topic have no leader yet."""
+    return isinstance(error, KafkaException) and _code(error) in _NOT_READY
+
+
+_NOT_READY = (
+    KafkaError._STATE,
+    KafkaError._TIMED_OUT,
+    KafkaError._TRANSPORT,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.OFFSET_NOT_AVAILABLE,
+    KafkaError._NOENT,
+)
+
+
+def kafka_error(options: KafkaOptions, error: Exception | KafkaError) -> StreamhouseError:
+    """The error of a client as one of ours."""
+    cause = error.args[0] if isinstance(error, KafkaException) else error
+    text = cause.str() if isinstance(cause, KafkaError) else str(cause) or "no answer"
+    return ConnectError(
+        f"Kafka at {options.servers}: {text}; check 'properties.bootstrap.servers', the "
+        "'properties.security.protocol' and the login"
+    )
+
+
+def created(kind: Any, config: Mapping[str, str]) -> Any:
+    """A client of confluent-kafka; `OptionError` for a property that it does not have."""
+    try:
+        return kind(dict(config))
+    except KafkaException as error:
+        cause = error.args[0]
+        text = cause.str() if isinstance(cause, KafkaError) else str(cause)
+        raise OptionError(f"'properties.*': {text}") from None
+
+
+def consumer(options: KafkaOptions, more: Mapping[str, str] | None = None) -> Consumer:
+    """A consumer that reads assigned partitions only, whose group is reported to, if any."""
+    config = {"isolation.level": "read_committed", **options.properties, **_CONSUMER}
+    config.setdefault("group.id", "streamhouse")
+    found: Consumer = created(Consumer, {**config, **(more or {})})
+    return found

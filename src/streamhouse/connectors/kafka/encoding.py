@@ -1,0 +1,100 @@
+"""Turns rows into the records that a sink produces: key, value, timestamp and headers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streamhouse.connectors.kafka.metadata import WRITABLE
+from streamhouse.connectors.kafka.options import FormatChoice, KafkaOptions
+from streamhouse.connectors.kafka.records import Layout
+from streamhouse.errors import OptionError, StreamhouseError
+from streamhouse.formats.base import Encoder
+from streamhouse.formats.registry import format_of
+from streamhouse.source import ROW_KIND
+
+KEY, VALUE, TIMESTAMP, HEADERS = "key", "value", "timestamp", "headers"
+_HEADERS = pa.map_(pa.string(), pa.binary())
+_PLACE = "__place"
+
+
+class Encoding:
+    """Encodes the rows of a task; picklable.
+
+    With `upserts`, only the last change of each key is written: its row, or no value if the row is
+    gone.
+    """
+
+    def __init__(self, options: KafkaOptions, layout: Layout, upserts: bool = False) -> None:
+        self._layout, self._upserts = layout, upserts
+        self._value = _encoder(options.value, layout.value)
+        self._key = None if options.key is None else _encoder(options.key, layout.key)
+        for column in layout.columns:
+            if column.metadata is not None and column.metadata not in WRITABLE:
+                raise OptionError(
+                    f"METADATA column '{column.name}' cannot be written; declare it VIRTUAL"
+                )
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of the rows."""
+        return self._layout.schema
+
+    def records(self, batches: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Record batches with the columns `key`, `value`, `timestamp` and `headers`, if any."""
+        if self._upserts and batches:
+            yield from map(self._encoded, last_of_keys(batches, self._layout.key_columns))
+            return
+        for batch in batches:
+            if not self._value.changelog:
+                _check_inserts(batch)
+            yield self._encoded(batch)
+
+    def _encoded(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        columns = {}
+        layout = self._layout
+        if self._key is not None:
+            keys = [rows.column(name) for name in layout.key_columns]
+            batch = pa.RecordBatch.from_arrays(keys, schema=layout.key)
+            columns[KEY] = pa.array(self._key.encode(batch), pa.binary())
+        names = [*layout.value.names, *([ROW_KIND] if ROW_KIND in rows.schema.names else [])]
+        values = pa.array(self._value.encode(rows.select(names)), pa.binary())
+        if self._upserts:
+            gone = pc.is_in(rows.column(ROW_KIND), pa.array(["-D", "-U"]))
+            values = pc.if_else(gone, pa.scalar(None, pa.binary()), values)
+        columns[VALUE] = values
+        for column in layout.columns:
+            if column.metadata == TIMESTAMP:
+                moments = rows.column(column.name).cast(pa.timestamp("ms", "UTC"), safe=False)
+                columns[TIMESTAMP] = moments.cast(pa.int64())
+            elif column.metadata == HEADERS:
+                columns[HEADERS] = rows.column(column.name).cast(_HEADERS)
+        return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+
+
+def _encoder(chosen: FormatChoice, schema: pa.Schema) -> Encoder:
+    return format_of(chosen.name).encoder(schema, chosen.options, chosen.prefix)
+
+
+def _check_inserts(rows: pa.RecordBatch) -> None:
+    if ROW_KIND in rows.schema.names and not pc.all(pc.equal(rows.column(ROW_KIND), "+I")).as_py():
+        raise StreamhouseError(
+            "the query updates or deletes rows, which this format cannot express; write with "
+            "'connector' = 'upsert-kafka', or with the format debezium-json or canal-json"
+        )
+
+
+def last_of_keys(
+    batches: Sequence[pa.RecordBatch], keys: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
+    """The last row of each key, in the order of these rows, with a row kind."""
+    table = pa.Table.from_batches(batches)
+    if ROW_KIND not in table.column_names:
+        table = table.append_column(ROW_KIND, pa.repeat(pa.scalar("+I"), table.num_rows))
+    places = pa.array(range(table.num_rows), pa.int64())
+    numbered = table.select(keys).append_column(_PLACE, places)
+    last = numbered.group_by(list(keys), use_threads=False).aggregate([(_PLACE, "max")])
+    rows = table.take(last.column(f"{_PLACE}_max").combine_chunks().sort())
+    yield from rows.combine_chunks().to_batches()

@@ -1,0 +1,149 @@
+"""Offsets of a query over topics, and where it starts and ends.
+
+An offset is `{"topics": {name: {"id", "next", "from"}}, "until": {name: {…}}}`. `next` has the
+first unread offset of each partition, by the partition's number. `from` has the offset where
+reading began for the partitions that are new in this batch, so that the batch can be planned again.
+`until`, of bounded sources, has the offset where each partition ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from confluent_kafka import KafkaException, TopicPartition
+
+from streamhouse.connectors.kafka.client import TIMEOUT_S, Client, Partition, consumer, kafka_error
+from streamhouse.connectors.kafka.options import (
+    EARLIEST,
+    GROUPS,
+    LATEST,
+    SPECIFIC,
+    TIMESTAMP,
+    KafkaOptions,
+)
+from streamhouse.errors import OptionError
+from streamhouse.source import Offset
+
+
+@dataclass(frozen=True)
+class Position:
+    """What a query has read: by topic its id, and by partition the next offset."""
+
+    ids: Mapping[str, str] = field(default_factory=dict)
+    next: Mapping[Partition, int] = field(default_factory=dict)
+    began: Mapping[Partition, int] = field(default_factory=dict)
+    until: Mapping[Partition, int] | None = None
+
+    @classmethod
+    def parse(cls, offset: Offset) -> Position:
+        """The position of an offset; empty for `{}`."""
+        topics: Mapping[str, Any] = offset.get("topics", {})
+        until = offset.get("until")
+        return cls(
+            {name: one["id"] for name, one in topics.items()},
+            _flat({name: one["next"] for name, one in topics.items()}),
+            _flat({name: one.get("from", {}) for name, one in topics.items()}),
+            None if until is None else _flat(until),
+        )
+
+    def offset(self) -> Offset:
+        """The position as an offset."""
+        following, began = _nested(self.next), _nested(self.began)
+        topics = {
+            name: {
+                "id": identity,
+                "next": following.get(name, {}),
+                **({"from": began[name]} if name in began else {}),
+            }
+            for name, identity in sorted(self.ids.items())
+        }
+        bound = {} if self.until is None else {"until": _nested(self.until)}
+        return {"topics": topics, **bound}
+
+
+def _flat(nested: Mapping[str, Mapping[str, int]]) -> dict[Partition, int]:
+    return {
+        (name, int(number)): int(offset)
+        for name, numbers in nested.items()
+        for number, offset in numbers.items()
+    }
+
+
+def _nested(flat: Mapping[Partition, int]) -> dict[str, dict[str, int]]:
+    found: dict[str, dict[str, int]] = {}
+    for (name, number), offset in sorted(flat.items()):
+        found.setdefault(name, {})[str(number)] = offset
+    return found
+
+
+class Bounds:
+    """Where reading starts and ends, by the options; driver only."""
+
+    def __init__(self, options: KafkaOptions, client: Client) -> None:
+        self._options, self._client = options, client
+
+    def starts(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
+        """The first offset of each partition; raises `OptionError` if there is none."""
+        options, wanted = self._options, list(partitions)
+        mode = options.startup or GROUPS
+        if mode == GROUPS:
+            return self._committed(wanted)
+        return self._at(mode, wanted, options.startup_offsets, options.startup_ms, EARLIEST)
+
+    def ends(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
+        """The offset where each partition of a bounded source ends."""
+        options, wanted = self._options, list(partitions)
+        if options.bounded == GROUPS:
+            return self._group_offsets(wanted)
+        return self._at(
+            options.bounded, wanted, options.bounded_offsets, options.bounded_ms, LATEST
+        )
+
+    def _at(
+        self, mode: str, wanted: list[Partition], offsets: Mapping[int, int], ms: int, other: str
+    ) -> dict[Partition, int]:
+        """`other`: the mode of partitions that `offsets` does not have."""
+        if mode == SPECIFIC:
+            rest = [one for one in wanted if one[1] not in offsets]
+            given = {one: offsets[one[1]] for one in wanted if one[1] in offsets}
+            return {**given, **self._at(other, rest, {}, 0, other)}
+        if mode == TIMESTAMP:
+            return self._client.at_time(wanted, ms)
+        if mode == LATEST:
+            return self._client.ends(wanted)
+        return self._client.beginnings(wanted)
+
+    def _committed(self, wanted: list[Partition]) -> dict[Partition, int]:
+        options = self._options
+        found = self._group_offsets(wanted, where="scan.startup.mode")
+        rest = [one for one in wanted if one not in found]
+        if rest and options.reset not in ("earliest", "latest"):
+            topic, number = rest[0]
+            raise OptionError(
+                f"group '{options.group}' has no offset of topic {topic}, partition {number}; set "
+                "'properties.auto.offset.reset' to 'earliest' or 'latest', or "
+                "'scan.startup.mode' to 'earliest-offset' or 'latest-offset'"
+            )
+        mode = EARLIEST if options.reset == "earliest" else LATEST
+        return {**found, **self._at(mode, rest, {}, 0, mode)}
+
+    def _group_offsets(
+        self, wanted: list[Partition], where: str = "scan.bounded.mode"
+    ) -> dict[Partition, int]:
+        """The offsets that the consumer group has committed."""
+        options = self._options
+        if options.group is None:
+            raise OptionError(
+                f"'{where}' is 'group-offsets', which needs 'properties.group.id'; set this, or "
+                f"'{where}' to 'earliest-offset' or another mode"
+            )
+        reader = consumer(options)
+        try:
+            found = reader.committed([TopicPartition(*one) for one in wanted], TIMEOUT_S)
+        except KafkaException as error:
+            raise kafka_error(options, error) from None
+        finally:
+            reader.close()
+        return {(one.topic, one.partition): one.offset for one in found if one.offset >= 0}

@@ -1,0 +1,145 @@
+"""Reads ranges of partitions; runs on executors."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
+
+from streamhouse.connectors.kafka.client import consumer, kafka_error
+from streamhouse.connectors.kafka.options import KafkaOptions
+from streamhouse.errors import ConnectError, DataLossError
+
+MESSAGES = 16_384
+_POLL_S = 1.0
+_SILENCE_S = 60.0
+_FAST = {
+    "enable.partition.eof": "true",
+    "fetch.queue.backoff.ms": "5",
+    "queued.min.messages": "200000",
+    "queued.max.messages.kbytes": "131072",
+    "max.partition.fetch.bytes": "4194304",
+}
+
+
+@dataclass(frozen=True)
+class Range:
+    """The records of a partition from offset `start` to the one before `end`."""
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+
+
+class PartitionReader:
+    """A consumer that stays at where it stopped, so that the next range may already be there."""
+
+    def __init__(self, options: KafkaOptions) -> None:
+        self._options = options
+        self._consumer: Consumer | None = None
+        self._at: tuple[str, int, int] | None = None
+        self._waiting: list[Message] = []
+
+    def read(self, wanted: Range) -> Iterator[list[Message]]:
+        """The messages of a range, in order. Aborted transactions have none.
+
+        Raises `DataLossError` if the brokers have deleted a part of it.
+        """
+        self._go_to(wanted)
+        self._at = None
+        deadline = time.monotonic() + _SILENCE_S
+        while True:
+            messages, done = self._next(wanted)
+            if messages:
+                deadline = time.monotonic() + _SILENCE_S
+                yield messages
+            if done:
+                self._at = (wanted.topic, wanted.partition, wanted.end)
+                return
+            if time.monotonic() > deadline:
+                raise ConnectError(
+                    f"Kafka at {self._options.servers} has sent nothing of topic {wanted.topic}, "
+                    f"partition {wanted.partition} for {_SILENCE_S:.0f} s; check the brokers"
+                )
+
+    def close(self) -> None:
+        """Close the consumer."""
+        if self._consumer is not None:
+            self._consumer.close()
+            self._consumer = None
+
+    def _go_to(self, wanted: Range) -> None:
+        if self._consumer is None:
+            self._consumer = consumer(self._options, _FAST)
+        if self._at != (wanted.topic, wanted.partition, wanted.start):
+            self._waiting = []
+            self._consumer.assign([TopicPartition(wanted.topic, wanted.partition, wanted.start)])
+
+    def _next(self, wanted: Range) -> tuple[list[Message], bool]:
+        """The next messages of the range, and whether it ends there."""
+        assert self._consumer is not None
+        received, self._waiting = self._waiting, []
+        if not received:
+            received = self._consumer.consume(MESSAGES, _POLL_S)
+        event = next((i for i, one in enumerate(received) if one.error() is not None), None)
+        messages = received[:event]
+        if messages and messages[-1].offset() + 1 >= wanted.end:
+            inside = _before(messages, wanted.end)
+            self._waiting = received[len(inside) :]
+            return inside, True
+        if event is None:
+            return messages, False
+        self._waiting = received[event + 1 :]
+        return messages, self._ends(received[event], wanted)
+
+    def _ends(self, event: Message, wanted: Range) -> bool:
+        """Whether the range ends at an event among the messages; raises errors."""
+        error = event.error()
+        code = error.code()
+        if code == KafkaError._PARTITION_EOF:
+            # Behind the last message there may be markers of transactions, which are no messages.
+            return bool(event.offset() >= wanted.end)
+        if code in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
+            raise DataLossError(lost(wanted.topic, wanted.partition, wanted.start))
+        if code in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION):
+            raise DataLossError(
+                f"topic {wanted.topic} (or its partition {wanted.partition}) does not exist any "
+                f"more, but its records from offset {wanted.start} have not been read; {ADVICE}"
+            )
+        if error.fatal() or not error.retriable() and code not in _TRANSIENT:
+            raise kafka_error(self._options, error)
+        return False
+
+
+ADVICE = (
+    "run the script with --from-scratch to start anew, or SET another 'pipeline.name' and a "
+    "'scan.startup.mode' that accepts the gap"
+)
+_TRANSIENT = (
+    KafkaError._TRANSPORT,
+    KafkaError._ALL_BROKERS_DOWN,
+    KafkaError._TIMED_OUT,
+    KafkaError._RESOLVE,
+    KafkaError.REQUEST_TIMED_OUT,
+    KafkaError._MAX_POLL_EXCEEDED,
+)
+
+
+def lost(topic: str, partition: int, start: int, oldest: int | None = None) -> str:
+    """The message about records that retention has deleted."""
+    left = "" if oldest is None else f" (the oldest left is {oldest})"
+    return (
+        f"topic {topic}, partition {partition}: the records from offset {start} have not been "
+        f"read, but Kafka's retention has deleted them{left}; {ADVICE}"
+    )
+
+
+def _before(messages: list[Message], end: int) -> list[Message]:
+    """The messages with offsets before `end`; offsets grow."""
+    count = len(messages)
+    while count and messages[count - 1].offset() >= end:
+        count -= 1
+    return messages if count == len(messages) else messages[:count]

@@ -1,0 +1,163 @@
+"""Turns Kafka's messages into rows: the key, the value and the metadata of each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from confluent_kafka import Message
+
+from streamhouse.connectors.kafka import metadata
+from streamhouse.connectors.kafka.options import FormatChoice, KafkaOptions
+from streamhouse.connectors.specs import arrow_schema
+from streamhouse.errors import OptionError
+from streamhouse.formats.base import BadRecord, Decoder
+from streamhouse.formats.registry import format_of
+from streamhouse.options import nearest
+from streamhouse.source import ROW_KIND
+from streamhouse.sql.plan import Column
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Which columns of a table come from the key, the value and the metadata of a message.
+
+    `key` and `value` have the names in the records, `key_columns` those in the table.
+    """
+
+    columns: tuple[Column, ...]
+    schema: pa.Schema
+    key: pa.Schema
+    key_columns: tuple[str, ...]
+    value: pa.Schema
+
+    @classmethod
+    def of(cls, columns: Sequence[Column], options: KafkaOptions, where: str) -> Layout:
+        """Raises `OptionError` if the options name columns that do not exist."""
+        schema = arrow_schema(columns)
+        stored = [column.name for column in columns if column.metadata is None]
+        wrong = next((name for name in options.key_fields if name not in stored), None)
+        if wrong is not None:
+            raise OptionError(
+                f"{where}: option 'key.fields': there is no column '{wrong}'; "
+                f"{nearest(wrong, stored)}"
+            )
+        if options.key is not None and not options.key_fields:
+            raise OptionError(f"{where}: 'key.format' needs 'key.fields', the columns of the key")
+        key = pa.schema(
+            schema.field(name).with_name(name.removeprefix(options.key_prefix))
+            for name in options.key_fields
+        )
+        of_value = [one for one in stored if options.value_has_key or one not in options.key_fields]
+        value = pa.schema([schema.field(name) for name in of_value])
+        return cls(tuple(columns), schema, key, options.key_fields, value)
+
+
+def decoder(chosen: FormatChoice, schema: pa.Schema) -> Decoder:
+    """The decoder of a format for a schema."""
+    return format_of(chosen.name).decoder(schema, chosen.options, chosen.prefix)
+
+
+class Records:
+    """Decodes messages.
+
+    With `upserts`, a message is the row of its key: one without a value deletes the row, and its
+    other columns are null. Else a message without a value has no row.
+    """
+
+    def __init__(self, options: KafkaOptions, layout: Layout, upserts: bool = False) -> None:
+        self._layout, self._upserts = layout, upserts
+        self._value = decoder(options.value, layout.value)
+        self._key = None if options.key is None else decoder(options.key, layout.key)
+        self.changelog = upserts or self._value.changelog
+        self._plain = self._key is None and not upserts and layout.value == layout.schema
+        kind = pa.field(ROW_KIND, pa.string())
+        self._schema = layout.schema.append(kind) if self.changelog else layout.schema
+
+    def decode(self, messages: Sequence[Message]) -> tuple[pa.RecordBatch, Sequence[BadRecord]]:
+        """The rows of messages, and those that cannot be decoded, by index."""
+        decoded = self._value.decode([message.value() for message in messages])
+        if self._plain:
+            return decoded.rows, decoded.bad
+        records = decoded.records
+        if records is None:
+            records = np.arange(decoded.rows.num_rows)
+        bad = {one.index: one.reason for one in decoded.bad}
+        found: dict[str, Any] = {}
+        kept = np.arange(len(messages))
+        if self._key is not None:
+            found, kept = self._keys(messages, bad)
+        if self._upserts:
+            return self._upserted(messages, decoded.rows, records, found, kept, bad)
+        # A row whose key cannot be decoded is left out.
+        rows = np.flatnonzero(np.isin(records, kept))
+        values = decoded.rows.take(pa.array(rows))
+        columns = self._columns(messages, values, records[rows], found, kept)
+        kinds = values.column(ROW_KIND) if self.changelog else None
+        return self._batch(columns, kinds), _bad(bad)
+
+    def _keys(self, messages: Sequence[Message], bad: dict[int, str]) -> tuple[dict[str, Any], Any]:
+        """The columns of the keys, and the indexes of the messages that they belong to."""
+        assert self._key is not None
+        decoded = self._key.decode([message.key() for message in messages])
+        for one in decoded.bad:
+            bad.setdefault(one.index, f"key: {one.reason}")
+        kept = decoded.records
+        if kept is None:
+            kept = np.arange(decoded.rows.num_rows)
+        names = zip(self._layout.key_columns, decoded.rows.columns, strict=False)
+        return dict(names), kept
+
+    def _columns(
+        self, messages: Sequence[Message], values: Any, records: Any, keys: Any, kept: Any
+    ) -> list[pa.Array]:
+        """The table's columns of rows, whose messages are `records`; the value's come first."""
+        chosen = None
+        place = np.searchsorted(kept, records)
+        columns = []
+        for column in self._layout.columns:
+            kind = self._layout.schema.field(column.name).type
+            if column.metadata is not None:
+                if chosen is None:
+                    chosen = [messages[index] for index in records.tolist()]
+                columns.append(metadata.values(column.metadata, chosen).cast(kind))
+            elif column.name in values.schema.names:
+                columns.append(values.column(column.name))
+            else:
+                columns.append(keys[column.name].take(pa.array(place)))
+        return columns
+
+    def _upserted(
+        self, messages: Sequence[Message], values: Any, records: Any, keys: Any, kept: Any, bad: Any
+    ) -> tuple[pa.RecordBatch, Sequence[BadRecord]]:
+        """One row for each message with a key: `+U` with its value, or `-D` without one."""
+        for index, message in enumerate(messages):
+            if message.key() is None:
+                bad.setdefault(index, "the record has no key, which upsert-kafka needs")
+        deleted = np.array([message.value() is None for message in messages], bool)
+        usable = np.array([one for one in kept.tolist() if one not in bad], np.int64)
+        with_value = np.isin(usable, records)
+        usable = usable[with_value | deleted[usable]]
+        # The value's row of each message; null for a deleted one, whose columns are then null.
+        rows = pa.array(np.searchsorted(records, usable), mask=deleted[usable])
+        filled = pa.RecordBatch.from_arrays(
+            [column.take(rows) for column in values.columns], names=values.schema.names
+        )
+        own = dict(zip(filled.schema.names, filled.columns, strict=True))
+        for name in self._layout.key_columns:
+            own.pop(name, None)
+        plain = pa.RecordBatch.from_arrays(list(own.values()), names=list(own))
+        columns = self._columns(messages, plain, usable, keys, kept)
+        kinds = pa.array(np.where(deleted[usable], "-D", "+U").tolist(), pa.string())
+        return self._batch(columns, kinds), _bad(bad)
+
+    def _batch(self, columns: list[pa.Array], kinds: pa.Array | None) -> pa.RecordBatch:
+        arrays = columns if kinds is None else [*columns, kinds]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+
+def _bad(found: dict[int, str]) -> list[BadRecord]:
+    return [BadRecord(*one) for one in sorted(found.items())]

@@ -1,0 +1,256 @@
+"""A topic as the sink of a query: the driver produces what tasks have encoded, in batches.
+
+With `exactly-once`, each micro-batch is one transaction of the driver's producer. It also commits
+the number of the next batch as an offset of a consumer group, so Kafka keeps rows and number
+together: a batch that runs again after a crash is recognised and skipped. The transactional id is
+the same for all runs of a query: a new run ends the open transaction of a driver that died, and
+locks out one that still runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
+
+from streamhouse.connectors.base import WrittenBatch
+from streamhouse.connectors.driver_rows import DriverRowsWriter, rows_of
+from streamhouse.connectors.kafka.client import TIMEOUT_S, consumer, created, kafka_error
+from streamhouse.connectors.kafka.encoding import HEADERS, KEY, TIMESTAMP, VALUE, Encoding
+from streamhouse.connectors.kafka.options import KafkaOptions
+from streamhouse.errors import CommitConflictError, ConnectError, DataLossError
+
+_TRANSACTION_MS = "600000"
+_FLUSH_S = 120.0
+_CONFIG = {
+    "enable.idempotence": "true",
+    "linger.ms": "20",
+    "batch.size": "1000000",
+    "queue.buffering.max.messages": "1000000",
+    "queue.buffering.max.kbytes": "524288",
+    # As Java's producers, so that a key is always in the same partition.
+    "partitioner": "murmur2_random",
+    "log_level": "0",
+}
+_NOT_FOR_PRODUCER = (
+    "group.id",
+    "auto.offset.reset",
+    "isolation.level",
+    "max.partition.fetch.bytes",
+)
+
+
+class KafkaSink:
+    """A `Sink` that writes into one topic."""
+
+    def __init__(self, options: KafkaOptions, encoding: Encoding) -> None:
+        self._options, self._encoding = options, encoding
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._encoding.schema
+
+    def writer(self, query_id: str, batch: int, attempt: str) -> KafkaSinkWriter:
+        return KafkaSinkWriter(self._encoding)
+
+    def committer(self, query_id: str) -> KafkaSinkCommitter:
+        return KafkaSinkCommitter(self._options, query_id)
+
+
+class KafkaSinkWriter:
+    """Encodes the rows of one task, and sends the records to the driver."""
+
+    def __init__(self, encoding: Encoding) -> None:
+        self._encoding = encoding
+        self._rows: list[pa.RecordBatch] = []
+
+    def write(self, rows: pa.RecordBatch) -> None:
+        self._rows.append(rows)
+
+    def prepare(self) -> list[bytes]:
+        records = DriverRowsWriter()
+        for batch in self._encoding.records(self._rows):
+            records.write(batch)
+        return records.prepare()
+
+    def close(self) -> None:
+        self._rows = []
+
+
+class KafkaSinkCommitter:
+    """Produces micro-batches; see the module for `exactly-once`.
+
+    With `at-least-once`, a batch that runs again is produced again, unless its number was already
+    recorded. With `none`, the committer does not wait for the brokers.
+    """
+
+    table = None
+
+    def __init__(self, options: KafkaOptions, query_id: str) -> None:
+        self._options = options
+        self._topic = options.topics[0]
+        self._exactly_once = options.guarantee == "exactly-once"
+        prefix = options.transactions or "streamhouse"
+        self._id = f"{prefix}-{query_id}"
+        self._producer: Producer | None = None
+        self._failed: KafkaError | None = None
+        self._partitions = 1
+
+    def commit(self, write: Callable[[], WrittenBatch | None], discard: Callable[[], None]) -> bool:
+        written = write()
+        if written is None:
+            return False
+        try:
+            if self._options.guarantee == "none":
+                self._produce(self._opened(), written.messages)
+                self._opened().poll(0)
+                return True
+            if self._exactly_once:
+                return self._in_transaction(written)
+            return self._at_least_once(written)
+        except KafkaException as error:
+            self._producer = None
+            if _fenced(error):
+                raise CommitConflictError(
+                    f"another run writes topic {self._topic} with the transactional id {self._id}; "
+                    "stop it, or give each query its own 'sink.transactional-id-prefix'"
+                ) from None
+            raise kafka_error(self._options, error) from None
+
+    def remove_leftovers(self, from_batch: int, keep: Collection[str] = ()) -> int:
+        return 0
+
+    def _in_transaction(self, written: WrittenBatch) -> bool:
+        # Opening the producer ends a dead driver's transaction, so the recorded number is final.
+        producer = self._opened()
+        if not self._is_new(written.number):
+            return False
+        producer.begin_transaction()
+        try:
+            self._produce(producer, written.messages)
+            self._flush(producer)
+            reader = consumer(self._options, _marks_of(self._id))
+            try:
+                producer.send_offsets_to_transaction(
+                    self._mark(written.number), reader.consumer_group_metadata(), TIMEOUT_S
+                )
+            finally:
+                reader.close()
+            producer.commit_transaction(_FLUSH_S)
+        except BaseException:
+            # The next attempt opens a new producer, which ends the transaction.
+            self._producer = None
+            raise
+        return True
+
+    def _at_least_once(self, written: WrittenBatch) -> bool:
+        producer = self._opened()
+        self._produce(producer, written.messages)
+        self._flush(producer)
+        return True
+
+    def _mark(self, number: int) -> list[TopicPartition]:
+        return [TopicPartition(self._topic, 0, number + 1)]
+
+    def _is_new(self, number: int) -> bool:
+        """Whether the batch is not in the topic yet, by the recorded number of batches."""
+        reader = consumer(self._options, _marks_of(self._id))
+        try:
+            (found,) = reader.committed([TopicPartition(self._topic, 0)], TIMEOUT_S)
+        finally:
+            reader.close()
+        if found.offset < 0 and number > 0:
+            raise DataLossError(
+                f"Kafka has no record of what this query has written into topic {self._topic} (the "
+                f"offset of group {self._id} is gone, for instance by the brokers' "
+                f"'offsets.retention.minutes'), so nobody knows whether batch {number} is in it: "
+                f"commit offset {number} for that group and partition 0 if it is not, or "
+                f"{number + 1} if it is, or run the script with --from-scratch"
+            )
+        return bool(found.offset <= number)
+
+    def _opened(self) -> Producer:
+        if self._producer is not None:
+            return self._producer
+        properties = {
+            key: value
+            for key, value in self._options.properties.items()
+            if key not in _NOT_FOR_PRODUCER
+        }
+        config = {**_CONFIG, **properties}
+        if self._exactly_once:
+            config["transactional.id"] = self._id
+            config.setdefault("transaction.timeout.ms", _TRANSACTION_MS)
+        producer: Producer = created(Producer, config)
+        metadata = producer.list_topics(self._topic, TIMEOUT_S).topics[self._topic]
+        if metadata.error is not None:
+            raise KafkaException(metadata.error)
+        self._partitions = len(metadata.partitions)
+        if self._exactly_once:
+            producer.init_transactions(_FLUSH_S)
+        self._failed, self._producer = None, producer
+        return producer
+
+    def _produce(self, producer: Producer, messages: Sequence[bytes]) -> None:
+        number = 0
+        for task, message in enumerate(messages):
+            for batch in rows_of([message]):
+                self._produce_batch(producer, batch, task, number)
+                number += batch.num_rows
+
+    def _produce_batch(
+        self, producer: Producer, batch: pa.RecordBatch, task: int, first: int
+    ) -> None:
+        partitioner = self._options.partitioner
+        for row, record in enumerate(_records(batch)):
+            if partitioner == "fixed":
+                record["partition"] = task % self._partitions
+            elif partitioner == "round-robin":
+                record["partition"] = (first + row) % self._partitions
+            while True:
+                try:
+                    producer.produce(self._topic, on_delivery=self._delivered, **record)
+                    break
+                except BufferError:
+                    producer.poll(0.1)
+            if not row % 10_000:
+                producer.poll(0)
+
+    def _delivered(self, error: KafkaError | None, message: object) -> None:
+        if error is not None and self._failed is None:
+            self._failed = error
+
+    def _flush(self, producer: Producer) -> None:
+        """Wait until the brokers have all records."""
+        left = producer.flush(_FLUSH_S)
+        if self._failed is not None:
+            raise KafkaException(self._failed)
+        if left:
+            self._producer = None
+            raise ConnectError(
+                f"Kafka at {self._options.servers} has not taken {left} records of topic "
+                f"{self._topic} within {_FLUSH_S:.0f} s; check the brokers"
+            )
+
+
+def _marks_of(identity: str) -> dict[str, str]:
+    """The consumer that reads and writes the number of batches."""
+    return {"group.id": identity, "isolation.level": "read_committed"}
+
+
+def _fenced(error: KafkaException) -> bool:
+    cause = error.args[0] if error.args else None
+    fenced = (KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED)
+    return isinstance(cause, KafkaError) and cause.code() in fenced
+
+
+def _records(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
+    """The arguments of `produce` for each record."""
+    names = [name for name in (KEY, VALUE, TIMESTAMP, HEADERS) if name in batch.schema.names]
+    columns = [batch.column(name).to_pylist() for name in names]
+    optional = (TIMESTAMP, HEADERS)
+    for values in zip(*columns, strict=True):
+        pairs = zip(names, values, strict=True)
+        yield {name: one for name, one in pairs if one is not None or name not in optional}

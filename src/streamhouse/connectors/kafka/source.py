@@ -1,0 +1,297 @@
+"""Topics of Kafka as one stream."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
+
+from streamhouse.connectors.bad_records import FAIL
+from streamhouse.connectors.kafka.client import Client, Partition, consumer
+from streamhouse.connectors.kafka.options import UNBOUNDED, KafkaOptions
+from streamhouse.connectors.kafka.positions import Bounds, Position
+from streamhouse.connectors.kafka.reader import ADVICE, PartitionReader, Range, lost
+from streamhouse.connectors.kafka.records import Layout, Records
+from streamhouse.errors import ConnectError, DataLossError
+from streamhouse.formats.base import RecordError
+from streamhouse.source import BAD_RECORDS, Lag, Offset
+
+log = logging.getLogger("streamhouse.kafka")
+
+BATCH_RECORDS = 2_000_000
+_SPLIT_RECORDS = 50_000
+_LEAST_POLL_S = 0.03
+_OUTAGE_S = 300.0
+_MARKS = 100
+
+
+class KafkaSource:
+    """Topics of Kafka; a `Source`.
+
+    An offset has the next offset of each partition, see `connectors.kafka.positions`. The same two
+    offsets give the same rows as long as Kafka keeps the records; `DataLossError` is raised if
+    retention has deleted records that have not been read, or if a topic was created anew. Records
+    of aborted transactions are left out, unless `properties.isolation.level` is `read_uncommitted`.
+    The object can be pickled.
+    """
+
+    ordered = False
+
+    def __init__(self, options: KafkaOptions, layout: Layout, upserts: bool = False) -> None:
+        self._options, self._layout, self._upserts = options, layout, upserts
+        self._records = Records(options, layout, upserts)
+        self.changelog = self._records.changelog
+        self.bounded = options.bounded != UNBOUNDED
+        self._split = not self.changelog
+        self._forget()
+
+    def _forget(self) -> None:
+        self._client: Client | None = None
+        self._reader: PartitionReader | None = None
+        self._reporter: Consumer | None = None
+        self._topics: dict[str, tuple[str, int]] = {}
+        self._looked = self._polled = self._answered = float("-inf")
+        self._rejected: list[dict[str, Any]] = []
+        self._marks: deque[tuple[float, Mapping[Partition, int]]] = deque(maxlen=_MARKS)
+
+    def __getstate__(self) -> dict[str, Any]:
+        kept = ("_options", "_layout", "_upserts", "_records", "changelog", "bounded", "_split")
+        return {key: self.__dict__[key] for key in kept}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._forget()
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._layout.schema
+
+    def keep_order(self) -> None:
+        """Do not split a partition among tasks, since its order matters to the sink."""
+        self._split = False
+
+    def initial_offset(self) -> Offset:
+        return {}
+
+    def latest_offset(self, start: Offset, max_rows: int | None = None) -> Offset:
+        now = time.monotonic()
+        if start and now - self._polled < _LEAST_POLL_S:
+            return start
+        self._polled = now
+        try:
+            found = self._latest(start, max_rows)
+        except ConnectError as error:
+            # Brokers may restart while a query runs.
+            if now - self._answered > _OUTAGE_S:
+                raise
+            log.warning("%s; trying again", error)
+            return start
+        self._answered = now
+        return found
+
+    def settled(self, offset: Offset) -> bool:
+        """Whether there is nothing to read after `offset`; raises if the brokers do not answer."""
+        return self._latest(offset, None) == offset
+
+    def _latest(self, start: Offset, max_rows: int | None) -> Offset:
+        before = Position.parse(start)
+        if before.until is not None and self.finished(start):
+            return start
+        self._look_for_topics(before)
+        began = self._new_partitions(before)
+        following = {**before.next, **began}
+        ends = self._connected.ends(following)
+        self._marks.append((time.time(), ends))
+        self._check_ends(before, ends)
+        until = self._until(before, following)
+        if until is not None:
+            ends = {one: min(end, until.get(one, end)) for one, end in ends.items()}
+        after = _limited(following, ends, min(max_rows or BATCH_RECORDS, BATCH_RECORDS))
+        if start and after == before.next and not began:
+            return start
+        ids = {**before.ids, **{name: one[0] for name, one in self._topics.items()}}
+        return Position(ids, after, began, until).offset()
+
+    def partitions(self, start: Offset, end: Offset, parallelism: int = 1) -> Sequence[Range]:
+        before, after = Position.parse(start), Position.parse(end)
+        first = {**after.began, **before.next}
+        ranges = [
+            Range(*one, first[one], last) for one, last in after.next.items() if first[one] < last
+        ]
+        return _split(ranges, parallelism) if self._split else ranges
+
+    def read(self, partition: Range) -> Iterator[pa.RecordBatch]:
+        if self._reader is None:
+            self._reader = PartitionReader(self._options)
+        for messages in self._reader.read(partition):
+            rows, bad = self._records.decode(messages)
+            for one in bad:
+                self._reject(messages[one.index], one.reason)
+            if rows.num_rows:
+                yield rows
+
+    def _reject(self, message: Message, reason: str) -> None:
+        place = (
+            f"topic {message.topic()}, partition {message.partition()}, offset {message.offset()}"
+        )
+        if self._options.bad_records.mode == FAIL:
+            raise RecordError(
+                f"{place}: {reason}; correct the table, or set its option 'bad-records'"
+            )
+        self._rejected.append(
+            {"position": place, "reason": reason, "key": message.key(), "value": message.value()}
+        )
+
+    def rejected(self) -> pa.Table:
+        """The bad records that `read` has left out since the last call."""
+        found, self._rejected = self._rejected, []
+        return pa.Table.from_pylist(found, BAD_RECORDS)
+
+    def committed(self, end: Offset) -> None:
+        """Report the offsets to the consumer group, if there is one."""
+        if self._options.group is None or not end:
+            return
+        if self._reporter is None:
+            self._reporter = consumer(self._options)
+        offsets = [TopicPartition(*one, at) for one, at in Position.parse(end).next.items()]
+        try:
+            self._reporter.commit(offsets=offsets, asynchronous=True)
+            self._reporter.poll(0)
+        except KafkaException as error:
+            # The query's own offsets count; the group is for those who watch it.
+            log.warning("the offsets were not reported to %s: %s", self._options.group, error)
+
+    def finished(self, offset: Offset) -> bool:
+        position = Position.parse(offset)
+        if position.until is None:
+            return False
+        return all(position.next.get(one, 0) >= end for one, end in position.until.items())
+
+    def check(self, offset: Offset) -> None:
+        """Raise `DataLossError` if a topic was created anew, or records are gone."""
+        position = Position.parse(offset)
+        if position.ids:
+            self._look_for_topics(position, always=True)
+            self._check_ends(position, self._connected.ends(position.next))
+
+    def lag(self, offset: Offset) -> Lag | None:
+        """How far a reader is behind the ends that were last seen."""
+        if not self._marks or not offset:
+            return None
+        following = Position.parse(offset).next
+        _, ends = self._marks[-1]
+        rows = sum(max(0, end - following.get(one, end)) for one, end in ends.items())
+        if not rows:
+            return Lag(seconds=0.0, rows=0)
+        behind = next(at for at, seen in self._marks if _beyond(seen, following))
+        return Lag(seconds=max(0.0, time.time() - behind), rows=rows)
+
+    def close(self) -> None:
+        for one in (self._reader, self._reporter):
+            if one is not None:
+                one.close()
+        self._forget()
+
+    @property
+    def _connected(self) -> Client:
+        if self._client is None:
+            self._client = Client(self._options)
+        return self._client
+
+    def _look_for_topics(self, before: Position, always: bool = False) -> None:
+        """Find the topics and partitions, if it is time to, and check their identity."""
+        now, interval = time.monotonic(), self._options.discovery_ms / 1000
+        due = interval > 0 and now - self._looked >= interval
+        if not self._topics or always or due:
+            self._looked, self._topics = now, self._connected.topics()
+        for name, identity in before.ids.items():
+            if name not in self._topics:
+                raise DataLossError(
+                    f"topic {name} does not exist any more, or is no longer named by the table, "
+                    f"but the query has read it so far; {ADVICE}"
+                )
+            if self._topics[name][0] != identity:
+                raise DataLossError(
+                    f"topic {name} was deleted and created anew (its id is "
+                    f"{self._topics[name][0]}, and was {identity}): offsets of the old topic do "
+                    f"not belong to it; {ADVICE}"
+                )
+
+    def _new_partitions(self, before: Position) -> dict[Partition, int]:
+        """Where reading begins for partitions that `before` does not have."""
+        known = before.next
+        new = [
+            (name, number)
+            for name, (_, count) in self._topics.items()
+            for number in range(count)
+            if (name, number) not in known
+        ]
+        if not new or before.until is not None:
+            return {}
+        if not known:
+            return Bounds(self._options, self._connected).starts(new)
+        # Partitions that come later are read from their beginning, whatever the startup mode.
+        return self._connected.beginnings(new)
+
+    def _check_ends(self, before: Position, ends: Mapping[Partition, int]) -> None:
+        """Raise `DataLossError` if the topic is shorter than what was read of it, or truncated."""
+        changed = [one for one, at in before.next.items() if ends.get(one, at) != at]
+        for one, at in before.next.items():
+            if ends.get(one, at) < at:
+                self._look_for_topics(before, always=True)
+                raise DataLossError(
+                    f"topic {one[0]}, partition {one[1]} ends at offset {ends[one]}, but the query "
+                    f"has read it up to {at}: the brokers have lost records; {ADVICE}"
+                )
+        if not changed:
+            return
+        # A topic that was created anew may already be longer than the old one.
+        self._look_for_topics(before, always=True)
+        for one, oldest in self._connected.beginnings(changed).items():
+            if oldest > before.next[one]:
+                raise DataLossError(lost(*one, before.next[one], oldest))
+
+    def _until(
+        self, before: Position, following: Mapping[Partition, int]
+    ) -> Mapping[Partition, int] | None:
+        if not self.bounded:
+            return None
+        if before.until is not None:
+            return before.until
+        return Bounds(self._options, self._connected).ends(following)
+
+
+def _beyond(ends: Mapping[Partition, int], following: Mapping[Partition, int]) -> bool:
+    return any(end > following.get(one, end) for one, end in ends.items())
+
+
+def _limited(
+    following: Mapping[Partition, int], ends: Mapping[Partition, int], most: int
+) -> dict[Partition, int]:
+    """The next offsets after about `most` records, shared by the partitions in proportion."""
+    waiting = {one: max(0, ends.get(one, at) - at) for one, at in following.items()}
+    total = sum(waiting.values())
+    if total <= most:
+        return {one: at + waiting[one] for one, at in following.items()}
+    return {
+        one: at + min(waiting[one], -(-waiting[one] * most // total))
+        for one, at in following.items()
+    }
+
+
+def _split(ranges: Sequence[Range], parallelism: int) -> list[Range]:
+    """Cut long ranges, if there are fewer than tasks."""
+    found = list(ranges)
+    while 0 < len(found) < parallelism:
+        longest = max(found, key=lambda one: one.end - one.start)
+        if longest.end - longest.start < 2 * _SPLIT_RECORDS:
+            break
+        place, middle = found.index(longest), (longest.start + longest.end) // 2
+        found[place : place + 1] = [replace(longest, end=middle), replace(longest, start=middle)]
+    return found

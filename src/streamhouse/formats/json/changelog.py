@@ -1,0 +1,228 @@
+"""The formats `debezium-json` and `canal-json`: JSON records of changes in a database."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+import pyarrow as pa
+
+from streamhouse.errors import OptionError
+from streamhouse.formats.base import Decoded, Format
+from streamhouse.formats.json.decode import (
+    Columns,
+    Rows,
+    check_object,
+    parsed_singly,
+    without_bad,
+)
+from streamhouse.formats.json.encode import JsonEncoder
+from streamhouse.formats.json.options import OPTIONS, JsonOptions
+from streamhouse.options import Option, boolean
+from streamhouse.source import ROW_KIND
+
+_JSON = tuple(one for one in OPTIONS if one.key != "fail-on-missing-field")
+_ADDED = ("+I", "+U")
+
+
+class ChangelogDecoder:
+    """A `Decoder` of changes; `rows` gives the rows of a record."""
+
+    changelog = True
+
+    def __init__(self, schema: pa.Schema, options: JsonOptions, rows: Rows) -> None:
+        self._options, self._rows = options, rows
+        self._table = schema
+        self._columns: Columns | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_columns": None}
+
+    def decode(self, records: Sequence[bytes | None]) -> Decoded:
+        if self._columns is None:
+            self._columns = Columns(self._table, self._options)
+        found = parsed_singly(records, self._rows, self._options.ignore_parse_errors)
+        arrays = [*self._columns.arrays(found, records), pa.array(found.kinds, pa.string())]
+        schema = self._table.append(pa.field(ROW_KIND, pa.string()))
+        return without_bad(arrays, schema, found, self._options.ignore_parse_errors)
+
+
+class ChangelogEncoder:
+    """An `Encoder` of changes; `written` makes the record of a row that was added or removed."""
+
+    changelog = True
+
+    def __init__(
+        self, schema: pa.Schema, options: JsonOptions, written: Callable[[bool, Any], Any]
+    ) -> None:
+        self._objects = JsonEncoder(schema, options)
+        self._written = written
+
+    def encode(self, rows: pa.RecordBatch) -> list[bytes | None]:
+        kinds = ["+I"] * rows.num_rows
+        if ROW_KIND in rows.schema.names:
+            kinds = rows.column(ROW_KIND).to_pylist()
+        objects = self._objects.objects(rows)
+        return [
+            orjson.dumps(self._written(kind in _ADDED, one))
+            for kind, one in zip(kinds, objects, strict=True)
+        ]
+
+
+class _Debezium(Format):
+    name = "debezium-json"
+    changelog = True
+    options = (
+        *_JSON,
+        Option(
+            "schema-include", "BOOLEAN",
+            "whether records have a `schema` and a `payload`, as Kafka Connect writes them",
+            "false",
+        ),
+    )  # fmt: skip
+
+    def decoder(
+        self, schema: pa.Schema, options: Mapping[str, str], where: str
+    ) -> ChangelogDecoder:
+        parsed, rest = _split(options, ("schema-include",), where)
+        with_schema = boolean(f"{where}schema-include", rest.get("schema-include", "false"))
+        return ChangelogDecoder(schema, parsed, DebeziumRows(with_schema))
+
+    def encoder(
+        self, schema: pa.Schema, options: Mapping[str, str], where: str
+    ) -> ChangelogEncoder:
+        parsed, rest = _split(options, ("schema-include",), where)
+        if boolean(f"{where}schema-include", rest.get("schema-include", "false")):
+            raise OptionError(f"option '{where}schema-include' applies only to a source")
+        return ChangelogEncoder(schema, parsed, _debezium_record)
+
+
+@dataclass(frozen=True)
+class DebeziumRows:
+    """The rows of a record of Debezium: `before` and `after`, by `op`."""
+
+    with_schema: bool = False
+
+    def __call__(self, value: Any) -> list[tuple[str, Any]]:
+        if value is None:
+            return []
+        check_object(value)
+        change = value.get("payload") if self.with_schema else value
+        if change is None and self.with_schema:
+            return []
+        check_object(change)
+        operation = change.get("op")
+        if operation in ("c", "r"):
+            return [("+I", _row(change, "after", operation))]
+        if operation == "u":
+            before = _row(change, "before", operation)
+            return [("-U", before), ("+U", _row(change, "after", operation))]
+        if operation == "d":
+            return [("-D", _row(change, "before", operation))]
+        raise ValueError(f"'op' is {operation!r}, not one of c, r, u, d")
+
+
+def _row(change: Mapping[str, Any], name: str, operation: str) -> Any:
+    row = change.get(name)
+    if not isinstance(row, dict):
+        help = ""
+        if name == "before":
+            help = "; let the database log whole rows (PostgreSQL: REPLICA IDENTITY FULL)"
+        raise ValueError(f"'{name}' is missing, which 'op' = '{operation}' needs{help}")
+    return row
+
+
+def _debezium_record(added: bool, row: Any) -> Any:
+    if added:
+        return {"before": None, "after": row, "op": "c"}
+    return {"before": row, "after": None, "op": "d"}
+
+
+class _Canal(Format):
+    name = "canal-json"
+    changelog = True
+    options = (
+        *_JSON,
+        Option(
+            "database.include", "STRING", "a regular expression: only changes of these databases"
+        ),
+        Option("table.include", "STRING", "a regular expression: only changes of these tables"),
+    )
+
+    def decoder(
+        self, schema: pa.Schema, options: Mapping[str, str], where: str
+    ) -> ChangelogDecoder:
+        own = ("database.include", "table.include")
+        parsed, rest = _split(options, own, where)
+        for key, pattern in rest.items():
+            try:
+                re.compile(pattern)
+            except re.error as error:
+                raise OptionError(f"option '{where}{key}': '{pattern}': {error}") from None
+        return ChangelogDecoder(schema, parsed, CanalRows(*(rest.get(key) for key in own)))
+
+    def encoder(
+        self, schema: pa.Schema, options: Mapping[str, str], where: str
+    ) -> ChangelogEncoder:
+        parsed, _ = _split(options, ("database.include", "table.include"), where)
+        return ChangelogEncoder(schema, parsed, _canal_record)
+
+
+_STATEMENTS = (
+    "CREATE", "ALTER", "ERASE", "QUERY", "TRUNCATE", "RENAME", "CINDEX", "DINDEX", "GTID",
+    "XACOMMIT", "XAROLLBACK", "MHEARTBEAT",
+)  # fmt: skip
+"""Types of records that change no row, except TRUNCATE, which Flink skips, too."""
+
+
+@dataclass(frozen=True)
+class CanalRows:
+    """The rows of a record of Canal: `data` and `old`, by `type`."""
+
+    database: str | None = None
+    table: str | None = None
+
+    def __call__(self, value: Any) -> list[tuple[str, Any]]:
+        if value is None:
+            return []
+        check_object(value)
+        for pattern, key in ((self.database, "database"), (self.table, "table")):
+            if pattern is not None and not re.fullmatch(pattern, str(value.get(key))):
+                return []
+        kind, rows = value.get("type"), value.get("data")
+        if kind in _STATEMENTS or value.get("isDdl") is True:
+            return []
+        if kind not in ("INSERT", "UPDATE", "DELETE"):
+            raise ValueError(f"'type' is {kind!r}, not one of INSERT, UPDATE, DELETE")
+        if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+            raise ValueError(f"'data' is no array of objects, which 'type' = '{kind}' needs")
+        if kind != "UPDATE":
+            return [("+I" if kind == "INSERT" else "-D", row) for row in rows]
+        old = value.get("old")
+        if not isinstance(old, list) or len(old) != len(rows):
+            raise ValueError("'old' has not as many objects as 'data'")
+        changes = []
+        for before, after in zip(old, rows, strict=True):
+            changes += [("-U", {**after, **(before or {})}), ("+U", after)]
+        return changes
+
+
+def _canal_record(added: bool, row: Any) -> Any:
+    return {"data": [row], "type": "INSERT" if added else "DELETE"}
+
+
+def _split(
+    options: Mapping[str, str], own: Sequence[str], where: str
+) -> tuple[JsonOptions, dict[str, str]]:
+    """The options of JSON, and those of the format itself."""
+    if "fail-on-missing-field" in options:
+        raise OptionError(f"option '{where}fail-on-missing-field' does not apply to changes")
+    plain = {key: value for key, value in options.items() if key not in own}
+    return JsonOptions.parse(plain, where), {k: v for k, v in options.items() if k in own}
+
+
+DEBEZIUM = _Debezium()
+CANAL = _Canal()

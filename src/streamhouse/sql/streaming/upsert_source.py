@@ -1,0 +1,90 @@
+"""What a query may do with a source of upserts, such as `upsert-kafka`.
+
+Its updates lack the row before the change, and its deletes have only the key. A filter, a join that
+drops rows or an aggregation would keep rows that have since changed. So the query only copies rows
+into a table with the same key; that table knows the rows before each change, and other queries read
+its changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sqlglot import exp
+
+from streamhouse.sql.expressions import lowering
+from streamhouse.sql.plan import TableInfo
+from streamhouse.sql.resolution.insert_target import Slot
+from streamhouse.sql.streaming.query_blocks import Level
+from streamhouse.sql.text import Script
+
+_HELP = (
+    "; INSERT the rows as they are into a table with the same PRIMARY KEY, and read that table: it "
+    "knows the rows before each change"
+)
+
+
+def check(
+    script: Script,
+    top: Level,
+    source: TableInfo,
+    table: TableInfo | None,
+    filled: Sequence[Slot],
+    aggregates: bool,
+) -> None:
+    """Raise `UnsupportedSqlError` if the query needs the row before a change."""
+    if not source.capabilities.upserts:
+        return
+    problem = _problem(top, aggregates) or (table and _target_problem(top, source, table, filled))
+    if problem:
+        message = f"'{source.name[-1]}' ({source.connector}) has upserts: {problem}{_HELP}"
+        raise lowering.unsupported(script, top.select, message)
+
+
+def _problem(top: Level, aggregates: bool) -> str | None:
+    if aggregates:
+        return "an aggregation needs the row before a change"
+    for level in top.outwards():
+        if level.where is not None:
+            return "a WHERE may drop a change, and keep the row before it"
+        if level.ranked is not None or level.group:
+            return "a ranking or GROUP BY needs the row before a change"
+        if any(not lookup.left for lookup in level.lookups):
+            return "an INNER lookup may drop a change, and keep the row before it"
+    return None
+
+
+def _target_problem(
+    top: Level, source: TableInfo, table: TableInfo, filled: Sequence[Slot]
+) -> str | None:
+    filling = {
+        slot.column.name: _column(top, slot.index)
+        for slot in filled
+        if slot.column.name in table.primary_key and slot.index is not None
+    }
+    if set(filling.values()) != set(source.primary_key):
+        key = ", ".join(source.primary_key)
+        return f"the target's PRIMARY KEY must be filled by the columns of the source's ({key})"
+    if table.options.get("merge-engine", "deduplicate") != "deduplicate":
+        return f"'merge-engine' = '{table.options['merge-engine']}' needs the row before a change"
+    if table.options.get("changelog-producer") == "input":
+        return (
+            "'changelog-producer' = 'input' would pass on changes without the row before them; set "
+            "'lookup' or 'full-compaction', or leave it out"
+        )
+    strict = [
+        column.name
+        for column in table.columns
+        if not column.nullable and column.name not in table.primary_key
+    ]
+    if strict:
+        return f"a delete has only the key, so column '{strict[0]}' of the target must be nullable"
+    return None
+
+
+def _column(top: Level, index: int | None) -> str | None:
+    """The source's column that a projection is; None for an expression."""
+    item = None if index is None or top.below is not None else top.items[index].unnest()
+    if isinstance(item, exp.Alias):
+        item = item.this.unnest()
+    return item.name if isinstance(item, exp.Column) else None

@@ -1,0 +1,214 @@
+"""A topic of a real broker as a sink: what consumers see after crashes between any two steps."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+from tests.integration.kafka.conftest import Topic
+
+from streamhouse.connectors.base import WrittenBatch
+from streamhouse.connectors.kafka.sink import KafkaSink, KafkaSinkCommitter
+from streamhouse.connectors.specs import SinkSpec
+from streamhouse.errors import CommitConflictError, DataLossError
+from streamhouse.sql.plan import Column
+
+COLUMNS = (
+    Column("id", "BIGINT"),
+    Column("name", "STRING"),
+    Column("at", "TIMESTAMP_LTZ(3)", metadata="timestamp"),
+)
+ONCE = {"sink.delivery-guarantee": "exactly-once", "sink.transactional-id-prefix": "test"}
+
+
+def sink(topic: Topic, more: Mapping[str, str], connector: str = "kafka") -> KafkaSink:
+    options = {
+        "topic": topic.name,
+        "properties.bootstrap.servers": topic.broker.servers,
+        **({"format": "json"} if connector == "kafka" else {}),
+        **more,
+    }
+    opened = SinkSpec(connector, options, COLUMNS, primary_key=("id",), name="t").open()
+    assert isinstance(opened, KafkaSink)
+    return opened
+
+
+def written(to: KafkaSink, number: int, *ids: int, kinds: str = "") -> Callable[[], WrittenBatch]:
+    def write() -> WrittenBatch:
+        messages = []
+        columns: dict[str, Any] = {
+            "id": pa.array(ids, pa.int64()),
+            "name": pa.array([f"n{one}" for one in ids]),
+            "at": pa.array([1_700_000_000_000] * len(ids), pa.timestamp("ms", "UTC")),
+        }
+        if kinds:
+            columns["rowkind"] = pa.array(kinds.split())
+        writer = to.writer("q", number, "a")
+        writer.write(pa.record_batch(columns))
+        messages += writer.prepare()
+        writer.close()
+        return WrittenBatch(number, messages)
+
+    return write
+
+
+def nothing() -> None:
+    pass
+
+
+def values(topic: Topic, isolation: str = "read_committed") -> list[tuple[Any, ...]]:
+    """All records of the topic as (partition, key, value), by partition."""
+    reader = Consumer(
+        {
+            "bootstrap.servers": topic.broker.servers, "group.id": uuid.uuid4().hex,
+            "isolation.level": isolation, "enable.partition.eof": True,
+        }
+    )  # fmt: skip
+    reader.assign([TopicPartition(topic.name, number, 0) for number in (0, 1)])
+    found, ended = [], 0
+    deadline = time.monotonic() + 30
+    while ended < 2:
+        assert time.monotonic() < deadline
+        message = reader.poll(1.0)
+        if message is None:
+            continue
+        if message.error():
+            ended += 1
+        else:
+            found.append((message.partition(), message.key(), message.value()))
+    reader.close()
+    return sorted(found, key=lambda one: one[0])
+
+
+def json_of(*ids: int) -> list[bytes]:
+    return [f'{{"id":{one},"name":"n{one}"}}'.encode() for one in ids]
+
+
+def test_exactly_once_skips_a_batch_that_kafka_already_has(topic: Topic) -> None:
+    to, query = sink(topic, ONCE), uuid.uuid4().hex
+    first = to.committer(query)
+    assert first.commit(written(to, 0, 1, 2), nothing)
+    assert first.commit(written(to, 1, 3), nothing)
+    # The driver dies after Kafka's commit, and before Spark notes the batch.
+    second = to.committer(query)
+    assert not second.commit(written(to, 1, 3), nothing)
+    assert second.commit(written(to, 2, 4), nothing)
+    assert sorted(one[2] for one in values(topic)) == json_of(1, 2, 3, 4)
+
+
+def test_exactly_once_ends_the_transaction_of_a_driver_that_died(topic: Topic) -> None:
+    to, query = sink(topic, ONCE), uuid.uuid4().hex
+    dead = to.committer(query)
+    assert isinstance(dead, KafkaSinkCommitter)
+    assert dead.commit(written(to, 0, 1), nothing)
+    # It dies with its transaction open: rows are in the topic, but not committed.
+    producer = dead._opened()
+    producer.begin_transaction()
+    dead._produce(producer, written(to, 1, 2)().messages)
+    producer.flush(30)
+    alive = to.committer(query)
+    assert alive.commit(written(to, 1, 2), nothing)
+    assert sorted(one[2] for one in values(topic)) == json_of(1, 2)
+    dirty = sorted(one[2] for one in values(topic, "read_uncommitted"))
+    assert dirty == json_of(1, 2, 2)
+    # The dead driver turns out to be alive: it must not commit any more.
+    with pytest.raises(KafkaException):
+        producer.commit_transaction(30)
+    assert sorted(one[2] for one in values(topic)) == json_of(1, 2)
+
+
+def test_exactly_once_locks_out_another_run_of_the_query(topic: Topic) -> None:
+    to, query = sink(topic, ONCE), uuid.uuid4().hex
+    first = to.committer(query)
+    assert first.commit(written(to, 0, 1), nothing)
+    assert to.committer(query).commit(written(to, 1, 2), nothing)
+    with pytest.raises(CommitConflictError, match="sink.transactional-id-prefix"):
+        first.commit(written(to, 2, 3), nothing)
+    assert sorted(one[2] for one in values(topic)) == json_of(1, 2)
+
+
+def test_exactly_once_does_not_guess_if_its_number_is_gone(topic: Topic) -> None:
+    to = sink(topic, ONCE)
+    with pytest.raises(DataLossError, match="whether batch 5 is in it: commit offset 5 "):
+        to.committer(uuid.uuid4().hex).commit(written(to, 5, 1), nothing)
+
+
+def test_at_least_once_writes_again(topic: Topic) -> None:
+    to = sink(topic, {})
+    for _ in range(2):
+        assert to.committer("q").commit(written(to, 0, 1), nothing)
+    assert [one[2] for one in values(topic)] == json_of(1, 1)
+
+
+def test_keys_choose_partitions_as_javas_producers_do(topic: Topic) -> None:
+    keyed = {"format": "", "value.format": "json", "key.format": "raw", "key.fields": "name"}
+    options = {key: value for key, value in keyed.items() if value}
+    to = SinkSpec(
+        "kafka",
+        {
+            "topic": topic.name, "properties.bootstrap.servers": topic.broker.servers, **options
+        },
+        COLUMNS, name="t",
+    ).open()  # fmt: skip
+    assert isinstance(to, KafkaSink)
+    to.committer("q").commit(written(to, 0, *range(6)), nothing)
+    # Of Java's murmur2: (toPositive(murmur2(key)) % 2).
+    partitions = {key: partition for partition, key, _ in values(topic)}
+    assert partitions == {f"n{one}".encode(): murmur2(f"n{one}".encode()) % 2 for one in range(6)}
+
+
+def murmur2(data: bytes) -> int:
+    """Kafka's hash of keys, by its specification."""
+    mask, m = 0xFFFFFFFF, 0x5BD1E995
+    h = (0x9747B28C ^ len(data)) & mask
+    whole = len(data) // 4 * 4
+    for at in range(0, whole, 4):
+        k = int.from_bytes(data[at : at + 4], "little") * m & mask
+        k = (k ^ k >> 24) * m & mask
+        h = (h * m & mask) ^ k
+    rest = data[whole:]
+    if rest:
+        h = (h ^ int.from_bytes(rest, "little")) * m & mask
+    h = (h ^ h >> 13) * m & mask
+    return (h ^ h >> 15) & 0x7FFFFFFF
+
+
+def test_partitioners(topic: Topic) -> None:
+    to = sink(topic, {"sink.partitioner": "round-robin"})
+    to.committer("q").commit(written(to, 0, 0, 1, 2, 3), nothing)
+    assert [one[0] for one in values(topic)] == [0, 0, 1, 1]
+    to = sink(topic, {"sink.partitioner": "fixed"})
+    to.committer("q").commit(written(to, 1, 4, 5), nothing)
+    assert [one[0] for one in values(topic)] == [0, 0, 0, 0, 1, 1]
+
+
+def test_upserts_write_the_last_row_of_a_key_and_tombstones(topic: Topic) -> None:
+    formats = {"key.format": "json", "value.format": "json"}
+    to = sink(topic, {**formats, **ONCE}, "upsert-kafka")
+    kinds = "+I +I -U +U -D"
+    to.committer(uuid.uuid4().hex).commit(written(to, 0, 1, 2, 1, 1, 2, kinds=kinds), nothing)
+    found = {key: value for _, key, value in values(topic)}
+    assert found == {b'{"id":1}': json_of(1)[0], b'{"id":2}': None}
+    assert len(values(topic)) == 2
+
+
+def test_timestamps_are_written(topic: Topic) -> None:
+    to = sink(topic, {})
+    to.committer("q").commit(written(to, 0, 1), nothing)
+    reader = Consumer({"bootstrap.servers": topic.broker.servers, "group.id": "x"})
+    reader.assign([TopicPartition(topic.name, number, 0) for number in (0, 1)])
+    message = reader.poll(30)
+    assert message is not None and message.timestamp() == (1, 1_700_000_000_000)
+    reader.close()
+
+
+def test_a_batch_without_rows_is_recorded_too(topic: Topic) -> None:
+    to, query = sink(topic, ONCE), uuid.uuid4().hex
+    assert to.committer(query).commit(lambda: WrittenBatch(0, []), nothing)
+    assert to.committer(query).commit(written(to, 1, 1), nothing)
+    assert to.committer(query).commit(lambda: None, nothing) is False

@@ -1,0 +1,209 @@
+"""Kafka's options, offsets and encodings, without a broker."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+
+from streamhouse.connectors.kafka.connector import CONNECTOR
+from streamhouse.connectors.kafka.encoding import Encoding
+from streamhouse.connectors.kafka.options import parse
+from streamhouse.connectors.kafka.positions import Position
+from streamhouse.connectors.kafka.properties import client_properties
+from streamhouse.connectors.kafka.reader import Range
+from streamhouse.connectors.kafka.records import Layout
+from streamhouse.connectors.kafka.source import _limited, _split
+from streamhouse.connectors.registry import check_declaration
+from streamhouse.errors import OptionError, StreamhouseError, UnsupportedSqlError
+from streamhouse.options import is_secret
+from streamhouse.sql.plan import Column, Query, TableInfo
+from streamhouse.sql.plan import Position as Place
+from streamhouse.sql.streaming.analysis import analyze_stream
+
+COLUMNS = (Column("id", "BIGINT", nullable=False), Column("name", "STRING"))
+BASE = {"topic": "t", "properties.bootstrap.servers": "k:9092", "format": "json"}
+
+
+@pytest.mark.parametrize(
+    ("more", "problem"),
+    [
+        ({"topic": ""}, "set either 'topic' or 'topic-pattern'"),
+        ({"topic-pattern": "x.*"}, "set either 'topic' or 'topic-pattern'"),
+        ({"topic": "", "topic-pattern": "("}, "option 'topic-pattern': '\\('"),
+        ({"properties.bootstrap.servers": ""}, "option 'properties.bootstrap.servers' is missing"),
+        ({"format": "jsn"}, "unknown format 'jsn'; did you mean 'json'"),
+        ({"value.format": "json"}, "set either 'format' or 'value.format'"),
+        ({"csv.field-delimiter": ";"}, "'csv.field-delimiter' does not apply to 'format' = 'json'"),
+        ({"json.ignore-parse-error": "true"}, "did you mean 'json.ignore-parse-errors'"),
+        ({"key.fields": "id"}, "need a 'key.format'"),
+        ({"scan.startup.mode": "timestamp"}, "'timestamp' needs 'scan.startup.timestamp-millis'"),
+        ({"scan.startup.timestamp-millis": "1"}, "does not use 'scan.startup.timestamp-millis'"),
+        (
+            {
+                "scan.startup.mode": "specific-offsets",
+                "scan.startup.specific-offsets": "0:1",
+            },
+            "'0:1' is not like 'partition:0,offset:42'",
+        ),
+        ({"scan.bounded.mode": "never"}, "'never' is not one of unbounded, latest-offset"),
+        ({"sink.delivery-guarantee": "exactly-once"}, "needs 'sink.transactional-id-prefix'"),
+        ({"key.format": "json"}, "'key.format' needs 'key.fields'"),
+        ({"key.format": "json", "key.fields": "di"}, "there is no column 'di'; did you mean 'id'"),
+        (
+            {"properties.ssl.truststore.location": "/x.jks"},
+            "is a JKS file; export the",
+        ),
+        ({"properties.sasl.jaas.config": "x;"}, "has no username and password"),
+    ],
+)
+def test_options_are_checked(more: Mapping[str, str], problem: str) -> None:
+    options = {"connector": "kafka", **BASE, **more}
+    given = {key: value for key, value in options.items() if value}
+    table = TableInfo(("c", "d", "t"), COLUMNS, options=given, connector="kafka")
+    with pytest.raises(OptionError, match=problem):
+        check_declaration(table, "table t")
+
+
+def test_properties_of_java_become_those_of_librdkafka() -> None:
+    login = 'org.apache.kafka…ScramLoginModule required username="a\\"b" password=\'c;d\';'
+    given = {
+        "properties.security.protocol": "SASL_SSL",
+        "properties.sasl.mechanism": "PLAIN",
+        "properties.sasl.jaas.config": login,
+        "properties.ssl.truststore.type": "PEM",
+        "properties.ssl.truststore.location": "/ca.pem",
+        "properties.ssl.endpoint.identification.algorithm": "",
+        "properties.key.deserializer": "x",
+        "topic": "t",
+    }
+    assert client_properties(given) == {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": 'a"b',
+        "sasl.password": "c;d",
+        "ssl.ca.location": "/ca.pem",
+        "ssl.endpoint.identification.algorithm": "none",
+    }
+    assert is_secret("properties.sasl.jaas.config")
+    assert is_secret("properties.ssl.keystore.key")
+
+
+def test_offsets_keep_what_positions_have() -> None:
+    position = Position({"a": "x", "b": "y"}, {("a", 0): 5, ("a", 10): 7}, {("a", 10): 2}, None)
+    offset = position.offset()
+    assert offset == {
+        "topics": {
+            "a": {"id": "x", "next": {"0": 5, "10": 7}, "from": {"10": 2}},
+            "b": {"id": "y", "next": {}},
+        }
+    }
+    assert Position.parse(offset) == position
+    bounded = replace(position, until={("a", 0): 9})
+    assert Position.parse(bounded.offset()) == bounded
+
+
+def test_a_read_limit_is_shared_in_proportion() -> None:
+    first = {("a", 0): 0, ("a", 1): 0, ("a", 2): 5}
+    ends = {("a", 0): 900, ("a", 1): 100, ("a", 2): 5}
+    assert _limited(first, ends, 100) == {("a", 0): 90, ("a", 1): 10, ("a", 2): 5}
+    assert _limited(first, ends, 10_000) == ends
+    assert sum(_limited(first, ends, 1).values()) == 7
+
+
+def test_long_ranges_are_split_if_there_are_fewer_than_tasks() -> None:
+    whole = [Range("a", 0, 0, 400_000)]
+    assert _split(whole, 2) == [Range("a", 0, 0, 200_000), Range("a", 0, 200_000, 400_000)]
+    assert _split([Range("a", 0, 0, 60_000)], 2) == [Range("a", 0, 0, 60_000)]
+
+
+def encoding(more: Mapping[str, str], upserts: bool = False) -> Encoding:
+    options = parse({**BASE, **more}, "t")
+    return Encoding(options, Layout.of(COLUMNS, options, "t"), upserts)
+
+
+ROWS = pa.record_batch(
+    {
+        "id": pa.array([1, 2, 1, 3, 2], pa.int64()),
+        "name": pa.array(["a", "b", "c", "d", "b"]),
+        "rowkind": pa.array(["+I", "+I", "+U", "+I", "-D"]),
+    }
+)
+
+
+def test_upserts_write_the_last_change_of_each_key() -> None:
+    written = encoding({"key.format": "json", "key.fields": "id"}, upserts=True).records([ROWS])
+    assert pa.Table.from_batches(list(written)).to_pylist() == [
+        {"key": b'{"id":1}', "value": b'{"id":1,"name":"c"}'},
+        {"key": b'{"id":3}', "value": b'{"id":3,"name":"d"}'},
+        {"key": b'{"id":2}', "value": None},
+    ]
+
+
+def test_a_format_of_inserts_refuses_other_changes() -> None:
+    with pytest.raises(StreamhouseError, match="'connector' = 'upsert-kafka'"):
+        list(encoding({}).records([ROWS]))
+    assert CONNECTOR.refused_changes(TableInfo(("t",), COLUMNS, options=BASE)) is not None
+
+
+SOURCE = TableInfo(
+    ("c", "d", "source"), COLUMNS, primary_key=("id",),
+    options={
+        "connector": "upsert-kafka", "topic": "t", "properties.bootstrap.servers": "k:9092",
+        "key.format": "json", "value.format": "json",
+    },
+    connector="upsert-kafka",
+)  # fmt: skip
+
+
+class Tables:
+    """Resolves two names: the source, and the target of a test."""
+
+    def table(self, name: tuple[str, ...]) -> TableInfo:
+        from streamhouse.connectors.registry import declared
+
+        return declared(SOURCE)
+
+
+def planned(select: str, **target: object) -> None:
+    table = TableInfo(("c", "d", "target"), COLUMNS, primary_key=("id",))
+    changed = replace(table, **target)  # type: ignore[arg-type]
+    analyze_stream(Query(select, Place(1, 1)), Tables(), changed)
+
+
+@pytest.mark.parametrize(
+    ("select", "target", "problem"),
+    [
+        ("SELECT id, name FROM source WHERE name = 'x'", {}, "a WHERE may drop a change"),
+        (
+            "SELECT CHAR_LENGTH(name), name FROM source", {},
+            r"must be filled by the columns of the source's \(id\)",
+        ),
+        (
+            "SELECT id, name FROM source", {"options": {"changelog-producer": "input"}},
+            "'changelog-producer' = 'input' would pass on changes",
+        ),
+        (
+            "SELECT id, name FROM source",
+            {"columns": (COLUMNS[0], Column("name", "STRING", nullable=False))},
+            "column 'name' of the target must be nullable",
+        ),
+        (
+            "SELECT id, MAX(name) FROM source GROUP BY id",
+            {
+                "options": {
+                    "merge-engine": "aggregation", "fields.name.aggregate-function": "max",
+                }
+            },
+            "an aggregation needs the row before a change",
+        ),
+    ],
+)  # fmt: skip
+def test_a_source_of_upserts_can_only_be_copied(
+    select: str, target: dict[str, object], problem: str
+) -> None:
+    planned("SELECT id, UPPER(name) FROM source")
+    with pytest.raises(UnsupportedSqlError, match=problem):
+        planned(select, **target)
