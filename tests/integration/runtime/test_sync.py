@@ -290,9 +290,19 @@ def test_shards_are_merged(sync: Sync, mariadb: MariaDB) -> None:
     assert columns["note"].nullable
 
     apart = Sync(mariadb, sync.folder / "apart")
-    apart.database(r"sync_shard_\d", merge_shards=False)
-    assert there(apart.warehouse, "ods.sync_shard_1_orders") == [(1, 11), (2, 20), (3, 30)]
-    assert there(apart.warehouse, "ods.sync_shard_2_orders") == [(4, 4, None)]
+    apart.database(
+        r"sync_shard_\d",
+        merge_shards=False,
+        table_mapping={"sync_shard_2_orders": "second"},
+        metadata_column=["table_name"],
+        metadata_column_prefix="my_",
+    )
+    assert there(apart.warehouse, "ods.sync_shard_1_orders") == [
+        (1, 11, "orders"),
+        (2, 20, "orders"),
+        (3, 30, "orders"),
+    ]
+    assert there(apart.warehouse, "ods.second") == [(4, 4, None, "orders")]
 
 
 def test_one_table_with_other_keys_and_computed_columns(sync: Sync, mariadb: MariaDB) -> None:

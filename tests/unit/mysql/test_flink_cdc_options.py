@@ -59,6 +59,7 @@ WORKING: dict[str, dict[str, str]] = {
 }
 """Those with an effect, or whose values are checked at least."""
 
+ZERO_DATES = "jdbc.properties.zeroDateTimeBehavior"
 NO_EFFECT = """
 connection.pool.size chunk-meta.group.size
 chunk-key.even-distribution.factor.upper-bound chunk-key.even-distribution.factor.lower-bound
@@ -128,9 +129,16 @@ def test_working(key: str) -> None:
 
 @pytest.mark.parametrize("key", NO_EFFECT)
 def test_without_effect(key: str) -> None:
-    (notice,) = check_declaration(_table({key: "1"}), "table t")
+    value = "convertToNull" if key == ZERO_DATES else "1"
+    (notice,) = check_declaration(_table({key: value}), "table t")
     assert notice.startswith(f"table t: option '{key}' has no effect here: ")
-    assert parse(BASE | {key: "1"}) == parse(BASE)
+    assert parse(BASE | {key: value}) == parse(BASE)
+
+
+@pytest.mark.parametrize("value", ["round", "EXCEPTION"])
+def test_zero_dates_are_not_read_as_something_else(value: str) -> None:
+    with pytest.raises(OptionError, match=f"zero dates are read as NULL.*'{value}'"):
+        parse(BASE | {ZERO_DATES: value})
 
 
 @pytest.mark.parametrize("key", REFUSED)

@@ -81,8 +81,24 @@ _Computed = Annotated[
     ),
 ]
 _Metadata = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--metadata-column", metavar="A,B", help="database_name, table_name, op_ts; repeated."
+    ),
+]
+_MetadataPrefix = Annotated[
     str,
-    typer.Option("--metadata-column", metavar="A,B", help="database_name, table_name, op_ts."),
+    typer.Option(
+        "--metadata-column-prefix", metavar="P", help="How the names of these columns begin."
+    ),
+]
+_SourceKeys = Annotated[
+    str,
+    typer.Option(
+        "--sync-primary-keys-from-source-schema",
+        metavar="true|false",
+        help="Whether tables without --primary-keys get MySQL's; false refuses them.",
+    ),
 ]
 _Skip = Annotated[
     bool,
@@ -145,7 +161,9 @@ def mysql_table(
     primary_keys: _PrimaryKeys = "",
     type_mapping: _TypeMapping = "",
     computed_column: _Computed = None,
-    metadata_column: _Metadata = "",
+    metadata_column: _Metadata = None,
+    metadata_column_prefix: _MetadataPrefix = "",
+    sync_primary_keys_from_source_schema: _SourceKeys = "true",
     table_conf: _TableConf = None,
     catalog_conf: _CatalogConf = None,
     skip_unsupported: _Skip = False,
@@ -166,6 +184,7 @@ def mysql_table(
     The options database-name and table-name of --mysql-conf are regular expressions. The table is
     created if it is missing. Runs until Ctrl-C or SIGTERM; started again, it goes on where it was.
     """
+    from streamhouse.options import boolean
     from streamhouse.procedures.arguments import names
     from streamhouse.runtime.sync.options import sync_table_options
 
@@ -179,7 +198,11 @@ def mysql_table(
             primary_keys=names(primary_keys),
             type_mapping=names(type_mapping),
             computed_column=computed_column or (),
-            metadata_column=names(metadata_column),
+            metadata_column=names(",".join(metadata_column or ())),
+            metadata_column_prefix=metadata_column_prefix,
+            sync_primary_keys_from_source_schema=boolean(
+                "--sync-primary-keys-from-source-schema", sync_primary_keys_from_source_schema
+            ),
             table_conf=_conf("--table-conf", table_conf),
             skip_unsupported=skip_unsupported,
             schema_change_behavior=schema_change_behavior,
@@ -209,6 +232,38 @@ def mysql_database(
     table_suffix: Annotated[
         str, typer.Option("--table-suffix", help="How the names of the Paimon tables end.")
     ] = "",
+    table_prefix_db: Annotated[
+        list[str] | None,
+        typer.Option("--table-prefix-db", metavar="DATABASE=PREFIX", help="Of one database."),
+    ] = None,
+    table_suffix_db: Annotated[
+        list[str] | None,
+        typer.Option("--table-suffix-db", metavar="DATABASE=SUFFIX", help="Of one database."),
+    ] = None,
+    table_mapping: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--table-mapping", metavar="TABLE=NAME", help="The Paimon table of one table; repeated."
+        ),
+    ] = None,
+    including_dbs: Annotated[
+        str, typer.Option("--including-dbs", metavar="REGEX", help="The databases to follow.")
+    ] = ".*",
+    excluding_dbs: Annotated[
+        str | None,
+        typer.Option("--excluding-dbs", metavar="REGEX", help="The databases not to follow."),
+    ] = None,
+    multiple_table_partition_keys: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--multiple-table-partition-keys",
+            metavar="TABLE=A,B",
+            help="The partition keys of one Paimon table; repeated.",
+        ),
+    ] = None,
+    eager_init: Annotated[
+        str, typer.Option("--eager-init", hidden=True, help="Of Flink's sinks; without effect.")
+    ] = "false",
     merge_shards: Annotated[
         str,
         typer.Option(
@@ -239,7 +294,9 @@ def mysql_database(
     primary_keys: _PrimaryKeys = "",
     type_mapping: _TypeMapping = "",
     computed_column: _Computed = None,
-    metadata_column: _Metadata = "",
+    metadata_column: _Metadata = None,
+    metadata_column_prefix: _MetadataPrefix = "",
+    sync_primary_keys_from_source_schema: _SourceKeys = "true",
     table_conf: _TableConf = None,
     catalog_conf: _CatalogConf = None,
     skip_unsupported: _Skip = False,
@@ -264,6 +321,9 @@ def mysql_database(
     from streamhouse.procedures.arguments import names
     from streamhouse.runtime.sync.options import sync_database_options
 
+    if boolean("--eager-init", eager_init):
+        _notice("--eager-init has no effect: writers of a table start with its first rows")
+
     def options() -> SyncOptions:
         return sync_database_options(
             _catalog(warehouse, option, catalog_conf),
@@ -273,6 +333,14 @@ def mysql_database(
             excluding_tables=excluding_tables,
             table_prefix=table_prefix,
             table_suffix=table_suffix,
+            table_prefix_db=_conf("--table-prefix-db", table_prefix_db),
+            table_suffix_db=_conf("--table-suffix-db", table_suffix_db),
+            table_mapping=_conf("--table-mapping", table_mapping),
+            including_dbs=including_dbs,
+            excluding_dbs=excluding_dbs,
+            multiple_table_partition_keys=_conf(
+                "--multiple-table-partition-keys", multiple_table_partition_keys
+            ),
             merge_shards=boolean("--merge-shards", merge_shards),
             ignore_incompatible=boolean("--ignore-incompatible", ignore_incompatible),
             skip_unsupported=skip_unsupported,
@@ -284,7 +352,11 @@ def mysql_database(
             primary_keys=names(primary_keys),
             type_mapping=names(type_mapping),
             computed_column=computed_column or (),
-            metadata_column=names(metadata_column),
+            metadata_column=names(",".join(metadata_column or ())),
+            metadata_column_prefix=metadata_column_prefix,
+            sync_primary_keys_from_source_schema=boolean(
+                "--sync-primary-keys-from-source-schema", sync_primary_keys_from_source_schema
+            ),
             table_conf=_conf("--table-conf", table_conf),
         )
 
@@ -308,12 +380,20 @@ def _app() -> typer.Typer:
     return app
 
 
+_EXAMPLES = {
+    "--table-conf": "bucket=4",
+    "--table-prefix-db": "shop=shop_",
+    "--table-suffix-db": "shop=_shop",
+    "--table-mapping": "orders=sales",
+    "--multiple-table-partition-keys": "orders=day,hour",
+}
+
 sync = _app()
 """The subcommands of `streamhouse sync`."""
 
 
 def _conf(flag: str, texts: list[str] | None) -> dict[str, str]:
-    given = key_values(flag, texts, "hostname=localhost")
+    given = key_values(flag, texts, _EXAMPLES.get(flag, "hostname=localhost"))
     return {key: _unquoted(value) for key, value in given.items()}
 
 

@@ -27,10 +27,43 @@ _DATABASE_KEY, _TABLE_KEY = "database-name", "table-name"
 
 
 @dataclass(frozen=True)
+class TableNaming:
+    """How the Paimon tables of a database sync are named.
+
+    `mapping` has the names of single tables, which win; `prefixes` and `suffixes` those of single
+    databases, instead of `prefix` and `suffix`. Their keys ignore case, as in Paimon.
+    """
+
+    prefix: str = ""
+    suffix: str = ""
+    merge_shards: bool = True
+    mapping: Mapping[str, str] = field(default_factory=dict)
+    prefixes: Mapping[str, str] = field(default_factory=dict)
+    suffixes: Mapping[str, str] = field(default_factory=dict)
+
+    def name(self, names: TableNames) -> str:
+        """The name of the Paimon table of a table in MySQL."""
+        database, table = names
+        own = table if self.merge_shards else f"{database}_{table}"
+        mapped = _of(self.mapping, own)
+        if mapped is not None:
+            return mapped
+        prefix, suffix = _of(self.prefixes, database), _of(self.suffixes, database)
+        prefix = self.prefix if prefix is None else prefix
+        return f"{prefix}{own}{self.suffix if suffix is None else suffix}"
+
+
+def _of(values: Mapping[str, str], name: str) -> str | None:
+    return next((value for key, value in values.items() if key.lower() == name.lower()), None)
+
+
+@dataclass(frozen=True)
 class SyncOptions:
     """The checked options of one sync; `table` is None for a whole database.
 
     `warehouse` are the catalog's options. `mysql` has the patterns of `tables` as its names.
+    `names` decides the names of the Paimon tables. `partition_keys_of` has those of single Paimon
+    tables. `source_keys`: tables get the primary keys of MySQL unless `primary_keys` are given.
     `live`: tables that are created later are followed without a restart. `schema_changes`: what
     happens when tables are altered.
     """
@@ -46,9 +79,10 @@ class SyncOptions:
     computed_columns: tuple[str, ...] = ()
     metadata_columns: tuple[str, ...] = ()
     table_conf: Mapping[str, str] = field(default_factory=dict)
-    table_prefix: str = ""
-    table_suffix: str = ""
-    merge_shards: bool = True
+    metadata_prefix: str = ""
+    names: TableNaming = TableNaming()
+    partition_keys_of: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    source_keys: bool = True
     ignore_incompatible: bool = False
     skip_unsupported: bool = False
     live: bool = True
@@ -73,8 +107,7 @@ class SyncOptions:
         """The Paimon table, `database.table`, of a table in MySQL."""
         if self.table is not None:
             return f"{self.database}.{self.table}"
-        name = names[1] if self.merge_shards else "_".join(names)
-        return f"{self.database}.{self.table_prefix}{name}{self.table_suffix}"
+        return f"{self.database}.{self.names.name(names)}"
 
 
 class TableArguments(TypedDict, total=False):
@@ -85,6 +118,8 @@ class TableArguments(TypedDict, total=False):
     type_mapping: Sequence[str]
     computed_column: Sequence[str]
     metadata_column: Sequence[str]
+    metadata_column_prefix: str
+    sync_primary_keys_from_source_schema: bool
     table_conf: Mapping[str, str] | None
     skip_unsupported: bool
     schema_change_behavior: str | None
@@ -116,6 +151,12 @@ def sync_database_options(
     excluding_tables: str | None = None,
     table_prefix: str = "",
     table_suffix: str = "",
+    table_prefix_db: Mapping[str, str] | None = None,
+    table_suffix_db: Mapping[str, str] | None = None,
+    table_mapping: Mapping[str, str] | None = None,
+    including_dbs: str = ".*",
+    excluding_dbs: str | None = None,
+    multiple_table_partition_keys: Mapping[str, str] | None = None,
     merge_shards: bool = True,
     ignore_incompatible: bool = False,
     mode: str = "combined",
@@ -128,15 +169,30 @@ def sync_database_options(
             "--excluding-tables instead"
         )
     databases = required(mysql_conf, _DATABASE_KEY, "--mysql-conf")
-    tables = TableFilter(databases, including_tables, excluding_tables)
+    tables = TableFilter(
+        databases,
+        including_tables,
+        excluding_tables,
+        including_databases=including_dbs,
+        excluding_databases=excluding_dbs,
+    )
     conf = {**mysql_conf, _TABLE_KEY: "*"}
     live = choice("--mode", mode, ("combined", "divided")) == "combined"
     options = _options(warehouse, database, None, conf, tables, arguments)
     return replace(
         options,
-        table_prefix=table_prefix,
-        table_suffix=table_suffix,
-        merge_shards=merge_shards,
+        names=TableNaming(
+            table_prefix,
+            table_suffix,
+            merge_shards,
+            table_mapping or {},
+            table_prefix_db or {},
+            table_suffix_db or {},
+        ),
+        partition_keys_of={
+            table: tuple(keys.split(","))
+            for table, keys in (multiple_table_partition_keys or {}).items()
+        },
         ignore_incompatible=ignore_incompatible,
         live=live and "create.table" in options.schema_changes.events,
     )
@@ -162,6 +218,8 @@ def _options(
         tuple(arguments.get("computed_column", ())),
         _metadata(arguments.get("metadata_column", ())),
         dict(arguments.get("table_conf") or {}),
+        arguments.get("metadata_column_prefix", ""),
+        source_keys=arguments.get("sync_primary_keys_from_source_schema", True),
         skip_unsupported=arguments.get("skip_unsupported", False),
         schema_changes=SchemaChanges.of(
             arguments.get("schema_change_behavior"),

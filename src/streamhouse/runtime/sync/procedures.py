@@ -27,6 +27,7 @@ TABLE, DATABASE = "sync_mysql_table", "sync_mysql_database"
 _STATE = {
     "table": str, "target": str, "complete": bool, "snapshot_rows": int, "changes": int,
 }  # fmt: skip
+_MAPS = ("table_prefix_db", "table_suffix_db", "table_mapping", "multiple_table_partition_keys")
 _LISTS = (
     "partition_keys",
     "primary_keys",
@@ -47,6 +48,8 @@ def sync_mysql_table(
     type_mapping: str | None = None,
     computed_column: str | None = None,
     metadata_column: str | None = None,
+    metadata_column_prefix: str | None = None,
+    sync_primary_keys_from_source_schema: bool = True,
     table_conf: Options | None = None,
     skip_unsupported: bool = False,
     schema_change_behavior: str | None = None,
@@ -71,6 +74,12 @@ def sync_mysql_database(
     excluding_tables: str | None = None,
     table_prefix: str | None = None,
     table_suffix: str | None = None,
+    table_prefix_db: Options | None = None,
+    table_suffix_db: Options | None = None,
+    table_mapping: Options | None = None,
+    including_dbs: str | None = None,
+    excluding_dbs: str | None = None,
+    multiple_table_partition_keys: Options | None = None,
     merge_shards: bool = True,
     ignore_incompatible: bool = False,
     skip_unsupported: bool = False,
@@ -83,6 +92,8 @@ def sync_mysql_database(
     type_mapping: str | None = None,
     computed_column: str | None = None,
     metadata_column: str | None = None,
+    metadata_column_prefix: str | None = None,
+    sync_primary_keys_from_source_schema: bool = True,
     table_conf: Options | None = None,
 ) -> pa.Table:
     """Follow MySQL databases into Paimon; in a script continuously, else until caught up.
@@ -116,7 +127,9 @@ def _options(name: str, warehouse: Mapping[str, str], given: Mapping[str, Value]
         how[key] = tuple(names(str(how.get(key, ""))))
     computed = str(how.pop("computed_column", ""))
     how["computed_column"] = tuple(part for part in computed.split(";") if part.strip())
-    how["table_conf"] = _pairs(name, "table_conf", how.get("table_conf", ""))
+    for key in ("table_conf", *_MAPS):
+        if key in how:
+            how[key] = _pairs(name, key, how[key])
     settings: dict[str, object] = dict(how)
     if name == TABLE:
         database, table = split_identifier(str(settings.pop("table")))

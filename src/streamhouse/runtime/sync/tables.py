@@ -80,7 +80,7 @@ class SyncTables:
         if not followable:
             return 0
         old = self.catalogue
-        if not self._options.merge_shards:
+        if not self._options.names.merge_shards:
             self._check_apart(old, followable)
         own = {table.target for table in old.tables.values()}
         targets = self._targets.ensure(followable, own)

@@ -13,15 +13,21 @@ HIDDEN = frozenset({"information_schema", "mysql", "performance_schema", "sys"})
 
 @dataclass(frozen=True)
 class TableFilter:
-    """Regular expressions that match whole names; `excluding` wins over `including`."""
+    """Regular expressions that match whole names; what is excluded wins over the rest.
+
+    A database must match both `databases` and `including_databases`.
+    """
 
     databases: str
     including: str = ".*"
     excluding: str | None = None
     ignores_case: bool = False
+    including_databases: str = ".*"
+    excluding_databases: str | None = None
 
     def __post_init__(self) -> None:
-        for text in (self.databases, self.including, self.excluding or ""):
+        of_databases = (self.databases, self.including_databases, self.excluding_databases or "")
+        for text in (*of_databases, self.including, self.excluding or ""):
             try:
                 re.compile(text)
             except re.error as error:
@@ -29,7 +35,12 @@ class TableFilter:
 
     def has_database(self, database: str) -> bool:
         """Whether tables of this database can be selected."""
-        return database not in HIDDEN and self._matches(self.databases, database)
+        if database in HIDDEN or not self._matches(self.databases, database):
+            return False
+        if not self._matches(self.including_databases, database):
+            return False
+        excluding = self.excluding_databases
+        return excluding is None or not self._matches(excluding, database)
 
     def selects(self, database: str, table: str) -> bool:
         """Whether the table is selected."""

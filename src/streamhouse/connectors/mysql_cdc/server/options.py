@@ -242,7 +242,7 @@ class MySqlOptions:
 def parse(options: Mapping[str, str]) -> MySqlOptions:
     """The checked options; raises `OptionError` with the option and its allowed values."""
     effective = {key: value for key, value in options.items() if without_effect(key) is None}
-    _check_refused(effective)
+    _check_refused(options)
     check_known([key for key in effective if not key.startswith(DEBEZIUM)], KNOWN, WHERE)
     boolean(_INCREMENTAL, options.get(_INCREMENTAL, "true"))
     mode = _startup_mode(options)

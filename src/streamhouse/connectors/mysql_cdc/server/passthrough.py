@@ -116,6 +116,15 @@ _HARMLESS = {
     "debezium.skipped.operations": ("none", "t", ""),
     "debezium.binary.handling.mode": ("none", "bytes"),
 }
+_ZERO_DATES = "jdbc.properties.zeroDateTimeBehavior"
+_ONLY = {
+    _ZERO_DATES: (
+        ("convert_to_null", "converttonull"),
+        "zero dates are read as NULL, as with 'CONVERT_TO_NULL'; to get another date, write "
+        "COALESCE in the SELECT",
+    ),
+}
+"""Options without effect of which only some values mean what is done here."""
 
 
 def without_effect(key: str) -> str | None:
@@ -134,6 +143,9 @@ def refusal(key: str, value: str) -> str | None:
     """What to change instead, if the option would change rows, values or the server."""
     if key in _TLS or value.strip().lower() in _HARMLESS.get(key, ()):
         return None
+    if key in _ONLY:
+        values, instead = _ONLY[key]
+        return None if value.strip().lower() in values else f"{instead} (it is '{value}')"
     found = _refused(key)
     return None if found is None else _REFUSED[found]
 

@@ -45,7 +45,8 @@ class TargetRows:
         for one in self._computed:
             columns[one.name] = one.values(columns, batch.num_rows, self._now_ms)
         for name in self._options.metadata_columns:
-            columns[name] = self._metadata(name, batch.num_rows, seconds)
+            own = f"{self._options.metadata_prefix}{name}"
+            columns[own] = self._metadata(name, batch.num_rows, seconds)
         kinds = batch.column(ROW_KIND)
         if seconds is not None and self._moving:
             kinds = moved(kinds, [columns[name] for name in self._moving])

@@ -74,7 +74,7 @@ class Targets:
 
     def _check_merged(self, groups: Mapping[str, Sequence[FoundTable]]) -> None:
         for identifier, sources in groups.items():
-            apart = len(sources) > 1 and not self._options.merge_shards
+            apart = len(sources) > 1 and not self._options.names.merge_shards
             if self._options.table is None and apart:
                 names = ", ".join(source.full_name for source in sources)
                 raise OptionError(
@@ -161,7 +161,8 @@ class Targets:
         for one in self.computed(identifier, kinds):
             added.append(Column(one.name, one.type))
         for name in self._options.metadata_columns:
-            added.append(Column(name, METADATA[name], nullable=False))
+            own = f"{self._options.metadata_prefix}{name}"
+            added.append(Column(own, METADATA[name], nullable=False))
         names = [*columns, *(column.name for column in added)]
         for name in names:
             if names.count(name) > 1:
@@ -189,6 +190,12 @@ class Targets:
         given = self._named(identifier, "--primary-keys", self._options.primary_keys, names)
         if given:
             return given
+        if not self._options.source_keys:
+            raise TableError(
+                f"{identifier}: with --sync-primary-keys-from-source-schema false the primary key "
+                "must be given with --primary-keys: a table without one cannot take deletes and "
+                "updates"
+            )
         keys = {
             tuple(column.name for column in source.definition.key): source.full_name
             for source in sources
@@ -203,6 +210,10 @@ class Targets:
         return next(iter(keys))
 
     def _partition_keys(self, identifier: str, names: Sequence[str]) -> tuple[str, ...]:
+        name = split_identifier(identifier)[1]
+        own = self._options.partition_keys_of.get(name)
+        if own is not None:
+            return self._named(identifier, "--multiple-table-partition-keys", own, names)
         return self._named(identifier, "--partition-keys", self._options.partition_keys, names)
 
     def _named(

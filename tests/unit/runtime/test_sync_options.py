@@ -1,0 +1,48 @@
+"""The flags of Paimon's sync actions: the names of Paimon tables, and which tables are followed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from streamhouse.errors import OptionError
+from streamhouse.runtime.sync.options import SyncOptions, sync_database_options
+
+CONF = {"hostname": "db", "username": "u", "password": "p", "database-name": "shop_.*"}
+
+
+def options(**flags: Any) -> SyncOptions:
+    return sync_database_options({"warehouse": "w"}, "ods", CONF, **flags)
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        ({}, "ods.Orders"),
+        ({"table_prefix": "p_", "table_suffix": "_s"}, "ods.p_Orders_s"),
+        ({"table_prefix": "p_", "table_prefix_db": {"SHOP_EU": "eu_"}}, "ods.eu_Orders"),
+        ({"table_suffix": "_s", "table_suffix_db": {"shop_us": "_us"}}, "ods.Orders_s"),
+        ({"table_prefix": "p_", "table_mapping": {"orders": "sales"}}, "ods.sales"),
+        ({"merge_shards": False}, "ods.shop_eu_Orders"),
+        ({"merge_shards": False, "table_mapping": {"shop_eu_orders": "eu"}}, "ods.eu"),
+    ],
+)
+def test_names_of_tables(flags: Mapping[str, Any], expected: str) -> None:
+    assert options(**flags).target(("shop_eu", "Orders")) == expected
+
+
+def test_databases_are_included_and_excluded() -> None:
+    tables = options(including_dbs="shop_(eu|us)", excluding_dbs=".*us").tables
+    assert tables.selects("shop_eu", "orders")
+    assert not tables.selects("shop_us", "orders")
+    assert not tables.selects("shop_cn", "orders")
+    assert not tables.selects("eu", "orders")
+    with pytest.raises(OptionError, match="'\\(' is not a regular expression"):
+        options(excluding_dbs="(")
+
+
+def test_partition_keys_of_single_tables() -> None:
+    found = options(multiple_table_partition_keys={"orders": "day,hour"}).partition_keys_of
+    assert found == {"orders": ("day", "hour")}
