@@ -46,10 +46,12 @@ def test_lags_by_event_time(shop: Shop, mariadb: MariaDB) -> None:
     changed_ms = time.time_ns() // 1_000_000
     run.until(lambda: "currentFetchEventTimeLag" in _metrics(shop))
     run.until(lambda: _metrics(shop)["numRecordsIn"] == 6)
+    run.until(lambda: "currentEmitEventTimeLag" in _metrics(shop))
     found = _metrics(shop)
     lag = found["currentFetchEventTimeLag"]
     assert HOUR_S * 1000 <= lag < HOUR_S * 1000 + SLACK_MS
     assert found["MilliSecondsBehindSource"] == lag
+    assert lag <= found["currentEmitEventTimeLag"] < HOUR_S * 1000 + SLACK_MS
     waited = time.time_ns() // 1_000_000 - changed_ms
     assert 0 <= found["MilliSecondsSinceLastEvent"] <= waited + 1000
     assert 0 <= found["sourceIdleTime"] <= waited + 1000

@@ -4,10 +4,28 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Iterable
 
+from streamhouse.connectors.mysql_cdc.relay.files import State
 from streamhouse.connectors.mysql_cdc.server.position import Position
+from streamhouse.source import SourceState
 
 _MAX_UNREAD = 1_000
+
+
+def source_state(
+    snapshotting: bool, place: Position | None, log: State | None, tables: Iterable[str]
+) -> SourceState:
+    """What is known of a reader at `place`, and of the last change of its tables in a relay log."""
+    times = [] if log is None or snapshotting else [log.times.get(name) for name in tables]
+    received = [one for one in times if one is not None]
+    seconds, at_ms = max(received, key=lambda one: one[1]) if received else (None, None)
+    return SourceState(
+        snapshotting,
+        None if place is None else (place.file, place.pos),
+        None if seconds is None else seconds * 1000,
+        at_ms,
+    )
 
 
 class UnreadChanges:

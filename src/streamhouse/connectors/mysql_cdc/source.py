@@ -20,7 +20,7 @@ from streamhouse.connectors.mysql_cdc.change_reader import (
     read_changes,
     relay_view,
 )
-from streamhouse.connectors.mysql_cdc.lag import UnreadChanges
+from streamhouse.connectors.mysql_cdc.lag import UnreadChanges, source_state
 from streamhouse.connectors.mysql_cdc.membership import Membership
 from streamhouse.connectors.mysql_cdc.metadata import MetadataColumns
 from streamhouse.connectors.mysql_cdc.relay.files import RelayView, State
@@ -59,7 +59,7 @@ from streamhouse.connectors.mysql_cdc.snapshot import (
     split,
 )
 from streamhouse.errors import DataLossError
-from streamhouse.source import Lag, Offset, SourceState
+from streamhouse.source import Lag, Offset
 from streamhouse.sql.plan import Column
 
 _CHUNKS_A_BATCH = 64
@@ -269,24 +269,13 @@ class MySqlSource:
         progress = Progress.from_offset(offset)
         view = relay_view(self._captured)
         state = None if view is None else view.state()
-        known = self._known_state(progress, state)
-        if not progress.snapshot_complete or progress.position is None or state is None:
+        snapshotting = not progress.snapshot_complete
+        known = source_state(snapshotting, progress.position, state, [self._options.name])
+        if snapshotting or progress.position is None or state is None:
             return Lag(rows=self.left(offset), state=known)
         changed = state.changed.get(self._options.name, state.end)
         seconds, unread = self._unread.behind(progress.position, changed)
         return Lag(seconds=seconds, bytes=unread, state=known)
-
-    def _known_state(self, progress: Progress, state: State | None) -> SourceState:
-        place = progress.position
-        seconds, received = (None, None)
-        if state is not None and progress.snapshot_complete:
-            seconds, received = state.times.get(self._options.name, (None, None))
-        return SourceState(
-            not progress.snapshot_complete,
-            None if place is None else (place.file, place.pos),
-            None if seconds is None else seconds * 1000,
-            received,
-        )
 
     def left(self, offset: Offset) -> int | None:
         """About how many rows of the snapshot are left, by the server's estimate at the start."""

@@ -13,6 +13,7 @@ from streamhouse.connectors.mysql_cdc.database.followed import FollowedTable
 from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress
 from streamhouse.connectors.mysql_cdc.database.relay import DatabaseRelay
 from streamhouse.connectors.mysql_cdc.database.versions import TableVersions
+from streamhouse.connectors.mysql_cdc.lag import source_state
 from streamhouse.connectors.mysql_cdc.server.connection import Session
 from streamhouse.connectors.mysql_cdc.server.table import Server, check_server
 from streamhouse.errors import DataLossError
@@ -229,10 +230,17 @@ class SyncQuery:
         return None if self._tables.look() else last
 
     def lag(self) -> Lag | None:
-        """The longest lag of a table; None before the snapshots are complete."""
+        """The longest lag of a table; its seconds are None before the snapshots are complete."""
+        progress = self._progress()
+        if progress is None or self._relay is None:
+            return None
         states = [one.lag_s for one in self.states()]
         known = [lag for lag in states if lag is not None]
-        return Lag(seconds=max(known)) if known and len(known) == len(states) else None
+        names = [table.full_name for table in self._catalogues.latest().tables.values()]
+        log = self._relay.view.state()
+        state = source_state(bool(progress.snapshot), progress.position, log, names)
+        complete = bool(known) and len(known) == len(states)
+        return Lag(seconds=max(known) if complete else None, state=state)
 
     def left(self) -> int | None:
         """None: a sync reports the progress of its snapshots by itself."""

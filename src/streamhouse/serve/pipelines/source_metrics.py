@@ -21,6 +21,8 @@ HELP: Mapping[str, str] = {
     "currentFetchEventTimeLag": "Milliseconds from the table's last change on the server, in whole "
     "seconds, until it was received",
     "MilliSecondsBehindSource": "The same, by its name in Debezium",
+    "currentEmitEventTimeLag": "Milliseconds from the table's last change on the server until it "
+    "was committed; while the query is not behind",
     "MilliSecondsSinceLastEvent": "Milliseconds since the table's last change was received",
     "sourceIdleTime": "Milliseconds since the query committed rows",
     "BinlogPosition": "The query's position in its binlog file",
@@ -46,6 +48,10 @@ def source_metrics(query: QueryStatus, lives: bool, now_ms: int) -> Values:
     if lives and state.event_ms is not None and state.received_ms is not None:
         values["currentFetchEventTimeLag"] = state.received_ms - state.event_ms
         values["MilliSecondsBehindSource"] = state.received_ms - state.event_ms
+        committed = query.last_rows_ms
+        caught_up = query.lag is not None and query.lag.seconds == 0
+        if caught_up and committed is not None and committed >= state.received_ms:
+            values["currentEmitEventTimeLag"] = committed - state.event_ms
         values["MilliSecondsSinceLastEvent"] = max(0, now_ms - state.received_ms)
     if state.position is not None:
         values["BinlogFilename"], values["BinlogPosition"] = state.position

@@ -27,7 +27,7 @@ from streamhouse.connectors.mysql_cdc.database.shard_offsets import (
 from streamhouse.connectors.mysql_cdc.database.shards import Shards
 from streamhouse.connectors.mysql_cdc.database.source import DatabaseSource
 from streamhouse.connectors.mysql_cdc.database.table_filter import TableFilter
-from streamhouse.connectors.mysql_cdc.lag import UnreadChanges
+from streamhouse.connectors.mysql_cdc.lag import UnreadChanges, source_state
 from streamhouse.connectors.mysql_cdc.metadata import MetadataColumns
 from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
 from streamhouse.connectors.mysql_cdc.server.position import SHARDS, START_AGAIN, Position
@@ -245,18 +245,7 @@ class ShardedSource:
         names = [".".join(names) for names in shards_of(offset).values()]
         self._known.set(int(offset["tables"]), self._tables_of(offset))
         log_state = self._source.state(progress)
-        times = (
-            []
-            if log_state is None or snapshotting
-            else [log_state.times[name] for name in names if name in log_state.times]
-        )
-        seconds, received = max(times, key=lambda one: one[1]) if times else (None, None)
-        known = SourceState(
-            snapshotting,
-            (place.file, place.pos),
-            None if seconds is None else seconds * 1000,
-            received,
-        )
+        known = source_state(snapshotting, place, log_state, names)
         if snapshotting or log_state is None:
             return Lag(rows=self.left(offset), state=known)
         changed = max(log_state.changed[name] for name in names)
