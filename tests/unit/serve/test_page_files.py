@@ -11,7 +11,7 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from streamhouse.serve.http.routes.page import POLICY, assets, router
+from streamhouse.serve.http.routes.page import POLICY, assets, router, scripts, version
 
 SCRIPTS = sorted(name for name in assets() if name.endswith(".js"))
 SVG = "http://www.w3.org/2000/svg"
@@ -99,6 +99,49 @@ def test_each_file_has_its_type_and_an_etag(name: str) -> None:
         assert (again.status_code, again.content) == (304, b"")
         assert again.headers["etag"] == tag
     assert ask(f"/page/{name}", **{"If-None-Match": '"other"'}).status_code == 200
+
+
+def test_the_page_names_all_scripts_that_it_loads() -> None:
+    body = ask("/").text
+    graph, reached, left = dependencies(), {"app.js"}, ["app.js"]
+    while left:
+        for other in graph[left.pop()] - reached:
+            if other in graph:
+                reached.add(other)
+                left.append(other)
+    preloaded = re.findall(r'<link rel="modulepreload" href="page/~(\w+)/([^"]+)">', body)
+    started = re.findall(r'<script type="module" src="page/~(\w+)/([^"]+)">', body)
+    assert {version for version, _ in [*preloaded, *started]} == {version()}
+    # Types alone are imported from further files.
+    assert reached >= {name for _, name in [*preloaded, *started]} >= set(scripts())
+    assert started == [(version(), "app.js")]
+
+
+def test_files_with_a_version_are_kept_by_browsers() -> None:
+    for path in re.findall(r'(?:href|src)="(page/[^"]+)"', ask("/").text):
+        answer = ask(f"/{path}")
+        assert answer.status_code == 200
+        assert answer.headers["cache-control"] == "public, max-age=31536000, immutable"
+    assert ask("/").headers["cache-control"] == "no-cache"
+    old = ask("/page/~0123456789ab/app.js")
+    assert (old.text, old.headers["cache-control"]) == (text("app.js"), "no-cache")
+    assert ask(f"/page/~{version()}/nothing.js").status_code == 404
+    assert ask(f"/page/~{version()}").status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("accepted", "encoding"),
+    [("gzip, br", "gzip"), ("br, *", "gzip"), ("gzip;q=0", None), ("identity", None), ("", None)],
+)
+def test_files_are_compressed_for_those_who_take_it(accepted: str, encoding: str | None) -> None:
+    answer = ask("/page/app.js", **{"Accept-Encoding": accepted})
+    assert answer.headers.get("content-encoding") == encoding
+    assert answer.headers["vary"] == "Accept-Encoding"
+    assert answer.text == text("app.js")
+    known = {"If-None-Match": answer.headers["etag"], "Accept-Encoding": accepted}
+    assert ask("/page/app.js", **known).status_code == 304
+    other = "identity" if encoding else "gzip"
+    assert ask("/page/app.js", **{**known, "Accept-Encoding": other}).status_code == 200
 
 
 def test_head_has_no_body() -> None:
