@@ -4,18 +4,8 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-_PLAIN = {
-    pa.bool_(): "BOOLEAN",
-    pa.int8(): "TINYINT",
-    pa.int16(): "SMALLINT",
-    pa.int32(): "INT",
-    pa.int64(): "BIGINT",
-    pa.float32(): "FLOAT",
-    pa.float64(): "DOUBLE",
-    pa.string(): "STRING",
-    pa.binary(): "BYTES",
-    pa.date32(): "DATE",
-}
+from streamhouse.types import NAMES
+
 _DIGITS = {"s": 0, "ms": 3, "us": 6, "ns": 9}
 
 
@@ -35,4 +25,4 @@ def type_name(kind: pa.DataType) -> str:
     if pa.types.is_struct(kind):
         fields = ", ".join(f"{field.name} {type_name(field.type)}" for field in kind)
         return f"ROW<{fields}>"
-    return _PLAIN.get(kind, str(kind))
+    return NAMES.get(kind, str(kind))

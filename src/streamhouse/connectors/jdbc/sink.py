@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 
+from streamhouse.batches import gathered
 from streamhouse.connectors.base import WrittenBatch
 from streamhouse.connectors.driver_rows import DriverRowsWriter, rows_of
 from streamhouse.connectors.jdbc.commits_table import CommitsTable
@@ -171,13 +172,6 @@ def _without_commits(target: TargetTable) -> str:
 
 
 def _chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    held: list[pa.RecordBatch] = []
-    rows = 0
-    for batch in batches:
-        held.append(batch)
-        rows += batch.num_rows
-        if rows >= _CHUNK_ROWS:
-            yield pa.Table.from_batches(held)
-            held, rows = [], 0
-    if rows:
-        yield pa.Table.from_batches(held)
+    for group in gathered(batches, _CHUNK_ROWS):
+        if any(batch.num_rows for batch in group):
+            yield pa.Table.from_batches(group)

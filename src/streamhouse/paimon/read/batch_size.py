@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pypaimon_rust.datafusion import Split
 
+from streamhouse.batches import gathered
 from streamhouse.errors import StreamhouseError
 from streamhouse.paimon.schema import avro_rows
 
@@ -67,16 +68,8 @@ def sized(batches: Iterable[pa.RecordBatch], read: int, usual: int) -> Iterator[
         for batch in batches:
             yield from _slices(batch, usual)
         return
-    buffered: list[pa.RecordBatch] = []
-    count = 0
-    for batch in batches:
-        buffered.append(batch)
-        count += batch.num_rows
-        if count >= usual:
-            yield pa.concat_batches(buffered)
-            buffered, count = [], 0
-    if buffered:
-        yield pa.concat_batches(buffered)
+    for group in gathered(batches, usual):
+        yield pa.concat_batches(group)
 
 
 def matching(batch: pa.RecordBatch, condition: Mapping[str, Any]) -> pa.RecordBatch:

@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streamhouse.batches import gathered
 from streamhouse.errors import StreamhouseError
 from streamhouse.lookup.strategies.bucket import BucketKey, bucket_key
 from streamhouse.runtime.kernel import ROW, numbered, only
@@ -290,16 +291,8 @@ def _first(index: int, number: int) -> int:
 
 def _together(blocks: Iterable[pa.Table]) -> Iterator[pa.Table]:
     """Concatenate blocks, since each join scans all rows of the dimension."""
-    held: list[pa.Table] = []
-    rows = 0
-    for block in blocks:
-        held.append(block)
-        rows += block.num_rows
-        if rows >= _JOIN_ROWS:
-            yield pa.concat_tables(held)
-            held, rows = [], 0
-    if held:
-        yield pa.concat_tables(held)
+    for group in gathered(blocks, _JOIN_ROWS):
+        yield pa.concat_tables(group)
 
 
 def _block(part: int, place: int, block: bytes | None, told: str | None) -> pa.RecordBatch:

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import TaskContext
 
+from streamhouse.batches import gathered
 from streamhouse.connectors.base import Sink, SinkWriter
 from streamhouse.connectors.paimon.sink import PaimonSinkWriter
 from streamhouse.lookup.strategies.selection import choose_all
@@ -125,16 +126,9 @@ def sink_for(spec: QuerySpec) -> Sink:
 
 def chunks(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
     """Concatenate batches to chunks of at least `CHUNK_ROWS` rows (the last: fewer), in order."""
-    held: list[pa.RecordBatch] = []
-    rows = 0
-    for batch in batches:
-        held.append(batch)
-        rows += batch.num_rows
-        if rows >= CHUNK_ROWS:
-            yield pa.Table.from_batches(held)
-            held, rows = [], 0
-    if rows:
-        yield pa.Table.from_batches(held)
+    for group in gathered(batches, CHUNK_ROWS):
+        if any(batch.num_rows for batch in group):
+            yield pa.Table.from_batches(group)
 
 
 @dataclass

@@ -23,6 +23,7 @@ from streamhouse.sql.statements.create_table import parse_type
 from streamhouse.sql.text import Script
 from streamhouse.sql.types import base, digits
 from streamhouse.sql.udf.function import Signature, Slot
+from streamhouse.types import NAMES
 
 _PLAIN: dict[Any, str] = {
     bool: "BOOLEAN",
@@ -35,16 +36,7 @@ _PLAIN: dict[Any, str] = {
     datetime.datetime: "TIMESTAMP(6)",
 }
 _ARROW: dict[pa.DataType, str] = {
-    pa.bool_(): "BOOLEAN",
-    pa.int8(): "TINYINT",
-    pa.int16(): "SMALLINT",
-    pa.int32(): "INT",
-    pa.int64(): "BIGINT",
-    pa.float32(): "FLOAT",
-    pa.float64(): "DOUBLE",
-    pa.string(): "STRING",
-    pa.binary(): "BYTES",
-    pa.date32(): "DATE",
+    **NAMES,
     pa.timestamp("s"): "TIMESTAMP(0)",
     pa.timestamp("ms"): "TIMESTAMP(3)",
     pa.timestamp("us"): "TIMESTAMP(6)",
