@@ -18,12 +18,16 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import psutil
 
+from streamhouse.demo.s3_server import BUCKET, S3Server
+from streamhouse.errors import TableError
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.changelog.stream_source import PaimonSource
 from streamhouse.paimon.read.table import Table
@@ -70,8 +74,8 @@ JOIN customers FOR SYSTEM_TIME AS OF o.proc_time AS c ON o.customer_id = c.id;
 class Run:
     """The command as a process, its memory and processor time."""
 
-    def __init__(self, folder: Path, rate: int) -> None:
-        self.warehouse = str(folder / "warehouse")
+    def __init__(self, folder: Path, rate: int, warehouse: str | None = None) -> None:
+        self.warehouse = warehouse or str(folder / "warehouse")
         values = ", ".join(
             f"({i}, 'customer {i}', 'country {i % 5}', '{i:06d}')" for i in range(1, CUSTOMERS + 1)
         )
@@ -83,13 +87,14 @@ class Run:
         self._started = time.time()
         self._process = subprocess.Popen(
             [command, "run", str(script), "--warehouse", self.warehouse]
+            + ["--checkpoints", str(folder / "checkpoints")]
         )
 
     def first_commit(self) -> float:
         """Wait for the first rows in the view; seconds from the command's start to their commit."""
         deadline = time.monotonic() + START_S
         while time.monotonic() < deadline and self._process.poll() is None:
-            if os.path.isdir(f"{self.warehouse}/shop.db/country_sales/snapshot"):
+            with suppress(TableError):
                 table = Warehouse(self.warehouse).table("shop.country_sales")
                 if table.latest_snapshot_id() is not None:
                     return table.snapshot(1).time_ms / 1000 - self._started
@@ -135,7 +140,7 @@ def ages(warehouse: str) -> tuple[np.ndarray[Any, Any], list[int]]:
     view = Warehouse(warehouse).table("shop.country_sales")
     rows = [row for batch in lineage.read() for row in batch.to_pylist()]
     committed = _commit_times(view)
-    orders = PaimonSource({"warehouse": warehouse}, "shop.orders", ["order_time"])
+    orders = PaimonSource(Warehouse(warehouse).options, "shop.orders", ["order_time"])
     parts, times = [], []
     for row in sorted(rows, key=lambda one: int(one["batch_id"])):
         end = json.loads(row["end_offset"])["source"]
@@ -160,10 +165,10 @@ def _commit_times(view: Table) -> dict[int, int]:
     return {one.commit_identifier: one.time_ms for one in snapshots if one.commit_kind == "APPEND"}
 
 
-def measure(seconds: int, rate: int) -> dict[str, Any]:
-    """The figures of one run."""
+def measure(seconds: int, rate: int, warehouse: str | None = None) -> dict[str, Any]:
+    """The figures of one run; `warehouse` None: a local one."""
     with tempfile.TemporaryDirectory(prefix="streamhouse-freshness-") as folder:
-        run = Run(Path(folder), rate)
+        run = Run(Path(folder), rate, warehouse)
         try:
             start_s = run.first_commit()
             run.watch(ASIDE_S + seconds)
@@ -187,20 +192,51 @@ def measure(seconds: int, rate: int) -> dict[str, Any]:
     }
 
 
+def measure_on_s3(seconds: int, rate: int) -> dict[str, Any]:
+    """The figures of one run on a private S3 server, which has the same two cores."""
+    with S3Server() as server:
+        with patch.dict(os.environ, server.environment):
+            return measure(seconds, rate, f"s3://{BUCKET}/warehouse")
+
+
+def compare(seconds: int, rate: int) -> dict[str, Any]:
+    """The median on S3 over the local one, as a ratio: 0.5 means twice the age."""
+    local, s3 = measure(seconds, rate), measure_on_s3(seconds, rate)
+    return {
+        "name": "s3 warehouse freshness",
+        "ratio": round(local["p50_ms"] / s3["p50_ms"], 2),
+        "goal": 0.5,
+        "local_p50_ms": local["p50_ms"],
+        "s3_p50_ms": s3["p50_ms"],
+        "s3_batch_ms": s3["batch_ms"],
+        "count_is_right": local["count_is_right"] and s3["count_is_right"],
+    }
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=int, default=60, help="measured, after the first 15")
     parser.add_argument("--rate", type=int, default=1000, help="orders a second")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument(
+        "--warehouse",
+        choices=MODES,
+        default="local",
+        help="s3: on a private S3 server; both: s3 over local",
+    )
     given = parser.parse_args()
-    figures = measure(given.seconds, given.rate)
+    figures = MODES[given.warehouse](given.seconds, given.rate)
     if given.json:
         print(json.dumps(figures))
     else:
         for name, value in figures.items():
-            print(f"{name:16} {value:,}")
+            print(
+                f"{name:16} {value:,}" if isinstance(value, float | int) else f"{name:16} {value}"
+            )
     return 0 if figures["count_is_right"] else 1
 
+
+MODES = {"local": measure, "s3": measure_on_s3, "both": compare}
 
 if __name__ == "__main__":
     sys.exit(main())

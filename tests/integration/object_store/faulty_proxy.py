@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import http.server
 import socket
@@ -88,6 +89,13 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     target: int
 
     def _do(self) -> None:
+        # The client may have gone away meanwhile.
+        with contextlib.suppress(ConnectionError):
+            self._respond()
+
+    do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = _do
+
+    def _respond(self) -> None:
         fault = self.owner.fault(self.command, self.path)
         body = self.rfile.read(int(self.headers.get("content-length") or 0))
         cut_upload = fault is Fault.TORN and bool(body)
@@ -105,8 +113,6 @@ class _Handler(http.server.BaseHTTPRequestHandler):
                 self._answer(500, [], b"")
             else:
                 self._answer(status, headers, answer, torn=fault is Fault.TORN)
-
-    do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = _do
 
     def _forwarded(self, body: bytes) -> tuple[int, list[tuple[str, str]], bytes]:
         connection = http.client.HTTPConnection("127.0.0.1", self.target, timeout=30)

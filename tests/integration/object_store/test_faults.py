@@ -51,7 +51,7 @@ class Batches:
 
     def __init__(self, warehouse: Warehouse) -> None:
         self._warehouse = warehouse
-        self.failures = 0
+        self.errors: list[str] = []
         self.model: dict[int, int] = {}
 
     def write(self, number: int, rows: dict[int, int]) -> None:
@@ -59,10 +59,10 @@ class Batches:
             try:
                 self._attempt(number, rows)
                 break
-            except StreamhouseError:
-                self.failures += 1
+            except StreamhouseError as error:
+                self.errors.append(str(error))
         else:
-            raise AssertionError(f"batch {number} failed {TRIES} times")
+            raise AssertionError(f"batch {number} failed {TRIES} times: {self.errors[-TRIES:]}")
         for key, value in rows.items():
             self.model[key] = self.model.get(key, 0) + value
 
@@ -144,8 +144,8 @@ def check_history(warehouse: Warehouse, proxy: FaultyProxy, seed: int, count: in
                     try:
                         java.compact("shop.sums", full=chance.random() < 0.5)
                         break
-                    except StreamhouseError:
-                        batches.failures += 1
+                    except StreamhouseError as error:
+                        batches.errors.append(str(error))
             proxy.choose = lambda request: None
             assert batches.content() == batches.model, (number, proxy.injected[-20:])
         rows = java.read("shop.sums")

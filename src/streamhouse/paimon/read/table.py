@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 from pypaimon_rust.datafusion import Split
 
-from streamhouse.errors import DataLossError, StreamhouseError, TableError
+from streamhouse.errors import DataLossError, StoreError, StreamhouseError, TableError
 from streamhouse.options import integer, nearest
 from streamhouse.paimon.read import batch_size, ignored_deletes, lookup_merge, postpone_bucket
 from streamhouse.paimon.read.conditions import Filter, only_on
@@ -21,6 +21,7 @@ from streamhouse.paimon.storage import rust_core
 from streamhouse.paimon.storage.files import Files, files_of
 from streamhouse.paimon.storage.snapshots import Snapshot, Snapshots, from_json
 from streamhouse.paimon.storage.split_files import SplitFrame
+from streamhouse.paimon.storage.store_retries import is_temporary, retried
 from streamhouse.source import ROW_KIND
 from streamhouse.sql.options.renamed_options import stored
 from streamhouse.sql.plan import Column
@@ -365,18 +366,25 @@ class Table:
         return builder
 
     def _plan(self, scan: Any, snapshot: int | None) -> list[bytes]:
-        try:
-            return [split.serialize() for split in scan.plan().splits()]
-        except rust_core.ERRORS as error:
-            raise self._plan_error(error, snapshot) from error
+        def plan() -> list[bytes]:
+            try:
+                return [split.serialize() for split in scan.plan().splits()]
+            except rust_core.ERRORS as error:
+                raise self._plan_error(error, snapshot) from error
+
+        return retried(plan)
 
     def _plan_error(self, error: Exception, snapshot: int | None) -> StreamhouseError:
+        if is_temporary(error):
+            return self._read_error(error)
         if snapshot is not None and self.snapshots.find(snapshot) is None:
             return self.snapshots.lost(snapshot)
         return self._read_error(error)
 
     def _read_error(self, error: BaseException) -> StreamhouseError:
         text = " ".join(str(error).split())
+        if is_temporary(error):
+            return StoreError(f"table {self.identifier} cannot be read: {text}")
         if "not found" in text.lower() or "NotFound" in text or "No such file" in text:
             earliest, latest = self.earliest_snapshot_id(), self.latest_snapshot_id()
             return DataLossError(

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from streamhouse.errors import OptionError
 from streamhouse.options import nearest
+from streamhouse.paimon.schema.iceberg_metadata import check_iceberg
 from streamhouse.sql.options.renamed_options import is_dropped
 
 CORE_KEYS = frozenset(
@@ -439,6 +440,7 @@ def check_table_options(options: Mapping[str, str], where: str) -> None:
                 )
         elif not is_known(key):
             raise OptionError(f"{where}: unknown table option '{key}'; {_hint(key)}")
+    check_iceberg(where, options)
 
 
 def is_known(key: str) -> bool:

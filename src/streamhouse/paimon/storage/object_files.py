@@ -10,10 +10,11 @@ from typing import Any
 
 from streamhouse.paimon.storage import s3_client
 from streamhouse.paimon.storage.s3_client import bucket_and_key
+from streamhouse.paimon.storage.store_retries import retried
 from streamhouse.sql.options.store_options import CONDITIONAL, canonical_options, s3_location
 
 _IN_MEMORY = 16 << 20
-_DELETED_AT_ONCE = 1000
+_BODY_TRIES = 3
 
 
 class ObjectFiles:
@@ -41,6 +42,10 @@ class ObjectFiles:
         return None if body is None else (body[0].decode(), body[1])
 
     def _get(self, path: str) -> tuple[bytes, str] | None:
+        # boto3 does not repeat a request whose answer's body is torn.
+        return retried(lambda: self._got(path), _BODY_TRIES)
+
+    def _got(self, path: str) -> tuple[bytes, str] | None:
         bucket, key = _place(path)
         with self._explained():
             try:

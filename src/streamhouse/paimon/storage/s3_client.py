@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from streamhouse.errors import StreamhouseError
+from streamhouse.errors import StoreError, StreamhouseError
 from streamhouse.sql.options.store_options import (
     ACCESS_KEY,
     CONDITIONAL,
@@ -154,7 +154,16 @@ def explained(location: str, options: Mapping[str, str]) -> Iterator[None]:
     try:
         yield
     except (BotoCoreError, ClientError) as error:
-        raise StreamhouseError(_explanation(error, location, options)) from None
+        text = _explanation(error, location, options)
+        kind = StreamhouseError if _is_final(error) else StoreError
+        raise kind(text) from None
+
+
+def _is_final(error: Exception) -> bool:
+    """Whether a later attempt fails, too: a request that the store understood and refused."""
+    response = getattr(error, "response", None) or {}
+    status = int(response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+    return 400 <= status < 500 or "Credentials" in type(error).__name__
 
 
 def _explanation(error: Exception, location: str, options: Mapping[str, str]) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 from pypaimon_rust.datafusion import CommitMessage
 
-from streamhouse.errors import CommitConflictError, StreamhouseError, TableError
+from streamhouse.errors import CommitConflictError, StoreError, StreamhouseError, TableError
 from streamhouse.merge_functions import MERGING_ENGINES
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.read.postpone_bucket import check_written
@@ -26,6 +26,7 @@ from streamhouse.paimon.storage import rust_core
 from streamhouse.paimon.storage.data_files import data_files
 from streamhouse.paimon.storage.lock import commit_lock
 from streamhouse.paimon.storage.split_groups import file_ids as _ids
+from streamhouse.paimon.storage.store_retries import is_temporary, retried
 from streamhouse.paimon.write.before_images import BeforeImageFilter, hides_by_sequence
 from streamhouse.paimon.write.product_columns import Products
 from streamhouse.paimon.write.remove_record_on_delete import removals_without_values
@@ -256,17 +257,22 @@ class TableCommitter:
         if not messages:
             return not self.committed(identifier)
         commit_messages = [CommitMessage.deserialize(message) for message in messages]
-        try:
-            with _locked(self._table, lock_held):
-                self._refresh()
-                self._check_sums(identifier, messages)
-                committed = self._commit.filter_and_commit({identifier: commit_messages})
-                self._sums.committed()
-        except rust_core.ERRORS as error:
-            raise write_error(self._table, error) from error
+
+        def commit() -> bool:
+            try:
+                with _locked(self._table, lock_held):
+                    self._refresh()
+                    self._check_sums(identifier, messages)
+                    committed = self._commit.filter_and_commit({identifier: commit_messages})
+                    self._sums.committed()
+                return bool(committed)
+            except rust_core.ERRORS as error:
+                raise write_error(self._table, error) from error
+
+        committed = retried(commit)
         if not committed:
             self.discard(identifier, messages)
-        return bool(committed)
+        return committed
 
     def _check_sums(self, identifier: int, messages: Sequence[bytes]) -> None:
         try:
@@ -395,6 +401,8 @@ def write_error(table: Table, error: Exception) -> StreamhouseError:
             f"table {table.identifier}: the disk under {table.location} is full; free some space "
             "and try again; nothing committed is lost"
         )
+    if is_temporary(error):
+        return StoreError(f"table {table.identifier} cannot be written: {text}")
     if "invalid config" in text:
         reason = text.partition("invalid config:")[2].strip() or text
         return StreamhouseError(

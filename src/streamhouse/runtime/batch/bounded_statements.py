@@ -17,6 +17,7 @@ from streamhouse.options import choice
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.java.sidecar import Sidecar
 from streamhouse.paimon.read.table import Table
+from streamhouse.paimon.schema.iceberg_metadata import keeps_iceberg
 from streamhouse.paimon.storage.lock import commit_lock
 from streamhouse.paimon.write.commit import TableCommitter, TableWriter, overwrite_table
 from streamhouse.paimon.write.commit_retries import rows_changed, with_retries
@@ -86,9 +87,13 @@ def insert(session: Session, statement: Insert, sidecar: Sidecar | None = None) 
     if statement.overwrite:
         _warn_if_live(address.open())
     with progress() as bar:
-        if not plan.scans or statement.overwrite:
-            return _write_all(session, statement, plan, address, bar, sidecar)
-        return _insert_rows(session, statement, plan, address, bar, sidecar)
+        write = _write_all if not plan.scans or statement.overwrite else _insert_rows
+        result = write(session, statement, plan, address, bar, sidecar)
+    if keeps_iceberg(address.open().options):
+        from streamhouse.runtime.batch.wait_for_compaction import publish
+
+        publish(address.warehouse, address.open(), sidecar)
+    return result
 
 
 def _write_all(

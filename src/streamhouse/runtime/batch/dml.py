@@ -17,6 +17,7 @@ from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.java.sidecar import Sidecar
 from streamhouse.paimon.maintenance.full_compaction import Purge
 from streamhouse.paimon.read.visibility import hides_new_rows
+from streamhouse.paimon.schema.iceberg_metadata import keeps_iceberg
 from streamhouse.paimon.storage.lock import commit_lock
 from streamhouse.paimon.write.commit import (
     TableCommitter,
@@ -99,6 +100,10 @@ def change(session: Session, statement: plan.Change, sidecar: Sidecar | None = N
                     from streamhouse.runtime.batch.wait_for_compaction import show
 
                     show(address.warehouse, address.open(), sidecar)
+                if keeps_iceberg(address.open().options):
+                    from streamhouse.runtime.batch.wait_for_compaction import publish
+
+                    publish(address.warehouse, address.open(), sidecar)
                 return result
     raise AssertionError("a statement that holds the lock cannot lose")
 

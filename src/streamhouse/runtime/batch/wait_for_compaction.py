@@ -17,6 +17,7 @@ from streamhouse.paimon.java.unfinished_compactions import noted
 from streamhouse.paimon.maintenance.other_compactors import written_by_live_query
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.read.visibility import hides_new_rows
+from streamhouse.paimon.schema.iceberg_metadata import keeps_iceberg
 from streamhouse.paimon.storage.files import files_of
 from streamhouse.procedures.commit_messages import commit, deserialised
 from streamhouse.procedures.compaction.worker import Work
@@ -52,6 +53,16 @@ def show(warehouse: Mapping[str, str], table: Table, sidecar: Sidecar | None = N
             with suppress(CommitConflictError):
                 _compact(java, warehouse, Warehouse(warehouse).table(table.identifier))
                 return
+
+
+def publish(warehouse: Mapping[str, str], table: Table, sidecar: Sidecar | None = None) -> None:
+    """Bring the Iceberg metadata of a table up to date, if it has some, after a statement.
+
+    The pipeline of a running query does so by itself.
+    """
+    if keeps_iceberg(table.options) and not written_by_live_query(table):
+        with core(warehouse, sidecar) as java:
+            java.write_iceberg_metadata(table.identifier)
 
 
 @contextmanager

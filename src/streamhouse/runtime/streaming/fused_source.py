@@ -111,17 +111,19 @@ class FusedReader(DataSourceStreamReader):
         return [TaskPartition(task, spread) for task in self._plan().tasks(start, end, one)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        from streamhouse.paimon.storage.store_retries import TRIES, retried_task
         from streamhouse.runtime.streaming.ordered_task import task_of
 
         assert isinstance(partition, TaskPartition)
         spec = self._spec()
+        tries = 1 if spec.looked_up is not None else TRIES
         if spec.shuffle is None:
-            return task_of(spec, partition.task).run()
+            return retried_task(lambda: task_of(spec, partition.task).run(), tries)
         from streamhouse.runtime.streaming.shuffle import ReadTask, WholeTask
 
         if partition.spread:
-            return ReadTask(spec, partition.task).run()
-        return WholeTask(spec, partition.task).run()
+            return retried_task(lambda: ReadTask(spec, partition.task).run(), tries)
+        return retried_task(lambda: WholeTask(spec, partition.task).run(), tries)
 
     def commit(self, end: Offset) -> None:
         self._plan().committed(end)

@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 from streamhouse.batches import gathered
 from streamhouse.errors import StreamhouseError
 from streamhouse.lookup.strategies.bucket import BucketKey, bucket_key
+from streamhouse.paimon.storage.store_retries import retried, retried_task
 from streamhouse.runtime.kernel import ROW, numbered, only
 from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.streaming.planner import TaskInput
@@ -161,7 +162,8 @@ class Joining:
             end = told[0]["end"]
             task = TaskInput(part, told[0]["start"], end, (), due=end["pending"] > 0)
             rows = sum(one["rows"] for one in told)
-            yield from JoinTask(self.spec, task, rows).joined([rows for _, rows in blocks])
+            tables = [table for _, table in blocks]
+            yield from retried_task(lambda: JoinTask(self.spec, task, rows).joined(tables))
 
 
 class JoinTask(Task):
@@ -247,7 +249,7 @@ class Gathering:
             yield pa.RecordBatch.from_arrays(passed.columns[:3], schema=RESULT)
         if report is not None:
             task = TaskInput(0, report["start"], report["end"], (), due=False)
-            yield GatherTask(self.spec, task).written(blocks)
+            yield retried(lambda: GatherTask(self.spec, task).written(blocks))
 
 
 class GatherTask(Task):

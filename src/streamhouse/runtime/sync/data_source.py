@@ -50,10 +50,12 @@ class SyncReader(FusedReader):
         return [SyncPartition(task) for task in self._plan().tasks(start, end)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        from streamhouse.paimon.storage.store_retries import retried_task
         from streamhouse.runtime.sync.task import SyncTask
 
         assert isinstance(partition, SyncPartition)
-        return SyncTask(self._spec(), partition.task).run()
+        task = partition.task
+        return retried_task(lambda: SyncTask(self._spec(), task).run())
 
     def _spec(self) -> Any:
         spec: SyncSpec = pickle.loads(self._pickled)
