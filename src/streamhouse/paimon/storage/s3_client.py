@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from streamhouse.errors import StoreError, StreamhouseError
+from streamhouse.sql.options.catalog_options import REST_NAME
 from streamhouse.sql.options.store_options import (
     ACCESS_KEY,
     CONDITIONAL,
@@ -22,6 +23,7 @@ from streamhouse.sql.options.store_options import (
     SECRET_KEY,
     SESSION_TOKEN,
     canonical_options,
+    is_object_store,
 )
 
 CONNECT_S = 3
@@ -89,16 +91,15 @@ def core_options(options: Mapping[str, str]) -> dict[str, str]:
     """
     result = canonical_options(options)
     result.pop(CONDITIONAL, None)
-    if not any(key in result for key in (ENDPOINT, REGION)) and not _in_store(result):
+    # What lies beside the tables, such as views and the status of pipelines, needs a location.
+    location = result["warehouse"]
+    result["warehouse"] = result.pop(REST_NAME, location)
+    if not any(key in result for key in (ENDPOINT, REGION)) and not is_object_store(location):
         return result
     if ACCESS_KEY not in result:
         result |= _chain_credentials()
     result.setdefault(REGION, _session().region_name or DEFAULT_REGION)
     return result
-
-
-def _in_store(options: Mapping[str, str]) -> bool:
-    return options.get("warehouse", "").startswith("s3://")
 
 
 def _chain_credentials() -> dict[str, str]:

@@ -15,6 +15,8 @@ TABLE_DEFAULT = "table-default."
 """`table-default.<option>`: the default of a table option for tables created in the catalog."""
 DEFAULT_DATABASE = "default-database"
 _EFFECTIVE = ("type", "warehouse", "metastore", DEFAULT_DATABASE, "table.type")
+REST_NAME = "rest.warehouse"
+"""The name by which a REST server knows the warehouse, if that is not its location."""
 METASTORES = ("filesystem", "jdbc", "rest")
 _BY_METASTORE: Mapping[str, tuple[str, ...]] = {
     "filesystem": (),
@@ -22,7 +24,7 @@ _BY_METASTORE: Mapping[str, tuple[str, ...]] = {
         *("uri", "catalog-key", "jdbc.user", "jdbc.password"),
         *("lock.enabled", "lock-acquire-timeout"),
     ),
-    "rest": ("uri", "token.provider", "token"),
+    "rest": ("uri", "token.provider", "token", REST_NAME),
 }
 """The options of a kind of catalog; `uri` is required."""
 _HIVE = (
