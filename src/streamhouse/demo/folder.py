@@ -48,6 +48,13 @@ class Folder:
                 "--dir DIR"
             ) from None
         self._lock = lock
+        try:
+            self._empty()
+        except BaseException:
+            self.release()
+            raise
+
+    def _empty(self) -> None:
         shutil.rmtree(self._checkpoints, ignore_errors=True)
         if self._remote:
             self._empty_remote()

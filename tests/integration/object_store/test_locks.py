@@ -20,7 +20,7 @@ from streamhouse.paimon.storage.object_files import ObjectFiles
 from streamhouse.paimon.storage.object_lock import object_lock
 from streamhouse.sql.plan import Column
 
-COMMITS = 12
+COMMITS = 8
 WRITER = """
 import sys, uuid
 import pyarrow as pa

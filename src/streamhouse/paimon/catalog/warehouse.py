@@ -83,8 +83,7 @@ class Warehouse:
         """Names of a database's tables, sorted; `TableError` if there is no such database."""
         if database not in self.databases():
             raise self._missing_database(database)
-        with self._names() as names:
-            return sorted(names.list_tables(database))
+        return sorted(self._table_names(database))
 
     @contextmanager
     def creating(self) -> Iterator[None]:
@@ -275,7 +274,7 @@ class Warehouse:
             # Hundreds of new tables would be listed for each of them.
             if not os.path.isdir(os.path.join(self.path, f"{database}.db", name)):
                 return False
-        return database in self.databases() and name in self.tables(database)
+        return database in self.databases() and name in self._table_names(database)
 
     def table(self, identifier: str, dynamic_options: Mapping[str, str] | None = None) -> Table:
         """The table `database.table` as it is now, with `dynamic_options` over its own.
@@ -385,6 +384,11 @@ class Warehouse:
         with self._pypaimon_catalog() as catalog:
             yield catalog
 
+    def _table_names(self, database: str) -> list[str]:
+        with self._names() as names:
+            found: list[str] = names.list_tables(database)
+        return found
+
     def _rust_catalog(self) -> Any:
         return rust_core.catalog(self.options)
 
@@ -410,7 +414,7 @@ class Warehouse:
     def _missing_table(self, database: str, name: str) -> TableError:
         if database not in self.databases():
             return self._missing_database(database)
-        hint = nearest(name, self.tables(database))
+        hint = nearest(name, self._table_names(database))
         return TableError(f"there is no table '{name}' in database '{database}'; {hint}")
 
 

@@ -155,11 +155,23 @@ class ObjectFiles:
                 if keys:
                     self._client.delete_objects(Bucket=bucket, Delete={"Objects": keys})
 
-    def delete_file(self, path: str) -> None:
-        """Delete one object, if it is there: one request, where `delete` also lists a folder."""
+    def delete_file(self, path: str, tag: str | None = None) -> bool:
+        """Delete one object, if it is there: one request, where `delete` also lists a folder.
+
+        With `tag` only if it has this ETag, in stores that know this condition. Returns False if
+        the object has another one.
+        """
         bucket, key = _place(path)
+        condition = {} if tag is None else {"IfMatch": tag}
         with self._explained():
-            self._client.delete_object(Bucket=bucket, Key=key)
+            try:
+                self._client.delete_object(Bucket=bucket, Key=key, **condition)
+            except self._client.exceptions.ClientError as error:
+                if s3_client.is_refused_condition(error):
+                    return False
+                if not s3_client.is_missing(error):
+                    raise
+        return True
 
     @property
     def _client(self) -> Any:

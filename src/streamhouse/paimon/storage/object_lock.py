@@ -128,16 +128,30 @@ class _Held:
             try:
                 if self._tag is None or not (fresh or self._still_ours()):
                     return False
-                self._files.delete_file(self._path)
+                return self._files.delete_file(self._path, self._tag) or (
+                    self._still_ours() and self._files.delete_file(self._path, self._tag)
+                )
             except StreamhouseError as error:
                 _LOG.warning("the lock %s stays until its lease ends: %s", self._path, error)
         return True
 
     def _still_ours(self) -> bool:
-        tag, self._tag = self._tag, None
-        if tag is not None:
-            self._tag = self._files.write_over(self._path, self._content(), tag)
-        return self._tag is not None
+        """Write the lock object again; returns whether it was still ours."""
+        if self._tag is None:
+            return False
+        tag = self._files.write_over(self._path, self._content(), self._tag)
+        if tag is None:
+            # An earlier request of ours may have been done although its answer was lost.
+            current = self._files.read_tagged(self._path)
+            tag = current[1] if current is not None and self._is_own(current[0]) else None
+        self._tag = tag
+        return tag is not None
+
+    def _is_own(self, text: str) -> bool:
+        try:
+            return bool(json.loads(text)["id"] == json.loads(self._holder)["id"])
+        except (ValueError, KeyError, TypeError):
+            return False
 
     def _renew(self) -> None:
         while not self._ended.is_set():
@@ -148,9 +162,8 @@ class _Held:
                     if not self._still_ours():
                         return
                     self._renewed = time.monotonic()
-                except StreamhouseError:
-                    # The store does not answer; `release` finds out whether the lock was lost.
-                    return
+                except StreamhouseError as error:
+                    _LOG.info("the lock %s was not renewed: %s", self._path, error)
             self._ended.wait(_RENEW_S)
 
     def _content(self) -> str:
