@@ -11,11 +11,13 @@ from streamhouse.options import boolean, choice, integer, nearest
 from streamhouse.paimon.changelog.consumer_progress import CONSUMER_KEYS
 from streamhouse.paimon.changelog.scan_options import SCAN_KEYS, TABLE_KEYS
 from streamhouse.paimon.schema.table_name import MAIN, TableName, split_identifier
-from streamhouse.sql.options.store_options import (
-    canonical_options,
-    check_store_option,
-    is_store_option,
+from streamhouse.sql.options.catalog_options import (
+    WAREHOUSE_KEYS,
+    check_catalog,
+    is_warehouse_option,
+    of_warehouse,
 )
+from streamhouse.sql.options.store_options import canonical_options, check_store_option
 from streamhouse.sql.options.time_travel import TRAVEL_KEYS, split_options
 from streamhouse.sql.plan import AsOf
 
@@ -43,8 +45,8 @@ _OWN_KEYS = (
     "checkpointLocation",
     "scan.parallelism",
 )
-_CATALOG_KEYS = ("metastore", "uri", "token", "token.provider", "catalog-key", "case-sensitive")
-_CATALOG_PREFIXES = ("hadoop.", "jdbc.", "dlf.", "header.", "file-io.")
+_CATALOG_KEYS = (*WAREHOUSE_KEYS, "case-sensitive")
+_CATALOG_PREFIXES = ("hadoop.", "dlf.", "header.", "file-io.")
 # Short names, and the Paimon options that they stand for.
 _MOMENTS = {
     "snapshot": "scan.snapshot-id",
@@ -99,6 +101,7 @@ class SparkOptions:
         values = {key.lower(): value for key, value in options.items()}
         for key in values:
             _check(key)
+        check_catalog(of_warehouse(values), _WHERE)
         if not values.get("warehouse"):
             raise OptionError(
                 "format 'paimon': option 'warehouse' is missing; write "
@@ -135,14 +138,14 @@ class SparkOptions:
 
 def _check(key: str) -> None:
     known = {name.lower() for name in _ALL} | set(_LIMIT_KEYS)
-    if check_store_option(key, _WHERE):
+    if check_store_option(key, _WHERE) or is_warehouse_option(key):
         return
     if key not in known and not key.startswith(_CATALOG_PREFIXES):
         raise OptionError(f"{_WHERE}: unknown option '{key}'; {nearest(key, _ALL)}")
 
 
 def _is_catalog(key: str) -> bool:
-    if key == "warehouse" or key in _CATALOG_KEYS or is_store_option(key):
+    if key in _CATALOG_KEYS or is_warehouse_option(key):
         return True
     return key.startswith(_CATALOG_PREFIXES)
 

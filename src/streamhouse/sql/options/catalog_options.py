@@ -27,6 +27,12 @@ _BY_METASTORE: Mapping[str, tuple[str, ...]] = {
     "rest": ("uri", "token.provider", "token", REST_NAME),
 }
 """The options of a kind of catalog; `uri` is required."""
+WAREHOUSE_KEYS = (
+    "warehouse",
+    "metastore",
+    *(key for keys in _BY_METASTORE.values() for key in keys),
+)
+"""All options that open a warehouse, except those of its file system."""
 _HIVE = (
     "{where}: 'metastore' is 'hive', which is not supported; its tables are folders: use them with "
     "'metastore' = 'filesystem' and the location of Hive's warehouse, as long as no other program "
@@ -107,10 +113,14 @@ def _check_metastore_option(key: str, metastore: str, where: str) -> None:
         )
 
 
+def is_warehouse_option(key: str) -> bool:
+    """Whether an option is one of those that open the warehouse: of its catalog or file system."""
+    return bool(of_warehouse({key: ""}))
+
+
 def of_warehouse(options: Mapping[str, str]) -> dict[str, str]:
     """The options that open the warehouse: its location, catalog and file system."""
-    keys = {"warehouse", "metastore", *(key for keys in _BY_METASTORE.values() for key in keys)}
-    return {k: v for k, v in options.items() if k in keys or is_store_option(k)}
+    return {k: v for k, v in options.items() if k in WAREHOUSE_KEYS or is_store_option(k)}
 
 
 def file_system_options(options: Mapping[str, str]) -> dict[str, str]:
