@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TypeVar
 
 from streamhouse.errors import StoreError
+from streamhouse.sql.options.store_options import is_object_store
 
 _LOG = logging.getLogger("streamhouse.storage")
 TRIES = 6
@@ -39,6 +40,14 @@ def retried(work: Callable[[], Result], tries: int = TRIES) -> Result:
     return work()
 
 
-def retried_task(run: Callable[[], Iterator[Result]], tries: int = TRIES) -> Iterator[Result]:
-    """The results of a task, which is repeated as a whole; they are held until it has ended."""
-    yield from retried(lambda: list(run()), tries)
+def retried_task(
+    warehouse: Mapping[str, str], run: Callable[[], Iterator[Result]]
+) -> Iterator[Result]:
+    """The results of a task that writes tables of a warehouse.
+
+    If that is in an object store, they are held until the task has ended, and it is repeated as a
+    whole at a `StoreError`.
+    """
+    if not is_object_store(warehouse.get("warehouse", "")):
+        return run()
+    return iter(retried(lambda: list(run())))

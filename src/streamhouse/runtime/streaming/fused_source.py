@@ -111,19 +111,20 @@ class FusedReader(DataSourceStreamReader):
         return [TaskPartition(task, spread) for task in self._plan().tasks(start, end, one)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        from streamhouse.paimon.storage.store_retries import TRIES, retried_task
+        from streamhouse.paimon.storage.store_retries import retried_task
         from streamhouse.runtime.streaming.ordered_task import task_of
 
         assert isinstance(partition, TaskPartition)
         spec = self._spec()
-        tries = 1 if spec.looked_up is not None else TRIES
+        # A task that records lookups on a server must not look up again.
+        warehouse = spec.target.warehouse if spec.looked_up is None else {}
         if spec.shuffle is None:
-            return retried_task(lambda: task_of(spec, partition.task).run(), tries)
+            return retried_task(warehouse, lambda: task_of(spec, partition.task).run())
         from streamhouse.runtime.streaming.shuffle import ReadTask, WholeTask
 
         if partition.spread:
-            return retried_task(lambda: ReadTask(spec, partition.task).run(), tries)
-        return retried_task(lambda: WholeTask(spec, partition.task).run(), tries)
+            return retried_task(warehouse, lambda: ReadTask(spec, partition.task).run())
+        return retried_task(warehouse, lambda: WholeTask(spec, partition.task).run())
 
     def commit(self, end: Offset) -> None:
         self._plan().committed(end)

@@ -163,7 +163,10 @@ class Joining:
             task = TaskInput(part, told[0]["start"], end, (), due=end["pending"] > 0)
             rows = sum(one["rows"] for one in told)
             tables = [table for _, table in blocks]
-            yield from retried_task(lambda: JoinTask(self.spec, task, rows).joined(tables))
+            warehouse = self.spec.target.warehouse
+            yield from retried_task(
+                warehouse, lambda: JoinTask(self.spec, task, rows).joined(tables)
+            )
 
 
 class JoinTask(Task):

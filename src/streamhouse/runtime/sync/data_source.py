@@ -54,8 +54,8 @@ class SyncReader(FusedReader):
         from streamhouse.runtime.sync.task import SyncTask
 
         assert isinstance(partition, SyncPartition)
-        task = partition.task
-        return retried_task(lambda: SyncTask(self._spec(), task).run())
+        spec, task = self._spec(), partition.task
+        return retried_task(spec.options.warehouse, lambda: SyncTask(spec, task).run())
 
     def _spec(self) -> Any:
         spec: SyncSpec = pickle.loads(self._pickled)
