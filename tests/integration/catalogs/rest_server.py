@@ -19,7 +19,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from pypaimon import CatalogFactory
-from pypaimon.api.api_request import AlterTableRequest, CreateTableRequest
+from pypaimon.api.api_request import CreateTableRequest
 from pypaimon.catalog.catalog_exception import (
     DatabaseAlreadyExistException,
     DatabaseNotExistException,
@@ -27,6 +27,8 @@ from pypaimon.catalog.catalog_exception import (
     TableNotExistException,
 )
 from pypaimon.common.json_util import JSON
+from pypaimon.schema.data_types import DataTypeParser
+from pypaimon.schema.schema_change import SchemaChange
 
 TOKEN = "open-sesame"
 Answer = tuple[int, Any]
@@ -129,8 +131,13 @@ class RestServer:
         return root, max(ids), json.loads((root / "schema" / f"schema-{max(ids)}").read_text())
 
     def alter_table(self, body: Any, database: str, name: str) -> Answer:
-        request = JSON.from_json(json.dumps(body), AlterTableRequest)
-        self.catalog.alter_table(f"{database}.{name}", request.changes, False)
+        changes = []
+        for change in body["changes"]:
+            if change["action"] != "addColumn":
+                return 501, _error(501, None, None, f"{change['action']} is not implemented")
+            data_type = DataTypeParser.parse_data_type(change["dataType"])
+            changes.append(SchemaChange.add_column(change["fieldNames"], data_type))
+        self.catalog.alter_table(f"{database}.{name}", changes, False)
         return 200, {}
 
     def drop_table(self, body: Any, database: str, name: str) -> Answer:

@@ -48,7 +48,7 @@ def options(request: pytest.FixtureRequest, tmp_path: Path) -> Mapping[str, str]
     server: MariaDB = request.getfixturevalue("mariadb")
     database = f"catalog_{uuid.uuid4().hex[:8]}"
     server.execute(
-        f"CREATE DATABASE {database}",
+        f"CREATE DATABASE {database} CHARACTER SET utf8mb3",
         "CREATE USER IF NOT EXISTS keeper@'127.0.0.1' IDENTIFIED BY 'kept'",
         f"GRANT ALL ON {database}.* TO keeper@'127.0.0.1'",
     )

@@ -31,6 +31,7 @@ from streamhouse.sql.options import renamed_options
 from streamhouse.sql.options.store_options import canonical_options
 from streamhouse.sql.plan import AsOf, Column
 
+_KEY_TOO_LONG = 1071
 _tables: dict[tuple[int, tuple[tuple[str, str], ...], str], tuple[object, Table]] = {}
 
 
@@ -423,6 +424,11 @@ def _opened(create: Callable[[], Any]) -> Any:
     try:
         return create()
     except (pymysql.Error, sqlite3.Error) as error:
+        if error.args[:1] == (_KEY_TOO_LONG,):
+            raise ConnectError(
+                "the catalog's tables need shorter keys than the database's character set allows; "
+                "create the catalog's database with CHARACTER SET utf8mb3"
+            ) from None
         raise ConnectError(f"the catalog's database does not answer: {error}") from None
     except ValueError as error:
         raise OptionError(f"the catalog cannot be opened: {error}") from None
