@@ -15,7 +15,6 @@ from streamhouse.sql.options.catalog_options import (
     WAREHOUSE_KEYS,
     check_catalog,
     is_warehouse_option,
-    of_warehouse,
 )
 from streamhouse.sql.options.store_options import canonical_options, check_store_option
 from streamhouse.sql.options.time_travel import TRAVEL_KEYS, split_options
@@ -101,7 +100,7 @@ class SparkOptions:
         values = {key.lower(): value for key, value in options.items()}
         for key in values:
             _check(key)
-        check_catalog(of_warehouse(values), _WHERE)
+        check_catalog({k: v for k, v in values.items() if is_warehouse_option(k)}, _WHERE)
         if not values.get("warehouse"):
             raise OptionError(
                 "format 'paimon': option 'warehouse' is missing; write "

@@ -115,12 +115,13 @@ def _check_metastore_option(key: str, metastore: str, where: str) -> None:
 
 def is_warehouse_option(key: str) -> bool:
     """Whether an option is one of those that open the warehouse: of its catalog or file system."""
-    return bool(of_warehouse({key: ""}))
+    return key in WAREHOUSE_KEYS or is_store_option(key)
 
 
 def of_warehouse(options: Mapping[str, str]) -> dict[str, str]:
     """The options that open the warehouse: its location, catalog and file system."""
-    return {k: v for k, v in options.items() if k in WAREHOUSE_KEYS or is_store_option(k)}
+    keys = ("warehouse", "metastore", *_BY_METASTORE[options.get("metastore", "filesystem")])
+    return {k: v for k, v in options.items() if k in keys or is_store_option(k)}
 
 
 def file_system_options(options: Mapping[str, str]) -> dict[str, str]:
