@@ -116,8 +116,9 @@ class FusedReader(DataSourceStreamReader):
 
         assert isinstance(partition, TaskPartition)
         spec = self._spec()
-        # A task that records lookups on a server must not look up again.
-        warehouse = spec.target.warehouse if spec.looked_up is None else {}
+        # What a task has written to other sinks, or looked up on a server, is not done again.
+        repeats = spec.sink is None and spec.looked_up is None
+        warehouse = spec.target.warehouse if repeats else {}
         if spec.shuffle is None:
             return retried_task(warehouse, lambda: task_of(spec, partition.task).run())
         from streamhouse.runtime.streaming.shuffle import ReadTask, WholeTask
