@@ -291,6 +291,18 @@ def test_what_does_not_fit_is_one_line(
     assert rows(server, "people") == []
 
 
+def test_a_key_keeps_all_digits(server: MariaDB) -> None:
+    server.execute("CREATE TABLE sunk.at (at DATETIME(3) PRIMARY KEY)")
+    for digits in (3, 6):
+        columns = (Column("at", f"TIMESTAMP({digits})", nullable=False),)
+        spec = SinkSpec("jdbc", options(server, "at"), columns, primary_key=("at",))
+        if digits == 3:
+            spec.open().committer("q")
+            continue
+        with pytest.raises(TableError, match=r"does not hold all digits of TIMESTAMP\(6\)"):
+            spec.open().committer("q")
+
+
 def test_a_decimal_is_not_rounded(server: MariaDB) -> None:
     server.execute("CREATE TABLE sunk.prices (id INT PRIMARY KEY, price DECIMAL(9, 1))")
     columns = (Column("id", "INT", nullable=False), Column("price", "DECIMAL(9, 2)"))

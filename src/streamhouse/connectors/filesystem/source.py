@@ -40,6 +40,7 @@ class FilesystemSource:
         self._known: tuple[str, frozenset[bytes]] = ("", frozenset())
         self._listed_s = 0.0
         self._files: list[DataFile] = []
+        self._unread: tuple[tuple[str, float], list[DataFile]] = (("", 0.0), [])
 
     @property
     def schema(self) -> pa.Schema:
@@ -104,8 +105,11 @@ class FilesystemSource:
         pause = self._options.monitor_ms or 1_000
         if time.monotonic() - self._listed_s >= pause / 1000 or not self._listed_s:
             self._files, self._listed_s = data_files(self._options.path), time.monotonic()
-        seen = self._seen(offset)
-        return [file for file in self._files if _hash(file.name) not in seen]
+        of = (str(offset.get("seen", "")), self._listed_s)
+        if self._unread[0] != of:
+            seen = self._seen(offset)
+            self._unread = of, [file for file in self._files if _hash(file.name) not in seen]
+        return self._unread[1]
 
     def _seen(self, offset: Offset) -> frozenset[bytes]:
         packed = str(offset.get("seen", ""))

@@ -14,6 +14,7 @@ from streamhouse.connectors.mysql_cdc.server.table import KEY_FACTS, load_column
 from streamhouse.connectors.mysql_cdc.server.values.types import MySqlColumn, quote
 from streamhouse.errors import TableError
 from streamhouse.sql.plan import Column
+from streamhouse.sql.types import digits
 
 _INDEXES = f"""
 SELECT {KEY_FACTS} AND table_schema = %s AND table_name = %s ORDER BY index_name, seq_in_index
@@ -78,6 +79,7 @@ def load_target(options: JdbcTarget, declared: Sequence[Column], key: Sequence[s
     for column, target in selected:
         _check_column(options, column, target, zone)
     index = None if not key else _check_key(options, unique, key)
+    _check_key_digits(options, declared, [column for column, _ in selected], key)
     return TargetTable(
         options.name,
         f"{quote(options.database)}.{quote(options.table)}",
@@ -117,6 +119,23 @@ def _check_key(options: JdbcTarget, unique: dict[str, set[str]], key: Sequence[s
             f"{quote(options.database)}.{quote(options.table)} ADD UNIQUE ({columns})"
         )
     return min(found, key=lambda name: name != "PRIMARY")
+
+
+def _check_key_digits(
+    options: JdbcTarget,
+    declared: Sequence[Column],
+    columns: Sequence[MySqlColumn],
+    key: Sequence[str],
+) -> None:
+    """Cutting off digits would make two keys one."""
+    for one, column in zip(declared, columns, strict=True):
+        moment = column.family in ("datetime", "timestamp") and "TIMESTAMP" in one.type.upper()
+        if one.name in key and moment and digits(one.type) > column.fraction:
+            raise TableError(
+                f"MySQL table {options.name}: column '{column.name}' ({column.column_type}) of the "
+                f"PRIMARY KEY does not hold all digits of {one.type}; declare it as "
+                f"TIMESTAMP({column.fraction}), or change the column"
+            )
 
 
 def _check_column(options: JdbcTarget, column: MySqlColumn, kind: pa.DataType, zone: str) -> None:
