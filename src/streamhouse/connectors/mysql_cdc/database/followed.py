@@ -18,6 +18,8 @@ from streamhouse.connectors.mysql_cdc.server.values.rows import RowWriter
 from streamhouse.connectors.mysql_cdc.server.values.types import MySqlColumn
 from streamhouse.paimon.schema import types
 
+_MILLIS, _MICROS = 3, 6
+
 
 @dataclass(frozen=True)
 class FollowedTable:
@@ -78,7 +80,10 @@ class FollowedTable:
 
     def writer(self, zone: str) -> RowWriter:
         """Converts rows to Arrow; `zone`: the server's."""
-        return RowWriter(self.selected, zone, frozenset(one.name for one in self.definition.key))
+        selected = self.selected
+        if self.arrow is None:
+            selected = tuple((_in_texts(column), kind) for column, kind in selected)
+        return RowWriter(selected, zone, frozenset(one.name for one in self.definition.key))
 
     def to_json(self) -> dict[str, Any]:
         """The form in a catalogue."""
@@ -113,3 +118,10 @@ class FollowedTable:
         )
         pairs = tuple((name, kind) for name, kind in parsed["columns"])
         return FollowedTable(parsed["id"], definition, parsed["target"], pairs, parsed["rows"])
+
+
+def _in_texts(column: MySqlColumn) -> MySqlColumn:
+    """The column with as many digits after the seconds as Paimon's actions write into a STRING."""
+    if column.family == "datetime":
+        return replace(column, fraction=_MILLIS if column.fraction <= _MILLIS else _MICROS)
+    return replace(column, fraction=_MICROS) if column.family == "timestamp" else column

@@ -101,6 +101,7 @@ class ShardedSource:
         self._relay = relay
         self._known = _Known()
         self._unread = UnreadChanges()
+        self._made: dict[TableNames, FollowedTable] = {}
         self._source = DatabaseSource(options, self._known, relay, not options.has_snapshot, False)
         try:
             session = self._source.session
@@ -287,7 +288,13 @@ class ShardedSource:
         raise error
 
     def _followed(self, found: Iterable[FoundTable]) -> list[FollowedTable]:
-        return [self._shards.followed(_id(one.names), one, self._like) for one in found]
+        tables = []
+        for one in found:
+            if one.names not in self._made:
+                made = self._shards.followed(_id(one.names), one, self._like)
+                self._made[one.names] = made
+            tables.append(self._made[one.names])
+        return tables
 
     def _tables_of(self, offset: Offset) -> list[FollowedTable]:
         """The tables of an offset but those that the expressions no longer select."""

@@ -341,6 +341,12 @@ def _convert(column: MySqlColumn, plain: pa.Array, target: pa.DataType, zone: st
         if pa.types.is_string(target):
             values = zoned(plain, pa.timestamp("us"), zone).cast(pa.int64()).to_pylist()
             return pa.array([_moment_text(v, column.fraction) for v in values], target)
+    if column.family == "bit" and pa.types.is_string(target):
+        one = column.column_type == "bit(1)"
+        return pa.array([None if v is None else _bit_text(v, one) for v in plain.to_pylist()])
+    if column.family == "float" and pa.types.is_string(target):
+        # The text of the nearest single-precision number, as the server prints it.
+        return plain.cast(pa.float32()).cast(target)
     if column.family == "bit" and pa.types.is_integer(target):
         values = [None if v is None else int.from_bytes(v, "big") for v in plain.to_pylist()]
         return pa.array(values, target)
@@ -350,6 +356,13 @@ def _convert(column: MySqlColumn, plain: pa.Array, target: pa.DataType, zone: st
     if pa.types.is_time(target):
         return pa.array([_day_ms(v) for v in plain.to_pylist()], pa.time32("ms")).cast(target)
     return plain.cast(target)
+
+
+def _bit_text(value: bytes, one: bool) -> str:
+    """As Paimon writes it: a BIT(1) as true or false, more as the digits of whole bytes."""
+    if one:
+        return "true" if any(value) else "false"
+    return "".join(f"{byte:08b}" for byte in value)
 
 
 def zoned(plain: pa.Array, target: pa.TimestampType, zone: str) -> pa.Array:
