@@ -357,7 +357,7 @@ def test_a_table_is_read_by_several_queries_at_once(shop: Shop, server: MariaDB)
 def test_kills_of_driver_and_server_lose_and_double_nothing(
     shop: Shop, installed: Installed, tmp_path: Path
 ) -> None:
-    rows_in_all = 600_000
+    rows_in_all = 2_000_000
     with MariaDB(installed(tmp_path / "mariadb")) as server:
         server.execute(
             "CREATE DATABASE sunk",
