@@ -45,6 +45,8 @@ READERS = (
 of an append table with the source as dimension."""
 FILTERED = ("filtered", "filtered-removing")
 """Readers of a part of the rows, one of which a third of the cases have beside three others."""
+RETRY = "lookup-retry"
+"""A lookup whose rows may wait, which a sixth of the cases have, too."""
 BETWEENS = ("nothing", "compact", "compact-full", "add-column", "expire")
 """What happens to the source between two rounds."""
 MODES = ("stopped", "live", "killed")
@@ -125,6 +127,8 @@ def case_of(seed: int, **given: Any) -> Case:
     more = Random(f"filtered {seed}")
     if more.random() < 1 / 3:
         readers = (*readers, more.choice(FILTERED))
+    if Random(f"retry {seed}").random() < 1 / 6:
+        readers = (*readers, RETRY)
     made = Case(
         seed=seed,
         source=source,

@@ -35,9 +35,13 @@ class Lookup(Reader):
             f"name STRING{key}) {with_options({'bucket': bucket})}"
         )
 
+    @property
+    def hint(self) -> str:
+        return _hint("d", self.strategy)
+
     def queries(self) -> Iterator[str]:
         yield (
-            f"INSERT INTO {self.target} SELECT {_hint('d', self.strategy)} "
+            f"INSERT INTO {self.target} SELECT {self.hint} "
             f"s.k, s.p, s.g, s.v, d.name FROM {self.source} AS s LEFT JOIN {self.dimension} "
             f"{_SHUFFLED} FOR SYSTEM_TIME AS OF PROCTIME() AS d ON s.g = d.grp"
         )
@@ -58,6 +62,23 @@ class Lookup(Reader):
             possible = _names(layout, given, row)
             if row["name"] not in possible:
                 yield f"{row} is joined with none of {sorted(possible, key=repr)}"
+
+
+class Waiting(Lookup):
+    """The same; rows without a match wait for a moment, and later changes of their keys with them.
+
+    A row without attempts left has no name, as if it had not waited.
+    """
+
+    name = "lookup-retry"
+    strategy = "retry"
+
+    @property
+    def hint(self) -> str:
+        return (
+            "/*+ LOOKUP('table' = 'd', 'retry-predicate' = 'lookup_miss', 'retry-strategy' = "
+            "'fixed_delay', 'fixed-delay' = '100ms', 'max-attempts' = '2') */"
+        )
 
 
 def _names(layout: Layout, given: Given, row: Row) -> set[str | None]:

@@ -11,7 +11,7 @@ from tests.integration.differential.case import STREAMED, Case
 from tests.integration.differential.core import ADDED, JavaCore
 from tests.integration.differential.filtered_readers import FILTERED
 from tests.integration.differential.history import Round, history_of
-from tests.integration.differential.lookup_readers import strategies
+from tests.integration.differential.lookup_readers import Waiting, strategies
 from tests.integration.differential.model import Event
 from tests.integration.differential.readers import PLAIN, Given, Reader, Seen, differences
 from tests.integration.differential.source import Source, rows_of
@@ -31,7 +31,9 @@ FILLING = "filling.sql"
 _RESTS_S = 3.0
 _TOP = 5
 """The highest level of a table, by default."""
-READERS: dict[str, type[Reader]] = {one.name: one for one in [*PLAIN, *FILTERED, *strategies()]}
+READERS: dict[str, type[Reader]] = {
+    one.name: one for one in [*PLAIN, *FILTERED, Waiting, *strategies()]
+}
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ target are compared with a plain model, with the Java core's reading, and with t
   or `STREAMHOUSE_DIFFERENTIAL_SEEDS`, such as `17,1203`;
 - `STREAMHOUSE_DIFFERENTIAL_PACK` (12): how many cases share a script;
 - `STREAMHOUSE_DIFFERENTIAL_SECONDS`: no further cases are begun after so long;
-- `STREAMHOUSE_DIFFERENTIAL_LOCAL`: queries run without Spark (`local_run`), unless a SIGKILL ends
-  them;
+- `STREAMHOUSE_DIFFERENTIAL_LOCAL`: queries run without Spark (`local_run`), except in the processes
+  that a SIGKILL ends;
 - `STREAMHOUSE_DIFFERENTIAL_LOG`: a file to which each case's verdict is appended, as JSON;
 - `STREAMHOUSE_DIFFERENTIAL_SHRINK`: so many seconds go into making each failing case smaller.
 """
@@ -32,6 +32,7 @@ from tests.integration.differential.case import (
     FILTERED,
     MODES,
     READERS,
+    RETRY,
     Case,
     case_of,
 )
@@ -60,7 +61,7 @@ pytestmark = [
 FEW = {
     8: ("sums", "newest"),
     24: ("copy", "dimension-partial"),
-    39: ("lookup-full", "dimension-bucket", "filtered"),
+    39: ("lookup-full", "dimension-bucket", "filtered", "lookup-retry"),
     101: ("union", "dimension-full"),
     119: ("union-sums", "filtered-removing"),
     143: ("two-hops",),
@@ -81,7 +82,7 @@ DIMENSIONS: dict[str, Sequence[str]] = {
     "waits": [name or "no" for name in WAITS],
     "feed": FEEDS,
     "mode": MODES,
-    "reader": (*READERS, *FILTERED),
+    "reader": (*READERS, *FILTERED, RETRY),
     "between": BETWEENS,
 }
 
@@ -145,7 +146,7 @@ def play(
         (place / "warehouse").mkdir(parents=True)
         with Context(str(place / "warehouse")) as context:
             pack = Pack(place, context, some, history)
-            local = os.environ.get("STREAMHOUSE_DIFFERENTIAL_LOCAL") and pack.mode != "killed"
+            local = os.environ.get("STREAMHOUSE_DIFFERENTIAL_LOCAL")
             with without_spark() if local else nullcontext():
                 pack.run()
         report.add(pack.plays)

@@ -22,16 +22,22 @@ from streamhouse.merge_functions import (
     sequence_fields,
 )
 
+_ORDERLESS = {"sum", "product", "count", "max", "min"}
+"""Merge functions whose result does not depend on the order of the rows."""
+
 
 def nulling_columns(options: Mapping[str, str], columns: Iterable[str]) -> list[str]:
     """Those of the columns outside the primary key that a retraction sets to null."""
     columns = list(columns)
     found = _retracted(options, columns, ("last_non_null_value",))
-    if options.get("merge-engine", "").lower() == "aggregation":
-        # They merge by `last_value`. A null there is the oldest sequence in the next merge.
-        order = sequence_fields(options)
-        found += [name for name in order if name in columns and not _ignores(options, name)]
-    return found
+    order = [name for name in sequence_fields(options) if name in columns]
+    if options.get("merge-engine", "").lower() != "aggregation" or not order:
+        return found
+    functions = {merge_function(options, name) for name in columns if name not in order}
+    if functions <= _ORDERLESS:
+        return found
+    # They merge by `last_value`. A null there is the oldest sequence in the next merge.
+    return [*found, *(name for name in order if not _ignores(options, name))]
 
 
 def collecting_columns(options: Mapping[str, str], columns: Iterable[str]) -> list[str]:
