@@ -31,9 +31,8 @@ FILLING = "filling.sql"
 _RESTS_S = 3.0
 _TOP = 5
 """The highest level of a table, by default."""
-READERS: dict[str, type[Reader]] = {
-    one.name: one for one in [*PLAIN, *FILTERED, Waiting, *strategies()]
-}
+_ALL: tuple[type[Reader], ...] = (*PLAIN, *FILTERED, Waiting, *strategies())
+READERS = {one.name: one for one in _ALL}
 
 
 @dataclass(frozen=True)
