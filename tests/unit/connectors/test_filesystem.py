@@ -207,6 +207,17 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         read(tmp_path, "parquet", ("day",))
 
 
+def test_a_success_file_marks_the_partitions_of_a_commit(tmp_path: Path) -> None:
+    given = options(tmp_path, **{"sink.partition-commit.policy.kind": "success-file"})
+    spec = SinkSpec("filesystem", given, COLUMNS, partitioned_by=("name",))
+    made = written(spec, 0, "a", ROWS[1:])
+    assert spec.open().committer("query-id").commit(lambda: made, lambda: None)
+    assert [one for one in files(tmp_path) if one.endswith("_SUCCESS")] == [
+        "name=x/_SUCCESS", "name=é/_SUCCESS"
+    ]  # fmt: skip
+    assert len(read(tmp_path, by=("name",))) == 2
+
+
 @pytest.mark.parametrize(
     ("given", "by", "message"),
     [
@@ -217,6 +228,8 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         ({"source.monitor-interval": "0"}, (), "the least is '1ms'"),
         ({"partition.default-name": "a/b"}, (), "is no name of a folder"),
         ({}, ("id", "name", "day"), "declare a column besides those of PARTITIONED BY"),
+        ({"sink.partition-commit.policy.kind": "metastore"}, (), "is not one of success-file"),
+        ({"sink.partition-commit.success-file.name": "_X"}, (), "needs 'sink.partition-commit.pol"),
         ({"paht": "x"}, (), "unknown option 'paht'; did you mean 'path'"),
     ],
 )

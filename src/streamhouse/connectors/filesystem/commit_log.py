@@ -29,10 +29,11 @@ class CommitLog:
 
     Writing the log is the commit. Then each file is renamed to its final name, which a new driver
     completes if the process is killed meanwhile; a renamed file is recognised by its name.
+    `success_file`: the name of an empty file for each partition that gets files, None: none.
     """
 
-    def __init__(self, folder: Path, query_id: str) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, query_id: str, success_file: str | None = None) -> None:
+        self._folder, self._success_file = folder, success_file
         self._own = folder / OWN_FOLDER
         self._path = self._own / f"{query_id}.json"
         self._staging = self._own / query_id
@@ -90,6 +91,8 @@ class CommitLog:
                         "with --from-scratch"
                     ) from None
         for folder in folders:
+            if self._success_file is not None and folder != self._folder:
+                (folder / self._success_file).touch()
             sync(folder)
         for file in files:
             self._remove_empty((self._folder / file.staged).parent)

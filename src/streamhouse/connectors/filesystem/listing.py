@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from streamhouse.connectors.filesystem.options import HIDDEN
 from streamhouse.errors import OptionError
-
-_HIDDEN = (".", "_")
 
 
 @dataclass(frozen=True, order=True)
@@ -44,7 +43,7 @@ def _entries(folder: str, below: str) -> Iterator[tuple[os.DirEntry[str], str]]:
     try:
         with os.scandir(folder) as entries:
             for entry in entries:
-                if entry.name.startswith(_HIDDEN):
+                if entry.name.startswith(HIDDEN):
                     continue
                 name = f"{below}{entry.name}"
                 if entry.is_dir():

@@ -9,7 +9,7 @@ from urllib.parse import unquote, urlsplit
 
 from streamhouse.errors import OptionError
 from streamhouse.formats.registry import declared_options, format_of
-from streamhouse.options import Option, boolean, choice, duration_ms, memory_bytes, required
+from streamhouse.options import Option, choice, duration_ms, memory_bytes, required
 
 WHERE = "filesystem"
 TEXT_FORMATS = ("csv", "json")
@@ -22,6 +22,10 @@ _ROLL, _INTERVAL, _NAME = (
     "partition.default-name",
 )
 _COMPRESSION = "parquet.compression"
+_POLICY = "sink.partition-commit.policy.kind"
+_SUCCESS = "sink.partition-commit.success-file.name"
+HIDDEN = (".", "_")
+"""The beginnings of names of files and folders that readers skip."""
 
 OPTIONS = (
     Option(
@@ -45,6 +49,12 @@ OPTIONS = (
         "how often a continuous query looks for new files; without it, the source ends with the "
         "files that are there",
     ),
+    Option(
+        _POLICY,
+        "`success-file`",
+        "write an empty file into each partition folder that a commit has added files to",
+    ),
+    Option(_SUCCESS, "STRING", "the name of that file", "_SUCCESS"),
     Option(_COMPRESSION, ", ".join(f"`{one}`" for one in COMPRESSIONS), "of Parquet files", "zstd"),
     *declared_options(format_of(name) for name in TEXT_FORMATS),
 )
@@ -56,6 +66,8 @@ WITHOUT_EFFECT = {
     "sink.shuffle-by-partition.enable": "each task writes the partitions of its rows",
     "sink.partition-commit.trigger": "files are visible when their micro-batch is committed",
     "sink.partition-commit.delay": "files are visible when their micro-batch is committed",
+    "auto-compaction": "files are not compacted; commit less often, or write a Paimon table",
+    "compaction.file-size": "files are not compacted; commit less often, or write a Paimon table",
     "sink.parallelism": "SET 'parallelism.default' sets the number of tasks",
     "source.path.regex-pattern": "all files are read, except hidden ones ('.' or '_' before "
     "their names)",
@@ -72,6 +84,7 @@ class FilesystemOptions:
     file_bytes: int = 128 << 20
     monitor_ms: int | None = None
     compression: str = "zstd"
+    success_file: str | None = None
 
 
 def parse(options: Mapping[str, str]) -> FilesystemOptions:
@@ -88,10 +101,29 @@ def parse(options: Mapping[str, str]) -> FilesystemOptions:
     if not default or "/" in default:
         raise OptionError(f"option '{_NAME}': '{default}' is no name of a folder")
     compression = choice(_COMPRESSION, options.get(_COMPRESSION, "zstd").lower(), COMPRESSIONS)
-    boolean("auto-compaction", options.get("auto-compaction", "false"))
     return FilesystemOptions(
-        local_path(required(options, "path", WHERE)), name, default, size, monitor, compression
+        local_path(required(options, "path", WHERE)),
+        name,
+        default,
+        size,
+        monitor,
+        compression,
+        _success_file(options),
     )
+
+
+def _success_file(options: Mapping[str, str]) -> str | None:
+    if _POLICY not in options:
+        if _SUCCESS in options:
+            raise OptionError(f"option '{_SUCCESS}' needs '{_POLICY}' = 'success-file'")
+        return None
+    choice(_POLICY, options[_POLICY], ("success-file",))
+    name = options.get(_SUCCESS, "_SUCCESS")
+    if not name.startswith(HIDDEN) or "/" in name:
+        raise OptionError(
+            f"option '{_SUCCESS}': '{name}' must begin with '_' or '.', which readers skip"
+        )
+    return name
 
 
 def local_path(path: str) -> str:

@@ -48,7 +48,7 @@ class FilesystemSink:
     def insert(self, query_id: str, rows: Iterator[pa.RecordBatch]) -> None:
         """Write all rows; their files become visible together at the end."""
         writer = self.writer(query_id, 0, query_id[8:20])
-        log = CommitLog(Path(self._options.path), query_id)
+        log = CommitLog(Path(self._options.path), query_id, self._options.success_file)
         try:
             for batch in rows:
                 writer.write(batch)
@@ -136,7 +136,7 @@ class FilesCommitter:
     table = None
 
     def __init__(self, options: FilesystemOptions, query_id: str) -> None:
-        self._log = CommitLog(Path(options.path), query_id)
+        self._log = CommitLog(Path(options.path), query_id, options.success_file)
 
     def commit(self, write: Callable[[], WrittenBatch | None], discard: Callable[[], None]) -> bool:
         written = write()
