@@ -21,6 +21,10 @@ import time
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from benchmarks.mysql.orders import server_cpu
+
 from streamhouse.demo.mariadb import PASSWORD, USER, MariaDB
 from streamhouse.demo.revenue.scenario import PeakMemory
 from streamhouse.paimon.catalog.warehouse import Warehouse
@@ -58,14 +62,14 @@ def measured(server: MariaDB, folder: Path, tables: int) -> dict[str, float]:
         *("--table-conf", "bucket=1", "--table-conf", "changelog-producer=input"),
         *(word for key, value in conf.items() for word in ("--mysql-conf", f"{key}={value}")),
     ]
-    memory, began = PeakMemory(), time.monotonic()
+    memory, began, before = PeakMemory(), time.monotonic(), server_cpu(server)
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
             for line in process.stdout:
                 if json.loads(line)["followed"] == tables:
                     break
-            followed = time.monotonic() - began
+            followed, cpu = time.monotonic() - began, server_cpu(server) - before
             changed = time.monotonic()
             for number in range(tables):
                 server.execute(f"UPDATE many.t{number} SET note = 'new' WHERE id = 7")
@@ -77,6 +81,7 @@ def measured(server: MariaDB, folder: Path, tables: int) -> dict[str, float]:
     check(server, folder, tables)
     return {
         "followed_s": followed,
+        "server_cpu_s": cpu,
         "writing_s": written - changed,
         "freshness_s": fresh,
         "peak_mb": memory.stop(),
@@ -109,6 +114,17 @@ def check(server: MariaDB, folder: Path, tables: int) -> None:
         assert here == there, f"t{number} differs"
 
 
+def measure(tables: int, runs: int) -> dict[str, Any]:
+    """The figure of some runs, with a server of their own."""
+    with tempfile.TemporaryDirectory(prefix="streamhouse-sync-") as name:
+        folder, found = Path(name), []
+        with MariaDB(folder / "mariadb") as server:
+            for run in range(runs):
+                fill(server, tables)
+                found.append(measured(server, folder / f"run{run}", tables))
+    return figure(found, tables)
+
+
 def figure(runs: list[dict[str, float]], tables: int) -> dict[str, Any]:
     """The figure of all runs; times and memory of the median run."""
     median = statistics.median(run["followed_s"] for run in runs)
@@ -119,6 +135,7 @@ def figure(runs: list[dict[str, float]], tables: int) -> dict[str, Any]:
         "unit": "10 s over the seconds until all tables are followed",
         "tables": tables,
         "median_s": round(median, 2),
+        "server_cpu_s": round(statistics.median(run["server_cpu_s"] for run in runs), 2),
         "freshness_s": round(statistics.median(run["freshness_s"] for run in runs), 2),
         "peak_mb": round(max(run["peak_mb"] for run in runs)),
         "most_mb": MOST_MB,
@@ -133,14 +150,7 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--json", action="store_true", help="print one JSON object a figure")
     given = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="streamhouse-sync-") as name:
-        folder = Path(name)
-        with MariaDB(folder / "mariadb") as server:
-            runs = []
-            for run in range(given.runs):
-                fill(server, given.tables)
-                runs.append(measured(server, folder / f"run{run}", given.tables))
-    found = figure(runs, given.tables)
+    found = measure(given.tables, given.runs)
     if given.json:
         print(json.dumps(found))
     else:

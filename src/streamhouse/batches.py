@@ -10,15 +10,19 @@ import pyarrow as pa
 Piece = TypeVar("Piece", pa.RecordBatch, pa.Table)
 
 
-def gathered(pieces: Iterable[Piece], rows: int) -> Iterator[list[Piece]]:
-    """Successive pieces in groups of at least `rows` rows; the last group may have fewer."""
+def gathered(pieces: Iterable[Piece], rows: int, size: int | None = None) -> Iterator[list[Piece]]:
+    """Successive pieces in groups of at least `rows` rows; the last group may have fewer.
+
+    With `size`, a group may have fewer rows if it has at least that many bytes.
+    """
     group: list[Piece] = []
-    count = 0
+    count = byte_count = 0
     for piece in pieces:
         group.append(piece)
         count += piece.num_rows
-        if count >= rows:
+        byte_count += 0 if size is None else piece.nbytes
+        if count >= rows or (size is not None and byte_count >= size):
             yield group
-            group, count = [], 0
+            group, count, byte_count = [], 0, 0
     if group:
         yield group

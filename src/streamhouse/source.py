@@ -104,6 +104,15 @@ class Lag:
 
 
 @runtime_checkable
+class Keyed(Protocol):
+    """A source that keeps the rows of each key together, however many partitions a range has."""
+
+    @property
+    def keyed_by(self) -> tuple[str, ...]:
+        """Columns: rows with equal values in them are in one partition, in order; perhaps none."""
+
+
+@runtime_checkable
 class Counted(Protocol):
     """A source that may know the number of rows in a range without reading them."""
 

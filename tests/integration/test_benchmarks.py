@@ -59,10 +59,25 @@ def test_upserts_of_mysql_print_a_line() -> None:
 
 @pytest.mark.soak
 @pytest.mark.usefixtures("quick_spark")
-def test_a_mysql_snapshot_prints_a_line() -> None:
-    (found,) = figures("mysql_cdc.py", "--rows", "20000", "--runs", "1")
-    assert (found["name"], found["goal"]) == ("snapshot", 2.5)
-    assert found["ratio"] > 0 and found["unit"]
+def test_mysql_figures_are_a_line_each() -> None:
+    few = ("--rows", "20000", "--changes", "4000", "--seconds", "5", "--tables", "4", "--runs", "1")
+    found = figures("mysql_cdc.py", *few)
+    assert [(one["name"], one["goal"]) for one in found] == [
+        ("snapshot", 2.5),
+        ("catch_up", 3.0),
+        ("freshness", 1.0),
+        ("sync", 1.0),
+    ]
+    assert all(one["ratio"] > 0 and one["unit"] for one in found)
+    assert all(one.get("server_cpu_s", one.get("server_cores", 0)) > 0 for one in found)
+    assert found[1]["rows"] == 4000 and found[2]["changes"] > 0
+
+
+@pytest.mark.soak
+def test_the_snapshot_of_a_skewed_table_is_copied_in_little_memory() -> None:
+    (found,) = figures("mysql_cdc.py", "--only", "memory", "--memory-rows", "400000")
+    assert (found["name"], found["goal"]) == ("memory", 1.0)
+    assert found["ratio"] >= 1.0
 
 
 def test_inserts_print_a_line_a_way() -> None:

@@ -93,6 +93,11 @@ class Kernel:
         """The output schema: the target's columns, then `_row` and `rowkind` if there are any."""
         return self._schema
 
+    @property
+    def combines(self) -> bool:
+        """Whether rows are pre-aggregated before the write."""
+        return self._combine is not None
+
     def bind(self, now_ms: int, dimensions: Mapping[str, pa.Table]) -> None:
         """Set the batch's time and the rows of its dimensions (relation name: table)."""
         now = datetime.datetime.fromtimestamp(now_ms / 1000, datetime.UTC).replace(tzinfo=None)

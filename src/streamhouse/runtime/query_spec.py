@@ -11,7 +11,7 @@ from streamhouse.lookup.dimension import DimensionSpec, is_server
 from streamhouse.lookup.strategies.selection import BUCKET, IN_ORDER, Choice
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.runtime.kernel import Combine
-from streamhouse.source import Source
+from streamhouse.source import Keyed, Source
 from streamhouse.sql.plan import LookupJoin, LookupRetry, StreamQuery, TableInfo
 from streamhouse.sql.streaming import lone_retractions
 
@@ -139,7 +139,21 @@ class QuerySpec:
         if self.sink is not None:
             return any(source.changelog for source in sources)
         target = self.target.planned()
-        return bool(target.primary_key) and (self.combine() is None or target.bucket < 0)
+        if not target.primary_key:
+            return False
+        ordered = self.combine() is None and not self._keeps_keys(sources, target.primary_key)
+        return ordered or target.bucket < 0
+
+    def _keeps_keys(self, sources: Sequence[Source], primary_key: Sequence[str]) -> bool:
+        """Whether all rows of a key of the target come from one key of a source.
+
+        Then a partition of the source has all of them.
+        """
+        if self.lookups:
+            return False
+        passed = {self.query.passed.get(name) for name in primary_key}
+        keys = [set(one.keyed_by) if isinstance(one, Keyed) else set() for one in sources]
+        return all(key and key <= passed for key in keys)
 
 
 def unshuffled(query: StreamQuery, target: TableInfo) -> str | None:

@@ -409,6 +409,8 @@ class StreamQuery:
     - `numbered_sql` is `rows_sql` in any order, with `_row` after the output columns. It is set
       where the order of the output matters, rows are not grouped, and a lookup can reorder them.
     - `functions` are the Python functions that the texts call.
+    - `passed` maps output columns to the source columns whose values they have, unconverted; those
+      for which this is certain.
     - `fingerprint` is a hash that is the same for two texts that differ only in layout.
     """
 
@@ -427,6 +429,7 @@ class StreamQuery:
     distinct: DistinctCounts | None = None
     numbered_sql: str | None = None
     functions: tuple[PythonFunction, ...] = ()
+    passed: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def row_kinds(self) -> bool:

@@ -10,7 +10,7 @@ import pytest
 from tests.integration.conftest import Installed
 from tests.integration.mysql.history import Database, catch_up, rows_of
 
-from streamhouse.connectors.mysql_cdc.change_reader import StartPoint, read_changes
+from streamhouse.connectors.mysql_cdc.change_reader import StartPoint, read_row_events
 from streamhouse.connectors.mysql_cdc.relay import relay as relay_module
 from streamhouse.connectors.mysql_cdc.relay.files import drop_old, segments
 from streamhouse.connectors.mysql_cdc.relay.relay import Relay
@@ -86,7 +86,8 @@ def test_what_is_dropped_while_it_is_read_comes_from_the_server(
             database.run("FLUSH BINARY LOGS")
         database.run(f"INSERT INTO t VALUES ({number}, REPEAT('x', 2000))")
     end = reached(source, server, offset)
-    changes = read_changes(source._captured, StartPoint(position(offset)), position(end))
+    events = read_row_events(source._captured, StartPoint(position(offset)), position(end))
+    changes = (change for event in events for change in event.changes())
     some = [next(changes) for _ in range(3)]
     assert len(segments(tmp_path)) > 3
     # As the log's writer does when a query is slow and the files take too much.

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, Protocol, TypeAlias, TypeVar
@@ -14,10 +13,16 @@ from typing import Generic, Protocol, TypeAlias, TypeVar
 import pymysql
 
 from streamhouse.connectors.mysql_cdc.binlog.captured import CapturedTable
-from streamhouse.connectors.mysql_cdc.binlog.changes import Change, ChangeDecoder
+from streamhouse.connectors.mysql_cdc.binlog.changes import ChangeDecoder
 from streamhouse.connectors.mysql_cdc.binlog.dump import Dump
 from streamhouse.connectors.mysql_cdc.binlog.format.events import ROWS, Track
-from streamhouse.connectors.mysql_cdc.binlog.groups import Event
+from streamhouse.connectors.mysql_cdc.binlog.rows.event import Change, RowEvent
+from streamhouse.connectors.mysql_cdc.binlog.rows.gathered import (
+    MOST_BYTES,
+    ChangedRows,
+    GatheredEvents,
+    Share,
+)
 from streamhouse.connectors.mysql_cdc.binlog.transactions import Committed, Transactions
 from streamhouse.connectors.mysql_cdc.binlog.xa import read_prepared
 from streamhouse.connectors.mysql_cdc.relay.files import RelayView
@@ -48,19 +53,25 @@ Decoded_co = TypeVar("Decoded_co", covariant=True)
 
 
 class Decoder(Protocol[Decoded_co]):
-    """Decodes events into changes, of one table or of several."""
+    """Selects row events, of one table or of several."""
 
     def wants(self, kind: int, data: bytes, at: int, end: int) -> bool:
-        """Whether `take` needs this event, which is none of rows, of a transaction."""
+        """Whether `note` needs this event, which is none of rows, of a transaction."""
 
-    def take(
-        self, kind: int, data: bytes, at: int, end: int, where: Position
-    ) -> Iterable[Decoded_co]:
-        """The changes in the event at bytes `at` to `end`, without its checksum."""
+    def row_event(
+        self, kind: int, data: bytes, at: int, end: int, skipped: int = 0
+    ) -> Decoded_co | None:
+        """The row event at bytes `at` to `end`, without its checksum; None for other tables.
+
+        `skipped`: how many of its first changes are left out.
+        """
+
+    def note(self, kind: int, data: bytes, at: int, end: int, file: str, pos: int) -> None:
+        """Take an event that is not of rows; `file` and `pos`: its place, for messages."""
 
 
 class BinlogReader(Generic[Decoded_co]):
-    """Reads changes over one binlog connection, from `position` on up to a known end.
+    """Reads row events over one binlog connection, from `position` on up to a known end.
 
     It never reconnects: a stream that is resumed inside a transaction would silently lose rows.
     Raises `DataLossError` if the binlog is not the one that is known at the start.
@@ -88,8 +99,8 @@ class BinlogReader(Generic[Decoded_co]):
     def position(self) -> Position:
         return self._track.position
 
-    def changes(self, end: Position) -> Iterator[Decoded_co]:
-        """The changes from `position` to `end`, which must be between transactions."""
+    def row_events(self, end: Position) -> Iterator[Decoded_co]:
+        """The row events from `position` to `end`, which must be between transactions."""
         track, advance = self._track, self._transactions.advance
         advanced, last = time.monotonic(), self.position
         while track.pos < end.pos if track.file == end.file else self.position < end:
@@ -104,7 +115,7 @@ class BinlogReader(Generic[Decoded_co]):
                 self._block, self._at = self._dump.block(), 0
             self._at, committed = advance(self._block, self._at)
             if committed is not None:
-                yield from self._decoded(committed)
+                yield from self._of(committed)
         if not track.between or self.position != end:
             raise DataLossError(
                 f"the binlog of MySQL at {self._options.address} has no end of a "
@@ -119,35 +130,32 @@ class BinlogReader(Generic[Decoded_co]):
     def close(self) -> None:
         self._dump.close()
 
-    def _decoded(self, committed: Committed) -> Iterator[Decoded_co]:
+    def _of(self, committed: Committed) -> Iterator[Decoded_co]:
+        """The row events of a transaction."""
         group, file = committed.group, self._track.file
         if group is None:
             group = read_prepared(self._options, self._decoder.wants, committed, self._track.group)
-        where = self.position
-        take, skip = self._decoder.take, self._skip.events
+        decoder, skip = self._decoder, self._skip
         try:
             for kind, data, at, end, pos in group.events():
                 if kind not in ROWS:
-                    where = Position(file, pos)
-                if skip is None:
-                    yield from take(kind, data, at, end, where)
-                else:
-                    yield from self._after_skipped(Event(kind, data, at, end, pos), where)
+                    decoder.note(kind, data, at, end, file, pos)
+                    continue
+                skipped = 0
+                if skip.events is not None:
+                    place = Position(file, pos)
+                    if place <= skip.events:
+                        continue
+                    skipped = skip.rows if place == skip.row_event else 0
+                event = decoder.row_event(kind, data, at, end, skipped)
+                if event is not None:
+                    yield event
         finally:
             group.close()
 
-    def _after_skipped(self, event: Event, where: Position) -> Iterator[Decoded_co]:
-        """The changes in an event that are not left out at the start."""
-        changes = iter(self._decoder.take(*event[:4], where))
-        place, skip = Position(self._track.file, event.pos), self._skip
-        assert skip.events is not None
-        if event.kind in ROWS and place <= skip.events:
-            return
-        yield from itertools.islice(changes, skip.rows if place == skip.row_event else 0, None)
 
-
-class ServerReader(BinlogReader[Change]):
-    """Reads the changes of one table from the server's binlog."""
+class ServerReader(BinlogReader[RowEvent]):
+    """Reads the row events of one table from the server's binlog."""
 
     def __init__(self, captured: CapturedTable, start: StartPoint) -> None:
         self._table = ChangeDecoder(captured, start.table)
@@ -195,12 +203,20 @@ def open_reader(
     return ServerReader(captured, start)
 
 
-def read_changes(captured: CapturedTable, start: StartPoint, end: Position) -> Iterator[Change]:
-    """The table's changes from `start` to `end`, which must be between transactions, too.
+def changes_of(reader: Reader, end: Position) -> Iterator[Change]:
+    """The table's changes from the reader's position to `end`, one by one."""
+    for event in reader.row_events(end):
+        yield from event.changes()
+
+
+def read_row_events(
+    captured: CapturedTable, start: StartPoint, end: Position
+) -> Iterator[RowEvent]:
+    """The table's row events from `start` to `end`, which must be between transactions, too.
 
     The reader is kept for the next range in the same process. If the relay log lacks the range, it
     is read from the server. After a lost connection the range is read again from its start, without
-    the changes that were already yielded.
+    the events that were already yielded.
     """
     yielded, relayed, backoff = 0, True, Backoff(captured.options)
     while start.position < end:
@@ -208,10 +224,10 @@ def read_changes(captured: CapturedTable, start: StartPoint, end: Position) -> I
         try:
             reader = _take_cached(captured, start, relayed) or open_reader(captured, start, relayed)
             reader.know(start.table)
-            for number, change in enumerate(reader.changes(end)):
+            for number, event in enumerate(reader.row_events(end)):
                 if number >= yielded:
                     yielded += 1
-                    yield change
+                    yield event
             _cache(captured, reader, end)
             return
         except (pymysql.err.MySQLError, OSError) as error:
@@ -223,6 +239,21 @@ def read_changes(captured: CapturedTable, start: StartPoint, end: Position) -> I
         finally:
             if reader is not None and reader not in _READERS.values():
                 reader.close()
+
+
+def read_rows(
+    captured: CapturedTable, start: StartPoint, end: Position, share: Share | None = None
+) -> Iterator[ChangedRows]:
+    """The changed rows from `start` to `end`, in order, decoded many at a time.
+
+    `share`: which rows to decode.
+    """
+    gathered = GatheredEvents(share)
+    for event in read_row_events(captured, start, end):
+        gathered.add(event)
+        if gathered.bytes >= MOST_BYTES:
+            yield from gathered.taken()
+    yield from gathered.taken()
 
 
 def _take_cached(captured: CapturedTable, start: StartPoint, relayed: bool) -> Reader | None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from streamhouse.connectors.mysql_cdc.binlog.captured import CapturedTable
+from streamhouse.connectors.mysql_cdc.binlog.rows.event import Row, RowEvent
+from streamhouse.connectors.mysql_cdc.binlog.rows.gathered import ROW_BITS
 from streamhouse.connectors.mysql_cdc.server.connection import Session
 from streamhouse.connectors.mysql_cdc.server.keys import KeySpace
 from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
@@ -49,3 +51,33 @@ class Membership:
 
     def close(self) -> None:
         self._session.close()
+
+
+class MemberChanges:
+    """The kinds and rows of changes, without rows that the snapshot has not read yet."""
+
+    def __init__(self, membership: Membership) -> None:
+        self._membership = membership
+        self.kinds: list[str] = []
+        self.rows: list[Row] = []
+        self.seconds: list[int] = []
+        self.numbers: list[int] = []
+
+    def add(self, event: RowEvent, number: int = 0) -> None:
+        """Add the changes in an event; `number`: its place among others."""
+        membership = self._membership
+        first = number << ROW_BITS
+        for place, change in enumerate(event.changes()):
+            before = change.before if membership.counts(change.before) else None
+            after = change.after if membership.counts(change.after) else None
+            moved = membership.moved(before, after)
+            for kind, row in (("-D" if moved else "-U", before), ("+I" if moved else "+U", after)):
+                if row is not None:
+                    self.kinds.append(kind)
+                    self.rows.append(row)
+                    self.seconds.append(change.seconds)
+                    self.numbers.append(first + 2 * place + (row is after))
+
+    def clear(self) -> None:
+        """Forget what was added."""
+        self.kinds, self.rows, self.seconds, self.numbers = [], [], [], []

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from streamhouse.connectors.base import Metadata
+from streamhouse.connectors.mysql_cdc.binlog.rows.gathered import Seconds
 from streamhouse.source import ROW_KIND
 from streamhouse.sql.plan import Column
 from streamhouse.types import arrow_type
@@ -50,7 +51,7 @@ class MetadataColumns:
             return stored
         return pa.schema([self._field(column, stored) for column in self.columns])
 
-    def added(self, rows: pa.RecordBatch, seconds: Sequence[int] | None = None) -> pa.RecordBatch:
+    def added(self, rows: pa.RecordBatch, seconds: Seconds | None = None) -> pa.RecordBatch:
         """The rows with all columns, in the declared order, then the row kind.
 
         `seconds`: when the changes were executed (since 1970, UTC); None for a snapshot.
@@ -71,7 +72,7 @@ class MetadataColumns:
             return stored.field(column.name)
         return pa.field(column.name, arrow_type(column.type))
 
-    def _values(self, key: str, rows: pa.RecordBatch, seconds: Sequence[int] | None) -> pa.Array:
+    def _values(self, key: str, rows: pa.RecordBatch, seconds: Seconds | None) -> pa.Array:
         if key == KIND:
             return rows.column(ROW_KIND)
         if key == TIME:

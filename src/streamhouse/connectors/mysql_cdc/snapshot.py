@@ -19,8 +19,13 @@ import pymysql
 from pymysql.constants import ER
 
 from streamhouse.connectors.mysql_cdc.binlog.captured import CapturedTable
-from streamhouse.connectors.mysql_cdc.binlog.changes import Change, Row
-from streamhouse.connectors.mysql_cdc.change_reader import Reader, StartPoint, open_reader
+from streamhouse.connectors.mysql_cdc.binlog.rows.event import Change, Row
+from streamhouse.connectors.mysql_cdc.change_reader import (
+    Reader,
+    StartPoint,
+    changes_of,
+    open_reader,
+)
 from streamhouse.connectors.mysql_cdc.relay.reader import RelayReader
 from streamhouse.connectors.mysql_cdc.server.connection import (
     Backoff,
@@ -308,7 +313,7 @@ class ChunkReader:
         self._rows_at_position.clear()
         reader = open_reader(self._captured, self._lookback, self._relayed)
         try:
-            for change in reader.changes(self._position):
+            for change in changes_of(reader, self._position):
                 self._set(change.before, None)
                 self._set(change.after, change.after)
         finally:
@@ -327,7 +332,7 @@ class ChunkReader:
             if end == start:
                 return
             self._reader = open_reader(self._captured, self._place, self._relayed)
-        for change in self._reader.changes(end):
+        for change in changes_of(self._reader, end):
             self._note_first(change)
 
     def _note_first(self, change: Change) -> None:

@@ -17,16 +17,19 @@ from streamhouse.connectors.mysql_cdc.binlog.startup import check_startup, start
 from streamhouse.connectors.mysql_cdc.change_reader import (
     StartPoint,
     close_readers,
-    read_changes,
+    read_row_events,
+    read_rows,
     relay_view,
 )
+from streamhouse.connectors.mysql_cdc.key_share import KeyShare, key_places, shares
 from streamhouse.connectors.mysql_cdc.lag import UnreadChanges, source_state
-from streamhouse.connectors.mysql_cdc.membership import Membership
+from streamhouse.connectors.mysql_cdc.membership import MemberChanges, Membership
 from streamhouse.connectors.mysql_cdc.metadata import MetadataColumns
 from streamhouse.connectors.mysql_cdc.relay.files import RelayView, State
 from streamhouse.connectors.mysql_cdc.schema_history import SchemaHistory
 from streamhouse.connectors.mysql_cdc.server.columns import (
     check_columns,
+    is_exact,
     selected_columns,
     server_zone,
 )
@@ -65,16 +68,22 @@ from streamhouse.sql.plan import Column
 _CHUNKS_A_BATCH = 64
 _BATCH_BYTES = 1 << 30
 _BATCH_ROWS = 65_536
+_RELAYED_BYTES = 64 * 1024 * 1024
+"""The most bytes of the relay log in one batch; more take memory, and are not read faster."""
 _FIRST_PLACES = 20
 
 
 @dataclass(frozen=True)
 class BinlogPart:
-    """Changes in a range of the binlog, of keys up to `up_to` (None: of all keys)."""
+    """Changes in a range of the binlog, of keys up to `up_to` (None: of all keys).
+
+    `share`: of which keys, if several partitions have the range.
+    """
 
     start: StartPoint
     end: Position
     up_to: KeyJson | None = None
+    share: KeyShare | None = None
 
 
 @dataclass(frozen=True)
@@ -177,6 +186,14 @@ class MySqlSource:
         """The names of the table's primary key, in order."""
         return tuple(column.name for column in self._captured.table.key)
 
+    @property
+    def keyed_by(self) -> tuple[str, ...]:
+        """The key, if the columns that are read keep its values apart; else nothing."""
+        types = {column.name: target for column, target in self._writer.selected}
+        if not all(is_exact(column, types.get(column.name)) for column in self._captured.table.key):
+            return ()
+        return self.primary_key
+
     def initial_offset(self) -> Offset:
         options = self._options
         if options.startup_mode == "specific-offset" and not options.startup_searched:
@@ -209,7 +226,9 @@ class MySqlSource:
             begin = StartPoint(first.position, first.known, columns)
         parts: list[BinlogPart | SnapshotPart] = []
         if begin is not None and begin.position < last.position:
-            if first.snapshot_complete or first.key is not None:
+            if first.snapshot_complete:
+                parts += self._changes(begin, last.position, parallelism)
+            elif first.key is not None:
                 parts.append(BinlogPart(begin, last.position, first.key))
         if not first.snapshot_complete and (last.snapshot_complete or last.key != first.key):
             place = StartPoint(last.position, last.known, self._columns.at(end, last.position))
@@ -217,6 +236,16 @@ class MySqlSource:
                 ranges = joined(group, self._options.chunk_size)
                 parts.append(SnapshotPart(tuple(ranges), place, begin))
         return parts
+
+    def _changes(self, begin: StartPoint, end: Position, parallelism: int) -> list[BinlogPart]:
+        """The changes in a range; those of a long one in several parts, by their keys."""
+        count = 1 if self._options.append_only else shares(begin.position, end, parallelism)
+        key = key_places(self._captured)
+        if count == 1 or not key:
+            return [BinlogPart(begin, end)]
+        return [
+            BinlogPart(begin, end, share=KeyShare(key, number, count)) for number in range(count)
+        ]
 
     def read(self, partition: BinlogPart | SnapshotPart) -> Iterator[pa.RecordBatch]:
         if isinstance(partition, SnapshotPart):
@@ -372,17 +401,19 @@ class MySqlSource:
         """The end of the next batch in the relay log; `start` if the table has not changed since.
 
         The position of an idle table advances only each `heartbeat.interval`, so that the server
-        still has the binlog from there on at a restart.
+        still has the binlog from there on at a restart; or if the log is far ahead of it, since
+        that may be waiting for its readers.
         """
         now = time.monotonic()
-        due = now - self._advanced > self._options.heartbeat_ms / 1000
+        due = state.is_far(start) or now - self._advanced > self._options.heartbeat_ms / 1000
         changed = state.changed.get(self._options.name)
         if not start < state.end or not (due or changed is None or start < changed):
             return start
         self._advanced = now
         altered = state.altered.get(self._options.name, ())
         end = min((altered_at for altered_at in altered if start < altered_at), default=state.end)
-        return view.bounded(start, end, byte_budget(self._captured.table, max_rows))
+        most = min(_RELAYED_BYTES, byte_budget(self._captured.table, max_rows))
+        return view.bounded(start, end, most)
 
     def _next_chunks(self, start: Offset, progress: Progress, max_rows: int | None) -> Offset:
         if progress.position is None and not self._server.mariadb:
@@ -469,30 +500,32 @@ class MySqlSource:
                 yield self._metadata.added(self._writer.changes(kinds, rows.values))
 
     def _read_binlog(self, part: BinlogPart) -> Iterator[pa.RecordBatch]:
-        kinds: list[str] = []
-        rows: list[tuple[Any, ...]] = []
-        seconds: list[int] = []
-        membership = Membership(self._captured, part.up_to, self._options)
+        if part.up_to is not None:
+            yield from self._read_members(part, part.up_to)
+            return
+        for rows in read_rows(self._captured, part.start, part.end, part.share):
+            batch = self._writer.changed(rows.kinds, rows.columns)
+            yield self._metadata.added(batch, rows.seconds)
+
+    def _read_members(self, part: BinlogPart, up_to: KeyJson) -> Iterator[pa.RecordBatch]:
+        """The changes of rows that the snapshot has read."""
+        membership = Membership(self._captured, up_to, self._options)
+        changes = MemberChanges(membership)
         try:
-            for change in read_changes(self._captured, part.start, part.end):
-                before = change.before if membership.counts(change.before) else None
-                after = change.after if membership.counts(change.after) else None
-                moved = membership.moved(before, after)
-                if before is not None:
-                    kinds.append("-D" if moved else "-U")
-                    rows.append(before)
-                    seconds.append(change.seconds)
-                if after is not None:
-                    kinds.append("+I" if moved else "+U")
-                    rows.append(after)
-                    seconds.append(change.seconds)
-                if len(rows) >= _BATCH_ROWS:
-                    yield self._metadata.added(self._writer.changes(kinds, rows), seconds)
-                    kinds, rows, seconds = [], [], []
+            for event in read_row_events(self._captured, part.start, part.end):
+                changes.add(event)
+                if len(changes.rows) >= _BATCH_ROWS:
+                    yield self._written(changes)
         finally:
             membership.close()
-        if rows:
-            yield self._metadata.added(self._writer.changes(kinds, rows), seconds)
+        if changes.rows:
+            yield self._written(changes)
+
+    def _written(self, changes: MemberChanges) -> pa.RecordBatch:
+        batch = self._writer.changes(changes.kinds, changes.rows)
+        rows = self._metadata.added(batch, changes.seconds)
+        changes.clear()
+        return rows
 
 
 def inserted(batch: pa.RecordBatch) -> pa.RecordBatch:

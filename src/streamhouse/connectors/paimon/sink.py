@@ -33,6 +33,9 @@ class PaimonSink:
         return PaimonSinkCommitter(self._address, query_id, self._commutes)
 
 
+_BUFFER_BYTES = 128 * 1024 * 1024
+
+
 class PaimonSinkWriter:
     """Writes the data files of one task; they are invisible until the committer commits them."""
 
@@ -44,6 +47,7 @@ class PaimonSinkWriter:
             query_id,
             file_prefix(query_id, batch, attempt),
             planned=address.schema_id,
+            buffer_bytes=_BUFFER_BYTES,
         )
 
     def write(self, rows: pa.RecordBatch) -> None:

@@ -52,6 +52,9 @@ COMMIT_OPTIONS = {
 """Options of each commit. Its retries are short and many, as a compactor commits concurrently."""
 
 
+_LEAST_BUFFER_BYTES = 8 * 1024 * 1024
+
+
 def query_tag(commit_user: str) -> str:
     """How the data files of a commit user begin: up to 16 letters and digits of the user."""
     return re.sub(r"[^A-Za-z0-9]", "", commit_user)[:16]
@@ -92,7 +95,8 @@ class TableWriter:
 
     The rows become visible only when a `TableCommitter` commits what `prepare` returns (or, with
     `overwrite`, when `overwrite_table` does). `table_options` override the table's own. Rows have
-    the column names of schema version `planned`, by default the newest.
+    the column names of schema version `planned`, by default the newest. `buffer_bytes`: how much
+    the buffers of all buckets have together, unless the table sets `write-buffer-size`.
     """
 
     def __init__(
@@ -105,8 +109,10 @@ class TableWriter:
         overwrite: bool = False,
         partition: Mapping[str, Any] | None = None,
         planned: int | None = None,
+        buffer_bytes: int | None = None,
     ) -> None:
         table = Warehouse(warehouse_options).table(identifier)
+        table_options = {**_buffer_options(table, buffer_bytes), **(table_options or {})}
         check_written(table)
         check_moves(table)
         for name in table.fine_columns:
@@ -114,7 +120,7 @@ class TableWriter:
         self._planned = planned
         self._table = writable(table, prefix, table_options)
         self._overwrite = overwrite
-        write_options = {**table.options, **(table_options or {})}
+        write_options = {**table.options, **table_options}
         if overwrite:
             check_overwrite(table, write_options, partition)
         self._orc = OrcValues(table) if may_hold_orc(write_options) else None
@@ -212,6 +218,21 @@ class TableWriter:
         writer, self._writer = self._writer, None
         if writer is not None:
             writer.close()
+
+
+def _buffer_options(table: Table, buffer_bytes: int | None) -> dict[str, str]:
+    """The size of each bucket's buffer.
+
+    By default Paimon's Rust core takes 256 MB for each, and twice that while it writes a full one
+    to a file. It does not know the option `write-buffer-size`.
+    """
+    size = table.options.get("write-buffer-size")
+    if size is None and buffer_bytes is None:
+        return {}
+    if size is None:
+        shared = (buffer_bytes or 0) // max(1, table.bucket)
+        size = f"{max(_LEAST_BUFFER_BYTES, shared)} b"
+    return {"write.parquet-buffer-size": size}
 
 
 class TableCommitter:

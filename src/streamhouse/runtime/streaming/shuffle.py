@@ -179,6 +179,23 @@ class JoinTask(Task):
 
     def joined(self, blocks: list[pa.Table]) -> Iterator[pa.RecordBatch]:
         """Yields rows of `RESULT`; if `gathered`, with a column `block` of joined rows."""
+        gathered = self._spec.gathered
+        try:
+            self._join_all(blocks)
+            messages = self._write_waiting() if gathered else self._write()
+        finally:
+            self._close()
+        result = self._result(messages)
+        if not gathered:
+            yield result
+            return
+        nothing = pa.nulls(result.num_rows, pa.binary())
+        yield pa.RecordBatch.from_arrays([*result.columns, nothing], schema=_JOINED_SCHEMA)
+        for table in self._out.rows:
+            if table.num_rows:
+                yield pa.RecordBatch.from_pylist([{"block": _packed(table)}], _JOINED_SCHEMA)
+
+    def _join_all(self, blocks: list[pa.Table]) -> None:
         self._dimensions.take(self._task.index, self._count)
         self._bind()
         if self._task.due:
@@ -189,15 +206,6 @@ class JoinTask(Task):
             misses = self._joined(src)
             if len(misses):
                 self._keep(only(src, misses))
-        if not self._spec.gathered:
-            yield self._result(self._write())
-            return
-        result = self._result(self._write_waiting())
-        nothing = pa.nulls(result.num_rows, pa.binary())
-        yield pa.RecordBatch.from_arrays([*result.columns, nothing], schema=_JOINED_SCHEMA)
-        for table in self._out.rows:
-            if table.num_rows:
-                yield pa.RecordBatch.from_pylist([{"block": _packed(table)}], _JOINED_SCHEMA)
 
     def _due_rows(self) -> tuple[pa.Table, pa.Table]:
         """The due pending rows of this task's buckets.

@@ -42,6 +42,7 @@ RESULT = pa.schema(
 """What a task returns to the driver: commit messages of its tables, then one report (JSON)."""
 
 CHUNK_ROWS = 262_144
+CHUNK_BYTES = 32 * 1024 * 1024
 _kernels: dict[tuple[int, str, str, bool], Kernel] = {}
 _dimensions: dict[tuple[int, str, str], Dimensions] = {}
 _sources: dict[tuple[int, str, str], list[Source]] = {}
@@ -125,15 +126,21 @@ def sink_for(spec: QuerySpec) -> Sink:
 
 
 def chunks(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Concatenate batches to chunks of at least `CHUNK_ROWS` rows (the last: fewer), in order."""
-    for group in gathered(batches, CHUNK_ROWS):
+    """Concatenate batches to chunks of at least `CHUNK_ROWS` rows or `CHUNK_BYTES`, in order.
+
+    The last chunk has fewer.
+    """
+    for group in gathered(batches, CHUNK_ROWS, CHUNK_BYTES):
         if any(batch.num_rows for batch in group):
             yield pa.Table.from_batches(group)
 
 
 @dataclass
 class _Output:
-    """The rows that a task has collected for its tables, and its row counts."""
+    """The rows that a task has collected for its tables, and its row counts.
+
+    Rows of the target are collected only if they are combined, sorted or counted before the write.
+    """
 
     rows: list[pa.Table] = field(default_factory=list)
     pending: list[pa.Table] = field(default_factory=list)
@@ -161,18 +168,24 @@ class Task:
         self._journal = journal_for(spec)
         self._recorded: dict[str, pa.Table] | None = None
         self._out = _Output()
+        self._writer: SinkWriter | None = None
+        self._collects = self._kernel.combines or self._distinct is not None or spec.gathered
         self._attempt = uuid.uuid4().hex[:12]
         context = TaskContext.get()
         self._repeated = context is not None and context.attemptNumber() > 0
 
     def run(self) -> Iterator[pa.RecordBatch]:
         """Run the task; yields rows of `RESULT`."""
-        self._bind()
-        if self._task.due:
-            self._retry()
-        for number, piece in enumerate(self._task.pieces):
-            self._join(number, piece)
-        yield self._result(self._write())
+        try:
+            self._bind()
+            if self._task.due:
+                self._retry()
+            for number, piece in enumerate(self._task.pieces):
+                self._join(number, piece)
+            messages = self._write()
+        finally:
+            self._close()
+        yield self._result(messages)
 
     def _result(self, messages: list[tuple[str, bytes]]) -> pa.RecordBatch:
         """The messages and the task's report, as rows of `RESULT`."""
@@ -234,12 +247,30 @@ class Task:
         return misses
 
     def _emit(self, src: pa.Table) -> int:
-        """Collect the output of rows whose lookups are done; returns the number of output rows."""
+        """Output rows whose lookups are done; returns the number of output rows."""
         out = self._kernel.rows(src)
-        self._out.rows.append(out)
+        if self._collects:
+            self._out.rows.append(out)
+        else:
+            self._put_out(out)
         if self._distinct is not None:
             self._out.values.append(self._kernel.values(src))
         return int(out.num_rows)
+
+    def _put_out(self, out: pa.Table) -> None:
+        """Write output rows at once, so that a task needs memory for a part of its batch only."""
+        if out.num_rows == 0:
+            return
+        if self._writer is None:
+            spec, task = self._spec, self._task
+            self._writer = sink_for(spec).writer(spec.query_id, task.batch, self._attempt)
+        for part in out.combine_chunks().to_batches():
+            self._writer.write(part)
+
+    def _close(self) -> None:
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            writer.close()
 
     def _wait(self, number: int, piece: Piece, missed: Any) -> None:
         """Collect missed rows for the pending table; reads them again, with all columns."""
@@ -333,6 +364,9 @@ class Task:
             values = self._distinct.changes(self._out.values)
             rows = self._distinct.counted(rows, values, int(self._task.end["distinct"]))
         messages = self._write_target(rows)
+        if self._writer is not None:
+            target = spec.target.identifier
+            messages += [(target, message) for message in self._writer.prepare()]
         messages += self._write_waiting()
         if spec.bad_records is not None:
             messages += self._write_table(spec.bad_records, self._out.rejected)

@@ -54,8 +54,12 @@ class _Written:
 
     @cached_property
     def bases(self) -> Mapping[str, int]:
-        """The snapshot of each target that its writer saw; 0 for none."""
-        return {target: base for report in self.reports for target, base in report["bases"].items()}
+        """The oldest snapshot of each target that a writer saw; 0 for none."""
+        bases: dict[str, int] = {}
+        for report in self.reports:
+            for target, base in report["bases"].items():
+                bases[target] = min(base, bases.get(target, base))
+        return bases
 
     def total(self, key: str) -> Mapping[str, int]:
         """The sum of a count of rows over all tasks."""

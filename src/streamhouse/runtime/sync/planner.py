@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from streamhouse.connectors.mysql_cdc.database.catalogue import Catalogues
 from streamhouse.connectors.mysql_cdc.database.evolving_source import EvolvingSource
 from streamhouse.connectors.mysql_cdc.database.parts import TablePart
+from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress
+from streamhouse.connectors.mysql_cdc.key_share import shares
 from streamhouse.runtime.sync.evolution import SchemaEvolution
 from streamhouse.runtime.sync.spec import SyncSpec, SyncTaskInput
 from streamhouse.runtime.sync.unread_targets import UnreadTargets
@@ -19,6 +21,8 @@ from streamhouse.source import Offset
 
 _SEVERAL_TASKS_FROM = 4
 """From this number of chunks or of changed tables on, a batch has several tasks."""
+_MOST_DIVIDED = 16
+"""With more changed tables than this, tasks have whole tables."""
 
 
 class SyncPlanner:
@@ -58,9 +62,10 @@ class SyncPlanner:
         parts = self._source.parts(start.get("source", {}), end["source"])
         zone = self._catalogues.get(int(end["source"]["tables"])).zone
         zone = end["source"].get("zone", zone)
+        groups = self._groups(parts, self._shares(start, end))
         return [
             SyncTaskInput(number, start, end, tuple(group), self._source.server, zone)
-            for number, group in enumerate(self._groups(parts))
+            for number, group in enumerate(groups)
         ]
 
     def committed(self, end: Offset) -> None:
@@ -69,17 +74,45 @@ class SyncPlanner:
     def close(self) -> None:
         self._source.close()
 
-    def _groups(self, parts: Sequence[TablePart]) -> list[list[TablePart]]:
-        """The parts by task: all of a target in the same one, which keeps the order of changes."""
+    def _shares(self, start: Offset, end: Offset) -> int:
+        """Among how many tasks the changes of one table are divided: several if there are many."""
+        before = DatabaseProgress.from_offset(start.get("source", {}))
+        after = DatabaseProgress.from_offset(end["source"])
+        if before is None or after is None:
+            return 1
+        return shares(before.position, after.position, self._spec.parallelism)
+
+    def _groups(self, parts: Sequence[TablePart], share_count: int) -> list[list[TablePart]]:
+        """The parts by task: all of a target in the same one, which keeps the order of changes.
+
+        If few targets have many changes, each of `share_count` tasks gets a share of their keys.
+        """
         targets: dict[str, list[TablePart]] = {}
         for part in parts:
             targets.setdefault(part.table.target, []).append(part)
+        divided: list[list[TablePart]] = []
+        if share_count > 1 and len(targets) <= _MOST_DIVIDED:
+            for name in [name for name, own in targets.items() if self._keeps_keys(own)]:
+                divided.append(targets.pop(name)[0].divided(share_count))
         work = {name: sum(1 + len(part.chunks) for part in own) for name, own in targets.items()}
         count = 1 if sum(work.values()) < _SEVERAL_TASKS_FROM else self._spec.parallelism
-        groups: list[list[TablePart]] = [[] for _ in range(max(1, min(count, len(targets))))]
-        loads = [0] * len(groups)
+        count = max(1, min(count, len(targets)), share_count if divided else 1)
+        groups: list[list[TablePart]] = [[] for _ in range(count)]
+        loads = [0] * count
+        for own in divided:
+            for at, part in enumerate(own):
+                groups[at].append(part)
         for name in sorted(targets, key=lambda name: -work[name]):
             at = loads.index(min(loads))
             groups[at] += targets[name]
             loads[at] += work[name]
         return groups
+
+    def _keeps_keys(self, parts: Sequence[TablePart]) -> bool:
+        """Whether all rows of a key of the target are changes of one key of its only table."""
+        if len(parts) != 1 or parts[0].changes is None:
+            return False
+        table = parts[0].table
+        target = self._spec.address(table.target).open()
+        key = {column.name for column in table.definition.key}
+        return target.bucket > 0 and key <= set(target.primary_key)

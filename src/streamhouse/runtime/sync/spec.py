@@ -33,7 +33,10 @@ class SyncSpec:
 
 @dataclass(frozen=True)
 class SyncTaskInput:
-    """The input of one task of a batch: what it reads, of which targets it is the only writer."""
+    """The input of one task of a batch: what it reads.
+
+    It is the only writer of a target in the batch, or of its part's share of the target's keys.
+    """
 
     index: int
     start: Offset

@@ -110,6 +110,7 @@ def merged(
         misses_sql=" UNION ".join(f"({one})" for one in misses) if misses else None,
         grouped=any(part.grouped for part in parts),
         upsert="; ".join(dict.fromkeys(part.upsert for part in parts if part.upsert)),
+        passed={},
     )
     if marks is None or not (ordered and query.row_kinds):
         return query

@@ -11,13 +11,13 @@ import pymysql
 
 from streamhouse.connectors.mysql_cdc.binlog.captured import CapturedTable
 from streamhouse.connectors.mysql_cdc.binlog.changes import (
-    Change,
     ChangeDecoder,
     names_of,
     table_names,
     table_number,
 )
 from streamhouse.connectors.mysql_cdc.binlog.format.events import HEADER, ROWS, TABLE_MAP
+from streamhouse.connectors.mysql_cdc.binlog.rows.event import RowEvent
 from streamhouse.connectors.mysql_cdc.change_reader import BinlogReader, StartPoint, relay_view
 from streamhouse.connectors.mysql_cdc.relay.files import FrameReader, RelayView
 from streamhouse.connectors.mysql_cdc.relay.reader import event_bounds
@@ -26,8 +26,8 @@ from streamhouse.connectors.mysql_cdc.server.position import Position
 
 _WAIT_S = 10.0
 
-TableChange: TypeAlias = tuple[int, Change]
-"""A change, and the index of its table."""
+TableEvent: TypeAlias = tuple[int, RowEvent]
+"""A row event, and the index of its table."""
 
 
 @dataclass(frozen=True)
@@ -38,8 +38,8 @@ class TableRange:
     start: StartPoint
 
 
-def read_many(tables: Sequence[TableRange], end: Position) -> Iterator[TableChange]:
-    """The changes of the tables up to `end`, in the order of the binlog.
+def read_many(tables: Sequence[TableRange], end: Position) -> Iterator[TableEvent]:
+    """The row events of the tables up to `end`, in the order of the binlog.
 
     All begin at the same position. They are read in one pass over the relay log, or over the
     server's binlog if there is no relay log, or it lacks the range.
@@ -49,9 +49,9 @@ def read_many(tables: Sequence[TableRange], end: Position) -> Iterator[TableChan
     known = start.known
     if view is not None and known.skip is None and view.continues(known.binlog, start.position):
         try:
-            for change in _relayed(tables, view, end):
+            for event in _relayed(tables, view, end):
                 yielded += 1
-                yield change
+                yield event
             return
         except OSError:
             # The log lacks the range, or has ended: what was not read yet is on the server.
@@ -72,29 +72,32 @@ class _Decoders:
         self._by_table_id: dict[bytes, int] = {}
 
     def wants(self, kind: int, data: bytes, at: int, end: int) -> bool:
-        """Whether `take` needs this event, which is none of rows, of a transaction."""
+        """Whether `note` needs this event, which is none of rows, of a transaction."""
         return kind != TABLE_MAP or self._folded(table_names(data, at)) in self._by_names
 
-    def take(
-        self, kind: int, data: bytes, at: int, end: int, where: Position
-    ) -> Iterator[TableChange]:
-        """The changes in the event at bytes `at` to `end`."""
-        if kind in ROWS:
-            index = self._by_table_id.get(table_number(data, at))
-        elif kind == TABLE_MAP:
-            index = self._by_names.get(self._folded(table_names(data, at)))
-            if index is None:
-                self._by_table_id.pop(table_number(data, at), None)
-            else:
-                self._by_table_id[table_number(data, at)] = index
-        else:
-            for number, decoder in enumerate(self._all):
-                for change in decoder.take(kind, data, at, end, where):
-                    yield number, change
+    def row_event(
+        self, kind: int, data: bytes, at: int, end: int, skipped: int = 0
+    ) -> TableEvent | None:
+        """A row event with the index of its table; None if it is of no table."""
+        index = self._by_table_id.get(table_number(data, at))
+        if index is None:
+            return None
+        event = self._all[index].row_event(kind, data, at, end, skipped)
+        return None if event is None else (index, event)
+
+    def note(self, kind: int, data: bytes, at: int, end: int, file: str, pos: int) -> None:
+        """Take an event that is not of rows; `file` and `pos`: its place, for messages."""
+        if kind != TABLE_MAP:
+            for decoder in self._all:
+                decoder.note(kind, data, at, end, file, pos)
             return
-        if index is not None:
-            for change in self._all[index].take(kind, data, at, end, where):
-                yield index, change
+        number = table_number(data, at)
+        index = self._by_names.get(self._folded(table_names(data, at)))
+        if index is None:
+            self._by_table_id.pop(number, None)
+        else:
+            self._by_table_id[number] = index
+            self._all[index].note(kind, data, at, end, file, pos)
 
     def know(self, tables: Sequence[TableRange]) -> None:
         """Set the tables' columns at the position of the next event."""
@@ -107,28 +110,32 @@ class _Decoders:
         return names.decode("utf-8", "replace").lower().encode()
 
 
-def _relayed(tables: Sequence[TableRange], view: RelayView, end: Position) -> Iterator[TableChange]:
+def _relayed(tables: Sequence[TableRange], view: RelayView, end: Position) -> Iterator[TableEvent]:
     start = tables[0].start.position
     if not view.reaches(end, _WAIT_S):
         raise FileNotFoundError(f"the relay log in {view.folder} does not reach {end}")
-    decoders = _Decoders(tables)
+    decoders, header = _Decoders(tables), HEADER.unpack_from
     frames = FrameReader(view.folder, start)
     try:
         for frame in frames.upto(end):
             after, until = event_bounds(frame.end, start, end)
-            at, data = 0, frame.events
+            at, data, trailer = 0, frame.events, frame.trailer
             while at < len(data):
-                _, kind, _, size, pos, _ = HEADER.unpack_from(data, at)
+                _, kind, _, size, pos, _ = header(data, at)
                 if after < pos <= until:
-                    stop = at + size - frame.trailer
-                    yield from decoders.take(kind, data, at, stop, Position(frame.end.file, pos))
+                    if kind in ROWS:
+                        event = decoders.row_event(kind, data, at, at + size - trailer)
+                        if event is not None:
+                            yield event
+                    else:
+                        decoders.note(kind, data, at, at + size - trailer, frame.end.file, pos)
                 at += size
     finally:
         frames.close()
 
 
-class _ServerReader(BinlogReader[TableChange]):
-    """Reads the changes of several tables from the server's binlog."""
+class _ServerReader(BinlogReader[TableEvent]):
+    """Reads the row events of several tables from the server's binlog."""
 
     def __init__(self, tables: Sequence[TableRange]) -> None:
         first = tables[0]
@@ -147,8 +154,8 @@ def _key(captured: Iterable[CapturedTable]) -> _ReaderKey:
     return os.getpid(), tuple(captured)
 
 
-def _from_server(tables: Sequence[TableRange], end: Position, skip: int) -> Iterator[TableChange]:
-    """The changes but the first `skip`; the reader is kept for the next range in the process."""
+def _from_server(tables: Sequence[TableRange], end: Position, skip: int) -> Iterator[TableEvent]:
+    """The row events but the first `skip`; the reader is kept for the next range in the process."""
     start, options = tables[0].start, tables[0].captured.options
     key, backoff, yielded = _key(one.captured for one in tables), Backoff(options), skip
     while start.position < end:
@@ -163,10 +170,10 @@ def _from_server(tables: Sequence[TableRange], end: Position, skip: int) -> Iter
                 close_readers(key[1])
                 reader = _ServerReader(tables)
             reader.decoders.know(tables)
-            for number, change in enumerate(reader.changes(end)):
+            for number, event in enumerate(reader.row_events(end)):
                 if number >= yielded:
                     yielded += 1
-                    yield change
+                    yield event
             if reader.position == end:
                 _READERS[key] = reader
             return

@@ -56,19 +56,28 @@ class FollowedTable:
         self, options: MySqlOptions, server: Server, relay: Path | None = None
     ) -> CapturedTable:
         """What the binlog's readers need of the table."""
-        by_name = {column.name: column for column in self.definition.columns}
-        read = dict.fromkeys(
-            [*(by_name[name] for name, _ in self.columns), *self.definition.key]
-        )  # fmt: skip
         return CapturedTable(
             options_of(options, self.names),
             self.definition,
-            tuple(read),
+            self._read,
             server.mariadb,
             relay,
             server.ignores_case,
             not server.logs_names,
         )
+
+    @property
+    def key_places(self) -> tuple[int, ...]:
+        """Where the columns of the table's key are among those that are read."""
+        read = self._read
+        return tuple(read.index(column) for column in self.definition.key)
+
+    @property
+    def _read(self) -> tuple[MySqlColumn, ...]:
+        """The columns to read: those that are written, then those of the key."""
+        by_name = {column.name: column for column in self.definition.columns}
+        written = (by_name[name] for name, _ in self.columns)
+        return tuple(dict.fromkeys([*written, *self.definition.key]))
 
     @property
     def selected(self) -> tuple[tuple[MySqlColumn, pa.DataType], ...]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from streamhouse.connectors.mysql_cdc.change_reader import StartPoint
 from streamhouse.connectors.mysql_cdc.database.catalogue import Catalogue, Catalogues
 from streamhouse.connectors.mysql_cdc.database.followed import FollowedTable
 from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress
 from streamhouse.connectors.mysql_cdc.database.versions import TableVersions
+from streamhouse.connectors.mysql_cdc.key_share import KeyShare
 from streamhouse.connectors.mysql_cdc.schema_history import known_at
 from streamhouse.connectors.mysql_cdc.server.position import KeyJson
 from streamhouse.connectors.mysql_cdc.snapshot import Chunk
@@ -25,7 +26,8 @@ class TablePart:
     `changes`: from where its changes are read, of keys up to `up_to` (None: of all keys); None: it
     has none. `chunks` of the snapshot are read as of `place`; for `lookback` see `ChunkReader`.
     `reload`: the rows of all parts of the target are compared with those of the target; False:
-    those that MySQL does not have stay; None: they are inserted.
+    those that MySQL does not have stay; None: they are inserted. `share`: of which keys the changes
+    are, if several tasks read the table.
     """
 
     table: FollowedTable
@@ -35,6 +37,15 @@ class TablePart:
     place: StartPoint | None = None
     lookback: StartPoint | None = None
     reload: bool | None = None
+    share: KeyShare | None = None
+
+    def divided(self, count: int) -> list[TablePart]:
+        """The part as parts for `count` tasks; only one if it has more than changes, or no key."""
+        key = self.table.key_places
+        only_changes = not self.chunks and self.up_to is None and self.reload is None
+        if not only_changes or not key or count == 1:
+            return [self]
+        return [replace(self, share=KeyShare(key, number, count)) for number in range(count)]
 
 
 class TablesAt:

@@ -3,69 +3,93 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
-from streamhouse.connectors.mysql_cdc.binlog.changes import Change
+from streamhouse.connectors.mysql_cdc.binlog.captured import CapturedTable
+from streamhouse.connectors.mysql_cdc.binlog.rows.event import RowEvent
+from streamhouse.connectors.mysql_cdc.binlog.rows.gathered import (
+    MOST_BYTES,
+    GatheredEvents,
+    Seconds,
+)
 from streamhouse.connectors.mysql_cdc.database.changes import TableRange, read_many
 from streamhouse.connectors.mysql_cdc.database.parts import TablePart
-from streamhouse.connectors.mysql_cdc.membership import Membership
+from streamhouse.connectors.mysql_cdc.key_share import KeyShare
+from streamhouse.connectors.mysql_cdc.membership import MemberChanges, Membership
 from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
 from streamhouse.connectors.mysql_cdc.server.position import Position
 from streamhouse.connectors.mysql_cdc.server.table import Server
 from streamhouse.connectors.mysql_cdc.server.values.rows import RowWriter
 from streamhouse.connectors.mysql_cdc.snapshot import ChunkConnections, ChunkReader, all_chunks
 
-_HELD_ROWS = 131_072
+Numbers: TypeAlias = Sequence[int] | npt.NDArray[np.int64]
 
 
 class TableRows(NamedTuple):
     """Rows of one part with their kinds; `seconds`: when each was changed, None in a snapshot.
 
-    `numbers`: the place of each row among those of all parts, in the order of the binlog.
+    `numbers` increase with the place of a row among those of all parts in the binlog.
     """
 
     part: int
     rows: pa.RecordBatch
-    seconds: Sequence[int] | None
-    numbers: Sequence[int] = ()
+    seconds: Seconds | None
+    numbers: Numbers = ()
 
 
-@dataclass
-class _Gathered:
-    """Changes of one table that have not been converted to a batch yet."""
+class _Whole:
+    """Row events of a table whose rows have all been read."""
 
-    membership: Membership
-    writer: RowWriter
-    kinds: list[str] = field(default_factory=list)
-    rows: list[tuple[Any, ...]] = field(default_factory=list)
-    seconds: list[int] = field(default_factory=list)
-    numbers: list[int] = field(default_factory=list)
+    def __init__(self, writer: RowWriter, share: KeyShare | None) -> None:
+        self._writer = writer
+        self._events = GatheredEvents(share)
 
-    def add(self, change: Change, number: int) -> int:
-        """Add a change, whose rows are numbered from `number` on; returns how many it has."""
-        membership, count = self.membership, len(self.rows)
-        before = change.before if membership.counts(change.before) else None
-        after = change.after if membership.counts(change.after) else None
-        moved = membership.moved(before, after)
-        for kind, row in (("-D" if moved else "-U", before), ("+I" if moved else "+U", after)):
-            if row is not None:
-                self.kinds.append(kind)
-                self.rows.append(row)
-                self.seconds.append(change.seconds)
-                self.numbers.append(number + len(self.rows) - count - 1)
-        return len(self.rows) - count
+    @property
+    def bytes(self) -> int:
+        return self._events.bytes
 
-    def taken(self, part: int) -> TableRows:
-        """The rows, which are removed here."""
-        rows = self.writer.changes(self.kinds, self.rows)
-        result = TableRows(part, rows, self.seconds, self.numbers)
-        self.kinds, self.rows, self.seconds, self.numbers = [], [], [], []
-        return result
+    def add(self, event: RowEvent, number: int) -> None:
+        """Add an event; `number`: its place among those of all tables."""
+        self._events.add(event, number)
+
+    def taken(self, part: int) -> Iterator[TableRows]:
+        """The rows of all events, which are forgotten."""
+        for rows in self._events.taken():
+            batch = self._writer.changed(rows.kinds, rows.columns)
+            yield TableRows(part, batch, rows.seconds, rows.numbers)
+
+    def close(self) -> None: ...
+
+
+class _Members:
+    """Changes of the rows that the snapshot of a table has read, up to a key."""
+
+    def __init__(self, writer: RowWriter, membership: Membership) -> None:
+        self._writer, self._membership = writer, membership
+        self._changes = MemberChanges(membership)
+        self.bytes = 0
+
+    def add(self, event: RowEvent, number: int) -> None:
+        """Add an event; `number`: its place among those of all tables."""
+        self._changes.add(event, number)
+        self.bytes += event.end - event.at
+
+    def taken(self, part: int) -> Iterator[TableRows]:
+        """The rows of all changes, which are forgotten."""
+        changes = self._changes
+        if changes.rows:
+            rows = self._writer.changes(changes.kinds, changes.rows)
+            yield TableRows(part, rows, changes.seconds, changes.numbers)
+        changes.clear()
+        self.bytes = 0
+
+    def close(self) -> None:
+        self._membership.close()
 
 
 class PartReader:
@@ -84,29 +108,37 @@ class PartReader:
     def changes(self, parts: Sequence[TablePart], end: Position) -> Iterator[list[TableRows]]:
         """The changes of all parts up to `end`, in stretches of the binlog.
 
-        A stretch has one entry for each part with changes in it; `in_order` restores their order.
+        A stretch has entries of each part with changes in it; `in_order` restores their order.
         """
         changing = [(n, part) for n, part in enumerate(parts) if part.changes is not None]
         if not changing:
             return
-        ranges, gathered, held = [], [], 0
+        ranges: list[TableRange] = []
+        gathered: list[_Whole | _Members] = []
         for _, part in changing:
             assert part.changes is not None
             captured = part.table.captured(self._options, self._server, self._relay)
             ranges.append(TableRange(captured, part.changes))
-            membership = Membership(captured, part.up_to, captured.options)
-            gathered.append(_Gathered(membership, part.table.writer(self._zone)))
+            gathered.append(self._gathered(part, captured))
+        held = 0
         try:
-            for index, change in read_many(ranges, end):
-                held += gathered[index].add(change, held)
-                if held >= _HELD_ROWS:
+            for number, (index, event) in enumerate(read_many(ranges, end)):
+                gathered[index].add(event, number)
+                held += event.end - event.at
+                if held >= MOST_BYTES:
                     held = 0
                     yield _all_taken(changing, gathered)
+            if held:
+                yield _all_taken(changing, gathered)
         finally:
             for one in gathered:
-                one.membership.close()
-        if held:
-            yield _all_taken(changing, gathered)
+                one.close()
+
+    def _gathered(self, part: TablePart, captured: CapturedTable) -> _Whole | _Members:
+        writer = part.table.writer(self._zone)
+        if part.up_to is None:
+            return _Whole(writer, part.share)
+        return _Members(writer, Membership(captured, part.up_to, captured.options))
 
     def snapshot(self, number: int, part: TablePart) -> Iterator[TableRows]:
         """The rows of the part's chunks; `number`: the part's index."""
@@ -127,7 +159,7 @@ class PartReader:
 
 
 def in_order(
-    batches: Sequence[tuple[pa.RecordBatch, Sequence[int]]],
+    batches: Sequence[tuple[pa.RecordBatch, Numbers]],
 ) -> Iterator[pa.RecordBatch]:
     """The rows of several batches in the order of their numbers, as few batches.
 
@@ -136,7 +168,7 @@ def in_order(
     if len(batches) == 1:
         yield batches[0][0]
         return
-    groups: dict[tuple[str, ...], list[tuple[pa.RecordBatch, Sequence[int]]]] = {}
+    groups: dict[tuple[str, ...], list[tuple[pa.RecordBatch, Numbers]]] = {}
     for batch, numbers in batches:
         groups.setdefault(tuple(batch.schema.names), []).append((batch, numbers))
     merged = [_merged(group) for group in groups.values()]
@@ -155,7 +187,7 @@ def in_order(
 
 
 def _merged(
-    batches: Sequence[tuple[pa.RecordBatch, Sequence[int]]],
+    batches: Sequence[tuple[pa.RecordBatch, Numbers]],
 ) -> tuple[pa.RecordBatch, np.ndarray[Any, Any]]:
     """One batch of batches with the same columns, and its rows' numbers, sorted."""
     numbers = np.concatenate([np.asarray(own, dtype=np.int64) for _, own in batches])
@@ -165,7 +197,7 @@ def _merged(
 
 
 def _all_taken(
-    changing: Sequence[tuple[int, TablePart]], gathered: Sequence[_Gathered]
+    changing: Sequence[tuple[int, TablePart]], gathered: Sequence[_Whole | _Members]
 ) -> list[TableRows]:
     pairs = zip(changing, gathered, strict=True)
-    return [one.taken(number) for (number, _), one in pairs if one.rows]
+    return [rows for (number, _), one in pairs for rows in one.taken(number)]

@@ -305,7 +305,7 @@ class DatabaseSource:
         """
         names = [table.full_name for table in newest.tables.values()]
         now = time.monotonic()
-        due = now - self._advanced > self._options.heartbeat_ms / 1000
+        due = state.is_far(start) or now - self._advanced > self._options.heartbeat_ms / 1000
         changed = any(start < state.changed.get(name, state.end) for name in names)
         if not start < state.end or not (due or changed):
             return start

@@ -42,6 +42,7 @@ _STATE = "state"
 _MACHINE = "machine"
 _STATE_BYTES = 1 << 20
 _POLL_S = 0.002
+_FAR_BYTES = 32 * 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -95,6 +96,11 @@ class State(NamedTuple):
     prepared: Mapping[str, Position]
     binlogs: Mapping[str, Binlog]
     times: Mapping[str, tuple[int, int]] = {}
+
+    def is_far(self, position: Position) -> bool:
+        """Whether the log's end is certainly far after a position, by the server's binlog."""
+        same = position.file == self.end.file
+        return self.end.pos - (position.pos if same else 0) >= _FAR_BYTES
 
 
 class StateWriter:

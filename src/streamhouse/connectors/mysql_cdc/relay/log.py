@@ -40,6 +40,7 @@ _SEGMENT_BYTES = 16 * 1024 * 1024
 _FRAME_BYTES = 1024 * 1024
 _ALTERED = 16
 _BINLOGS = 64
+_NONE: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -141,8 +142,8 @@ class RelayLog:
         trailer, of, size = track.trailer, self._selection.of, 0
         # Apart from earlier transactions, which a statement in this one publishes.
         events: list[bytes] = []
+        last_rows: dict[frozenset[str], tuple[bytes, int]] = {}
         changed: set[str] = set()
-        seconds: dict[str, int] = {}
         for kind, data, at, stop, pos in group.events():
             names = of(kind, data, at, stop)
             if self._selection.altered:
@@ -155,19 +156,22 @@ class RelayLog:
             else:
                 raw = _stored(data, at, stop, end.pos if committed.xid else pos, trailer)
             events.append(raw)
-            changed |= names
             if kind in ROWS:
-                seconds |= dict.fromkeys(names, HEADER.unpack_from(data, at)[0])
+                last_rows[names] = data, at
+            else:
+                changed |= names
             size += len(raw)
             if size > _FRAME_BYTES:
                 # The frames of one transaction but the last end before its end.
                 self._commit()
                 self._files.append(Position(end.file, end.pos - 1), events, track.checksums)
                 events, size = [], 0
+        for names, (data, at) in last_rows.items():
+            changed |= names
+            self._seconds |= dict.fromkeys(names, HEADER.unpack_from(data, at)[0])
         group.close()
         self._complete += events
         self._changed |= changed
-        self._seconds |= seconds
 
     def _alter(self, names: frozenset[str]) -> None:
         """End a batch before a statement about tables: their columns may differ after it."""
@@ -241,9 +245,9 @@ class _EventSelection:
         if self.altered:
             self.altered = frozenset()
         if kind in ROWS or kind == PARTIAL_UPDATE:
-            return self._by_table_id.get(table_number(data, at), frozenset())
+            return self._by_table_id.get(table_number(data, at), _NONE)
         if kind == TABLE_MAP:
-            names = self._names.get(self._folded(table_names(data, at)), frozenset())
+            names = self._names.get(self._folded(table_names(data, at)), _NONE)
             self._by_table_id[table_number(data, at)] = names
             return names
         if kind in STATEMENTS:

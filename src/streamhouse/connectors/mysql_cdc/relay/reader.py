@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from streamhouse.connectors.mysql_cdc.binlog.captured import CapturedTable
-from streamhouse.connectors.mysql_cdc.binlog.changes import Change, ChangeDecoder
-from streamhouse.connectors.mysql_cdc.binlog.format.events import HEADER
+from streamhouse.connectors.mysql_cdc.binlog.changes import ChangeDecoder
+from streamhouse.connectors.mysql_cdc.binlog.format.events import HEADER, ROWS
+from streamhouse.connectors.mysql_cdc.binlog.rows.event import RowEvent
 from streamhouse.connectors.mysql_cdc.relay.files import FrameReader, RelayView
 from streamhouse.connectors.mysql_cdc.server.position import Position
 from streamhouse.connectors.mysql_cdc.server.table import TableDefinition
@@ -38,23 +39,23 @@ class RelayReader:
         """Set the table's columns at `position`."""
         self._decoder.know(table)
 
-    def changes(self, end: Position) -> Iterator[Change]:
-        """The table's changes from `position` to `end`; both must be between transactions."""
+    def row_events(self, end: Position) -> Iterator[RowEvent]:
+        """The table's row events from `position` to `end`; both must be between transactions."""
         if not self._view.reaches(end, _WAIT_S):
             raise FileNotFoundError(f"the relay log in {self._view.folder} does not reach {end}")
+        header, decoder = HEADER.unpack_from, self._decoder
         for frame in self._frames.upto(end):
             after, until = event_bounds(frame.end, self.position, end)
-            at = 0
-            while at < len(frame.events):
-                _, kind, _, size, pos, _ = HEADER.unpack_from(frame.events, at)
+            at, data, trailer = 0, frame.events, frame.trailer
+            while at < len(data):
+                _, kind, _, size, pos, _ = header(data, at)
                 if after < pos <= until:
-                    yield from self._decoder.take(
-                        kind,
-                        frame.events,
-                        at,
-                        at + size - frame.trailer,
-                        Position(frame.end.file, pos),
-                    )
+                    if kind in ROWS:
+                        event = decoder.row_event(kind, data, at, at + size - trailer)
+                        if event is not None:
+                            yield event
+                    else:
+                        decoder.note(kind, data, at, at + size - trailer, frame.end.file, pos)
                 at += size
         self.position = max(self.position, end)
 

@@ -17,11 +17,11 @@ import pymysql
 from streamhouse.connectors.mysql_cdc.binlog.dump import Dump
 from streamhouse.connectors.mysql_cdc.binlog.format.events import HEADER, HEARTBEATS, Track
 from streamhouse.connectors.mysql_cdc.binlog.groups import Group
-from streamhouse.connectors.mysql_cdc.binlog.limits import log_files
 from streamhouse.connectors.mysql_cdc.binlog.transactions import Committed
 from streamhouse.connectors.mysql_cdc.binlog.xa import read_prepared
 from streamhouse.connectors.mysql_cdc.relay.files import drop_old, held_bytes
 from streamhouse.connectors.mysql_cdc.relay.log import ReadPrepared, RelayLog, RelayTable
+from streamhouse.connectors.mysql_cdc.relay.start import start_of
 from streamhouse.connectors.mysql_cdc.server.connection import (
     Backoff,
     Session,
@@ -30,7 +30,7 @@ from streamhouse.connectors.mysql_cdc.server.connection import (
 )
 from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
 from streamhouse.connectors.mysql_cdc.server.position import Position
-from streamhouse.connectors.mysql_cdc.server.table import Server, check_server
+from streamhouse.connectors.mysql_cdc.server.table import check_server
 from streamhouse.errors import DataLossError, StreamhouseError
 
 log = logging.getLogger("streamhouse.mysql")
@@ -49,11 +49,13 @@ class Relay:
 
     It starts at the oldest of `resume_positions` after which the binlog has at most half of
     `most_bytes`, or else at the end of the binlog. Each query reads older changes over a connection
-    of its own, and also changes that the log dropped because of `most_bytes`.
+    of its own, and also changes that the log dropped because of `most_bytes`. With `all_known`,
+    `resume_positions` are those of all queries: if all are further behind, and near each other, it
+    starts there, and waits for them until it has reached the present end of the binlog.
 
     With `complete`, the log has everything that a reader needs: it starts at the oldest of
-    `resume_positions`, whatever its size, and the relay waits for readers instead of dropping
-    events.
+    `resume_positions`, whatever its size, and the relay always waits for readers instead of
+    dropping events.
 
     It reconnects after a lost connection. If that fails for five minutes, or the server cannot
     continue from the log's end, `error` is set, once for all tables.
@@ -67,6 +69,7 @@ class Relay:
         resume_positions: Sequence[Position] = (),
         most_bytes: int = MOST_BYTES,
         complete: bool = False,
+        all_known: bool = False,
     ) -> None:
         self._options = options
         self._tables = list(tables)
@@ -74,6 +77,8 @@ class Relay:
         self._resume_positions = list(resume_positions)
         self._most = most_bytes
         self._complete = complete
+        self._all_known = all_known
+        self._held: Position | None = None
         self._log: RelayLog | None = None
         self._followed = threading.Lock()
         self._session = Session(options)
@@ -126,7 +131,9 @@ class Relay:
     def _follow_until_stopped(self) -> None:
         self._server = check_server(self._session, self._options)
         most = None if self._complete else self._most // 2
-        start = _start(self._session, self._server, self._resume_positions, most)
+        start, self._held = start_of(
+            self._session, self._server, self._resume_positions, most, self._all_known
+        )
         with self._followed:
             relay_log = RelayLog(self._folder, self._tables, start, self._most, self._server)
             self._log = relay_log
@@ -158,6 +165,8 @@ class Relay:
                     block = dump.block()
                 self._received = True
                 relay_log.keep(block)
+                if self._held is not None and self._held <= relay_log.state.end:
+                    self._held = None
                 self._ready.set()
                 self._clean_up()
                 self._wait_for_readers()
@@ -194,16 +203,21 @@ class Relay:
                 "new checkpoint"
             )
 
+    @property
+    def _waits(self) -> bool:
+        """Whether it waits for readers instead of dropping events that they need."""
+        return self._complete or self._held is not None
+
     def _clean_up(self) -> None:
         now = time.monotonic()
         if now - self._cleaned > _CLEANUP_S:
             self._cleaned = now
-            drop_old(self._folder, self._needed, None if self._complete else self._most)
+            drop_old(self._folder, self._needed, None if self._waits else self._most)
 
     def _wait_for_readers(self) -> None:
-        """With `complete`, wait while the log has more than `most_bytes` that a reader needs."""
+        """Wait while the log has more than `most_bytes` that a reader needs."""
         now = time.monotonic()
-        if not self._complete or now - self._measured < _FULL_S:
+        if not self._waits or now - self._measured < _FULL_S:
             return
         self._measured = now
         while not self._stopped.is_set() and held_bytes(self._folder) > self._most:
@@ -229,18 +243,3 @@ def _server_faults() -> Iterator[None]:
 
 def _idle(block: bytes) -> bool:
     return HEADER.unpack_from(block)[1] in HEARTBEATS
-
-
-def _start(
-    session: Session, server: Server, resume_positions: Sequence[Position], most_bytes: int | None
-) -> Position:
-    """The oldest position after which the binlog has at most `most_bytes`; None: any number."""
-    current = server.position(session)
-    files = log_files(session)
-    names = [name for name, _ in files]
-    for position in sorted(resume_positions):
-        if position.file in names and position < current:
-            size = sum(size for _, size in files[names.index(position.file) :]) - position.pos
-            if most_bytes is None or size <= most_bytes:
-                return position
-    return current

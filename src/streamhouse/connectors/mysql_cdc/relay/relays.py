@@ -14,8 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from streamhouse.connectors.base import SharingSource
+from streamhouse.connectors.mysql_cdc.binlog.limits import first_position
 from streamhouse.connectors.mysql_cdc.relay.log import RelayTable
 from streamhouse.connectors.mysql_cdc.relay.relay import Relay
+from streamhouse.connectors.mysql_cdc.server.connection import Session
 from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions, parse
 from streamhouse.connectors.mysql_cdc.server.position import Position, Progress
 from streamhouse.source import Offset
@@ -77,9 +79,11 @@ class Relays:
             for source, one in zip(sources, options, strict=True)
             for table in self._tables_of(one, source.last_offset)
         }
-        positions = [_position(source.last_offset) for source in sources]
+        positions = [_begin(*one) for one in zip(sources, options, strict=True)]
+        known = [position for position in positions if position is not None]
         max_bytes = max(one.relay_bytes for one in options)
-        relay = Relay(options[0], list(tables), folder, [p for p in positions if p], max_bytes)
+        all_known = len(known) == len(positions)
+        relay = Relay(options[0], list(tables), folder, known, max_bytes, all_known=all_known)
         self._running.append(_Running(relay, folder, lock, sources))
         relay.start()
         if relay.error is not None:
@@ -101,6 +105,21 @@ def _login(options: MySqlOptions) -> tuple[object, ...]:
 
 def _position(offset: Offset) -> Position | None:
     return Progress.from_offset(offset).position if offset else None
+
+
+def _begin(source: SharingSource, options: MySqlOptions) -> Position | None:
+    """Where the source goes on, or begins; None if that is not known yet."""
+    if source.last_offset:
+        return _position(source.last_offset)
+    if options.startup_mode == "specific-offset" and not options.startup_searched:
+        return options.startup_position
+    if options.startup_mode == "earliest-offset":
+        session = Session(options)
+        try:
+            return first_position(session)
+        finally:
+            session.close()
+    return None
 
 
 def own_folder(root: Path) -> tuple[Path, int]:

@@ -57,6 +57,16 @@ def _declared_type(column: MySqlColumn, declared: str) -> pa.DataType:
     return arrow_type(declared)
 
 
+def is_exact(column: MySqlColumn, target: pa.DataType | None) -> bool:
+    """Whether different values of the column stay different in the type `target`.
+
+    None: the column is not read, which counts as no.
+    """
+    if column.family in ("int", "uint64", "year") and target is not None:
+        return bool(pa.types.is_integer(target) or pa.types.is_decimal(target))
+    return bool(target == column.exact)
+
+
 def check_columns(session: Session, options: MySqlOptions, columns: Sequence[MySqlColumn]) -> None:
     """Raise `TableError` for columns whose text the binlog does not tell exactly."""
     for column in columns:

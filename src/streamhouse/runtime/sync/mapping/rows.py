@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streamhouse.connectors.mysql_cdc.binlog.rows.gathered import Seconds
 from streamhouse.connectors.mysql_cdc.database.followed import FollowedTable
 from streamhouse.connectors.mysql_cdc.metadata import DATABASE, TABLE
 from streamhouse.paimon.read.table import Table
@@ -39,7 +40,7 @@ class TargetRows:
         keys = dict.fromkeys((*target.primary_key, *target.partition_keys))
         self._moving = [name for name in keys if name not in own]
 
-    def rows(self, batch: pa.RecordBatch, seconds: Sequence[int] | None) -> pa.RecordBatch:
+    def rows(self, batch: pa.RecordBatch, seconds: Seconds | None) -> pa.RecordBatch:
         """The rows with all columns; `seconds`: when each was changed, None in a snapshot."""
         columns = {name: batch.column(name) for name in batch.schema.names if name != ROW_KIND}
         for one in self._computed:
@@ -52,7 +53,7 @@ class TargetRows:
             kinds = moved(kinds, [columns[name] for name in self._moving])
         return pa.record_batch([*columns.values(), kinds], names=[*columns, ROW_KIND])
 
-    def _metadata(self, name: str, rows: int, seconds: Sequence[int] | None) -> pa.Array:
+    def _metadata(self, name: str, rows: int, seconds: Seconds | None) -> pa.Array:
         if name == DATABASE:
             return pa.repeat(pa.scalar(self._source.names[0]), rows)
         if name == TABLE:

@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from pymysqlreplication.constants import FIELD_TYPE
 from pymysqlreplication.json_binary import parse_json
@@ -125,29 +125,43 @@ def _for_keys(read: Read, column: MySqlColumn) -> Read:
     return checked
 
 
+class Width(NamedTuple):
+    """The bytes of a value that is not NULL: `size`, or as many as `counted` bytes before it say.
+
+    One of the two is 0.
+    """
+
+    size: int
+    counted: int = 0
+
+
+def width(wire: LoggedColumn, column: MySqlColumn | None = None) -> Width:
+    """The bytes of a column's values; `column`: the table's column, if it is known."""
+    kind = wire.type
+    if column is not None and column.old_fraction_bytes:
+        return Width(column.old_fraction_bytes)
+    if kind in _FIXED_SIZES:
+        return Width(_FIXED_SIZES[kind])
+    if kind in _TEMPORAL_SIZES:
+        return Width(_TEMPORAL_SIZES[kind] + (wire.fraction + 1) // 2)
+    if kind == FIELD_TYPE.NEWDECIMAL:
+        return Width(sum(decimal_groups(wire.precision, wire.scale)))
+    if wire.size or wire.length_size:
+        return Width(wire.size, 0 if wire.size else wire.length_size)
+    name = wire.name or (column.name if column else "")
+    raise SchemaChangeError(
+        f"column '{name}' has a binlog type (number {kind}) that is not supported"
+    )
+
+
 def skipper(wire: LoggedColumn, column: MySqlColumn | None = None) -> Read:
     """A decoder that skips an unwanted column; its value is None.
 
     `column`: the table's column, if it is known.
     """
-    kind = wire.type
-    if column is not None and column.old_fraction_bytes:
-        size = column.old_fraction_bytes
-    elif kind in _FIXED_SIZES:
-        size = _FIXED_SIZES[kind]
-    elif kind in _TEMPORAL_SIZES:
-        size = _TEMPORAL_SIZES[kind] + (wire.fraction + 1) // 2
-    elif kind == FIELD_TYPE.NEWDECIMAL:
-        size = sum(_decimal_groups(wire.precision, wire.scale))
-    elif wire.size:
-        size = wire.size
-    elif wire.length_size:
-        return _skip_counted(wire.length_size)
-    else:
-        name = wire.name or (column.name if column else "")
-        raise SchemaChangeError(
-            f"column '{name}' has a binlog type (number {kind}) that is not supported"
-        )
+    size, counted = width(wire, column)
+    if counted:
+        return _skip_counted(counted)
     return lambda data, at: (None, at + size)
 
 
@@ -207,21 +221,22 @@ def _inflated(decode: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
     return inflate
 
 
-def _unsigned(wire: LoggedColumn, column: MySqlColumn) -> bool:
+def is_unsigned(wire: LoggedColumn, column: MySqlColumn) -> bool:
+    """Whether a number is logged without a sign."""
     return column.unsigned if wire.unsigned is None else wire.unsigned
 
 
 def _same_sign(wire: LoggedColumn, column: MySqlColumn) -> bool:
     """Whether all integers of the logged type fit into the column's family."""
     if column.family == "uint64":
-        return _unsigned(wire, column)
+        return is_unsigned(wire, column)
     is_bigint = column.family == "int" and wire.type == FIELD_TYPE.LONGLONG
-    return not (is_bigint and _unsigned(wire, column))
+    return not (is_bigint and is_unsigned(wire, column))
 
 
 def _number(wire: LoggedColumn, column: MySqlColumn, context: Context) -> Read:
     size = _INTEGERS[wire.type]
-    signed = not _unsigned(wire, column)
+    signed = not is_unsigned(wire, column)
 
     def read(data: bytes, at: int) -> tuple[int, int]:
         return int.from_bytes(data[at : at + size], "little", signed=signed), at + size
@@ -234,7 +249,8 @@ def _real(wire: LoggedColumn, column: MySqlColumn, context: Context) -> Read:
     return lambda data, at: (layout.unpack_from(data, at)[0], at + layout.size)
 
 
-def _decimal_groups(precision: int, scale: int) -> list[int]:
+def decimal_groups(precision: int, scale: int) -> list[int]:
+    """The bytes of each group of up to nine digits of a DECIMAL."""
     whole = precision - scale
     return [
         _GROUP_BYTES[whole % 9],
@@ -247,7 +263,7 @@ def _decimal_groups(precision: int, scale: int) -> list[int]:
 def _decimal(wire: LoggedColumn, column: MySqlColumn, context: Context) -> Read:
     precision, scale = wire.precision, wire.scale
     whole = precision - scale
-    sizes = _decimal_groups(precision, scale)
+    sizes = decimal_groups(precision, scale)
     digits = [whole % 9, *[9] * (whole // 9), *[9] * (scale // 9), scale % 9]
     groups = [pair for pair in zip(sizes, digits, strict=True) if pair[0]]
     size = sum(sizes)
@@ -271,11 +287,11 @@ def _decimal(wire: LoggedColumn, column: MySqlColumn, context: Context) -> Read:
 
 
 def _text(wire: LoggedColumn, column: MySqlColumn, context: Context) -> Read:
-    charset = _charset(wire, column)
+    charset = logged_charset(wire, column)
     return _prefixed(wire, context.charsets.decoder(charset, context.in_key), column)
 
 
-def _charset(wire: LoggedColumn, column: MySqlColumn) -> str:
+def logged_charset(wire: LoggedColumn, column: MySqlColumn) -> str:
     """The character set that the binlog names, else the column's declared one."""
     charset = column.charset if wire.collation is None else charset_of(wire.collation)
     if charset in KNOWN:
@@ -319,7 +335,8 @@ def _bit(wire: LoggedColumn, column: MySqlColumn, context: Context) -> Read:
     return lambda data, at: (bytes(data[at : at + size]), at + size)
 
 
-def _members(wire: LoggedColumn, column: MySqlColumn, context: Context) -> list[str]:
+def members_of(wire: LoggedColumn, column: MySqlColumn, context: Context) -> list[str]:
+    """The members of an ENUM or SET, as the binlog has them, else as the table has them."""
     if wire.members is None:
         if column.members_are_uncertain:
             raise SchemaChangeError(
@@ -328,11 +345,12 @@ def _members(wire: LoggedColumn, column: MySqlColumn, context: Context) -> list[
                 "a new checkpoint"
             )
         return column.members
-    decode = context.charsets.decoder(_charset(wire, column))
+    decode = context.charsets.decoder(logged_charset(wire, column))
     return [decode(member) for member in wire.members]
 
 
-def _no_member(column: MySqlColumn) -> SchemaChangeError:
+def no_member(column: MySqlColumn) -> SchemaChangeError:
+    """The error for a number that is none of the column's members."""
     return SchemaChangeError(
         f"column '{column.name}' ({column.column_type}) has another member in the binlog: it was "
         "altered; start again with a new checkpoint"
@@ -340,26 +358,26 @@ def _no_member(column: MySqlColumn) -> SchemaChangeError:
 
 
 def _enum(wire: LoggedColumn, column: MySqlColumn, context: Context) -> Read:
-    members = ["", *_members(wire, column, context)]
+    members = ["", *members_of(wire, column, context)]
     size = wire.size
 
     def read(data: bytes, at: int) -> tuple[str, int]:
         try:
             return members[int.from_bytes(data[at : at + size], "little")], at + size
         except IndexError:
-            raise _no_member(column) from None
+            raise no_member(column) from None
 
     return read
 
 
 def _set(wire: LoggedColumn, column: MySqlColumn, context: Context) -> Read:
-    members = _members(wire, column, context)
+    members = members_of(wire, column, context)
     size = wire.size
 
     def read(data: bytes, at: int) -> tuple[str, int]:
         mask = int.from_bytes(data[at : at + size], "little")
         if mask >> len(members):
-            raise _no_member(column)
+            raise no_member(column)
         chosen = [name for index, name in enumerate(members) if mask >> index & 1]
         return ",".join(chosen), at + size
 

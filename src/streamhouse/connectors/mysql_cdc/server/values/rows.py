@@ -53,6 +53,10 @@ class RowWriter:
         plain = [from_values(column, values[i]) for i, (column, _) in enumerate(self.selected)]
         return self._batch(self._converted(plain), pa.array(kinds, pa.string()))
 
+    def changed(self, kinds: pa.Array, plain: Sequence[pa.Array]) -> pa.RecordBatch:
+        """Rows of the binlog, with their kinds, from plain arrays of their columns."""
+        return self._batch(self._converted(plain[: len(self.selected)]), kinds)
+
     def _converted(self, plain: Sequence[pa.Array]) -> list[pa.Array]:
         arrays = []
         for (column, target), array in zip(self.selected, plain, strict=True):

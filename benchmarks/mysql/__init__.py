@@ -1,0 +1,1 @@
+"""The figures of `benchmarks/mysql_cdc.py`: the snapshot, catching up, freshness."""

@@ -1,0 +1,141 @@
+"""Catching up with a long binlog: several tasks share it, and the relay log waits for them."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.integration.mysql.history import Database, apply, catch_up, rows_of
+
+from streamhouse.connectors.mysql_cdc import key_share
+from streamhouse.connectors.mysql_cdc.change_reader import relay_view
+from streamhouse.connectors.mysql_cdc.relay.files import held_bytes
+from streamhouse.connectors.mysql_cdc.server.position import Position, Progress
+from streamhouse.connectors.mysql_cdc.source import MySqlSource
+from streamhouse.demo.mariadb import MariaDB
+from streamhouse.source import Offset
+
+CREATE = "CREATE TABLE t (id INT, part VARCHAR(5), n INT, note TEXT, PRIMARY KEY (id, part))"
+MOST_BYTES = 200_000
+
+
+@pytest.fixture
+def database(mariadb: MariaDB) -> Iterator[Database]:
+    made = Database(mariadb)
+    made.run(CREATE)
+    yield made
+    made.close()
+
+
+def change(database: Database, seed: int, statements: int) -> None:
+    """Random changes of few keys: of many rows and of one, also of the key."""
+    draw = random.Random(seed)
+    texts = []
+    for n in range(statements):
+        key = f"id = {draw.randrange(30)} AND part = '{draw.choice('abc')}'"
+        texts.append(
+            draw.choice(
+                [
+                    f"INSERT IGNORE INTO t SELECT seq, '{draw.choice('abc')}', {n}, "
+                    f"REPEAT('x', {draw.randrange(300)}) FROM seq_0_to_29",
+                    f"UPDATE t SET n = {n} WHERE {key}",
+                    f"UPDATE t SET n = {n}, note = NULL WHERE id < {draw.randrange(30)}",
+                    f"UPDATE IGNORE t SET part = '{draw.choice('abc')}', n = {n} WHERE {key}",
+                    f"DELETE FROM t WHERE {key}",
+                ]
+            )
+        )
+    database.run(*texts)
+
+
+def place(offset: Offset) -> Position:
+    found = Progress.from_offset(offset).position
+    assert found is not None
+    return found
+
+
+def table(database: Database) -> list[tuple[Any, ...]]:
+    return sorted(database.run("SELECT * FROM t"))
+
+
+@pytest.mark.parametrize("relayed", [False, True])
+def test_each_key_is_in_one_share_and_in_order(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, relayed: bool
+) -> None:
+    if relayed:
+        database.relay(tmp_path, "t")
+    source = database.source("t", relay=tmp_path if relayed else None)
+    offset, _ = catch_up(source, source.initial_offset())
+    change(database, 5, 400)
+    end = _reached(source, database, offset)
+    monkeypatch.setattr(key_share, "SHARED_BYTES", 1)
+    parts = source.partitions(offset, end, 3)
+    assert len(parts) == 3
+    shares = [[row for batch in source.read(part) for row in batch.to_pylist()] for part in parts]
+    found = []
+    for rows in shares:
+        state: dict[tuple[Any, ...], dict[str, Any]] = {}
+        # Each change must fit the rows before it.
+        apply(state, rows, ["id", "part"])
+        assert state
+        found += [tuple(row.values()) for row in state.values()]
+    assert sorted(found) == table(database)
+    assert sum(map(len, shares)) == len(rows_of(source, offset, end))
+
+
+def test_a_short_range_is_one_part(database: Database) -> None:
+    source = database.source("t")
+    offset, _ = catch_up(source, source.initial_offset())
+    change(database, 6, 20)
+    end = source.latest_offset(offset)
+    assert len(source.partitions(offset, end, 4)) == 1
+
+
+def test_the_relay_log_waits_for_queries_that_are_all_behind(
+    database: Database, tmp_path: Path
+) -> None:
+    before = database.source("t")
+    offset, _ = catch_up(before, before.initial_offset())
+    start = place(offset)
+    for seed in range(20):
+        change(database, seed, 100)
+    relay = database.relay(
+        tmp_path, "t", resume_positions=[start], most_bytes=MOST_BYTES, all_known=True
+    )
+    source = database.source("t", relay=tmp_path)
+    view = relay_view(source._captured)
+    assert view is not None and view.begin() == start
+    state: dict[tuple[Any, ...], dict[str, Any]] = {}
+    batches, most = 0, 0
+    deadline = time.monotonic() + 60
+    while not source.settled(offset):
+        assert time.monotonic() < deadline and relay.error is None
+        end = source.latest_offset(offset)
+        if end == offset:
+            time.sleep(0.01)
+            continue
+        # All that is read is in the log.
+        begin = view.begin()
+        assert begin is not None and begin <= place(offset)
+        apply(state, rows_of(source, offset, end), ["id", "part"])
+        offset = end
+        batches += 1
+        most = max(most, held_bytes(tmp_path))
+        relay.needed_from(place(offset))
+    assert sorted(tuple(row.values()) for row in state.values()) == table(database)
+    # It waited, but for a network block and a transaction.
+    assert batches > 3 and most < MOST_BYTES + 600_000
+
+
+def _reached(source: MySqlSource, database: Database, start: Offset) -> Offset:
+    """The offset after `start` with all changes of now."""
+    file, pos = database.server.execute("SHOW MASTER STATUS")[0][:2]
+    deadline = time.monotonic() + 60
+    while place(end := source.latest_offset(start)) < Position(file, int(pos)):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    return end

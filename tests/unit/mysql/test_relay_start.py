@@ -1,0 +1,63 @@
+"""Where a relay log starts, by how far its queries are behind."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from streamhouse.connectors.mysql_cdc.relay.start import Start, start_of
+from streamhouse.connectors.mysql_cdc.server.connection import Session
+from streamhouse.connectors.mysql_cdc.server.position import Position
+from streamhouse.connectors.mysql_cdc.server.table import Server
+
+
+class Files(Session):
+    """A server with the binlog files 2 to 4, of 1,000 bytes each; it is at 4:600."""
+
+    def __init__(self) -> None:
+        pass
+
+    def rows(
+        self, statement: str, arguments: Sequence[Any] = (), raw: bool = False
+    ) -> list[tuple[Any, ...]]:
+        if statement == "SHOW BINARY LOGS":
+            return [(f"binlog.{number:06d}", 1000) for number in (2, 3, 4)]
+        return [("binlog.000004", 600)]
+
+
+def at(number: int, pos: int) -> Position:
+    return Position(f"binlog.{number:06d}", pos)
+
+
+NOW = at(4, 600)
+
+
+@pytest.mark.parametrize(
+    ("positions", "most", "all_known", "start"),
+    [
+        # A new query begins at the end.
+        ([], 500, False, Start(NOW)),
+        ([NOW], 500, True, Start(NOW)),
+        ([at(4, 200)], 500, False, Start(at(4, 200))),
+        ([at(3, 900)], 800, False, Start(at(3, 900))),
+        # Too far behind: it reads from the server, unless all are there.
+        ([at(2, 4)], 500, False, Start(NOW)),
+        ([at(2, 4)], 500, True, Start(at(2, 4), held=NOW)),
+        ([at(2, 4), at(2, 400)], 500, True, Start(at(2, 4), held=NOW)),
+        # One that has caught up does not wait for another.
+        ([at(2, 4), at(4, 300)], 500, True, Start(at(4, 300))),
+        ([at(2, 4), NOW], 500, True, Start(NOW)),
+        # The server has removed the file: the query will say so.
+        ([at(1, 4)], 500, True, Start(NOW)),
+        ([at(1, 4), at(2, 4)], 500, True, Start(NOW)),
+        # A sync keeps everything, however much it is.
+        ([at(2, 4)], None, False, Start(at(2, 4))),
+    ],
+)
+def test_where_a_log_starts(
+    positions: list[Position], most: int | None, all_known: bool, start: Start
+) -> None:
+    server = Server(True, "SHOW MASTER STATUS")
+    assert start_of(Files(), server, positions, most, all_known) == start
