@@ -9,7 +9,7 @@ from tests.unit.lookup.conftest import Lab, plan, specs_of
 
 from streamhouse.errors import OptionError
 from streamhouse.lookup.options import CacheOptions, size
-from streamhouse.lookup.strategies.selection import choose
+from streamhouse.lookup.strategies.selection import IN_ORDER, choose
 from streamhouse.sql.plan import Column
 
 COLUMNS = [Column("k", "INT", False), Column("item", "STRING", False), Column("price", "DOUBLE")]
@@ -17,7 +17,11 @@ BOTH = "o.k = p.k AND o.item = p.item"
 
 
 def chosen(
-    lab: Lab, on: str = BOTH, hint: str = "", options: Mapping[str, str] | None = None
+    lab: Lab,
+    on: str = BOTH,
+    hint: str = "",
+    options: Mapping[str, str] | None = None,
+    unshuffled: str | None = None,
 ) -> str:
     """What is chosen for a join with a table of 100 rows, of about 44 bytes each."""
     if "prices" not in lab.warehouse.tables("db"):
@@ -30,7 +34,7 @@ def chosen(
         f"JOIN prices FOR SYSTEM_TIME AS OF PROCTIME() AS p ON {on}",
     )
     (spec,) = specs_of(lab, query, options)
-    return str(choose(spec))
+    return str(choose(spec, unshuffled))
 
 
 def test_the_rule_goes_by_size_and_key(lab: Lab) -> None:
@@ -47,6 +51,13 @@ def test_the_rule_goes_by_size_and_key(lab: Lab) -> None:
         "lookup.cache-max-memory-size, 1.0 kB, and the join compares k, not the whole primary key "
         "(k, item))"
     )
+
+
+def test_waiting_rows_in_order_overrule_a_hint(lab: Lab) -> None:
+    found = chosen(lab, hint="'strategy'='bucket'", unshuffled=IN_ORDER)
+    assert found.startswith("full cache (100 rows") and f"; not shuffled: {IN_ORDER}" in found
+    with pytest.raises(OptionError, match="strategy 'bucket' cannot be used .*: another reason"):
+        chosen(lab, hint="'strategy'='bucket'", unshuffled="another reason")
 
 
 def test_hints_and_options_are_followed(lab: Lab) -> None:
