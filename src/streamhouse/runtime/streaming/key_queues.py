@@ -38,8 +38,11 @@ class Outcome(Enum):
 class KeyQueues:
     """The waiting rows of each key, the oldest first."""
 
-    def __init__(self, waiting: Iterable[Waiting] = ()) -> None:
+    def __init__(self) -> None:
         self._queues: dict[Hashable, list[Waiting]] = {}
+
+    def add(self, waiting: Iterable[Waiting]) -> None:
+        """Add all waiting rows of some keys, the oldest of each first."""
         for one in waiting:
             self._queues.setdefault(one.key, []).append(one)
 

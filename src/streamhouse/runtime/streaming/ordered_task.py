@@ -6,7 +6,9 @@ from collections.abc import Hashable
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from streamhouse.paimon.read.key_set import KeySet
 from streamhouse.runtime.kernel import ROW, numbered, only
 from streamhouse.runtime.query_sources import Piece
 from streamhouse.runtime.query_spec import QuerySpec
@@ -23,8 +25,10 @@ class OrderedTask(Task):
     def __init__(self, spec: QuerySpec, task: TaskInput) -> None:
         super().__init__(spec, task)
         self._queues = KeyQueues()
+        self._others: pa.Table | None = None
+        """The rows that waited before the batch, of keys that it has not met yet."""
         self._stored: pa.Table | None = None
-        """The rows that waited before the batch."""
+        """Those of keys that it has met, as rows of the source."""
         self._places: dict[str, int] = {}
         """The number of each of them, by its id."""
         self._new: list[tuple[pa.Table, list[Waiting]]] = []
@@ -36,25 +40,50 @@ class OrderedTask(Task):
         spec = self._spec
         assert spec.retry is not None and spec.pending is not None
         rows = pending.PendingRows(spec.pending, spec.query_id).read(int(self._task.end["pending"]))
-        if not rows.num_rows:
+        now = pa.scalar(self._task.now_ms, pa.int64())
+        first = pc.greater_equal(rows.column(pending.ATTEMPTS), 0)
+        due = pc.and_(first, pc.less_equal(_milliseconds(rows.column(pending.DUE)), now))
+        if not pc.any(due).as_py() and spec.query.source.primary_key:
+            self._others = rows
             return
-        src = numbered(pending.as_source(rows, spec.query.changelog), 0)
-        ids: list[str] = rows.column(pending.ROW_ID).to_pylist()
-        places = {row_id: number for number, row_id in enumerate(ids)}
-        self._stored, self._places = src, places
-        self._queues = KeyQueues(self._waiting(rows, src))
-        due = [places[one.row_id] for one in self._queues.due(self._task.now_ms)]
-        if not due:
-            return
-        tried = only(src, pa.array(due, pa.int64()))
+        self._load(rows)
+        tried = [self._places[one.row_id] for one in self._queues.due(self._task.now_ms)]
+        if self._stored is not None and tried:
+            self._retry_rows(self._stored, only(self._stored, pa.array(tried, pa.int64())))
+
+    def _retry_rows(self, stored: pa.Table, tried: pa.Table) -> None:
+        assert self._spec.retry is not None
         self._dimensions.bind(self._kernel, tried)
         missed = set(self._kernel.misses(tried).to_pylist())
-        self._settle(src, self._queues.retry(
-            self._task.now_ms, lambda one: places[one.row_id] in missed, spec.retry.max_attempts
+        self._settle(stored, self._queues.retry(
+            self._task.now_ms,
+            lambda one: self._places[one.row_id] in missed,
+            self._spec.retry.max_attempts,
         ))  # fmt: skip
 
+    def _load(self, rows: pa.Table) -> None:
+        """Queue rows of the pending table: all of their keys."""
+        if not rows.num_rows:
+            return
+        before = 0 if self._stored is None else self._stored.num_rows
+        src = numbered(pending.as_source(rows, self._spec.query.changelog), before)
+        ids: list[str] = rows.column(pending.ROW_ID).to_pylist()
+        self._places |= {row_id: number for number, row_id in enumerate(ids, before)}
+        self._queues.add(self._waiting(rows, src))
+        self._stored = src if self._stored is None else pa.concat_tables([self._stored, src])
+
+    def _load_keys_of(self, src: pa.Table) -> None:
+        """Queue the waiting rows that have a key of the chunk."""
+        if self._others is None or not self._others.num_rows:
+            return
+        key = list(self._spec.query.source.primary_key)
+        met = KeySet(src.select(key)).mask(self._others)
+        if met.any():
+            self._load(self._others.filter(pa.array(met)))
+            self._others = self._others.filter(pa.array(~met))
+
     def _waiting(self, rows: pa.Table, src: pa.Table) -> list[Waiting]:
-        due = rows.column(pending.DUE).cast(pa.timestamp("ms")).cast(pa.int64()).to_pylist()
+        due = _milliseconds(rows.column(pending.DUE)).to_pylist()
         columns = (
             self._keys(src),
             rows.column(pending.ROW_ID).to_pylist(),
@@ -104,6 +133,7 @@ class OrderedTask(Task):
 
     def _take(self, number: int, src: pa.Table) -> None:
         """Join the rows of a chunk that need not wait."""
+        self._load_keys_of(src)
         self._dimensions.bind(self._kernel, src)
         misses = self._kernel.misses(src)
         if not len(misses) and not self._queues:
@@ -165,6 +195,10 @@ class OrderedTask(Task):
             return list(zip(*(src.column(name).to_pylist() for name in names), strict=True))
         rest = [name for name in src.column_names if name not in (ROW, ROW_KIND)]
         return [repr(row) for row in src.select(rest).to_pylist()]
+
+
+def _milliseconds(times: pa.ChunkedArray) -> pa.ChunkedArray:
+    return times.cast(pa.timestamp("ms")).cast(pa.int64())
 
 
 def task_of(spec: QuerySpec, task: TaskInput) -> Task:
