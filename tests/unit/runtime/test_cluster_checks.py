@@ -51,6 +51,11 @@ def test_one_of_several_masters_is_enough() -> None:
         cluster.check_master(f"spark://127.0.0.1:1,127.0.0.1:{port}")
 
 
+def test_a_spark_connect_server_is_no_master() -> None:
+    with pytest.raises(OptionError, match="Spark Connect server, which cannot run pipelines"):
+        cluster.check_master("sc://127.0.0.1:15002")
+
+
 def test_other_clusters_are_not_connected_to() -> None:
     for master in ("yarn", "local[2]", "k8s://https://127.0.0.1:1"):
         cluster.check_master(master)

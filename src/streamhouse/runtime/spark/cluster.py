@@ -9,7 +9,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from streamhouse.errors import ConnectError
+from streamhouse.errors import ConnectError, OptionError
 from streamhouse.runtime.spark.jvm import spark_home
 
 _CONNECT_S = 4.0
@@ -50,8 +50,15 @@ def configured_settings() -> dict[str, str]:
 def check_master(master: str) -> None:
     """Raise `ConnectError` with one line if no master of a standalone cluster can be reached.
 
-    Spark itself would try for a minute. Other kinds of clusters are not checked.
+    Spark itself would try for a minute. Other kinds of clusters are not checked. Raises
+    `OptionError` for a server of Spark Connect.
     """
+    if master.startswith("sc://"):
+        raise OptionError(
+            f"option '--master': {master} is a Spark Connect server, which cannot run pipelines: "
+            "their driver has to start Spark itself; set the master of the server's cluster, or "
+            "use the data sources (docs/guides/python-data-sources.md)"
+        )
     match = _STANDALONE.fullmatch(master)
     if match is None:
         return
