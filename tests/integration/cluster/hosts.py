@@ -22,7 +22,7 @@ from typing import Any
 import pyspark
 
 SPARK_HOME = Path(pyspark.__file__).parent
-START_S = 60.0
+START_S = 300.0
 _MASTER_PORT = 7077
 _ENTER = "mount --make-rprivate / && mount --bind {shared} /mnt && mount -t tmpfs tmpfs /tmp && \
 mkdir -p {shared} /tmp/home && mount --bind /mnt {shared} && umount /mnt && hostname {name} && \

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.integration.cluster.hosts import Cluster, cluster, why_not
@@ -26,6 +27,7 @@ from streamhouse.demo.mariadb import PASSWORD, USER, MariaDB
 EXECUTOR = "CoarseGrainedExecutorBackend"
 WORKER = "deploy.worker.Worker"
 RATE = 400
+DEADLINE_S = 600.0
 SKIPPED = """
 ################################################################################
 ##  THE CLUSTER TESTS DID NOT RUN: {why}.
@@ -35,10 +37,22 @@ SKIPPED = """
 
 
 class ClusterRun(Run):
-    """A run on the cluster, whose driver listens for the workers' connections."""
+    """A run on the cluster, whose driver listens for the workers' connections.
+
+    A cluster is six JVMs more than a run, so on a busy machine its starts take several minutes.
+    """
+
+    def wait(self, seconds: float = DEADLINE_S) -> Ended:
+        return super().wait(seconds)
+
+    def until(self, what: Callable[[], Any], seconds: float = DEADLINE_S) -> Any:
+        return super().until(what, seconds)
 
     def closed(self) -> None:
         pass
+
+
+pytestmark = pytest.mark.timeout(1800)
 
 
 @pytest.fixture(scope="module")
