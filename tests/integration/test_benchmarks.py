@@ -114,3 +114,10 @@ def test_a_sync_prints_its_figure() -> None:
     (found,) = figures("mysql_sync.py", "--tables", "4", "--runs", "1")
     assert (found["name"], found["goal"], found["tables"]) == ("sync", 1.0, 4)
     assert found["ratio"] > 0 and found["freshness_s"] > 0 and found["peak_mb"] > 0
+
+
+@pytest.mark.soak
+def test_a_cluster_prints_a_line_for_each_number_of_executors() -> None:
+    found = figures("cluster.py", "--rows", "20000", "--runs", "1", "--executors", "1", "2")
+    assert [(one["name"], one["goal"]) for one in found] == [("cluster_1", 0.7), ("cluster_2", 0.7)]
+    assert all(one["ratio"] > 0 and one["unit"] and one["sum_is_right"] for one in found)
