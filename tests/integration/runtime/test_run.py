@@ -73,6 +73,10 @@ def test_a_stop_comes_between_two_batches(shop: Shop) -> None:
     assert (ended.code, ended.out, ended.err) == (0, "", "")
     ids = sorted(row["id"] for row in shop.rows("a"))
     assert ids == list(range(1, len(ids) + 1))
+    assert ended.reports[0] == "starting Spark …"
+    assert ended.reports[1].startswith("2 queries run after ")
+    assert ended.reports[-1].startswith(f"stopped: {len(ids):,} rows into default.a, ")
+    assert "WARN" in (shop.path / ".pipelines" / "numbers" / "spark.log").read_text()
     for table in ("a", "b"):
         place = shop.path / ".checkpoints" / "numbers" / f"default.{table}"
         commits, offsets = (

@@ -115,11 +115,14 @@ class _Spark:
             end_session()
 
     def session(self) -> SparkSession:
+        from streamhouse.runtime.batch.progress_line import progress
         from streamhouse.runtime.spark.session import check_cluster, start_session
 
         self._started = True
-        spark = start_session("streamhouse", self._options)
-        check_cluster(spark, self._options, [self._warehouse], _notice)
+        with progress() as line:
+            line.part("starting Spark", None)
+            spark = start_session("streamhouse", self._options)
+            check_cluster(spark, self._options, [self._warehouse], _notice)
         return spark
 
 
