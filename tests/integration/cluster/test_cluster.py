@@ -6,8 +6,10 @@ The hosts share one folder, with the warehouse, and nothing else that a run make
 from __future__ import annotations
 
 import json
+import os
 import random
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -23,6 +25,8 @@ from tests.integration.runtime import revenue
 from tests.integration.runtime.conftest import Ended, Run, Shop
 
 from streamhouse.demo.mariadb import PASSWORD, USER, MariaDB
+from streamhouse.paimon.java.installed_java import java_command
+from streamhouse.paimon.java.jvm import spark_jars
 
 EXECUTOR = "CoarseGrainedExecutorBackend"
 WORKER = "deploy.worker.Worker"
@@ -266,3 +270,24 @@ def test_procedures_run_on_the_cluster(hosts: Cluster, shop: Shop) -> None:
     assert ended.code == 0, ended.err
     assert json.loads(ended.out)[0]["files_after"] < json.loads(ended.out)[0]["files_before"]
     assert len(shop.rows("t")) == 40
+
+
+@pytest.mark.soak
+def test_the_thrift_server_reads_on_the_cluster(hosts: Cluster, shop: Shop) -> None:
+    shop.do("CREATE TABLE t (k INT, PRIMARY KEY (k) NOT ENFORCED) WITH ('bucket' = '2')")
+    shop.do("INSERT INTO t VALUES " + ", ".join(f"({n})" for n in range(100)))
+    port = shop.folder / "port"
+    words = ["thrift", "--warehouse", str(shop.path), "--port", "0", "--port-file", str(port)]
+    run = ClusterRun(shop.folder, [*words, "--no-password", *hosts.options], {})
+    shop.runs.append(run)
+    run.until(lambda: port.exists() and port.read_text().endswith("\n"))
+    jars = os.pathsep.join(map(str, spark_jars()))
+    done = subprocess.run(
+        [java_command(), "-cp", jars, "org.apache.hive.beeline.BeeLine", "-n", "me",
+         "-u", f"jdbc:hive2://127.0.0.1:{port.read_text().strip()}", "--outputformat=csv2",
+         "--silent=true", "-e", "SELECT COUNT(*), SUM(k) FROM `default`.t"],
+        capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.stdout.split()[-1] == "100,4950", done.stdout + done.stderr + run.err
+    run.signal(signal.SIGTERM)
+    assert run.wait().code == 0
