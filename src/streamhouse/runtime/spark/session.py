@@ -80,6 +80,8 @@ _SETTINGS = {
 }
 _JAVA_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 """For many small batches the C2 compiler costs more than it saves."""
+_EXECUTORS = {"spark.executor.extraJavaOptions": _JAVA_OPTIONS}
+"""Defaults for a cluster: executors pass rows between Python and the network, and compute none."""
 _DRIVER_JAVA = "spark.driver.extraJavaOptions"
 _CLIENT_LOG = "org.apache.spark.deploy.client"
 _END_SECONDS = 10.0
@@ -194,7 +196,7 @@ def _start(
     python = worker_python() if local else executor_python(given)
     os.environ["PYSPARK_PYTHON"] = python
     os.environ["PYSPARK_DRIVER_PYTHON"] = python if local else sys.executable
-    defaults = _SETTINGS if local else defaults_for_cluster(_SETTINGS)
+    defaults = _SETTINGS if local else defaults_for_cluster({**_SETTINGS, **_EXECUTORS})
     conf = SparkConf().setMaster(with_attempts(options.master)).setAppName(name)
     conf.setAll(list({**defaults, **loopback(options.master), **given}.items()))
     archive = class_archive.archive_path()
