@@ -82,3 +82,14 @@ def test_checkpoints_of_an_object_store_are_in_the_state_folder(
     assert checkpoints_of(f"file://{tmp_path}") == tmp_path / ".checkpoints"
     folders = {checkpoints_of(f"{scheme}://bucket/a/b") for scheme in ("s3", "s3a", "oss")}
     assert folders == {tmp_path / "streamhouse" / "checkpoints" / "s3%3A%2F%2Fbucket%2Fa%2Fb"}
+
+
+def test_what_a_killed_spark_had_begun_to_write_is_removed(tmp_path: Path) -> None:
+    checkpoint = Checkpoint(tmp_path, "shop", "default.sales")
+    for log in ("offsets", "commits"):
+        (checkpoint.path / log).mkdir(parents=True)
+        (checkpoint.path / log / ".1.83b1a3cd-16ec.tmp").touch()
+        (checkpoint.path / log / "0").write_text("v1")
+    checkpoint.acquire()
+    checkpoint.release()
+    assert sorted(path.name for path in checkpoint.path.glob("*/*")) == ["0", "0"]

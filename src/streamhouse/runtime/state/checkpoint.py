@@ -147,6 +147,17 @@ class Checkpoint:
         os.ftruncate(handle, 0)
         os.pwrite(handle, str(os.getpid()).encode(), 0)
         self._lock = handle
+        self._remove_unfinished()
+
+    def _remove_unfinished(self) -> None:
+        """Delete what a killed Spark had begun to write into its logs.
+
+        With such a file in the offset log, and no offset, Spark refuses to begin the first batch
+        (STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY), at each start again.
+        """
+        for log in ("offsets", "commits"):
+            for path in (self.path / log).glob(".*.tmp"):
+                path.unlink(missing_ok=True)
 
     def release(self) -> None:
         """Release the lock, so that another process can run the query."""
