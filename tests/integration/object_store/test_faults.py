@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 import pytest
-from tests.integration.object_store.faulty_proxy import Fault, FaultyProxy, Request
+from tests.integration.object_store.faulty_proxy import Choose, Fault, FaultyProxy, Request
 
 from streamhouse.demo.s3_server import S3Server
 from streamhouse.errors import StreamhouseError
@@ -119,7 +119,7 @@ def test_a_fault_at_the_snapshot_itself(
 
 @pytest.mark.parametrize("seed", [1])
 def test_faults_anywhere(warehouse: Warehouse, proxy: FaultyProxy, seed: int) -> None:
-    check_history(warehouse, proxy, seed, 12)
+    check_history(warehouse, proxy, seed, 8)
 
 
 @pytest.mark.soak
@@ -132,21 +132,25 @@ def check_history(warehouse: Warehouse, proxy: FaultyProxy, seed: int, count: in
     chance = random.Random(seed)
     batches = Batches(warehouse)
     weights = [4, 4, 4, 4, 4, 1]
+
+    def at_rate(rate: float) -> Choose:
+        return lambda request: (
+            chance.choices(list(Fault), weights)[0] if chance.random() < rate else None
+        )
+
     with Sidecar(warehouse.options) as java:
         java.start()
         for number in range(count):
-            proxy.choose = lambda request: (
-                chance.choices(list(Fault), weights)[0] if chance.random() < 0.08 else None
-            )
+            proxy.choose = at_rate(0.05)
             batches.write(number, {chance.randrange(5): chance.randrange(100) for _ in range(3)})
             if number % 6 == 5:
-                for _ in range(2):
-                    try:
-                        java.compact("shop.sums", full=chance.random() < 0.5)
-                        break
-                    except StreamhouseError as error:
-                        batches.errors.append(str(error))
-            proxy.choose = lambda request: None
+                # The Java core waits longer and longer before it repeats a request.
+                proxy.choose = at_rate(0.02)
+                try:
+                    java.compact("shop.sums", full=chance.random() < 0.5)
+                except StreamhouseError as error:
+                    batches.errors.append(str(error))
+            proxy.choose = at_rate(0.0)
             assert batches.content() == batches.model, (number, proxy.injected[-20:])
         rows = java.read("shop.sums")
     assert dict(zip(*rows.to_pydict().values(), strict=True)) == batches.model
