@@ -205,7 +205,7 @@ class Pack:
             self._failed(play, what, error)
 
     def _failed(self, play: Play, what: str, error: Exception) -> None:
-        play.problem(what, f"{type(error).__name__}: {explain(error)[0][:800]}")
+        play.problem(what, f"{type(error).__name__}: {explain(error)[0][:2000]}")
         self._running = [one for one in self._running if one is not play]
 
 

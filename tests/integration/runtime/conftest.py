@@ -186,8 +186,13 @@ def marked(mark: str) -> Iterator[int]:
 
 
 def _command(pid: int) -> str:
+    """What a process is, its state and parent, and what it waits for in the kernel."""
     with contextlib.suppress(OSError):
-        return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")[:200]
+        process = Path(f"/proc/{pid}")
+        state, parent = (process / "stat").read_text().rpartition(")")[2].split()[:2]
+        waits = (process / "wchan").read_text()
+        command = (process / "cmdline").read_text().replace("\0", " ")[:80]
+        return f"{state} of {parent} in {waits}: {command}"
     return "gone"
 
 
