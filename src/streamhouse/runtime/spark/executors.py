@@ -55,7 +55,7 @@ def wait_for_executors(
     `log` returns Spark's log since the start. Raises `ClusterError` if executors were started and
     ended at once, if the cluster has ended the application, or after ten minutes.
     """
-    began = told = time.monotonic()
+    began, tell_after = time.monotonic(), TOLD_AFTER_S
     while not executors(session):
         now = time.monotonic()
         why = _why_none(log())
@@ -67,8 +67,8 @@ def wait_for_executors(
             )
         if now - began > MOST_S:
             raise ClusterError(f"{master} has started no executor for {now - began:.0f} s")
-        if now - told > TOLD_AFTER_S:
-            told = now
+        if now - began > tell_after:
+            tell_after *= 2
             driver = session.sparkContext.getConf().get("spark.driver.host")
             why = _WHY_NONE.format(driver=driver)
             notice(f"no executor of {master} runs after {now - began:.0f} s: {why}; waiting")
