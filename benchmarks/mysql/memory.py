@@ -30,7 +30,7 @@ def fill(server: MariaDB, rows: int) -> None:
     server.execute("SET sql_log_bin = 0", ORDERS, "ALTER TABLE orders MODIFY note MEDIUMTEXT",
                    FILL.format(first=1, last=rows), database="shop")  # fmt: skip
     wide = max(1, round(rows * _WIDE_ROWS))
-    clustered = "IF(id % 7 = 0, -1, 1) * (1 << 50) + (id DIV 1000) * 1000000000 + id % 1000"
+    clustered = "IF(id % 7 = 0, -1, 1) * 1125899906842624 + (id DIV 1000) * 1000000000 + id % 1000"
     server.execute(
         "SET sql_log_bin = 0",
         f"UPDATE orders SET note = REPEAT('w', {_WIDE_BYTES}) "
