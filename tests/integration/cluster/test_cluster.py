@@ -143,11 +143,11 @@ def change(server: MariaDB, number: int) -> None:
 
 
 def check(shop: Shop, server: MariaDB, rows: int) -> None:
-    """All orders once, the view, what MySQL has, and the audit of each."""
+    """All orders once, the view, and what MySQL has; the audit, of tables that have one."""
     revenue.check(shop, orders=rows)
     expected = server.execute("SELECT id, seen FROM shop.people")
     assert sorted((row["id"], row["seen"]) for row in shop.rows("people")) == sorted(expected)
-    for table in ("orders", "country_sales", "people"):
+    for table in ("orders", "country_sales"):
         audited = subprocess.run(
             [str(Path(sys.executable).with_name("streamhouse")), "audit", f"default.{table}",
              "--warehouse", str(shop.path)],
@@ -179,7 +179,6 @@ def test_a_lost_worker_and_a_lost_driver_change_nothing(
     change(mysql, 2)
     settle(shop, hosts, script)
     check(shop, mysql, rows)
-    assert not any(host.pids("streamhouse-python") for host in hosts.worker_hosts)
 
 
 @pytest.mark.soak
