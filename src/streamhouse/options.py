@@ -11,6 +11,7 @@ from streamhouse.errors import OptionError
 
 _SECRETS = (
     "password", "secret", "token", "access-key", "accesskey", "credential", "jaas.config",
+    "user-info",
     "keystore.key", "ssl.key.pem",
 )  # fmt: skip
 _SECRET_VALUE = re.compile(

@@ -11,6 +11,8 @@ from streamhouse.formats.base import Format
 from streamhouse.options import Option, nearest
 
 _MODULES = {
+    "avro": "avro.plain",
+    "avro-confluent": "avro.confluent",
     "canal-json": "json.canal",
     "csv": "csv.format",
     "debezium-json": "json.debezium",

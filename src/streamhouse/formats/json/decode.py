@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -113,7 +114,10 @@ class Columns:
         self, number: int, field: pa.Field, found: Objects, records: Sequence[bytes | None]
     ) -> pa.Array:
         name = field.name
-        values = [one.get(name) for one in found.objects]
+        try:
+            values = list(map(itemgetter(name), found.objects))
+        except KeyError:
+            values = [one.get(name) for one in found.objects]
         array = column(values, field.type, self._options.standard)
         if array is None:
             array = self._singly(number, field, values, found, records)

@@ -1,0 +1,1 @@
+"""The formats `avro` and `avro-confluent`."""

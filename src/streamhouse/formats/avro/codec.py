@@ -1,0 +1,144 @@
+"""Decodes and encodes records of Avro."""
+
+from __future__ import annotations
+
+import datetime
+import io
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import fastavro
+import numpy as np
+import pyarrow as pa
+
+from streamhouse.formats.avro.schema import record_schema
+from streamhouse.formats.avro.values import converter
+from streamhouse.formats.base import BadRecord, Decoded, RecordError
+from streamhouse.formats.type_names import type_name
+from streamhouse.source import ROW_KIND
+
+
+class Framing(Protocol):
+    """How records name the schema that they were written with; picklable."""
+
+    def written(self, record: bytes) -> tuple[Any, int]:
+        """The parsed schema of a record, and where its value begins; raises `ValueError`."""
+
+    def header(self, schema: dict[str, Any]) -> bytes:
+        """The bytes before each value that is written with `schema`."""
+
+
+class AvroDecoder:
+    """A `Decoder` of records; columns are the fields of the same name, in any order."""
+
+    changelog = False
+
+    def __init__(self, schema: pa.Schema, framing: Framing) -> None:
+        self._schema, self._framing = schema, framing
+        record_schema(schema)
+
+    def decode(self, records: Sequence[bytes | None]) -> Decoded:
+        converters = [(field.name, field, converter(field.type)) for field in self._schema]
+        columns: list[list[Any]] = [[] for _ in self._schema]
+        kept: list[int] = []
+        bad: list[BadRecord] = []
+        for index, record in enumerate(records):
+            if record is None:
+                continue
+            try:
+                value = self._value(record)
+                row = [_converted(value, *one) for one in converters]
+            except ValueError as error:
+                bad.append(BadRecord(index, str(error)))
+                continue
+            kept.append(index)
+            for column, one in zip(columns, row, strict=True):
+                column.append(one)
+        arrays = [
+            pa.array(values, field.type)
+            for values, field in zip(columns, self._schema, strict=True)
+        ]
+        rows = pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+        return Decoded(rows, np.array(kept, np.int64), bad)
+
+    def _value(self, record: bytes) -> Any:
+        schema, start = self._framing.written(record)
+        data = io.BytesIO(record)
+        data.seek(start)
+        try:
+            value = fastavro.schemaless_reader(data, schema)
+        # fastavro raises whatever the wrong bytes lead to.
+        except Exception as error:  # noqa: BLE001
+            raise ValueError(f"no Avro of this schema: {type(error).__name__} {error}") from None
+        if data.tell() != len(record):
+            raise ValueError(f"no Avro of this schema: {len(record) - data.tell()} bytes are left")
+        if not isinstance(value, dict):
+            raise ValueError(f"the schema is no record: {type(value).__name__}")
+        return value
+
+
+def _converted(value: Any, name: str, field: pa.Field, convert: Any) -> Any:
+    try:
+        found = convert(value.get(name))
+    except ValueError as error:
+        raise ValueError(f"column '{name}': {error}") from None
+    if found is None and not field.nullable:
+        raise ValueError(
+            f"column '{name}' is {type_name(field.type)} NOT NULL, but null or missing"
+        )
+    return found
+
+
+class AvroEncoder:
+    """An `Encoder` of records, by the schema that Flink derives from the columns."""
+
+    changelog = False
+
+    def __init__(self, schema: pa.Schema, framing: Framing) -> None:
+        own = pa.schema([field for field in schema if field.name != ROW_KIND])
+        self._raw = record_schema(own)
+        self._names = own.names
+        self._framing = framing
+        self._header: bytes | None = None
+        self._parsed: Any = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_parsed": None, "_header": None}
+
+    def encode(self, rows: pa.RecordBatch) -> list[bytes | None]:
+        if self._parsed is None:
+            self._parsed = fastavro.parse_schema(self._raw)
+            self._header = self._framing.header(self._raw)
+        assert self._header is not None
+        columns = [_values(rows.column(name)) for name in self._names]
+        records: list[bytes | None] = []
+        for row in zip(*columns, strict=True):
+            out = io.BytesIO()
+            out.write(self._header)
+            try:
+                fastavro.schemaless_writer(
+                    out, self._parsed, dict(zip(self._names, row, strict=True))
+                )
+            except (ValueError, TypeError, OverflowError) as error:
+                raise RecordError(f"a row cannot be written as Avro: {error}") from None
+            records.append(out.getvalue())
+        return records
+
+
+def _values(array: pa.Array) -> list[Any]:
+    """Python values that fastavro writes: maps as dicts, times without zone as UTC."""
+    return [_plain(one, array.type) for one in array.to_pylist()]
+
+
+def _plain(value: Any, kind: pa.DataType) -> Any:
+    if value is None:
+        return None
+    if pa.types.is_map(kind):
+        return {key: _plain(one, kind.item_type) for key, one in value}
+    if pa.types.is_list(kind):
+        return [_plain(one, kind.value_type) for one in value]
+    if pa.types.is_struct(kind):
+        return {field.name: _plain(value[field.name], field.type) for field in kind}
+    if isinstance(value, datetime.datetime) and value.tzinfo is None:
+        return value.replace(tzinfo=datetime.UTC)
+    return value

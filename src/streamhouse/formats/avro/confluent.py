@@ -1,0 +1,107 @@
+"""The format `avro-confluent`: each record names its schema in Confluent's schema registry."""
+
+from __future__ import annotations
+
+import base64
+import json
+import struct
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Mapping
+from typing import Any
+
+import fastavro
+import pyarrow as pa
+
+from streamhouse.errors import ConnectError, OptionError
+from streamhouse.formats.avro.codec import AvroDecoder, AvroEncoder
+from streamhouse.formats.base import Format
+from streamhouse.options import Option, check_known
+
+_TIMEOUT_S = 20.0
+_HEADER = struct.Struct(">bI")
+_TYPE = "application/vnd.schemaregistry.v1+json"
+
+
+class _AvroConfluent(Format):
+    name = "avro-confluent"
+    options = (
+        Option("url", "STRING", "the registry, such as `http://registry:8081`; required"),
+        Option("subject", "STRING", "a sink registers its schema under it; required by a sink"),
+        Option("basic-auth.user-info", "STRING", "`user:password`; better `${env:NAME}` or a file"),
+        Option(
+            "basic-auth.credentials-source",
+            "`USER_INFO`",
+            "accepted; `basic-auth.user-info` counts",
+        ),
+    )
+
+    def decoder(self, schema: pa.Schema, options: Mapping[str, str], where: str) -> AvroDecoder:
+        return AvroDecoder(schema, _registry(options, where))
+
+    def encoder(self, schema: pa.Schema, options: Mapping[str, str], where: str) -> AvroEncoder:
+        registry = _registry(options, where)
+        if registry.subject is None:
+            raise OptionError(f"option '{where}subject' is missing, such as '<topic>-value'")
+        return AvroEncoder(schema, registry)
+
+
+def _registry(options: Mapping[str, str], where: str) -> Registry:
+    known = [where + option.key for option in _AvroConfluent.options]
+    check_known([where + key for key in options], known, "format avro-confluent")
+    if not options.get("url"):
+        raise OptionError(f"option '{where}url' is missing; set it to the schema registry")
+    return Registry(
+        options["url"].rstrip("/"), options.get("subject"), options.get("basic-auth.user-info")
+    )
+
+
+class Registry:
+    """A schema registry; schemas never change, so each is requested once."""
+
+    def __init__(self, url: str, subject: str | None, login: str | None) -> None:
+        self._url, self.subject, self._login = url, subject, login
+        self._schemas: dict[int, Any] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_schemas": {}}
+
+    def written(self, record: bytes) -> tuple[Any, int]:
+        if len(record) < _HEADER.size or record[0] != 0:
+            raise ValueError("the record has no header of Confluent's registry")
+        _, number = _HEADER.unpack_from(record)
+        if number not in self._schemas:
+            found = self._request(f"/schemas/ids/{number}")
+            if found.get("schemaType", "AVRO") != "AVRO":
+                raise ValueError(f"schema {number} of the registry is {found['schemaType']}")
+            self._schemas[number] = fastavro.parse_schema(json.loads(found["schema"]))
+        return self._schemas[number], _HEADER.size
+
+    def header(self, schema: dict[str, Any]) -> bytes:
+        assert self.subject is not None
+        subject = urllib.parse.quote(self.subject, safe="")
+        found = self._request(f"/subjects/{subject}/versions", {"schema": json.dumps(schema)})
+        return _HEADER.pack(0, int(found["id"]))
+
+    def _request(self, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(f"{self._url}{path}", data, {"Content-Type": _TYPE})
+        if self._login is not None:
+            coded = base64.b64encode(self._login.encode()).decode()
+            request.add_header("Authorization", f"Basic {coded}")
+        try:
+            with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as response:
+                answer: dict[str, Any] = json.loads(response.read())
+                return answer
+        except urllib.error.HTTPError as error:
+            text = error.read().decode(errors="replace")[:200]
+            error.close()
+            if body is None and error.code == 404:
+                raise ValueError(f"the schema registry does not have its schema: {text}") from None
+            raise ConnectError(f"schema registry {self._url}{path}: {error.code} {text}") from None
+        except (urllib.error.URLError, TimeoutError, OSError) as error:
+            raise ConnectError(f"schema registry {self._url}: {error}; check the 'url'") from None
+
+
+FORMAT = _AvroConfluent()

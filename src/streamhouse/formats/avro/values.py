@@ -1,0 +1,92 @@
+"""Converts values of Avro, as fastavro reads them, to what `pa.array` takes for a column."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable
+from decimal import ROUND_HALF_UP, Context, Decimal
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+
+from streamhouse.formats.type_names import type_name
+
+Convert: TypeAlias = Callable[[Any], Any]
+_CONTEXT = Context(prec=80, rounding=ROUND_HALF_UP)
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+_PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
+
+
+def converter(kind: pa.DataType) -> Convert:
+    """A function from a value of Avro, or null; it raises `ValueError` if the value does not fit.
+
+    Only values of the column's own kind fit: a number is no text, and no text a number.
+    """
+    plain = _plain(kind)
+
+    def convert(value: Any) -> Any:
+        if value is None:
+            return None
+        found = plain(value)
+        if found is None:
+            raise ValueError(f"{str(value)[:60]!r} is no {type_name(kind)}")
+        return found
+
+    return convert
+
+
+def _plain(kind: pa.DataType) -> Convert:
+    if pa.types.is_integer(kind):
+        limit = 2 ** (kind.bit_width - 1)
+        return lambda v: v if type(v) is int and -limit <= v < limit else None
+    if pa.types.is_floating(kind):
+        return lambda v: float(v) if type(v) in (int, float) else None
+    if pa.types.is_decimal(kind):
+        return _decimal(kind)
+    if pa.types.is_timestamp(kind):
+        return _moment(kind)
+    if pa.types.is_time(kind):
+        return lambda v: v if isinstance(v, datetime.time) else None
+    if pa.types.is_date(kind):
+        # A datetime is a date, too.
+        return lambda v: v if type(v) is datetime.date else None
+    if pa.types.is_list(kind):
+        item = converter(kind.value_type)
+        return lambda v: [item(one) for one in v] if isinstance(v, list) else None
+    if pa.types.is_map(kind):
+        other = converter(kind.item_type)
+        return lambda v: (
+            [(key, other(one)) for key, one in v.items()] if isinstance(v, dict) else None
+        )
+    if pa.types.is_struct(kind):
+        fields = [(field.name, converter(field.type)) for field in kind]
+        return lambda v: (
+            {name: inner(v.get(name)) for name, inner in fields} if isinstance(v, dict) else None
+        )
+    wanted = {pa.bool_(): bool, pa.string(): str, pa.binary(): bytes}[kind]
+    return lambda v: v if type(v) is wanted else None
+
+
+def _decimal(kind: pa.DataType) -> Convert:
+    unit = Decimal(1).scaleb(-kind.scale)
+    limit = Decimal(10) ** (kind.precision - kind.scale)
+
+    def convert(value: Any) -> Any:
+        if type(value) not in (int, Decimal):
+            return None
+        rounded = Decimal(value).quantize(unit, context=_CONTEXT)
+        return rounded if abs(rounded) < limit else None
+
+    return convert
+
+
+def _moment(kind: pa.TimestampType) -> Convert:
+    def convert(value: Any) -> Any:
+        if not isinstance(value, datetime.datetime):
+            return None
+        aware = value if value.tzinfo is not None else value.replace(tzinfo=datetime.UTC)
+        since = aware - _EPOCH
+        micros = (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
+        return micros * _PER_SECOND[kind.unit] // 1_000_000
+
+    return convert
