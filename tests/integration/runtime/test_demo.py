@@ -36,7 +36,8 @@ def demo(folder: Path, *arguments: str, timeout: float = 600) -> dict[str, objec
     )
     assert ended.returncode == 0, ended.stderr
     result: dict[str, object] = json.loads(ended.stdout)
-    assert set(result) == KEYS | ({"page"} if "--page" in arguments else set())
+    page = {"page"} if "--page" in arguments else set()
+    assert set(result) == KEYS | page | ({"produced"} if "kafka" in arguments else set())
     return result
 
 
@@ -51,6 +52,15 @@ def test_the_demo_comes_out_even_over_a_kill(tmp_path: Path) -> None:
     assert isinstance(result["orders"], int) and result["orders"] > 1_000
     assert isinstance(result["restarts"], int) and result["restarts"] >= 1
     assert isinstance(result["peak_rss_mb"], int) and result["peak_rss_mb"] > 200
+
+
+@pytest.mark.soak
+def test_orders_from_kafka_come_out_even_over_a_kill(tmp_path: Path) -> None:
+    rate = ("--seconds", "10", "--orders-per-second", "400", "--kill-every", "4")
+    result = demo(tmp_path, *rate, "--orders", "kafka")
+    assert result["equal"] is True
+    assert result["unmatched"] == 0
+    assert result["orders"] == result["matched"] == result["produced"]
 
 
 @pytest.mark.soak

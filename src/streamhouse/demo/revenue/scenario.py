@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import random
+import re
 import threading
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from string import Template
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import psutil
 
@@ -22,6 +23,9 @@ from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.runtime.audit.audit import Audit, audit
 from streamhouse.runtime.execute import execute
+
+if TYPE_CHECKING:
+    from streamhouse.demo.kafka.orders import KafkaOrders
 
 VIEW, ORDERS, CUSTOMERS = "shop.country_sales", "shop.orders", "shop.customers"
 UNMATCHED = f"{VIEW}__unmatched"
@@ -42,6 +46,8 @@ _MYSQL = (
     f"CREATE USER IF NOT EXISTS '{_WRITER}'@'%' IDENTIFIED BY '{PASSWORD}'",
     f"GRANT SELECT, INSERT, UPDATE, DELETE ON shop.* TO '{_WRITER}'@'%'",
 )
+_GENERATOR = re.compile(r"CREATE TEMPORARY TABLE order_generator \(.*?\n\);\n", re.DOTALL)
+"""The orders in `revenue.sql`, which `kafka_orders.sql` replaces."""
 MOVE = "UPDATE customers SET country = 'China' WHERE id = 7"
 SANTA = "INSERT INTO customers VALUES (11, 'Santa', 'North Pole', '000001')"
 
@@ -49,7 +55,14 @@ SANTA = "INSERT INTO customers VALUES (11, 'Santa', 'North Pole', '000001')"
 class Scenario:
     """Starts and stops all processes of a demo in one folder; the tables stay there."""
 
-    def __init__(self, folder: Path, orders_per_second: int, warehouse: str | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        orders_per_second: int,
+        warehouse: str | None = None,
+        with_kafka: bool = False,
+    ) -> None:
+        """`with_kafka`: orders come from a Kafka broker of its own instead of `datagen`."""
         self._own = Folder(folder, warehouse)
         self.folder = self._own.path
         self.orders_per_second = orders_per_second
@@ -59,12 +72,19 @@ class Scenario:
         scripts = [self.folder / "revenue.sql"]
         self.driver = Driver(scripts, self._own.run_arguments, self._own.log)
         self._filled = False
+        self.kafka: KafkaOrders | None = None
+        if with_kafka:
+            from streamhouse.demo.kafka.orders import KafkaOrders
+
+            self.kafka = KafkaOrders(self.folder / "kafka", orders_per_second)
 
     def __enter__(self) -> Scenario:
         self._own.claim()
         try:
             self.mariadb.start()
             self.mariadb.execute(*_MYSQL)
+            if self.kafka is not None:
+                self.kafka.open()
         except BaseException:
             self.__exit__()
             raise
@@ -76,6 +96,8 @@ class Scenario:
         self.driver.kill()
         if hasattr(self, "clock"):
             self.clock.stop()
+        if self.kafka is not None:
+            self.kafka.close()
         self.mariadb.stop()
         self._own.release()
 
@@ -83,11 +105,15 @@ class Scenario:
         """Start the pipeline, or start it again; meanwhile the first time, fill MySQL."""
         self._write_script(NO_END)
         self.driver.start()
+        if self.kafka is not None:
+            self.kafka.begin()
         if not self._filled:
             self.fill_customers()
 
     def drain(self, check: Check | None = None) -> None:
         """Run the pipeline once more without new orders, until it has caught up."""
+        if self.kafka is not None:
+            self.kafka.end()
         self._write_script(1)
         self.driver.start("--until-caught-up")
         self.driver.wait(_CATCH_UP_S, check)
@@ -122,7 +148,13 @@ class Scenario:
 
     def _write(self, name: str, **values: object) -> Path:
         """Write a script into the demo's folder, with these values and those of the server."""
-        template = Template((Path(__file__).parent / name).read_text())
+        here = Path(__file__).parent
+        text = (here / name).read_text()
+        if self.kafka is not None:
+            orders = (here / "kafka_orders.sql").read_text()
+            values = {**values, "servers": self.kafka.servers}
+            text = _GENERATOR.sub(lambda _: orders, text)
+        template = Template(text)
         path = self.folder / name
         path.touch(mode=0o600)
         path.write_text(template.substitute(port=self.mariadb.port, password=PASSWORD, **values))
@@ -235,4 +267,5 @@ def report(
         "sidecar_kills": kills.sidecars if kills else 0,
         "recovery_s": round(max(kills.recoveries), 2) if kills and kills.recoveries else None,
         "peak_rss_mb": round(peak_mb),
+        **({} if scenario.kafka is None else {"produced": scenario.kafka.produced}),
     }

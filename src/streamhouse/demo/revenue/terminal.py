@@ -53,9 +53,10 @@ class LiveView:
     def run(self) -> None:
         """Run the whole demo."""
         self._console.print(f"[bold]Streamhouse demo[/bold] in {self._scenario.folder}")
+        origin = "datagen" if self._scenario.kafka is None else "a producer for its Kafka broker"
         self._console.print(
             f"MariaDB runs on port {self._scenario.mariadb.port} with 10 customers; "
-            f"datagen will generate {self._scenario.orders_per_second:,} orders per second."
+            f"{origin} will generate {self._scenario.orders_per_second:,} orders per second."
         )
         self._scenario.start()
         try:
