@@ -29,6 +29,7 @@ from streamhouse.source import ROW_KIND, Offset, Source
 _DATA_SOURCES = (
     ("streamhouse.paimon.spark.datasource", "PaimonDataSource"),
     ("streamhouse.connectors.mysql_cdc.datasource", "MysqlCdcDataSource"),
+    ("streamhouse.connectors.kafka.datasource", "KafkaDataSource"),
 )
 
 _REGISTERING = threading.Lock()

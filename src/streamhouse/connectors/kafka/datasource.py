@@ -1,0 +1,172 @@
+"""The Spark data source `kafka-records`: records of topics as rows, as a stream or once."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, MutableMapping, Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+from pyspark.sql import types as spark
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    InputPartition,
+)
+from pyspark.sql.types import StructType
+
+from streamhouse.connectors.bad_records import FAIL
+from streamhouse.connectors.kafka.options import (
+    EARLIEST,
+    LATEST,
+    UNBOUNDED,
+    KafkaOptions,
+    known_keys,
+    parse,
+)
+from streamhouse.connectors.kafka.records import Layout
+from streamhouse.connectors.kafka.source import KafkaSource
+from streamhouse.errors import OptionError
+from streamhouse.options import integer
+from streamhouse.secret_references import resolve_secrets
+from streamhouse.source import ROW_KIND
+from streamhouse.spark import SourcePartition, SourceStreamReader, for_spark, images
+from streamhouse.sql.plan import Column
+
+WHERE = "kafka-records"
+_METADATA = "metadata."
+_SPARK_KEYS = ("maxRowsPerTrigger", "parallelism")
+_FROM_SPARK = ("path", "checkpointlocation")
+_TYPES: dict[type[spark.DataType], str] = {
+    spark.BooleanType: "BOOLEAN",
+    spark.ByteType: "TINYINT",
+    spark.ShortType: "SMALLINT",
+    spark.IntegerType: "INT",
+    spark.LongType: "BIGINT",
+    spark.FloatType: "FLOAT",
+    spark.DoubleType: "DOUBLE",
+    spark.StringType: "STRING",
+    spark.BinaryType: "BYTES",
+    spark.DateType: "DATE",
+    spark.TimestampType: "TIMESTAMP_LTZ(6)",
+    spark.TimestampNTZType: "TIMESTAMP(6)",
+}
+
+
+class KafkaDataSource(DataSource):
+    """`spark.read` and `readStream` with `format("kafka-records")` and a `schema`.
+
+    Options: those of the `kafka` connector, except that a bad record is always an error;
+    `metadata.<column>` (the column holds that metadata key, such as `offset`), `maxRowsPerTrigger`
+    (about this many rows per micro-batch), `parallelism` (tasks; default the number of cores). A
+    column `rowkind` of the schema has the row kind.
+
+    `spark.read` returns the records from `scan.startup.mode` (default: the beginning) to the end at
+    that moment. A replayed micro-batch has the same rows. Raises `OptionError`, `ConnectError`,
+    `TableError`, and `DataLossError` if records were deleted unread.
+    """
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        super().__init__(options)
+        spelling = {key.lower(): key for key in (*known_keys(), *_SPARK_KEYS)}
+        spelled = {
+            spelling.get(key.lower(), key): value
+            for key, value in options.items()
+            if key.lower() not in _FROM_SPARK
+        }
+        self._metadata = {
+            key.removeprefix(_METADATA).lower(): value
+            for key, value in spelled.items()
+            if key.startswith(_METADATA)
+        }
+        own = {
+            key: value
+            for key, value in spelled.items()
+            if key not in _SPARK_KEYS and not key.startswith(_METADATA)
+        }
+        self._options = parse(resolve_secrets(own, WHERE), WHERE)
+        if self._options.bad_records.mode != FAIL:
+            raise OptionError(f"{WHERE}: 'bad-records' can only be '{FAIL}' here; leave it out")
+        max_rows = spelled.get("maxRowsPerTrigger")
+        self._max_rows = None if max_rows is None else integer("maxRowsPerTrigger", max_rows, 1)
+        cores = str(os.cpu_count() or 1)
+        self._parallelism = integer("parallelism", spelled.get("parallelism", cores), 1)
+
+    @classmethod
+    def name(cls) -> str:
+        return WHERE
+
+    def schema(self) -> StructType:
+        raise OptionError(
+            f"{WHERE} needs the columns of the records: call .schema('id BIGINT, name STRING') "
+            "before .load()"
+        )
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        options = self._options
+        bounded = LATEST if options.bounded == UNBOUNDED else options.bounded
+        options = replace(options, startup=options.startup or EARLIEST, bounded=bounded)
+        source = self._source(options, schema)
+        if source.changelog:
+            raise OptionError(f"{WHERE}: records of changes can only be read as a stream")
+        return KafkaReader(source, schema, self._parallelism)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        source = self._source(self._options, schema)
+        return SourceStreamReader(source, schema, self._max_rows, self._parallelism)
+
+    def _source(self, options: KafkaOptions, schema: StructType) -> KafkaSource:
+        columns = [
+            Column(
+                field.name,
+                flink_type(field.dataType, field.name),
+                field.nullable,
+                metadata=self._metadata.get(field.name.lower()),
+            )
+            for field in schema.fields
+            if field.name != ROW_KIND
+        ]
+        return KafkaSource(options, Layout.of(columns, options, WHERE))
+
+
+def flink_type(kind: spark.DataType, name: str) -> str:
+    """Flink's type for a Spark type; `OptionError` if there is none."""
+    if isinstance(kind, spark.DecimalType):
+        return f"DECIMAL({kind.precision}, {kind.scale})"
+    if isinstance(kind, spark.ArrayType):
+        return f"ARRAY<{flink_type(kind.elementType, name)}>"
+    if isinstance(kind, spark.MapType):
+        return f"MAP<{flink_type(kind.keyType, name)}, {flink_type(kind.valueType, name)}>"
+    if isinstance(kind, spark.StructType):
+        fields = (f"`{f.name}` {flink_type(f.dataType, name)}" for f in kind.fields)
+        return f"ROW<{', '.join(fields)}>"
+    for known, text in _TYPES.items():
+        if isinstance(kind, known):
+            return text
+    raise OptionError(f"{WHERE}: column '{name}': type {kind.simpleString()} is not supported")
+
+
+class KafkaReader(DataSourceReader):
+    """The records up to the end of the topics when the read was planned."""
+
+    def __init__(self, source: KafkaSource, schema: StructType, parallelism: int) -> None:
+        self._source, self._schema, self._parallelism = source, schema, parallelism
+
+    def partitions(self) -> Sequence[InputPartition]:
+        pieces: list[InputPartition] = []
+        try:
+            before = self._source.initial_offset()
+            offset = self._source.latest_offset(before)
+            while True:
+                found = self._source.partitions(before, offset, self._parallelism)
+                pieces += [SourcePartition(piece) for piece in found]
+                if self._source.finished(offset):
+                    return pieces
+                before, offset = offset, self._source.latest_offset(offset)
+        finally:
+            self._source.close()
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, SourcePartition)
+        return for_spark(images(self._source.read(partition.piece), self._schema), self._schema)

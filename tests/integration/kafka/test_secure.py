@@ -1,0 +1,86 @@
+"""A broker that demands TLS and a login: by the options of Java's clients and of librdkafka."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator, Mapping
+
+import pytest
+from confluent_kafka import Producer
+from tests.integration.kafka.conftest import COLUMNS, Stream
+
+from streamhouse.connectors.specs import SourceSpec
+from streamhouse.demo.kafka.broker import KafkaBroker
+from streamhouse.errors import ConnectError
+
+pytestmark = pytest.mark.soak
+
+
+@pytest.fixture(scope="module")
+def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
+    folder = tmp_path_factory.mktemp("secure")
+    key, certificate, both = (folder / name for name in ("key.pem", "ca.pem", "both.pem"))
+    subprocess.run(
+        [
+            "openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2",
+            "-keyout", str(key), "-out", str(certificate), "-subj", "/CN=127.0.0.1",
+            "-addext", "subjectAltName=IP:127.0.0.1",
+        ],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    both.write_text(key.read_text() + certificate.read_text())
+    login = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+    settings = {
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": str(both),
+        "listener.name.secure.sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.secure.plain.sasl.jaas.config": f'{login} user_shop="hidd3n";',
+    }
+    broker = KafkaBroker(folder, settings, {"SECURE": "SASL_SSL"})
+    with broker:
+        broker.create_topic("orders", 1)
+        producer = Producer({"bootstrap.servers": broker.servers})
+        producer.produce("orders", b'{"id": 1, "name": "a"}')
+        assert producer.flush(30) == 0
+        yield broker
+
+
+def stream(broker: KafkaBroker, more: Mapping[str, str]) -> Stream:
+    options = {
+        "topic": "orders", "format": "json", "scan.startup.mode": "earliest-offset",
+        "properties.bootstrap.servers": broker.address("SECURE"),
+        "properties.security.protocol": "SASL_SSL", "properties.sasl.mechanism": "PLAIN",
+        "properties.ssl.ca.location": str(broker.data_dir / "ca.pem"), **more,
+    }  # fmt: skip
+    return Stream(SourceSpec("kafka", options, COLUMNS).open())
+
+
+LOGIN = {"properties.sasl.username": "shop", "properties.sasl.password": "hidd3n"}
+
+
+def test_login_by_either_spelling(secure: KafkaBroker) -> None:
+    java = {
+        "properties.sasl.jaas.config": 'x required username="shop" password="hidd3n";',
+        "properties.ssl.truststore.type": "PEM",
+        "properties.ssl.truststore.location": str(secure.data_dir / "ca.pem"),
+    }
+    for more in (LOGIN, java):
+        opened = stream(secure, more)
+        assert opened.batch() == [{"id": 1, "name": "a"}]
+        opened.source.close()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"properties.sasl.password": "wrong"},
+        # The system's authorities do not know the broker's certificate.
+        {"properties.ssl.ca.location": "probe"},
+    ],
+)
+def test_a_wrong_login_or_certificate_is_an_error(
+    secure: KafkaBroker, wrong: Mapping[str, str]
+) -> None:
+    with pytest.raises(ConnectError) as caught:
+        stream(secure, {**LOGIN, **wrong}).batch()
+    assert "hidd3n" not in str(caught.value)
