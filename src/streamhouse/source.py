@@ -126,17 +126,11 @@ BAD_RECORDS = pa.schema(
         pa.field("reason", pa.string()),
         pa.field("key", pa.binary()),
         pa.field("value", pa.binary()),
+        pa.field("timestamp", pa.int64()),
+        pa.field("headers", pa.map_(pa.string(), pa.binary())),
     ]
 )
-"""A record that a source could not decode: where it is, why, and its bytes."""
-
-
-@runtime_checkable
-class Rejecting(Protocol):
-    """A source that can leave out records that it cannot decode."""
-
-    def rejected(self) -> pa.Table:
-        """The bad records that `read` has left out since the last call: rows of `BAD_RECORDS`."""
+"""A record that a source could not decode: where it is, why, its bytes, its time (epoch ms)."""
 
 
 @runtime_checkable

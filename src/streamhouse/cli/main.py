@@ -62,6 +62,7 @@ COMMANDS = {
         "audit",
         "Recompute a view from its history, and compare.",
     ),
+    "replay": Command("replay", "replay", "Have queries read their bad records again."),
     "repair": Command("repair", "repair", "Recompute a view, and write the differences."),
     "setup": Command("setup", "setup", "Prepare Java parts; name missing system packages."),
     "demo": Command(

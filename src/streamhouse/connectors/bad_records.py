@@ -41,3 +41,11 @@ class BadRecords:
             verb = "needs" if mode == TABLE else "does not use"
             raise OptionError(f"{where}: '{_MODE}' = '{mode}' {verb} '{_TABLE}'")
         return cls(mode, table)
+
+    def check_changes(self, where: str) -> None:
+        """Raise `OptionError` if bad records of a changelog would be left out."""
+        if self.mode != FAIL:
+            raise OptionError(
+                f"{where}: '{_MODE}' = '{self.mode}' would leave out changes of rows, so the rows "
+                f"would be wrong from then on; leave it at '{FAIL}'"
+            )

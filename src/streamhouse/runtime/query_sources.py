@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from streamhouse.connectors.kept_records import KeptRecords, Rejecting
+from streamhouse.connectors.specs import SourceSpec
 from streamhouse.errors import DataLossError
 from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.source import (
@@ -56,6 +58,14 @@ def _record(values: Sequence[Any]) -> Any:
     return list(values) if len(values) > 1 else values[0]
 
 
+def open_source(spec: QuerySpec, source: SourceSpec, pruned: bool = True) -> Source:
+    """Open a source of a query; raises as `SourceSpec.open`. `pruned`: only the columns needed."""
+    opened = source.open(spec.query.source_columns if pruned else None)
+    if spec.bad_records is not None and isinstance(opened, Rejecting):
+        opened.replay_from(KeptRecords(spec.bad_records, spec.query_id))
+    return opened
+
+
 class QuerySources:
     """The open sources of a query, and their offsets; driver only, not thread-safe."""
 
@@ -71,7 +81,7 @@ class QuerySources:
         sources: list[Source] = []
         try:
             for source in spec.sources:
-                sources.append(source.open(spec.query.source_columns))
+                sources.append(open_source(spec, source))
             origins = [source.origin(spec.query.source.name) for source in spec.sources]
         except BaseException:
             for opened in sources:

@@ -7,9 +7,11 @@ import json
 import pytest
 from tests.integration.kafka.conftest import Topic
 from tests.integration.kafka.test_sink import values
+from tests.integration.kafka.test_source import NOW
 from tests.integration.runtime.conftest import Dying, Shop, dying, shop
 
 from streamhouse.errors import UnsupportedSqlError
+from streamhouse.runtime.replay import request_replay
 from streamhouse.runtime.streaming.query import QueryFailed
 
 __all__ = ["dying", "shop"]
@@ -211,3 +213,28 @@ def test_skipped_records_are_counted(shop: Shop, topic: Topic) -> None:
     assert status is not None
     (query,) = json.loads(status.read_text())["queries"]
     assert query["bad_records"] == 1
+
+
+def test_bad_records_are_replayed_once_after_the_script_was_mended(
+    shop: Shop, topic: Topic
+) -> None:
+    keep = {"bad-records": "table", "bad-records.table": "late.bad"}
+    wrong = source(topic, **keep) + ORDERS + COPY
+    topic.send(order(1), '{"id": 2, "country": "b", "price": "free"}', "no json", timestamp=NOW)
+    shop.settle_here(wrong)
+    assert ids(shop) == [1]
+    mended = wrong.replace("price DECIMAL(10, 2)) WITH ('con", "price STRING) WITH ('con")
+    number = "TRY_CAST(price AS DECIMAL(10, 2))"
+    mended = mended.replace("SELECT id, country, price", f"SELECT id, country, {number}")
+    assert sum(request_replay(shop.warehouse.options, "late.bad").values()) == 2
+    assert request_replay(shop.warehouse.options, "late.bad") == {}
+    topic.send(order(3))
+    shop.settle_here(mended)
+    assert ids(shop) == [1, 2, 3]
+    # What is still bad is kept again, and can be replayed again.
+    table = shop.warehouse.table("late.bad")
+    kept = [row for batch in table.read() for row in batch.to_pylist()]
+    assert [row["value"] for row in kept].count(b"no json") == 2
+    assert sum(request_replay(shop.warehouse.options, "late.bad").values()) == 1
+    shop.settle_here(mended)
+    assert ids(shop) == [1, 2, 3]

@@ -50,6 +50,8 @@ BASE = {"topic": "t", "properties.bootstrap.servers": "k:9092", "format": "json"
         ),
         ({"scan.bounded.mode": "never"}, "'never' is not one of unbounded, latest-offset"),
         ({"sink.delivery-guarantee": "exactly-once"}, "needs 'sink.transactional-id-prefix'"),
+        ({"bad-records": "table"}, "'bad-records' = 'table' needs 'bad-records.table'"),
+        ({"bad-records": "skip", "format": "canal-json"}, "would leave out changes of rows"),
         ({"key.format": "json"}, "'key.format' needs 'key.fields'"),
         ({"key.format": "json", "key.fields": "di"}, "there is no column 'di'; did you mean 'id'"),
         (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -31,6 +32,8 @@ from streamhouse.connectors.specs import SinkSpec, SourceSpec
 from streamhouse.errors import OptionError
 from streamhouse.source import ROW_KIND
 from streamhouse.sql.plan import Capabilities, TableInfo
+
+log = logging.getLogger("streamhouse.kafka")
 
 GUARANTEE_NOTE = (
     "`sink.delivery-guarantee` chooses; with `exactly-once`, each micro-batch is one transaction, "
@@ -119,6 +122,7 @@ def scanned(source: KafkaSource, columns: Sequence[str]) -> Scan:
     """A bounded read of a source, of some of its columns."""
 
     def read() -> Iterator[pa.RecordBatch]:
+        bad = 0
         try:
             offset = source.latest_offset({})
             before = source.initial_offset()
@@ -126,10 +130,13 @@ def scanned(source: KafkaSource, columns: Sequence[str]) -> Scan:
                 for piece in source.partitions(before, offset):
                     for batch in source.read(piece):
                         yield batch.select(list(columns))
+                    bad += source.rejected().num_rows
                 if source.finished(offset):
                     return
                 before, offset = offset, source.latest_offset(offset)
         finally:
+            if bad:
+                log.warning("%d bad records were left out of this SELECT", bad)
             source.close()
 
     kind = pa.field(ROW_KIND, pa.string())

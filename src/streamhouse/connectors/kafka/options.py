@@ -175,11 +175,14 @@ def parse(options: Mapping[str, str], where: str) -> KafkaOptions:
     topics, pattern = _topics(options, where)
     value = _value_format(options, where)
     key = _format(options, "key.format", "key.", where) if "key.format" in options else None
+    bad_records = BadRecords.parse(options, where)
+    if formats.format_of(value.name).changelog:
+        bad_records.check_changes(where)
     return KafkaOptions(
         topics, pattern, client_properties(options), value, key,
         *_key_fields(options, key, where), *_startup(options, where), *_bounded(options, where),
         duration_ms(_DISCOVERY, options.get(_DISCOVERY, "5 min")), *_sink(options, where),
-        BadRecords.parse(options, where),
+        bad_records,
     )  # fmt: skip
 
 

@@ -3,7 +3,8 @@
 An offset is `{"topics": {name: {"id", "next", "from"}}, "until": {name: {…}}}`. `next` has the
 first unread offset of each partition, by the partition's number. `from` has the offset where
 reading began for the partitions that are new in this batch, so that the batch can be planned again.
-`until`, of bounded sources, has the offset where each partition ends.
+`until`, of bounded sources, has the offset where each partition ends. `replayed` is the last batch
+whose bad records were read again, see `connectors.kept_records`.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ class Position:
     next: Mapping[Partition, int] = field(default_factory=dict)
     began: Mapping[Partition, int] = field(default_factory=dict)
     until: Mapping[Partition, int] | None = None
+    replayed: int = -1
 
     @classmethod
     def parse(cls, offset: Offset) -> Position:
@@ -46,6 +48,7 @@ class Position:
             _flat({name: one["next"] for name, one in topics.items()}),
             _flat({name: one.get("from", {}) for name, one in topics.items()}),
             None if until is None else _flat(until),
+            int(offset.get("replayed", -1)),
         )
 
     def offset(self) -> Offset:
@@ -60,7 +63,8 @@ class Position:
             for name, identity in sorted(self.ids.items())
         }
         bound = {} if self.until is None else {"until": _nested(self.until)}
-        return {"topics": topics, **bound}
+        replayed = {} if self.replayed < 0 else {"replayed": self.replayed}
+        return {"topics": topics, **bound, **replayed}
 
 
 def _flat(nested: Mapping[str, Mapping[str, int]]) -> dict[Partition, int]:

@@ -14,10 +14,12 @@ from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
 from streamhouse.connectors.bad_records import FAIL
 from streamhouse.connectors.kafka.client import Client, Partition, consumer
+from streamhouse.connectors.kafka.kept_message import KeptMessage, place
 from streamhouse.connectors.kafka.options import UNBOUNDED, KafkaOptions
 from streamhouse.connectors.kafka.positions import Bounds, Position
 from streamhouse.connectors.kafka.reader import ADVICE, PartitionReader, Range, lost
 from streamhouse.connectors.kafka.records import Layout, Records
+from streamhouse.connectors.kept_records import KeptRecords, Replay
 from streamhouse.errors import ConnectError, DataLossError
 from streamhouse.formats.base import RecordError
 from streamhouse.source import BAD_RECORDS, Lag, Offset
@@ -49,6 +51,7 @@ class KafkaSource:
         self.changelog = self._records.changelog
         self.bounded = options.bounded != UNBOUNDED
         self._split = not self.changelog
+        self._kept: KeptRecords | None = None
         self._forget()
 
     def _forget(self) -> None:
@@ -61,8 +64,8 @@ class KafkaSource:
         self._marks: deque[tuple[float, Mapping[Partition, int]]] = deque(maxlen=_MARKS)
 
     def __getstate__(self) -> dict[str, Any]:
-        kept = ("_options", "_layout", "_upserts", "_records", "changelog", "bounded", "_split")
-        return {key: self.__dict__[key] for key in kept}
+        fixed = ("_options", "_layout", "_upserts", "_records", "changelog", "bounded", "_split")
+        return {key: self.__dict__[key] for key in (*fixed, "_kept")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -71,10 +74,6 @@ class KafkaSource:
     @property
     def schema(self) -> pa.Schema:
         return self._layout.schema
-
-    def keep_order(self) -> None:
-        """Do not split a partition among tasks, since its order matters to the sink."""
-        self._split = False
 
     def initial_offset(self) -> Offset:
         return {}
@@ -113,39 +112,64 @@ class KafkaSource:
         if until is not None:
             ends = {one: min(end, until.get(one, end)) for one, end in ends.items()}
         after = _limited(following, ends, min(max_rows or BATCH_RECORDS, BATCH_RECORDS))
-        if start and after == before.next and not began:
+        replayed = max(before.replayed, -1 if self._kept is None else self._kept.requested())
+        if start and after == before.next and not began and replayed == before.replayed:
             return start
         ids = {**before.ids, **{name: one[0] for name, one in self._topics.items()}}
-        return Position(ids, after, began, until).offset()
+        return Position(ids, after, began, until, replayed).offset()
 
-    def partitions(self, start: Offset, end: Offset, parallelism: int = 1) -> Sequence[Range]:
+    def partitions(
+        self, start: Offset, end: Offset, parallelism: int = 1
+    ) -> Sequence[Range | Replay]:
         before, after = Position.parse(start), Position.parse(end)
         first = {**after.began, **before.next}
         ranges = [
             Range(*one, first[one], last) for one, last in after.next.items() if first[one] < last
         ]
-        return _split(ranges, parallelism) if self._split else ranges
+        pieces = _split(ranges, parallelism) if self._split else ranges
+        if after.replayed > before.replayed:
+            return [*pieces, Replay(before.replayed, after.replayed)]
+        return pieces
 
-    def read(self, partition: Range) -> Iterator[pa.RecordBatch]:
-        if self._reader is None:
-            self._reader = PartitionReader(self._options)
-        for messages in self._reader.read(partition):
+    def read(self, partition: Range | Replay) -> Iterator[pa.RecordBatch]:
+        for messages in self._messages(partition):
             rows, bad = self._records.decode(messages)
             for one in bad:
                 self._reject(messages[one.index], one.reason)
             if rows.num_rows:
                 yield rows
 
-    def _reject(self, message: Message, reason: str) -> None:
-        place = (
-            f"topic {message.topic()}, partition {message.partition()}, offset {message.offset()}"
-        )
+    def _messages(
+        self, piece: Range | Replay
+    ) -> Iterator[Sequence[Message]] | Iterator[Sequence[KeptMessage]]:
+        if isinstance(piece, Replay):
+            assert self._kept is not None
+            rows = self._kept.rows(piece)
+            return iter([[KeptMessage(row) for row in rows]] if rows else [])
+        if self._reader is None:
+            self._reader = PartitionReader(self._options)
+        return self._reader.read(piece)
+
+    def replay_from(self, kept: KeptRecords) -> None:
+        """Read bad records again when that is requested."""
+        self._kept = kept
+
+    def _reject(self, message: Message | KeptMessage, reason: str) -> None:
+        where = place(message)
         if self._options.bad_records.mode == FAIL:
             raise RecordError(
-                f"{place}: {reason}; correct the table, or set its option 'bad-records'"
+                f"{where}: {reason}; correct the table, or set its option 'bad-records'"
             )
+        kind, moment = message.timestamp()
         self._rejected.append(
-            {"position": place, "reason": reason, "key": message.key(), "value": message.value()}
+            {
+                "position": where,
+                "reason": reason,
+                "key": message.key(),
+                "value": message.value(),
+                "timestamp": moment if kind else None,
+                "headers": list(dict(message.headers() or []).items()),
+            }
         )
 
     def rejected(self) -> pa.Table:

@@ -116,6 +116,7 @@ def _layout(
             f"{where}: option 'value.format': upsert-kafka has no '{parsed.value.name}', since its "
             f"changes are in keys and values; {nearest('json', ['json', 'csv', 'avro', 'raw'])}"
         )
+    parsed.bad_records.check_changes(where)
     layout = Layout.of(table.columns, parsed, where)
     Records(parsed, layout, upserts=True)
     return parsed, layout

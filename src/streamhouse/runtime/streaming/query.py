@@ -8,13 +8,14 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
+from streamhouse.connectors import kept_records
 from streamhouse.lookup.dimension import is_server
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.maintenance.backpressure import Pressure
 from streamhouse.runtime.monitoring.metrics import Figures
 from streamhouse.runtime.query_description import QueryDescription
 from streamhouse.runtime.query_spec import QuerySpec
-from streamhouse.runtime.state import bad_records, distinct_counts, pending_rows
+from streamhouse.runtime.state import distinct_counts, pending_rows
 from streamhouse.runtime.state import lookup_journal as looked_up
 from streamhouse.runtime.state.checkpoint import Checkpoint
 from streamhouse.runtime.state.checkpoint_claim import claim
@@ -119,7 +120,7 @@ class ContinuousQuery:
         if spec.distinct is not None and spec.query.distinct is not None:
             distinct_counts.create_table(spec.distinct, spec.query.distinct, spec.target)
         if spec.bad_records is not None:
-            bad_records.create_table(spec.bad_records)
+            kept_records.create_tables(spec.bad_records)
         if spec.looked_up is not None:
             looked_up.create_table(spec.looked_up)
             self._look_at_servers()

@@ -16,21 +16,21 @@ import pyarrow.compute as pc
 from pyspark import TaskContext
 
 from streamhouse.batches import gathered
+from streamhouse.connectors import kept_records
 from streamhouse.connectors.base import Sink, SinkWriter
 from streamhouse.connectors.paimon.sink import PaimonSinkWriter
 from streamhouse.lookup.strategies.selection import choose_all
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.runtime.failpoint import TASK_STEP, reached
 from streamhouse.runtime.kernel import ROW, Kernel, numbered, only, without
-from streamhouse.runtime.query_sources import Piece
+from streamhouse.runtime.query_sources import Piece, open_source
 from streamhouse.runtime.query_spec import QuerySpec
-from streamhouse.runtime.state import bad_records
 from streamhouse.runtime.state import pending_rows as pending
 from streamhouse.runtime.state.distinct_counts import DistinctValues
 from streamhouse.runtime.state.lookup_journal import LookupJournal
 from streamhouse.runtime.streaming.dimensions import Dimensions
 from streamhouse.runtime.streaming.planner import TaskInput
-from streamhouse.source import ROW_KIND, Rejecting, Source
+from streamhouse.source import ROW_KIND, Source
 
 RESULT = pa.schema(
     [
@@ -113,7 +113,7 @@ def sources_for(spec: QuerySpec) -> list[Source]:
     """This process's sources of a query; their connections stay open between batches."""
     key = _key(spec)
     if key not in _sources:
-        _sources[key] = [source.open(spec.query.source_columns) for source in spec.sources]
+        _sources[key] = [open_source(spec, source) for source in spec.sources]
     return _sources[key]
 
 
@@ -218,6 +218,8 @@ class Task:
         first = 0
         missed: list[Any] = []
         source = sources_for(self._spec)[piece.source]
+        if isinstance(source, kept_records.Rejecting):
+            source.rejected()  # of an attempt that failed
         for place, chunk in enumerate(chunks(source.read(piece.partition))):
             if place % self._task.shares == self._task.share:
                 misses = self._joined(numbered(chunk, first))
@@ -231,13 +233,16 @@ class Task:
 
     def _reject(self, source: Source) -> None:
         """Collect the records that the source has left out."""
-        if not isinstance(source, Rejecting):
+        if not isinstance(source, kept_records.Rejecting):
             return
         rejected = source.rejected()
         self._out.bad += rejected.num_rows
         if rejected.num_rows and self._spec.bad_records is not None:
             name = ".".join(self._spec.query.source.name[1:])
-            self._out.rejected.append(bad_records.rows_of(rejected, name, self._task.now_ms))
+            task, query_id = self._task, self._spec.query_id
+            self._out.rejected.append(
+                kept_records.rows_of(rejected, name, task.now_ms, query_id, task.batch)
+            )
 
     def _joined(self, src: pa.Table) -> pa.Array:
         """Join rows and collect the output; returns `_row` of those that must wait for a retry."""
@@ -276,7 +281,7 @@ class Task:
         """Collect missed rows for the pending table; reads them again, with all columns."""
         retry = self._spec.retry
         assert retry is not None
-        source = self._spec.sources[piece.source].open()
+        source = open_source(self._spec, self._spec.sources[piece.source], pruned=False)
         first = 0
         try:
             for chunk in chunks(source.read(piece.partition)):

@@ -1,0 +1,47 @@
+"""`streamhouse replay`: has bad records read again, after the script was mended."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+
+from streamhouse.cli.arguments import (
+    DEFAULT_WAREHOUSE,
+    OptionsArgument,
+    WarehouseArgument,
+    open_warehouse,
+)
+
+
+def replay(
+    table: Annotated[
+        str,
+        typer.Argument(metavar="DB.TABLE", help="The 'bad-records.table' of a source."),
+    ],
+    warehouse: WarehouseArgument = DEFAULT_WAREHOUSE,
+    option: OptionsArgument = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the counts as one JSON object.")
+    ] = False,
+) -> None:
+    """Have the queries that left out bad records read them again, each once.
+
+    Correct the script first. The next run of a query, or the running one, reads the records
+    together with new ones, in one of its batches. Records that are still bad get into the table
+    again.
+    """
+    from streamhouse.runtime.replay import request_replay
+
+    counts = request_replay(open_warehouse(warehouse, option).options, table)
+    total = sum(counts.values())
+    if as_json:
+        print(json.dumps({"records": total, "queries": len(counts)}))
+    elif not total:
+        print(f"{table}: no bad records are left to replay")
+    else:
+        plural = "query reads" if len(counts) == 1 else "queries read"
+        print(
+            f"{table}: {len(counts)} {plural} {total:,} records again, at once or when it next runs"
+        )

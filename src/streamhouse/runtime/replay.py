@@ -1,0 +1,52 @@
+"""Requests that queries read their bad records again."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+
+import pyarrow as pa
+
+from streamhouse.connectors.kept_records import COLUMNS, requests_of, waiting
+from streamhouse.errors import TableError
+from streamhouse.paimon.catalog.table_address import TableAddress
+from streamhouse.paimon.write.commit import TableCommitter, TableWriter, file_prefix
+
+
+def request_replay(warehouse: Mapping[str, str], table: str) -> dict[str, int]:
+    """Request that the bad records of a table are read again; returns how many, by query.
+
+    Records that an earlier request covers are left out. Raises `TableError` if it is no table of
+    bad records.
+    """
+    address = TableAddress(dict(warehouse), table)
+    names = set(address.open().arrow_schema.names)
+    if not {column.name for column in COLUMNS} <= names:
+        raise TableError(
+            f"table {table} is no table of bad records; name one that is the 'bad-records.table' "
+            "of a source"
+        )
+    found = waiting(address)
+    if found:
+        _write(requests_of(address), {query: batch for query, (batch, _) in found.items()})
+    return {query: count for query, (_, count) in found.items()}
+
+
+def _write(address: TableAddress, batches: Mapping[str, int]) -> None:
+    user = uuid.uuid4().hex
+    writer = TableWriter(
+        address.warehouse, address.identifier, user, file_prefix(user, 0, user[:12])
+    )
+    try:
+        writer.write(
+            pa.record_batch(
+                {
+                    "query": pa.array(list(batches), pa.string()),
+                    "batch": pa.array(list(batches.values()), pa.int64()),
+                }
+            )
+        )
+        messages = writer.prepare(0)
+    finally:
+        writer.close()
+    TableCommitter(address.warehouse, address.identifier, user).commit(0, messages)
