@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
-from pyspark.sql.types import StructType
+from pyspark.sql import types as spark_types
 from tests.integration.kafka.conftest import Topic
 
 from streamhouse.connectors.kafka.datasource import flink_type
@@ -17,11 +17,14 @@ from streamhouse.spark import register
 
 
 def test_types() -> None:
-    schema = StructType.fromDDL(
-        "a BIGINT, b DECIMAL(10, 2), c ARRAY<STRUCT<x: TIMESTAMP_NTZ>>, d MAP<STRING, BINARY>"
-    )
-    assert isinstance(schema, StructType)
-    assert [flink_type(field.dataType, field.name) for field in schema.fields] == [
+    moments = spark_types.StructType().add("x", spark_types.TimestampNTZType())
+    kinds = [
+        spark_types.LongType(),
+        spark_types.DecimalType(10, 2),
+        spark_types.ArrayType(moments),
+        spark_types.MapType(spark_types.StringType(), spark_types.BinaryType()),
+    ]
+    assert [flink_type(kind, "c") for kind in kinds] == [
         "BIGINT", "DECIMAL(10, 2)", "ARRAY<ROW<`x` TIMESTAMP(6)>>", "MAP<STRING, BYTES>",
     ]  # fmt: skip
 

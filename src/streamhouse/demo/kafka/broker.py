@@ -131,7 +131,7 @@ class KafkaBroker:
 
     def admin(self) -> AdminClient:
         """A client that creates and changes topics."""
-        return AdminClient({"bootstrap.servers": self.servers})
+        return AdminClient({"bootstrap.servers": self.servers, "log_level": 0})
 
     def create_topic(
         self, name: str, partitions: int = 1, config: Mapping[str, str] | None = None

@@ -61,7 +61,12 @@ class KafkaOrders:
 
     def _run(self) -> None:
         producer = Producer(
-            {"bootstrap.servers": self.servers, "linger.ms": 5, "enable.idempotence": True}
+            {
+                "bootstrap.servers": self.servers,
+                "linger.ms": 5,
+                "enable.idempotence": True,
+                "log_level": 0,
+            }
         )
         began = time.monotonic()
         while not self._stopped.wait(_STEP_S):
