@@ -9,7 +9,13 @@ from streamhouse.errors import SchemaChangeError, TableError
 from streamhouse.options import nearest
 from streamhouse.paimon.catalog.immutable_options import check_option
 from streamhouse.paimon.read.table import Table
-from streamhouse.paimon.schema import bucket_rules, option_columns, orc_values, types
+from streamhouse.paimon.schema import (
+    bucket_rules,
+    iceberg_metadata,
+    option_columns,
+    orc_values,
+    types,
+)
 from streamhouse.paimon.schema.exclusive_options import check_exclusive
 from streamhouse.paimon.schema.nanosecond_timestamps import check_type
 from streamhouse.paimon.schema.table_options import check_table_options
@@ -293,6 +299,8 @@ class _Draft:
         held_orc = orc_values.may_hold_orc(self._options)
         self._set_options.add(change.key)
         self._change_options({change.key: change.value})
+        if change.key == iceberg_metadata.STORAGE:
+            self._change_options(iceberg_metadata.made_with(self._primary_key, self._options))
         if not held_orc and orc_values.may_hold_orc(self._options):
             columns = {column.name: column.type for column in self._columns.values()}
             orc_values.check_keys(

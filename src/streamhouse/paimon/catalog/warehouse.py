@@ -16,7 +16,13 @@ from streamhouse.options import nearest
 from streamhouse.paimon.catalog.alter_table import alter_table
 from streamhouse.paimon.read.system_tables import SystemTable, open_table
 from streamhouse.paimon.read.table import Table, resolve
-from streamhouse.paimon.schema import avro_rows, bucket_rules, orc_values, types
+from streamhouse.paimon.schema import (
+    avro_rows,
+    bucket_rules,
+    iceberg_metadata,
+    orc_values,
+    types,
+)
 from streamhouse.paimon.schema.exclusive_options import check_exclusive
 from streamhouse.paimon.schema.nanosecond_timestamps import check_type
 from streamhouse.paimon.schema.option_columns import column_lists
@@ -195,6 +201,7 @@ class Warehouse:
         avro_rows.check_columns(f"table {full}", arrow, table_options)
         column_types = {column.name: column.type for column in columns}
         table_options |= orc_values.made_with(column_types, table_options)
+        table_options |= iceberg_metadata.made_with(primary_key, table_options)
         if orc_values.may_hold_orc(table_options):
             orc_values.check_keys(f"table {full}", column_types, [*primary_key, *partitioned_by])
         table_options |= bucket_rules.checked(
