@@ -192,8 +192,8 @@ def test_shards_change_one_by_one(evolving: Sync, mariadb: MariaDB) -> None:
     assert sorted(names) == ["database_name", "extra", "id", "v", "y"]
     fresh(mariadb, "evolve_s3")
     mariadb.execute(
-        "CREATE TABLE evolve_s3.t (id INT PRIMARY KEY, v INT, z DATE)",
-        "INSERT INTO evolve_s3.t VALUES (30, 3, '2024-02-29')",
+        "CREATE TABLE evolve_s3.t (id INT PRIMARY KEY, z DATE)",
+        "INSERT INTO evolve_s3.t VALUES (30, '2024-02-29')",
         "TRUNCATE evolve_s1.t",
     )
     assert [row["id"] for row in follow()] == [12, 30]

@@ -18,7 +18,7 @@ from streamhouse.connectors.mysql_cdc.database.progress import (
     Stale,
 )
 from streamhouse.connectors.mysql_cdc.database.statements import Followed
-from streamhouse.errors import SchemaChangeError, StreamhouseError, TableError
+from streamhouse.errors import StreamhouseError, TableError
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.runtime.failpoint import ALTERED_STEP, reached
 from streamhouse.runtime.sync.mapping.reconciliation import Reconciliation, Wanted, refused
@@ -116,7 +116,7 @@ class SchemaEvolution:
             renamed,
             stale.dropped | outcome.dropped,
         )
-        followed.texts.append(f"{table.full_name}: {outcome.statement}")
+        followed.texts.append(f"followed: {table.full_name}: {outcome.statement}")
 
     def _come_back(self, table: FollowedTable, outcome: Outcome, followed: Followed) -> None:
         if outcome.verb in ("DROP", "TRUNCATE"):
@@ -135,7 +135,7 @@ class SchemaEvolution:
             if _differ(table, outcome):
                 self._forbid(table, outcome)
             followed.tables.append(replace(table, definition=outcome.after))
-            followed.texts.append(f"{table.full_name}: {outcome.statement}")
+            followed.texts.append(f"followed: {table.full_name}: {outcome.statement}")
             return
         self._forbid(table, outcome)
         if outcome.verb == "TRUNCATE" and not self._rules.follows("truncate.table"):
@@ -156,7 +156,7 @@ class SchemaEvolution:
         followed.stale[table.target] = Stale(
             outcome.statement, deletes, outcome.renamed, outcome.dropped
         )
-        followed.texts.append(f"{table.full_name}: {outcome.statement}")
+        followed.texts.append(f"followed: {table.full_name}: {outcome.statement}")
 
     def _forbid(self, table: FollowedTable, outcome: Outcome) -> None:
         if self._rules.behavior == "exception":
@@ -237,7 +237,7 @@ class SchemaEvolution:
             return
         try:
             self._warehouse.alter_table(target, *changes)
-        except SchemaChangeError:
+        except StreamhouseError:
             if self._rules.behavior != "try_evolve":
                 raise
             # What loses nothing when it is left out.

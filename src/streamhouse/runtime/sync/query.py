@@ -272,7 +272,7 @@ class SyncQuery:
         self._replayed = True
         self._last = batch.end
         for text in self._progress_of(batch.end).statements:
-            self._notice(f"followed: {text}" if ": " in text else text)
+            self._notice(text)
         self._lags.count(batch)
         rows = sum(batch.snapshot.values()) + sum(batch.changes.values())
         self.figures.batch(rows, time.monotonic() - began)

@@ -26,6 +26,7 @@ from streamhouse.connectors.mysql_cdc.database.source import (
     DatabaseSource,
 )
 from streamhouse.connectors.mysql_cdc.database.statements import (
+    RelayBehindError,
     SchemaFollower,
     TableStatements,
 )
@@ -74,7 +75,13 @@ class EvolvingSource(DatabaseSource):
         self._unread = targets
 
     def latest_offset(self, start: Offset, max_rows: int | None = None) -> Offset:
-        """The end of the next batch; `start` if there is nothing to read."""
+        """The end of the next batch; `start` if there is nothing to read, or not yet."""
+        try:
+            return self._next(start)
+        except RelayBehindError:
+            return start  # If it has ended, the driver reports why.
+
+    def _next(self, start: Offset) -> Offset:
         newest = self._catalogues.latest()
         before = DatabaseProgress.from_offset(start)
         if before is None:
@@ -135,19 +142,19 @@ class EvolvingSource(DatabaseSource):
         old = self._catalogues.get(int(start["tables"])).tables
         added = {id for id in before.snapshot if id not in old}
         position, known = self._binlog.settled_position(self._current)
-        before, at = self._next_statement(before, newest, position)
+        view = self._view()
+        bound = position
+        if before.stale and view is not None:
+            bound = view.bounded(before.position, position, BATCH_BYTES)
+        before, at = self._next_statement(before, newest, bound)
         if at is not None:
             return self._up_to_statement(before, newest, at)
+        if bound < position:
+            return self._moved(before, bound).to_offset()
         if added:
             self._binlog.check_prepared(position)
         after = replace(before, position=position, known=known)
         if before.stale:
-            view = self._view()
-            bound = (
-                position if view is None else view.bounded(before.position, position, BATCH_BYTES)
-            )
-            if bound < position:
-                return self._moved(before, bound).to_offset()
             if before.statements and not self._server.mariadb:
                 # On MySQL, the batch of a reload reads the binlog, too, by the columns at its end.
                 return after.to_offset()
@@ -163,12 +170,11 @@ class EvolvingSource(DatabaseSource):
     ) -> Offset:
         """A batch with chunks of unread tables, the smallest first.
 
-        Tables in `added` are read as of a position for the first time. On MySQL such a table is
-        read in the next batch, as `lookback` begins here.
+        On MySQL, tables in `added` are read in the next batch, as `lookback` begins here.
         """
         tables = self._at.all(after, newest)
         ready = set(after.snapshot) - (set() if self._server.mariadb else set(added))
-        stale = self._altered_since(tables, after.position, added)
+        stale: dict[str, Stale] = {}
         snapshot, used = dict(after.snapshot), 0.0
         plan: dict[str, list[Chunk]] = {}
         for one in sorted(ready, key=lambda one: tables[one].rows):
@@ -187,6 +193,8 @@ class EvolvingSource(DatabaseSource):
                 del snapshot[one]
             else:
                 snapshot[one] = ends[-1]
+        begun = [one for one in plan if after.snapshot[one] is None]
+        stale |= self._altered_since(tables, after.position, begun)
         for one, table in tables.items():
             if table.target in stale and one in plan:
                 del plan[one]
@@ -202,12 +210,12 @@ class EvolvingSource(DatabaseSource):
         return chunk_ends(self._session, captured, low, self._options.chunk_size, most)
 
     def _altered_since(
-        self, tables: Mapping[str, FollowedTable], position: Position, added: Collection[str]
+        self, tables: Mapping[str, FollowedTable], position: Position, begun: Collection[str]
     ) -> dict[str, Stale]:
         """The targets of tables that are not as they were found, or were altered since then."""
-        names = {tables[id].names: id for id in added}
+        names = {tables[id].names: id for id in begun}
         found = self._discovery.described(names)
-        late = self._first_statement_of(added, tables, position)
+        late = self._first_statement_of(begun, tables, position)
         stale = {}
         for one, id in names.items():
             now = found.get(one)

@@ -21,6 +21,10 @@ from streamhouse.connectors.mysql_cdc.server.table import Server
 _REACH_S = 10.0
 
 
+class RelayBehindError(Exception):
+    """The relay log does not reach a position yet, or has ended."""
+
+
 @dataclass
 class Followed:
     """What follows from statements.
@@ -81,13 +85,14 @@ class TableStatements:
     def first(
         self, tables: Iterable[FollowedTable], start: Position, end: Position
     ) -> Position | None:
-        """Where the first statement about one of the tables begins, from `start` up to `end`."""
+        """Where the first statement about one of the tables begins, from `start` up to `end`.
+
+        Raises `RelayBehindError` if the relay log does not reach `end` soon.
+        """
         view = self._view()
-        if view is not None:
-            view.reaches(end, _REACH_S)
-        state = None if view is None else view.state()
+        state = view.state() if view is not None and view.reaches(end, _REACH_S) else None
         if state is None:
-            return None
+            raise RelayBehindError
         found: list[Position] = []
         for table in tables:
             known = state.altered.get(table.full_name, ())

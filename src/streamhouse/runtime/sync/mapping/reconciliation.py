@@ -118,7 +118,7 @@ class Reconciliation:
             return
         place = self._place(column.name) if self._rules.mirrors else None
         added = replace(column, nullable=True)
-        self.changes.append(AddColumn(added, place))
+        self.changes.append(AddColumn(added, place, if_not_exists=True))
         names = list(self._columns)
         at = len(names) if place is None else self._after(place, names)
         names.insert(at, column.name)

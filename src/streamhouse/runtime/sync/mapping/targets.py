@@ -14,7 +14,7 @@ from streamhouse.paimon.schema.table_name import split_identifier
 from streamhouse.runtime.sync.mapping.computed_columns import ComputedColumn, parsed
 from streamhouse.runtime.sync.mapping.reconciliation import Reconciliation, Wanted, holds
 from streamhouse.runtime.sync.options import METADATA, SyncOptions
-from streamhouse.sql.changes import SetTableOption
+from streamhouse.sql.changes import SetNullable, SetTableOption
 from streamhouse.sql.plan import Column
 
 
@@ -108,7 +108,12 @@ class Targets:
         columns = [column for column in planned.columns if column.name not in extra]
         names = ", ".join(source.full_name for source in sources)
         wanted = Wanted(columns, ordered=False, statement=f"the new table {names}")
-        changes = Reconciliation(self._warehouse.table(identifier), wanted, rules).changes
+        table = self._warehouse.table(identifier)
+        changes = Reconciliation(table, wanted, rules).changes
+        present = {column.name for column in planned.columns}
+        for own in table.columns:
+            if own.name not in present and not own.nullable:
+                changes.append(SetNullable((own.name,), True))
         if changes:
             self._warehouse.alter_table(identifier, *changes)
 
