@@ -95,7 +95,6 @@ def serve(
     at Ctrl-C and 0 at SIGTERM.
     """
     catalog = _options(warehouse, option)
-    check_warehouse(catalog)
     from streamhouse.serve.settings import LOG_FORMATS, ServerSettings
     from streamhouse.serve.streams.follow_settings import FollowSettings
     from streamhouse.serve.views.views_file import read_views
@@ -183,6 +182,7 @@ def _options(warehouse: str, option: list[str] | None) -> dict[str, str]:
     from streamhouse.paimon.storage.files import local_path
 
     options = catalog_options(warehouse, option)
+    check_warehouse(options)
     if is_local(warehouse):
         options["warehouse"] = os.path.abspath(local_path(warehouse))
     return options
