@@ -177,7 +177,8 @@ class Writer:
         layout = self._layout
         for name, value in {"v": 0, "s": "-"}.items():
             # A null cannot be set where the merge passes over nulls.
-            if layout.engine == "partial-update" or layout.merged.get(name) == "sum":
+            passes_over = layout.merged.get(name) in ("sum", "last_non_null_value")
+            if layout.engine == "partial-update" or passes_over:
                 rows = {key: {**row, name: row[name] or value} for key, row in rows.items()}
         if not updates(self._layout):
             rows = {key: row for key, row in rows.items() if key not in self._there}
