@@ -20,7 +20,12 @@ from streamhouse.connectors.driver_rows import DriverRowsWriter, rows_of
 from streamhouse.connectors.kafka.client import TIMEOUT_S, consumer, created, kafka_error
 from streamhouse.connectors.kafka.encoding import HEADERS, KEY, TIMESTAMP, VALUE, Encoding
 from streamhouse.connectors.kafka.options import KafkaOptions
-from streamhouse.errors import CommitConflictError, ConnectError, DataLossError
+from streamhouse.errors import (
+    CommitConflictError,
+    ConnectError,
+    DataLossError,
+    StreamhouseError,
+)
 
 _TRANSACTION_MS = "600000"
 _FLUSH_S = 120.0
@@ -110,14 +115,17 @@ class KafkaSinkCommitter:
             if self._exactly_once:
                 return self._in_transaction(written)
             return self._at_least_once(written)
-        except KafkaException as error:
+        except (KafkaException, SystemError) as error:
             self._producer = None
-            if _fenced(error):
-                raise CommitConflictError(
-                    f"another run writes topic {self._topic} with the transactional id {self._id}; "
-                    "stop it, or give each query its own 'sink.transactional-id-prefix'"
-                ) from None
-            raise kafka_error(self._options, error) from None
+            raise self._readable(_cause(error)) from None
+
+    def _readable(self, error: KafkaException) -> StreamhouseError:
+        if _fenced(error):
+            return CommitConflictError(
+                f"another run writes topic {self._topic} with the transactional id {self._id}; "
+                "stop it, or give each query its own 'sink.transactional-id-prefix'"
+            )
+        return kafka_error(self._options, error)
 
     def remove_leftovers(self, from_batch: int, keep: Collection[str] = ()) -> int:
         return 0
@@ -238,6 +246,18 @@ class KafkaSinkCommitter:
 def _marks_of(identity: str) -> dict[str, str]:
     """The consumer that reads and writes the number of batches."""
     return {"group.id": identity, "isolation.level": "read_committed"}
+
+
+def _cause(error: KafkaException | SystemError) -> KafkaException:
+    """The error of the client.
+
+    A fatal error that the client raises before it calls `_delivered` is the cause of a SystemError.
+    """
+    if isinstance(error, KafkaException):
+        return error
+    if isinstance(error.__cause__, KafkaException):
+        return error.__cause__
+    raise error
 
 
 def _fenced(error: KafkaException) -> bool:
