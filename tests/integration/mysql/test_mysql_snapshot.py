@@ -17,7 +17,6 @@ from tests.integration.mysql.history import Database, apply, catch_up, rows_of
 
 from streamhouse.connectors.mysql_cdc.server.connection import connect, run, run_raw
 from streamhouse.connectors.mysql_cdc.server.options import parse
-from streamhouse.connectors.mysql_cdc.server.position import Position
 from streamhouse.connectors.mysql_cdc.server.values import result_rows
 from streamhouse.connectors.mysql_cdc.server.values.result_rows import stream_columns
 from streamhouse.connectors.mysql_cdc.snapshot import ChunkReader
@@ -177,14 +176,14 @@ def test_an_alter_as_the_transaction_begins(
     start = source.initial_offset()
     end = source.latest_offset(start)
     alters = ["ALTER TABLE t ADD COLUMN extra INT, ALGORITHM = COPY"]
-    read = ChunkReader._read_binlog
+    begin = ChunkReader._await_visible
 
-    def altered(reader: ChunkReader, position: Position) -> None:
+    def altered(reader: ChunkReader, connection: Any, deadline: float) -> None:
+        begin(reader, connection, deadline)
         if alters:
             database.run(alters.pop())
-        read(reader, position)
 
-    monkeypatch.setattr(ChunkReader, "_read_binlog", altered)
+    monkeypatch.setattr(ChunkReader, "_await_visible", altered)
     rows = rows_of(source, start, end)
     assert not alters
     assert [row["id"] for row in rows] == [1, 2]

@@ -367,7 +367,11 @@ def test_python_holds_no_java_objects_between_calls(
 
 
 def test_secrets_are_not_in_messages() -> None:
-    options = {"warehouse": "s3://hushhush/w", "s3.secret-key": "hushhush"}
+    options = {
+        "warehouse": "hushhush://bucket/w",
+        "s3.access-key": "reader",
+        "s3.secret-key": "hushhush",
+    }
     with Sidecar(options) as sidecar, pytest.raises(StreamhouseError) as raised:
         sidecar.read("shop.sales")
     assert "hushhush" not in str(raised.value)
