@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import pyarrow as pa
-
 from streamhouse.connectors.base import Connector, Scan
 from streamhouse.connectors.datagen.generated_source import scan
 from streamhouse.connectors.datagen.options import OPTIONS, check
 from streamhouse.connectors.datagen.source import DatagenSource
 from streamhouse.connectors.specs import SourceSpec
-from streamhouse.errors import OptionError
 from streamhouse.sql.plan import Capabilities, TableInfo
 
 
@@ -30,15 +27,7 @@ class _Datagen(Connector):
         return DatagenSource(spec.columns, spec.options)
 
     def scan(self, table: TableInfo, options: Mapping[str, str], columns: Sequence[str]) -> Scan:
-        source = DatagenSource(table.columns, options)
-        if not source.bounded:
-            raise OptionError(
-                f"table {table.name[-1]} is unbounded, so a bounded query over it would never end; "
-                "set 'number-of-rows', or keep SET 'execution.runtime-mode' = 'streaming'"
-            )
-
-        schema = pa.schema([source.schema.field(name) for name in columns])
-        return schema, lambda: scan(source, columns)
+        return scan(DatagenSource(table.columns, options), table, columns)
 
 
 CONNECTOR = _Datagen()

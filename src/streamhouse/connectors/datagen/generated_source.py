@@ -10,9 +10,12 @@ from typing import TypeAlias
 import numpy as np
 import pyarrow as pa
 
+from streamhouse.connectors.base import Scan
 from streamhouse.connectors.datagen.disorder import Disorder
 from streamhouse.connectors.datagen.random_streams import Numbers
+from streamhouse.errors import OptionError
 from streamhouse.source import Lag, Offset
+from streamhouse.sql.plan import TableInfo
 
 _MAX_BATCH = 2_000_000
 _MIN_PARTITION = 250_000
@@ -117,8 +120,18 @@ class GeneratedSource:
         pass
 
 
-def scan(source: GeneratedSource, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """All rows of a bounded source."""
+def scan(source: GeneratedSource, table: TableInfo, columns: Sequence[str]) -> Scan:
+    """A bounded read of all rows; raises `OptionError` if the source has no end."""
+    if not source.bounded:
+        raise OptionError(
+            f"table {table.name[-1]} is unbounded, so a bounded query over it would never end; "
+            "set 'number-of-rows', or keep SET 'execution.runtime-mode' = 'streaming'"
+        )
+    schema = pa.schema([source.schema.field(name) for name in columns])
+    return schema, lambda: _all_rows(source, columns)
+
+
+def _all_rows(source: GeneratedSource, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
     offset = source.initial_offset()
     while not source.finished(offset):
         end = source.latest_offset(offset)

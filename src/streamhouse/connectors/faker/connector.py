@@ -37,14 +37,7 @@ class _Faker(Connector):
         return _source(spec.columns, spec.options)
 
     def scan(self, table: TableInfo, options: Mapping[str, str], columns: Sequence[str]) -> Scan:
-        source = _source(table.columns, options)
-        if not source.bounded:
-            raise OptionError(
-                f"table {table.name[-1]} is unbounded, so a bounded query over it would never end; "
-                "set 'number-of-rows', or keep SET 'execution.runtime-mode' = 'streaming'"
-            )
-        schema = pa.schema([source.schema.field(name) for name in columns])
-        return schema, lambda: scan(source, columns)
+        return scan(_source(table.columns, options), table, columns)
 
 
 def _source(columns: Sequence[Column], options: Mapping[str, str]) -> GeneratedSource:
