@@ -5,28 +5,18 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 import sys
 import tempfile
-import threading
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from py4j.protocol import Py4JError
-
 from streamhouse.errors import StreamhouseError
-from streamhouse.paimon.java.jvm import JavaProcess, spark_jars
+from streamhouse.paimon.java.maven import DownloadError, download, download_lock
 
 JAR_VARIABLE = "STREAMHOUSE_PAIMON_JAR"
 COORDINATES = "org.apache.paimon:paimon-bundle:1.4.2"
-
-_FETCH_SECONDS = 600.0
-_PROGRESS_SECONDS = 2.0
 
 
 @dataclass(frozen=True)
@@ -54,7 +44,8 @@ class _Jar:
             return path
         jar = cache_folder() / self.name
         if not jar.is_file():
-            with _locked(jar.with_suffix(".lock"), self):
+            otherwise = f"{self.variable} to the path of {self.name}"
+            with download_lock(jar.with_suffix(".lock"), otherwise):
                 if not jar.is_file():
                     _fetch(self, jar)
         return jar
@@ -94,22 +85,6 @@ def cache_folder() -> Path:
     return root / "streamhouse" / "jars"
 
 
-@contextmanager
-def _locked(lock: Path, jar: _Jar) -> Iterator[None]:
-    """Hold a lock that the system releases when this process dies."""
-    try:
-        lock.parent.mkdir(parents=True, exist_ok=True)
-        file = lock.open("a")
-    except OSError as error:
-        raise StreamhouseError(
-            f"the cache folder '{lock.parent}' cannot be written ({error.strerror}); set "
-            f"XDG_CACHE_HOME to a writable folder, or {jar.variable} to the path of {jar.name}"
-        ) from None
-    with file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
-
-
 def _fetch(jar: _Jar, path: Path) -> None:
     with tempfile.TemporaryDirectory(prefix="fetch-", dir=path.parent) as work:
         fetched = _resolve(jar, Path(work))
@@ -122,50 +97,19 @@ def _fetch(jar: _Jar, path: Path) -> None:
 
 
 def _resolve(jar: _Jar, work: Path) -> Path:
-    """Download the jar with Spark's resolver, whose cache is `work`; returns its path."""
-    options = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
-    with JavaProcess(spark_jars(), options) as process, _with_progress(process, work, jar.name):
-        jvm = process.jvm
-        try:
-            # The jars contain their dependencies, so those are not resolved.
-            resolved = jvm.org.apache.spark.util.DependencyUtils.resolveMavenDependencies(
-                False, "", jar.coordinates, "", str(work), jvm.scala.Option.apply(None)
-            )
-            paths = [Path(path) for path in str(resolved.mkString(",")).split(",") if path]
-        except Py4JError as error:
-            reason = "no answer in 10 minutes" if not process.alive else _first_line(error)
-            raise StreamhouseError(_failure(jar, reason)) from None
+    """Download the jar into the folder `work`; returns its path."""
+
+    def progress() -> str:
+        return f"{sum(_size(file) for file in work.rglob('*.jar*')) / 1e6:.0f} MB"
+
+    try:
+        # The jars contain their dependencies, so those are not resolved.
+        paths = download(jar.coordinates, work, jar.name, progress, dependencies=False)
+    except DownloadError as error:
+        raise StreamhouseError(_failure(jar, str(error))) from None
     if len(paths) != 1 or not paths[0].is_file():
         raise StreamhouseError(_failure(jar, "the resolver found no jar"))
     return paths[0]
-
-
-@contextmanager
-def _with_progress(process: JavaProcess, work: Path, name: str) -> Iterator[None]:
-    """Print progress to stderr every 2 seconds, and kill the download after 10 minutes."""
-    done = threading.Event()
-
-    def watch() -> None:
-        start = time.monotonic()
-        while not done.wait(_PROGRESS_SECONDS):
-            elapsed = time.monotonic() - start
-            megabytes = sum(_size(file) for file in work.rglob("*.jar*")) / 1e6
-            print(
-                f"fetching {name} (once): {megabytes:.0f} MB, {elapsed:.0f} s",
-                file=sys.stderr,
-                flush=True,
-            )
-            if elapsed > _FETCH_SECONDS:
-                process.kill()
-                return
-
-    thread = threading.Thread(target=watch, name="streamhouse-fetch", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        done.set()
-        thread.join()
 
 
 def _size(file: Path) -> int:
@@ -173,14 +117,6 @@ def _size(file: Path) -> int:
         return file.stat().st_size
     except OSError:
         return 0
-
-
-def _first_line(error: Py4JError) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    for line in lines:
-        if line.startswith(": "):
-            return line[2:]
-    return lines[0] if lines else "no reason given"
 
 
 def _failure(jar: _Jar, reason: str) -> str:
