@@ -7,20 +7,19 @@ import os
 import re
 import secrets
 import shutil
-import signal
 import socket
 import subprocess
 import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 import psutil
 import pymysql
 from pymysql.constants import CLIENT
 
+from streamhouse.demo.private_server import STOP_SECONDS, PrivateServer, leftover
 from streamhouse.errors import ConnectError
 
 USER = "streamhouse"
@@ -31,7 +30,6 @@ PACKAGES = ("mariadb-server-core", "mariadb-client-core")
 _PROGRAMS = ("mariadbd", "mariadb-install-db", "my_print_defaults")
 
 _START_SECONDS = 60.0
-_STOP_SECONDS = 30.0
 _SOCKET_PATH_LIMIT = 100
 _PORTS = range(20_000, 32_000)
 """Below the ports that systems assign to connections, so none takes a restarting server's port."""
@@ -56,7 +54,7 @@ _ERROR = re.compile(r"\b(error|cannot|can't|could not|not found|no such|denied)\
 _GRANTS = "SELECT, TRIGGER, REPLICATION SLAVE, BINLOG MONITOR, REPLICATION SLAVE ADMIN"
 
 
-class MariaDB:
+class MariaDB(PrivateServer):
     """A server of its own under `data_dir`, with a row-format binlog, on 127.0.0.1 only.
 
     `port`: the TCP port; by default a free one, which later starts on the same folder reuse if it
@@ -71,11 +69,10 @@ class MariaDB:
     def __init__(
         self, data_dir: Path, port: int | None = None, server_options: Sequence[str] = ()
     ) -> None:
-        self.data_dir = Path(data_dir).absolute()
+        super().__init__(data_dir)
         self.server_options = tuple(server_options)
         self._fixed_port = port
         self._port = port
-        self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def port(self) -> int:
@@ -94,13 +91,7 @@ class MariaDB:
             return path
         return Path(tempfile.gettempdir()) / f"streamhouse-{self.data_dir.stat().st_ino}.sock"
 
-    @property
-    def pid(self) -> int | None:
-        """The process id of the server that this object started, while it runs."""
-        process = self._process
-        return process.pid if process is not None and process.poll() is None else None
-
-    def start(self) -> MariaDB:
+    def start(self) -> Self:
         """Start the server (create its data the first time) and wait until it answers."""
         if self.pid is not None:
             return self
@@ -133,25 +124,6 @@ class MariaDB:
         self._create_user()
         return self
 
-    def stop(self) -> None:
-        """Stop the server cleanly, or kill it after half a minute; no effect if it does not run."""
-        process, self._process = self._process, None
-        if process is None:
-            return
-        process.send_signal(signal.SIGTERM)
-        try:
-            process.wait(timeout=_STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait(timeout=_STOP_SECONDS)
-
-    def kill(self) -> None:
-        """Kill the server, as in a crash."""
-        process, self._process = self._process, None
-        if process is not None:
-            process.kill()
-            process.wait(timeout=_STOP_SECONDS)
-
     def connect(
         self, database: str | None = None, multi_statements: bool = False
     ) -> pymysql.Connection[Any]:
@@ -181,17 +153,6 @@ class MariaDB:
         finally:
             connection.close()
 
-    def __enter__(self) -> MariaDB:
-        return self.start()
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.stop()
-
     @property
     def _pid_file(self) -> Path:
         return self.data_dir / "mariadb.pid"
@@ -202,12 +163,8 @@ class MariaDB:
 
     def _stop_leftover(self) -> None:
         """Stop a server that an earlier run left behind in this folder."""
-        try:
-            process = psutil.Process(int(self._pid_file.read_text()))
-            command = process.cmdline()
-        except (OSError, ValueError, psutil.Error):
-            return
-        if f"--datadir={self.data_dir / 'data'}" in command:
+        process = leftover(self._pid_file, f"--datadir={self.data_dir / 'data'}")
+        if process is not None:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.terminate()
                 _wait_or_kill(process)
@@ -355,7 +312,7 @@ def _as_user() -> list[str]:
 
 def _wait_or_kill(process: psutil.Process) -> None:
     try:
-        process.wait(timeout=_STOP_SECONDS)
+        process.wait(timeout=STOP_SECONDS)
     except psutil.TimeoutExpired:
         process.kill()
-        process.wait(timeout=_STOP_SECONDS)
+        process.wait(timeout=STOP_SECONDS)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-import signal
 import subprocess
 import time
 import uuid
 from base64 import urlsafe_b64encode
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
+from typing import Self
 
 import psutil
 from confluent_kafka import KafkaException
@@ -19,11 +18,11 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from streamhouse.demo.kafka.jars import kafka_jars
 from streamhouse.demo.mariadb import free_port
+from streamhouse.demo.private_server import STOP_SECONDS, PrivateServer, leftover
 from streamhouse.errors import ConnectError
 from streamhouse.paimon.java.installed_java import java_command
 
 _START_SECONDS = 90.0
-_STOP_SECONDS = 30.0
 _JAVA = ("-Xms128m", "-Xmx512m", "-XX:+UseSerialGC", "-Dlog4j2.level=WARN")
 _SETTINGS = {
     "process.roles": "broker,controller",
@@ -49,7 +48,7 @@ _SETTINGS = {
 }
 
 
-class KafkaBroker:
+class KafkaBroker(PrivateServer):
     """A broker of its own under `data_dir`, on 127.0.0.1 only.
 
     `settings` override those of the broker; `listeners` are further ones: their names and protocols
@@ -65,12 +64,11 @@ class KafkaBroker:
         listeners: Mapping[str, str] | None = None,
         java_options: Sequence[str] = ("-XX:TieredStopAtLevel=1",),
     ) -> None:
-        self.data_dir = Path(data_dir).absolute()
+        super().__init__(data_dir)
         self._settings = dict(settings or {})
         self._listeners = {"PLAINTEXT": "PLAINTEXT", **(listeners or {})}
         self._java_options = tuple(java_options)
         self._ports: dict[str, int] = {}
-        self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def servers(self) -> str:
@@ -83,13 +81,7 @@ class KafkaBroker:
             raise ConnectError("the private Kafka broker has no port before start()")
         return f"127.0.0.1:{self._ports[listener]}"
 
-    @property
-    def pid(self) -> int | None:
-        """The process id of the broker that this object started, while it runs."""
-        process = self._process
-        return process.pid if process is not None and process.poll() is None else None
-
-    def start(self) -> KafkaBroker:
+    def start(self) -> Self:
         """Start the broker (create its data the first time) and wait until it answers."""
         if self.pid is not None:
             return self
@@ -110,25 +102,6 @@ class KafkaBroker:
         self._wait_until_up()
         return self
 
-    def stop(self) -> None:
-        """Stop the broker cleanly, or kill it after half a minute; no effect if it does not run."""
-        process, self._process = self._process, None
-        if process is None:
-            return
-        process.send_signal(signal.SIGTERM)
-        try:
-            process.wait(timeout=_STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait(timeout=_STOP_SECONDS)
-
-    def kill(self) -> None:
-        """Kill the broker, as in a crash."""
-        process, self._process = self._process, None
-        if process is not None:
-            process.kill()
-            process.wait(timeout=_STOP_SECONDS)
-
     def admin(self) -> AdminClient:
         """A client that creates and changes topics."""
         return AdminClient({"bootstrap.servers": self.servers, "log_level": 0})
@@ -145,22 +118,11 @@ class KafkaBroker:
         """Delete a topic, and wait until it is gone."""
         admin = self.admin()
         admin.delete_topics([name], operation_timeout=30)[name].result(30)
-        deadline = time.monotonic() + _STOP_SECONDS
+        deadline = time.monotonic() + STOP_SECONDS
         while name in admin.list_topics(timeout=10).topics:
             if time.monotonic() > deadline:
-                raise ConnectError(f"topic {name} was not deleted within {_STOP_SECONDS:.0f} s")
+                raise ConnectError(f"topic {name} was not deleted within {STOP_SECONDS:.0f} s")
             time.sleep(0.05)
-
-    def __enter__(self) -> KafkaBroker:
-        return self.start()
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.stop()
 
     @property
     def _properties(self) -> Path:
@@ -216,15 +178,11 @@ class KafkaBroker:
 
     def _stop_leftover(self) -> None:
         """Stop a broker that an earlier run left behind in this folder."""
-        try:
-            process = psutil.Process(int(self._pid_file.read_text()))
-            command = process.cmdline()
-        except (OSError, ValueError, psutil.Error):
-            return
-        if str(self._properties) in command:
+        process = leftover(self._pid_file, str(self._properties))
+        if process is not None:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
-                process.wait(timeout=_STOP_SECONDS)
+                process.wait(timeout=STOP_SECONDS)
 
     def _wait_until_up(self) -> None:
         process = self._process
