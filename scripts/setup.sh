@@ -274,11 +274,6 @@ if jar_is_there; then
 else
   step "[4/5] Paimon's Java core …" "$venv/bin/python" -m streamhouse.paimon.java.jars
 fi
-# Tests and `demo --orders kafka` start a broker; they fetch its jars themselves if this fails.
-# shellcheck disable=SC2016  # $0 is the inner shell's: the path needs no quoting.
-step "[4/5] Kafka's broker, for tests …" sh -c \
-  '"$0" -m streamhouse.demo.kafka.jars || echo "left out: fetched when it is needed"' \
-  "$venv/bin/python"
 # Halves the time that Spark takes to start; all works without it.
 # shellcheck disable=SC2016  # $0 is the inner shell's: the path needs no quoting.
 step "[5/5] Spark's Java classes, for quicker starts …" sh -c \
