@@ -42,6 +42,7 @@ FROM orders AS o
 JOIN customers FOR SYSTEM_TIME AS OF o.p AS c ON o.cust = c.id AND o.kind = c.kind
 LEFT JOIN labels FOR SYSTEM_TIME AS OF o.p AS l ON c.id = l.cust;
 """
+GENERATED = "CREATE TEMPORARY TABLE made (id INT) WITH ('connector' = 'datagen');"
 TOTALS = """
 CREATE TABLE totals (level STRING PRIMARY KEY NOT ENFORCED, orders BIGINT, price DECIMAL(10, 2))
 WITH ('bucket' = '1', 'merge-engine' = 'aggregation',
@@ -202,6 +203,11 @@ def test_plans_and_selects(shop: Shop, customers: MariaDB) -> None:
             "declare the column with a type like MySQL's",
         ),
         ({"FROM orders AS": "FROM customers AS"}, StreamhouseError, "'connector' = 'mysql-cdc'"),
+        (
+            {"INSERT INTO enriched": f"{GENERATED}\nINSERT INTO made"},
+            StreamhouseError,
+            "must be a Paimon table",
+        ),
     ],
 )
 def test_what_is_wrong_is_told_before_anything_runs(

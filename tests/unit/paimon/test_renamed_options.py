@@ -76,6 +76,7 @@ def create(key: str, value: str, *more: str) -> str:
 
 
 REWRITE = "compaction.force-rewrite-all-files"
+"""The option that keyed tables with Iceberg metadata get."""
 
 
 @pytest.mark.parametrize("key", RENAMED)
@@ -83,9 +84,8 @@ def test_a_renamed_option_is_the_one_of_today(scripts: Scripts, key: str) -> Non
     old = RENAMED[key]
     value = VALUES.get(key, "true")
     scripts.run(create(key, value))
-    # Keyed tables with Iceberg metadata get an option more.
-    written = {k: v for k, v in scripts.written().items() if k != REWRITE}
-    assert written == {old.now: old.values.get(value, value)}
+    added = {REWRITE: "true"} if key == "metadata.iceberg-compatible" else {}
+    assert scripts.written() == {old.now: old.values.get(value, value), **added}
     (notice,) = scripts.notices
     assert notice.startswith(
         f"table default.t: option '{key}' (Paimon {old.until} and before) is now '{old.now}'"
