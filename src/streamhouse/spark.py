@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -24,6 +25,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from streamhouse.errors import SchemaChangeError
+from streamhouse.options import integer
 from streamhouse.source import ROW_KIND, Offset, Source
 
 _DATA_SOURCES = (
@@ -152,6 +154,16 @@ def _spark_type(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_struct(kind):
         return pa.struct([field.with_type(_spark_type(field.type)) for field in kind])
     return kind
+
+
+def read_limits(options: Mapping[str, str]) -> tuple[int | None, int]:
+    """The options `maxRowsPerTrigger` (None: no limit) and `parallelism` (default: all cores)."""
+    rows = options.get("maxRowsPerTrigger")
+    cores = str(os.cpu_count() or 1)
+    return (
+        None if rows is None else integer("maxRowsPerTrigger", rows, 1),
+        integer("parallelism", options.get("parallelism", cores), 1),
+    )
 
 
 @dataclass

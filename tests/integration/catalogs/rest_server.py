@@ -14,7 +14,6 @@ import threading
 import uuid
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -29,12 +28,13 @@ from pypaimon.catalog.catalog_exception import (
 from pypaimon.common.json_util import JSON
 from pypaimon.schema.data_types import DataTypeParser
 from pypaimon.schema.schema_change import SchemaChange
+from tests.local_http_server import LocalHttpServer
 
 TOKEN = "open-sesame"
 Answer = tuple[int, Any]
 
 
-class RestServer:
+class RestServer(LocalHttpServer):
     """Serves the tables of a folder; `commits` counts the snapshots that it has accepted."""
 
     def __init__(self, folder: Path) -> None:
@@ -48,33 +48,17 @@ class RestServer:
         class Handler(_Handler):
             server_state = owner
 
-        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
-        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+        super().__init__(Handler)
 
     @property
     def options(self) -> dict[str, str]:
         return {
             "metastore": "rest",
-            "uri": f"http://127.0.0.1:{self._server.server_port}",
+            "uri": self.url,
             "warehouse": str(self.folder),
             "token.provider": "bear",
             "token": TOKEN,
         }
-
-    def __enter__(self) -> RestServer:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join(10)
 
     def config(self, body: Any) -> Answer:
         return 200, {"defaults": {"prefix": "main"}, "overrides": {}}

@@ -11,8 +11,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
-from types import TracebackType
 from typing import Any
+
+from tests.local_http_server import LocalHttpServer
 
 
 class Fault(Enum):
@@ -38,7 +39,7 @@ class Request:
 Choose = Callable[[Request], Fault | None]
 
 
-class FaultyProxy:
+class FaultyProxy(LocalHttpServer):
     """Forwards to a port of this machine, with the faults that `choose` returns."""
 
     def __init__(self, port: int) -> None:
@@ -51,13 +52,7 @@ class FaultyProxy:
         class Handler(_Handler):
             owner, target = proxy, port
 
-        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
-        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_port}"
+        super().__init__(Handler)
 
     def fault(self, method: str, path: str) -> Fault | None:
         with self._lock:
@@ -67,20 +62,6 @@ class FaultyProxy:
             if fault is not None:
                 self.injected.append((fault, f"{method} {path}"))
         return fault
-
-    def __enter__(self) -> FaultyProxy:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join(10)
 
 
 class _Handler(http.server.BaseHTTPRequestHandler):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, MutableMapping, Sequence
 from dataclasses import replace
 
@@ -28,10 +27,15 @@ from streamhouse.connectors.kafka.options import (
 from streamhouse.connectors.kafka.records import Layout
 from streamhouse.connectors.kafka.source import KafkaSource
 from streamhouse.errors import OptionError
-from streamhouse.options import integer
 from streamhouse.secret_references import resolve_secrets
 from streamhouse.source import ROW_KIND
-from streamhouse.spark import SourcePartition, SourceStreamReader, for_spark, images
+from streamhouse.spark import (
+    SourcePartition,
+    SourceStreamReader,
+    for_spark,
+    images,
+    read_limits,
+)
 from streamhouse.sql.plan import Column
 
 WHERE = "kafka-records"
@@ -88,10 +92,7 @@ class KafkaDataSource(DataSource):
         self._options = parse(resolve_secrets(own, WHERE), WHERE)
         if self._options.bad_records.mode != FAIL:
             raise OptionError(f"{WHERE}: 'bad-records' can only be '{FAIL}' here; leave it out")
-        max_rows = spelled.get("maxRowsPerTrigger")
-        self._max_rows = None if max_rows is None else integer("maxRowsPerTrigger", max_rows, 1)
-        cores = str(os.cpu_count() or 1)
-        self._parallelism = integer("parallelism", spelled.get("parallelism", cores), 1)
+        self._max_rows, self._parallelism = read_limits(spelled)
 
     @classmethod
     def name(cls) -> str:

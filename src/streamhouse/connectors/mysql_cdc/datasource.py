@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, MutableMapping, Sequence
 
 import pyarrow as pa
@@ -22,7 +21,7 @@ from streamhouse.connectors.mysql_cdc.server.passthrough import (
     without_effect,
 )
 from streamhouse.errors import OptionError
-from streamhouse.options import boolean, check_known, integer
+from streamhouse.options import boolean, check_known
 from streamhouse.secret_references import resolve_secrets
 from streamhouse.source import ROW_KIND
 from streamhouse.spark import (
@@ -30,6 +29,7 @@ from streamhouse.spark import (
     SourceStreamReader,
     for_spark,
     images,
+    read_limits,
     spark_schema,
 )
 
@@ -65,10 +65,7 @@ class MysqlCdcDataSource(DataSource):
             check_known(unknown, [*KNOWN, *_SPARK_KEYS], WHERE)
         self._source_options = resolve_secrets(own, WHERE)
         self._row_kind = boolean("rowkind", spelled.get("rowkind", "false"))
-        max_rows = spelled.get("maxRowsPerTrigger")
-        self._max_rows = None if max_rows is None else integer("maxRowsPerTrigger", max_rows, 1)
-        cores = str(os.cpu_count() or 1)
-        self._parallelism = integer("parallelism", spelled.get("parallelism", cores), 1)
+        self._max_rows, self._parallelism = read_limits(spelled)
 
     @classmethod
     def name(cls) -> str:
