@@ -104,10 +104,10 @@ def open_connection(options: MySqlOptions, **settings: Any) -> pymysql.Connectio
 
 def _opened(settings: Mapping[str, Any], tls: Tls) -> pymysql.Connection[Any]:
     merged = dict(settings)
-    if tls.mode == "disabled":
-        merged["ssl_disabled"] = True
-    elif tls.required:
+    if tls.required:
         merged["ssl"] = tls.context()
+    else:
+        merged["ssl_disabled"] = True
     connection: Any = pymysql.connect(**merged, defer_connect=True)
     if tls.mode == "preferred":
         # PyMySQL does this by default, too, but loads all CA certificates of the machine: 40 ms.
