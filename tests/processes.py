@@ -34,7 +34,7 @@ FORKS.set_forkserver_preload(
         "streamhouse.cli.commands.export",
         "streamhouse.cli.main",
         "streamhouse.cli.output",
-        "streamhouse.cli.commands.serve",
+        "streamhouse.cli.commands.servers.serve",
         "streamhouse.cli.commands.watch",
         "streamhouse.graph.worker",
         "streamhouse.paimon.catalog.views",

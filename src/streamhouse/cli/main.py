@@ -34,11 +34,11 @@ class Command:
 
 COMMANDS = {
     "run": Command("run", "run", "Run a SQL script and its continuous queries."),
-    "sync": Command("sync", "sync", "Follow MySQL tables or databases into Paimon tables."),
+    "sync": Command("mysql.sync", "sync", "Follow MySQL tables or databases into Paimon tables."),
     "watch": Command("watch", "watch", "Print a table each time it changes."),
     "query": Command("query", "query", "Print the result of one SELECT."),
     "serve": Command(
-        "serve",
+        "servers.serve",
         "serve",
         "Serve tables and views over HTTP, live, with a web page.",
     ),
@@ -47,7 +47,7 @@ COMMANDS = {
         "export",
         "Write a table or view to a file, once or on each change.",
     ),
-    "thrift": Command("thrift", "thrift", "Serve a warehouse over JDBC and ODBC, by Spark."),
+    "thrift": Command("servers.thrift", "thrift", "Serve a warehouse over JDBC and ODBC, by Spark."),
     "execute": Command("execute", "execute", "Change rows: MERGE, UPDATE, DELETE, INSERT."),
     "call": Command(
         "call",
@@ -56,7 +56,7 @@ COMMANDS = {
     ),
     "graph": Command("graph", "graph", "Draw a script's tables and queries."),
     "pipelines": Command("pipelines", "pipelines", "List the pipelines of a warehouse."),
-    "check": Command("check", "check", "Check a MySQL server and its tables for mysql-cdc."),
+    "check": Command("mysql.check", "check", "Check a MySQL server and its tables for mysql-cdc."),
     "audit": Command(
         "audit",
         "audit",

@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 
 from streamhouse.errors import OptionError
-from streamhouse.paimon.schema.table_options import check_table_options
+from streamhouse.paimon.schema.options.table_options import check_table_options
 from streamhouse.sql.options.renamed_options import current
 
 _RUN_OPTIONS = ("sink.parallelism", "scan.parallelism")

@@ -10,7 +10,7 @@ from typing import Any
 
 from streamhouse.connectors.jdbc.options import parse as parse_jdbc
 from streamhouse.connectors.jdbc.table import KeyedTable
-from streamhouse.connectors.mysql_cdc.database.opening import DeclaredSource
+from streamhouse.connectors.mysql_cdc.database.sharding.declared_table import DeclaredSource
 from streamhouse.connectors.mysql_cdc.relay.log import RelayTable
 from streamhouse.connectors.mysql_cdc.relay.relay import Relay
 from streamhouse.connectors.mysql_cdc.server.options import parse

@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 from tests.integration.mysql.history import Database, apply, catch_up, rows_of
 
-from streamhouse.connectors.mysql_cdc.database.opening import (
+from streamhouse.connectors.mysql_cdc.database.sharding.declared_table import (
     DeclaredSource,
     followed_tables,
     open_source,
 )
-from streamhouse.connectors.mysql_cdc.database.sharded_source import ShardedSource
+from streamhouse.connectors.mysql_cdc.database.sharding.sharded_source import ShardedSource
 from streamhouse.connectors.mysql_cdc.server.options import parse
 from streamhouse.connectors.mysql_cdc.source import MySqlSource
 from streamhouse.errors import DataLossError, TableError

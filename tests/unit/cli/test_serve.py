@@ -139,7 +139,7 @@ def test_invalid_options_prevent_the_start(shop: Any, tmp_path: Path) -> None:
 def test_neither_the_server_nor_its_queries_load_spark_or_a_jvm() -> None:
     program = (
         "import sys\n"
-        "import streamhouse.cli.commands.serve\n"
+        "import streamhouse.cli.commands.servers.serve\n"
         "import streamhouse.serve.http.app, streamhouse.serve.http.server\n"
         "import streamhouse.serve.queries.worker, streamhouse.serve.queries.client_select\n"
         "import streamhouse.serve.queries.view_rows\n"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from streamhouse.connectors.mysql_cdc.database.reading import in_order
+from streamhouse.connectors.mysql_cdc.database.part_reader import in_order
 
 
 def batch(**columns: list[object]) -> pa.RecordBatch:

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from streamhouse.connectors.mysql_cdc.database.catalogue import Catalogues
-from streamhouse.connectors.mysql_cdc.database.followed import FollowedTable
 from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress
+from streamhouse.connectors.mysql_cdc.database.tables.catalogue import Catalogues
+from streamhouse.connectors.mysql_cdc.database.tables.followed_table import FollowedTable
 from streamhouse.connectors.mysql_cdc.relay.files import (
     FrameWriter,
     RelayView,
@@ -21,8 +21,8 @@ from streamhouse.connectors.mysql_cdc.relay.log import RelayLog, RelayTable
 from streamhouse.connectors.mysql_cdc.server.position import Binlog, Known, Position
 from streamhouse.connectors.mysql_cdc.server.table import TableDefinition
 from streamhouse.connectors.mysql_cdc.server.values.types import MySqlColumn
-from streamhouse.runtime.sync.commit import SyncedBatch
 from streamhouse.runtime.sync.lags import Lags
+from streamhouse.runtime.sync.micro_batch.commit import SyncedBatch
 
 KEY = MySqlColumn("id", "int", "int(11)", nullable=False)
 NOTE = MySqlColumn("note", "varchar", "varchar(9)", charset="utf8mb4", collation="utf8mb4_bin")

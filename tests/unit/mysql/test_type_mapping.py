@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from streamhouse.connectors.mysql_cdc.database.table_filter import TableFilter
-from streamhouse.connectors.mysql_cdc.database.type_mapping import MODES, TypeMapping
+from streamhouse.connectors.mysql_cdc.database.tables.table_filter import TableFilter
+from streamhouse.connectors.mysql_cdc.database.tables.type_mapping import MODES, TypeMapping
 from streamhouse.connectors.mysql_cdc.server.values.types import MySqlColumn
 from streamhouse.errors import OptionError
 

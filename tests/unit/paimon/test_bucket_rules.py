@@ -12,7 +12,7 @@ from pypaimon import CatalogFactory, Schema
 from streamhouse.errors import OptionError, StreamhouseError, TableError
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.changelog.stream_source import PaimonSource
-from streamhouse.paimon.schema.bucket_rules import checked
+from streamhouse.paimon.schema.options.bucket_rules import checked
 from streamhouse.runtime.execute import execute
 
 COLUMNS = {"k": "INT", "p": "INT", "s": "STRING", "a": "ARRAY<INT>"}

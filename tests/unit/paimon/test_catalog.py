@@ -9,7 +9,7 @@ import pytest
 from streamhouse.errors import OptionError, TableError
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.schema import types
-from streamhouse.paimon.schema.table_options import check_table_options
+from streamhouse.paimon.schema.options.table_options import check_table_options
 from streamhouse.sql.plan import Column
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from tests.unit.serve.test_view_feed import TOP, keep
 
-from streamhouse.cli.commands import thrift
+from streamhouse.cli.commands.servers import thrift
 from streamhouse.errors import OptionError, TableError
 from streamhouse.thrift import server
 from streamhouse.thrift.source import (

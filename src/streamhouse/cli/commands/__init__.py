@@ -1,1 +1,1 @@
-"""The commands, one module each; `cli.main.COMMANDS` lists them."""
+"""The commands, one module each; `cli.main.COMMANDS` maps their names to these modules."""

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pyarrow as pa
 
 from streamhouse.connectors.base import Connector, Scan
-from streamhouse.connectors.mysql_cdc.database.opening import (
+from streamhouse.connectors.mysql_cdc.database.sharding.declared_table import (
     DeclaredSource,
     followed_tables,
     open_source,

@@ -13,7 +13,10 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StringType, StructType
 
-from streamhouse.connectors.mysql_cdc.database.opening import DeclaredSource, open_source
+from streamhouse.connectors.mysql_cdc.database.sharding.declared_table import (
+    DeclaredSource,
+    open_source,
+)
 from streamhouse.connectors.mysql_cdc.server.options import KNOWN, WHERE
 from streamhouse.connectors.mysql_cdc.server.passthrough import (
     WITHOUT_EFFECT,

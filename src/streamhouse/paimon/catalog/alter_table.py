@@ -9,16 +9,12 @@ from streamhouse.errors import SchemaChangeError, TableError
 from streamhouse.options import nearest
 from streamhouse.paimon.catalog.immutable_options import check_option
 from streamhouse.paimon.read.table import Table
-from streamhouse.paimon.schema import (
-    bucket_rules,
-    iceberg_metadata,
-    option_columns,
-    orc_values,
-    types,
-)
-from streamhouse.paimon.schema.exclusive_options import check_exclusive
-from streamhouse.paimon.schema.nanosecond_timestamps import check_type
-from streamhouse.paimon.schema.table_options import check_table_options
+from streamhouse.paimon.schema import types
+from streamhouse.paimon.schema.file_formats import orc_values
+from streamhouse.paimon.schema.file_formats.nanosecond_timestamps import check_type
+from streamhouse.paimon.schema.options import bucket_rules, iceberg_metadata, option_columns
+from streamhouse.paimon.schema.options.exclusive_options import check_exclusive
+from streamhouse.paimon.schema.options.table_options import check_table_options
 from streamhouse.paimon.schema.type_widening import widens, wider
 from streamhouse.paimon.storage.lock import commit_lock
 from streamhouse.sql.changes import (

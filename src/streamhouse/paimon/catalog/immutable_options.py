@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from streamhouse.errors import OptionError
 from streamhouse.paimon.read import ignored_deletes
 from streamhouse.paimon.read.lookup_merge import has_levels, newest_level_counts
-from streamhouse.paimon.schema.orc_values import LTZ_OPTION
+from streamhouse.paimon.schema.file_formats.orc_values import LTZ_OPTION
 
 if TYPE_CHECKING:
     from streamhouse.paimon.read.table import Table

@@ -16,18 +16,14 @@ from streamhouse.options import nearest
 from streamhouse.paimon.catalog.alter_table import alter_table
 from streamhouse.paimon.read.system_tables import SystemTable, open_table
 from streamhouse.paimon.read.table import Table, resolve
-from streamhouse.paimon.schema import (
-    avro_rows,
-    bucket_rules,
-    iceberg_metadata,
-    orc_values,
-    types,
-)
-from streamhouse.paimon.schema.exclusive_options import check_exclusive
-from streamhouse.paimon.schema.nanosecond_timestamps import check_type
-from streamhouse.paimon.schema.option_columns import column_lists
+from streamhouse.paimon.schema import types
+from streamhouse.paimon.schema.file_formats import avro_rows, orc_values
+from streamhouse.paimon.schema.file_formats.nanosecond_timestamps import check_type
+from streamhouse.paimon.schema.options import bucket_rules, iceberg_metadata
+from streamhouse.paimon.schema.options.exclusive_options import check_exclusive
+from streamhouse.paimon.schema.options.option_columns import column_lists
+from streamhouse.paimon.schema.options.table_options import check_table_options
 from streamhouse.paimon.schema.table_name import MAIN, TableName, split_identifier
-from streamhouse.paimon.schema.table_options import check_table_options
 from streamhouse.paimon.storage import rust_core
 from streamhouse.paimon.storage.files import Files, files_of, is_local, local_path, remember
 from streamhouse.paimon.storage.lock import creation_lock

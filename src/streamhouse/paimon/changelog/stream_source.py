@@ -36,7 +36,7 @@ from streamhouse.paimon.read.visibility import (
     rows_visible_at,
 )
 from streamhouse.paimon.schema.evolution import columns_now
-from streamhouse.paimon.schema.remove_record_option import purges_remove_rows
+from streamhouse.paimon.schema.options.remove_record_option import purges_remove_rows
 from streamhouse.paimon.storage.snapshots import EXPIRY_USER, Snapshot
 from streamhouse.paimon.storage.split_groups import Bound, Piece, pieces
 from streamhouse.source import ROW_KIND, Lag, Offset

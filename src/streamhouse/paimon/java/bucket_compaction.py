@@ -14,7 +14,7 @@ from contextlib import closing
 from typing import Any
 
 from streamhouse.paimon.schema.nulling_columns import collecting_columns, nulling_columns
-from streamhouse.paimon.schema.remove_record_option import removes_records
+from streamhouse.paimon.schema.options.remove_record_option import removes_records
 
 
 def compacted(

@@ -27,7 +27,7 @@ from streamhouse.paimon.java.jars import COORDINATES, JAR_VARIABLE, paimon_jar, 
 from streamhouse.paimon.java.jvm import END_SECONDS, Channel, JavaProcess, spark_jars
 from streamhouse.paimon.java.long_lived_writer import KeptWrite
 from streamhouse.paimon.java.unfinished_compactions import noted
-from streamhouse.paimon.schema.remove_record_option import removes_records
+from streamhouse.paimon.schema.options.remove_record_option import removes_records
 from streamhouse.paimon.schema.table_name import TableName, branch_root
 from streamhouse.paimon.storage.files import files_of, is_local
 from streamhouse.paimon.storage.lock import commit_lock

@@ -22,7 +22,7 @@ from streamhouse.paimon.maintenance.other_compactors import compacted_by_others
 from streamhouse.paimon.maintenance.policy import MaintenancePolicy, Pace
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.read.visibility import Moment, changes_visible_at, later, rows_visible_at
-from streamhouse.paimon.schema.iceberg_metadata import keeps_iceberg
+from streamhouse.paimon.schema.options.iceberg_metadata import keeps_iceberg
 
 _LOG = logging.getLogger("streamhouse.maintenance")
 _STOP_SECONDS = 10.0

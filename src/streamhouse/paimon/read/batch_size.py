@@ -6,7 +6,7 @@ batch, it loses its place in the vector, and returns all rows up to the end of t
 ones included. If a filter is pushed down to such a file, it panics. So these files are read with a
 batch size that no such run of rows can exceed, and without filters (decision 086).
 
-Avro files with ROW columns are read row by row (`paimon.schema.avro_rows`).
+Avro files with ROW columns are read row by row (`paimon.schema.file_formats.avro_rows`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pypaimon_rust.datafusion import Split
 
 from streamhouse.batches import gathered
 from streamhouse.errors import StreamhouseError
-from streamhouse.paimon.schema import avro_rows
+from streamhouse.paimon.schema.file_formats import avro_rows
 
 _ORC = b".orc"
 _VECTORS = b"index-"

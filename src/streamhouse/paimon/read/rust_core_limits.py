@@ -40,37 +40,38 @@ LIMITS = (
         "fine times written",
         "writes TIMESTAMP(7) to (9) as 64 bits of nanoseconds into Parquet, where the Java core "
         "reads INT96",
-        "paimon.schema.nanosecond_timestamps: check_type refuses such columns",
+        "paimon.schema.file_formats.nanosecond_timestamps: check_type refuses such columns",
         106,
     ),
     Limit(
         "fine times read",
         "wraps INT96 values outside the years 1677 to 2262 around",
-        "paimon.schema.nanosecond_timestamps: check_files refuses such files",
+        "paimon.schema.file_formats.nanosecond_timestamps: check_files refuses such files",
         106,
     ),
     Limit(
         "orc range",
         "cannot read timestamps of ORC files outside the years 1677 to 2262",
-        "paimon.schema.orc_values: OrcValues refuses to write them",
+        "paimon.schema.file_formats.orc_values: OrcValues refuses to write them",
         107,
     ),
     Limit(
         "orc history",
         "shifts timestamps before 1900 of ORC files that were not written in UTC",
-        "paimon.schema.orc_values: OrcReader refuses to read them",
+        "paimon.schema.file_formats.orc_values: OrcReader refuses to read them",
         107,
     ),
     Limit(
         "orc instants",
         "reads TIMESTAMP_LTZ of ORC files of the legacy kind as if they were written in UTC",
-        "paimon.schema.orc_values: OrcReader refuses other files; new tables are not of that kind",
+        "paimon.schema.file_formats.orc_values: OrcReader refuses other files; new tables are not "
+        "of that kind",
         107,
     ),
     Limit(
         "orc padding",
         "returns CHAR of ORC files with the trailing spaces that the Java core removes",
-        "paimon.schema.orc_values: OrcReader for reads, OrcValues for writes",
+        "paimon.schema.file_formats.orc_values: OrcReader for reads, OrcValues for writes",
         107,
     ),
     Limit(
@@ -93,7 +94,7 @@ LIMITS = (
     Limit(
         "avro rows",
         "returns nulls for the fields of a ROW in batches of Avro files that begin with a null",
-        "paimon.schema.avro_rows, paimon.read.batch_size",
+        "paimon.schema.file_formats.avro_rows, paimon.read.batch_size",
         108,
     ),
     Limit(

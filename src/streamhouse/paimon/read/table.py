@@ -14,8 +14,9 @@ from streamhouse.errors import DataLossError, StoreError, StreamhouseError, Tabl
 from streamhouse.options import integer, nearest
 from streamhouse.paimon.read import batch_size, ignored_deletes, lookup_merge, postpone_bucket
 from streamhouse.paimon.read.conditions import Filter, only_on
-from streamhouse.paimon.schema import avro_rows, evolution, nanosecond_timestamps, orc_values, types
-from streamhouse.paimon.schema.bucket_rules import crosses_partitions
+from streamhouse.paimon.schema import evolution, types
+from streamhouse.paimon.schema.file_formats import avro_rows, nanosecond_timestamps, orc_values
+from streamhouse.paimon.schema.options.bucket_rules import crosses_partitions
 from streamhouse.paimon.schema.table_name import branch_root
 from streamhouse.paimon.storage import rust_core
 from streamhouse.paimon.storage.files import Files, files_of

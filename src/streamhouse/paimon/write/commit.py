@@ -18,9 +18,9 @@ from streamhouse.paimon.read.postpone_bucket import check_written
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.read.time_travel import pinned
 from streamhouse.paimon.schema.evolution import for_now
-from streamhouse.paimon.schema.nanosecond_timestamps import check_type
-from streamhouse.paimon.schema.orc_values import OrcValues, may_hold_orc
-from streamhouse.paimon.schema.remove_record_option import removes_records
+from streamhouse.paimon.schema.file_formats.nanosecond_timestamps import check_type
+from streamhouse.paimon.schema.file_formats.orc_values import OrcValues, may_hold_orc
+from streamhouse.paimon.schema.options.remove_record_option import removes_records
 from streamhouse.paimon.schema.table_name import MAIN, TableName
 from streamhouse.paimon.storage import rust_core
 from streamhouse.paimon.storage.data_files import data_files

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from streamhouse.errors import TableError
 from streamhouse.merge_functions import MERGING_ENGINES, merge_function
 from streamhouse.paimon.read.table import Table
-from streamhouse.paimon.schema import bucket_rules
+from streamhouse.paimon.schema.options import bucket_rules
 from streamhouse.source import ROW_KIND
 
 _IGNORE = "ignore-delete"

@@ -17,7 +17,7 @@ from streamhouse.errors import TableError
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.read.table import Table
-from streamhouse.paimon.schema.remove_record_option import remove_option
+from streamhouse.paimon.schema.options.remove_record_option import remove_option
 from streamhouse.paimon.storage.snapshots import Snapshot
 from streamhouse.paimon.write.commit import TableCommitter, TableWriter
 from streamhouse.paimon.write.commit_retries import CHANGE_USER

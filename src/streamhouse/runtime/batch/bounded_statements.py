@@ -17,7 +17,7 @@ from streamhouse.options import choice
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.java.sidecar import Sidecar
 from streamhouse.paimon.read.table import Table
-from streamhouse.paimon.schema.iceberg_metadata import keeps_iceberg
+from streamhouse.paimon.schema.options.iceberg_metadata import keeps_iceberg
 from streamhouse.paimon.storage.lock import commit_lock
 from streamhouse.paimon.write.commit import TableCommitter, TableWriter, overwrite_table
 from streamhouse.paimon.write.commit_retries import rows_changed, with_retries

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from streamhouse.errors import TableError
 from streamhouse.merge_functions import merge_function, sequence_fields
 from streamhouse.paimon.read.table import Table
-from streamhouse.paimon.schema.remove_record_option import remove_option, removes_records
+from streamhouse.paimon.schema.options.remove_record_option import remove_option, removes_records
 from streamhouse.paimon.write.remove_record_on_delete import without_values
 from streamhouse.runtime.kernel import conformed
 from streamhouse.source import ROW_KIND

@@ -17,7 +17,7 @@ from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.java.sidecar import Sidecar
 from streamhouse.paimon.maintenance.full_compaction import Purge
 from streamhouse.paimon.read.visibility import hides_new_rows
-from streamhouse.paimon.schema.iceberg_metadata import keeps_iceberg
+from streamhouse.paimon.schema.options.iceberg_metadata import keeps_iceberg
 from streamhouse.paimon.storage.lock import commit_lock
 from streamhouse.paimon.write.commit import (
     TableCommitter,

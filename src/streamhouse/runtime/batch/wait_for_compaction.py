@@ -17,7 +17,7 @@ from streamhouse.paimon.java.unfinished_compactions import noted
 from streamhouse.paimon.maintenance.other_compactors import written_by_live_query
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.read.visibility import hides_new_rows
-from streamhouse.paimon.schema.iceberg_metadata import keeps_iceberg
+from streamhouse.paimon.schema.options.iceberg_metadata import keeps_iceberg
 from streamhouse.paimon.storage.files import files_of
 from streamhouse.procedures.commit_messages import commit, deserialised
 from streamhouse.procedures.compaction.worker import Work

@@ -17,7 +17,7 @@ from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.schema.evolution import renamed_to
-from streamhouse.paimon.schema.option_aliases import resolved
+from streamhouse.paimon.schema.options.option_aliases import resolved
 from streamhouse.paimon.schema.table_name import TableName
 from streamhouse.paimon.storage.files import is_local, local_path
 from streamhouse.runtime.session.computed_columns import computed_of, with_computed

@@ -10,14 +10,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from streamhouse.connectors.mysql_cdc.binlog.outcome import Outcome
-from streamhouse.connectors.mysql_cdc.database.discovery import FoundTable
-from streamhouse.connectors.mysql_cdc.database.followed import FollowedTable
 from streamhouse.connectors.mysql_cdc.database.progress import (
     UNKNOWN_STATEMENT,
     DatabaseProgress,
     Stale,
 )
-from streamhouse.connectors.mysql_cdc.database.statements import Followed
+from streamhouse.connectors.mysql_cdc.database.table_statements import Followed
+from streamhouse.connectors.mysql_cdc.database.tables.discovery import FoundTable
+from streamhouse.connectors.mysql_cdc.database.tables.followed_table import FollowedTable
 from streamhouse.errors import StreamhouseError, TableError
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.runtime.failpoint import ALTERED_STEP, reached

@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
-from streamhouse.connectors.mysql_cdc.database.catalogue import Catalogue
 from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress
+from streamhouse.connectors.mysql_cdc.database.tables.catalogue import Catalogue
 from streamhouse.connectors.mysql_cdc.server.position import Position
-from streamhouse.runtime.sync.commit import SyncedBatch
+from streamhouse.runtime.sync.micro_batch.commit import SyncedBatch
 
 
 @dataclass(frozen=True)

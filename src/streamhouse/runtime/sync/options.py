@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypedDict, Unpack
 
-from streamhouse.connectors.mysql_cdc.database.discovery import TableNames
-from streamhouse.connectors.mysql_cdc.database.table_filter import TableFilter
-from streamhouse.connectors.mysql_cdc.database.type_mapping import TypeMapping
+from streamhouse.connectors.mysql_cdc.database.tables.discovery import TableNames
+from streamhouse.connectors.mysql_cdc.database.tables.table_filter import TableFilter
+from streamhouse.connectors.mysql_cdc.database.tables.type_mapping import TypeMapping
 from streamhouse.connectors.mysql_cdc.metadata import DATABASE, TABLE, TIME
 from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions, parse
 from streamhouse.errors import OptionError

@@ -8,11 +8,11 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
-from streamhouse.connectors.mysql_cdc.database.catalogue import Catalogues
-from streamhouse.connectors.mysql_cdc.database.followed import FollowedTable
 from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress
 from streamhouse.connectors.mysql_cdc.database.relay import DatabaseRelay
-from streamhouse.connectors.mysql_cdc.database.versions import TableVersions
+from streamhouse.connectors.mysql_cdc.database.tables.catalogue import Catalogues
+from streamhouse.connectors.mysql_cdc.database.tables.followed_table import FollowedTable
+from streamhouse.connectors.mysql_cdc.database.tables.versions import TableVersions
 from streamhouse.connectors.mysql_cdc.lag import source_state
 from streamhouse.connectors.mysql_cdc.server.connection import Session
 from streamhouse.connectors.mysql_cdc.server.table import Server, check_server
@@ -26,14 +26,14 @@ from streamhouse.runtime.state.checkpoint_claim import claim
 from streamhouse.runtime.streaming.pacing import Pacing, Role
 from streamhouse.runtime.streaming.query import QueryFailed
 from streamhouse.runtime.streaming.stream_run import StreamRun
-from streamhouse.runtime.sync.commit import SyncCommitter, SyncedBatch
-from streamhouse.runtime.sync.data_source import FORMAT, SyncDataSource
-from streamhouse.runtime.sync.holds import SyncHolds
 from streamhouse.runtime.sync.lags import Lags, TableState
+from streamhouse.runtime.sync.micro_batch.commit import SyncCommitter, SyncedBatch
+from streamhouse.runtime.sync.micro_batch.data_source import FORMAT, SyncDataSource
+from streamhouse.runtime.sync.micro_batch.retention_holds import SyncHolds
+from streamhouse.runtime.sync.micro_batch.spec import SyncSpec
+from streamhouse.runtime.sync.micro_batch.unread_targets import UnreadTargets
 from streamhouse.runtime.sync.options import SyncOptions
-from streamhouse.runtime.sync.spec import SyncSpec
 from streamhouse.runtime.sync.tables import SyncTables, TableWatch
-from streamhouse.runtime.sync.unread_targets import UnreadTargets
 from streamhouse.source import Lag, Offset
 from streamhouse.spark import register_source
 

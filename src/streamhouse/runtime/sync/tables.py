@@ -7,13 +7,13 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-from streamhouse.connectors.mysql_cdc.database.catalogue import Catalogue, Catalogues
-from streamhouse.connectors.mysql_cdc.database.discovery import (
+from streamhouse.connectors.mysql_cdc.database.tables.catalogue import Catalogue, Catalogues
+from streamhouse.connectors.mysql_cdc.database.tables.discovery import (
     Discovery,
     FoundTable,
     TableNames,
 )
-from streamhouse.connectors.mysql_cdc.database.followed import FollowedTable
+from streamhouse.connectors.mysql_cdc.database.tables.followed_table import FollowedTable
 from streamhouse.connectors.mysql_cdc.server.columns import server_zone
 from streamhouse.connectors.mysql_cdc.server.connection import Session
 from streamhouse.errors import SchemaChangeError, TableError

@@ -10,9 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from streamhouse.connectors.mysql_cdc.change_reader import log_view
-from streamhouse.connectors.mysql_cdc.database.catalogue import Catalogue, Catalogues
-from streamhouse.connectors.mysql_cdc.database.discovery import Discovery
-from streamhouse.connectors.mysql_cdc.database.followed import FollowedTable
 from streamhouse.connectors.mysql_cdc.database.parts import TablePart, TablesAt
 from streamhouse.connectors.mysql_cdc.database.progress import (
     UNKNOWN_STATEMENT,
@@ -25,13 +22,16 @@ from streamhouse.connectors.mysql_cdc.database.source import (
     SMALL_TABLE,
     DatabaseSource,
 )
-from streamhouse.connectors.mysql_cdc.database.statements import (
+from streamhouse.connectors.mysql_cdc.database.table_statements import (
     RelayBehindError,
     SchemaFollower,
     TableStatements,
 )
-from streamhouse.connectors.mysql_cdc.database.table_filter import TableFilter
-from streamhouse.connectors.mysql_cdc.database.versions import TableVersions
+from streamhouse.connectors.mysql_cdc.database.tables.catalogue import Catalogue, Catalogues
+from streamhouse.connectors.mysql_cdc.database.tables.discovery import Discovery
+from streamhouse.connectors.mysql_cdc.database.tables.followed_table import FollowedTable
+from streamhouse.connectors.mysql_cdc.database.tables.table_filter import TableFilter
+from streamhouse.connectors.mysql_cdc.database.tables.versions import TableVersions
 from streamhouse.connectors.mysql_cdc.relay.files import RelayView, State
 from streamhouse.connectors.mysql_cdc.server.columns import server_zone
 from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions

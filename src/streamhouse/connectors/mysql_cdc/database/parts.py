@@ -6,10 +6,10 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from streamhouse.connectors.mysql_cdc.change_reader import StartPoint
-from streamhouse.connectors.mysql_cdc.database.catalogue import Catalogue, Catalogues
-from streamhouse.connectors.mysql_cdc.database.followed import FollowedTable
 from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress
-from streamhouse.connectors.mysql_cdc.database.versions import TableVersions
+from streamhouse.connectors.mysql_cdc.database.tables.catalogue import Catalogue, Catalogues
+from streamhouse.connectors.mysql_cdc.database.tables.followed_table import FollowedTable
+from streamhouse.connectors.mysql_cdc.database.tables.versions import TableVersions
 from streamhouse.connectors.mysql_cdc.key_share import KeyShare
 from streamhouse.connectors.mysql_cdc.schema_history import known_at
 from streamhouse.connectors.mysql_cdc.server.position import KeyJson

@@ -15,10 +15,10 @@ from streamhouse.connectors.mysql_cdc.binlog.captured import CapturedTable
 from streamhouse.connectors.mysql_cdc.binlog.history import BinlogHistory
 from streamhouse.connectors.mysql_cdc.binlog.limits import bounded_end, byte_budget
 from streamhouse.connectors.mysql_cdc.change_reader import StartPoint, log_view
-from streamhouse.connectors.mysql_cdc.database.catalogue import Catalogue
-from streamhouse.connectors.mysql_cdc.database.followed import FollowedTable
 from streamhouse.connectors.mysql_cdc.database.parts import TablePart
 from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress
+from streamhouse.connectors.mysql_cdc.database.tables.catalogue import Catalogue
+from streamhouse.connectors.mysql_cdc.database.tables.followed_table import FollowedTable
 from streamhouse.connectors.mysql_cdc.relay.files import RelayView, State
 from streamhouse.connectors.mysql_cdc.schema_history import (
     REMEMBERED,

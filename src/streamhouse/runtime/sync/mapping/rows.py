@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamhouse.connectors.mysql_cdc.binlog.rows.gathered import Seconds
-from streamhouse.connectors.mysql_cdc.database.followed import FollowedTable
+from streamhouse.connectors.mysql_cdc.database.tables.followed_table import FollowedTable
 from streamhouse.connectors.mysql_cdc.metadata import DATABASE, TABLE
 from streamhouse.paimon.read.table import Table
 from streamhouse.runtime.sync.mapping.computed_columns import parsed

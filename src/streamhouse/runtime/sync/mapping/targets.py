@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from streamhouse.connectors.mysql_cdc.database.discovery import FoundTable
+from streamhouse.connectors.mysql_cdc.database.tables.discovery import FoundTable
 from streamhouse.errors import OptionError, StreamhouseError, TableError
 from streamhouse.options import nearest
 from streamhouse.paimon.catalog.warehouse import Warehouse

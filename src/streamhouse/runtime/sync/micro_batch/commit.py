@@ -20,8 +20,8 @@ from streamhouse.paimon.write.commit_retries import TRIES, rows_changed
 from streamhouse.runtime.failpoint import SYNC_STEP, reached
 from streamhouse.runtime.monitoring.commit_times import timed
 from streamhouse.runtime.streaming.batch_commit import Messages, collected
-from streamhouse.runtime.sync.spec import SyncSpec
-from streamhouse.runtime.sync.unread_targets import UnreadTargets
+from streamhouse.runtime.sync.micro_batch.spec import SyncSpec
+from streamhouse.runtime.sync.micro_batch.unread_targets import UnreadTargets
 from streamhouse.source import Offset
 
 log = logging.getLogger("streamhouse.query")

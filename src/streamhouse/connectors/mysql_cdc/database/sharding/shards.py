@@ -12,14 +12,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from streamhouse.connectors.mysql_cdc.database.discovery import (
+from streamhouse.connectors.mysql_cdc.database.tables.discovery import (
     Discovery,
     FoundTable,
     TableNames,
     options_of,
 )
-from streamhouse.connectors.mysql_cdc.database.followed import FollowedTable
-from streamhouse.connectors.mysql_cdc.database.table_filter import TableFilter
+from streamhouse.connectors.mysql_cdc.database.tables.followed_table import FollowedTable
+from streamhouse.connectors.mysql_cdc.database.tables.table_filter import TableFilter
 from streamhouse.connectors.mysql_cdc.server.columns import (
     check_columns,
     selected_columns,

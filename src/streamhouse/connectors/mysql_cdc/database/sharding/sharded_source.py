@@ -12,21 +12,21 @@ from typing import Any
 import pyarrow as pa
 
 from streamhouse.connectors.mysql_cdc.binlog.startup import check_startup, startup_position
-from streamhouse.connectors.mysql_cdc.database.catalogue import Catalogue
 from streamhouse.connectors.mysql_cdc.database.changes import close_readers
-from streamhouse.connectors.mysql_cdc.database.discovery import FoundTable, TableNames
-from streamhouse.connectors.mysql_cdc.database.followed import FollowedTable
+from streamhouse.connectors.mysql_cdc.database.part_reader import PartReader, in_order
 from streamhouse.connectors.mysql_cdc.database.parts import TablePart
 from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress
-from streamhouse.connectors.mysql_cdc.database.reading import PartReader, in_order
-from streamhouse.connectors.mysql_cdc.database.shard_offsets import (
+from streamhouse.connectors.mysql_cdc.database.sharding.shard_offsets import (
     decoded,
     encoded,
     shards_of,
 )
-from streamhouse.connectors.mysql_cdc.database.shards import Shards
+from streamhouse.connectors.mysql_cdc.database.sharding.shards import Shards
 from streamhouse.connectors.mysql_cdc.database.source import DatabaseSource
-from streamhouse.connectors.mysql_cdc.database.table_filter import TableFilter
+from streamhouse.connectors.mysql_cdc.database.tables.catalogue import Catalogue
+from streamhouse.connectors.mysql_cdc.database.tables.discovery import FoundTable, TableNames
+from streamhouse.connectors.mysql_cdc.database.tables.followed_table import FollowedTable
+from streamhouse.connectors.mysql_cdc.database.tables.table_filter import TableFilter
 from streamhouse.connectors.mysql_cdc.lag import UnreadChanges, source_state
 from streamhouse.connectors.mysql_cdc.metadata import MetadataColumns
 from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions

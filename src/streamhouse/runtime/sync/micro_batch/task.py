@@ -11,16 +11,16 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 from pyspark import TaskContext
 
+from streamhouse.connectors.mysql_cdc.database.part_reader import PartReader, TableRows, in_order
 from streamhouse.connectors.mysql_cdc.database.parts import TablePart
 from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress
-from streamhouse.connectors.mysql_cdc.database.reading import PartReader, TableRows, in_order
 from streamhouse.connectors.paimon.sink import PaimonSinkWriter
 from streamhouse.errors import AlteredTableError, SchemaChangeError
 from streamhouse.runtime.failpoint import TASK_STEP, reached
 from streamhouse.runtime.streaming.task import RESULT
 from streamhouse.runtime.sync.mapping.rows import TargetRows
+from streamhouse.runtime.sync.micro_batch.spec import SyncSpec, SyncTaskInput
 from streamhouse.runtime.sync.reload import Reload, kept_columns
-from streamhouse.runtime.sync.spec import SyncSpec, SyncTaskInput
 
 log = logging.getLogger("streamhouse.query")
 

@@ -9,9 +9,9 @@ from typing import Protocol
 
 from streamhouse.connectors.mysql_cdc.binlog.captured import CapturedTable
 from streamhouse.connectors.mysql_cdc.binlog.outcome import Outcome, StatementOutcomes
-from streamhouse.connectors.mysql_cdc.database.discovery import FoundTable
-from streamhouse.connectors.mysql_cdc.database.followed import FollowedTable
 from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress, Stale
+from streamhouse.connectors.mysql_cdc.database.tables.discovery import FoundTable
+from streamhouse.connectors.mysql_cdc.database.tables.followed_table import FollowedTable
 from streamhouse.connectors.mysql_cdc.relay.files import RelayView
 from streamhouse.connectors.mysql_cdc.schema_history import REMEMBERED, Found, StatementScan
 from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions

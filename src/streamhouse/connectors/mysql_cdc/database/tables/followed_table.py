@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from streamhouse.connectors.mysql_cdc.binlog.captured import CapturedTable
-from streamhouse.connectors.mysql_cdc.database.discovery import TableNames, options_of
+from streamhouse.connectors.mysql_cdc.database.tables.discovery import TableNames, options_of
 from streamhouse.connectors.mysql_cdc.schema_history import trimmed
 from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
 from streamhouse.connectors.mysql_cdc.server.table import Server, TableDefinition

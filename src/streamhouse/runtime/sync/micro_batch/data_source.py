@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-    from streamhouse.runtime.sync.spec import SyncSpec, SyncTaskInput
+    from streamhouse.runtime.sync.micro_batch.spec import SyncSpec, SyncTaskInput
     from streamhouse.source import Offset
 
 FORMAT = "streamhouse-sync"
@@ -51,7 +51,7 @@ class SyncReader(FusedReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         from streamhouse.paimon.storage.store_retries import retried_task
-        from streamhouse.runtime.sync.task import SyncTask
+        from streamhouse.runtime.sync.micro_batch.task import SyncTask
 
         assert isinstance(partition, SyncPartition)
         spec, task = self._spec(), partition.task
@@ -63,7 +63,7 @@ class SyncReader(FusedReader):
 
     def _plan(self) -> Any:
         if self._planner is None:
-            from streamhouse.runtime.sync.planner import SyncPlanner
+            from streamhouse.runtime.sync.micro_batch.planner import SyncPlanner
 
             planner: Any = SyncPlanner(self._spec())
             self._planner = planner

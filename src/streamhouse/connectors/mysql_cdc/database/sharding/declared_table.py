@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
-from streamhouse.connectors.mysql_cdc.database.discovery import Discovery
-from streamhouse.connectors.mysql_cdc.database.shard_offsets import shards_of
-from streamhouse.connectors.mysql_cdc.database.sharded_source import ShardedSource
-from streamhouse.connectors.mysql_cdc.database.shards import expressions, may_be_expression
-from streamhouse.connectors.mysql_cdc.database.table_filter import TableFilter
+from streamhouse.connectors.mysql_cdc.database.sharding.shard_offsets import shards_of
+from streamhouse.connectors.mysql_cdc.database.sharding.sharded_source import ShardedSource
+from streamhouse.connectors.mysql_cdc.database.sharding.shards import expressions, may_be_expression
+from streamhouse.connectors.mysql_cdc.database.tables.discovery import Discovery
+from streamhouse.connectors.mysql_cdc.database.tables.table_filter import TableFilter
 from streamhouse.connectors.mysql_cdc.relay.log import RelayTable
 from streamhouse.connectors.mysql_cdc.server.connection import Session
 from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions, parse

@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from streamhouse.connectors.mysql_cdc.database.discovery import TableNames
-from streamhouse.connectors.mysql_cdc.database.followed import FollowedTable
+from streamhouse.connectors.mysql_cdc.database.tables.discovery import TableNames
+from streamhouse.connectors.mysql_cdc.database.tables.followed_table import FollowedTable
 
 _FOLDER = "tables"
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from streamhouse.connectors.mysql_cdc.database.catalogue import Catalogues
 from streamhouse.connectors.mysql_cdc.database.evolving_source import EvolvingSource
 from streamhouse.connectors.mysql_cdc.database.parts import TablePart
 from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress
+from streamhouse.connectors.mysql_cdc.database.tables.catalogue import Catalogues
 from streamhouse.connectors.mysql_cdc.key_share import shares
 from streamhouse.runtime.sync.evolution import SchemaEvolution
-from streamhouse.runtime.sync.spec import SyncSpec, SyncTaskInput
-from streamhouse.runtime.sync.unread_targets import UnreadTargets
+from streamhouse.runtime.sync.micro_batch.spec import SyncSpec, SyncTaskInput
+from streamhouse.runtime.sync.micro_batch.unread_targets import UnreadTargets
 from streamhouse.source import Offset
 
 _SEVERAL_TASKS_FROM = 4

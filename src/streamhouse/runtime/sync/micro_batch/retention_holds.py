@@ -14,7 +14,7 @@ from pathlib import Path
 from streamhouse.errors import DataLossError
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.changelog.consumers import Consumers, query_consumer
-from streamhouse.runtime.sync.spec import SyncSpec
+from streamhouse.runtime.sync.micro_batch.spec import SyncSpec
 
 MOVE_S = 5.0
 """How often the consumer of a busy table moves."""

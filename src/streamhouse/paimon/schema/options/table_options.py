@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from streamhouse.errors import OptionError
 from streamhouse.options import nearest
-from streamhouse.paimon.schema.iceberg_metadata import check_iceberg
+from streamhouse.paimon.schema.options.iceberg_metadata import check_iceberg
 from streamhouse.sql.options.renamed_options import is_dropped
 
 CORE_KEYS = frozenset(

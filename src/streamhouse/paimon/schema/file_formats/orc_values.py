@@ -25,8 +25,8 @@ import pyarrow.compute as pc
 
 from streamhouse.errors import StreamhouseError, TableError
 from streamhouse.paimon.schema import types
-from streamhouse.paimon.schema.nanosecond_timestamps import LAST_US, bounds, leaves
-from streamhouse.paimon.schema.orc_zone import writer_zone
+from streamhouse.paimon.schema.file_formats.nanosecond_timestamps import LAST_US, bounds, leaves
+from streamhouse.paimon.schema.file_formats.orc_zone import writer_zone
 from streamhouse.paimon.storage.split_files import SplitFrame
 
 if TYPE_CHECKING:

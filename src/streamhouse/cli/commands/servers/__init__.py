@@ -1,0 +1,1 @@
+"""Commands that serve a warehouse to clients: `serve` over HTTP, `thrift` over JDBC and ODBC."""

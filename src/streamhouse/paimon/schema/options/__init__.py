@@ -1,0 +1,1 @@
+"""Options of a table: the supported keys, their spellings, and which exclude each other."""
