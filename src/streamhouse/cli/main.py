@@ -47,7 +47,9 @@ COMMANDS = {
         "export",
         "Write a table or view to a file, once or on each change.",
     ),
-    "thrift": Command("servers.thrift", "thrift", "Serve a warehouse over JDBC and ODBC, by Spark."),
+    "thrift": Command(
+        "servers.thrift", "thrift", "Serve a warehouse over JDBC and ODBC, by Spark."
+    ),
     "execute": Command("execute", "execute", "Change rows: MERGE, UPDATE, DELETE, INSERT."),
     "call": Command(
         "call",

@@ -76,9 +76,9 @@ class _Builder:
             return
         match statement:
             case plan.SetOption(key=str(key)):
-                self._session.set(key, statement.value or "")
+                self._session.settings.set(key, statement.value or "")
             case plan.ResetOption():
-                self._session.reset(statement.key)
+                self._session.settings.reset(statement.key)
             case plan.StatementSet():
                 for insert in statement.inserts:
                     self._insert(insert)
@@ -122,7 +122,7 @@ class _Builder:
         return Graph((*nodes, *self._queries), tuple(edges))
 
     def _bounded(self, query: plan.Query) -> bool:
-        return not self._session.streaming or is_bounded(query, self._session)
+        return not self._session.settings.streaming or is_bounded(query, self._session)
 
     def _insert(self, statement: plan.Insert) -> None:
         target = self._session.table(statement.target)

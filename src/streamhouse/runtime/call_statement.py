@@ -33,7 +33,7 @@ class Calls:
         catalog, _, _ = self._session.full(("t",))
         catalog = statement.catalog or catalog
         if catalog not in self._contexts:
-            options = self._session.catalog_options(catalog)
+            options = self._session.catalogs.options(catalog)
             self._contexts[catalog] = Context(options, self._spark)
         return run(
             self._contexts[catalog], statement.procedure, statement.arguments, self._qualified

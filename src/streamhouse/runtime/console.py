@@ -26,7 +26,7 @@ class ConsoleSelect:
     def __init__(self, session: Session, query: StreamQuery, printer: Printer) -> None:
         self._query = query
         self._printer = printer
-        addresses = [session.dimension(lookup) for lookup in query.lookups]
+        addresses = [session.endpoints.dimension(lookup) for lookup in query.lookups]
         self._pinned: Offset = {}
         specs = [
             DimensionSpec(lookup, address.warehouse, address.identifier, address.schema_id)
@@ -35,7 +35,7 @@ class ConsoleSelect:
         choices = choose_all(specs)
         self._pins = Pins(query.lookups, addresses, choices)
         self._dimensions = Dimensions(specs, choices)
-        source = session.source(query)
+        source = session.endpoints.source(query)
         self._reads = [] if source.address is None else [source.address]
         self._source = source.open(query.source_columns)
         self._offset = self._source.initial_offset()

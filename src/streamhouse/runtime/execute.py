@@ -41,7 +41,7 @@ def execute(
     """
     opened = warehouse if isinstance(warehouse, Warehouse) else Warehouse(warehouse)
     session = Session(opened.options)
-    session.set("execution.runtime-mode", "batch")
+    session.settings.set("execution.runtime-mode", "batch")
     total = Changed()
     statements = parse_script(sql)
     if modules is not None and any(
@@ -67,9 +67,9 @@ def _run(session: Session, statement: plan.Statement, sidecar: Sidecar | None) -
             result = bounded_statements.insert(session, statement, sidecar)
             return Changed(inserted=result.inserted, updated=result.updated)
         case plan.SetOption(key=str(key), value=str(value)) if key != "execution.runtime-mode":
-            session.set(key, value)
+            session.settings.set(key, value)
         case plan.ResetOption(key=str(key)) if key != "execution.runtime-mode":
-            session.reset(key)
+            session.settings.reset(key)
         case _:
             raise UnsupportedSqlError(
                 "this statement cannot be executed here; `streamhouse query` prints a SELECT, "

@@ -187,7 +187,7 @@ class Script:
             case plan.SetOption():
                 self._set(statement)
             case plan.ResetOption():
-                session.reset(statement.key)
+                session.settings.reset(statement.key)
             case plan.StatementSet():
                 for insert in statement.inserts:
                     self._insert(insert)
@@ -217,7 +217,7 @@ class Script:
     def _explain_renamed(self, error: SqlError) -> None:
         """Extend the error of a missing column if that column was renamed or dropped."""
         match = _NO_COLUMN.search(error.message)
-        became = None if match is None else self._session.became(match[1])
+        became = None if match is None else self._session.renaming_of(match[1])
         if became is not None:
             message = f"{error.message.split(';')[0]}; {became}"
             error.args = (str(error).replace(error.message, message, 1),)
@@ -225,7 +225,7 @@ class Script:
 
     def _set(self, statement: plan.SetOption) -> None:
         if statement.key is not None:
-            self._session.set(statement.key, statement.value or "")
+            self._session.settings.set(statement.key, statement.value or "")
             return
         settings = self._session.settings
         self._table({"key": list(settings), "value": list(settings.values())})
@@ -367,7 +367,7 @@ class Script:
                 line=statement.position.line,
                 column=statement.position.column,
             )
-        address = self._session.target(target)
+        address = self._session.endpoints.target(target)
         checkpoints = self._place(address)
         place = (checkpoints.root, checkpoints.pipeline, address.identifier)
         names = part_names(*place, queries)
@@ -393,7 +393,7 @@ class Script:
 
     def _is_bounded_query(self, query: Query) -> bool:
         """Whether a query is bounded: all its inputs are bounded, or the runtime mode is batch."""
-        return not self._session.streaming or is_bounded(query, self._session)
+        return not self._session.settings.streaming or is_bounded(query, self._session)
 
     def _is_bounded(self, statement: plan.Statement) -> bool:
         """Whether a statement reads or writes tables at once, rather than continuously."""
@@ -412,7 +412,7 @@ class Script:
         """Create the tables of a sync, and add its query."""
         session = self._session
         catalog, database, _ = session.full(("t",))
-        warehouse = session.catalog_options(statement.catalog or catalog)
+        warehouse = session.catalogs.options(statement.catalog or catalog)
         options = options_of_call(statement.procedure, statement.arguments, warehouse, database)
         place = self._place(TableAddress(warehouse, options.name))
         run = SyncRun(options, place.pipeline, place.root, notice=self._printer.notice)
@@ -429,18 +429,18 @@ class Script:
         self, statement: Insert, target: TableInfo, query: StreamQuery, name: str
     ) -> ContinuousQuery:
         session = self._session
-        address = session.target(target)
+        address = session.endpoints.target(target)
         place = self._place(address)
         self._notice_ineffective(query)
         waits = any(lookup.retry is not None for lookup in query.lookups)
         lookups = [with_secrets(one) if is_server(one) else one for one in query.lookups]
         spec = QuerySpec(
             query=replace(query, lookups=tuple(lookups)),
-            sources=(session.source(query),),
+            sources=(session.endpoints.source(query),),
             lookups=tuple(
                 address.side_table(LOOKED_UP)
                 if is_server(lookup)
-                else session.address(lookup.table)
+                else session.endpoints.address(lookup.table)
                 for lookup in query.lookups
             ),
             target=address,
@@ -450,8 +450,8 @@ class Script:
             parallelism=int(session.settings.get("parallelism.default", "2")),
             choices=self._strategies(query, target),
             distinct=address.side_table("distinct") if query.distinct is not None else None,
-            sink=session.sink(target, statement.options),
-            bad_records=session.bad_records(query),
+            sink=session.endpoints.sink(target, statement.options),
+            bad_records=session.endpoints.bad_records(query),
             max_rows=registry.connector(target.connector).batch_rows,
         )
         if spec.side_tables and not address.warehouse:
@@ -470,7 +470,9 @@ class Script:
 
     def _strategies(self, query: StreamQuery, target: TableInfo | None) -> tuple[Choice, ...]:
         """The lookup strategy of each lookup of a query."""
-        addresses = [(lookup, self._session.dimension(lookup)) for lookup in query.lookups]
+        addresses = [
+            (lookup, self._session.endpoints.dimension(lookup)) for lookup in query.lookups
+        ]
         specs = [
             DimensionSpec(lookup, at.warehouse, at.identifier, at.schema_id)
             for lookup, at in addresses

@@ -82,7 +82,7 @@ def test_paimon_tables_have_none(tmp_path: object) -> None:
     (statement,) = parse_script("CREATE TABLE t (a INT, b INT METADATA)")
     assert isinstance(statement, CreateTable)
     with pytest.raises(OptionError, match="Paimon tables have no metadata.*'b'"):
-        Session({"warehouse": str(tmp_path)}).create_table(statement)
+        Session({"warehouse": str(tmp_path)}).tables.create(statement)
 
 
 def test_values_in_the_declared_order() -> None:

@@ -48,7 +48,7 @@ class Shop:
     def alter(self, text: str) -> None:
         [statement] = parse_script(f"ALTER TABLE {text}")
         assert isinstance(statement, AlterTable)
-        self.session.alter(statement)
+        self.session.tables.alter(statement)
 
     def table(self, name: str) -> Table:
         return self.warehouse.table(f"default.{name}")
@@ -155,7 +155,7 @@ def test_options_follow_their_columns(shop: Shop) -> None:
 
 def test_a_computed_column_holds_its_columns(shop: Shop) -> None:
     [made] = parse_script("CREATE TABLE c (a INT, b INT, d AS a + 1) WITH ('bucket' = '-1')")
-    shop.session.create_table(made)  # type: ignore[arg-type]
+    shop.session.tables.create(made)  # type: ignore[arg-type]
     for text in ("c DROP a", "c RENAME a TO x"):
         with pytest.raises(SchemaChangeError, match="computed column 'd' AS a \\+ 1 uses"):
             shop.alter(text)

@@ -57,7 +57,7 @@ class Scripts:
             assert define(self.session, statement)
 
     def table(self, name: str = "t") -> Table:
-        return Warehouse(self.session.catalog_options("default_catalog")).table(f"default.{name}")
+        return Warehouse(self.session.catalogs.options("default_catalog")).table(f"default.{name}")
 
     def written(self) -> dict[str, str]:
         """The options in the table's schema file."""
@@ -232,7 +232,7 @@ def test_catalogs_take_the_options_of_paimons_own(scripts: Scripts) -> None:
         "CREATE TABLE u (id INT PRIMARY KEY NOT ENFORCED) WITH ('bucket' = '3');"
     )
     assert scripts.notices[0].startswith("catalog 'c': option 'lock.enabled' has no effect here")
-    warehouse = Warehouse(scripts.session.catalog_options("c"))
+    warehouse = Warehouse(scripts.session.catalogs.options("c"))
     assert warehouse.options.keys() == {"warehouse"}
     assert warehouse.table("shop.t").options == {"bucket": "2", "write-only": "true"}
     assert warehouse.table("shop.u").options["bucket"] == "3"

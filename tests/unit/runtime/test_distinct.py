@@ -74,11 +74,11 @@ class World:
         (insert,) = parse_script(QUERY.format(**names))
         assert isinstance(insert, Insert)
         query = analyze_stream(insert.query, session, session.table(insert.target))
-        target = session.address(session.table(insert.target))
+        target = session.endpoints.address(session.table(insert.target))
         values = target.side_table("distinct")
         self.spec = QuerySpec(
             query,
-            (session.source(query),),
+            (session.endpoints.source(query),),
             (),
             target,
             None,

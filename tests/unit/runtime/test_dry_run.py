@@ -9,7 +9,7 @@ import pytest
 from streamhouse import execute
 from streamhouse.errors import TableError
 from streamhouse.paimon.catalog.warehouse import Warehouse
-from streamhouse.runtime.session.dry_run import DraftWarehouse
+from streamhouse.runtime.session.draft_warehouse import DraftWarehouse
 from streamhouse.sql.plan import Column
 
 

@@ -45,12 +45,14 @@ def spec(tmp_path: Path) -> QuerySpec:
     session = Session({"warehouse": str(tmp_path)})
     table, insert = parse_script(DIMENSION + QUERY)
     assert isinstance(table, CreateTable) and isinstance(insert, Insert)
-    session.create_table(table)
+    session.tables.create(table)
     query = analyze_stream(insert.query, session, session.table(insert.target))
-    target = session.address(session.table(insert.target))
+    target = session.endpoints.address(session.table(insert.target))
     journal = target.side_table(LOOKED_UP)
     create_table(journal)
-    return QuerySpec(query, (session.source(query),), (journal,), target, None, None, "q1", 2)
+    return QuerySpec(
+        query, (session.endpoints.source(query),), (journal,), target, None, None, "q1", 2
+    )
 
 
 def taken(spec: QuerySpec, *rows: dict[str, Any]) -> dict[str, Taken]:

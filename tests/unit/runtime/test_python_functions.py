@@ -49,7 +49,7 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 def people(warehouse: Path) -> list[tuple[int, str]]:
     session = Session({"warehouse": str(warehouse)})
-    table = session._warehouse("default_catalog").table("default.people")
+    table = session.catalogs.warehouse("default_catalog").table("default.people")
     rows = [row for batch in table.read() for row in batch.to_pylist()]
     return sorted((row["id"], row["name"]) for row in rows)
 

@@ -83,7 +83,7 @@ def test_options_of_a_connector_that_change_nothing_are_told() -> None:
     session.notice = told.append
     (statement,) = parse_script(text.format(options))
     assert isinstance(statement, CreateTable)
-    session.create_table(statement)
+    session.tables.create(statement)
     assert told == [
         "table default.t: option 'scan.incremental.close-idle-reader.enabled' has no effect here: "
         "readers end with their chunk"
@@ -93,7 +93,7 @@ def test_options_of_a_connector_that_change_nothing_are_told() -> None:
     with pytest.raises(
         OptionError, match="unknown option 'scan.incremental.closse-idle-reader.enabled'"
     ):
-        Session(None).create_table(wrong)
+        Session(None).tables.create(wrong)
 
 
 def test_a_script_is_drawn_with_its_partition(tmp_path: Path) -> None:

@@ -83,7 +83,7 @@ def insert(session: Session, statement: Insert, sidecar: Sidecar | None = None) 
         )
     columns = given_columns(target, statement)
     plan = analyze_bounded(statement.query, session, target, columns)
-    address = session.address(target)
+    address = session.endpoints.address(target)
     if statement.overwrite:
         _warn_if_live(address.open())
     with progress() as bar:
@@ -106,7 +106,7 @@ def _write_all(
 ) -> Inserted:
     """Write all rows without comparing them with the table, then compact if they are invisible."""
     reads_target = statement.overwrite and any(
-        scan.table.connector == "paimon" and session.address(scan.table) == address
+        scan.table.connector == "paimon" and session.endpoints.address(scan.table) == address
         for scan in plan.scans
     )
     with _core(address, sidecar) as java:

@@ -87,7 +87,7 @@ def change(session: Session, statement: plan.Change, sidecar: Sidecar | None = N
     changed then.
     """
     target = _paimon_table(session, statement, statement.target)
-    address = session.address(target)
+    address = session.endpoints.address(target)
     with Purge(address.warehouse, address.identifier, sidecar) as purge:
         unfinished_delete.finish(address, purge)
         remove_dead(address.open(), _committer(address, CHANGE_USER))
@@ -111,7 +111,7 @@ def change(session: Session, statement: plan.Change, sidecar: Sidecar | None = N
 def truncate(session: Session, statement: plan.Truncate) -> None:
     """Remove all rows of a table."""
     target = _paimon_table(session, statement, statement.target)
-    truncate_table(session.address(target).open(), f"{CHANGE_USER}-{uuid.uuid4()}")
+    truncate_table(session.endpoints.address(target).open(), f"{CHANGE_USER}-{uuid.uuid4()}")
 
 
 def _paimon_table(session: Session, statement: plan.Statement, name: plan.Name) -> plan.TableInfo:
@@ -256,7 +256,7 @@ class _Attempt:
         if scan.relation == self._change.query.scans[0].relation:
             return self._numbered(scan)
         is_target = scan.table.connector == "paimon" and (
-            self._session.address(scan.table) == self._address
+            self._session.endpoints.address(scan.table) == self._address
         )
         if is_target and not scan.as_of:
             if self._snapshot is None:

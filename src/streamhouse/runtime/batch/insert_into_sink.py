@@ -30,7 +30,7 @@ def insert_into_sink(session: Session, statement: Insert, target: TableInfo) -> 
             column=position.column,
         )
     plan = analyze_bounded(statement.query, session, target, given_columns(target, statement))
-    spec = session.sink(target, statement.options)
+    spec = session.endpoints.sink(target, statement.options)
     assert spec is not None
     sink, query_id = spec.open(), uuid.uuid4().hex
     count = 0

@@ -65,7 +65,7 @@ class Scans:
         """The Paimon table at the scan's snapshot; None for other connectors and system tables."""
         if scan.table.connector != "paimon":
             return None
-        address = self._session.address(scan.table)
+        address = self._session.endpoints.address(scan.table)
         options, hinted = split_options(scan.options)
         name = ".".join(scan.table.name[-2:])
         table = Warehouse(address.warehouse).readable(name, scan.as_of or hinted, options, pin=True)
@@ -78,7 +78,7 @@ class Scans:
 def scan_of(session: Session, scan: BoundedScan) -> tuple[pa.Schema, Batches]:
     """The schema and batches of a scan, for the engine, without filter pushdown."""
     if scan.table.connector == "paimon":
-        address = session.address(scan.table)
+        address = session.endpoints.address(scan.table)
         return warehouse_scanner(Warehouse(address.warehouse))(scan)
     table = scan.table
     reader = connector(table.connector)

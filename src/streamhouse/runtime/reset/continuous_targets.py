@@ -87,7 +87,10 @@ def continuous_targets(
             if files:
                 error.within(files[number])
             raise
-    return Targets(tuple(finder.targets.values()), tuple(draft.all_catalogs()))
+    return Targets(
+        tuple(finder.targets.values()),
+        tuple(draft.catalogs.options(name) for name in draft.catalogs.names()),
+    )
 
 
 class _Finder:
@@ -102,9 +105,9 @@ class _Finder:
             return
         match statement:
             case plan.SetOption(key=str(key)):
-                self._draft.set(key, statement.value or "")
+                self._draft.settings.set(key, statement.value or "")
             case plan.ResetOption():
-                self._draft.reset(statement.key)
+                self._draft.settings.reset(statement.key)
             case plan.StatementSet():
                 for insert in statement.inserts:
                     self._insert(insert)
@@ -113,7 +116,7 @@ class _Finder:
 
     def _insert(self, statement: plan.Insert) -> None:
         draft = self._draft
-        if not draft.streaming or is_bounded(statement.query, draft):
+        if not draft.settings.streaming or is_bounded(statement.query, draft):
             return
         target = draft.table(statement.target)
         if not target.capabilities.sink:
@@ -122,7 +125,11 @@ class _Finder:
             )
         columns = given_columns(target, statement)
         queries = analyze_streams(statement.query, draft, target, columns, statement.partition)
-        address = self._address(target) if target.connector == "paimon" else draft.target(target)
+        address = (
+            self._address(target)
+            if target.connector == "paimon"
+            else draft.endpoints.target(target)
+        )
         if not address.warehouse and self._root is None:
             # Its checkpoint is temporary, so there is nothing to reset.
             return
@@ -137,7 +144,7 @@ class _Finder:
 
     def _address(self, table: TableInfo) -> TableAddress:
         catalog, database, name = table.name
-        return TableAddress(self._draft.catalog_options(catalog), f"{database}.{name}")
+        return TableAddress(self._draft.catalogs.options(catalog), f"{database}.{name}")
 
 
 def checkpoint_roots(

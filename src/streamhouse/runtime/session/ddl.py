@@ -17,26 +17,42 @@ def define(session: Session, statement: plan.Statement) -> bool:
     """Run a CREATE, USE, DROP or ALTER statement; False if the statement is none of these."""
     match statement:
         case plan.CreateCatalog():
-            session.create_catalog(statement)
+            session.catalogs.create(statement)
         case plan.UseCatalog():
-            session.use_catalog(statement.name)
+            session.catalogs.use(statement.name)
         case plan.CreateDatabase():
-            session.create_database(statement)
+            session.catalogs.create_database(statement)
         case plan.UseDatabase():
-            session.use_database(statement.name)
+            session.catalogs.use_database(statement.name)
         case plan.CreateTable():
-            session.create_table(statement)
+            session.tables.create(statement)
         case CreateView():
             session.views.create(statement)
         case plan.CreateFunction():
             session.functions.create(statement)
         case plan.Drop():
-            session.drop(statement)
+            _drop(session, statement)
         case AlterTable():
-            session.alter(statement)
+            session.tables.alter(statement)
         case _:
             return False
     return True
+
+
+def _drop(session: Session, statement: plan.Drop) -> None:
+    match statement.kind:
+        case "DATABASE":
+            catalog, database = session.catalogs.database(statement.name)
+            session.views.check_none(catalog, database)
+            session.catalogs.warehouse(catalog).drop_database(database, statement.if_exists)
+        case "CATALOG":
+            session.catalogs.drop(statement)
+        case "VIEW":
+            session.views.drop(statement)
+        case "FUNCTION":
+            session.functions.drop(statement)
+        case _:
+            session.tables.drop(statement)
 
 
 def note_outdated_options(session: Session, statement: plan.Statement) -> None:

@@ -8,7 +8,7 @@ from streamhouse.errors import TableError, UnsupportedSqlError
 from streamhouse.options import is_secret
 from streamhouse.runtime.session.session import Session
 from streamhouse.sql import functions
-from streamhouse.sql.plan import Column, Describe, Show, TableInfo, ViewInfo
+from streamhouse.sql.plan import Column, Describe, Name, Show, TableInfo, ViewInfo
 from streamhouse.sql.statements.create_view import create_text, ticked
 
 Shown = Mapping[str, Sequence[str | None]]
@@ -32,8 +32,31 @@ def described(session: Session, statement: Show | Describe) -> Shown:
             column=statement.position.column,
         )
     else:
-        names = session.show(kind, statement.name)
+        names = _names(session, kind, statement.name)
     return {kind.lower(): names}
+
+
+def _names(session: Session, kind: str, of: Name) -> list[str]:
+    """The names for SHOW CATALOGS, DATABASES, VIEWS or TABLES (which includes views).
+
+    `of` is the database of the views and tables, by default the current one. `kind` may also be
+    CURRENT CATALOG or CURRENT DATABASE.
+    """
+    catalogs = session.catalogs
+    catalog, database = catalogs.current
+    if kind == "CATALOGS":
+        return catalogs.names()
+    if kind == "DATABASES":
+        return sorted(catalogs.warehouse(catalog).databases())
+    if kind.startswith("CURRENT"):
+        return [catalog if kind == "CURRENT CATALOG" else database]
+    if of:
+        catalog, database = catalogs.database(of)
+    stored = catalogs.warehouse(catalog).tables(database)
+    views = session.views.listed(catalog, database)
+    if kind == "VIEWS":
+        return views
+    return sorted({*session.tables.temporary_names(catalog, database), *views, *stored})
 
 
 def _of_table(session: Session, statement: Show | Describe, kind: str) -> Shown:

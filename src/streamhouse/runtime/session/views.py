@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import Protocol
@@ -10,7 +9,7 @@ from typing import Protocol
 from streamhouse.errors import TableError
 from streamhouse.options import nearest
 from streamhouse.paimon.catalog.views import Views
-from streamhouse.paimon.catalog.warehouse import Warehouse
+from streamhouse.runtime.session.catalogs import Catalogs
 from streamhouse.sql.plan import Drop, Name, ViewInfo, ViewResolver
 from streamhouse.sql.statements.create_view import (
     CreateView,
@@ -33,12 +32,21 @@ class Names(ViewResolver, Protocol):
         """Whether a full name is that of a table."""
 
 
-class SessionViews:
-    """Creates, finds and drops views; `warehouse` returns the warehouse of a catalog."""
+def check_no_view(names: Names, full: Name) -> None:
+    """Raise `TableError` if a full name is that of a view, which no statement can write to."""
+    if names.view(full) is not None:
+        raise TableError(
+            f"'{'.'.join(full[1:])}' is a view, which is read-only; to change the view "
+            "itself, use DROP VIEW and CREATE VIEW"
+        )
 
-    def __init__(self, names: Names, warehouse: Callable[[str], Warehouse]) -> None:
+
+class SessionViews:
+    """Creates, finds and drops views."""
+
+    def __init__(self, names: Names, catalogs: Catalogs) -> None:
         self._names = names
-        self._warehouse = warehouse
+        self._warehouse = catalogs.warehouse
         self._temporary: dict[Name, ViewInfo] = {}
 
     def find(self, full: Name) -> ViewInfo | None:

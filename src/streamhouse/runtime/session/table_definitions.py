@@ -1,0 +1,130 @@
+"""CREATE, ALTER and DROP TABLE of a script: stored tables and temporary ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from streamhouse.connectors import registry
+from streamhouse.errors import OptionError, TableError
+from streamhouse.paimon.schema.options.option_aliases import resolved
+from streamhouse.runtime.session.catalogs import Catalogs
+from streamhouse.runtime.session.computed_columns import with_computed
+from streamhouse.runtime.session.views import Names, check_no_view
+from streamhouse.sql.changes import Change, ResetTableOption, SetTableOption
+from streamhouse.sql.options.renamed_options import renamed
+from streamhouse.sql.plan import CreateTable, Drop, Name, TableInfo
+from streamhouse.sql.statements.alter_table import AlterTable
+
+
+class TableDefinitions:
+    """Defines tables; keeps the temporary ones, by their full names, in `temporary`."""
+
+    def __init__(self, names: Names, catalogs: Catalogs, notice: Callable[[str], None]) -> None:
+        self._names, self._catalogs, self._notice = names, catalogs, notice
+        self.temporary: dict[Name, TableInfo] = {}
+
+    def temporary_names(self, catalog: str, database: str) -> list[str]:
+        """The names of a database's temporary tables."""
+        return [name[2] for name in self.temporary if name[:2] == (catalog, database)]
+
+    def create(self, statement: CreateTable) -> None:
+        """Run CREATE TABLE; a table of another connector than Paimon is temporary."""
+        full = self._catalogs.full(statement.name)
+        where = f"table {'.'.join(full[1:])}"
+        options = dict(statement.options)
+        connector = options.get("connector", "paimon")
+        if connector == "paimon":
+            options = {
+                **self._resolved(self._catalogs.table_options(full[0]), where),
+                **self._resolved(options, where),
+            }
+        if self._names.view(full) is not None:
+            raise TableError(f"{where}: there is a view of that name; DROP it first")
+        if statement.watermark is not None:
+            self._notice(
+                f"{where}: WATERMARK FOR {statement.watermark} has no effect here: queries do "
+                "not wait for late rows, and do not drop them"
+            )
+        if connector == "paimon":
+            self._create_stored(statement, full, options, where)
+        else:
+            info = TableInfo(
+                full, statement.columns, statement.computed, statement.primary_key,
+                statement.partitioned_by, options, connector,
+            )  # fmt: skip
+            self._create_temporary(statement, registry.declared(info), where)
+
+    def drop(self, statement: Drop) -> None:
+        """Run DROP TABLE."""
+        full = self._catalogs.full(statement.name)
+        if self.temporary.pop(full, None) is None:
+            check_no_view(self._names, full)
+            self._catalogs.warehouse(full[0]).drop_table(full[1], full[2], statement.if_exists)
+
+    def alter(self, statement: AlterTable) -> None:
+        """Run ALTER TABLE; a temporary table cannot be changed."""
+        full = self._catalogs.full(statement.name)
+        if full in self.temporary:
+            raise TableError(
+                f"table '{full[2]}' is temporary and cannot be changed; DROP it and CREATE it anew"
+            )
+        check_no_view(self._names, full)
+        warehouse = self._catalogs.warehouse(full[0])
+        identifier = f"{full[1]}.{full[2]}"
+        if statement.new_name:
+            new = self._catalogs.full(statement.new_name)
+            if new[0] != full[0]:
+                raise TableError(f"table '{identifier}' cannot move to the catalog '{new[0]}'")
+            warehouse.rename_table(identifier, f"{new[1]}.{new[2]}", statement.if_exists)
+        else:
+            where = f"table {identifier}"
+            changes = [self._resolved_change(change, where) for change in statement.changes]
+            warehouse.alter_table(identifier, *changes, if_exists=statement.if_exists)
+
+    def _create_stored(
+        self, statement: CreateTable, full: Name, options: dict[str, str], where: str
+    ) -> None:
+        if statement.temporary:
+            raise OptionError(
+                f"{where}: a temporary table needs a 'connector', such as 'datagen' or 'mysql-cdc'"
+            )
+        metadata = next((c.name for c in statement.columns if c.metadata is not None), None)
+        if metadata is not None:
+            raise OptionError(
+                f"{where}: Paimon tables have no metadata; leave out METADATA column '{metadata}'"
+            )
+        options.pop("connector", None)
+        self._catalogs.warehouse(full[0]).create_table(
+            full[1],
+            full[2],
+            statement.columns,
+            statement.primary_key,
+            statement.partitioned_by,
+            with_computed(options, statement.columns, statement.computed),
+            statement.comment,
+            statement.if_not_exists,
+        )
+
+    def _create_temporary(self, statement: CreateTable, info: TableInfo, where: str) -> None:
+        if info.name in self.temporary:
+            if statement.if_not_exists:
+                return
+            raise TableError(f"{where} already exists; drop it or write IF NOT EXISTS")
+        for text in registry.check_declaration(info, where):
+            self._notice(text)
+        self.temporary[info.name] = info
+
+    def _resolved(self, options: Mapping[str, str], where: str) -> dict[str, str]:
+        """A table's options by their Paimon names; gives a notice for each that was replaced."""
+        result, notices = resolved(options)
+        for text in notices:
+            self._notice(f"{where}: {text}")
+        return result
+
+    def _resolved_change(self, change: Change, where: str) -> Change:
+        if isinstance(change, ResetTableOption):
+            return ResetTableOption(renamed(change.key))
+        if not isinstance(change, SetTableOption):
+            return change
+        ((key, value),) = self._resolved({change.key: change.value}, where).items()
+        return SetTableOption(key, value)
