@@ -13,10 +13,10 @@ from importlib import import_module
 
 from streamhouse import connectors
 from streamhouse.connectors.base import Connector
-from streamhouse.errors import OptionError
+from streamhouse.errors import OptionError, UnsupportedSqlError
 from streamhouse.options import nearest
 from streamhouse.secret_references import resolve_secrets
-from streamhouse.sql.plan import TableInfo
+from streamhouse.sql.plan import Position, TableInfo
 from streamhouse.sql.types import base
 
 
@@ -60,6 +60,18 @@ def check_declaration(table: TableInfo, where: str) -> list[str]:
     _check_metadata(kind, table, where)
     kind.check(table, effective, where)
     return [f"{where}: option '{key}' has no effect here: {why}" for key, why in ignored.items()]
+
+
+def check_sink(table: TableInfo, position: Position) -> None:
+    """Raise `UnsupportedSqlError` for the target of an INSERT whose connector has no sink."""
+    if not table.capabilities.sink:
+        sinks = [n for n in names() if n != "paimon" and connector(n).capabilities.sink]
+        raise UnsupportedSqlError(
+            f"INSERT into a {table.connector} table, whose connector has no sink; the target must "
+            f"be a Paimon table, or a table of one of these connectors: {', '.join(sinks)}",
+            line=position.line,
+            column=position.column,
+        )
 
 
 def _check_metadata(kind: Connector, table: TableInfo, where: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import PurePath
 
+from streamhouse.connectors import registry
 from streamhouse.errors import StreamhouseError, UnsupportedSqlError
 from streamhouse.graph.model import (
     Edge,
@@ -142,12 +143,7 @@ class _Builder:
         self._writes(node, target)
 
     def _check(self, statement: plan.Insert, target: TableInfo) -> None:
-        if not target.capabilities.sink:
-            raise UnsupportedSqlError(
-                f"INSERT into a {target.connector} table; the target must be a Paimon table",
-                line=statement.position.line,
-                column=statement.position.column,
-            )
+        registry.check_sink(target, statement.position)
         if statement.overwrite:
             raise UnsupportedSqlError(
                 "INSERT OVERWRITE from a stream; write INSERT INTO, or "

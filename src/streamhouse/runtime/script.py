@@ -304,12 +304,7 @@ class Script:
                 column=statement.position.column,
             )
         target = self._session.table(statement.target)
-        if not target.capabilities.sink:
-            raise UnsupportedSqlError(
-                f"INSERT into a {target.connector} table; the target must be a Paimon table",
-                line=statement.position.line,
-                column=statement.position.column,
-            )
+        registry.check_sink(target, statement.position)
         if target.connector == "paimon":
             self._check_hint(statement)
         planned = self._planned(statement, target)

@@ -10,8 +10,8 @@ import pytest
 from streamhouse import connectors
 from streamhouse.connectors import registry
 from streamhouse.connectors.specs import SinkSpec, SourceSpec
-from streamhouse.errors import OptionError
-from streamhouse.sql.plan import Column, TableInfo
+from streamhouse.errors import OptionError, UnsupportedSqlError
+from streamhouse.sql.plan import Column, Position, TableInfo
 
 COLUMNS = (Column("id", "INT"),)
 TRIAL = '''
@@ -103,3 +103,17 @@ def test_a_new_connector_takes_only_a_folder() -> None:
         SourceSpec("trial-numbers", {}, COLUMNS).open()
     with pytest.raises(OptionError, match="'trial-numbers' cannot be written"):
         SinkSpec("trial-numbers", {}, COLUMNS).open()
+
+
+def test_an_insert_into_a_source_names_the_connectors_with_a_sink() -> None:
+    source = registry.declared(TableInfo(("c", "d", "t"), COLUMNS, (), (), (), {}, "datagen"))
+    with pytest.raises(UnsupportedSqlError) as raised:
+        registry.check_sink(source, Position(3, 5))
+    assert str(raised.value) == (
+        "line 3, column 5: INSERT into a datagen table, whose connector has no sink; the target "
+        "must be a Paimon table, or a table of one of these connectors: blackhole, filesystem, "
+        "jdbc, kafka, print, upsert-kafka"
+    )
+    for name in ("print", "paimon"):
+        target = TableInfo(("c", "d", "t"), COLUMNS, (), (), (), {}, name)
+        registry.check_sink(registry.declared(target), Position(1, 1))

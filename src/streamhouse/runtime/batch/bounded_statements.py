@@ -11,8 +11,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from streamhouse.connectors import registry
 from streamhouse.engine import bounded_reader
-from streamhouse.errors import TableError, UnsupportedSqlError
+from streamhouse.errors import TableError
 from streamhouse.options import choice
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.java.sidecar import Sidecar
@@ -72,15 +73,10 @@ def insert(session: Session, statement: Insert, sidecar: Sidecar | None = None) 
     writers wait.
     """
     target = session.table(statement.target)
-    if target.connector != "paimon" and target.capabilities.sink:
+    registry.check_sink(target, statement.position)
+    if target.connector != "paimon":
         rows = insert_into_sink(session, statement, target)
         return Inserted(rows, rows)
-    if target.connector != "paimon":
-        raise UnsupportedSqlError(
-            f"INSERT into a {target.connector} table; the target must be a Paimon table",
-            line=statement.position.line,
-            column=statement.position.column,
-        )
     columns = given_columns(target, statement)
     plan = analyze_bounded(statement.query, session, target, columns)
     address = session.endpoints.address(target)

@@ -10,7 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from streamhouse.errors import StreamhouseError, TableError
+from streamhouse.connectors import registry
+from streamhouse.errors import StreamhouseError
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.runtime.batch.insert_columns import given_columns
 from streamhouse.runtime.session.ddl import define, located
@@ -119,10 +120,7 @@ class _Finder:
         if not draft.settings.streaming or is_bounded(statement.query, draft):
             return
         target = draft.table(statement.target)
-        if not target.capabilities.sink:
-            raise TableError(
-                f"INSERT into a {target.connector} table; the target must be a Paimon table"
-            )
+        registry.check_sink(target, statement.position)
         columns = given_columns(target, statement)
         queries = analyze_streams(statement.query, draft, target, columns, statement.partition)
         address = (
