@@ -20,6 +20,7 @@ StreamhouseError            one readable message: what failed, what to change
 ├── BusyError               the server is at its limit, or stopping; retry later
 ├── NoSpaceError            a disk, or the quota on it, is full
 ├── QueryError              a valid query failed because of the values in its data
+├── RecordError             a record cannot be decoded, or a row cannot be encoded
 └── LimitError              a request exceeds a limit: time, memory, rows, bytes
     └── TimeLimitError      a query exceeded its time limit
 """
@@ -97,6 +98,10 @@ class TableError(StreamhouseError):
 
 class AlteredTableError(TableError):
     """A table in MySQL was dropped or altered, so that a statement cannot read it."""
+
+
+class RecordError(StreamhouseError):
+    """A format cannot decode a record, or express a row; the message is the reason."""
 
 
 class ConnectError(StreamhouseError):

@@ -15,12 +15,8 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
-from streamhouse.errors import StreamhouseError
+from streamhouse.errors import RecordError as RecordError
 from streamhouse.options import Option
-
-
-class RecordError(StreamhouseError):
-    """A record that its format cannot decode; the message is the reason."""
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,8 @@ from tests.integration.runtime.conftest import Shop
 
 from streamhouse.connectors.kinesis.connector import CONNECTOR
 from streamhouse.connectors.specs import SourceSpec
-from streamhouse.errors import ConnectError, DataLossError, QueryError
+from streamhouse.errors import ConnectError, DataLossError, RecordError
+from streamhouse.runtime.replay import request_replay
 from streamhouse.source import Offset, Source
 from streamhouse.sql.plan import Column
 
@@ -150,7 +151,7 @@ def test_records_that_expired_before_they_were_read(stream: StreamUnderTest) -> 
 
 def test_a_record_that_is_no_json_names_its_position(stream: StreamUnderTest) -> None:
     stream.put_data(b"nonsense", 0)
-    with opened(stream) as source, pytest.raises(QueryError, match="record 1 of shardId-0+ cannot"):
+    with opened(stream) as source, pytest.raises(RecordError, match="0, record 1: no JSON"):
         batches(source, {}, 1)
 
 
@@ -161,15 +162,21 @@ def test_a_stream_that_does_not_exist(stream: StreamUnderTest) -> None:
         source.latest_offset({})
 
 
-def test_a_script_over_a_stream_survives_a_crash(shop: Shop, stream: StreamUnderTest) -> None:
-    options = ", ".join(f"'{key}' = '{value}'" for key, value in stream.options.items())
-    script = f"""
+def copying(stream: StreamUnderTest, kind: str = "BIGINT", **more: str) -> str:
+    """A script that copies a stream into the table `copies`."""
+    given = {**stream.options, **more}
+    options = ", ".join(f"'{key}' = '{value}'" for key, value in given.items())
+    return f"""
         CREATE TEMPORARY TABLE numbers (
-          n BIGINT, shard STRING METADATA FROM 'shard-id' VIRTUAL,
+          n {kind}, shard STRING METADATA FROM 'shard-id' VIRTUAL,
           arrived TIMESTAMP_LTZ(3) METADATA FROM 'timestamp' VIRTUAL
         ) WITH ('connector' = 'kinesis', 'format' = 'json', {options});
         CREATE TABLE IF NOT EXISTS copies (n BIGINT, shard STRING, arrived TIMESTAMP_LTZ(3));
-        INSERT INTO copies SELECT n, shard, arrived FROM numbers"""
+        INSERT INTO copies SELECT TRY_CAST(n AS BIGINT), shard, arrived FROM numbers"""
+
+
+def test_a_script_over_a_stream_survives_a_crash(shop: Shop, stream: StreamUnderTest) -> None:
+    script = copying(stream)
     stream.put(range(50), 0)
     with shop.failing_here(script, "target-committed:0") as until:
         until(lambda: True)
@@ -179,3 +186,29 @@ def test_a_script_over_a_stream_survives_a_crash(shop: Shop, stream: StreamUnder
     assert Counter(row["n"] for row in found) == Counter(range(70))
     assert {row["shard"] for row in found} == set(stream.shard_ids())
     assert all(abs(row["arrived"].timestamp() - time.time()) < 600 for row in found)
+
+
+def test_bad_records_are_kept_once_and_replayed_after_a_crash(
+    shop: Shop, stream: StreamUnderTest
+) -> None:
+    keep = {"bad-records": "table", "bad-records.table": "late.bad"}
+    stream.put(range(10), 0)
+    stream.put_data(b'{"n": "ten"}', 0)
+    stream.put_data(b"no json", 1)
+    with shop.failing_here(copying(stream, **keep), "target-committed:1"):
+        pass
+    stream.put(range(11, 20), 1)
+    shop.settle_here(copying(stream, **keep))
+    assert sorted(row["n"] for row in shop.rows("copies")) == [*range(10), *range(11, 20)]
+    table = shop.warehouse.table("late.bad")
+    kept = [row for batch in table.read() for row in batch.to_pylist()]
+    assert Counter(row["value"] for row in kept) == {b'{"n": "ten"}': 1, b"no json": 1}
+    assert {row["source"] for row in kept} == {"default.numbers"}
+    request_replay(shop.warehouse.options, "late.bad")
+    mended = copying(stream, "STRING", **keep)
+    shop.settle_here(mended)
+    shop.settle_here(mended)
+    found = shop.rows("copies")
+    assert [row["n"] for row in found].count(None) == 1 and len(found) == 20
+    (ten,) = [row for row in found if row["n"] is None]
+    assert ten["shard"] == stream.shard_ids()[0]

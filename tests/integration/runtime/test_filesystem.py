@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 
 from tests.integration.runtime.conftest import Shop
+
+from streamhouse.runtime.replay import request_replay
 
 MADE = """
 CREATE TEMPORARY TABLE made (id INT, at TIMESTAMP(3)) WITH ('connector' = 'datagen',
@@ -72,3 +75,27 @@ def test_files_that_appear_are_read_once(shop: Shop, tmp_path: Path) -> None:
     assert shop.rows("seen") == [{"id": n, "part": n % 3} for n in (1, 2, 3)]
     batch = "SET 'execution.runtime-mode' = 'batch'; SELECT COUNT(*), SUM(id) FROM kept;"
     assert shop.told(declared(folder) + batch) == "3  6"
+
+
+def test_bad_records_are_kept_once_and_replayed(shop: Shop, tmp_path: Path) -> None:
+    folder = tmp_path / "kept"
+    (folder / "part=1").mkdir(parents=True)
+    (folder / "part=1" / "a.json").write_text('{"id": 1}\n{"id": "two"}\nno json\n')
+    keep = ", 'bad-records' = 'table', 'bad-records.table' = 'late.bad'"
+    script = (
+        declared(folder, keep).replace("part INT)", "part INT, f STRING METADATA FROM 'file.name')")
+        + "CREATE TABLE IF NOT EXISTS seen (id STRING, part INT, f STRING) WITH ('bucket' = '-1');"
+        + "INSERT INTO seen SELECT CAST(id AS STRING), part, f FROM kept;"
+    )
+    with shop.failing_here(script, "target-committed:0"):
+        pass
+    shop.settle_here(script)
+    table = shop.warehouse.table("late.bad")
+    kept = [row["value"] for batch in table.read() for row in batch.to_pylist()]
+    assert Counter(kept) == {b'{"id": "two"}': 1, b"no json": 1}
+    assert request_replay(shop.warehouse.options, "late.bad") != {}
+    mended = script.replace("kept (id INT", "kept (id STRING")
+    shop.settle_here(mended)
+    shop.settle_here(mended)
+    rows = [{"id": one, "part": 1, "f": "a.json"} for one in ("1", "two")]
+    assert sorted(shop.rows("seen"), key=str) == rows

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import ast
 import errno
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
 import typer
 from typer.testing import CliRunner
 
+from streamhouse import errors
 from streamhouse.cli.errors import explain, on_failure, reported
 from streamhouse.cli.main import COMMANDS, build
 from streamhouse.errors import ConnectError, SqlError, TableError
@@ -148,3 +151,20 @@ def test_a_requested_end_is_not_a_failure(ending: BaseException) -> None:
     with pytest.raises(type(ending)), on_failure(seen.append):
         raise ending
     assert seen == []
+
+
+def test_errors_of_tasks_are_found_in_what_spark_reports_of_them() -> None:
+    """`explain` finds them by the module `errors`; a task must not raise others."""
+    own = {name for name, kind in vars(errors).items() if isinstance(kind, type)}
+    source = Path(errors.__file__).parent
+    elsewhere = [
+        f"{path.relative_to(source)}: {node.name}"
+        for path in source.rglob("*.py")
+        if path.name != "errors.py" and path.relative_to(source).parts[0] != "serve"
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+        if {base.id for base in node.bases if isinstance(base, ast.Name)} & own
+    ]
+    assert elsewhere == []
+    text = "PythonException: Traceback …\nstreamhouse.errors.RecordError: line 1: no JSON\n\tat org"
+    assert explain(Exception(text)) == ("error: line 1: no JSON", 1)

@@ -19,9 +19,10 @@ from streamhouse.connectors.base import WrittenBatch
 from streamhouse.connectors.filesystem.commit_log import CommitLog, StagedFile
 from streamhouse.connectors.filesystem.partitions import partition_values, split_rows
 from streamhouse.connectors.filesystem.source import FilesystemSource
+from streamhouse.connectors.kept_records import Replay
 from streamhouse.connectors.registry import check_declaration, connector
 from streamhouse.connectors.specs import SinkSpec, SourceSpec
-from streamhouse.errors import DataLossError, OptionError, StreamhouseError, TableError
+from streamhouse.errors import DataLossError, OptionError, RecordError, StreamhouseError, TableError
 from streamhouse.sql.plan import Column, TableInfo
 
 COLUMNS = (Column("id", "INT"), Column("name", "STRING"), Column("day", "DATE"))
@@ -166,7 +167,7 @@ def test_a_source_reads_each_file_once(tmp_path: Path) -> None:
         file.write(b'{"id": 3}\n')
     os.utime(tmp_path / "b.json.gz", (1, 1))
     one = source.latest_offset({})
-    assert [name for name, _ in one["files"]] == ["b.json.gz", "a.json"]
+    assert [name for name, *_ in one["files"]] == ["b.json.gz", "a.json"]
     assert json.loads(json.dumps(one)) == one
     assert source.latest_offset(one) == one and not source.finished(one) and source.settled(one)
     (tmp_path / "sub").mkdir()
@@ -197,7 +198,7 @@ def test_without_an_interval_the_source_ends(tmp_path: Path) -> None:
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text('{"id": 1}\n{"id": "x"}\n')
-    with pytest.raises(TableError, match=r"a\.json: record 2 cannot be read: .*'id'"):
+    with pytest.raises(RecordError, match=r"a\.json, 22 bytes, record 2: .*'id'.*'bad-records'"):
         read(tmp_path)
     (tmp_path / "a.json").unlink()
     pq.write_table(pa.table({"id": [2**40], "price": [Decimal(1)]}), tmp_path / "a.parquet")
@@ -205,6 +206,91 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         read(tmp_path, "parquet")
     with pytest.raises(TableError, match="no value of the partition column 'day'; expected"):
         read(tmp_path, "parquet", ("day",))
+    (tmp_path / "a.parquet").unlink()
+    (tmp_path / "a.json.gz").write_bytes(gzip.compress(b'{"id": 1}\n' * 9)[:-9])
+    with pytest.raises(TableError, match=r"a\.json\.gz cannot be read: it is no whole gzip file"):
+        read(tmp_path)
+
+
+def test_a_quote_that_is_not_closed_takes_the_rest_of_its_file(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text('1,x,\n2,"y,\n' + "3,z,\n" * 50_000)
+    skip = {"bad-records": "skip"}
+    assert read(tmp_path, "csv", **skip) == [{"id": 1, "name": "x", "day": None}]
+
+
+OF_FILE = (
+    Column("id", "INT"),
+    Column("part", "INT"),
+    Column("path", "STRING", metadata="file.path", virtual=True),
+    Column("name", "STRING", metadata="file.name", virtual=True),
+    Column("size", "BIGINT", metadata="file.size", virtual=True),
+    Column("at", "TIMESTAMP_LTZ(3)", metadata="file.modification-time", virtual=True),
+)
+
+
+def of_file(folder: Path, **more: str) -> FilesystemSource:
+    given = options(folder, **more)
+    return FilesystemSource(SourceSpec("filesystem", given, OF_FILE, partitioned_by=("part",)))
+
+
+def source_rows(source: FilesystemSource, start: Any, end: Any) -> list[dict[str, Any]]:
+    parts = source.partitions(start, end, 4)
+    return [row for part in parts for batch in source.read(part) for row in batch.to_pylist()]
+
+
+def test_metadata_of_the_file(tmp_path: Path) -> None:
+    (tmp_path / "part=7").mkdir()
+    path = tmp_path / "part=7" / "a, b.json"
+    path.write_text('{"id": 1}')
+    os.utime(path, (1, 2.5))
+    source = of_file(tmp_path)
+    (row,) = source_rows(source, {}, source.latest_offset({}))
+    assert row.pop("at").timestamp() == 2.5
+    assert row == {"id": 1, "part": 7, "path": str(path), "name": "a, b.json", "size": 9}
+    with pytest.raises(OptionError, match="METADATA column 'path' cannot be written; declare it"):
+        connector("filesystem").sink(SinkSpec("filesystem", options(tmp_path), OF_FILE))
+
+
+def test_bad_records_are_left_out_and_read_again(tmp_path: Path) -> None:
+    (tmp_path / "part=7").mkdir()
+    path = tmp_path / "part=7" / "a.json"
+    path.write_text('{"id": 1}\n{"id": "x"}\n\nno json\n{"id": 2}')
+    os.utime(path, (1, 2.5))
+    keep = {"bad-records": "table", "bad-records.table": "d.bad"}
+    wrong = of_file(tmp_path, **keep)
+    end = wrong.latest_offset({})
+    assert [row["id"] for row in source_rows(wrong, {}, end)] == [1, 2]
+    kept = wrong.rejected().to_pylist()
+    assert [(row["position"], row["value"], row["timestamp"]) for row in kept] == [
+        (f"file {path}, 40 bytes, record 2", b'{"id": "x"}', 2500),
+        (f"file {path}, 40 bytes, record 3", b"no json", 2500),
+    ]
+    path.unlink()
+
+    class Kept:
+        """What `KeptRecords` does for a request up to batch 0, of which one record was mended."""
+
+        def requested(self) -> int:
+            return 0
+
+        def rows(self, replay: Replay) -> list[Any]:
+            assert replay == Replay(-1, 0)
+            return [{**row, "value": row["value"].replace(b'"x"', b"3")} for row in kept]
+
+    mended = of_file(tmp_path, **keep)
+    mended.replay_from(Kept())  # type: ignore[arg-type]
+    assert not mended.finished(end) and not mended.settled(end)
+    after = mended.latest_offset(end)
+    assert json.loads(json.dumps(after)) == after
+    (row,) = source_rows(mended, end, after)
+    assert row.pop("at").timestamp() == 2.5
+    assert row == {"id": 3, "part": 7, "path": str(path), "name": "a.json", "size": 40}
+    assert mended.rejected().num_rows == 1
+    assert mended.latest_offset(after) == after and mended.finished(after)
+    (tmp_path / "part=7" / "b.json").write_text('{"id": 4}')
+    later = of_file(tmp_path, **keep).latest_offset(after)
+    assert later["replayed"] == 0
+    assert [one["id"] for one in source_rows(mended, after, later)] == [4]
 
 
 def test_a_success_file_marks_the_partitions_of_a_commit(tmp_path: Path) -> None:
@@ -230,6 +316,8 @@ def test_a_success_file_marks_the_partitions_of_a_commit(tmp_path: Path) -> None
         ({}, ("id", "name", "day"), "declare a column besides those of PARTITIONED BY"),
         ({"sink.partition-commit.policy.kind": "metastore"}, (), "is not one of success-file"),
         ({"sink.partition-commit.success-file.name": "_X"}, (), "needs 'sink.partition-commit.pol"),
+        ({"format": "parquet", "bad-records": "skip"}, (), "a parquet file is read as a whole or"),
+        ({"bad-records": "skip", "bad-records.table": "t"}, (), "'skip' does not use 'bad-records"),
         ({"paht": "x"}, (), "unknown option 'paht'; did you mean 'path'"),
     ],
 )

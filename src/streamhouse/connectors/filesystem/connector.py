@@ -9,6 +9,7 @@ import pyarrow as pa
 from streamhouse.connectors.base import Connector, Scan
 from streamhouse.connectors.filesystem.file_readers import FileReader
 from streamhouse.connectors.filesystem.listing import data_files
+from streamhouse.connectors.filesystem.metadata import METADATA
 from streamhouse.connectors.filesystem.options import (
     OPTIONS,
     TEXT_FORMATS,
@@ -18,6 +19,7 @@ from streamhouse.connectors.filesystem.options import (
 )
 from streamhouse.connectors.filesystem.sink import FilesystemSink, encoder_of
 from streamhouse.connectors.filesystem.source import FilesystemSource
+from streamhouse.connectors.rejected_records import warn_of_left_out
 from streamhouse.connectors.specs import SinkSpec, SourceSpec
 from streamhouse.errors import OptionError, TableError
 from streamhouse.sql.plan import Capabilities, TableInfo
@@ -27,6 +29,7 @@ class _Filesystem(Connector):
     name = "filesystem"
     summary = "Files of JSON, CSV or Parquet in a folder, which can be partitioned as by Hive."
     options = OPTIONS
+    metadata = METADATA
     without_effect = WITHOUT_EFFECT
     capabilities = Capabilities(changelog=False, lookup=False, merges=False)
     guarantee = "exactly-once"
@@ -46,10 +49,11 @@ class _Filesystem(Connector):
                 raise OptionError(
                     f"{where}: option '{key}' does not apply to 'format' = '{parsed.format}'"
                 )
-        if len(table.partitioned_by) == len(table.columns):
+        stored_columns = tuple(one for one in table.columns if one.metadata is None)
+        if len(table.partitioned_by) == len(stored_columns):
             raise TableError(f"{where}: declare a column besides those of PARTITIONED BY")
         _reader(table, options, parsed)
-        spec = SinkSpec(self.name, options, table.columns, partitioned_by=table.partitioned_by)
+        spec = SinkSpec(self.name, options, stored_columns, partitioned_by=table.partitioned_by)
         stored = [one for one in spec.arrow_schema if one.name not in table.partitioned_by]
         encoder_of(spec, pa.schema(stored))
 
@@ -70,10 +74,17 @@ class _Filesystem(Connector):
             for file in data_files(parsed.path):
                 for batch in reader.read(file):
                     yield batch.select(list(columns))
+            warn_of_left_out(reader.rejected.take().num_rows)
 
         return pa.schema([reader.schema.field(name) for name in columns]), read
 
     def sink(self, spec: SinkSpec) -> FilesystemSink:
+        filled = next((one for one in spec.columns if one.metadata is not None), None)
+        if filled is not None:
+            raise OptionError(
+                f"table {spec.name}: METADATA column '{filled.name}' cannot be written; declare it "
+                "VIRTUAL"
+            )
         return FilesystemSink(spec)
 
 

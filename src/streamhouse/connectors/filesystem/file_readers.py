@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import gzip
 import os
-from collections.abc import Iterator, Sequence
-from itertools import islice
-from typing import IO, cast
+import re
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby, islice
+from typing import IO, Any, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from streamhouse.connectors.filesystem.listing import DataFile
+from streamhouse.connectors.filesystem.metadata import metadata_values
 from streamhouse.connectors.filesystem.options import FilesystemOptions
 from streamhouse.connectors.filesystem.partitions import partition_values
+from streamhouse.connectors.rejected_records import CORRECT_TABLE, RejectedRecords
 from streamhouse.connectors.specs import arrow_schema
 from streamhouse.errors import DataLossError, TableError
 from streamhouse.formats.base import Decoder
@@ -22,10 +26,14 @@ from streamhouse.formats.registry import format_of, format_options
 from streamhouse.sql.plan import Column
 
 _LINES_AT_ONCE = 16_384
+_PLACE = re.compile(r"file (.*), (\d+) bytes, record (\d+)", re.DOTALL)
 
 
 class FileReader:
-    """Reads files of a table as batches of its columns, partition columns from their paths."""
+    """Reads files of a table as batches of its columns, partition columns from their paths.
+
+    `rejected` gets the records that cannot be decoded.
+    """
 
     def __init__(
         self,
@@ -36,7 +44,10 @@ class FileReader:
     ) -> None:
         self._options = options
         self.schema = arrow_schema(columns)
-        self._stored = pa.schema([one for one in self.schema if one.name not in partitions])
+        self._columns = tuple(columns)
+        self.rejected = RejectedRecords(options.bad_records, CORRECT_TABLE)
+        of_file = {*partitions, *(one.name for one in columns if one.metadata is not None)}
+        self._stored = pa.schema([one for one in self.schema if one.name not in of_file])
         self._partitions = [one for one in self.schema if one.name in partitions]
         self._decoder: Decoder | None = None
         self._quote: bytes | None = None
@@ -53,14 +64,38 @@ class FileReader:
 
     def read(self, file: DataFile) -> Iterator[pa.RecordBatch]:
         """The rows of a file as it was when it was listed; `DataLossError` if it is not there."""
-        path = os.path.join(self._options.path, file.name) if file.name else self._options.path
+        path = self._path(file.name)
         self._check(path, file)
-        values = partition_values(
-            os.path.dirname(file.name), self._partitions, self._options.default_name
-        )
-        rows = self._parquet(path) if self._decoder is None else self._lines(path, self._decoder)
+        values = self._values(path, file)
+        rows = self._parquet(path) if self._decoder is None else self._lines(path, file)
         for batch in rows:
-            yield self._with_partitions(batch, values)
+            yield self._complete(batch, values)
+
+    def read_kept(self, rows: Sequence[Mapping[str, Any]]) -> Iterator[pa.RecordBatch]:
+        """The rows of bad records that were kept, whose files may be gone."""
+        for file, kept in groupby(rows, self._kept_file):
+            path, records = self._path(file.name), list(kept)
+            numbers = [int(_place(record)[3]) for record in records]
+            batch = self._decoded(path, file, [record["value"] for record in records], numbers)
+            yield self._complete(batch, self._values(path, file))
+
+    def _kept_file(self, row: Mapping[str, Any]) -> DataFile:
+        place = _place(row)
+        name = (
+            "" if place[1] == self._options.path else os.path.relpath(place[1], self._options.path)
+        )
+        return DataFile(name, int(place[2]), row["timestamp"])
+
+    def _path(self, name: str) -> str:
+        return os.path.join(self._options.path, name) if name else self._options.path
+
+    def _values(self, path: str, file: DataFile) -> dict[str, pa.Scalar]:
+        """The values that all rows of a file have: of partition and METADATA columns."""
+        folder = os.path.dirname(file.name)
+        return {
+            **partition_values(folder, self._partitions, self._options.default_name),
+            **metadata_values(self._columns, path, file),
+        }
 
     def _check(self, path: str, file: DataFile) -> None:
         try:
@@ -77,9 +112,7 @@ class FileReader:
                 "'_' before it), then rename them. To go on, run the script with --from-scratch"
             )
 
-    def _with_partitions(
-        self, batch: pa.RecordBatch, values: dict[str, pa.Scalar]
-    ) -> pa.RecordBatch:
+    def _complete(self, batch: pa.RecordBatch, values: dict[str, pa.Scalar]) -> pa.RecordBatch:
         columns = [
             pa.repeat(values[field.name], batch.num_rows)
             if field.name in values
@@ -88,21 +121,32 @@ class FileReader:
         ]
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
-    def _lines(self, path: str, decoder: Decoder) -> Iterator[pa.RecordBatch]:
-        with _opened(path) as source:
-            records = _records(source, self._quote, self._null_lines)
-            first = 0
-            while part := list(islice(records, _LINES_AT_ONCE)):
-                decoded = decoder.decode(part)
-                if decoded.bad:
-                    bad = decoded.bad[0]
-                    raise TableError(
-                        f"file {path}: record {first + bad.index + 1} cannot be read: "
-                        f"{bad.reason}; correct the file, or set "
-                        f"'{self._options.format}.ignore-parse-errors' = 'true'"
-                    )
-                first += len(part)
-                yield decoded.rows
+    def _lines(self, path: str, file: DataFile) -> Iterator[pa.RecordBatch]:
+        try:
+            with _opened(path) as source:
+                records = _records(source, self._quote, self._null_lines)
+                first = 1
+                while part := list(islice(records, _LINES_AT_ONCE)):
+                    yield self._decoded(path, file, part, range(first, first + len(part)))
+                    first += len(part)
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            raise TableError(
+                f"file {path} cannot be read: it is no whole gzip file: {error}"
+            ) from None
+
+    def _decoded(
+        self, path: str, file: DataFile, records: Sequence[bytes], numbers: Sequence[int]
+    ) -> pa.RecordBatch:
+        assert self._decoder is not None
+        decoded = self._decoder.decode(records)
+        for bad in decoded.bad:
+            self.rejected.add(
+                f"file {path}, {file.size} bytes, record {numbers[bad.index]}",
+                bad.reason,
+                records[bad.index],
+                timestamp=file.modified_ms,
+            )
+        return decoded.rows
 
     def _parquet(self, path: str) -> Iterator[pa.RecordBatch]:
         try:
@@ -144,15 +188,24 @@ def _records(source: IO[bytes], quote: bytes | None, empty: bool) -> Iterator[by
 
     With a `quote` a field can have line breaks: lines belong together until the quotes are even.
     """
-    held = b""
+    held: list[bytes] = []
+    inside = False
     for line in source:
-        text = held + line
-        if quote is not None and text.count(quote) % 2:
-            held = text
+        held.append(line)
+        if quote is not None and line.count(quote) % 2:
+            inside = not inside
+        if inside:
             continue
-        held = b""
+        text = line if len(held) == 1 else b"".join(held)
+        held = []
         text = text.removesuffix(b"\n").removesuffix(b"\r")
         if empty or text.strip():
             yield text
     if held:
-        yield held.removesuffix(b"\n")
+        yield b"".join(held).removesuffix(b"\n")
+
+
+def _place(row: Mapping[str, Any]) -> re.Match[str]:
+    place = _PLACE.fullmatch(row["position"])
+    assert place is not None
+    return place

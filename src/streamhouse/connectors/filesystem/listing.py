@@ -13,10 +13,15 @@ from streamhouse.errors import OptionError
 
 @dataclass(frozen=True, order=True)
 class DataFile:
-    """A file: its path below the folder (`day=1/a.json`; empty: the path is a file), its bytes."""
+    """A file as it was listed.
+
+    `name`: its path below the folder (`day=1/a.json`; empty: the path is a file); `size` in bytes;
+    `modified_ms`: when it was written (epoch ms), None in offsets of earlier versions.
+    """
 
     name: str
     size: int
+    modified_ms: int | None = None
 
 
 def data_files(path: str) -> list[DataFile]:
@@ -26,7 +31,7 @@ def data_files(path: str) -> list[DataFile]:
     """
     root = Path(path)
     if root.is_file():
-        return [DataFile("", root.stat().st_size)]
+        return [_data_file("", root.stat())]
     if root.exists() and not root.is_dir():
         raise OptionError(f"option 'path': {path} is neither a folder nor a file")
     found = []
@@ -35,8 +40,12 @@ def data_files(path: str) -> list[DataFile]:
             facts = entry.stat()
         except FileNotFoundError:
             continue
-        found.append((facts.st_mtime_ns, DataFile(name, facts.st_size)))
+        found.append((facts.st_mtime_ns, _data_file(name, facts)))
     return [file for _, file in sorted(found)]
+
+
+def _data_file(name: str, facts: os.stat_result) -> DataFile:
+    return DataFile(name, facts.st_size, facts.st_mtime_ns // 1_000_000)
 
 
 def _entries(folder: str, below: str) -> Iterator[tuple[os.DirEntry[str], str]]:

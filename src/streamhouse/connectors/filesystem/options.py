@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from urllib.parse import unquote, urlsplit
 
+from streamhouse.connectors.bad_records import FAIL, BadRecords
+from streamhouse.connectors.bad_records import OPTIONS as BAD_RECORDS
 from streamhouse.errors import OptionError
 from streamhouse.formats.registry import declared_options, format_of
 from streamhouse.options import Option, choice, duration_ms, memory_bytes, required
@@ -56,6 +58,7 @@ OPTIONS = (
     ),
     Option(_SUCCESS, "STRING", "the name of that file", "_SUCCESS"),
     Option(_COMPRESSION, ", ".join(f"`{one}`" for one in COMPRESSIONS), "of Parquet files", "zstd"),
+    *BAD_RECORDS,
     *declared_options(format_of(name) for name in TEXT_FORMATS),
 )
 _ENDED = "each micro-batch ends its files"
@@ -85,6 +88,7 @@ class FilesystemOptions:
     monitor_ms: int | None = None
     compression: str = "zstd"
     success_file: str | None = None
+    bad_records: BadRecords = field(default_factory=BadRecords)
 
 
 def parse(options: Mapping[str, str]) -> FilesystemOptions:
@@ -109,7 +113,18 @@ def parse(options: Mapping[str, str]) -> FilesystemOptions:
         monitor,
         compression,
         _success_file(options),
+        _bad_records(options, name),
     )
+
+
+def _bad_records(options: Mapping[str, str], name: str) -> BadRecords:
+    parsed = BadRecords.parse(options, WHERE)
+    if parsed.mode != FAIL and name not in TEXT_FORMATS:
+        raise OptionError(
+            f"{WHERE}: 'bad-records' = '{parsed.mode}' applies to records of "
+            f"{' and '.join(TEXT_FORMATS)}; a {name} file is read as a whole or not at all"
+        )
+    return parsed
 
 
 def _success_file(options: Mapping[str, str]) -> str | None:

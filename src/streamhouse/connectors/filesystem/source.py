@@ -13,6 +13,7 @@ import pyarrow as pa
 from streamhouse.connectors.filesystem.file_readers import FileReader
 from streamhouse.connectors.filesystem.listing import DataFile, data_files
 from streamhouse.connectors.filesystem.options import parse
+from streamhouse.connectors.kept_records import KeptRecords, Replay
 from streamhouse.connectors.specs import SourceSpec
 from streamhouse.errors import DataLossError
 from streamhouse.source import Lag, Offset
@@ -25,8 +26,8 @@ _HASH_BYTES = 8
 class FilesystemSource:
     """A `Source` that reads each file once, in the order of their modification times.
 
-    An offset has the files of its batch, and a hash of the name of each file that has been read:
-    about 11 bytes a file.
+    An offset has the files of its batch, a hash of the name of each file that has been read, about
+    11 bytes a file, and the batch up to which bad records have been read again.
     """
 
     changelog = False
@@ -41,6 +42,7 @@ class FilesystemSource:
         self._listed_s = 0.0
         self._files: list[DataFile] = []
         self._unread: tuple[tuple[str, float], list[DataFile]] = (("", 0.0), [])
+        self._kept: KeptRecords | None = None
 
     @property
     def schema(self) -> pa.Schema:
@@ -58,14 +60,21 @@ class FilesystemSource:
                 break
             batch.append(file)
             size += file.size
-        if not batch:
+        replayed = max(_replayed(start), self._requested())
+        if not batch and replayed == _replayed(start):
             return start
         seen = self._seen(start) | {_hash(file.name) for file in batch}
-        return {"files": [[file.name, file.size] for file in batch], "seen": _packed(seen)}
+        files = [[file.name, file.size, file.modified_ms] for file in batch]
+        offset: Offset = {"files": files, "seen": _packed(seen)}
+        return offset if replayed < 0 else {**offset, "replayed": replayed}
+
+    def _requested(self) -> int:
+        """The batch up to which bad records are to be read again; -1 if there is no request."""
+        return -1 if self._kept is None else self._kept.requested()
 
     def partitions(
         self, start: Offset, end: Offset, parallelism: int = 1
-    ) -> Sequence[tuple[DataFile, ...]]:
+    ) -> Sequence[tuple[DataFile, ...] | Replay]:
         if not end or start == end:
             return []
         files = [DataFile(*pair) for pair in end["files"]]
@@ -74,24 +83,45 @@ class FilesystemSource:
                 "the files between two offsets are known for adjacent offsets only; run the "
                 "script with --from-scratch"
             )
-        count = max(1, min(parallelism, len(files)))
-        bounds = [len(files) * number // count for number in range(count + 1)]
-        return [tuple(files[a:b]) for a, b in zip(bounds, bounds[1:], strict=False)]
+        count = min(parallelism, len(files))
+        bounds = [len(files) * number // count for number in range(count + 1)] if files else []
+        pieces: list[tuple[DataFile, ...] | Replay] = [
+            tuple(files[a:b]) for a, b in zip(bounds, bounds[1:], strict=False)
+        ]
+        if _replayed(end) > _replayed(start):
+            pieces.append(Replay(_replayed(start), _replayed(end)))
+        return pieces
 
-    def read(self, partition: tuple[DataFile, ...]) -> Iterator[pa.RecordBatch]:
+    def read(self, partition: tuple[DataFile, ...] | Replay) -> Iterator[pa.RecordBatch]:
+        if isinstance(partition, Replay):
+            assert self._kept is not None
+            yield from self._reader.read_kept(self._kept.rows(partition))
+            return
         for file in partition:
             yield from self._reader.read(file)
+
+    def rejected(self) -> pa.Table:
+        """The bad records that `read` has left out since the last call."""
+        return self._reader.rejected.take()
+
+    def replay_from(self, kept: KeptRecords) -> None:
+        """Read bad records again when that is requested."""
+        self._kept = kept
 
     def committed(self, end: Offset) -> None:
         pass
 
     def finished(self, offset: Offset) -> bool:
-        return self._options.monitor_ms is None and not self._fresh(offset)
+        return self._options.monitor_ms is None and not self._left(offset)
 
     def settled(self, offset: Offset) -> bool:
         """Whether there is no file to read after `offset`; looks at the folder now."""
         self._listed_s = 0.0
-        return not self._fresh(offset)
+        return not self._left(offset)
+
+    def _left(self, offset: Offset) -> bool:
+        """Whether there are files, or bad records that are to be read again."""
+        return bool(self._fresh(offset)) or self._requested() > _replayed(offset)
 
     def lag(self, offset: Offset) -> Lag | None:
         fresh = self._fresh(offset)
@@ -116,6 +146,10 @@ class FilesystemSource:
         if self._known[0] != packed:
             self._known = (packed, _unpacked(packed))
         return self._known[1]
+
+
+def _replayed(offset: Offset) -> int:
+    return int(offset.get("replayed", -1))
 
 
 def _hash(name: str) -> bytes:

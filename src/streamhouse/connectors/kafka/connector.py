@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -28,12 +27,11 @@ from streamhouse.connectors.kafka.options import (
 from streamhouse.connectors.kafka.records import Layout, Records
 from streamhouse.connectors.kafka.sink import KafkaSink
 from streamhouse.connectors.kafka.source import KafkaSource
+from streamhouse.connectors.rejected_records import warn_of_left_out
 from streamhouse.connectors.specs import SinkSpec, SourceSpec
 from streamhouse.errors import OptionError
 from streamhouse.source import ROW_KIND
 from streamhouse.sql.plan import Capabilities, TableInfo
-
-log = logging.getLogger("streamhouse.kafka")
 
 GUARANTEE_NOTE = (
     "`sink.delivery-guarantee` chooses; with `exactly-once`, each micro-batch is one transaction, "
@@ -135,8 +133,7 @@ def scanned(source: KafkaSource, columns: Sequence[str]) -> Scan:
                     return
                 before, offset = offset, source.latest_offset(offset)
         finally:
-            if bad:
-                log.warning("%d bad records were left out of this SELECT", bad)
+            warn_of_left_out(bad)
             source.close()
 
     kind = pa.field(ROW_KIND, pa.string())

@@ -12,7 +12,6 @@ from typing import Any
 import pyarrow as pa
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
-from streamhouse.connectors.bad_records import FAIL
 from streamhouse.connectors.kafka.client import Client, Partition, consumer
 from streamhouse.connectors.kafka.kept_message import KeptMessage, place
 from streamhouse.connectors.kafka.options import UNBOUNDED, KafkaOptions
@@ -20,9 +19,9 @@ from streamhouse.connectors.kafka.positions import Bounds, Position
 from streamhouse.connectors.kafka.reader import ADVICE, PartitionReader, Range, lost
 from streamhouse.connectors.kafka.records import Layout, Records
 from streamhouse.connectors.kept_records import KeptRecords, Replay
+from streamhouse.connectors.rejected_records import CORRECT_TABLE, RejectedRecords
 from streamhouse.errors import ConnectError, DataLossError
-from streamhouse.formats.base import RecordError
-from streamhouse.source import BAD_RECORDS, Lag, Offset
+from streamhouse.source import Lag, Offset
 
 log = logging.getLogger("streamhouse.kafka")
 
@@ -60,7 +59,7 @@ class KafkaSource:
         self._reporter: Consumer | None = None
         self._topics: dict[str, tuple[str, int]] = {}
         self._looked = self._polled = self._answered = float("-inf")
-        self._rejected: list[dict[str, Any]] = []
+        self._rejected = RejectedRecords(self._options.bad_records, CORRECT_TABLE)
         self._marks: deque[tuple[float, Mapping[Partition, int]]] = deque(maxlen=_MARKS)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -155,27 +154,15 @@ class KafkaSource:
         self._kept = kept
 
     def _reject(self, message: Message | KeptMessage, reason: str) -> None:
-        where = place(message)
-        if self._options.bad_records.mode == FAIL:
-            raise RecordError(
-                f"{where}: {reason}; correct the table, or set its option 'bad-records'"
-            )
         kind, moment = message.timestamp()
-        self._rejected.append(
-            {
-                "position": where,
-                "reason": reason,
-                "key": message.key(),
-                "value": message.value(),
-                "timestamp": moment if kind else None,
-                "headers": list(dict(message.headers() or []).items()),
-            }
-        )
+        self._rejected.add(
+            place(message), reason, message.value(), message.key(), moment if kind else None,
+            dict(message.headers() or []).items(),
+        )  # fmt: skip
 
     def rejected(self) -> pa.Table:
         """The bad records that `read` has left out since the last call."""
-        found, self._rejected = self._rejected, []
-        return pa.Table.from_pylist(found, BAD_RECORDS)
+        return self._rejected.take()
 
     def committed(self, end: Offset) -> None:
         """Report the offsets to the consumer group, if there is one."""

@@ -51,8 +51,9 @@ class _Kinesis(Connector):
         check_known(current, known, where)
         if "format" not in current:
             raise OptionError(f"{where}: option 'format' is missing; one of {', '.join(names())}")
-        parse(current)
-        _decoder(table.columns, current)
+        parsed = parse(current)
+        if _decoder(table.columns, current).changelog:
+            parsed.bad_records.check_changes(where)
 
     def offset_origin(self, spec: SourceSpec, name: Sequence[str]) -> str:
         return f"{self.name} {_options(spec.options).name}"
@@ -63,7 +64,7 @@ class _Kinesis(Connector):
 
         options = _options(spec.options)
         decoder = _decoder(spec.columns, renamed(spec.options))
-        return KinesisSource(options, RecordRows(spec.columns, decoder, options.name))
+        return KinesisSource(options, RecordRows(spec.columns, decoder))
 
 
 def _options(options: Mapping[str, str]) -> KinesisOptions:

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal, TypeAlias
 
+from streamhouse.connectors.bad_records import OPTIONS as BAD_RECORDS
+from streamhouse.connectors.bad_records import BadRecords
 from streamhouse.connectors.base import Option
 from streamhouse.errors import OptionError
 from streamhouse.options import boolean, choice, duration_ms, integer
@@ -74,6 +76,7 @@ OPTIONS = (
         "the time between two reads of a shard; at least 200 ms: Kinesis allows five a second",
         "200 ms",
     ),
+    *BAD_RECORDS,
 )
 
 EARLIER = {
@@ -132,6 +135,7 @@ class KinesisOptions:
     discovery_s: float = 10.0
     max_records: int = 10_000
     interval_s: float = 0.2
+    bad_records: BadRecords = field(default_factory=BadRecords)
 
     @property
     def name(self) -> str:
@@ -183,6 +187,7 @@ def parse(options: Mapping[str, str]) -> KinesisOptions:
             options, "source.shard.get-records.interval", "200 ms", _LEAST_INTERVAL_MS
         )
         / 1000,
+        bad_records=BadRecords.parse(options, WHERE),
         **_credentials(options),
     )
 

@@ -1,17 +1,14 @@
-"""Decodes the records of a shard into rows, with the METADATA columns."""
+"""Decodes records into rows, with the METADATA columns."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
-import numpy as np
 import pyarrow as pa
 
 from streamhouse.connectors.base import Metadata
-from streamhouse.connectors.kinesis.aggregation import unpacked
-from streamhouse.connectors.kinesis.stream import Record
-from streamhouse.errors import QueryError
-from streamhouse.formats.base import Decoder
+from streamhouse.connectors.kinesis.parts import Part
+from streamhouse.formats.base import BadRecord, Decoder
 from streamhouse.source import ROW_KIND
 from streamhouse.sql.plan import Column
 from streamhouse.types import arrow_type
@@ -27,10 +24,9 @@ METADATA = (
 class RecordRows:
     """The rows of records; `columns` are those of the table, `decoder` has the stored ones."""
 
-    def __init__(self, columns: Sequence[Column], decoder: Decoder, stream: str) -> None:
+    def __init__(self, columns: Sequence[Column], decoder: Decoder) -> None:
         self._columns = tuple(columns)
         self._decoder = decoder
-        self._stream = stream
         self.schema = table_schema(columns)
 
     @property
@@ -38,32 +34,19 @@ class RecordRows:
         """Whether the format expresses updates and deletes."""
         return self._decoder.changelog
 
-    def batches(self, shard: str, records: Sequence[Record]) -> Iterator[pa.RecordBatch]:
-        """The rows of records; raises `QueryError` for one that cannot be decoded."""
-        parts = [(record, part) for record in records for part in unpacked(record.data)]
-        if not parts:
-            return
-        decoded = self._decoder.decode([part for _, part in parts])
-        for bad in decoded.bad:
-            raise QueryError(
-                f"kinesis stream {self._stream}: the record {parts[bad.index][0].number} of "
-                f"{shard} cannot be read: {bad.reason}"
-            )
-        if decoded.rows.num_rows == 0:
-            return
-        indexes = decoded.records
-        if indexes is None:
-            indexes = np.arange(len(parts), dtype=np.int64)
-        origins = [parts[index][0] for index in indexes]
-        yield self._with_metadata(decoded.rows, shard, origins)
+    def decode(self, parts: Sequence[Part]) -> tuple[pa.RecordBatch, Sequence[BadRecord]]:
+        """The rows of parts of records, and those that cannot be decoded, by index."""
+        decoded = self._decoder.decode([part.data for part in parts])
+        origins = parts
+        if decoded.records is not None:
+            origins = [parts[index] for index in decoded.records]
+        return self._with_metadata(decoded.rows, origins), decoded.bad
 
-    def _with_metadata(
-        self, rows: pa.RecordBatch, shard: str, origins: Sequence[Record]
-    ) -> pa.RecordBatch:
+    def _with_metadata(self, rows: pa.RecordBatch, origins: Sequence[Part]) -> pa.RecordBatch:
         arrays = [
             rows.column(column.name)
             if column.metadata is None
-            else _values(column.metadata, shard, origins).cast(arrow_type(column.type))
+            else _values(column.metadata, origins).cast(arrow_type(column.type))
             for column in self._columns
         ]
         if not self.changelog:
@@ -77,9 +60,9 @@ def table_schema(columns: Sequence[Column]) -> pa.Schema:
     return pa.schema([pa.field(column.name, arrow_type(column.type)) for column in columns])
 
 
-def _values(key: str, shard: str, origins: Sequence[Record]) -> pa.Array:
+def _values(key: str, origins: Sequence[Part]) -> pa.Array:
     if key == _TIME:
         return pa.array([one.arrival_ms for one in origins], pa.timestamp("ms", "UTC"))
     if key == _NUMBER:
-        return pa.array([str(one.number) for one in origins])
-    return pa.repeat(pa.scalar(shard), len(origins))
+        return pa.array([str(one.number) for one in origins], pa.string())
+    return pa.array([one.shard for one in origins], pa.string())

@@ -14,8 +14,10 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from streamhouse.connectors.kept_records import KeptRecords, Replay
 from streamhouse.connectors.kinesis.offsets import ShardOffset, StreamOffset
 from streamhouse.connectors.kinesis.options import KinesisOptions
+from streamhouse.connectors.kinesis.parts import Part, kept_part, parts_of
 from streamhouse.connectors.kinesis.poller import ShardPoller
 from streamhouse.connectors.kinesis.rows import RecordRows
 from streamhouse.connectors.kinesis.stream import (
@@ -26,6 +28,7 @@ from streamhouse.connectors.kinesis.stream import (
     Start,
     Stream,
 )
+from streamhouse.connectors.rejected_records import CORRECT_TABLE, RejectedRecords
 from streamhouse.errors import DataLossError
 from streamhouse.source import Lag, Offset
 
@@ -63,6 +66,8 @@ class KinesisSource:
         self._listed: dict[str, Shard] = {}
         self._listed_at: float | None = None
         self._read: dict[str, list[Record]] = {}
+        self._rejected = RejectedRecords(options.bad_records, CORRECT_TABLE)
+        self._kept: KeptRecords | None = None
 
     @property
     def schema(self) -> pa.Schema:
@@ -86,13 +91,16 @@ class KinesisSource:
         closed = [shard for shard in readable if listed[shard].closed]
         self._poller.follow({shard: before.start(shard) for shard in readable}, closed)
         after, at_ms = self._taken(before, readable, min(max_rows or _MAX_ROWS, _MAX_ROWS))
-        if after:
-            if any(one.done for one in after.values()):
-                self._listed_at = None
-            return before.advanced(after, at_ms, _now_ms(), listed).as_json()
-        if at_ms - before.at_ms >= _HEARTBEAT_MS:
-            return before.advanced({}, at_ms, _now_ms(), listed).as_json()
+        if any(one.done for one in after.values()):
+            self._listed_at = None
+        replayed = self._requested()
+        if after or replayed > before.replayed or at_ms - before.at_ms >= _HEARTBEAT_MS:
+            return before.advanced(after, at_ms, _now_ms(), listed, replayed).as_json()
         return start
+
+    def _requested(self) -> int:
+        """The batch up to which bad records are to be read again; -1 if there is no request."""
+        return -1 if self._kept is None else self._kept.requested()
 
     def _first(self) -> StreamOffset:
         """Where a new query begins."""
@@ -127,11 +135,13 @@ class KinesisSource:
                 until.append(buffered.read_until_ms or before.at_ms)
         return after, min(until, default=before.at_ms)
 
-    def partitions(self, start: Offset, end: Offset, parallelism: int = 1) -> Sequence[ShardRange]:
+    def partitions(
+        self, start: Offset, end: Offset, parallelism: int = 1
+    ) -> Sequence[ShardRange | Replay]:
         if not start:
             return []
         before, after = StreamOffset.from_json(start), StreamOffset.from_json(end)
-        ranges = []
+        ranges: list[ShardRange | Replay] = []
         for shard, one in after.shards.items():
             begin = before.start(shard)
             if one.after is None or one.after == begin.after:
@@ -139,12 +149,36 @@ class KinesisSource:
             read = self._read.get(shard, [])
             whole = bool(read) and read[-1].number == one.after
             ranges.append(ShardRange(shard, begin, one.after, tuple(read) if whole else None))
+        if after.replayed > before.replayed:
+            ranges.append(Replay(before.replayed, after.replayed))
         return ranges
 
-    def read(self, partition: ShardRange) -> Iterator[pa.RecordBatch]:
-        records = partition.records or tuple(self._fetched(partition))
+    def read(self, partition: ShardRange | Replay) -> Iterator[pa.RecordBatch]:
+        for parts in self._parts(partition):
+            rows, bad = self._rows.decode(parts)
+            for one in bad:
+                part = parts[one.index]
+                position = part.position(self._options.name)
+                self._rejected.add(position, one.reason, part.data, timestamp=part.arrival_ms)
+            if rows.num_rows:
+                yield rows
+
+    def _parts(self, piece: ShardRange | Replay) -> Iterator[Sequence[Part]]:
+        if isinstance(piece, Replay):
+            assert self._kept is not None
+            yield [kept_part(row) for row in self._kept.rows(piece)]
+            return
+        records = piece.records or tuple(self._fetched(piece))
         for first in range(0, len(records), _DECODED):
-            yield from self._rows.batches(partition.shard, records[first : first + _DECODED])
+            yield list(parts_of(piece.shard, records[first : first + _DECODED]))
+
+    def rejected(self) -> pa.Table:
+        """The bad records that `read` has left out since the last call."""
+        return self._rejected.take()
+
+    def replay_from(self, kept: KeptRecords) -> None:
+        """Read bad records again when that is requested."""
+        self._kept = kept
 
     def _fetched(self, partition: ShardRange) -> Iterator[Record]:
         """The records of a partition, from the stream; `DataLossError` if some are gone."""
@@ -221,6 +255,8 @@ class KinesisSource:
         if not offset:
             return False
         at = StreamOffset.from_json(offset)
+        if self._requested() > at.replayed:
+            return False
         self._listed_at = None
         listed = self._shards()
         return all(self._empty(listed[one], at.start(one)) for one in at.readable(listed))

@@ -1,0 +1,65 @@
+"""Parts of records: their places, and rows of bad records as the parts that they were."""
+
+from __future__ import annotations
+
+import hashlib
+
+import pyarrow as pa
+import pytest
+
+from streamhouse.connectors.kinesis.parts import Part, kept_part, parts_of
+from streamhouse.connectors.kinesis.rows import RecordRows, table_schema
+from streamhouse.connectors.kinesis.stream import Record
+from streamhouse.formats.registry import format_of
+from streamhouse.sql.plan import Column
+
+COLUMNS = (
+    Column("n", "BIGINT"),
+    Column("shard", "STRING", metadata="shard-id"),
+    Column("number", "STRING", metadata="sequence-number"),
+    Column("at", "TIMESTAMP_LTZ(3)", metadata="timestamp"),
+)
+
+
+def packed(*payloads: bytes) -> bytes:
+    """An aggregated record, as the Kinesis Producer Library packs it."""
+    records = (bytes([0x1A, len(one)]) + one for one in payloads)
+    message = b"".join(bytes([0x1A, len(one)]) + one for one in records)
+    return b"\xf3\x89\x9a\xc2" + message + hashlib.md5(message, usedforsecurity=False).digest()
+
+
+@pytest.fixture
+def parts() -> list[Part]:
+    records = [
+        Record(5, 1_000, b'{"n": 1}'),
+        Record(6, 2_000, packed(b'{"n": 2}', b'{"n": "x"}', b'{"n": 3}')),
+        Record(7, 3_000, packed(b"no json")),
+    ]
+    return list(parts_of("shardId-0", records))
+
+
+def test_each_part_has_a_place(parts: list[Part]) -> None:
+    assert [one.position("s, t") for one in parts] == [
+        "stream s, t, shardId-0, record 5",
+        "stream s, t, shardId-0, record 6, part 1",
+        "stream s, t, shardId-0, record 6, part 2",
+        "stream s, t, shardId-0, record 6, part 3",
+        "stream s, t, shardId-0, record 7, part 1",
+    ]
+    for one in parts:
+        row = {"position": one.position("s, t"), "value": one.data, "timestamp": one.arrival_ms}
+        assert kept_part(row) == one
+
+
+def test_rows_of_parts_without_the_bad_ones(parts: list[Part]) -> None:
+    stored = table_schema([one for one in COLUMNS if one.metadata is None])
+    rows = RecordRows(COLUMNS, format_of("json").decoder(stored, {}, "json."))
+    found, bad = rows.decode(parts)
+    assert [one.index for one in bad] == [2, 4]
+    assert found.schema.equals(rows.schema)
+    assert [(row["n"], row["shard"], row["number"]) for row in found.to_pylist()] == [
+        (1, "shardId-0", "5"), (2, "shardId-0", "6"), (3, "shardId-0", "6"),
+    ]  # fmt: skip
+    assert found.column("at").cast(pa.int64()).to_pylist() == [1_000, 2_000, 2_000]
+    nothing, bad = rows.decode([])
+    assert nothing.num_rows == 0 and not bad
