@@ -9,7 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer, IsolationLevel, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
 from tests.integration.kafka.conftest import Topic
 
 from streamhouse.connectors.base import WrittenBatch
@@ -63,6 +64,8 @@ def nothing() -> None:
 
 def values(topic: Topic, isolation: str = "read_committed") -> list[tuple[Any, ...]]:
     """All records of the topic as (partition, key, value), by partition."""
+    if isolation == "read_committed":
+        wait_for_decisions(topic)
     reader = Consumer(
         {
             "bootstrap.servers": topic.broker.servers, "group.id": uuid.uuid4().hex,
@@ -83,6 +86,25 @@ def values(topic: Topic, isolation: str = "read_committed") -> list[tuple[Any, .
             found.append((message.partition(), message.key(), message.value()))
     reader.close()
     return sorted(found, key=lambda one: one[0])
+
+
+def wait_for_decisions(topic: Topic) -> None:
+    """Wait until no transaction is open.
+
+    The brokers acknowledge a commit before they write its markers into the partitions. Until then
+    the last stable offset is that of the transaction's first record.
+    """
+    admin = AdminClient({"bootstrap.servers": topic.broker.servers})
+    request = {TopicPartition(topic.name, number): OffsetSpec.latest() for number in (0, 1)}
+
+    def ends(level: IsolationLevel) -> list[int]:
+        found = admin.list_offsets(request, isolation_level=level, request_timeout=10)
+        return [found[one].result().offset for one in request]
+
+    deadline = time.monotonic() + 30
+    while ends(IsolationLevel.READ_COMMITTED) != ends(IsolationLevel.READ_UNCOMMITTED):
+        assert time.monotonic() < deadline, "a transaction is still open"
+        time.sleep(0.02)
 
 
 def json_of(*ids: int) -> list[bytes]:

@@ -214,7 +214,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
 
 def test_a_quote_that_is_not_closed_takes_the_rest_of_its_file(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text('1,x,\n2,"y,\n' + "3,z,\n" * 50_000)
-    skip = {"bad-records": "skip"}
+    skip: Any = {"bad-records": "skip"}
     assert read(tmp_path, "csv", **skip) == [{"id": 1, "name": "x", "day": None}]
 
 
