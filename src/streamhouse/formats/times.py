@@ -109,7 +109,7 @@ def _all(mask: pa.Array) -> bool:
     return bool(pc.all(mask).as_py() is not False)
 
 
-def moment_texts(array: pa.Array, standard: str) -> list[str | None]:
+def moment_texts(array: pa.Array, standard: str) -> pa.StringArray:
     """Timestamps as text, with as few digits of a second as they need."""
     unit = array.type.unit
     texts = array.cast(pa.timestamp(unit)).cast(pa.string())
@@ -119,8 +119,7 @@ def moment_texts(array: pa.Array, standard: str) -> list[str | None]:
         texts = pc.replace_substring(texts, " ", "T")
     if array.type.tz is not None:
         texts = pc.binary_join_element_wise(texts, "Z", "")
-    written: list[str | None] = texts.to_pylist()
-    return written
+    return texts
 
 
 def time_texts(array: pa.Array) -> list[str | None]:

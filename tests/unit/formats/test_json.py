@@ -7,6 +7,7 @@ import json
 from decimal import Decimal
 from typing import Any
 
+import orjson
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -15,9 +16,12 @@ from hypothesis import strategies as st
 from streamhouse.errors import OptionError
 from streamhouse.formats.base import Decoded, RecordError
 from streamhouse.formats.json.columns import column
+from streamhouse.formats.json.encode import JsonEncoder
 from streamhouse.formats.json.exact import Misfit, NeedsText, converter, parse_exactly
 from streamhouse.formats.json.options import JsonOptions
+from streamhouse.formats.json.texts import objects
 from streamhouse.formats.registry import format_of
+from streamhouse.formats.times import STANDARDS
 
 TYPES = {
     "BOOLEAN": pa.bool_(),
@@ -261,8 +265,6 @@ VALUES = st.one_of(
 
 @given(st.sampled_from(sorted(TYPES)), st.lists(st.one_of(VALUES, NUMBERS), max_size=8))
 def test_a_column_at_once_equals_its_values_one_by_one(kind: str, texts: list[str]) -> None:
-    import orjson
-
     records = [f'{{"a": {text}}}'.encode() for text in texts]
     values = [orjson.loads(record)["a"] for record in records]
     fast = column(values, TYPES[kind], "SQL")
@@ -334,6 +336,35 @@ def test_how_values_are_written() -> None:
     assert written["zoned"] == "1970-01-01 00:00:00Z"
     assert written["time"] == "01:02:03.5"
     assert written["raw"] == "/wA="
+
+
+_MOMENTS = st.datetimes(datetime.datetime(1, 1, 1), datetime.datetime(9999, 12, 31))
+_WRITTEN_AT_ONCE = {
+    pa.bool_(): st.booleans(),
+    pa.int8(): st.integers(-128, 127),
+    pa.int64(): st.integers(-(2**63), 2**63 - 1),
+    pa.decimal128(10, 2): st.decimals("-99999999.99", "99999999.99", places=2),
+    pa.decimal128(20, 6): st.decimals(-1000, 1000, places=6),
+    pa.string(): st.text(),
+    pa.date32(): st.dates(),
+    pa.timestamp("s"): _MOMENTS.map(lambda one: one.replace(microsecond=0)),
+    pa.timestamp("us"): _MOMENTS,
+    pa.timestamp("ms", "UTC"): _MOMENTS.map(lambda one: one.replace(microsecond=120_000)),
+}
+
+
+@given(st.data(), st.sampled_from(sorted(_WRITTEN_AT_ONCE, key=str)), st.sampled_from(STANDARDS))
+def test_rows_written_at_once_equal_rows_written_one_by_one(
+    data: st.DataObject, kind: pa.DataType, standard: str
+) -> None:
+    values = data.draw(st.lists(st.none() | _WRITTEN_AT_ONCE[kind], max_size=6))
+    name = data.draw(st.sampled_from(["a", 'q"uo\te', "é"]))
+    column = pa.array(values, kind)
+    rows = pa.record_batch([column, column.slice(0)], names=[name, "b"]).slice(len(values) // 3)
+    encoder = JsonEncoder(rows.schema, JsonOptions(standard=standard))
+    assert objects(rows, rows.schema.names, standard) == list(
+        map(orjson.dumps, encoder.objects(rows))
+    )
 
 
 def test_null_keys_and_null_fields() -> None:

@@ -166,7 +166,7 @@ def kafka_error(options: KafkaOptions, error: Exception | KafkaError) -> Streamh
     )
 
 
-def created(kind: Any, config: Mapping[str, str]) -> Any:
+def created(kind: Any, config: Mapping[str, str | bool]) -> Any:
     """A client of confluent-kafka; `OptionError` for a property that it does not have."""
     try:
         return kind(dict(config))

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from streamhouse.formats import times
 from streamhouse.formats.base import RecordError
+from streamhouse.formats.json import texts
 from streamhouse.formats.json.options import JsonOptions
 from streamhouse.source import ROW_KIND
 
@@ -32,6 +33,10 @@ class JsonEncoder:
         self._options = options
 
     def encode(self, rows: pa.RecordBatch) -> list[bytes | None]:
+        if not self._options.ignore_null_fields:
+            found = texts.objects(rows, self._names, self._options.standard)
+            if found is not None:
+                return list(found)
         return [orjson.dumps(one) for one in self.objects(rows)]
 
     def objects(self, rows: pa.RecordBatch) -> list[dict[str, Any]]:
@@ -59,7 +64,7 @@ def _values_of(field: pa.Field, options: JsonOptions) -> _Values:
     if pa.types.is_decimal(kind):
         return _decimals
     if pa.types.is_timestamp(kind):
-        return lambda array: times.moment_texts(array, options.standard)
+        return lambda array: list(times.moment_texts(array, options.standard).to_pylist())
     if pa.types.is_time(kind):
         return times.time_texts
     if pa.types.is_date(kind):
