@@ -46,3 +46,8 @@ def test_databases_are_included_and_excluded() -> None:
 def test_partition_keys_of_single_tables() -> None:
     found = options(multiple_table_partition_keys={"orders": "day,hour"}).partition_keys_of
     assert found == {"orders": ("day", "hour")}
+
+
+def test_an_unknown_argument_names_the_nearest() -> None:
+    with pytest.raises(TypeError, match="argument 'table_prefx'; did you mean 'table_prefix'"):
+        options(table_prefx="x")

@@ -127,6 +127,24 @@ class TableArguments(TypedDict, total=False):
     exclude_schema_changes: Sequence[str]
 
 
+class DatabaseArguments(TableArguments, total=False):
+    """The arguments of a sync of whole databases; the defaults are in `sync_database_options`."""
+
+    including_tables: str
+    excluding_tables: str | None
+    table_prefix: str
+    table_suffix: str
+    table_prefix_db: Mapping[str, str] | None
+    table_suffix_db: Mapping[str, str] | None
+    table_mapping: Mapping[str, str] | None
+    including_dbs: str
+    excluding_dbs: str | None
+    multiple_table_partition_keys: Mapping[str, str] | None
+    merge_shards: bool
+    ignore_incompatible: bool
+    mode: str
+
+
 def sync_table_options(
     warehouse: Mapping[str, str],
     database: str,
@@ -206,6 +224,10 @@ def _options(
     tables: TableFilter,
     arguments: TableArguments,
 ) -> SyncOptions:
+    for name in arguments:
+        if name not in TableArguments.__annotations__:
+            known = [*DatabaseArguments.__annotations__, *TableArguments.__annotations__]
+            raise TypeError(f"unexpected keyword argument '{name}'; {nearest(name, known)}")
     return SyncOptions(
         warehouse,
         database,

@@ -25,49 +25,62 @@ class Kind(StrEnum):
     MYSQL = "mysql"
 
 
+_KindArgument = Annotated[Kind, typer.Argument(help="What to check: a MySQL or MariaDB server.")]
+_HostnameOption = Annotated[str, typer.Option("--hostname", help="The server's host name.")]
+_UsernameOption = Annotated[str, typer.Option("--username", help="The user of the pipelines.")]
+_PortOption = Annotated[int, typer.Option("--port", help="The server's port.")]
+_PasswordOption = Annotated[
+    str | None,
+    typer.Option(
+        "--password",
+        envvar="MYSQL_PWD",
+        help="The password, or ${env:NAME} or ${file:PATH}. Other users of this machine can "
+        "see what stands here.",
+    ),
+]
+_PasswordEnvOption = Annotated[
+    str | None,
+    typer.Option("--password-env", metavar="NAME", help="The variable with the password."),
+]
+_PasswordFileOption = Annotated[
+    str | None,
+    typer.Option("--password-file", metavar="PATH", help="The file with the password."),
+]
+_DatabaseOption = Annotated[
+    list[str] | None,
+    typer.Option("--database", help="Check its tables, too; can be repeated."),
+]
+_TableOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--table",
+        metavar="TABLE",
+        help="Check only this table, DATABASE.TABLE, or TABLE of --database; can be repeated.",
+    ),
+]
+_OptionOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--option",
+        metavar="KEY=VALUE",
+        help="An option of mysql-cdc, such as ssl.ca=…; can be repeated.",
+    ),
+]
+_AsJsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+
+
 def check(
-    kind: Annotated[Kind, typer.Argument(help="What to check: a MySQL or MariaDB server.")],
-    hostname: Annotated[str, typer.Option("--hostname", help="The server's host name.")],
-    username: Annotated[str, typer.Option("--username", help="The user of the pipelines.")],
-    port: Annotated[int, typer.Option("--port", help="The server's port.")] = 3306,
-    password: Annotated[
-        str | None,
-        typer.Option(
-            "--password",
-            envvar="MYSQL_PWD",
-            help="The password, or ${env:NAME} or ${file:PATH}. Other users of this machine can "
-            "see what stands here.",
-        ),
-    ] = None,
-    password_env: Annotated[
-        str | None,
-        typer.Option("--password-env", metavar="NAME", help="The variable with the password."),
-    ] = None,
-    password_file: Annotated[
-        str | None,
-        typer.Option("--password-file", metavar="PATH", help="The file with the password."),
-    ] = None,
-    database: Annotated[
-        list[str] | None,
-        typer.Option("--database", help="Check its tables, too; can be repeated."),
-    ] = None,
-    table: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--table",
-            metavar="TABLE",
-            help="Check only this table, DATABASE.TABLE, or TABLE of --database; can be repeated.",
-        ),
-    ] = None,
-    option: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--option",
-            metavar="KEY=VALUE",
-            help="An option of mysql-cdc, such as ssl.ca=…; can be repeated.",
-        ),
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    kind: _KindArgument,
+    hostname: _HostnameOption,
+    username: _UsernameOption,
+    port: _PortOption = 3306,
+    password: _PasswordOption = None,
+    password_env: _PasswordEnvOption = None,
+    password_file: _PasswordFileOption = None,
+    database: _DatabaseOption = None,
+    table: _TableOption = None,
+    option: _OptionOption = None,
+    as_json: _AsJsonOption = False,
 ) -> None:
     """Check whether a MySQL or MariaDB server, its user and its tables fit mysql-cdc.
 

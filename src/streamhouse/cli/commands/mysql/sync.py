@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -27,341 +26,171 @@ from streamhouse.cli.spark_arguments import (
     spark_options,
 )
 from streamhouse.cli.stop_signals import StopSignal
+from streamhouse.cli.sync_options import (
+    BehaviorOption,
+    CatalogConfOption,
+    CheckpointsOption,
+    ComputedOption,
+    DatabaseOption,
+    EagerInitOption,
+    ExcludeChangesOption,
+    ExcludingDbsOption,
+    ExcludingTablesOption,
+    IgnoreIncompatibleOption,
+    IncludeChangesOption,
+    IncludingDbsOption,
+    IncludingTablesOption,
+    JsonOption,
+    MergeShardsOption,
+    MetadataOption,
+    MetadataPrefixOption,
+    ModeOption,
+    MultipleTablePartitionKeysOption,
+    MysqlConfOption,
+    NameOption,
+    PartitionKeysOption,
+    PrimaryKeysOption,
+    SkipOption,
+    SourceKeysOption,
+    TableConfOption,
+    TableMappingOption,
+    TableOption,
+    TablePrefixDbOption,
+    TablePrefixOption,
+    TableSuffixDbOption,
+    TableSuffixOption,
+    TypeMappingOption,
+    UntilCaughtUpOption,
+    VerboseOption,
+)
 
 if TYPE_CHECKING:
-    from streamhouse.runtime.spark.options import SparkOptions
     from streamhouse.runtime.sync.options import SyncOptions
     from streamhouse.runtime.sync.progress import Report
 
-_Database = Annotated[str, typer.Option("--database", metavar="NAME", help="The Paimon database.")]
-_MysqlConf = Annotated[
-    list[str],
-    typer.Option(
-        "--mysql-conf",
-        metavar="KEY=VALUE",
-        help="An option of the source, as of a mysql-cdc table: hostname, port, username, "
-        "password, database-name (a regular expression), …; repeated.",
-    ),
-]
-_TableConf = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--table-conf", metavar="KEY=VALUE", help="An option of the Paimon tables; repeated."
-    ),
-]
-_CatalogConf = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--catalog-conf", metavar="KEY=VALUE", help="A catalog option, as --option; repeated."
-    ),
-]
-_PartitionKeys = Annotated[
-    str,
-    typer.Option("--partition-keys", metavar="A,B", help="The partition keys of the tables."),
-]
-_PrimaryKeys = Annotated[
-    str,
-    typer.Option("--primary-keys", metavar="A,B", help="The primary key; default: that of MySQL."),
-]
-_TypeMapping = Annotated[
-    str,
-    typer.Option(
-        "--type-mapping",
-        metavar="MODE,…",
-        help="tinyint1-not-bool, to-nullable, to-string, char-to-string, longtext-to-bytes, "
-        "bigint-unsigned-to-bigint, time-to-string.",
-    ),
-]
-_Computed = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--computed-column",
-        metavar="NAME=FUNCTION(COLUMN)",
-        help="A computed column, such as 'day=date_format(created, yyyy-MM-dd)'; repeated.",
-    ),
-]
-_Metadata = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--metadata-column", metavar="A,B", help="database_name, table_name, op_ts; repeated."
-    ),
-]
-_MetadataPrefix = Annotated[
-    str,
-    typer.Option(
-        "--metadata-column-prefix", metavar="P", help="How the names of these columns begin."
-    ),
-]
-_SourceKeys = Annotated[
-    str,
-    typer.Option(
-        "--sync-primary-keys-from-source-schema",
-        metavar="true|false",
-        help="Whether tables without --primary-keys get MySQL's; false refuses them.",
-    ),
-]
-_Skip = Annotated[
-    bool,
-    typer.Option(
-        "--skip-unsupported",
-        help="Leave out views, and tables that cannot be followed, with a notice.",
-    ),
-]
-_Behavior = Annotated[
-    str | None,
-    typer.Option(
-        "--schema-change-behavior",
-        metavar="evolve|try_evolve|lenient|ignore|exception",
-        help="What happens when tables are altered, as Flink CDC's schema.change.behavior; "
-        "default: try_evolve.",
-    ),
-]
-_IncludeChanges = Annotated[
-    str,
-    typer.Option(
-        "--include-schema-changes",
-        metavar="KIND,…",
-        help="The schema changes to follow: add.column, alter.column.type, create.table, "
-        "drop.column, drop.table, rename.column, truncate.table, or a part of a name.",
-    ),
-]
-_ExcludeChanges = Annotated[
-    str,
-    typer.Option(
-        "--exclude-schema-changes", metavar="KIND,…", help="The schema changes not to follow."
-    ),
-]
-_UntilCaughtUp = Annotated[
-    bool, typer.Option("--until-caught-up", help="Stop when nothing is left to read.")
-]
-_Json = Annotated[
-    bool, typer.Option("--json", help="Print each report as one JSON object on standard output.")
-]
-_Name = Annotated[
-    str | None,
-    typer.Option(
-        "--name",
-        metavar="NAME",
-        help="The name of the sync and of its checkpoint. Default: sync- and the target.",
-    ),
-]
-_Checkpoints = Annotated[
-    Path | None,
-    typer.Option("--checkpoints", metavar="DIR", help="Where the checkpoint is kept."),
-]
-_Verbose = Annotated[bool, typer.Option("--verbose", help="Print logs and stack traces.")]
+_MAPS = {
+    "mysql_conf": "hostname=localhost",
+    "table_conf": "bucket=4",
+    "table_prefix_db": "shop=shop_",
+    "table_suffix_db": "shop=_shop",
+    "table_mapping": "orders=sales",
+    "multiple_table_partition_keys": "orders=day,hour",
+}
+"""Flags of KEY=VALUE, each with an example for errors."""
+_LISTS = (
+    "partition_keys",
+    "primary_keys",
+    "type_mapping",
+    "include_schema_changes",
+    "exclude_schema_changes",
+)
+_BOOLEANS = ("merge_shards", "ignore_incompatible", "sync_primary_keys_from_source_schema")
+_RUN_FLAGS = (
+    "warehouse",
+    "option",
+    "catalog_conf",
+    "eager_init",
+    "until_caught_up",
+    "json",
+    "name",
+    "checkpoints",
+    "master",
+    "conf",
+    "verbose",
+)
+"""Flags that are no arguments of `sync_table_options` and `sync_database_options`."""
 
 
 def mysql_table(
-    database: _Database,
-    table: Annotated[str, typer.Option("--table", metavar="NAME", help="The Paimon table.")],
-    mysql_conf: _MysqlConf,
+    database: DatabaseOption,
+    table: TableOption,
+    mysql_conf: MysqlConfOption,
     warehouse: WarehouseArgument = DEFAULT_WAREHOUSE,
-    partition_keys: _PartitionKeys = "",
-    primary_keys: _PrimaryKeys = "",
-    type_mapping: _TypeMapping = "",
-    computed_column: _Computed = None,
-    metadata_column: _Metadata = None,
-    metadata_column_prefix: _MetadataPrefix = "",
-    sync_primary_keys_from_source_schema: _SourceKeys = "true",
-    table_conf: _TableConf = None,
-    catalog_conf: _CatalogConf = None,
-    skip_unsupported: _Skip = False,
-    schema_change_behavior: _Behavior = None,
-    include_schema_changes: _IncludeChanges = "",
-    exclude_schema_changes: _ExcludeChanges = "",
-    until_caught_up: _UntilCaughtUp = False,
-    json: _Json = False,
-    name: _Name = None,
-    checkpoints: _Checkpoints = None,
+    partition_keys: PartitionKeysOption = "",
+    primary_keys: PrimaryKeysOption = "",
+    type_mapping: TypeMappingOption = "",
+    computed_column: ComputedOption = None,
+    metadata_column: MetadataOption = None,
+    metadata_column_prefix: MetadataPrefixOption = "",
+    sync_primary_keys_from_source_schema: SourceKeysOption = "true",
+    table_conf: TableConfOption = None,
+    catalog_conf: CatalogConfOption = None,
+    skip_unsupported: SkipOption = False,
+    schema_change_behavior: BehaviorOption = None,
+    include_schema_changes: IncludeChangesOption = "",
+    exclude_schema_changes: ExcludeChangesOption = "",
+    until_caught_up: UntilCaughtUpOption = False,
+    json: JsonOption = False,
+    name: NameOption = None,
+    checkpoints: CheckpointsOption = None,
     master: MasterArgument = DEFAULT_MASTER,
     conf: ConfArgument = None,
     option: OptionsArgument = None,
-    verbose: _Verbose = False,
+    verbose: VerboseOption = False,
 ) -> None:
     """Follow one or several MySQL tables into one Paimon table, as Paimon's mysql_sync_table.
 
     The options database-name and table-name of --mysql-conf are regular expressions. The table is
     created if it is missing. Runs until Ctrl-C or SIGTERM; started again, it goes on where it was.
     """
-    from streamhouse.options import boolean
-    from streamhouse.procedures.arguments import names
+    flags = dict(locals())
     from streamhouse.runtime.sync.options import sync_table_options
 
-    def options() -> SyncOptions:
-        return sync_table_options(
-            _catalog(warehouse, option, catalog_conf),
-            database,
-            table,
-            _conf("--mysql-conf", mysql_conf),
-            partition_keys=names(partition_keys),
-            primary_keys=names(primary_keys),
-            type_mapping=names(type_mapping),
-            computed_column=computed_column or (),
-            metadata_column=names(",".join(metadata_column or ())),
-            metadata_column_prefix=metadata_column_prefix,
-            sync_primary_keys_from_source_schema=boolean(
-                "--sync-primary-keys-from-source-schema", sync_primary_keys_from_source_schema
-            ),
-            table_conf=_conf("--table-conf", table_conf),
-            skip_unsupported=skip_unsupported,
-            schema_change_behavior=schema_change_behavior,
-            include_schema_changes=names(include_schema_changes),
-            exclude_schema_changes=names(exclude_schema_changes),
-        )
-
-    spark = spark_options(master, conf, verbose)
-    _run(options, until_caught_up, json, name, checkpoints, spark)
+    _run(sync_table_options, flags)
 
 
 def mysql_database(
-    database: _Database,
-    mysql_conf: _MysqlConf,
+    database: DatabaseOption,
+    mysql_conf: MysqlConfOption,
     warehouse: WarehouseArgument = DEFAULT_WAREHOUSE,
-    including_tables: Annotated[
-        str,
-        typer.Option("--including-tables", metavar="REGEX", help="The tables to follow."),
-    ] = ".*",
-    excluding_tables: Annotated[
-        str | None,
-        typer.Option("--excluding-tables", metavar="REGEX", help="The tables not to follow."),
-    ] = None,
-    table_prefix: Annotated[
-        str, typer.Option("--table-prefix", help="How the names of the Paimon tables begin.")
-    ] = "",
-    table_suffix: Annotated[
-        str, typer.Option("--table-suffix", help="How the names of the Paimon tables end.")
-    ] = "",
-    table_prefix_db: Annotated[
-        list[str] | None,
-        typer.Option("--table-prefix-db", metavar="DATABASE=PREFIX", help="Of one database."),
-    ] = None,
-    table_suffix_db: Annotated[
-        list[str] | None,
-        typer.Option("--table-suffix-db", metavar="DATABASE=SUFFIX", help="Of one database."),
-    ] = None,
-    table_mapping: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--table-mapping", metavar="TABLE=NAME", help="The Paimon table of one table; repeated."
-        ),
-    ] = None,
-    including_dbs: Annotated[
-        str, typer.Option("--including-dbs", metavar="REGEX", help="The databases to follow.")
-    ] = ".*",
-    excluding_dbs: Annotated[
-        str | None,
-        typer.Option("--excluding-dbs", metavar="REGEX", help="The databases not to follow."),
-    ] = None,
-    multiple_table_partition_keys: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--multiple-table-partition-keys",
-            metavar="TABLE=A,B",
-            help="The partition keys of one Paimon table; repeated.",
-        ),
-    ] = None,
-    eager_init: Annotated[
-        str, typer.Option("--eager-init", hidden=True, help="Of Flink's sinks; without effect.")
-    ] = "false",
-    merge_shards: Annotated[
-        str,
-        typer.Option(
-            "--merge-shards",
-            metavar="true|false",
-            help="Write tables of one name, in several databases, into one Paimon table; false: "
-            "into tables named database_table.",
-        ),
-    ] = "true",
-    ignore_incompatible: Annotated[
-        str,
-        typer.Option(
-            "--ignore-incompatible",
-            metavar="true|false",
-            help="Leave out tables that do not fit an existing Paimon table, with a notice.",
-        ),
-    ] = "false",
-    mode: Annotated[
-        str,
-        typer.Option(
-            "--mode",
-            metavar="combined|divided",
-            help="combined: tables that are created later are followed at once; divided: after a "
-            "restart.",
-        ),
-    ] = "combined",
-    partition_keys: _PartitionKeys = "",
-    primary_keys: _PrimaryKeys = "",
-    type_mapping: _TypeMapping = "",
-    computed_column: _Computed = None,
-    metadata_column: _Metadata = None,
-    metadata_column_prefix: _MetadataPrefix = "",
-    sync_primary_keys_from_source_schema: _SourceKeys = "true",
-    table_conf: _TableConf = None,
-    catalog_conf: _CatalogConf = None,
-    skip_unsupported: _Skip = False,
-    schema_change_behavior: _Behavior = None,
-    include_schema_changes: _IncludeChanges = "",
-    exclude_schema_changes: _ExcludeChanges = "",
-    until_caught_up: _UntilCaughtUp = False,
-    json: _Json = False,
-    name: _Name = None,
-    checkpoints: _Checkpoints = None,
+    including_tables: IncludingTablesOption = ".*",
+    excluding_tables: ExcludingTablesOption = None,
+    table_prefix: TablePrefixOption = "",
+    table_suffix: TableSuffixOption = "",
+    table_prefix_db: TablePrefixDbOption = None,
+    table_suffix_db: TableSuffixDbOption = None,
+    table_mapping: TableMappingOption = None,
+    including_dbs: IncludingDbsOption = ".*",
+    excluding_dbs: ExcludingDbsOption = None,
+    multiple_table_partition_keys: MultipleTablePartitionKeysOption = None,
+    eager_init: EagerInitOption = "false",
+    merge_shards: MergeShardsOption = "true",
+    ignore_incompatible: IgnoreIncompatibleOption = "false",
+    mode: ModeOption = "combined",
+    partition_keys: PartitionKeysOption = "",
+    primary_keys: PrimaryKeysOption = "",
+    type_mapping: TypeMappingOption = "",
+    computed_column: ComputedOption = None,
+    metadata_column: MetadataOption = None,
+    metadata_column_prefix: MetadataPrefixOption = "",
+    sync_primary_keys_from_source_schema: SourceKeysOption = "true",
+    table_conf: TableConfOption = None,
+    catalog_conf: CatalogConfOption = None,
+    skip_unsupported: SkipOption = False,
+    schema_change_behavior: BehaviorOption = None,
+    include_schema_changes: IncludeChangesOption = "",
+    exclude_schema_changes: ExcludeChangesOption = "",
+    until_caught_up: UntilCaughtUpOption = False,
+    json: JsonOption = False,
+    name: NameOption = None,
+    checkpoints: CheckpointsOption = None,
     master: MasterArgument = DEFAULT_MASTER,
     conf: ConfArgument = None,
     option: OptionsArgument = None,
-    verbose: _Verbose = False,
+    verbose: VerboseOption = False,
 ) -> None:
     """Follow whole MySQL databases into a Paimon database, as Paimon's mysql_sync_database.
 
     The option database-name of --mysql-conf is a regular expression. Missing tables are created.
     Runs until Ctrl-C or SIGTERM; started again, it goes on where it was.
     """
+    flags = dict(locals())
     from streamhouse.options import boolean
-    from streamhouse.procedures.arguments import names
     from streamhouse.runtime.sync.options import sync_database_options
 
     if boolean("--eager-init", eager_init):
         _notice("--eager-init has no effect: writers of a table start with its first rows")
-
-    def options() -> SyncOptions:
-        return sync_database_options(
-            _catalog(warehouse, option, catalog_conf),
-            database,
-            _conf("--mysql-conf", mysql_conf),
-            including_tables=including_tables,
-            excluding_tables=excluding_tables,
-            table_prefix=table_prefix,
-            table_suffix=table_suffix,
-            table_prefix_db=_conf("--table-prefix-db", table_prefix_db),
-            table_suffix_db=_conf("--table-suffix-db", table_suffix_db),
-            table_mapping=_conf("--table-mapping", table_mapping),
-            including_dbs=including_dbs,
-            excluding_dbs=excluding_dbs,
-            multiple_table_partition_keys=_conf(
-                "--multiple-table-partition-keys", multiple_table_partition_keys
-            ),
-            merge_shards=boolean("--merge-shards", merge_shards),
-            ignore_incompatible=boolean("--ignore-incompatible", ignore_incompatible),
-            skip_unsupported=skip_unsupported,
-            schema_change_behavior=schema_change_behavior,
-            include_schema_changes=names(include_schema_changes),
-            exclude_schema_changes=names(exclude_schema_changes),
-            mode=mode,
-            partition_keys=names(partition_keys),
-            primary_keys=names(primary_keys),
-            type_mapping=names(type_mapping),
-            computed_column=computed_column or (),
-            metadata_column=names(",".join(metadata_column or ())),
-            metadata_column_prefix=metadata_column_prefix,
-            sync_primary_keys_from_source_schema=boolean(
-                "--sync-primary-keys-from-source-schema", sync_primary_keys_from_source_schema
-            ),
-            table_conf=_conf("--table-conf", table_conf),
-        )
-
-    spark = spark_options(master, conf, verbose)
-    _run(options, until_caught_up, json, name, checkpoints, spark)
+    _run(sync_database_options, flags)
 
 
 def _app() -> typer.Typer:
@@ -380,21 +209,30 @@ def _app() -> typer.Typer:
     return app
 
 
-_EXAMPLES = {
-    "--table-conf": "bucket=4",
-    "--table-prefix-db": "shop=shop_",
-    "--table-suffix-db": "shop=_shop",
-    "--table-mapping": "orders=sales",
-    "--multiple-table-partition-keys": "orders=day,hour",
-}
-
 sync = _app()
 """The subcommands of `streamhouse sync`."""
 
 
-def _conf(flag: str, texts: list[str] | None) -> dict[str, str]:
-    given = key_values(flag, texts, _EXAMPLES.get(flag, "hostname=localhost"))
-    return {key: _unquoted(value) for key, value in given.items()}
+def _arguments(flags: Mapping[str, Any]) -> dict[str, Any]:
+    """The flags as the arguments of `sync_table_options` or `sync_database_options`."""
+    return {name: _parsed(name, value) for name, value in flags.items() if name not in _RUN_FLAGS}
+
+
+def _parsed(name: str, value: Any) -> Any:
+    from streamhouse.options import boolean
+    from streamhouse.procedures.arguments import names
+
+    flag = f"--{name.replace('_', '-')}"
+    if name in _MAPS:
+        given = key_values(flag, value, _MAPS[name])
+        return {key: _unquoted(text) for key, text in given.items()}
+    if name in _LISTS:
+        return names(value)
+    if name in _BOOLEANS:
+        return boolean(flag, value)
+    if name == "metadata_column":
+        return names(",".join(value or ()))
+    return (value or ()) if name == "computed_column" else value
 
 
 def _unquoted(value: str) -> str:
@@ -411,17 +249,13 @@ def _catalog(
     return Warehouse(catalog_options(warehouse, [*(option or ()), *(catalog_conf or ())])).options
 
 
-def _run(
-    options: Callable[[], SyncOptions],
-    until_caught_up: bool,
-    as_json: bool,
-    name: str | None,
-    checkpoints: Path | None,
-    spark: SparkOptions,
-) -> None:
+def _run(make: Callable[..., SyncOptions], flags: Mapping[str, Any]) -> None:
+    """Run the sync whose options `make` returns for the arguments of the flags."""
     from streamhouse.runtime.spark.session import begin_session, end_session
 
-    checked = options()
+    spark = spark_options(flags["master"], flags["conf"], flags["verbose"])
+    catalog = _catalog(flags["warehouse"], flags["option"], flags["catalog_conf"])
+    checked = make(catalog, **_arguments(flags))
     begin_session("streamhouse", spark)
     try:
         from streamhouse.cli.errors import explain
@@ -432,14 +266,14 @@ def _run(
         stop = StopSignal(notice="stopping …")
         run = SyncRun(
             checked,
-            name,
-            checkpoints,
-            until_caught_up,
+            flags["name"],
+            flags["checkpoints"],
+            flags["until_caught_up"],
             spark,
             stop.requested,
             _notice,
-            _print_json if as_json else _print_line,
-            starts=None if as_json else StartOutput(),
+            _print_json if flags["json"] else _print_line,
+            starts=None if flags["json"] else StartOutput(),
         )
         run.reporter = Reporter(f"sync {checked.origin}", run.pipeline, restart_state.recent())
         reporter = run.reporter

@@ -50,6 +50,8 @@ if TYPE_CHECKING:
 
     from streamhouse.serve.auth import tokens
     from streamhouse.serve.settings import ServerSettings
+    from streamhouse.serve.streams.follow_settings import FollowSettings
+    from streamhouse.serve.views.served_view import ServedView
 
 LOCAL_POLL = "50ms"
 REMOTE_POLL = "500ms"
@@ -94,15 +96,11 @@ def serve(
     Without a token it listens on this machine only. It ends within two seconds, with exit code 130
     at Ctrl-C and 0 at SIGTERM.
     """
-    catalog = _options(warehouse, option)
-    from streamhouse.serve.settings import LOG_FORMATS, ServerSettings
-    from streamhouse.serve.streams.follow_settings import FollowSettings
-    from streamhouse.serve.views.views_file import read_views
+    from streamhouse.serve.settings import ServerSettings
 
-    poll = every or (LOCAL_POLL if is_local(warehouse) else REMOTE_POLL)
     settings = ServerSettings(
-        warehouse=catalog,
-        views=None if views is None else read_views(views),
+        warehouse=_options(warehouse, option),
+        views=_views(views),
         host=host,
         port=port,
         tokens=_tokens(token_file),
@@ -110,21 +108,17 @@ def serve(
         allow_run=allow_run,
         allow_origins=tuple(allow_origin or ()),
         max_rows=max_rows,
-        query_s=_at_least("--query-timeout", query_timeout, 1) / 1000,
+        query_s=_seconds("--query-timeout", query_timeout, 1),
         query_rows=query_rows,
         query_memory=memory_bytes("--query-memory", query_memory),
         queries=queries,
         answer_bytes=memory_bytes("--answers", answers),
-        send_s=_at_least("--send-timeout", send_timeout, 100) / 1000,
+        send_s=_seconds("--send-timeout", send_timeout, 100),
         max_connections=max_connections,
         max_per_address=max_per_address,
         rate=rate,
-        log=choice("--log", log, LOG_FORMATS),
-        follow=FollowSettings(
-            every_ms=_at_least("--every", poll, 1),
-            heartbeat_s=_at_least("--heartbeat", heartbeat, 10) / 1000,
-            queue_events=queue,
-        ),
+        log=_log_format(log),
+        follow=_follow(every, heartbeat, queue, is_local(warehouse)),
     )
     _serve(settings, warehouse, port_file)
 
@@ -188,6 +182,29 @@ def _options(warehouse: str, option: list[str] | None) -> dict[str, str]:
     return options
 
 
+def _views(path: str | None) -> tuple[ServedView, ...] | None:
+    from streamhouse.serve.views.views_file import read_views
+
+    return None if path is None else read_views(path)
+
+
+def _log_format(text: str) -> str:
+    from streamhouse.serve.settings import LOG_FORMATS
+
+    return choice("--log", text, LOG_FORMATS)
+
+
+def _follow(every: str | None, heartbeat: str, queue: int, local: bool) -> FollowSettings:
+    from streamhouse.serve.streams.follow_settings import FollowSettings
+
+    poll = every or (LOCAL_POLL if local else REMOTE_POLL)
+    return FollowSettings(
+        every_ms=_at_least("--every", poll, 1),
+        heartbeat_s=_seconds("--heartbeat", heartbeat, 10),
+        queue_events=queue,
+    )
+
+
 def _tokens(path: str | None) -> tuple[tokens.Token, ...]:
     from streamhouse.serve.auth import tokens
 
@@ -209,6 +226,10 @@ def _tls(cert: str | None, key: str | None) -> ssl.SSLContext | None:
     from streamhouse.serve.http.tls import tls_context
 
     return tls_context(cert, key)
+
+
+def _seconds(key: str, text: str, least_ms: int) -> float:
+    return _at_least(key, text, least_ms) / 1000
 
 
 def _at_least(key: str, text: str, least_ms: int) -> int:
