@@ -25,12 +25,18 @@ _LIBRARIES = (
 _PLANNING = "pyspark.sql.worker."
 
 
+_COLLECT_AFTER = 200_000
+"""Objects; by default, Python looks at all young ones after 700."""
+
+
 def load(arguments: Sequence[str]) -> None:
     """Import what the workers need; `arguments` of the daemon name the module of its workers."""
     if not any(word.startswith(_PLANNING) for word in arguments):
         for name in _LIBRARIES:
             import_module(name)
     gc.freeze()
+    # Tasks make thousands of objects a batch, and no cycles. Spark collects garbage after each.
+    gc.set_threshold(_COLLECT_AFTER)
 
 
 if __name__ == "__main__":
