@@ -161,7 +161,7 @@ class CheckedStart(Protocol):
 class Copying(Protocol):
     """A source that begins with a copy of a table, which can take long."""
 
-    def left(self, offset: Offset) -> int | None:
+    def rows_left(self, offset: Offset) -> int | None:
         """About how many rows of the copy are left after `offset`; None once it is complete.
 
         Driver only; does not query a server.

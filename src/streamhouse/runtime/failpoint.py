@@ -23,7 +23,7 @@ STEPS = (
 DISTINCT_STEP = "distinct-committed"
 """The step after `pending-committed`, in a query that counts distinct values."""
 
-LOOKED_UP_STEP = "looked_up-committed"
+LOOKUP_JOURNAL_STEP = "looked_up-committed"
 """The step between `batch-written` and `target-committed`, in a query with lookups on servers."""
 
 SYNC_STEP = "table-committed"

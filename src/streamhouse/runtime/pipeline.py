@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 _TICK_S = 0.05
 _CALM_LOOKS = 3
-_TOLD_AFTER_S = 5.0
+_NOTICE_AFTER_S = 5.0
 """After this time an `until_caught_up` run prints a notice of what it waits for."""
 _NICE = 5
 """How much the sidecar's `nice` value is raised where no query waits for compaction."""
@@ -146,7 +146,7 @@ class Pipeline:
                 self._start(warm=not until_caught_up)
             for side in sides:
                 self._follow(side.reads)
-            calm, told = 0, time.monotonic() + _TOLD_AFTER_S
+            calm, notice_at = 0, time.monotonic() + _NOTICE_AFTER_S
             before: list[Offset] | None = []
             while not self._stopped():
                 self._step(sides)
@@ -160,8 +160,8 @@ class Pipeline:
                     if calm >= _CALM_LOOKS:
                         self._notice_invisible("caught up, but for ", waiting)
                         return
-                    if due and time.monotonic() >= told:
-                        told = float("inf")
+                    if due and time.monotonic() >= notice_at:
+                        notice_at = float("inf")
                         self._notice_invisible("not caught up yet: ", due)
                 time.sleep(_TICK_S)
             self._notice_left_invisible()
@@ -229,7 +229,7 @@ class Pipeline:
         self._check_one()
         for query in self._running:
             query.tick()
-        if not self._worked and any(one.figures.read().batches for one in self._running):
+        if not self._worked and any(one.metrics.read().batches for one in self._running):
             from streamhouse.runtime.spark.session import worked
 
             self._worked = True
@@ -331,7 +331,7 @@ class Pipeline:
         """
         if any(one.warehouse == warehouse for one in self._awaited):
             return True
-        return bool(self._running) and all(one.figures.read().batches for one in self._running)
+        return bool(self._running) and all(one.metrics.read().batches for one in self._running)
 
     def _waits(self, warehouse: Mapping[str, str]) -> bool:
         """Whether a table written in the warehouse shows rows or changes only after a compaction.

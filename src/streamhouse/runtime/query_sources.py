@@ -172,11 +172,11 @@ class QuerySources:
         ]
         return _combined([lag for lag in lags if lag is not None])
 
-    def left(self, offset: Offset) -> int | None:
+    def rows_left(self, offset: Offset) -> int | None:
         """About how many rows of first copies are left after a batch; None if all are complete."""
         before = self.offsets(offset)
         lefts = [
-            source.left(at)
+            source.rows_left(at)
             for source, at in zip(self._sources, before, strict=True)
             if isinstance(source, Copying)
         ]

@@ -15,7 +15,7 @@ from streamhouse.source import Keyed, Source
 from streamhouse.sql.plan import LookupJoin, LookupRetry, StreamQuery, TableInfo
 from streamhouse.sql.streaming import lone_retractions
 
-LOOKED_UP = "looked_up"
+LOOKUP_JOURNAL = "looked_up"
 """The suffix after `__` in the name of the journal table of lookups on servers."""
 
 
@@ -26,7 +26,7 @@ class QuerySpec:
     `sources` are one for each table of FROM; today the planner makes queries over one table only.
 
     `query_id` is the id of its checkpoint and the commit user of all its commits. `lookups` are
-    the tables of `query.lookups`, in order; for a table on a server, the query's `looked_up` table
+    the tables of `query.lookups`, in order; for a table on a server, the query's `lookup_journal`
     takes its place. `choices` are the lookup strategies (default: full cache for all). `gathered`
     says, for a bucket shuffle, that a single task writes. `pending` and `unmatched` are set if a
     lookup has a retry policy, `distinct` if distinct values are counted.
@@ -63,10 +63,10 @@ class QuerySpec:
     def side_tables(self) -> tuple[TableAddress, ...]:
         """The query's own tables, to which every batch commits after the target, in this order.
 
-        The exception is `looked_up`, which is committed before the target.
+        The exception is `lookup_journal`, which is committed before the target.
         """
         tables = (
-            self.unmatched, self.pending, self.distinct, self.looked_up, self.bad_records,
+            self.unmatched, self.pending, self.distinct, self.lookup_journal, self.bad_records,
         )  # fmt: skip
         return tuple(address for address in tables if address is not None)
 
@@ -76,13 +76,13 @@ class QuerySpec:
         return self.side_tables if self.sink is not None else (self.target, *self.side_tables)
 
     @property
-    def looked_up(self) -> TableAddress | None:
+    def lookup_journal(self) -> TableAddress | None:
         """The journal table of what batches found in tables on servers; None without such lookups.
 
         It is committed before the target.
         """
         used = any(is_server(lookup) for lookup in self.query.lookups)
-        return self.target.side_table(LOOKED_UP) if used else None
+        return self.target.side_table(LOOKUP_JOURNAL) if used else None
 
     @property
     def source_tables(self) -> list[TableAddress]:
@@ -132,7 +132,7 @@ class QuerySpec:
 
     def one_task(self, sources: Sequence[Source]) -> bool:
         """Whether a batch must be one task, to keep the order of the changes of each key."""
-        if self.query.distinct is not None or self.looked_up is not None:
+        if self.query.distinct is not None or self.lookup_journal is not None:
             return True
         if any(source.ordered for source in sources):
             return True

@@ -34,7 +34,7 @@ from streamhouse.runtime.monitoring.reporter import Reporter
 from streamhouse.runtime.monitoring.run_reports import RunListener
 from streamhouse.runtime.pipeline import Pipeline
 from streamhouse.runtime.printer import Printer
-from streamhouse.runtime.query_spec import LOOKED_UP, QuerySpec, unshuffled
+from streamhouse.runtime.query_spec import LOOKUP_JOURNAL, QuerySpec, unshuffled
 from streamhouse.runtime.reset.continuous_targets import Place, checkpoint_roots, continuous_targets
 from streamhouse.runtime.reset.marker import any_left
 from streamhouse.runtime.reset.reset import finish, reset
@@ -433,7 +433,7 @@ class Script:
             query=replace(query, lookups=tuple(lookups)),
             sources=(session.endpoints.source(query),),
             lookups=tuple(
-                address.side_table(LOOKED_UP)
+                address.side_table(LOOKUP_JOURNAL)
                 if is_server(lookup)
                 else session.endpoints.address(lookup.table)
                 for lookup in query.lookups

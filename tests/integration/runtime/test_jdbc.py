@@ -17,7 +17,7 @@ from streamhouse.errors import ConnectError, OptionError, StreamhouseError, Tabl
 from streamhouse.paimon.java.sidecar import Sidecar
 from streamhouse.runtime.audit.audit import audit
 from streamhouse.runtime.audit.repair import repair
-from streamhouse.runtime.failpoint import LOOKED_UP_STEP
+from streamhouse.runtime.failpoint import LOOKUP_JOURNAL_STEP
 from streamhouse.runtime.script import Script, ScriptOptions
 from streamhouse.sql.statements.script import parse_script
 
@@ -106,7 +106,7 @@ def test_a_batch_that_runs_again_joins_what_it_had_found(
         "INSERT INTO jdbc.labels VALUES (2, 'late')",
     )
     change(options, "INSERT INTO orders VALUES (6, 2, 'b', 6)")
-    with dying(script, f"{LOOKED_UP_STEP}:1"):
+    with dying(script, f"{LOOKUP_JOURNAL_STEP}:1"):
         pass
     waiting = {row["id"] for row in shop.rows("enriched__pending")}
     assert waiting == {3, 4, 5}

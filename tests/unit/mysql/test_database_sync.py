@@ -67,12 +67,12 @@ def test_lag_is_the_age_of_the_oldest_unread_change(tmp_path: Path) -> None:
     now = 100.0
     lags = Lags(lambda: now)
     catalogue = Catalogues(tmp_path).add([table(0), table(1)], 2, "UTC")
-    lags.note(at(10), {"shop.t0": at(10), "shop.t1": at(20)})
+    lags.observe(at(10), {"shop.t0": at(10), "shop.t1": at(20)})
     now = 101.5
-    lags.note(at(10), {"shop.t0": at(10), "shop.t1": at(30)})
+    lags.observe(at(10), {"shop.t0": at(10), "shop.t1": at(30)})
     assert (lags.behind_s("shop.t0"), lags.behind_s("shop.t1")) == (0.0, 1.5)
     now = 102.0
-    lags.note(at(20), {"shop.t1": at(30)})
+    lags.observe(at(20), {"shop.t1": at(30)})
     assert lags.behind_s("shop.t1") == 0.0
     now = 102.5
     lags.count(SyncedBatch({}, {"0": 5}, {"1": 2}, {}))
@@ -81,7 +81,7 @@ def test_lag_is_the_age_of_the_oldest_unread_change(tmp_path: Path) -> None:
         ("shop.t0", False, 5, 0, None),
         ("shop.t1", True, 0, 2, 0.5),
     ]
-    lags.note(at(30), {"shop.t1": at(30)})
+    lags.observe(at(30), {"shop.t1": at(30)})
     assert lags.behind_s("shop.t1") == 0.0
     later = Catalogues(tmp_path).add([table(0), table(1), table(2)], 3, "UTC")
     states = lags.states(later, DatabaseProgress(1, at(30), Known()), ("0", "1"))

@@ -88,7 +88,7 @@ def test_a_running_query_removes_what_is_dead(
     def note(*batches: int) -> None:
         for batch in batches:
             end = {"batch": batch, "now": batch, "source": {}, "dims": {}, "pending": 0}
-            lineage.note(BatchRecord(batch, {}, end, 1, 0))
+            lineage.add(BatchRecord(batch, {}, end, 1, 0))
         lineage.flush()
 
     note(*range(150))

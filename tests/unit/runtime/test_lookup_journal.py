@@ -15,7 +15,7 @@ import streamhouse
 from streamhouse.errors import StreamhouseError
 from streamhouse.lookup.dimension import Taken
 from streamhouse.paimon.write.commit import TableCommitter, TableWriter
-from streamhouse.runtime.query_spec import LOOKED_UP, QuerySpec
+from streamhouse.runtime.query_spec import LOOKUP_JOURNAL, QuerySpec
 from streamhouse.runtime.session.session import Session
 from streamhouse.runtime.state import lineage_retention, lookup_journal
 from streamhouse.runtime.state.lookup_journal import LookupJournal, create_table
@@ -48,7 +48,7 @@ def spec(tmp_path: Path) -> QuerySpec:
     session.tables.create(table)
     query = analyze_stream(insert.query, session, session.table(insert.target))
     target = session.endpoints.address(session.table(insert.target))
-    journal = target.side_table(LOOKED_UP)
+    journal = target.side_table(LOOKUP_JOURNAL)
     create_table(journal)
     return QuerySpec(
         query, (session.endpoints.source(query),), (journal,), target, None, None, "q1", 2
@@ -63,8 +63,8 @@ def taken(spec: QuerySpec, *rows: dict[str, Any]) -> dict[str, Taken]:
 
 
 def commit(spec: QuerySpec, batch: int, rows: list[pa.Table]) -> None:
-    assert spec.looked_up is not None
-    where = spec.looked_up
+    assert spec.lookup_journal is not None
+    where = spec.lookup_journal
     writer = TableWriter(where.warehouse, where.identifier, spec.query_id)
     for table in rows:
         for one in table.to_batches():

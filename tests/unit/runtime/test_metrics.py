@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from streamhouse.runtime.monitoring.metrics import WINDOW_S, Figures
+from streamhouse.runtime.monitoring.metrics import WINDOW_S, QueryMetrics
 
 
 class Clock:
@@ -21,25 +21,25 @@ def clock() -> Clock:
 
 
 def test_a_rate_is_over_the_last_seconds(clock: Clock) -> None:
-    figures = Figures(clock)
+    metrics = QueryMetrics(clock)
     for _ in range(30):
         clock.now += 1
-        figures.batch(500, 0.2)
-    told = figures.read()
+        metrics.batch(500, 0.2)
+    told = metrics.read()
     assert told.rows_per_second == 500
     assert (told.batches, told.rows, told.took_ms) == (30, 15_000, 200)
     clock.now += WINDOW_S / 2
-    assert figures.read().rows_per_second == 250
+    assert metrics.read().rows_per_second == 250
     clock.now += WINDOW_S
-    assert figures.read().rows_per_second == 0
-    assert figures.read().rows == 15_000
+    assert metrics.read().rows_per_second == 0
+    assert metrics.read().rows == 15_000
 
 
 def test_a_query_that_has_just_begun_is_not_told_as_slow(clock: Clock) -> None:
-    figures = Figures(clock)
-    assert figures.read() == (0, 0, 0, None, None, None, 0)
+    metrics = QueryMetrics(clock)
+    assert metrics.read() == (0, 0, 0, None, None, None, 0)
     clock.now += 60
-    figures.begin()
+    metrics.begin()
     clock.now += 2
-    figures.batch(1_000, 0.1)
-    assert figures.read().rows_per_second == 500
+    metrics.batch(1_000, 0.1)
+    assert metrics.read().rows_per_second == 500

@@ -173,7 +173,7 @@ def test_what_is_coming_is_joined_once_all_tasks_have_it(
         end = Planner(spec, folder).latest_offset(start)
         assert Planner(spec).latest_offset(start)["dims"] == start.get("dims", end["dims"])
         seen.append((end["dims"]["dim_0"], end.get("coming")))
-        preload_reports.tell(folder, end, [{"loaded": one} for one in loaded])
+        preload_reports.write(folder, end, [{"loaded": one} for one in loaded])
         if not start:
             tables.write("dim", numbers(2))
         start = end

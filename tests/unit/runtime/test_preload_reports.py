@@ -30,22 +30,22 @@ def reports(*loaded: list[str] | None) -> list[dict[str, Any]]:
 def test_what_all_tasks_have_loaded(
     tmp_path: Path, told: list[list[str] | None], expected: list[str]
 ) -> None:
-    preload_reports.tell(tmp_path, END, reports(*told))
-    assert list(preload_reports.loaded(tmp_path, END)) == expected
+    preload_reports.write(tmp_path, END, reports(*told))
+    assert list(preload_reports.read(tmp_path, END)) == expected
 
 
 def test_it_counts_for_the_batch_after(tmp_path: Path) -> None:
-    assert list(preload_reports.loaded(tmp_path, END)) == []
-    preload_reports.tell(tmp_path, END, reports(["dim_0"]))
-    assert list(preload_reports.loaded(tmp_path, {**END, "batch": 8})) == []
-    assert list(preload_reports.loaded(tmp_path, {"batch": 7})) == []
-    assert list(preload_reports.loaded(None, END)) == []
-    preload_reports.tell(tmp_path, {**END, "batch": 8}, reports([]))
-    assert list(preload_reports.loaded(tmp_path, END)) == []
+    assert list(preload_reports.read(tmp_path, END)) == []
+    preload_reports.write(tmp_path, END, reports(["dim_0"]))
+    assert list(preload_reports.read(tmp_path, {**END, "batch": 8})) == []
+    assert list(preload_reports.read(tmp_path, {"batch": 7})) == []
+    assert list(preload_reports.read(None, END)) == []
+    preload_reports.write(tmp_path, {**END, "batch": 8}, reports([]))
+    assert list(preload_reports.read(tmp_path, END)) == []
     assert [file.name for file in tmp_path.iterdir()] == ["loaded.json"]
 
 
 def test_a_run_that_ends_meanwhile_is_told_nothing(tmp_path: Path) -> None:
-    preload_reports.tell(tmp_path / "gone", END, reports(["dim_0"]))
-    preload_reports.tell(tmp_path, {"batch": 7}, reports([]))
+    preload_reports.write(tmp_path / "gone", END, reports(["dim_0"]))
+    preload_reports.write(tmp_path, {"batch": 7}, reports([]))
     assert list(tmp_path.iterdir()) == []

@@ -14,7 +14,7 @@ import pytest
 
 from streamhouse.errors import StreamhouseError
 from streamhouse.paimon.catalog.table_address import TableAddress
-from streamhouse.runtime.monitoring.metrics import Figures
+from streamhouse.runtime.monitoring.metrics import QueryMetrics
 from streamhouse.runtime.monitoring.process import Process, own
 from streamhouse.runtime.monitoring.reporter import AT_LEAST_EVERY_S, EVERY_S, Reporter
 from streamhouse.runtime.monitoring.status import Status, Statuses
@@ -37,7 +37,7 @@ class OneQuery:
     address: TableAddress
     pipeline: str = "p"
     target: str = "d.t"
-    figures: Figures = field(default_factory=Figures)
+    metrics: QueryMetrics = field(default_factory=QueryMetrics)
     behind: Lag | None = None
     asked: int = 0
 
@@ -110,12 +110,12 @@ def test_it_tells_what_its_queries_do(
     assert (first.name, first.state, first.restarts) == ("p", "running", 2)
     assert first.process == own()
     assert Statuses(options).shown("p") == "SELECT 1"
-    query.figures.batch(100, 0.25)
+    query.metrics.batch(100, 0.25)
     query.behind = Lag(seconds=1.23456, snapshots=2)
     clock.now += EVERY_S
     reporter.step()
     assert told(options).queries[0].batches == 1
-    query.figures.batch(100, 0.5)
+    query.metrics.batch(100, 0.5)
     reporter.step()
     assert told(options).queries[0].batches == 1, "told twice within a moment"
     clock.now += EVERY_S
@@ -172,7 +172,7 @@ def test_an_error_is_told_without_secrets(
 def test_a_good_end_is_told(options: dict[str, str], query: OneQuery, clock: Clock) -> None:
     reporter = Reporter("", clock=clock)
     reporter.begin([query], tuple)
-    query.figures.batch(7, 0.1)
+    query.metrics.batch(7, 0.1)
     reporter.close()
     found = told(options)
     assert (found.state, found.error, found.queries[0].rows) == ("stopped", None, 7)

@@ -12,7 +12,7 @@ import pytest
 
 from streamhouse.cli.run_output import JsonOutput, TextOutput, progress_text
 from streamhouse.paimon.catalog.table_address import TableAddress
-from streamhouse.runtime.monitoring.metrics import Figures
+from streamhouse.runtime.monitoring.metrics import QueryMetrics
 from streamhouse.runtime.monitoring.run_reports import (
     Outcome,
     QueryProgress,
@@ -28,7 +28,7 @@ class Query:
     """A query that has done some rows."""
 
     target: str
-    figures: Figures = field(default_factory=Figures)
+    metrics: QueryMetrics = field(default_factory=QueryMetrics)
     behind: Lag | None = None
 
     @property
@@ -67,7 +67,7 @@ def test_progress_is_reported_every_ten_seconds_from_the_start_of_the_queries() 
     for step in range(250):
         now = 105.0 + step / 10
         reports.step()
-    query.figures.batch(3000, 0.1)
+    query.metrics.batch(3000, 0.1)
     reports.end("caught up")
     assert [(what, seconds) for what, seconds, _ in heard.said] == [
         ("progress", 10.0),

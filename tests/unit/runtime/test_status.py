@@ -106,7 +106,7 @@ def test_a_process_that_was_asked_to_end_has_stopped(
 ) -> None:
     process = process_of(other)
     statuses.write(status(process))
-    statuses.ask_to_stop("p", process)
+    statuses.request_stop("p", process)
     found = statuses.read("p")
     assert found is not None and found.state == "running"
     other.kill()

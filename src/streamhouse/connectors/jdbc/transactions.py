@@ -92,7 +92,7 @@ class Transactions:
                     conflicts -= 1
                     time.sleep(random.uniform(0.01, 0.2))
                     continue
-                raise self._told(error) from None
+                raise self._explained(error) from None
 
     def close(self) -> None:
         connection, self._connection = self._connection, None
@@ -121,7 +121,7 @@ class Transactions:
         except (pymysql.err.MySQLError, OSError):
             self.close()
 
-    def _told(self, error: Exception) -> StreamhouseError:
+    def _explained(self, error: Exception) -> StreamhouseError:
         name = self._options.name
         if isinstance(error, _DATA) or code_of(error) == ER.NO_DEFAULT_FOR_FIELD:
             return TableError(

@@ -301,12 +301,12 @@ class MySqlSource:
         snapshotting = not progress.snapshot_complete
         known = source_state(snapshotting, progress.position, state, [self._options.name])
         if snapshotting or progress.position is None or state is None:
-            return Lag(rows=self.left(offset), state=known)
+            return Lag(rows=self.rows_left(offset), state=known)
         changed = state.changed.get(self._options.name, state.end)
         seconds, unread = self._unread.behind(progress.position, changed)
         return Lag(seconds=seconds, bytes=unread, state=known)
 
-    def left(self, offset: Offset) -> int | None:
+    def rows_left(self, offset: Offset) -> int | None:
         """About how many rows of the snapshot are left, by the server's estimate at the start."""
         if offset.get("phase") != "snapshot":
             return None

@@ -69,25 +69,25 @@ class Succession:
         self._part: tuple[int, int] | None = None
         self._successor: Loading | None = None
 
-    def at(self, version: Pinned, coming: Pinned | None = None) -> None:
-        """Switch to a batch's version; start loading `coming`, which a later batch will join."""
-        self._take_over(version, coming)
+    def at(self, version: Pinned, next_version: Pinned | None = None) -> None:
+        """Switch to a batch's version; start loading `next_version`, which a later batch joins."""
+        self._take_over(version, next_version)
         snapshot, chosen = version
         self.current.at(snapshot or None, chosen)
-        self._close_unused(coming)
+        self._close_unused(next_version)
         if self._successor is None:
-            if coming is not None:
-                self._load(coming, True)
+            if next_version is not None:
+                self._load(next_version, True)
             elif self._early and isinstance(self.current, FullDimension) and self.current.worn:
                 self._load(version, False)
 
-    def loaded(self, coming: Pinned) -> bool:
-        """Whether a batch that joins `coming` need not wait for it in this process."""
+    def loaded(self, next_version: Pinned) -> bool:
+        """Whether a batch that joins `next_version` need not wait for it in this process."""
         if not isinstance(self.current, FullDimension | BucketDimension):
             return True
         return (
             self._successor is not None
-            and self._successor.version == coming
+            and self._successor.version == next_version
             and self._successor.done
         )
 
@@ -102,13 +102,17 @@ class Succession:
         self._drop_successor()
         self.current.close()
 
-    def _take_over(self, version: Pinned, coming: Pinned | None) -> None:
-        """Switch to the successor, unless it is for `coming` or newer than `version`.
+    def _take_over(self, version: Pinned, next_version: Pinned | None) -> None:
+        """Switch to the successor, unless it is for `next_version` or newer than `version`.
 
         Waits for its load if that was started with `hurry`.
         """
         successor = self._successor
-        if successor is None or successor.version == coming or successor.version[0] > version[0]:
+        if (
+            successor is None
+            or successor.version == next_version
+            or successor.version[0] > version[0]
+        ):
             return
         if not successor.done and not successor.hurry:
             return
@@ -120,10 +124,10 @@ class Succession:
                 # The successor has loaded the parts of all tasks, and the last one is selected.
                 self.take(*self._part)
 
-    def _close_unused(self, coming: Pinned | None) -> None:
+    def _close_unused(self, next_version: Pinned | None) -> None:
         """Close a successor that no batch waits for; a load that still runs is not stopped."""
         successor = self._successor
-        if successor is not None and successor.version != coming and successor.done:
+        if successor is not None and successor.version != next_version and successor.done:
             self._drop_successor()
 
     def _drop_successor(self) -> None:

@@ -129,7 +129,7 @@ def _first_readable(
             spec = _spec(address, batch.query_id, [batch], definitions)
             fingerprint = batch.fingerprint
             sources = [_paimon_source(spec, source) for source in spec.sources]
-            first_kept = 0 if spec.looked_up is None else LookupJournal(spec).first_kept()
+            first_kept = 0 if spec.lookup_journal is None else LookupJournal(spec).first_kept()
         if batch.number < first_kept:
             first = batch.number + 1
         needs = _needs(spec, sources, batch)

@@ -136,9 +136,9 @@ class Recomputation:
             snapshot = int(first.end["distinct"]) if first.number else 0
             self._distinct = DistinctOracle(counts, address, first.query_id, snapshot)
 
-    def looked_up(self, spec: QuerySpec, batch: Batch) -> dict[str, pa.Table]:
+    def journaled_lookups(self, spec: QuerySpec, batch: Batch) -> dict[str, pa.Table]:
         """The rows that a batch found in tables on servers, from the lookup journal."""
-        if spec.looked_up is None:
+        if spec.lookup_journal is None:
             return {}
         if self._journal is None or self._journal[0] != batch.fingerprint:
             self._journal = batch.fingerprint, LookupJournal(spec)
@@ -185,7 +185,7 @@ class _Run:
 
     def steps(self, batches: list[Batch], grouped: bool) -> Iterator[Step]:
         self._join(batches[0].end)
-        for relation, rows in self._recomputation.looked_up(self._spec, batches[0]).items():
+        for relation, rows in self._recomputation.journaled_lookups(self._spec, batches[0]).items():
             self._db.register(relation, rows)
         try:
             query = self._spec.query

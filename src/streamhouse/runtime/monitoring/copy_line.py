@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from streamhouse.runtime.batch.progress_line import Progress
-from streamhouse.runtime.monitoring.metrics import Figures
+from streamhouse.runtime.monitoring.metrics import QueryMetrics
 
 _EVERY_S = 0.5
 
@@ -16,9 +16,9 @@ _EVERY_S = 0.5
 class CopyingQuery(Protocol):
     """What the line needs of a query; see `runtime.streaming.query.ContinuousQuery`."""
 
-    figures: Figures
+    metrics: QueryMetrics
 
-    def left(self) -> int | None: ...
+    def rows_left(self) -> int | None: ...
 
 
 class CopyLine:
@@ -38,8 +38,8 @@ class CopyLine:
         if self._clock() < self._due or not sys.stderr.isatty():
             return
         self._due = self._clock() + _EVERY_S
-        lefts = [(query, query.left()) for query in queries]
-        copying = [(query.figures.read().rows, left) for query, left in lefts if left is not None]
+        lefts = [(query, query.rows_left()) for query in queries]
+        copying = [(query.metrics.read().rows, left) for query, left in lefts if left is not None]
         if not copying:
             self.close()
             return

@@ -12,7 +12,7 @@ WINDOW_S = 10.0
 """The sliding window, in seconds, over which rows per second are computed."""
 
 
-class Counted(NamedTuple):
+class MetricsSnapshot(NamedTuple):
     """A snapshot of a query's metrics.
 
     `last_batch_ms` is when the last batch ended (epoch ms), `took_ms` how long it took,
@@ -28,7 +28,7 @@ class Counted(NamedTuple):
     bad_records: int = 0
 
 
-class Figures:
+class QueryMetrics:
     """The metrics of one run of a query; thread-safe.
 
     `clock` returns monotonic seconds.
@@ -62,7 +62,7 @@ class Figures:
             self._recent.append((now, rows))
             self._forget(now)
 
-    def read(self) -> Counted:
+    def read(self) -> MetricsSnapshot:
         """The current metrics.
 
         The rate is over the last `WINDOW_S` seconds, or since the start (at least 1 s) if that is
@@ -73,7 +73,7 @@ class Figures:
             self._forget(now)
             seconds = min(WINDOW_S, max(1.0, now - self._began))
             rate = sum(rows for _, rows in self._recent) / seconds
-            return Counted(
+            return MetricsSnapshot(
                 self._batches, self._rows, rate, self._last_ms, self._took_ms,
                 self._last_rows_ms, self._bad,
             )  # fmt: skip

@@ -14,7 +14,7 @@ from streamhouse.errors import StreamhouseError
 from streamhouse.options import hide_secrets
 from streamhouse.paimon.storage.files import is_local, local_path
 from streamhouse.runtime.monitoring.log_file import LOG, SPARK_LOG, LogFile
-from streamhouse.runtime.monitoring.metrics import Figures
+from streamhouse.runtime.monitoring.metrics import QueryMetrics
 from streamhouse.runtime.monitoring.process import own
 from streamhouse.runtime.monitoring.status import (
     MaintenanceStatus,
@@ -42,7 +42,7 @@ _LAGS = 4
 class Reported(Protocol):
     """What the reporter needs of a query; see `runtime.streaming.query.ContinuousQuery`."""
 
-    figures: Figures
+    metrics: QueryMetrics
 
     @property
     def description(self) -> QueryDescription: ...
@@ -272,7 +272,7 @@ class Reporter:
         )
 
     def _query(self, query: Reported) -> QueryStatus:
-        counted, described = query.figures.read(), query.description
+        counted, described = query.metrics.read(), query.description
         return QueryStatus(
             described.part,
             described.target,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol
 
-from streamhouse.runtime.monitoring.metrics import Figures
+from streamhouse.runtime.monitoring.metrics import QueryMetrics
 from streamhouse.source import Lag
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class SilentListener:
 class ReportedQuery(Protocol):
     """What the reports need of a query; see `runtime.streaming.query.ContinuousQuery`."""
 
-    figures: Figures
+    metrics: QueryMetrics
 
     @property
     def description(self) -> QueryDescription: ...
@@ -113,7 +113,7 @@ class RunReports:
     def _progress(self, with_lag: bool) -> list[QueryProgress]:
         found = []
         for query in self._queries:
-            counted = query.figures.read()
+            counted = query.metrics.read()
             lag = _lag(query) if with_lag else None
             rate = round(counted.rows_per_second, 1)
             named = query.description

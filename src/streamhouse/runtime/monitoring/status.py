@@ -177,7 +177,7 @@ class Statuses:
     def has(self, name: str, file: str) -> bool:
         return self._files.exists(self.path(name, file))
 
-    def ask_to_stop(self, name: str, process: Process) -> None:
+    def request_stop(self, name: str, process: Process) -> None:
         """Note that a process will be asked to end, so that its end does not count as a failure."""
         self._files.write_text(self.path(name, STOP), _json(process))
 

@@ -24,7 +24,7 @@ from streamhouse.paimon.storage.files import files_of
 
 PACKAGES = ("streamhouse", "pyspark", "pyarrow", "duckdb", "pypaimon-rust", "sqlglot")
 """Packages whose versions must be those of the driver."""
-TOLD_AFTER_S = 8.0
+NOTICE_AFTER_S = 8.0
 """After this time without an executor the user is told why, if that is known."""
 MOST_S = 600.0
 """How long a cluster may take to start an executor, such as a container with a large image."""
@@ -50,16 +50,16 @@ Notice = Callable[[str], None]
 def wait_for_executors(
     session: SparkSession, master: str, log: Log, notice: Notice, stopped: Callable[[], bool]
 ) -> None:
-    """Wait until an executor has started; tells after `TOLD_AFTER_S` why none has.
+    """Wait until an executor has started; tells after `NOTICE_AFTER_S` why none has.
 
     `log` returns Spark's log since the start. Raises `ClusterError` if executors were started and
     ended at once, if the cluster has ended the application, or after ten minutes.
     """
-    began, tell_after = time.monotonic(), TOLD_AFTER_S
+    began, tell_after = time.monotonic(), NOTICE_AFTER_S
     while not executors(session):
         now = time.monotonic()
         why = _why_none(log())
-        if session.sparkContext._jsc.sc().isStopped() or (why and now - began > TOLD_AFTER_S):
+        if session.sparkContext._jsc.sc().isStopped() or (why and now - began > NOTICE_AFTER_S):
             raise ClusterError(
                 f"no executor of {master} could start: {why or 'the cluster ended the session'}; "
                 "check that workers can reach the driver (--conf spark.driver.host=ADDRESS), and "
@@ -85,7 +85,7 @@ def executors(session: SparkSession) -> int:
 
 
 class ExecutorWatch:
-    """Tells when a running session has had no executor for `TOLD_AFTER_S`, and when it has one."""
+    """Gives notice when a session has had no executor for `NOTICE_AFTER_S`, and when it has one."""
 
     def __init__(
         self, count: Callable[[], int], notice: Notice, clock: Callable[[], float] = time.monotonic
@@ -93,7 +93,7 @@ class ExecutorWatch:
         self._count, self._notice, self._clock = count, notice, clock
         self._due = clock()
         self._none_since: float | None = None
-        self._told = False
+        self._notified = False
 
     def step(self) -> None:
         """Look, if it is due; called often."""
@@ -102,14 +102,14 @@ class ExecutorWatch:
             return
         self._due = now + _WATCH_S
         if self._count():
-            if self._told:
+            if self._notified:
                 self._notice("an executor runs again")
-            self._none_since, self._told = None, False
+            self._none_since, self._notified = None, False
             return
         if self._none_since is None:
             self._none_since = now
-        if not self._told and now - self._none_since >= TOLD_AFTER_S:
-            self._told = True
+        if not self._notified and now - self._none_since >= NOTICE_AFTER_S:
+            self._notified = True
             self._notice("no executor runs any more; batches wait until the cluster starts one")
 
 
@@ -125,7 +125,7 @@ def check_executors(
         slots = max(2, 2 * session.sparkContext.defaultParallelism)
         frame = session.range(0, slots, numPartitions=slots)
         job = thread.submit(frame.mapInArrow(_Probe(probes, _versions()), "problem STRING").collect)
-        tell_at = time.monotonic() + TOLD_AFTER_S
+        tell_at = time.monotonic() + NOTICE_AFTER_S
         try:
             while not wait([job], _LOOK_S).done:
                 if lacks := _LOST_TASK.split(log(), 1)[1:]:

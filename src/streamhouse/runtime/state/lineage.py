@@ -120,7 +120,7 @@ class Lineage:
             start = end
         self.flush()
 
-    def note(self, record: BatchRecord) -> None:
+    def add(self, record: BatchRecord) -> None:
         """Record a committed batch; the next flush writes it."""
         with self._lock:
             if record.batch > self._covered:

@@ -63,8 +63,8 @@ class LookupJournal:
     """Reads and writes the journal of one query; it stays open between batches."""
 
     def __init__(self, spec: QuerySpec) -> None:
-        assert spec.looked_up is not None
-        self._address, self._target = spec.looked_up, spec.target
+        assert spec.lookup_journal is not None
+        self._address, self._target = spec.lookup_journal, spec.target
         self._user = spec.query_id
         self._lookups = {
             lookup.relation: lookup for lookup in spec.query.lookups if is_server(lookup)

@@ -19,12 +19,12 @@ from streamhouse.paimon.write.commit import (
     truncate_table,
 )
 from streamhouse.paimon.write.commit_retries import CHANGE_USER
-from streamhouse.runtime.query_spec import LOOKED_UP
+from streamhouse.runtime.query_spec import LOOKUP_JOURNAL
 
 BY_QUERY = {
     "pending": "_query",
     "distinct": "_query",
-    LOOKED_UP: "_query",
+    LOOKUP_JOURNAL: "_query",
     "lineage": "query_id",
 }
 """The side tables whose rows belong to one query each, with the column of the query id."""

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame
 from streamhouse.connectors.base import WrittenBatch
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.write.commit import TableCommitter, query_tag
-from streamhouse.runtime.failpoint import LOOKED_UP_STEP, reached
+from streamhouse.runtime.failpoint import LOOKUP_JOURNAL_STEP, reached
 from streamhouse.runtime.monitoring.commit_times import timed
 from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.state.lineage import BatchRecord
@@ -49,7 +49,7 @@ class BatchCommitter:
 
     def __init__(self, spec: QuerySpec) -> None:
         self._target = spec.target.identifier
-        self._journal = None if spec.looked_up is None else spec.looked_up.identifier
+        self._journal = None if spec.lookup_journal is None else spec.lookup_journal.identifier
         self._tag = query_tag(spec.query_id)
         self._sink = spec.open_sink().committer(spec.query_id)
         self._side_tables = {
@@ -132,7 +132,7 @@ class BatchCommitter:
                 with timed(self._journal):
                     journal = self._side_tables[self._journal]
                     journal.commit(number, messages.get(self._journal, []))
-                reached(LOOKED_UP_STEP, number, self._target)
+                reached(LOOKUP_JOURNAL_STEP, number, self._target)
         return messages, reports
 
     def _discard(self, messages: Messages) -> None:

@@ -36,13 +36,13 @@ the idle Python workers, and their preloads with them."""
 
 @dataclass(frozen=True)
 class _Pin:
-    """The version of one lookup in an offset; `coming` is the version that is preloaded."""
+    """The version of one lookup in an offset; `next_version` is the one that is preloaded."""
 
     snapshot: int
     partitions: tuple[Partition, ...] | None
     refreshed_ms: int
     chosen_ms: int
-    coming: tuple[int, tuple[Partition, ...] | None] | None = None
+    next_version: tuple[int, tuple[Partition, ...] | None] | None = None
 
 
 class Pins:
@@ -80,8 +80,8 @@ class Pins:
             dims[lookup.relation] = pin.snapshot
             if pin.partitions is not None:
                 partitions[lookup.relation] = _listed(pin.partitions)
-            if pin.coming is not None:
-                coming[lookup.relation] = _told(*pin.coming)
+            if pin.next_version is not None:
+                coming[lookup.relation] = _version_json(*pin.next_version)
             if lookup.rule.keeps:
                 refreshed[lookup.relation] = {
                     **lookup.same,
@@ -159,11 +159,12 @@ class _Lookup:
         The newest, if there is little to load, or if the batch would be too many snapshots behind.
         Else the preloaded version, if it is ready, or the last one, with a version to preload.
         """
-        coming = last.coming
-        if coming is not None and not _there(table, coming[0]):
-            coming = None
-        if coming is not None and loaded:
-            last, coming = replace(newest, snapshot=coming[0], partitions=coming[1]), None
+        next_version = last.next_version
+        if next_version is not None and not _there(table, next_version[0]):
+            next_version = None
+        if next_version is not None and loaded:
+            last = replace(newest, snapshot=next_version[0], partitions=next_version[1])
+            next_version = None
         moved = newest.partitions != last.partitions
         behind = self.rule.behind_partitions if moved else self.rule.behind
         if not behind or newest.snapshot - last.snapshot > behind:
@@ -173,23 +174,23 @@ class _Lookup:
             held, wanted, self._follows and not moved
         ):
             return newest
-        return replace(last, coming=coming or (newest.snapshot, newest.partitions))
+        return replace(last, next_version=next_version or (newest.snapshot, newest.partitions))
 
     def _last(self, before: Offset) -> _Pin | None:
         """The version of the previous batch, if it had the same table and partition rule."""
         record = before.get("refreshed", {}).get(self.relation) if before else None
         if record is None or any(record.get(key) != value for key, value in self.same.items()):
             return None
-        partitions, coming = pinned_partitions(before, self.relation), None
+        partitions, next_version = pinned_partitions(before, self.relation), None
         found = preloading_version(before, self.relation)
         if found is not None:
-            coming = found[0], None if found[1] is None else tuple(found[1])
+            next_version = found[0], None if found[1] is None else tuple(found[1])
         return _Pin(
             before["dims"][self.relation],
             None if partitions is None else tuple(partitions),
             record["snapshot"],
             record["partitions"],
-            coming,
+            next_version,
         )
 
 
@@ -202,7 +203,7 @@ def _listed(partitions: Sequence[Partition]) -> list[list[str | None]]:
     return [list(one) for one in partitions]
 
 
-def _told(snapshot: int, partitions: Sequence[Partition] | None) -> dict[str, Any]:
+def _version_json(snapshot: int, partitions: Sequence[Partition] | None) -> dict[str, Any]:
     if partitions is None:
         return {"snapshot": snapshot}
     return {"snapshot": snapshot, "partitions": _listed(partitions)}

@@ -49,8 +49,8 @@ class Dimensions:
         """
         found = []
         for lookup, held in zip(self._lookups, self._held, strict=True):
-            coming = preloading_version(end, lookup.relation)
-            if coming is not None and held.loaded(coming):
+            next_version = preloading_version(end, lookup.relation)
+            if next_version is not None and held.loaded(next_version):
                 found.append(lookup.relation)
         return found
 

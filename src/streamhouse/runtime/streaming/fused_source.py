@@ -35,7 +35,7 @@ HOLD = "hold"
 HELD = "held"
 """The reader's answer file: no batch runs or will run. Spark requests offsets only between two
 batches."""
-_BLOCKS = "part INT, place BIGINT, block BINARY, told STRING"
+_BLOCKS = "part INT, place BIGINT, block BINARY, task_report STRING"
 RESULT_SCHEMA = "table STRING, message BINARY, report STRING"
 """What tasks return: commit messages of tables, and one report."""
 _IDLE_WAIT_S = 0.25
@@ -117,7 +117,7 @@ class FusedReader(DataSourceStreamReader):
         assert isinstance(partition, TaskPartition)
         spec = self._spec()
         # What a task has written to other sinks, or looked up on a server, is not done again.
-        repeats = spec.sink is None and spec.looked_up is None
+        repeats = spec.sink is None and spec.lookup_journal is None
         warehouse = spec.target.warehouse if repeats else {}
         if spec.shuffle is None:
             return retried_task(warehouse, lambda: task_of(spec, partition.task).run())

@@ -94,7 +94,7 @@ class Planner:
             "batch": int(start.get("batch", -1)) + 1,
             "now": now,
             **self._inputs.recorded(after),
-            **self._pins.chosen(start, now, preload_reports.loaded(self._folder, start)),
+            **self._pins.chosen(start, now, preload_reports.read(self._folder, start)),
             "pending": self._pending_snapshot(waiting, due),
             **self._distinct(),
         }
@@ -153,9 +153,9 @@ class Planner:
         """How far `start` is behind the sources; None if unknown."""
         return self._inputs.lag(start)
 
-    def left(self, start: Offset) -> int | None:
+    def rows_left(self, start: Offset) -> int | None:
         """About how many rows of first copies are left; None if all are complete."""
-        return self._inputs.left(start)
+        return self._inputs.rows_left(start)
 
     def close(self) -> None:
         self._inputs.close()

@@ -18,15 +18,15 @@ from streamhouse.source import Offset
 _FILE = "loaded.json"
 
 
-def tell(folder: Path, end: Offset, reports: Sequence[Mapping[str, Any]]) -> None:
+def write(folder: Path, end: Offset, reports: Sequence[Mapping[str, Any]]) -> None:
     """Write which relations' `coming` versions all tasks of the batch up to `end` have preloaded.
 
     `loaded` in a task's report lists those of this task; None if the task joined nothing.
     """
     if "coming" not in end:
         return
-    told = [set(one["loaded"]) for one in reports if one["loaded"] is not None]
-    loaded = set(end["coming"]).intersection(*told)
+    reported = [set(one["loaded"]) for one in reports if one["loaded"] is not None]
+    loaded = set(end["coming"]).intersection(*reported)
     part = folder / f"{_FILE}.part"
     # The folder may be gone if the run is being stopped.
     with contextlib.suppress(FileNotFoundError):
@@ -34,13 +34,13 @@ def tell(folder: Path, end: Offset, reports: Sequence[Mapping[str, Any]]) -> Non
         part.replace(folder / _FILE)
 
 
-def loaded(folder: Path | None, start: Offset) -> Collection[str]:
+def read(folder: Path | None, start: Offset) -> Collection[str]:
     """The relations reported for the batch that ended at `start`; none if it ran in another run."""
     if folder is None or "coming" not in start:
         return ()
     try:
-        told = json.loads((folder / _FILE).read_text())
+        report = json.loads((folder / _FILE).read_text())
     except FileNotFoundError:
         return ()
-    found: list[str] = told["loaded"]
-    return found if told["batch"] == start["batch"] else ()
+    found: list[str] = report["loaded"]
+    return found if report["batch"] == start["batch"] else ()

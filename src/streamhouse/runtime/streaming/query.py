@@ -12,11 +12,10 @@ from streamhouse.connectors import kept_records
 from streamhouse.lookup.dimension import is_server
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.maintenance.backpressure import Pressure
-from streamhouse.runtime.monitoring.metrics import Figures
+from streamhouse.runtime.monitoring.metrics import QueryMetrics
 from streamhouse.runtime.query_description import QueryDescription
 from streamhouse.runtime.query_spec import QuerySpec
-from streamhouse.runtime.state import distinct_counts, pending_rows
-from streamhouse.runtime.state import lookup_journal as looked_up
+from streamhouse.runtime.state import distinct_counts, lookup_journal, pending_rows
 from streamhouse.runtime.state.checkpoint import Checkpoint
 from streamhouse.runtime.state.checkpoint_claim import claim
 from streamhouse.runtime.state.lineage import Lineage
@@ -62,7 +61,7 @@ class ContinuousQuery:
             checkpoint.release()
             raise
         self.description = _described(self._spec, checkpoint, pipeline)
-        self.figures = Figures()
+        self.metrics = QueryMetrics()
         self._planner: Planner | None = None
         self._pressure: Pressure | None = None
         self._lineage: Lineage | None = None
@@ -121,8 +120,8 @@ class ContinuousQuery:
             distinct_counts.create_table(spec.distinct, spec.query.distinct, spec.target)
         if spec.bad_records is not None:
             kept_records.create_tables(spec.bad_records)
-        if spec.looked_up is not None:
-            looked_up.create_table(spec.looked_up)
+        if spec.lookup_journal is not None:
+            lookup_journal.create_table(spec.lookup_journal)
             self._look_at_servers()
         self._planner = Planner(spec)
         inputs = self._planner.inputs
@@ -170,7 +169,7 @@ class ContinuousQuery:
         A batch begins as soon as the previous one has ended and there is something to read, or
         after the pause that `pace` decides. There is no trigger interval.
         """
-        self.figures.begin()
+        self.metrics.begin()
         options = {} if self._spec.shuffle is None else {"shuffled": "true"}
         self._run.start(
             spark,
@@ -192,12 +191,12 @@ class ContinuousQuery:
         if batch is None:
             return
         if self._lineage is not None:
-            self._lineage.note(batch.record)
+            self._lineage.add(batch.record)
         self._last = batch.record.end
         bad = sum(report.get("bad", 0) for report in batch.reports)
-        self.figures.batch(batch.record.rows or 0, time.monotonic() - began, bad)
+        self.metrics.batch(batch.record.rows or 0, time.monotonic() - began, bad)
         self._holds.batch_done(self._last)
-        preload_reports.tell(self._run.folder, self._last, batch.reports)
+        preload_reports.write(self._run.folder, self._last, batch.reports)
         self._wait_for_room(batch)
         # Pause while no batch is planned: rows that arrive meanwhile are in the next batch.
         if self._pacing is not None:
@@ -248,9 +247,9 @@ class ContinuousQuery:
         """How far it is behind its source; None if unknown."""
         return None if self._planner is None else self._planner.lag(self._last)
 
-    def left(self) -> int | None:
+    def rows_left(self) -> int | None:
         """About how many rows of the first copy of its source are left; None once complete."""
-        return None if self._planner is None else self._planner.left(self._last)
+        return None if self._planner is None else self._planner.rows_left(self._last)
 
     def hold(self) -> None:
         """Ask the query to start no further batch; does not wait."""

@@ -42,12 +42,12 @@ BLOCKS = pa.schema(
         pa.field("part", pa.int32()),
         pa.field("place", pa.int64()),
         pa.field("block", pa.binary()),
-        pa.field("told", pa.string()),
+        pa.field("task_report", pa.string()),
         *RESULT,
     ]
 )
-"""The output of read tasks: blocks of source rows for task `part`, or JSON for this task in `told`
-(offsets and number of rows); for small batches, results for the driver (`RESULT`)."""
+"""The output of read tasks: blocks of source rows for task `part`, or JSON for this task in
+`task_report` (offsets and number of rows); for small batches, results for the driver (`RESULT`)."""
 _RESULT = "table STRING, message BINARY, report STRING"
 _JOINED = f"{_RESULT}, block BINARY"
 _JOINED_SCHEMA = RESULT.append(pa.field("block", pa.binary()))
@@ -100,11 +100,11 @@ class ReadTask:
         if self._spec.retry is not None:
             for source in sources:
                 source.close()
-        told = json.dumps({"start": self._task.start, "end": self._task.end, "rows": rows})
+        report = json.dumps({"start": self._task.start, "end": self._task.end, "rows": rows})
         anybody = self._task.index % self._count
         nothing = json.dumps({"start": self._task.start, "end": self._task.end, "rows": 0})
         for part in range(self._count):
-            yield _block(part, -1, None, told if part == anybody else nothing)
+            yield _block(part, -1, None, report if part == anybody else nothing)
 
     def _blocks(self, src: pa.Table) -> Iterator[pa.RecordBatch]:
         keys = self._kernel.keys(self._sql, src)
@@ -148,20 +148,20 @@ class Joining:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         blocks: list[tuple[int, pa.Table]] = []
-        told: list[dict[str, Any]] = []
+        reports: list[dict[str, Any]] = []
         part = 0
         for batch in batches:
             for row in batch.to_pylist():
                 part = row["part"]
-                if row["told"] is not None:
-                    told.append(json.loads(row["told"]))
+                if row["task_report"] is not None:
+                    reports.append(json.loads(row["task_report"]))
                 else:
                     blocks.append((row["place"], _unpacked(row["block"])))
-        if told:
+        if reports:
             blocks.sort(key=lambda one: one[0])
-            end = told[0]["end"]
-            task = TaskInput(part, told[0]["start"], end, (), due=end["pending"] > 0)
-            rows = sum(one["rows"] for one in told)
+            end = reports[0]["end"]
+            task = TaskInput(part, reports[0]["start"], end, (), due=end["pending"] > 0)
+            rows = sum(one["rows"] for one in reports)
             tables = [table for _, table in blocks]
             warehouse = self.spec.target.warehouse
             yield from retried_task(
@@ -254,8 +254,8 @@ class Gathering:
             for row in batch.to_pylist():
                 if row["block"] is not None:
                     blocks.append(_unpacked(row["block"]))
-                elif row["report"] is not None:
-                    report = json.loads(row["report"])
+                elif row["task_report"] is not None:
+                    report = json.loads(row["task_report"])
             passed = batch.filter(pc.is_null(batch.column("block")))
             yield pa.RecordBatch.from_arrays(passed.columns[:3], schema=RESULT)
         if report is not None:
@@ -308,8 +308,8 @@ def _together(blocks: Iterable[pa.Table]) -> Iterator[pa.Table]:
         yield pa.concat_tables(group)
 
 
-def _block(part: int, place: int, block: bytes | None, told: str | None) -> pa.RecordBatch:
-    row = {"part": part, "place": place, "block": block, "told": told}
+def _block(part: int, place: int, block: bytes | None, report: str | None) -> pa.RecordBatch:
+    row = {"part": part, "place": place, "block": block, "task_report": report}
     return pa.RecordBatch.from_pylist([row], schema=BLOCKS)
 
 

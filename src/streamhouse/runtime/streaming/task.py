@@ -101,7 +101,7 @@ def distinct_for(spec: QuerySpec) -> DistinctValues | None:
 
 def journal_for(spec: QuerySpec) -> LookupJournal | None:
     """This process's journal of lookups on servers, kept between batches; None without these."""
-    if spec.looked_up is None:
+    if spec.lookup_journal is None:
         return None
     key = _key(spec)
     if key not in _journals:
@@ -377,9 +377,9 @@ class Task:
             messages += self._write_table(spec.bad_records, self._out.rejected)
         if spec.distinct is not None and values is not None:
             messages += self._write_table(spec.distinct, [values])
-        if self._journal is not None and spec.looked_up is not None and self._recorded is None:
+        if self._journal is not None and spec.lookup_journal is not None and self._recorded is None:
             found = self._journal.rows(self._task.batch, self._dimensions.taken())
-            messages += self._write_table(spec.looked_up, found)
+            messages += self._write_table(spec.lookup_journal, found)
         return messages
 
     def _write_waiting(self) -> list[tuple[str, bytes]]:

@@ -30,7 +30,7 @@ class TableState:
 
 
 class Lags:
-    """Counts the rows of each table, and notes since when it has unread changes."""
+    """Counts the rows of each table, and records since when it has unread changes."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -43,8 +43,8 @@ class Lags:
         self._snapshot.update(batch.snapshot)
         self._changes.update(batch.changes)
 
-    def note(self, position: Position, changed: Mapping[str, Position]) -> None:
-        """Note which tables have changes after a position; called often.
+    def observe(self, position: Position, changed: Mapping[str, Position]) -> None:
+        """Record which tables have changes after a position; called often.
 
         `changed`: where the last change of each table ends.
         """

@@ -70,7 +70,7 @@ class ProgressReports:
     def __init__(self, query: SyncQuery, listener: Listener | None, every_s: float) -> None:
         self._query, self._listener, self._every_s = query, listener, every_s
         self._began = time.monotonic()
-        self._told_at = self._began
+        self._reported_at = self._began
         self._batches = 0
         self._complete = False
         self._states: Sequence[TableState] = ()
@@ -81,8 +81,8 @@ class ProgressReports:
 
     def step(self) -> None:
         """Report, if it is due."""
-        batches, now = self._query.figures.read().batches, time.monotonic()
-        due = now - self._told_at >= self._every_s
+        batches, now = self._query.metrics.read().batches, time.monotonic()
+        due = now - self._reported_at >= self._every_s
         if batches == self._batches and not due:
             return
         self._batches = batches
@@ -91,7 +91,7 @@ class ProgressReports:
         complete = bool(report.tables) and report.followed == len(report.tables)
         first, self._complete = complete and not self._complete, complete
         if (due or first) and self._listener is not None:
-            self._told_at = now
+            self._reported_at = now
             self._listener(report)
 
     def settled(self) -> Offset | None:

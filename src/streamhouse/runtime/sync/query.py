@@ -19,7 +19,7 @@ from streamhouse.connectors.mysql_cdc.server.table import Server, check_server
 from streamhouse.errors import DataLossError
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.maintenance.backpressure import Pressure
-from streamhouse.runtime.monitoring.metrics import Figures
+from streamhouse.runtime.monitoring.metrics import QueryMetrics
 from streamhouse.runtime.query_description import QueryDescription
 from streamhouse.runtime.state.checkpoint import Checkpoint
 from streamhouse.runtime.state.checkpoint_claim import claim
@@ -72,7 +72,7 @@ class SyncQuery:
             checkpoint.path,
             (options.tables.databases,),
         )
-        self.figures = Figures()
+        self.metrics = QueryMetrics()
         self._catalogues = Catalogues(checkpoint.path)
         self._unread = UnreadTargets(checkpoint.path)
         self._session = Session(options.mysql)
@@ -161,7 +161,7 @@ class SyncQuery:
 
     def start(self, spark: SparkSession) -> None:
         """Start the query; call `prepare` first."""
-        self.figures.begin()
+        self.metrics.begin()
         register_source(spark, SyncDataSource)
         name = self.description.name
         self._run.start(spark, FORMAT, self._spec, name, self._checkpoint.path, self._commit)
@@ -186,7 +186,7 @@ class SyncQuery:
             self._relay.committed(progress.position)
             state = self._relay.view.state()
             if state is not None:
-                self._lags.note(progress.position, state.changed)
+                self._lags.observe(progress.position, state.changed)
         self._holds.tick()
 
     def hold(self) -> None:
@@ -242,7 +242,7 @@ class SyncQuery:
         complete = bool(known) and len(known) == len(states)
         return Lag(seconds=max(known) if complete else None, state=state)
 
-    def left(self) -> int | None:
+    def rows_left(self) -> int | None:
         """None: a sync reports the progress of its snapshots by itself."""
         return None
 
@@ -275,7 +275,7 @@ class SyncQuery:
             self._notice(text)
         self._lags.count(batch)
         rows = sum(batch.snapshot.values()) + sum(batch.changes.values())
-        self.figures.batch(rows, time.monotonic() - began)
+        self.metrics.batch(rows, time.monotonic() - began)
         self._wait_for_room(batch)
 
     def _before_commit(self, targets: Collection[str]) -> None:

@@ -37,7 +37,7 @@ class SyncRun:
     listener: Listener | None = None
     every_s: float = 5.0
     reporter: Reporter | None = None
-    starts: RunListener | None = None
+    run_listener: RunListener | None = None
 
     @property
     def pipeline(self) -> str:
@@ -62,7 +62,7 @@ def run_sync(run: SyncRun) -> list[Mapping[str, object]]:
     the errors of the running query.
     """
     with ExitStack() as stack:
-        pipeline = Pipeline(run.spark, run.stopped, run.reporter, run.notice, run.starts)
+        pipeline = Pipeline(run.spark, run.stopped, run.reporter, run.notice, run.run_listener)
         stack.callback(pipeline.close)
         query = new_query(run)
         pipeline.add(query)

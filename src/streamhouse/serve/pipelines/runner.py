@@ -231,7 +231,7 @@ class Runner:
                     f"process {process.pid} does not belong to pipeline '{name}'; "
                     "nothing was stopped"
                 )
-            self._statuses.ask_to_stop(name, process)
+            self._statuses.request_stop(name, process)
             try:
                 signal.pidfd_send_signal(handle, signal.SIGTERM)
             except (PermissionError, ProcessLookupError):

@@ -273,7 +273,7 @@ def _run(make: Callable[..., SyncOptions], flags: Mapping[str, Any]) -> None:
             stop.requested,
             _notice,
             _print_json if flags["json"] else _print_line,
-            starts=None if flags["json"] else StartOutput(),
+            run_listener=None if flags["json"] else StartOutput(),
         )
         run.reporter = Reporter(f"sync {checked.origin}", run.pipeline, restart_state.recent())
         reporter = run.reporter

@@ -12,7 +12,7 @@ from streamhouse.connectors.mysql_cdc.binlog.dump import Dump
 from streamhouse.connectors.mysql_cdc.binlog.format.events import FORMAT, HEADER, Track
 from streamhouse.connectors.mysql_cdc.binlog.limits import log_files, purged
 from streamhouse.connectors.mysql_cdc.binlog.transactions import other_binlog
-from streamhouse.connectors.mysql_cdc.binlog.xa import XaScan, listed, prepared_before, shown
+from streamhouse.connectors.mysql_cdc.binlog.xa import XaScan, listed, prepared_before, xid_sql
 from streamhouse.connectors.mysql_cdc.server.connection import (
     Backoff,
     Session,
@@ -103,9 +103,9 @@ class BinlogHistory:
             if time.monotonic() > deadline:
                 raise ConnectError(
                     f"MySQL at {self._options.address} lists the XA transaction "
-                    f"{shown(min(in_flight))} as prepared, but its binlog says that it ended: a "
+                    f"{xid_sql(min(in_flight))} as prepared, but its binlog says that it ended: a "
                     "commit hangs on the server, or it was prepared again without changes; end it "
-                    f"with XA COMMIT or XA ROLLBACK {shown(min(in_flight))}"
+                    f"with XA COMMIT or XA ROLLBACK {xid_sql(min(in_flight))}"
                 )
             time.sleep(0.005)
 
@@ -119,10 +119,10 @@ class BinlogHistory:
         while unknown := self._not_in_binlog(position):
             if time.monotonic() > deadline:
                 raise DataLossError(
-                    f"the XA transaction {shown(min(unknown))} is prepared on MySQL at "
+                    f"the XA transaction {xid_sql(min(unknown))} is prepared on MySQL at "
                     f"{self._options.address}, but the server no longer has the binlog with its "
                     f"changes, so that {self._options.name} cannot be followed; end it with XA "
-                    f"COMMIT or XA ROLLBACK {shown(min(unknown))}, and start again"
+                    f"COMMIT or XA ROLLBACK {xid_sql(min(unknown))}, and start again"
                 )
             time.sleep(0.2)
 

@@ -132,7 +132,7 @@ def read_prepared(
         expected = Step.XA_ROLLBACK if committed.rolled_back else Step.XA_COMMIT
         if last is not None and last is not expected:
             raise DataLossError(
-                f"the binlog of MySQL at {options.address} ends the XA transaction {shown(xid)} "
+                f"the binlog of MySQL at {options.address} ends the XA transaction {xid_sql(xid)} "
                 f"twice, with XA COMMIT and XA ROLLBACK, the second time at {before}: the server "
                 f"lost the first one in a crash; {START_AGAIN}"
             )
@@ -142,7 +142,7 @@ def read_prepared(
         begin = found.get(xid)
     if begin is None:
         raise DataLossError(
-            f"the XA transaction {shown(xid)} is committed at {before} in the binlog of "
+            f"the XA transaction {xid_sql(xid)} is committed at {before} in the binlog of "
             f"MySQL at {options.address}, but the server no longer has the binlog in which it was "
             f"prepared; {START_AGAIN}, and keep binlogs longer than XA transactions stay prepared"
         )
@@ -165,13 +165,13 @@ def _read_group(options: MySqlOptions, wants: Wants, begin: Position, xid: str) 
                 if track.between and track.position > begin:
                     raise DataLossError(
                         f"the binlog of MySQL at {options.address} has no prepared XA transaction "
-                        f"{shown(xid)} at {begin}; {START_AGAIN}"
+                        f"{xid_sql(xid)} at {begin}; {START_AGAIN}"
                     )
     finally:
         dump.close()
 
 
-def shown(xid: str) -> str:
+def xid_sql(xid: str) -> str:
     """An identifier for messages, as in XA COMMIT."""
     format_id, gtrid, bqual = xid.split(":")
     return f"X'{gtrid}',X'{bqual}',{format_id}"

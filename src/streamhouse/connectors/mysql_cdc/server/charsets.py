@@ -19,7 +19,7 @@ from streamhouse.connectors.mysql_cdc.server.connection import Session
 from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
 from streamhouse.connectors.mysql_cdc.server.values.unicode import UNICODE, Decode, unicode_decoder
 
-_Ask = Callable[[str], list[tuple[object, ...]]]
+_Select = Callable[[str], list[tuple[object, ...]]]
 _Ranges = Sequence[tuple[int, int]]
 _Sequence = Sequence[_Ranges]
 
@@ -60,10 +60,10 @@ _FIRST_SUPPLEMENTARY = bytes.fromhex("90308130")
 
 
 class Charsets:
-    """The decoders of a server's character sets; `ask` runs a SELECT on the server."""
+    """The decoders of a server's character sets; `select` runs a SELECT on the server."""
 
-    def __init__(self, ask: _Ask) -> None:
-        self._ask = ask
+    def __init__(self, select: _Select) -> None:
+        self._select = select
         self._maps: dict[str, _Map] = {}
 
     def decoder(self, charset: str, key: bool = False) -> Decode:
@@ -74,7 +74,7 @@ class Charsets:
         if charset in UNICODE:
             return unicode_decoder(charset, key)
         if charset not in self._maps:
-            self._maps[charset] = _Map.of(charset, self._ask)
+            self._maps[charset] = _Map.of(charset, self._select)
         known = self._maps[charset]
         decode = known.single_bytes() if charset in _SINGLE_BYTE else known.sequences()
         return known.for_keys(decode) if key and known.inexact else decode
@@ -82,14 +82,14 @@ class Charsets:
 
 @functools.cache
 def _charsets(process: int, options: MySqlOptions) -> Charsets:
-    def ask(statement: str) -> list[tuple[object, ...]]:
+    def select(statement: str) -> list[tuple[object, ...]]:
         session = Session(options)
         try:
             return session.rows(statement)
         finally:
             session.close()
 
-    return Charsets(ask)
+    return Charsets(select)
 
 
 def charsets_of(options: MySqlOptions) -> Charsets:
@@ -110,11 +110,11 @@ class _Map:
     inexact: frozenset[bytes]
 
     @staticmethod
-    def of(charset: str, ask: _Ask) -> _Map:
+    def of(charset: str, select: _Select) -> _Map:
         texts: dict[bytes, str] = {}
         inexact: set[bytes] = set()
         for statement in _statements(charset):
-            for code, text, exact in ask(statement):
+            for code, text, exact in select(statement):
                 if text is None:
                     continue
                 sequence = bytes.fromhex(str(code))

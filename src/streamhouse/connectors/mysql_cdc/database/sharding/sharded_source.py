@@ -248,12 +248,12 @@ class ShardedSource:
         log_state = self._source.state(progress)
         known = source_state(snapshotting, place, log_state, names)
         if snapshotting or log_state is None:
-            return Lag(rows=self.left(offset), state=known)
+            return Lag(rows=self.rows_left(offset), state=known)
         changed = max(log_state.changed[name] for name in names)
         waited, unread = self._unread.behind(place, changed)
         return Lag(seconds=waited, bytes=unread, state=known)
 
-    def left(self, offset: Offset) -> int | None:
+    def rows_left(self, offset: Offset) -> int | None:
         """About how many rows of the snapshots are left: those of tables not read to the end."""
         if _is_initial(offset):
             return sum(one.rows for one in self._found.values())
