@@ -328,11 +328,11 @@ class History:
 
     def _replay(self) -> str | None:
         """Another attempt at a batch that was committed changes nothing."""
-        known = [u for u in self.users if self.table.last_commit_of(u) is not None]
+        known = [u for u in self.users if self.table.snapshots.last_commit_of(u) is not None]
         if not known:
             return None
         user = self.random.choice(known)
-        last = self.table.last_commit_of(user)
+        last = self.table.snapshots.last_commit_of(user)
         assert last is not None
         before = self.table.latest_snapshot_id()
         assert not write(
@@ -461,7 +461,7 @@ class History:
         else:
             self.model.write(main)
         self.java.call(self.identifier, lambda _, table: table.deleteBranch(name))
-        if tag in self.table.tags():
+        if tag in self.table.references.tags():
             self.java.call(self.identifier, lambda _, table: table.deleteTag(tag))
         self.committers.clear()
         return f"{name}, {'main goes on as it' if forward else 'left alone'}"
@@ -481,7 +481,8 @@ class History:
 
     def _went_back(self, to: int) -> None:
         self.states = {one: state for one, state in self.states.items() if one <= to}
-        self.tags = {tag: self.tags[tag] for tag in self.table.tags() if tag in self.tags}
+        tags = self.table.references.tags()
+        self.tags = {tag: self.tags[tag] for tag in tags if tag in self.tags}
         self.committers.clear()
         # A query that had read further cannot go on; a real one is told so (DataLossError), if it
         # looks before new snapshots have taken the place of those that it had read.

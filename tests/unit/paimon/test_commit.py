@@ -60,7 +60,7 @@ def test_committed_looks_at_this_user_only(lab: Lab) -> None:
     lab.write(table, 3, [(1, 1)])
     assert committer.committed(3)
     assert not committer.committed(4)
-    last = table.last_commit_of(USER)
+    last = table.snapshots.last_commit_of(USER)
     assert last is not None and (last.id, last.commit_identifier) == (2, 3)
 
 

@@ -290,9 +290,9 @@ class Warehouse:
         database, name = split_identifier(identifier)
         key = (os.getpid(), self._key, identifier)
         stamp, table = _tables.get(key, (None, None))
-        if table is None or stamp is None or table.schema_stamp() != stamp:
+        if table is None or stamp is None or table.versions.stamp() != stamp:
             table = self._open(database, name)
-            _tables[key] = (table.schema_stamp(), table)
+            _tables[key] = (table.versions.stamp(), table)
         return table.copy(dynamic_options) if dynamic_options else table
 
     def readable(
@@ -335,7 +335,7 @@ class Warehouse:
 
     def _check_branch(self, database: str, name: TableName) -> None:
         full = f"{database}.{name.table}"
-        branches = self.table(full).branches()
+        branches = self.table(full).references.branches()
         if name.branch not in branches:
             hint = nearest(name.branch, branches)
             raise TableError(f"table '{full}' has no branch '{name.branch}'; {hint}") from None

@@ -15,7 +15,8 @@ from streamhouse.errors import TableError
 from streamhouse.options import nearest
 from streamhouse.paimon.read.compacted_full_scan import compacted_only
 from streamhouse.paimon.read.key_set import KeySet
-from streamhouse.paimon.read.table import Table, conformed
+from streamhouse.paimon.read.reader import conformed
+from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.read.time_travel import pinned, settled
 from streamhouse.paimon.read.version_clause import version_clause
 from streamhouse.paimon.read.visibility import hides_new_rows
@@ -168,7 +169,7 @@ class SystemTable:
     def _deduplicated(
         self, data: Table, columns: Sequence[str], moment: AsOf, condition: str = ""
     ) -> list[pa.RecordBatch]:
-        one_by_one, from_orc = data.checked(columns, data.splits())
+        one_by_one, from_orc = data.reader.checked(columns, data.splits())
         context = rust_core.new_sql_context(data.catalog_options)
         context.sql(f"SET 'paimon.merge-engine' = '{_DEDUPLICATE}'")
         if one_by_one:

@@ -26,11 +26,11 @@ def pinned(table: Table, moment: AsOf) -> Table:
     moment = settled(table, moment)
     if moment.tag is not None:
         schema_id = _tagged(table, moment.tag).schema_id
-        return table.of_schema(schema_id, {"scan.tag-name": moment.tag})
+        return table.versions.open(schema_id, {"scan.tag-name": moment.tag})
     if moment.snapshot is None:
         return Empty(table.rust, table.database, table.name, table.catalog_options, table.schema)
     schema_id = table.snapshot(moment.snapshot).schema_id
-    return table.of_schema(schema_id, {"scan.snapshot-id": str(moment.snapshot)})
+    return table.versions.open(schema_id, {"scan.snapshot-id": str(moment.snapshot)})
 
 
 def settled(table: Table, moment: AsOf) -> AsOf:
@@ -40,7 +40,7 @@ def settled(table: Table, moment: AsOf) -> AsOf:
     """
     version = moment.version
     if version is not None:
-        if version.isdigit() and version not in table.tags():
+        if version.isdigit() and version not in table.references.tags():
             moment = AsOf(snapshot=int(version))
         else:
             moment = AsOf(tag=version)
@@ -57,7 +57,7 @@ def settled(table: Table, moment: AsOf) -> AsOf:
 
 def named(table: Table, text: str) -> AsOf:
     """Parse a moment: a tag, a snapshot's number, a time in UTC, or `5 min ago`."""
-    if text in table.tags():
+    if text in table.references.tags():
         return AsOf(tag=text)
     if text.isdigit():
         return AsOf(snapshot=int(text))
@@ -67,9 +67,10 @@ def named(table: Table, text: str) -> AsOf:
         return AsOf(timestamp_ms=milliseconds("as of", text))
     with contextlib.suppress(OptionError):
         return AsOf(timestamp_ms=now - duration_ms("as of", ago))
+    hint = nearest(text, table.references.tags())
     raise TableError(
-        f"table '{table.identifier}' has no tag '{text}'; {nearest(text, table.tags())}; a moment "
-        "can also be a snapshot's number, a time such as '2026-01-01 00:00:00' (UTC) or '5 min ago'"
+        f"table '{table.identifier}' has no tag '{text}'; {hint}; a moment can "
+        "also be a snapshot's number, a time such as '2026-01-01 00:00:00' (UTC) or '5 min ago'"
     )
 
 
@@ -81,8 +82,8 @@ def record(table: Table, moment: AsOf) -> Snapshot | None:
 
 
 def _tagged(table: Table, tag: str) -> Snapshot:
-    tags = table.tags()
-    snapshot = table.tag(tag) if tag in tags else None
+    tags = table.references.tags()
+    snapshot = table.references.tag(tag) if tag in tags else None
     if snapshot is None:
         raise TableError(f"table '{table.identifier}' has no tag '{tag}'; {nearest(tag, tags)}")
     return snapshot
@@ -120,7 +121,7 @@ def _snapshot_at(table: Table, time_ms: int, latest: int) -> int:
 
 
 def _tags(table: Table) -> str:
-    tags = table.tags()
+    tags = table.references.tags()
     return f"; its tags are {', '.join(tags)}" if tags else ""
 
 

@@ -23,7 +23,7 @@ def version_clause(table: Table, identifier: str, moment: AsOf) -> str:
     if moment.snapshot is None:
         return ""
     number = str(moment.snapshot)
-    if number in table.tags():
+    if number in table.references.tags():
         if table.latest_snapshot_id() == moment.snapshot:
             return ""
         raise TableError(

@@ -24,7 +24,7 @@ def names_now(table: Table, planned: int | None, names: Sequence[str]) -> dict[s
     """The current names of columns of the version `planned`; None for dropped columns."""
     if planned is None or planned == table.schema_id:
         return {name: name for name in names}
-    ids = column_ids(table.at_schema(planned))
+    ids = column_ids(table.versions.get(planned))
     names_by_id = {number: name for name, number in column_ids(table).items()}
     return {name: names_by_id.get(ids[name]) if name in ids else name for name in names}
 
@@ -88,7 +88,7 @@ def renamed_to(table: Table, name: str) -> str | None:
     For example, "it was dropped".
     """
     for schema_id in range(table.schema_id - 1, -1, -1):
-        earlier = table.find_schema(schema_id)
+        earlier = table.versions.find(schema_id)
         ids = {} if earlier is None else column_ids(earlier)
         if name in ids:
             names_by_id = {number: current for current, number in column_ids(table).items()}
@@ -111,14 +111,14 @@ def read_changes(
     ids = column_ids(table)
     for schema_id, group in _by_version(splits):
         if schema_id == table.schema_id:
-            yield from table.read_kinds(names, group)
+            yield from table.reader.read_kinds(names, group)
             continue
-        earlier = table.at_schema(schema_id)
+        earlier = table.versions.get(schema_id)
         names_by_id = {number: name for name, number in column_ids(earlier).items()}
         names_in_file = {name: names_by_id[ids[name]] for name in names if ids[name] in names_by_id}
         # A file without any wanted column still has rows: reading its key gives their number.
         file_columns = list(names_in_file.values()) or [earlier.primary_key[0]]
-        for batch in earlier.read_kinds(file_columns, group):
+        for batch in earlier.reader.read_kinds(file_columns, group):
             yield _converted(batch, names_in_file, schema)
 
 

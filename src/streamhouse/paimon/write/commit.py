@@ -451,10 +451,10 @@ def _referenced_files(table: Table) -> set[bytes]:
     """
     referenced = set()
     name, warehouse = TableName.parse(table.name), Warehouse(table.catalog_options)
-    for branch in (MAIN, *table.branches()):
+    for branch in (MAIN, *table.references.branches()):
         branch_table = warehouse.table(f"{table.database}.{name.on(branch)}")
         referenced |= _files_of_snapshots(branch_table)
-        for tag in branch_table.tags():
+        for tag in branch_table.references.tags():
             referenced |= _ids(*pinned(branch_table, AsOf(tag=tag)).splits())
     return referenced
 

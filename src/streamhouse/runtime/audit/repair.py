@@ -171,7 +171,7 @@ class _Attempt:
         """The last batch of a query in the snapshot; None if the lineage lacks it."""
         before = [s for s in self._table.snapshots.newest_first() if s.id <= self._snapshot]
         committed = next((s.commit_identifier for s in before if s.commit_user == user), -1)
-        newest = self._address.open().last_commit_of(user)
+        newest = self._address.open().snapshots.last_commit_of(user)
         last = batches[-1]
         if last.number < committed:
             return None

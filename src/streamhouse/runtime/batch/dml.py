@@ -206,7 +206,7 @@ class _Attempt:
 
     def _changed(self) -> Changed:
         count = self._count
-        snapshot = self._table.last_commit_of(self._user)
+        snapshot = self._table.snapshots.last_commit_of(self._user)
         assert snapshot is not None
         return Changed(
             count.inserted, count.updated, count.deleted, self._way.rewrites, snapshot.id

@@ -80,7 +80,7 @@ class LookupJournal:
     def recorded(self, batch: int) -> dict[str, pa.Table] | None:
         """The rows that a batch found, by lookup; None if it has not committed them yet."""
         table = self._address.open()
-        last = table.last_commit_of(self._user)
+        last = table.snapshots.last_commit_of(self._user)
         if last is None or last.commit_identifier < batch:
             return None
         return self._results(self._read(table, batch, batch + 1), batch)

@@ -207,7 +207,7 @@ class RetentionHolds:
         latest = table.latest_snapshot_id() or 1
         if self._replayed:
             return latest
-        last = table.last_commit_of(self._spec.query_id)
+        last = table.snapshots.last_commit_of(self._spec.query_id)
         if last is not None:
             return last.id
         earliest = table.earliest_snapshot_id()

@@ -120,7 +120,7 @@ def _moment(table: Table, incarnation: str, position: Position) -> Moment | None
 
 
 def _same_columns(feed: Feed, table: Table, snapshot: int) -> bool:
-    then = table.find_schema(table.snapshot(snapshot).schema_id)
+    then = table.versions.find(table.snapshot(snapshot).schema_id)
     if then is None:
         return False
     names = feed.schema.names

@@ -46,7 +46,7 @@ class SyncHolds:
         latest, earliest = table.latest_snapshot_id() or 1, table.earliest_snapshot_id() or 1
         if replayed:
             return latest
-        last = table.last_commit_of(self._spec.query_id)
+        last = table.snapshots.last_commit_of(self._spec.query_id)
         if last is None and earliest > 1:
             raise DataLossError(
                 f"table {target}: a batch of the sync in {self._checkpoint} was interrupted, and "

@@ -1,0 +1,57 @@
+"""The versions of a table's schema: the table with the columns and options of another version."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from streamhouse.errors import DataLossError
+
+if TYPE_CHECKING:
+    from streamhouse.paimon.read.table import Table
+
+
+class SchemaVersions:
+    """Opens a table with other versions of its schema; `opened` caches them by their ids."""
+
+    def __init__(self, table: Table, opened: dict[int, Table]) -> None:
+        self._table = table
+        self._opened = opened
+
+    def open(self, schema_id: int, dynamic_options: Mapping[str, str] | None = None) -> Table:
+        """The same table with another version of its schema; `DataLossError` if that is gone."""
+        if schema_id == self._table.schema_id:
+            return self._table.copy(dynamic_options or {})
+        text = self._table.files.read_text(f"{self._table.root}/schema/schema-{schema_id}")
+        if text is None:
+            raise DataLossError(
+                f"table {self._table.identifier}: the file of schema {schema_id} is gone; read a "
+                "newer snapshot"
+            )
+        return self._table.with_schema(json.loads(text), dynamic_options or {})
+
+    def get(self, schema_id: int) -> Table:
+        """As `open`, cached."""
+        if schema_id == self._table.schema_id:
+            return self._table
+        if schema_id not in self._opened:
+            self._opened[schema_id] = self.open(schema_id)
+        return self._opened[schema_id]
+
+    def find(self, schema_id: int) -> Table | None:
+        """As `get`; None if there is no such version (any more)."""
+        try:
+            return self.get(schema_id)
+        except DataLossError:
+            return None
+
+    def stamp(self) -> object | None:
+        """A value that changes when the table is recreated.
+
+        None if the schema has a newer version or is gone, and on object stores.
+        """
+        folder = f"{self._table.root}/schema"
+        if self._table.files.stamp(f"{folder}/schema-{self._table.schema_id + 1}") is not None:
+            return None
+        return self._table.files.stamp(f"{folder}/schema-{self._table.schema_id}")
