@@ -12,6 +12,7 @@ import json
 from streamhouse.errors import StreamhouseError, TableError
 from streamhouse.options import nearest
 from streamhouse.paimon.catalog.warehouse import Warehouse
+from streamhouse.paimon.storage.files import Files, files_of
 from streamhouse.sql.plan import Column, ViewInfo
 
 _DIALECT = "flink"
@@ -23,9 +24,13 @@ class Views:
     def __init__(self, warehouse: Warehouse) -> None:
         self._warehouse = warehouse
 
+    @property
+    def _files(self) -> Files:
+        return files_of(self._warehouse.path, self._warehouse.options)
+
     def names(self, database: str) -> list[str]:
         """The names of a database's views, sorted."""
-        entries = self._warehouse.files.names(self._folder(database))
+        entries = self._files.names(self._folder(database))
         suffix = ".json"
         return sorted(
             name.removesuffix(suffix)
@@ -35,7 +40,7 @@ class Views:
 
     def find(self, database: str, name: str) -> ViewInfo | None:
         """The view `database.name`; None if there is none."""
-        text = self._warehouse.files.read_text(self._path(database, name))
+        text = self._files.read_text(self._path(database, name))
         if text is None:
             return None
         try:
@@ -70,11 +75,11 @@ class Views:
             "options": {},
         }
         text = json.dumps(record, indent=2, ensure_ascii=False)
-        self._warehouse.files.write_text(self._path(database, name), text + "\n")
+        self._files.write_text(self._path(database, name), text + "\n")
 
     def drop(self, database: str, name: str) -> None:
         """Delete a view, if it exists."""
-        self._warehouse.files.delete(self._path(database, name))
+        self._files.delete(self._path(database, name))
 
     def _folder(self, database: str) -> str:
         return f"{self._warehouse.path.rstrip('/')}/{database}.db/.views"

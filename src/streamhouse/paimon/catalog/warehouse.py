@@ -8,28 +8,21 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-import pyarrow as pa
 import pymysql
 
 from streamhouse.errors import ConnectError, OptionError, StreamhouseError, TableError
 from streamhouse.options import nearest
 from streamhouse.paimon.catalog.alter_table import alter_table
+from streamhouse.paimon.catalog.table_declaration import checked
 from streamhouse.paimon.read.system_tables import SystemTable, open_table
 from streamhouse.paimon.read.table import Table, resolve
 from streamhouse.paimon.schema import types
-from streamhouse.paimon.schema.file_formats import avro_rows, orc_values
-from streamhouse.paimon.schema.file_formats.nanosecond_timestamps import check_type
-from streamhouse.paimon.schema.options import bucket_rules, iceberg_metadata
-from streamhouse.paimon.schema.options.exclusive_options import check_exclusive
-from streamhouse.paimon.schema.options.option_columns import column_lists
-from streamhouse.paimon.schema.options.table_options import check_table_options
 from streamhouse.paimon.schema.table_name import MAIN, TableName, split_identifier
 from streamhouse.paimon.storage import rust_core
-from streamhouse.paimon.storage.files import Files, files_of, is_local, local_path, remember
+from streamhouse.paimon.storage.files import is_local, local_path, remember
 from streamhouse.paimon.storage.lock import creation_lock
 from streamhouse.paimon.storage.s3_client import core_options
 from streamhouse.sql.changes import Change, SetDefault
-from streamhouse.sql.options import renamed_options
 from streamhouse.sql.options.store_options import canonical_options
 from streamhouse.sql.plan import AsOf, Column
 
@@ -56,20 +49,13 @@ class Warehouse:
         if is_local(options["warehouse"]):
             options["warehouse"] = os.path.abspath(local_path(options["warehouse"]))
         self.options: Mapping[str, str] = options
+        self.path: str = options["warehouse"]
+        """The warehouse's folder or URI, a local one absolute."""
         remember(options["warehouse"], options)
         self._key = tuple(sorted(options.items()))
 
     def __repr__(self) -> str:
         return f"Warehouse({self.path!r})"
-
-    @property
-    def path(self) -> str:
-        """The warehouse's folder or URI, a local one absolute."""
-        return self.options["warehouse"]
-
-    @property
-    def files(self) -> Files:
-        return files_of(self.path, self.options)
 
     def databases(self) -> list[str]:
         """Names of all databases, sorted."""
@@ -182,42 +168,23 @@ class Warehouse:
             )
         if database not in self.databases():
             raise self._missing_database(database)
-        table_options, defaults = renamed_options.defaults(renamed_options.current(options)[0])
-        table_options = column_lists(table_options)
-        check_table_options(table_options, f"table {full}")
-        primary_key = _declared(full, "primary-key", "PRIMARY KEY", primary_key, table_options)
-        partitioned_by = _declared(
-            full, "partition", "PARTITIONED BY", partitioned_by, table_options
+        declared = checked(full, columns, primary_key, partitioned_by, options)
+        created = self._create(
+            full,
+            columns,
+            declared.primary_key,
+            declared.partitioned_by,
+            declared.options,
+            comment,
         )
-        names = [column.name for column in columns]
-        _check_columns(full, names, primary_key, partitioned_by)
-        arrow = pa.schema((one.name, types.arrow_type(types.parse(one.type))) for one in columns)
-        for field in arrow:
-            check_type(f"table {full}", field.name, field.type)
-        avro_rows.check_columns(f"table {full}", arrow, table_options)
-        column_types = {column.name: column.type for column in columns}
-        table_options |= orc_values.made_with(column_types, table_options)
-        table_options |= iceberg_metadata.made_with(primary_key, table_options)
-        if orc_values.may_hold_orc(table_options):
-            orc_values.check_keys(f"table {full}", column_types, [*primary_key, *partitioned_by])
-        table_options |= bucket_rules.checked(
-            f"table {full}", column_types, primary_key, partitioned_by, table_options
-        )
-        renamed_options.check_write_mode(table_options, bool(primary_key), f"table {full}")
-        changes = [SetDefault((column,), value) for column, value in defaults.items()]
-        for change in changes:
-            if change.path[0] not in names:
-                hint = nearest(change.path[0], names)
-                raise TableError(f"table {full} has no column '{change.path[0]}'; {hint}")
-        check_exclusive(f"table {full}", table_options, table_options)
-        created = self._create(full, columns, primary_key, partitioned_by, table_options, comment)
         self._evict(full)
-        if created and changes:
-            self._set_defaults(full, changes)
+        if created and declared.defaults:
+            self._set_defaults(full, declared.defaults)
         return created
 
-    def _set_defaults(self, full: str, changes: Sequence[SetDefault]) -> None:
+    def _set_defaults(self, full: str, defaults: Mapping[str, str]) -> None:
         """Set the column defaults of a new table; drops the table if one of them is wrong."""
+        changes = [SetDefault((column,), value) for column, value in defaults.items()]
         try:
             self.alter_table(full, *changes)
         except BaseException:
@@ -435,35 +402,3 @@ def _opened(create: Callable[[], Any]) -> Any:
         raise ConnectError(f"the catalog's database does not answer: {error}") from None
     except ValueError as error:
         raise OptionError(f"the catalog cannot be opened: {error}") from None
-
-
-def _declared(
-    full: str, option: str, clause: str, keys: Sequence[str], options: dict[str, str]
-) -> Sequence[str]:
-    """The keys from a clause, or from the equivalent option, which is removed from `options`."""
-    if option not in options:
-        return keys
-    if keys:
-        raise OptionError(
-            f"table {full}: both {clause} and the option '{option}' name columns; keep one of them"
-        )
-    return [name.strip() for name in options.pop(option).split(",") if name.strip()]
-
-
-def _check_columns(
-    full: str, names: Sequence[str], primary_key: Sequence[str], partitioned_by: Sequence[str]
-) -> None:
-    duplicate = next((name for name in names if names.count(name) > 1), None)
-    if duplicate is not None:
-        raise TableError(f"table {full}: column '{duplicate}' is declared twice")
-    for role, keys in (("primary key", primary_key), ("partition key", partitioned_by)):
-        for key in keys:
-            if key not in names:
-                raise TableError(
-                    f"table {full}: {role} '{key}' is not a column; {nearest(key, names)}"
-                )
-    missing = [key for key in partitioned_by if primary_key and key not in primary_key]
-    if missing and set(partitioned_by) & set(primary_key):
-        raise TableError(
-            f"table {full}: partition key '{missing[0]}' is not part of the primary key; add it"
-        )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, NoReturn
+from typing import Any
 
 from streamhouse.errors import TableError
 from streamhouse.options import nearest
@@ -151,9 +151,6 @@ class DraftWarehouse(Warehouse):
         self._made.pop(full, None)
         self._dropped.add(full)
 
-    def _forget(self, prefix: str) -> None:
-        """Do nothing: a draft changes nothing that other processes cache."""
-
     def _missing(self, database: str, name: str) -> TableError:
         if database not in self.databases():
             return self._no_database(database)
@@ -162,9 +159,6 @@ class DraftWarehouse(Warehouse):
 
     def _no_database(self, name: str) -> TableError:
         return TableError(f"there is no database '{name}'; {nearest(name, self.databases())}")
-
-    def _python(self) -> NoReturn:
-        raise AssertionError("a draft changes nothing in a warehouse")
 
 
 def _changed(identifier: str, table: DraftTable, change: changes.Change) -> DraftTable:

@@ -1,0 +1,101 @@
+"""Declarations of tables: checked columns, keys and options, as CREATE TABLE stores them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from streamhouse.errors import OptionError, TableError
+from streamhouse.options import nearest
+from streamhouse.paimon.schema import types
+from streamhouse.paimon.schema.file_formats import avro_rows, orc_values
+from streamhouse.paimon.schema.file_formats.nanosecond_timestamps import check_type
+from streamhouse.paimon.schema.options import bucket_rules, iceberg_metadata
+from streamhouse.paimon.schema.options.exclusive_options import check_exclusive
+from streamhouse.paimon.schema.options.option_columns import column_lists
+from streamhouse.paimon.schema.options.table_options import check_table_options
+from streamhouse.sql.options import renamed_options
+from streamhouse.sql.plan import Column
+
+
+@dataclass(frozen=True)
+class Declaration:
+    """The keys, options and column defaults of a new table; its columns need no change."""
+
+    primary_key: Sequence[str]
+    partitioned_by: Sequence[str]
+    options: dict[str, str]
+    defaults: Mapping[str, str]
+
+
+def checked(
+    full: str,
+    columns: Sequence[Column],
+    primary_key: Sequence[str],
+    partitioned_by: Sequence[str],
+    declared: dict[str, str],
+) -> Declaration:
+    """The declaration of the table `full` with the options that Paimon stores.
+
+    Keys and column defaults may be among the `declared` options. Raises `TableError` for a column
+    that is missing or doubled, `OptionError` for an option that is unknown or that does not fit.
+    """
+    options, defaults = renamed_options.defaults(renamed_options.current(declared)[0])
+    options = column_lists(options)
+    check_table_options(options, f"table {full}")
+    primary_key = _declared(full, "primary-key", "PRIMARY KEY", primary_key, options)
+    partitioned_by = _declared(full, "partition", "PARTITIONED BY", partitioned_by, options)
+    names = [column.name for column in columns]
+    _check_columns(full, names, primary_key, partitioned_by)
+    arrow = pa.schema((one.name, types.arrow_type(types.parse(one.type))) for one in columns)
+    for field in arrow:
+        check_type(f"table {full}", field.name, field.type)
+    avro_rows.check_columns(f"table {full}", arrow, options)
+    types_by_name = {column.name: column.type for column in columns}
+    options |= orc_values.made_with(types_by_name, options)
+    options |= iceberg_metadata.made_with(primary_key, options)
+    if orc_values.may_hold_orc(options):
+        orc_values.check_keys(f"table {full}", types_by_name, [*primary_key, *partitioned_by])
+    options |= bucket_rules.checked(
+        f"table {full}", types_by_name, primary_key, partitioned_by, options
+    )
+    renamed_options.check_write_mode(options, bool(primary_key), f"table {full}")
+    for column in defaults:
+        if column not in names:
+            raise TableError(f"table {full} has no column '{column}'; {nearest(column, names)}")
+    check_exclusive(f"table {full}", options, options)
+    return Declaration(primary_key, partitioned_by, options, defaults)
+
+
+def _declared(
+    full: str, option: str, clause: str, keys: Sequence[str], options: dict[str, str]
+) -> Sequence[str]:
+    """The keys from a clause, or from the equivalent option, which is removed from `options`."""
+    if option not in options:
+        return keys
+    if keys:
+        raise OptionError(
+            f"table {full}: both {clause} and the option '{option}' name columns; keep one of them"
+        )
+    return [name.strip() for name in options.pop(option).split(",") if name.strip()]
+
+
+def _check_columns(
+    full: str, names: Sequence[str], primary_key: Sequence[str], partitioned_by: Sequence[str]
+) -> None:
+    duplicate = next((name for name in names if names.count(name) > 1), None)
+    if duplicate is not None:
+        raise TableError(f"table {full}: column '{duplicate}' is declared twice")
+    for role, keys in (("primary key", primary_key), ("partition key", partitioned_by)):
+        for key in keys:
+            if key not in names:
+                raise TableError(
+                    f"table {full}: {role} '{key}' is not a column; {nearest(key, names)}"
+                )
+    missing = [key for key in partitioned_by if primary_key and key not in primary_key]
+    if missing and set(partitioned_by) & set(primary_key):
+        raise TableError(
+            f"table {full}: partition key '{missing[0]}' is not part of the primary key; add it"
+        )
