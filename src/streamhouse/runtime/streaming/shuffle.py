@@ -254,8 +254,8 @@ class Gathering:
             for row in batch.to_pylist():
                 if row["block"] is not None:
                     blocks.append(_unpacked(row["block"]))
-                elif row["task_report"] is not None:
-                    report = json.loads(row["task_report"])
+                elif row["report"] is not None:
+                    report = json.loads(row["report"])
             passed = batch.filter(pc.is_null(batch.column("block")))
             yield pa.RecordBatch.from_arrays(passed.columns[:3], schema=RESULT)
         if report is not None:
