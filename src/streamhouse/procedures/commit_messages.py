@@ -1,4 +1,4 @@
-"""Serialises, commits and discards commit messages of the Java core."""
+"""Serialises and commits commit messages of the Java core."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 from py4j.protocol import Py4JJavaError
 
+from streamhouse.paimon.java.rewritten_files import check_schema, discard
 from streamhouse.paimon.storage.lock import commit_lock
 
 COMMIT_USER = "streamhouse-procedures"
@@ -49,8 +50,10 @@ def commit(jvm: Any, table: Any, location: str, messages: Any) -> int:
     """Commit Java's messages under the table's commit lock; returns the snapshot's id.
 
     After a conflict the new files are deleted, and the error is raised. After any other error they
-    stay on disk, since the commit may have succeeded.
+    stay on disk, since the commit may have succeeded. Raises `CommitConflictError` if the schema
+    has changed since they were written as a rewrite of others.
     """
+    check_schema(table, messages)
     # A write-only table's commit expires nothing.
     with closing(table.copy(COMMIT_OPTIONS).newCommit(COMMIT_USER)) as committer:
         with commit_lock(location):
@@ -63,19 +66,3 @@ def commit(jvm: Any, table: Any, location: str, messages: Any) -> int:
                     discard(table, messages)
                 raise
             return int(table.snapshotManager().latestSnapshotId())
-
-
-def discard(table: Any, messages: Any) -> None:
-    """Delete the files that messages have created, and no file that existed before.
-
-    Java's own `abort` is not used: it also deletes existing files that only moved up a level.
-    """
-    paths = table.store().pathFactory()
-    for message in messages:
-        factory = paths.createDataFilePathFactory(message.partition(), message.bucket())
-        data, merged = message.newFilesIncrement(), message.compactIncrement()
-        before = {str(file.fileName()) for file in merged.compactBefore()}
-        created = [*data.newFiles(), *data.changelogFiles(), *merged.changelogFiles()]
-        created += [file for file in merged.compactAfter() if str(file.fileName()) not in before]
-        for file in created:
-            table.fileIO().deleteQuietly(factory.toPath(file))

@@ -91,6 +91,9 @@ class Play:
             if self._made("other", other.ddl()):
                 self.other = other
         self.readers = [one for name in case.readers if (one := self._reader(name)) is not None]
+        if not any(one.name.startswith("union") for one in self.readers):
+            # Nobody reads it as a stream, so nobody compacts it.
+            self.other = None
         filled = not self.source.streams or self._planned("feed", [self.source.query()])
         return filled and bool(self.readers)
 

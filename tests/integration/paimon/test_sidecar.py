@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -21,9 +22,12 @@ import pytest
 from tests.processes import gone
 
 from streamhouse.errors import CommitConflictError, StreamhouseError, TableError
+from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.java.jars import paimon_jar
 from streamhouse.paimon.java.sidecar import COMMIT_USER, Sidecar
 from streamhouse.paimon.storage.lock import commit_lock
+from streamhouse.sql.changes import AddColumn
+from streamhouse.sql.plan import Column
 
 
 def by_key(rows: list[dict[str, Any]], key: str = "country") -> dict[Any, dict[str, Any]]:
@@ -304,6 +308,72 @@ def test_a_lost_compaction_deletes_no_file_that_only_went_up_a_level(
 
     assert java.read(name).to_pylist() == lake.rows(name)
     assert lake.rows(name)[0]["orders"] == 1
+
+
+@pytest.mark.parametrize("how", [{"full": True}, {}, {"keep": True}], ids=str)
+def test_a_compaction_beside_an_alter_table_keeps_the_new_column(
+    lake: Any, java: Sidecar, make_sale: Any, monkeypatch: pytest.MonkeyPatch, how: Any
+) -> None:
+    name = lake.sales(**{"bucket": "1", "num-sorted-run.compaction-trigger": "1"})
+    for number in range(3):
+        lake.commit(name, number, make_sale(("China", 1, 0.5)))
+    if "keep" in how:
+        assert java.compact(name, **how)
+        lake.commit(name, 3, make_sale(("China", 1, 0.5)))
+    beside_an_alter_table(
+        lake,
+        java,
+        name,
+        monkeypatch,
+        make_sale(("Chad", 2, 1.5)),
+        lambda: java.compact(name, **how),
+    )
+    assert by_key(lake.rows(name))["Chad"]["note"] == "new"
+    assert java.read(name).to_pylist() == lake.rows(name)
+
+
+def test_an_append_compaction_beside_an_alter_table_keeps_the_new_column(
+    lake: Any, java: Sidecar, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    schema = pa.schema([pa.field("id", pa.int64())])
+    name = lake.create("lines", {"bucket": "-1", "compaction.min.file-num": "2"}, schema, [])
+    for number in range(3):
+        lake.commit(name, number, pa.record_batch([pa.array([number])], schema=schema))
+    later = pa.record_batch([pa.array([3])], schema=schema)
+    beside_an_alter_table(lake, java, name, monkeypatch, later, lambda: java.compact(name))
+    assert sorted((row["id"], row["note"]) for row in lake.rows(name)) == [
+        (0, None), (1, None), (2, None), (3, "new"),
+    ]  # fmt: skip
+
+
+def beside_an_alter_table(
+    lake: Any,
+    java: Sidecar,
+    name: str,
+    monkeypatch: pytest.MonkeyPatch,
+    rows: pa.RecordBatch,
+    compact: Callable[[], bool],
+) -> None:
+    """Add a column and write `rows` with it, after the compaction has opened the table."""
+    identifier_of, files = java._next_identifier, set(data_files(lake, name))
+
+    def altered(table: Any) -> int:
+        if "note" not in Warehouse(lake.options).table(name).arrow_schema.names:
+            Warehouse(lake.options).alter_table(name, AddColumn(Column("note", "STRING")))
+            lake.commit(name, 9, rows.append_column("note", pa.array(["new"])))
+            files.update(data_files(lake, name))
+        return identifier_of(table)
+
+    monkeypatch.setattr(java, "_next_identifier", altered)
+    with pytest.raises(CommitConflictError, match="its schema was changed"):
+        compact()
+    assert set(data_files(lake, name)) == files
+    assert compact()
+
+
+def data_files(lake: Any, name: str) -> list[str]:
+    location = Path(Warehouse(lake.options).table(name).location)
+    return [str(path) for path in location.rglob("*.parquet")]
 
 
 def test_calls_of_two_threads_run_at_once(lake: Any, java: Sidecar, make_sale: Any) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from contextlib import closing
 from typing import Any
 
+from streamhouse.paimon.java.rewritten_files import discard
 from streamhouse.paimon.schema.nulling_columns import collecting_columns, nulling_columns
 from streamhouse.paimon.schema.options.remove_record_option import removes_records
 
@@ -44,7 +45,7 @@ def compacted(
     if not any(_retractions(one.compactIncrement().compactBefore()) for one in partly):
         return messages
     # A writer has committed retractions in the meantime.
-    discard_compaction(table, messages)
+    discard(table, messages)
     return _messages(buckets, lambda _: True, identifier, open_write)
 
 
@@ -54,23 +55,6 @@ def loses_retractions(table: Any) -> bool:
     columns = [name for name in table.rowType().getFieldNames() if name not in keys]
     found = nulling_columns(options, columns) or collecting_columns(options, columns)
     return bool(found) and not table.coreOptions().needLookup()
-
-
-def discard_compaction(table: Any, messages: Any) -> None:
-    """Delete the files of a compaction that was not committed.
-
-    Java's `abort` also deletes files that only moved to another level. They are in use, and are
-    listed both before and after the compaction.
-    """
-    names, files = table.store().pathFactory(), table.fileIO()
-    for message in messages:
-        paths = names.createDataFilePathFactory(message.partition(), message.bucket())
-        increment = message.compactIncrement()
-        before = {file.fileName() for file in increment.compactBefore()}
-        for file in [*increment.compactAfter(), *increment.changelogFiles()]:
-            if file.fileName() not in before:
-                for path in file.collectFiles(paths):
-                    files.deleteQuietly(path)
 
 
 def _messages(

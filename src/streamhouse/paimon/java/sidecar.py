@@ -18,14 +18,11 @@ from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from streamhouse.errors import CommitConflictError, StreamhouseError, TableError
 from streamhouse.options import is_secret
 from streamhouse.paimon.java import class_archive, incomplete_snapshots
-from streamhouse.paimon.java.bucket_compaction import (
-    compacted,
-    discard_compaction,
-    loses_retractions,
-)
+from streamhouse.paimon.java.bucket_compaction import compacted, loses_retractions
 from streamhouse.paimon.java.jars import COORDINATES, JAR_VARIABLE, paimon_jar, s3_jar
 from streamhouse.paimon.java.jvm import END_SECONDS, Channel, JavaProcess, spark_jars
 from streamhouse.paimon.java.long_lived_writer import KeptWrite
+from streamhouse.paimon.java.rewritten_files import check_schema, discard
 from streamhouse.paimon.java.unfinished_compactions import noted
 from streamhouse.paimon.schema.options.remove_record_option import removes_records
 from streamhouse.paimon.schema.table_name import TableName, branch_root
@@ -549,6 +546,7 @@ class Sidecar:
     def _commit(self, table: Any, identifier: int, messages: Any) -> bool:
         if not any(not message.isEmpty() for message in messages):
             return False
+        check_schema(table, messages)
         with _closing(self._committer(table)) as commit:
             try:
                 with commit_lock(_location(table)):
@@ -556,7 +554,7 @@ class Sidecar:
             except Py4JJavaError as error:
                 # Files of a commit whose outcome is not known for sure must stay.
                 if _is_conflict(error) and "retries" not in _text(error):
-                    discard_compaction(table, messages)
+                    discard(table, messages)
                 raise
         return True
 

@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Any
 
 from streamhouse.errors import CommitConflictError
+from streamhouse.paimon.java.rewritten_files import check_schema
 from streamhouse.paimon.java.sidecar import Sidecar
 from streamhouse.paimon.storage.snapshots import PURGE_USER
 
@@ -91,6 +92,7 @@ def _compact(jvm: Any, table: Any) -> None:
             for entry in entries:
                 write.compact(entry.partition(), entry.bucket(), True)
             messages = write.prepareCommit(True, identifier)
+            check_schema(table, messages)
             commit = table.copy(_COMMIT_OPTIONS).newCommit(PURGE_USER)
             try:
                 commit.commit(identifier, messages)
