@@ -12,7 +12,7 @@ from streamhouse.errors import StreamhouseError
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.changelog.stream_source import PaimonSource
 from streamhouse.paimon.java.sidecar import Sidecar
-from streamhouse.paimon.read import lookup_merge
+from streamhouse.paimon.read.rust_core import lookup_merge
 from streamhouse.paimon.read.system_tables import open_table
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.read.visibility import hides_new_rows

@@ -18,7 +18,7 @@ from tests.integration.paimon import java_rows, typed_values
 
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.java.sidecar import JAVA_OPTIONS, Sidecar
-from streamhouse.paimon.read.rust_core_limits import CORE_VERSION, LIMITS
+from streamhouse.paimon.read.rust_core.limits import CORE_VERSION, LIMITS
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.write.commit import writable
 from streamhouse.sql.changes import AddColumn
@@ -125,7 +125,7 @@ def test_the_core_still_has_the_fault(lab: Lab, name: str) -> None:
     limit = BY_NAME[name]
     assert _faults[name](lab), (
         f"mended in pypaimon-rust {version('pypaimon-rust')}: it no longer {limit.found}. Remove "
-        f"the workaround ({limit.workaround}), this test, and its entry in rust_core_limits"
+        f"the workaround ({limit.workaround}), this test, and its entry in rust_core.limits"
     )
 
 

@@ -14,8 +14,8 @@ import pytest
 
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.java.sidecar import Sidecar
-from streamhouse.paimon.read import batch_size
-from streamhouse.paimon.read.batch_size import Group
+from streamhouse.paimon.read.rust_core import batch_size
+from streamhouse.paimon.read.rust_core.batch_size import Group
 from streamhouse.paimon.read.system_tables import open_table
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.write.commit import TableCommitter, TableWriter

@@ -7,7 +7,7 @@ from importlib.util import find_spec
 
 import pytest
 
-from streamhouse.paimon.read.rust_core_limits import LIMITS, Limit
+from streamhouse.paimon.read.rust_core.limits import LIMITS, Limit
 
 
 @pytest.mark.parametrize("limit", LIMITS, ids=[limit.name for limit in LIMITS])

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from streamhouse.errors import OptionError
-from streamhouse.paimon.read import ignored_deletes
-from streamhouse.paimon.read.lookup_merge import has_levels, newest_level_counts
+from streamhouse.paimon.read.rust_core import ignored_deletes
+from streamhouse.paimon.read.rust_core.lookup_merge import has_levels, newest_level_counts
 from streamhouse.paimon.schema.file_formats.orc_values import LTZ_OPTION
 
 if TYPE_CHECKING:

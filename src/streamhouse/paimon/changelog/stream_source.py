@@ -25,7 +25,7 @@ from streamhouse.paimon.changelog.snapshot_changes import (
     check_only_added,
 )
 from streamhouse.paimon.changelog.state_difference import Differ
-from streamhouse.paimon.read.postpone_bucket import check_followed
+from streamhouse.paimon.read.rust_core.postpone_bucket import check_followed
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.read.visibility import (
     PRODUCED,

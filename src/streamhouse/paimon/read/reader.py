@@ -12,8 +12,13 @@ from pypaimon_rust.datafusion import Split
 
 from streamhouse.errors import DataLossError, StoreError, StreamhouseError
 from streamhouse.options import integer
-from streamhouse.paimon.read import batch_size, ignored_deletes, lookup_merge, postpone_bucket
 from streamhouse.paimon.read.conditions import Filter, only_on
+from streamhouse.paimon.read.rust_core import (
+    batch_size,
+    ignored_deletes,
+    lookup_merge,
+    postpone_bucket,
+)
 from streamhouse.paimon.schema import evolution
 from streamhouse.paimon.schema.file_formats import avro_rows, nanosecond_timestamps, orc_values
 from streamhouse.paimon.storage import rust_core

@@ -14,7 +14,7 @@ from pypaimon_rust.datafusion import CommitMessage
 from streamhouse.errors import CommitConflictError, StoreError, StreamhouseError, TableError
 from streamhouse.merge_functions import MERGING_ENGINES
 from streamhouse.paimon.catalog.warehouse import Warehouse
-from streamhouse.paimon.read.postpone_bucket import check_written
+from streamhouse.paimon.read.rust_core.postpone_bucket import check_written
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.read.time_travel import pinned
 from streamhouse.paimon.schema.evolution import for_now

@@ -26,7 +26,7 @@ LIMITS = (
     Limit(
         "obsolete levels",
         "adds up rows of all levels where a compaction looks keys up",
-        "paimon.read.lookup_merge",
+        "paimon.read.rust_core.lookup_merge",
         105,
     ),
     Limit(
@@ -82,19 +82,19 @@ LIMITS = (
     Limit(
         "orc vectors",
         "returns deleted rows of ORC files if the rows between them are more than a batch",
-        "paimon.read.batch_size",
+        "paimon.read.rust_core.batch_size",
         86,
     ),
     Limit(
         "orc vectors and conditions",
         "panics over a condition on an ORC file with a deletion vector",
-        "paimon.read.batch_size",
+        "paimon.read.rust_core.batch_size",
         86,
     ),
     Limit(
         "avro rows",
         "returns nulls for the fields of a ROW in batches of Avro files that begin with a null",
-        "paimon.schema.file_formats.avro_rows, paimon.read.batch_size",
+        "paimon.schema.file_formats.avro_rows, paimon.read.rust_core.batch_size",
         108,
     ),
     Limit(
@@ -127,7 +127,7 @@ LIMITS = (
     Limit(
         "ignored deletes",
         "applies deletes of files when it reads a table with ignore-delete",
-        "paimon.read.ignored_deletes",
+        "paimon.read.rust_core.ignored_deletes",
         138,
     ),
     Limit(

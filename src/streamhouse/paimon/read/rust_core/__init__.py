@@ -1,0 +1,1 @@
+"""What the Rust core reads otherwise than Paimon's Java core (`limits`), and the workarounds."""
