@@ -274,3 +274,29 @@ def test_modes_that_end_it(evolving: Sync, mariadb: MariaDB) -> None:
     sync.database("evolve_ends", exclude_schema_changes=["drop"])
     rows = [tuple(row.values()) for row in paimon_rows(sync.warehouse, "ods.t")]
     assert rows == [(1, "1", None), (2, "2", None), (3, "3", 3), (4, "4", 4)]
+
+
+def test_many_statements_behind_take_few_connections(evolving: Sync, mariadb: MariaDB) -> None:
+    """The server keeps a connection that has read the binlog for a second after its end."""
+    sync = evolving
+    fresh(mariadb, "evolve_far")
+    create = "CREATE TABLE evolve_far.t (id INT PRIMARY KEY, name VARCHAR(20))"
+    mariadb.execute(create, "INSERT INTO evolve_far.t VALUES (1, 'a')")
+    sync.database("evolve_far", table_conf=KEPT)
+    # Compared with MySQL once all statements up to then were followed.
+    mariadb.execute("DROP TABLE evolve_far.t", create)
+    for number in range(60):
+        mariadb.execute(
+            f"ALTER TABLE evolve_far.t ADD COLUMN c{number} INT DEFAULT {number}",
+            f"INSERT INTO evolve_far.t (id) VALUES ({number})",
+        )
+    before = connections(mariadb)
+    sync.database("evolve_far", table_conf=KEPT)
+    assert same(sync, "evolve_far.t", "ods.t")
+    assert connections(mariadb) - before < 40
+
+
+def connections(server: MariaDB) -> int:
+    """How many connections the server has had."""
+    ((_, count),) = server.execute("SHOW GLOBAL STATUS LIKE 'Connections'")
+    return int(count)

@@ -315,7 +315,7 @@ class EvolvingSource(DatabaseSource):
             at = self._statements.first(tables.values(), start, end)
             if at is None or not before.stale:
                 return before, at
-            found, start = self._statements.at(tables.values(), before.gone, at)
+            found, start = self._statements.at(tables.values(), before.gone, at, end)
             if any(tables[id].target not in before.stale for id in found):
                 return before, at
             followed = self._follower.follow(tables, before, found)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -19,6 +19,7 @@ from streamhouse.connectors.mysql_cdc.server.position import Position
 from streamhouse.connectors.mysql_cdc.server.table import Server
 
 _REACH_S = 10.0
+_NOWHERE = Position("none.0", 0)
 
 
 class RelayBehindError(Exception):
@@ -69,6 +70,23 @@ class SchemaFollower(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class _Scanned:
+    """The statements about tables in a range of the binlog."""
+
+    names: frozenset[str]
+    start: Position
+    end: Position
+    found: list[Found]
+
+    def covers(self, names: frozenset[str], start: Position, end: Position) -> bool:
+        return names == self.names and self.start <= start and end <= self.end
+
+    def group(self, names: frozenset[str], start: Position) -> list[Found]:
+        """The statements of the group of events at a position; none if they are not known."""
+        return [one for one in self.found if names == self.names and one.before == start]
+
+
 class TableStatements:
     """Finds the statements about followed tables; in the planner."""
 
@@ -81,6 +99,7 @@ class TableStatements:
     ) -> None:
         self._options, self._server, self._relay, self._view = options, server, relay, view
         self._outcomes: dict[str, StatementOutcomes] = {}
+        self._scanned = _Scanned(frozenset(), _NOWHERE, _NOWHERE, [])
 
     def first(
         self, tables: Iterable[FollowedTable], start: Position, end: Position
@@ -94,22 +113,40 @@ class TableStatements:
         if state is None:
             raise RelayBehindError
         found: list[Position] = []
+        unknown: dict[str, Position] = {}
+        tables = list(tables)
         for table in tables:
             known = state.altered.get(table.full_name, ())
             if len(known) >= REMEMBERED and start < known[0]:
                 # The log keeps the last few positions: the first one may not be the first.
-                earlier = self._scanned(table, start, min(known[0], end))
-                found += [one.before for one in earlier]
+                unknown[table.full_name] = min(known[0], end)
             found += [at for at in known if start <= at < end]
+        if unknown:
+            for one in self._between(tables, start, max(unknown.values())):
+                if start <= one.before < unknown.get(one.table.table.full_name, start):
+                    found.append(one.before)
         return min(found, default=None)
 
     def at(
-        self, tables: Iterable[FollowedTable], gone: Collection[str], start: Position
+        self,
+        tables: Iterable[FollowedTable],
+        gone: Collection[str],
+        start: Position,
+        until: Position | None = None,
     ) -> tuple[dict[str, Outcome], Position]:
-        """What the statements of the group at `start` do, by ids of tables; and its end."""
+        """What the statements of the group at `start` do, by ids of tables; and its end.
+
+        `until`: the statements up to there will be asked for next.
+        """
         tables = list(tables)
-        scan = StatementScan([self._captured(table) for table in tables])
-        statements, end = scan.group(start)
+        if until is not None:
+            self._between(tables, start, until)
+        statements = self._scanned.group(_names(tables), start)
+        if statements:
+            end = statements[0].after
+        else:
+            scan = StatementScan([self._captured(table) for table in tables])
+            statements, end = scan.group(start)
         by_names = {table.full_name: table for table in tables}
         found: dict[str, Outcome] = {}
         for one in statements:
@@ -127,12 +164,27 @@ class TableStatements:
         outcomes.know(self._captured(table))
         return outcomes
 
-    def _scanned(self, table: FollowedTable, start: Position, end: Position) -> list[Found]:
-        scan = StatementScan([self._captured(table)])
-        try:
-            return scan.between(start, end)
-        finally:
-            scan.close()
+    def _between(
+        self, tables: Sequence[FollowedTable], start: Position, end: Position
+    ) -> list[Found]:
+        """The statements about tables between two ends of transactions.
+
+        They are kept: a sync that is far behind asks for them again after each statement, and each
+        scan is a connection to the server.
+        """
+        names = _names(tables)
+        if not self._scanned.covers(names, start, end):
+            scan = StatementScan([self._captured(table) for table in tables])
+            try:
+                found = scan.between(start, end)
+            finally:
+                scan.close()
+            self._scanned = _Scanned(names, start, end, found)
+        return self._scanned.found
 
     def _captured(self, table: FollowedTable) -> CapturedTable:
         return table.captured(self._options, self._server, self._relay)
+
+
+def _names(tables: Iterable[FollowedTable]) -> frozenset[str]:
+    return frozenset(table.full_name for table in tables)
