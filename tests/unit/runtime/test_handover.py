@@ -21,7 +21,8 @@ from tests.processes import gone
 import streamhouse
 from streamhouse.errors import OptionError
 from streamhouse.runtime.spark import handover
-from streamhouse.runtime.spark.worker_python import PARENT, WorkerParent, worker_python
+from streamhouse.runtime.spark.worker_python import WorkerParent, worker_python
+from streamhouse.runtime.spark.worker_request import PARENT
 
 DEADLINE_S = 60.0
 DRIVER = """

@@ -15,7 +15,8 @@ import psutil
 import pytest
 from tests.processes import gone
 
-from streamhouse.runtime.spark.worker_python import PARENT, WorkerParent, worker_python
+from streamhouse.runtime.spark.worker_python import WorkerParent, worker_python
+from streamhouse.runtime.spark.worker_request import PARENT
 
 DEADLINE_S = 60.0
 TOLD = """
@@ -100,6 +101,24 @@ def test_forks_run_beside_each_other(place: Path, parent: WorkerParent) -> None:
             waiting.terminate()
         assert gone(pid)
     assert psutil.pid_exists(parent.pid)
+
+
+def test_a_daemon_that_spark_starts_with_another_python_is_a_fork(parent: WorkerParent) -> None:
+    """On a cluster, Spark starts planning with the executors' Python also on the driver."""
+    command = [sys.executable, "-m", "streamhouse.runtime.spark.worker_daemon", "pyspark.worker"]
+    with subprocess.Popen(
+        command,
+        env={**os.environ, PARENT: parent.address},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as daemon:
+        assert daemon.stdout is not None and daemon.stdin is not None
+        # The daemon's port.
+        assert len(daemon.stdout.read(4)) == 4
+        (fork,) = psutil.Process(parent.pid).children()
+        daemon.stdin.close()
+
+        assert gone(fork.pid)
 
 
 def test_how_a_fork_ends_is_told(place: Path, parent: WorkerParent) -> None:

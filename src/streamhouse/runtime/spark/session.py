@@ -38,7 +38,8 @@ from streamhouse.runtime.spark.executors import (
     wait_for_executors,
 )
 from streamhouse.runtime.spark.options import SparkOptions
-from streamhouse.runtime.spark.worker_python import PARENT, WorkerParent, worker_python
+from streamhouse.runtime.spark.worker_python import WorkerParent, worker_python
+from streamhouse.runtime.spark.worker_request import PARENT
 from streamhouse.runtime.streaming.fused_source import FusedDataSource
 from streamhouse.spark import loopback, prepare, register_source
 
@@ -414,17 +415,16 @@ def _gateway(conf: SparkConf, options: Path, verbose: bool) -> Any:
 
 
 def _environment() -> dict[str, str]:
-    """The environment of Spark's JVM; starts the parent of its Python workers."""
+    """The environment of Spark's JVM; starts the parent of the Python processes on this machine."""
     global _parent
     _end_parent()
     given = {**os.environ}
     given.setdefault("SPARK_LAUNCHER_OPTS", _JAVA_OPTIONS)
     given.pop(PARENT, None)
-    if given["PYSPARK_PYTHON"] != sys.executable:
-        # Without the parent, workers only start more slowly.
-        with contextlib.suppress(OSError):
-            _parent = WorkerParent()
-            given[PARENT] = _parent.address
+    # Without the parent, workers only start more slowly.
+    with contextlib.suppress(OSError):
+        _parent = WorkerParent()
+        given[PARENT] = _parent.address
     return given
 
 

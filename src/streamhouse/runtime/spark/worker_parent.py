@@ -27,7 +27,7 @@ from importlib import import_module
 
 from streamhouse.runtime.spark import handover
 from streamhouse.runtime.spark.handover import Jvm, close_files
-from streamhouse.runtime.spark.worker_request import CODE, STARTED
+from streamhouse.runtime.spark.worker_request import CODE, PARENT, STARTED
 
 _LIBRARIES = (
     "duckdb",
@@ -79,6 +79,8 @@ class Request:
         close_files(self.files)
         os.environb.clear()
         os.environb.update(self.environment)
+        # This is the fork; `worker_daemon` would request another one.
+        os.environ.pop(PARENT, None)
         time.tzset()
         os.chdir(self.folder)
         if isinstance(sys.stdout, io.TextIOWrapper):

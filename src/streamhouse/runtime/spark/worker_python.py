@@ -17,9 +17,8 @@ from pathlib import Path
 from streamhouse.paimon.java.jars import cache_folder
 from streamhouse.runtime.spark import handover
 from streamhouse.runtime.spark.handover import Jvm
+from streamhouse.runtime.spark.worker_request import PARENT
 
-PARENT = "STREAMHOUSE_PYTHON_PARENT"
-"""Environment variable with the socket path of a `WorkerParent`."""
 _REQUEST = Path(__file__).with_name("worker_request.py")
 _WAITING = 128
 _END_S = 10.0

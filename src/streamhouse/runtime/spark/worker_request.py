@@ -14,6 +14,8 @@ import marshal
 import posix
 import sys
 
+PARENT = "STREAMHOUSE_PYTHON_PARENT"
+"""Environment variable with the path of a `worker_parent`'s socket."""
 STARTED = b"S"
 LENGTH, CODE = 8, 4
 """Sizes in bytes of a request's length and of an exit code; both are big-endian."""
