@@ -310,26 +310,51 @@ def test_a_lost_compaction_deletes_no_file_that_only_went_up_a_level(
     assert lake.rows(name)[0]["orders"] == 1
 
 
+ENGINES: dict[str, dict[str, str]] = {
+    "deduplicate": {},
+    "aggregation": {"fields.orders.aggregate-function": "sum"},
+    "partial-update": {},
+    "first-row": {},
+}
+PRODUCERS = ["none", "input", "lookup", "full-compaction"]
+LAYOUTS = [
+    *((engine, producer, "false") for engine in ENGINES for producer in PRODUCERS
+      if engine != "first-row" or producer in ("none", "lookup")),
+    *(("deduplicate", producer, "true") for producer in PRODUCERS[:3]),
+]  # fmt: skip
+
+
 @pytest.mark.parametrize("how", [{"full": True}, {}, {"keep": True}], ids=str)
+@pytest.mark.parametrize(("engine", "producer", "vectors"), LAYOUTS)
 def test_a_compaction_beside_an_alter_table_keeps_the_new_column(
-    lake: Any, java: Sidecar, make_sale: Any, monkeypatch: pytest.MonkeyPatch, how: Any
-) -> None:
-    name = lake.sales(**{"bucket": "1", "num-sorted-run.compaction-trigger": "1"})
+    lake: Any, java: Sidecar, monkeypatch: pytest.MonkeyPatch,
+    engine: str, producer: str, vectors: str, how: Any,
+) -> None:  # fmt: skip
+    schema = pa.schema([pa.field("id", pa.int32(), nullable=False), ("orders", pa.int64())])
+    options = {
+        "bucket": "1", "merge-engine": engine, "changelog-producer": producer,
+        "deletion-vectors.enabled": vectors, "num-sorted-run.compaction-trigger": "1",
+    }  # fmt: skip
+    name = lake.create("altered", {**options, **ENGINES[engine]}, schema, ["id"])
+
+    def rows(*found: tuple[int, int]) -> pa.RecordBatch:
+        arrays = [
+            pa.array(values, field.type)
+            for values, field in zip(zip(*found, strict=True), schema, strict=True)
+        ]
+        return pa.record_batch(arrays, schema=schema)
+
     for number in range(3):
-        lake.commit(name, number, make_sale(("China", 1, 0.5)))
+        lake.commit(name, number, rows((number, number)))
     if "keep" in how:
-        assert java.compact(name, **how)
-        lake.commit(name, 3, make_sale(("China", 1, 0.5)))
+        java.compact(name, **how)
+        lake.commit(name, 3, rows((0, 7)))
     beside_an_alter_table(
-        lake,
-        java,
-        name,
-        monkeypatch,
-        make_sale(("Chad", 2, 1.5)),
-        lambda: java.compact(name, **how),
+        lake, java, name, monkeypatch, rows((9, 1)), lambda: java.compact(name, **how)
     )
-    assert by_key(lake.rows(name))["Chad"]["note"] == "new"
-    assert java.read(name).to_pylist() == lake.rows(name)
+    found = {row["id"]: row["note"] for row in java.read(name).to_pylist()}
+    assert found == {0: None, 1: None, 2: None, 9: "new"}
+    assert by_key(lake.rows(name), "id") == by_key(java.read(name).to_pylist(), "id")
 
 
 def test_an_append_compaction_beside_an_alter_table_keeps_the_new_column(
