@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 import time
 from pathlib import Path
-from types import TracebackType
 
 from streamhouse.demo.driver import Check, start_command
 from streamhouse.errors import StreamhouseError
@@ -38,12 +37,7 @@ class Page:
         self._process = start_command(["serve", *warehouse, *port], self._log)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         process, self._process = self._process, None
         if process is None:
             return

@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 import subprocess
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 import psutil
@@ -55,12 +54,7 @@ class PrivateServer:
     def __enter__(self) -> Self:
         return self.start()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
 

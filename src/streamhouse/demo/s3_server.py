@@ -9,7 +9,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
-from types import TracebackType
 
 from streamhouse.errors import ConnectError
 
@@ -90,12 +89,7 @@ class S3Server:
     def __enter__(self) -> S3Server:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
 

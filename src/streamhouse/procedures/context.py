@@ -6,7 +6,6 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from streamhouse.paimon.catalog.warehouse import Warehouse
@@ -41,12 +40,7 @@ class Context:
     def __enter__(self) -> Context:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from streamhouse.durable_files import replace_text, sync_folder
 from streamhouse.errors import DataLossError
 
 OWN_FOLDER = ".streamhouse"
@@ -47,7 +47,7 @@ class CommitLog:
         """Record a batch, then make its files visible."""
         self._own.mkdir(parents=True, exist_ok=True)
         text = json.dumps({"batch": batch, "files": [[one.staged, one.final] for one in files]})
-        _replace(self._path, text)
+        replace_text(self._path, text)
         self.last = batch
         self._rename(files)
 
@@ -93,7 +93,7 @@ class CommitLog:
         for folder in folders:
             if self._success_file is not None and folder != self._folder:
                 (folder / self._success_file).touch()
-            sync(folder)
+            sync_folder(folder)
         for file in files:
             self._remove_empty((self._folder / file.staged).parent)
 
@@ -104,22 +104,3 @@ class CommitLog:
             except OSError:
                 return
             folder = folder.parent
-
-
-def _replace(path: Path, text: str) -> None:
-    partial = path.with_name(f"{path.name}.part")
-    with partial.open("w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)
-    sync(path.parent)
-
-
-def sync(folder: Path) -> None:
-    """Make the names of a folder's files durable."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -10,11 +10,12 @@ from pathlib import Path
 import pyarrow as pa
 
 from streamhouse.connectors.base import WrittenBatch
-from streamhouse.connectors.filesystem.commit_log import OWN_FOLDER, CommitLog, StagedFile, sync
+from streamhouse.connectors.filesystem.commit_log import OWN_FOLDER, CommitLog, StagedFile
 from streamhouse.connectors.filesystem.file_writers import FileWriter, open_writer
 from streamhouse.connectors.filesystem.options import FilesystemOptions, parse
 from streamhouse.connectors.filesystem.partitions import split_rows
 from streamhouse.connectors.specs import SinkSpec
+from streamhouse.durable_files import sync_folder
 from streamhouse.errors import OptionError
 from streamhouse.formats.base import Encoder
 from streamhouse.formats.registry import format_of, format_options
@@ -99,7 +100,7 @@ class FilesWriter:
             self._end(folder)
         root = Path(self._options.path)
         for staging in {(root / file.staged).parent for file in self._files}:
-            sync(staging)
+            sync_folder(staging)
         pairs = [[file.staged, file.final] for file in self._files]
         return [json.dumps(pairs).encode()] if pairs else []
 

@@ -11,7 +11,6 @@ import threading
 from collections.abc import Iterable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Any
 
 import psutil
@@ -179,12 +178,7 @@ class JavaProcess:
     def __enter__(self) -> JavaProcess:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     @property

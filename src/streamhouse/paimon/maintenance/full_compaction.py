@@ -5,7 +5,6 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
-from types import TracebackType
 from typing import Any
 
 from streamhouse.errors import CommitConflictError
@@ -39,12 +38,7 @@ class Purge:
     def __enter__(self) -> Purge:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._owns_sidecar and self._sidecar is not None:
             self._sidecar.close()
             self._sidecar = None

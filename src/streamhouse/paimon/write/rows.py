@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streamhouse import batches as batches_of
 from streamhouse.errors import TableError
 from streamhouse.options import nearest
 from streamhouse.paimon.read.table import Table
@@ -46,17 +47,8 @@ def gathered(
 
     With `size`, a batch may have fewer rows if it has at least that many bytes.
     """
-    buffered: list[pa.RecordBatch] = []
-    count = byte_count = 0
-    for batch in batches:
-        buffered.append(batch)
-        count += batch.num_rows
-        byte_count += 0 if size is None else batch.nbytes
-        if count >= rows or (size is not None and byte_count >= size):
-            yield buffered[0] if len(buffered) == 1 else pa.concat_batches(buffered)
-            buffered, count, byte_count = [], 0, 0
-    if buffered:
-        yield buffered[0] if len(buffered) == 1 else pa.concat_batches(buffered)
+    for group in batches_of.gathered(batches, rows, size):
+        yield group[0] if len(group) == 1 else pa.concat_batches(group)
 
 
 def check_columns(names: Iterable[str], table: Table) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tempfile
 import uuid
-from types import TracebackType
 
 import pyarrow as pa
 
@@ -44,12 +43,7 @@ class TemporaryTable:
         self._writer = TableWriter(self._warehouse.options, f"{_DATABASE}.{_NAME}", self._user)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._writer.close()
         if self._folder is not None:
             self._folder.cleanup()

@@ -13,7 +13,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamhouse.errors import TableError
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.read.table import Table
@@ -25,7 +24,7 @@ from streamhouse.runtime.audit.provable_range import pending_rows_at, provable_r
 from streamhouse.runtime.audit.recompute import Batch, Recomputation
 from streamhouse.runtime.audit.unread_source_rows import Unread, unread
 from streamhouse.runtime.kernel import Combine
-from streamhouse.runtime.state.lineage import SUFFIX, read_lineage
+from streamhouse.runtime.state.lineage import recorded_lineage
 from streamhouse.source import ROW_KIND
 
 _KEPT = ("merge-engine", "fields.", "aggregation.", "partial-update.", "sequence.field", "ignore-")
@@ -97,7 +96,7 @@ def audit(warehouse: Mapping[str, str], identifier: str) -> Audit:
     """
     address = TableAddress(dict(warehouse), identifier)
     table = address.open()
-    rows = _lineage(address)
+    rows = recorded_lineage(address)
     batches = [Batch.of(row) for row in rows]
     definitions = {row["fingerprint"]: row["definition"] for row in rows if row["definition"]}
     covered = {batch.query_id: batch.number for batch in batches}
@@ -116,19 +115,6 @@ def audit(warehouse: Mapping[str, str], identifier: str) -> Audit:
         identifier, newest, counts.batches, counts.joined, counts.waiting, counts.foreign,
         actual.num_rows, counts.base, differences, unread(address, batches, definitions),
     )  # fmt: skip
-
-
-def _lineage(address: TableAddress) -> list[dict[str, Any]]:
-    try:
-        rows = read_lineage(address.side_table(SUFFIX))
-    except TableError:
-        rows = []
-    if not rows:
-        raise TableError(
-            f"table {address.identifier} has no lineage: no continuous query of a script has "
-            "written it yet"
-        )
-    return rows
 
 
 def newest_recorded(table: Table, covered: Mapping[str, int]) -> int | None:

@@ -12,12 +12,11 @@ import time
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamhouse.errors import CommitConflictError, StreamhouseError, TableError
+from streamhouse.errors import CommitConflictError, StreamhouseError
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.changelog.consumers import Consumers, query_consumer
 from streamhouse.paimon.changelog.unread_commits import rows_of, written_since
@@ -34,7 +33,7 @@ from streamhouse.runtime.audit.repairable_views import check_query, check_table
 from streamhouse.runtime.batch.change_kinds import functions_of
 from streamhouse.runtime.batch.progress_line import Progress, progress
 from streamhouse.runtime.query_sources import source_offsets
-from streamhouse.runtime.state.lineage import SUFFIX, read_lineage
+from streamhouse.runtime.state.lineage import recorded_lineage
 from streamhouse.source import ROW_KIND
 
 _TRIES = 20
@@ -141,7 +140,7 @@ class _Attempt:
 
     def _recompute(self, scratch: TemporaryTable) -> bool:
         """Write the expected rows into `scratch`; False if another try is needed."""
-        rows = _lineage(self._address)
+        rows = recorded_lineage(self._address)
         definitions = {row["fingerprint"]: row["definition"] for row in rows if row["definition"]}
         batches = [Batch.of(row) for row in rows]
         queries = {
@@ -289,19 +288,6 @@ class _Attempt:
             return True
         keys = rows_of(current, later, current.primary_key).select(list(current.primary_key))
         return not difference.touches(keys)
-
-
-def _lineage(address: TableAddress) -> list[dict[str, Any]]:
-    try:
-        rows = read_lineage(address.side_table(SUFFIX))
-    except TableError:
-        rows = []
-    if not rows:
-        raise TableError(
-            f"table {address.identifier} has no lineage: no continuous query of a script has "
-            "written it yet, so its expected rows are unknown"
-        )
-    return rows
 
 
 def _queries(table: Table, batches: list[Batch]) -> list[str]:

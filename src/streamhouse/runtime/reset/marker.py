@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from streamhouse.durable_files import replace_text
 from streamhouse.runtime.state.checkpoint import pipeline_folder
 
 NAME = ".from-scratch.json"
@@ -64,12 +65,8 @@ class ResetMarker:
         if not resets:
             path.unlink(missing_ok=True)
             return
-        part = path.with_name(f"{NAME}.{os.getpid()}")
-        with open(part, "w", encoding="utf-8") as file:
-            json.dump({name: asdict(reset) for name, reset in resets.items()}, file, indent=1)
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(path)
+        records = {name: asdict(reset) for name, reset in resets.items()}
+        replace_text(path, json.dumps(records, indent=1))
 
     @contextmanager
     def _locked(self) -> Iterator[None]:

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streamhouse.errors import TableError
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.schema.table_name import split_identifier
@@ -241,6 +242,20 @@ def read_lineage(address: TableAddress, query_id: str | None = None) -> list[dic
     if query_id is not None:
         rows = [row for row in rows if row["query_id"] == query_id]
     return sorted(rows, key=_batch_order)
+
+
+def recorded_lineage(target: TableAddress) -> list[dict[str, Any]]:
+    """The lineage of a target, sorted by query and batch; `TableError` if it has none."""
+    try:
+        rows = read_lineage(target.side_table(SUFFIX))
+    except TableError:
+        rows = []
+    if not rows:
+        raise TableError(
+            f"table {target.identifier} has no lineage: no continuous query of a script has "
+            "written it yet, so its expected rows are unknown"
+        )
+    return rows
 
 
 def _batch_order(row: Mapping[str, Any]) -> tuple[str, int]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -83,12 +82,7 @@ class Reload:
     def __enter__(self) -> Reload:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._new.close()
         self._old.close()
         self._folder.cleanup()

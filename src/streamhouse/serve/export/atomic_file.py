@@ -17,6 +17,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
+from streamhouse.durable_files import sync_folder
+
 _SUFFIX = ".part"
 
 
@@ -37,7 +39,7 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
     except BaseException:
         part.unlink(missing_ok=True)
         raise
-    _sync_folder(path.parent)
+    sync_folder(path.parent)
 
 
 def sweep(path: Path) -> int:
@@ -70,11 +72,3 @@ def _locked(part: Path) -> Iterator[BinaryIO]:
                 yield file
                 return
         # A concurrent sweep deleted the file before it was locked.
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -432,28 +432,26 @@ class Flink(Dialect):
             while self._curr and self._curr.token_type != TokenType.R_PAREN:
                 if self._omits_nulls(peek=True) is not None:
                     break
-                self._match_text_seq("KEY")
-                key = self._parse_bitwise()
-                if not self._match_text_seq("VALUE") and not self._match(TokenType.COLON):
-                    self.raise_error("Expecting VALUE")
-                value = self._parse_disjunction()
-                if key is None or value is None:
-                    raise FlinkParseError("JSON_OBJECT takes a key and a value", self._prev)
-                pairs.append((key, value))
+                pairs.append(self._parse_pair("JSON_OBJECT"))
                 if not self._match(TokenType.COMMA):
                     break
             return json.made(json.json_object(pairs, bool(self._omits_nulls())))
 
         def _parse_object_of_rows(self) -> exp.Expr:
             """JSON_OBJECTAGG([KEY] key VALUE value [NULL|ABSENT ON NULL])."""
+            key, value = self._parse_pair("JSON_OBJECTAGG")
+            return json.object_of_rows(key, value, bool(self._omits_nulls()))
+
+        def _parse_pair(self, function: str) -> tuple[exp.Expr, exp.Expr]:
+            """[KEY] key VALUE value, or key: value."""
             self._match_text_seq("KEY")
             key = self._parse_bitwise()
             if not self._match_text_seq("VALUE") and not self._match(TokenType.COLON):
                 self.raise_error("Expecting VALUE")
             value = self._parse_disjunction()
             if key is None or value is None:
-                raise FlinkParseError("JSON_OBJECTAGG takes a key and a value", self._prev)
-            return json.object_of_rows(key, value, bool(self._omits_nulls()))
+                raise FlinkParseError(f"{function} takes a key and a value", self._prev)
+            return key, value
 
         def _parse_array_of_rows(self) -> exp.Expr:
             """JSON_ARRAYAGG(value [NULL|ABSENT ON NULL])."""

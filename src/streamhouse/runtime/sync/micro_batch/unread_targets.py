@@ -11,6 +11,8 @@ import os
 from collections.abc import Collection
 from pathlib import Path
 
+from streamhouse.durable_files import replace_text
+
 _FOLDER = "unread"
 
 
@@ -28,12 +30,7 @@ class UnreadTargets:
         for name in os.listdir(self._folder):
             if name.isdigit() and int(name) < batch - 1:
                 (self._folder / name).unlink(missing_ok=True)
-        temporary = self._folder / f".{batch}"
-        with temporary.open("w") as file:
-            json.dump(sorted({*targets, *self.of(batch)}), file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, self._folder / str(batch))
+        replace_text(self._folder / str(batch), json.dumps(sorted({*targets, *self.of(batch)})))
 
     def of(self, batch: int) -> list[str]:
         """The targets that a batch has not read."""

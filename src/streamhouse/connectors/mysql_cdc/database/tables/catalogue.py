@@ -14,6 +14,7 @@ from pathlib import Path
 
 from streamhouse.connectors.mysql_cdc.database.tables.discovery import TableNames
 from streamhouse.connectors.mysql_cdc.database.tables.followed_table import FollowedTable
+from streamhouse.durable_files import replace_text
 
 _FOLDER = "tables"
 
@@ -69,12 +70,7 @@ class Catalogues:
         text = json.dumps(
             {"next_id": next_id, "zone": zone, "tables": [one.to_json() for one in tables]}
         )
-        temporary = self._folder / f".{number}"
-        with temporary.open("w") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, self._folder / str(number))
+        replace_text(self._folder / str(number), text)
         return self.get(number)
 
     def drop_before(self, number: int) -> None:

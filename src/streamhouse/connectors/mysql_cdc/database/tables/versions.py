@@ -13,6 +13,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from streamhouse.connectors.mysql_cdc.database.tables.followed_table import FollowedTable
+from streamhouse.durable_files import replace_text
 
 _FOLDER = "versions"
 
@@ -30,12 +31,7 @@ class TableVersions:
         name = f"{table.id}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
         if name not in self._read and not (self._folder / name).exists():
             self._folder.mkdir(parents=True, exist_ok=True)
-            temporary = self._folder / f".{name}"
-            with temporary.open("w") as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, self._folder / name)
+            replace_text(self._folder / name, text)
         self._read[name] = table
         return name
 

@@ -1,0 +1,26 @@
+"""Small files that are replaced atomically, and survive a power failure after that."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def replace_text(path: Path, text: str) -> None:
+    """Write a file, or replace it: other processes read the old text or the new, never a part."""
+    partial = path.with_name(f".{path.name}.part")
+    with partial.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    partial.replace(path)
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names of a folder's files durable."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
