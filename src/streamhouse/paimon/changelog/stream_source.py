@@ -9,22 +9,16 @@ from itertools import groupby
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from streamhouse.errors import DataLossError, StreamhouseError
 from streamhouse.paimon.catalog.warehouse import Warehouse
+from streamhouse.paimon.changelog.change_reader import ChangeReader
 from streamhouse.paimon.changelog.consumer_progress import Progress
 from streamhouse.paimon.changelog.invisible_rows import Watched, waiting
-from streamhouse.paimon.changelog.multi_snapshot_changes import multi_snapshot_changes, stretches
 from streamhouse.paimon.changelog.offset_origin import ANEW, Origin, bare
 from streamhouse.paimon.changelog.scan_options import ScanOptions
-from streamhouse.paimon.changelog.snapshot_changes import (
-    Difference,
-    States,
-    changed_rows,
-    check_only_added,
-)
-from streamhouse.paimon.changelog.state_difference import Differ
+from streamhouse.paimon.changelog.snapshot_changes import States
+from streamhouse.paimon.changelog.units import Unit, bounded_offset, divided, in_order, inserts
 from streamhouse.paimon.read.rust_core.postpone_bucket import check_followed
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.read.visibility import (
@@ -39,7 +33,7 @@ from streamhouse.paimon.schema.evolution import columns_now
 from streamhouse.paimon.schema.options.remove_record_option import purges_remove_rows
 from streamhouse.paimon.storage.snapshots import EXPIRY_USER, Snapshot
 from streamhouse.paimon.storage.split_groups import Bound, Piece, pieces
-from streamhouse.source import ROW_KIND, Lag, Offset
+from streamhouse.source import Lag, Offset
 
 _TARGET_SIZE = ("source.split.target-size", "16 mb")
 """Split size of append tables; Paimon's default of 128 MB leaves all but one core idle on a backlog
@@ -113,9 +107,9 @@ class PaimonSource:
         self._origin = Origin(self._moment(table))
         self._watched = Watched()
         self._waiting_since: float | None = None
-        self._plans: dict[int, list[bytes | Difference]] = {}
+        self._plans: dict[int, list[Unit]] = {}
         self._states = States()
-        self._differ: Differ | None = None
+        self._reader = ChangeReader(self._columns, self._keyed, self._kinds, produced)
         self._idle = (0, 0)
         self._until: int | None = None
         consumer = self._scan.consumer
@@ -127,7 +121,6 @@ class PaimonSource:
             "_idle": (0, 0),
             "_scan_table": None,
             "_states": States(),
-            "_differ": None,
             "_progress": None,
             "_watched": Watched(),
         }
@@ -238,18 +231,16 @@ class PaimonSource:
         table = self.table
         if not start and self._scan.start in ("full", "snapshot-full"):
             splits = self._full_splits(table, end["snapshot"])
-            return self._full_state_pieces(
-                splits[: end.get("split", len(splits))], end, parallelism
-            )
+            return self._state_pieces(splits[: end.get("split", len(splits))], end, parallelism)
         if "split" in start:
             units = self._range(table, start, end)
             if not start.get("changes"):
-                return self._full_state_pieces(units, end, parallelism)
-            return _pieces(units, parallelism)
+                return self._state_pieces(units, end, parallelism)
+            return divided(units, parallelism)
         after = start["snapshot"] if start else self._before_first(end)
         if "split" in end:
             units = self._changed(table, end["snapshot"])[: self._checked_split(table, end)]
-            return _pieces(units, parallelism)
+            return divided(units, parallelism)
         return self._change_pieces(table, after, end["snapshot"], parallelism)
 
     def rows(self, start: Offset, end: Offset) -> int | None:
@@ -264,52 +255,7 @@ class PaimonSource:
 
     def read(self, partition: Piece) -> Iterator[pa.RecordBatch]:
         table = self.table
-        columns = self._current_columns(table)
-        names = [*self._columns, *([ROW_KIND] if self._kinds else [])]
-        for stretch in stretches(table, partition.groups):
-            group = stretch.groups[0]
-            if isinstance(group, Difference):
-                differences = [one for one in stretch.groups if isinstance(one, Difference)]
-                batches = self._changed_rows(table, differences, columns, stretch.simple)
-            else:
-                batches = self._changelog(table, group, columns)
-            for batch in batches:
-                if self._kinds and ROW_KIND not in batch.schema.names:
-                    kinds = pa.repeat(pa.scalar("+I"), batch.num_rows)
-                    batch = pa.RecordBatch.from_arrays(
-                        [*batch.columns, kinds], schema=table.read_schema(columns, row_kind=True)
-                    )
-                yield batch.rename_columns(names)
-
-    def _changelog(
-        self, table: Table, splits: Sequence[bytes], columns: list[str]
-    ) -> Iterator[pa.RecordBatch]:
-        """The rows of splits.
-
-        If keys cross partitions, all retractions come first, so that a moved key is removed from
-        its old partition before it is inserted into the new one.
-        """
-        if not (table.crosses_partitions and self._mode == "changelog"):
-            yield from table.read(columns, splits=splits, row_kind=self._keyed)
-            return
-        for retractions in (True, False):
-            for batch in table.read(columns, splits=splits, row_kind=True):
-                retracted = pc.is_in(batch.column(ROW_KIND), pa.array(["-U", "-D"]))
-                yield batch.filter(retracted if retractions else pc.invert(retracted))
-
-    def _changed_rows(
-        self, table: Table, differences: Sequence[Difference], columns: list[str], simple: bool
-    ) -> Iterator[pa.RecordBatch]:
-        if self._differ is None:
-            self._differ = Differ()
-        if simple:
-            yield from multi_snapshot_changes(table, differences, columns, self._differ)
-            return
-        for batch in changed_rows(table, differences, columns, self._differ):
-            if not self._kinds:
-                check_only_added(batch, table, differences[0].snapshot)
-                batch = batch.select(columns)
-            yield batch
+        yield from self._reader.read(table, partition, self._current_columns(table))
 
     def committed(self, end: Offset) -> None:
         self._plans.clear()
@@ -361,9 +307,7 @@ class PaimonSource:
             self._progress.flush(self.table)
         self._plans.clear()
         self._states.clear()
-        if self._differ is not None:
-            self._differ.close()
-            self._differ = None
+        self._reader.close()
 
     def _first_offset(self, table: Table, latest: int | None, bound: Bound | None) -> Offset:
         scan = self._scan
@@ -386,7 +330,7 @@ class PaimonSource:
             snapshot = complete
         if bound is None:
             return {"snapshot": snapshot}
-        return _bounded(snapshot, self._full_splits(table, snapshot), 0, bound, False)
+        return bounded_offset(snapshot, self._full_splits(table, snapshot), 0, bound, False)
 
     def _current_columns(self, table: Table) -> list[str]:
         """The current names of the columns."""
@@ -404,7 +348,7 @@ class PaimonSource:
         if bound is None:
             return {"snapshot": snapshot}
         units = self._units(table, start)
-        return _bounded(snapshot, units, self._checked_split(table, start), bound, changes)
+        return bounded_offset(snapshot, units, self._checked_split(table, start), bound, changes)
 
     def _next_snapshots(
         self, table: Table, start: Offset, latest: int, bound: Bound | None
@@ -422,7 +366,7 @@ class PaimonSource:
                     return {"snapshot": end}
                 if used > bound.most and not table.crosses_partitions:
                     splits = self._changed(table, snapshot.id)
-                    return _bounded(snapshot.id, splits, 0, bound, True)
+                    return bounded_offset(snapshot.id, splits, 0, bound, True)
             end = snapshot.id
         if end or latest - position >= _IDLE_SNAPSHOTS:
             return {"snapshot": latest}
@@ -462,7 +406,7 @@ class PaimonSource:
     def _change_pieces(self, table: Table, after: int, until: int, parallelism: int) -> list[Piece]:
         snapshots = [one for one in self._snapshots(table, after, until) if self._readable(one)]
         if self._keyed:
-            pieces_by_snapshot = [_in_order(self._changed(table, one.id)) for one in snapshots]
+            pieces_by_snapshot = [in_order(self._changed(table, one.id)) for one in snapshots]
             groups = tuple(
                 group
                 for snapshot_pieces in pieces_by_snapshot
@@ -474,7 +418,7 @@ class PaimonSource:
         for is_overwrite, run in groupby(snapshots, lambda one: one.commit_kind == "OVERWRITE"):
             ids = [one.id for one in run]
             if is_overwrite:
-                all_pieces += _in_order([unit for one in ids for unit in self._changed(table, one)])
+                all_pieces += in_order([unit for one in ids for unit in self._changed(table, one)])
             else:
                 splits = table.changes(ids[0] - 1, ids[-1], "delta", self._current_columns(table))
                 all_pieces += pieces(splits, parallelism)
@@ -490,35 +434,21 @@ class PaimonSource:
             )
         return self._rows_of(snapshot) > 0
 
-    def _full_state_pieces(
-        self, splits: Sequence[bytes | Difference], end: Offset, parallelism: int
-    ) -> list[Piece]:
-        """Pieces of a full state: its merged rows are inserts, whatever kinds its files have."""
-        divided = _pieces(splits, parallelism)
+    def _state_pieces(self, splits: Sequence[Unit], end: Offset, parallelism: int) -> list[Piece]:
         if not self._keyed:
-            return divided
-        snapshot = int(end["snapshot"])
-        return [
-            Piece(
-                tuple(
-                    Difference(snapshot, (), (), group)
-                    for group in piece.groups
-                    if isinstance(group, tuple)
-                )
-            )
-            for piece in divided
-        ]
+            return divided(splits, parallelism)
+        return inserts(splits, int(end["snapshot"]), parallelism)
 
     def _full_splits(self, table: Table, snapshot: int) -> list[bytes]:
         return self._states.splits(table, snapshot)
 
-    def _changed(self, table: Table, snapshot: int) -> list[bytes | Difference]:
+    def _changed(self, table: Table, snapshot: int) -> list[Unit]:
         """The units to read of one snapshot, in order; each must be read as a whole."""
         if snapshot not in self._plans:
             metadata = table.snapshot(snapshot)
             if not self._readable(metadata):
                 return []
-            units: list[bytes | Difference] = []
+            units: list[Unit] = []
             if self._computed or metadata.commit_kind == "OVERWRITE":
                 written = metadata.commit_kind == "APPEND"
                 units += self._states.differences(table, snapshot, written)
@@ -529,12 +459,12 @@ class PaimonSource:
             self._plans = {snapshot: units}
         return self._plans[snapshot]
 
-    def _units(self, table: Table, offset: Offset) -> Sequence[bytes | Difference]:
+    def _units(self, table: Table, offset: Offset) -> Sequence[Unit]:
         """The units that an offset in the middle of a snapshot counts."""
         load = self._changed if offset.get("changes") else self._full_splits
         return load(table, int(offset["snapshot"]))
 
-    def _range(self, table: Table, start: Offset, end: Offset) -> Sequence[bytes | Difference]:
+    def _range(self, table: Table, start: Offset, end: Offset) -> Sequence[Unit]:
         first = self._checked_split(table, start)
         if end["snapshot"] != start["snapshot"]:
             raise StreamhouseError(
@@ -568,44 +498,9 @@ def _complete(table: Table, snapshot: int) -> int | None:
     return 0 if snapshot <= _LOOK_BACK else None
 
 
-def _pieces(units: Sequence[bytes | Difference], parallelism: int) -> list[Piece]:
-    splits = [unit for unit in units if isinstance(unit, bytes)]
-    return pieces(splits, parallelism) if len(splits) == len(units) else _in_order(units)
-
-
-def _in_order(units: Sequence[bytes | Difference]) -> list[Piece]:
-    """All units as one piece, in which consecutive splits are read together."""
-    groups: list[tuple[bytes, ...] | Difference] = []
-    for computed, run in groupby(units, lambda unit: isinstance(unit, Difference)):
-        if computed:
-            groups += [unit for unit in run if isinstance(unit, Difference)]
-        else:
-            groups.append(tuple(unit for unit in run if isinstance(unit, bytes)))
-    return [Piece(tuple(groups))] if groups else []
-
-
 def _scan_options(table: Table, scan: ScanOptions) -> dict[str, str]:
     """Table options for this scan; append tables have small splits, for many tasks."""
     options = dict(scan.table_options)
     if not table.primary_key and _TARGET_SIZE[0] not in table.options:
         options.setdefault(*_TARGET_SIZE)
     return options
-
-
-def _bounded(
-    snapshot: int,
-    splits: Sequence[bytes | Difference],
-    first: int,
-    bound: Bound,
-    changes: bool,
-) -> Offset:
-    used, last = 0, first
-    for split in splits[first:]:
-        used += bound.weigh(split)
-        if used > bound.most and last > first:
-            break
-        last += 1
-    if last >= len(splits):
-        return {"snapshot": snapshot}
-    offset: Offset = {"snapshot": snapshot, "split": last, "splits": len(splits)}
-    return {**offset, "changes": True} if changes else offset

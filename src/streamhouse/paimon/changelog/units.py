@@ -1,0 +1,65 @@
+"""The units of a snapshot: splits, or computed differences, each read as a whole by one task."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+from typing import TypeAlias
+
+from streamhouse.paimon.changelog.snapshot_changes import Difference
+from streamhouse.paimon.storage.split_groups import Bound, Piece, pieces
+from streamhouse.source import Offset
+
+Unit: TypeAlias = bytes | Difference
+"""A serialised split, or a difference of states."""
+
+
+def divided(units: Sequence[Unit], parallelism: int) -> list[Piece]:
+    """The units in pieces for several tasks; differences stay in one, in their order."""
+    splits = [unit for unit in units if isinstance(unit, bytes)]
+    return pieces(splits, parallelism) if len(splits) == len(units) else in_order(units)
+
+
+def in_order(units: Sequence[Unit]) -> list[Piece]:
+    """All units as one piece, in which consecutive splits are read together."""
+    groups: list[tuple[bytes, ...] | Difference] = []
+    for computed, run in groupby(units, lambda unit: isinstance(unit, Difference)):
+        if computed:
+            groups += [unit for unit in run if isinstance(unit, Difference)]
+        else:
+            groups.append(tuple(unit for unit in run if isinstance(unit, bytes)))
+    return [Piece(tuple(groups))] if groups else []
+
+
+def inserts(units: Sequence[Unit], snapshot: int, parallelism: int) -> list[Piece]:
+    """The state of a keyed table as pieces: merged rows are inserts, whatever their files say."""
+    return [
+        Piece(
+            tuple(
+                Difference(snapshot, (), (), group)
+                for group in piece.groups
+                if isinstance(group, tuple)
+            )
+        )
+        for piece in divided(units, parallelism)
+    ]
+
+
+def bounded_offset(
+    snapshot: int,
+    units: Sequence[Unit],
+    first: int,
+    bound: Bound,
+    changes: bool,
+) -> Offset:
+    """The offset after as many units from `first` on as are within the bound, at least one."""
+    used, last = 0, first
+    for unit in units[first:]:
+        used += bound.weigh(unit)
+        if used > bound.most and last > first:
+            break
+        last += 1
+    if last >= len(units):
+        return {"snapshot": snapshot}
+    offset: Offset = {"snapshot": snapshot, "split": last, "splits": len(units)}
+    return {**offset, "changes": True} if changes else offset
