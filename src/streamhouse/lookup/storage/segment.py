@@ -16,7 +16,7 @@ SEGMENT_ROWS = 1 << 19
 SEGMENT_BYTES = 32 << 20
 HASH = "_hash"
 
-Places = npt.NDArray[np.int64]
+RowNumbers = npt.NDArray[np.int64]
 
 
 class Segment:
@@ -48,7 +48,7 @@ class Segment:
     def num_rows(self) -> int:
         return len(self._hashes)
 
-    def places(self, hashes: Hashes) -> Places:
+    def row_numbers(self, hashes: Hashes) -> RowNumbers:
         """The row numbers of the rows with one of these hashes (sorted, without duplicates)."""
         all_hashes = self._hashes
         if not len(all_hashes) or not len(hashes):
@@ -61,9 +61,9 @@ class Segment:
         last = np.searchsorted(all_hashes, hashes[found], side="right")
         return _ranges(first[found], last)
 
-    def rows(self, places: Places) -> pa.Table:
+    def rows(self, numbers: RowNumbers) -> pa.Table:
         """The rows with these numbers."""
-        return self._rows.take(pa.array(places))
+        return self._rows.take(pa.array(numbers))
 
     @property
     def table(self) -> pa.Table:
@@ -71,7 +71,7 @@ class Segment:
         return self._rows
 
 
-def _ranges(first: Any, last: Any) -> Places:
+def _ranges(first: Any, last: Any) -> RowNumbers:
     """All numbers of the ranges [first, last), one after the other."""
     counts = last - first
     starts = np.repeat(first - np.concatenate(([0], np.cumsum(counts)[:-1])), counts)
@@ -97,5 +97,5 @@ def pieces(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.
 
 def found_in(segments: Sequence[Segment], hashes: Hashes, schema: pa.Schema) -> pa.Table:
     """The rows of all segments that have one of these hashes (sorted, without duplicates)."""
-    tables = [segment.rows(segment.places(hashes)) for segment in segments]
+    tables = [segment.rows(segment.row_numbers(hashes)) for segment in segments]
     return pa.concat_tables([schema.empty_table(), *tables])

@@ -15,7 +15,7 @@ import pyarrow as pa
 from streamhouse.source import ROW_KIND, ROW_KINDS
 
 _ROW = "row"
-Places: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
+RowNumbers: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
 """Row numbers."""
 
 
@@ -62,7 +62,7 @@ class Differ:
         sequence: Sequence[str] = (),
         descending: bool = False,
         always: pa.Table | None = None,
-    ) -> tuple[Places, Places]:
+    ) -> tuple[RowNumbers, RowNumbers]:
         """The rows of `new` that differ from the row of their key in `old`, or have none there.
 
         Returns two arrays of row numbers: of `old` (-1 where there is none) and of `new`, in the
@@ -125,7 +125,7 @@ class Differ:
 
     def _pairs(
         self, old: pa.Table, new: pa.Table, query: str, **extra_tables: pa.Table
-    ) -> tuple[Places, Places]:
+    ) -> tuple[RowNumbers, RowNumbers]:
         pairs = self._connection.run(query, old=_numbered(old), new=_numbered(new), **extra_tables)
         return _row_numbers(pairs, "o"), _row_numbers(pairs, "n")
 
@@ -143,7 +143,7 @@ def _earlier(positions: Sequence[int], descending: bool) -> str:
     return f"({' OR '.join(terms)})" if terms else "false"
 
 
-def _row_numbers(pairs: pa.Table, name: str) -> Places:
+def _row_numbers(pairs: pa.Table, name: str) -> RowNumbers:
     """Row numbers; -1 where there is no row."""
     filled = pairs.column(name).fill_null(-1).combine_chunks()
     return np.asarray(filled.to_numpy(zero_copy_only=False), dtype=np.int64)
@@ -152,8 +152,8 @@ def _row_numbers(pairs: pa.Table, name: str) -> Places:
 def _changes(
     old: pa.Table,
     new: pa.Table,
-    olds: Places,
-    news: Places,
+    olds: RowNumbers,
+    news: RowNumbers,
 ) -> pa.Table:
     """For each pair, the row before the change, then the row after it, if they exist."""
     in_old, in_new = olds >= 0, news >= 0

@@ -77,7 +77,7 @@ class Cut:
             yield first, batch
             return
         starts = np.array(bounds, dtype=np.uint64)
-        numbers = np.searchsorted(starts, self.curve.places(batch), side="right")
+        numbers = np.searchsorted(starts, self.curve.positions(batch), side="right")
         order = np.argsort(numbers, kind="stable")
         range_numbers, offsets = np.unique(numbers[order], return_index=True)
         ends = [*offsets[1:].tolist(), len(order)]

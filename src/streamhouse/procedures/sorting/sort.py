@@ -183,7 +183,7 @@ class _Sort:
         sizes = {one: sum(group.size for group in self.groups if group.partition == one)
                  for one in specs}  # fmt: skip
         known = _tuples(partition_table(list(specs.values()), self.table), keys) if keys else [()]
-        places = curve.places(sample)
+        places = curve.positions(sample)
         owners = _tuples(sample.select(list(keys)), keys) if keys else [()] * len(sample)
         cuts: dict[tuple[Any, ...], tuple[int, tuple[int, ...]]] = {}
         first = 0

@@ -94,7 +94,7 @@ class Curve:
         ranks = tuple(Ranks.of(sample.column(name), bits) for name in columns)
         return cls(strategy, tuple(columns), ranks, bits)
 
-    def places(self, rows: pa.RecordBatch | pa.Table) -> U64:
+    def positions(self, rows: pa.RecordBatch | pa.Table) -> U64:
         """The position of each row on the curve."""
         parts = []
         for name, ranks in zip(self.columns, self.ranks, strict=True):
@@ -111,7 +111,7 @@ class Curve:
         """The rows sorted by their position on the curve, then by the columns themselves."""
         keys = [(name, "ascending") for name in self.columns]
         if self.strategy != "order":
-            rows = rows.append_column("__place", pa.array(self.places(rows)))
+            rows = rows.append_column("__place", pa.array(self.positions(rows)))
             keys.insert(0, ("__place", "ascending"))
         result = rows.take(pc.sort_indices(rows, sort_keys=keys, null_placement="at_start"))
         return result if self.strategy == "order" else result.drop_columns(["__place"])

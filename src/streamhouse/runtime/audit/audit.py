@@ -103,12 +103,12 @@ def audit(warehouse: Mapping[str, str], identifier: str) -> Audit:
     newest = newest_recorded(table, covered)
     counts = _Counts()
     with tempfile.TemporaryDirectory(prefix="streamhouse-audit-") as folder:
-        scratch = _TemporaryTable(table, folder)
+        temporary = _TemporaryTable(table, folder)
         for rows, removed in _expected(address, table, batches, definitions, newest, counts):
-            scratch.write(rows)
+            temporary.write(rows)
             if removed is not None:
-                scratch.remove(removed)
-        expected = scratch.finish()
+                temporary.remove(removed)
+        expected = temporary.finish()
         actual = _rows(table, newest)
         differences = tuple(_compare(table, actual, expected))
     return Audit(

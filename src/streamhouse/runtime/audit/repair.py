@@ -115,10 +115,10 @@ class _Attempt:
     def run(self, dry_run: bool) -> Repaired | None:
         """Recompute, compare and commit; None if another try is needed."""
         self._progress.part("computing", None)
-        with TemporaryTable(self._table) as scratch:
-            if not self._recompute(scratch):
+        with TemporaryTable(self._table) as temporary:
+            if not self._recompute(temporary):
                 return None
-            expected = scratch.finish()
+            expected = temporary.finish()
             rows = list(expected.read()) if expected.latest_snapshot_id() else []
         table = self._table
         self._progress.part("comparing", None)
@@ -138,8 +138,8 @@ class _Attempt:
             return None
         return Repaired(table.identifier, inserted, updated, deleted, committed)
 
-    def _recompute(self, scratch: TemporaryTable) -> bool:
-        """Write the expected rows into `scratch`; False if another try is needed."""
+    def _recompute(self, temporary: TemporaryTable) -> bool:
+        """Write the expected rows into `temporary`; False if another try is needed."""
         rows = recorded_lineage(self._address)
         definitions = {row["fingerprint"]: row["definition"] for row in rows if row["definition"]}
         batches = [Batch.of(row) for row in rows]
@@ -160,9 +160,9 @@ class _Attempt:
                 return False
             recomputation = Recomputation(self._address, definitions)
             for step in recomputation.steps([replace(last, start={})]):
-                scratch.write(_retracted(step.rows, "+I"))
+                temporary.write(_retracted(step.rows, "+I"))
                 self._progress.advance(step.rows.num_rows)
-            if not self._retract_pending(scratch, last, query_batches, definitions):
+            if not self._retract_pending(temporary, last, query_batches, definitions):
                 return False
         return True
 
@@ -181,7 +181,7 @@ class _Attempt:
 
     def _retract_pending(
         self,
-        scratch: TemporaryTable,
+        temporary: TemporaryTable,
         last: Batch,
         batches: list[Batch],
         definitions: Mapping[str, str],
@@ -205,7 +205,7 @@ class _Attempt:
         for step in recomputation.steps([replace(last, start=last.end)]):
             if step.rows.num_rows and not set(self._functions.values()) <= set(_COMMUTES):
                 return False
-            scratch.write(_retracted(step.rows, "-U"))
+            temporary.write(_retracted(step.rows, "-U"))
         return True
 
     def _commit(self, difference: Deviation) -> int | None:

@@ -14,7 +14,7 @@ from sqlglot.errors import SqlglotError
 
 from streamhouse.errors import OptionError
 from streamhouse.options import nearest
-from streamhouse.paimon.changelog.state_difference import Places
+from streamhouse.paimon.changelog.state_difference import RowNumbers
 from streamhouse.source import ROW_KIND
 
 _ROW = "row"
@@ -33,8 +33,8 @@ class Deviation:
 
     old: pa.Table
     new: pa.Table
-    olds: Places
-    news: Places
+    olds: RowNumbers
+    news: RowNumbers
     key: tuple[str, ...]
     kept: tuple[str, ...]
 

@@ -83,12 +83,12 @@ class Renewal:
         remove_dead(self._initial, self._committer)
         count = 0
         try:
-            with TemporaryTable(self._initial) as scratch:
+            with TemporaryTable(self._initial) as temporary:
                 self._progress.part("reading", total)
                 for part in rows:
                     count += part.num_rows
-                    scratch.write(part)
-                merged = scratch.finish()
+                    temporary.write(part)
+                merged = temporary.finish()
                 inserted, updated = self._write(merged)
                 return Renewed(count, inserted, updated)
         finally:
