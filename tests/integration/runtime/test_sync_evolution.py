@@ -17,10 +17,13 @@ from tests.integration.mysql.schema_changes import (
     paimon_rows,
     replayed,
 )
-from tests.integration.runtime.test_sync import Sync, fresh
+from tests.integration.runtime.conftest import Run
+from tests.integration.runtime.test_sync import Sync, fresh, mysql_conf
 
 from streamhouse.demo.mariadb import MariaDB
 from streamhouse.runtime.streaming.query import QueryFailed
+from streamhouse.sql.changes import AddColumn
+from streamhouse.sql.plan import Column
 
 
 @pytest.fixture
@@ -300,3 +303,42 @@ def connections(server: MariaDB) -> int:
     """How many connections the server has had."""
     ((_, count),) = server.execute("SHOW GLOBAL STATUS LIKE 'Connections'")
     return int(count)
+
+
+def test_columns_of_a_reload_that_was_killed(
+    mariadb: MariaDB, tmp_path: Path, spark_here: None
+) -> None:
+    """MySQL drops columns that a reload has added, before the reload is repeated."""
+    fresh(mariadb, "evolve_killed")
+    sync = Sync(mariadb, tmp_path)
+    create = "CREATE TABLE evolve_killed.t (id INT PRIMARY KEY, {})"
+    mariadb.execute(create.format("name VARCHAR(20)"))
+    sync.database("evolve_killed", table_conf=KEPT)
+    sync.warehouse.alter_table("ods.t", AddColumn(Column("own", "DATE")))
+    mariadb.execute(
+        "DROP TABLE evolve_killed.t",
+        create.format("a INT, b INT, c INT"),
+        "INSERT INTO evolve_killed.t VALUES (1, 2, 3, 4)",
+    )
+    command = ["sync", "mysql-database", "--warehouse", str(sync.folder / "warehouse")]
+    command += ["--database", "ods"]
+    for key, value in mysql_conf(mariadb, "evolve_killed").items():
+        command += [f"--mysql-conf={key}={value}"]
+    for key, value in KEPT.items():
+        command += [f"--table-conf={key}={value}"]
+    # The planner's process ends by itself, and the driver before it has started another.
+    killed = Run(tmp_path, command, {"STREAMHOUSE_FAILPOINT": "target-altered:0"})
+    killed.until(lambda: "a" in sync.warehouse.table("ods.t").arrow_schema.names)
+    killed.kill()
+    assert "compared" not in killed.err
+    mariadb.execute(
+        "ALTER TABLE evolve_killed.t DROP COLUMN a",
+        "ALTER TABLE evolve_killed.t RENAME COLUMN b TO d",
+        "ALTER TABLE evolve_killed.t DROP COLUMN c, ADD COLUMN c DATE DEFAULT '2024-05-06'",
+        "UPDATE evolve_killed.t SET d = 7",
+    )
+    sync.database("evolve_killed", table_conf=KEPT)
+    assert sync.warehouse.table("ods.t").arrow_schema.names == ["id", "d", "c", "own"]
+    (row,) = paimon_rows(sync.warehouse, "ods.t")
+    (there,) = mysql_rows(mariadb, "evolve_killed.t")
+    assert row == {**there, "own": None}

@@ -100,6 +100,17 @@ def test_a_column_that_is_exchanged(plan: Plan) -> None:
     assert found[:2] == ["id INT", "v BINARY(3)"] and "replaced v" in found
 
 
+def test_columns_of_an_attempt_that_was_not_committed(plan: Plan) -> None:
+    found = plan("id INT|name VARCHAR(20)|v INT|x INT", leftover={"x", "gone"})
+    assert found == ["id INT", "name VARCHAR(20)", "v INT", "x INT", "own DATE"]
+    found = plan("id INT|name VARCHAR(20)|v INT|x DATE", "evolve", leftover={"x"})
+    assert found == [
+        "id INT", "name VARCHAR(20)", "v INT", "x DATE", "own DATE", "replaced x"
+    ]  # fmt: skip
+    found = plan("id INT|name VARCHAR(20)|v INT", leftover={"x"})
+    assert found == ["id INT", "name VARCHAR(20)", "v INT", "own DATE"]
+
+
 def test_a_key_cannot_change(plan: Plan) -> None:
     assert plan("id BIGINT|v INT|name VARCHAR(20)")[0] == "id INT"
     for text, mode in (("id BIGINT|v INT", "evolve"), ("v INT|name VARCHAR(20)", "try_evolve")):

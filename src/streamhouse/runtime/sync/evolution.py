@@ -21,6 +21,7 @@ from streamhouse.connectors.mysql_cdc.database.tables.followed_table import Foll
 from streamhouse.errors import StreamhouseError, TableError
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.runtime.failpoint import ALTERED_STEP, reached
+from streamhouse.runtime.sync.added_columns import AddedColumns
 from streamhouse.runtime.sync.mapping.reconciliation import Reconciliation, Wanted, refused
 from streamhouse.runtime.sync.mapping.targets import Targets
 from streamhouse.runtime.sync.options import SyncOptions
@@ -34,8 +35,8 @@ _SHOWN = 400
 class SchemaEvolution:
     """The `SchemaFollower` of a sync."""
 
-    def __init__(self, options: SyncOptions) -> None:
-        self._options, self._rules = options, options.schema_changes
+    def __init__(self, options: SyncOptions, added: AddedColumns) -> None:
+        self._options, self._rules, self._added = options, options.schema_changes, added
         self._targets = Targets(options, lambda text: None)
         self._warehouse = Warehouse(options.warehouse)
 
@@ -88,7 +89,16 @@ class SchemaEvolution:
             for column in self._mapped(one) if id in found
         ]  # fmt: skip
         wanted = self._wanted(target, list(found.values()), stale.statement)
-        wanted = replace(wanted, before=dict(columns), renamed=stale.renamed, dropped=stale.dropped)
+        known = dict(columns)
+        leftover = self._added.of(target) - known.keys()
+        wanted = replace(
+            wanted,
+            before=known,
+            renamed=stale.renamed,
+            dropped=stale.dropped,
+            leftover=sorted(leftover),
+        )
+        self._added.replace(target, leftover | {one.name for one in wanted.columns} - known.keys())
         types = self._altered(target, wanted).types
         return [
             _with_columns(replace(tables[id], definition=one.definition, rows=one.rows), types)

@@ -34,8 +34,9 @@ class Wanted:
 
     `before`: types by name; those that are not in `columns` any more were dropped or renamed.
     `renamed`: new names by the old ones in lower case; `shared`: those that other tables still
-    have. `dropped`: names whose columns end, as of `Outcome`. `ordered`: the order of `columns` is
-    that of one table. `statement`: for messages.
+    have. `dropped`: names whose columns end, as of `Outcome`. `leftover`: columns that an attempt
+    which was not committed has added. `ordered`: the order of `columns` is that of one table.
+    `statement`: for messages.
     """
 
     columns: Sequence[Column]
@@ -44,6 +45,7 @@ class Wanted:
     renamed: Mapping[str, str] = field(default_factory=dict)
     shared: Collection[str] = ()
     dropped: Collection[str] = ()
+    leftover: Collection[str] = ()
     ordered: bool = True
     statement: str = ""
 
@@ -150,6 +152,9 @@ class Reconciliation:
         if name in self._keys:
             self._keep_key(column, own)
             return
+        if name in self._wanted.leftover:
+            self._exchange(column)
+            return
         wider = self._wider(own.type, column.type)
         if wider is not None:
             if wider != own.type:
@@ -200,7 +205,7 @@ class Reconciliation:
     # -- columns that MySQL no longer has, and the order
 
     def _drop(self) -> None:
-        for name in self._before:
+        for name in [*self._before, *self._wanted.leftover]:
             if name in self._names or name not in self._columns:
                 continue
             if self._rules.mirrors and self._rules.follows("drop.column"):

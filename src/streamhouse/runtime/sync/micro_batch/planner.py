@@ -14,6 +14,7 @@ from streamhouse.connectors.mysql_cdc.database.parts import TablePart
 from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress
 from streamhouse.connectors.mysql_cdc.database.tables.catalogue import Catalogues
 from streamhouse.connectors.mysql_cdc.key_share import shares
+from streamhouse.runtime.sync.added_columns import AddedColumns
 from streamhouse.runtime.sync.evolution import SchemaEvolution
 from streamhouse.runtime.sync.micro_batch.spec import SyncSpec, SyncTaskInput
 from streamhouse.runtime.sync.micro_batch.unread_targets import UnreadTargets
@@ -37,7 +38,7 @@ class SyncPlanner:
             spec.options.tables,
             spec.checkpoint,
             spec.relay,
-            SchemaEvolution(spec.options),
+            SchemaEvolution(spec.options, AddedColumns(spec.checkpoint)),
             spec.options.skips_snapshot,
         )
 
