@@ -15,7 +15,11 @@ import psutil
 import pytest
 from tests.processes import gone
 
-from streamhouse.runtime.spark.worker_python import WorkerParent, worker_python
+from streamhouse.runtime.spark.worker_python import (
+    WorkerParent,
+    driver_python_path,
+    worker_python,
+)
 from streamhouse.runtime.spark.worker_request import PARENT
 
 DEADLINE_S = 60.0
@@ -103,22 +107,28 @@ def test_forks_run_beside_each_other(place: Path, parent: WorkerParent) -> None:
     assert psutil.pid_exists(parent.pid)
 
 
-def test_a_daemon_that_spark_starts_with_another_python_is_a_fork(parent: WorkerParent) -> None:
+def test_another_python_on_the_driver_is_a_fork(place: Path, parent: WorkerParent) -> None:
     """On a cluster, Spark starts planning with the executors' Python also on the driver."""
-    command = [sys.executable, "-m", "streamhouse.runtime.spark.worker_daemon", "pyspark.worker"]
-    with subprocess.Popen(
-        command,
-        env={**os.environ, PARENT: parent.address},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    ) as daemon:
-        assert daemon.stdout is not None and daemon.stdin is not None
-        # The daemon's port.
-        assert len(daemon.stdout.read(4)) == 4
-        (fork,) = psutil.Process(parent.pid).children()
-        daemon.stdin.close()
+    environment = {**os.environ, "GIVEN": "é", "PYTHONPATH": driver_python_path(str(place))}
+    for address, expected in ((parent.address, parent.pid), (None, os.getpid())):
+        process = subprocess.Popen(
+            [sys.executable, "-m", "told"],
+            cwd=place,
+            env={**environment, **({} if address is None else {PARENT: address})},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert told(process)["parent"] == expected
 
-        assert gone(fork.pid)
+
+def test_a_hidden_sitecustomize_runs(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text("print('customized')")
+    given = {**os.environ, "PYTHONPATH": driver_python_path(str(tmp_path))}
+    command = [sys.executable, "-c", "print('started')"]
+    done = subprocess.run(command, env=given, capture_output=True, text=True, timeout=DEADLINE_S)
+    assert (done.stdout, done.stderr) == ("customized\nstarted\n", "")
 
 
 def test_how_a_fork_ends_is_told(place: Path, parent: WorkerParent) -> None:

@@ -38,7 +38,11 @@ from streamhouse.runtime.spark.executors import (
     wait_for_executors,
 )
 from streamhouse.runtime.spark.options import SparkOptions
-from streamhouse.runtime.spark.worker_python import WorkerParent, worker_python
+from streamhouse.runtime.spark.worker_python import (
+    WorkerParent,
+    driver_python_path,
+    worker_python,
+)
 from streamhouse.runtime.spark.worker_request import PARENT
 from streamhouse.runtime.streaming.fused_source import FusedDataSource
 from streamhouse.spark import loopback, prepare, register_source
@@ -425,6 +429,8 @@ def _environment() -> dict[str, str]:
     with contextlib.suppress(OSError):
         _parent = WorkerParent()
         given[PARENT] = _parent.address
+        if given["PYSPARK_PYTHON"] != worker_python():
+            given["PYTHONPATH"] = driver_python_path(given.get("PYTHONPATH"))
     return given
 
 

@@ -1,18 +1,17 @@
 """Spark's Python daemon, which imports our libraries before it forks, so that workers start fast.
 
 Spark starts one daemon for the tasks, and one for each kind of planning, whose only worker needs
-few libraries. On the driver's machine, a daemon is a fork of its `worker_parent`.
+few libraries.
 """
 
 from __future__ import annotations
 
 import gc
-import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
 
-from streamhouse.runtime.spark.worker_request import PARENT, asked
+from pyspark.daemon import manager
 
 _LIBRARIES = (
     "duckdb",
@@ -40,20 +39,6 @@ def load(arguments: Sequence[str]) -> None:
     gc.set_threshold(_COLLECT_AFTER)
 
 
-def main() -> None:
-    """Run the daemon, in a fork of the driver's `worker_parent` if there is one here."""
-    parent = os.environ.get(PARENT)
-    if parent is not None:
-        module = "streamhouse.runtime.spark.worker_daemon"
-        code = asked(parent, [module, *sys.argv[1:]])
-        if code is not None:
-            os._exit(code)
-    # Not at the top: importing PySpark takes longer than the request.
-    from pyspark.daemon import manager
-
+if __name__ == "__main__":
     load(sys.argv[1:])
     manager()
-
-
-if __name__ == "__main__":
-    main()

@@ -20,6 +20,7 @@ from streamhouse.runtime.spark.handover import Jvm
 from streamhouse.runtime.spark.worker_request import PARENT
 
 _REQUEST = Path(__file__).with_name("worker_request.py")
+_DRIVER_PYTHON = Path(__file__).with_name("driver_python")
 _WAITING = 128
 _END_S = 10.0
 
@@ -51,6 +52,14 @@ def worker_python() -> str:
     except OSError:
         return sys.executable
     return str(program)
+
+
+def driver_python_path(path: str | None) -> str:
+    """The `PYTHONPATH` with which other Pythons on this machine request forks, too.
+
+    `path` is the one that they have. See `driver_python/sitecustomize.py`.
+    """
+    return os.pathsep.join([str(_DRIVER_PYTHON), *([path] if path else [])])
 
 
 class WorkerParent:
