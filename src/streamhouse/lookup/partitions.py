@@ -108,17 +108,17 @@ def _narrowed(
         if not matching:
             break
         text = matching[0][position] if value_text == MAX else _null_or_text(value_text)
-        value = typed(text, fields[position])
+        value = key_value(text, fields[position])
         matching = [
             partition
             for partition in matching
-            if typed(partition[position], fields[position]) == value
+            if key_value(partition[position], fields[position]) == value
         ]
     return matching
 
 
 def _order(partition: Partition, fields: Sequence[pa.Field]) -> tuple[tuple[bool, Any], ...]:
-    values = [typed(text, field) for text, field in zip(partition, fields, strict=True)]
+    values = [key_value(text, field) for text, field in zip(partition, fields, strict=True)]
     return tuple((value is not None, value) for value in values)
 
 
@@ -126,7 +126,7 @@ def _null_or_text(text: str) -> str | None:
     return None if text == _DEFAULT_NAME else text
 
 
-def typed(text: str | None, field: pa.Field) -> Any:
+def key_value(text: str | None, field: pa.Field) -> Any:
     """The value of a partition key; raises `OptionError` if the text does not fit its type."""
     if text is None:
         return None
@@ -193,7 +193,7 @@ def condition(table: Table, chosen: Sequence[Partition]) -> Filter | None:
 def _conditions(table: Table, partition: Partition) -> list[Mapping[str, Any]]:
     conditions: list[Mapping[str, Any]] = []
     for text, field in zip(partition, key_fields(table), strict=True):
-        value = typed(text, field)
+        value = key_value(text, field)
         if value is not None:
             conditions.append({"method": "equal", "field": field.name, "literals": [value]})
         elif not pa.types.is_string(field.type):
@@ -216,7 +216,7 @@ def mask(rows: pa.Table, table: Table, chosen: Sequence[Partition]) -> pa.Array:
         for text, field in zip(partition, key_fields(table), strict=True):
             column = rows.column(field.name)
             if text is not None:
-                same = pc.equal(column, pa.scalar(typed(text, field), field.type))
+                same = pc.equal(column, pa.scalar(key_value(text, field), field.type))
             elif pa.types.is_string(field.type):
                 same = pc.equal(pc.fill_null(column, ""), "")
             else:

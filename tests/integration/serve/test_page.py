@@ -425,7 +425,7 @@ def runs(tmp_path: Path) -> Path:
     status = Status("live", "running", own(), now, now)
     statuses.write(status)
     statuses.write(replace(status, name="old", state="failed", error="the table is gone"))
-    statuses.show("old", "SELECT 1")
+    statuses.store_masked_script("old", "SELECT 1")
     return tmp_path
 
 

@@ -109,7 +109,7 @@ def test_it_tells_what_its_queries_do(
     first = told(options)
     assert (first.name, first.state, first.restarts) == ("p", "running", 2)
     assert first.process == own()
-    assert Statuses(options).shown("p") == "SELECT 1"
+    assert Statuses(options).masked_script("p") == "SELECT 1"
     query.metrics.batch(100, 0.25)
     query.behind = Lag(seconds=1.23456, snapshots=2)
     clock.now += EVERY_S

@@ -62,9 +62,9 @@ def test_what_was_told_is_read(statuses: Statuses) -> None:
     statuses.write(told)
     assert statuses.read("p") == told
     assert statuses.names() == ["p"]
-    assert statuses.shown("p") is None
-    statuses.show("p", "SELECT 1")
-    assert statuses.shown("p") == "SELECT 1"
+    assert statuses.masked_script("p") is None
+    statuses.store_masked_script("p", "SELECT 1")
+    assert statuses.masked_script("p") == "SELECT 1"
 
 
 @pytest.mark.parametrize("name", ["../../etc/x y.sql", "..", ".", "/x", "a/b", "ä", "a%2Fb"])
@@ -161,7 +161,7 @@ def test_what_nobody_told_is_passed_over(statuses: Statuses, tmp_path: Path, tex
 def test_only_what_has_ended_is_forgotten(statuses: Statuses, tmp_path: Path) -> None:
     for name in ("p", "a name/.."):
         statuses.write(replace(status(own()), name=name, state="stopped"))
-        statuses.show(name, "SELECT 1")
+        statuses.store_masked_script(name, "SELECT 1")
     statuses.write(replace(status(own()), name="live"))
     (tmp_path / ".pipelines/odd").mkdir()
     with pytest.raises(PipelineError, match="'live' is running; stop it first"):
@@ -171,7 +171,7 @@ def test_only_what_has_ended_is_forgotten(statuses: Statuses, tmp_path: Path) ->
             statuses.forget(name)
     for name in ("p", "a name/..", "odd"):
         statuses.forget(name)
-        assert statuses.read(name) is None and statuses.shown(name) is None
+        assert statuses.read(name) is None and statuses.masked_script(name) is None
     assert statuses.names() == ["live"]
 
 

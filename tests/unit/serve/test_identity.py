@@ -30,13 +30,17 @@ def test_identity_survives_commits_and_expiry(shop: Any, stamps: bool) -> None:
     for number in range(2):
         shop.write(table, ("Chad", number, 1.0))
     identity, time_ms = seen(shop, table, stamps)
-    assert identity.holds(0, 0) and identity.holds(2, time_ms) and identity.holds(2, time_ms)
-    assert not identity.holds(2, time_ms - 1)
+    assert (
+        identity.is_unchanged(0, 0)
+        and identity.is_unchanged(2, time_ms)
+        and identity.is_unchanged(2, time_ms)
+    )
+    assert not identity.is_unchanged(2, time_ms - 1)
     shop.write(table, ("Chad", 7, 1.0))
-    assert identity.holds(2, time_ms)
+    assert identity.is_unchanged(2, time_ms)
     # Expired, which is no other table.
     (shop.path / "shop.db" / "sales" / "snapshot" / "snapshot-2").unlink()
-    assert identity.holds(2, time_ms)
+    assert identity.is_unchanged(2, time_ms)
     assert identity.digest == Identity(shop.warehouse.table(table)).digest
 
 
@@ -46,10 +50,10 @@ def test_recreated_table_has_another_identity(shop: Any, stamps: bool) -> None:
     shop.write(table, ("Chad", 1, 1.0))
     identity, time_ms = seen(shop, table, stamps)
     shop.warehouse.drop_table("shop", "sales")
-    assert not identity.holds(0, 0)
+    assert not identity.is_unchanged(0, 0)
     shop.sales()
     shop.write(table, ("Chad", 1, 1.0))
-    assert not identity.holds(0, 0) and not identity.holds(1, time_ms)
+    assert not identity.is_unchanged(0, 0) and not identity.is_unchanged(1, time_ms)
     assert identity.digest != Identity(shop.warehouse.table(table)).digest
 
 
@@ -58,9 +62,9 @@ def test_object_store_is_queried_at_intervals(shop: Any) -> None:
     shop.write(table, ("Chad", 1, 1.0))
     identity, time_ms = seen(shop, table, False)
     identity._local = False
-    assert identity.holds(1, time_ms)
+    assert identity.is_unchanged(1, time_ms)
     shop.warehouse.drop_table("shop", "sales")
-    assert identity.holds(1, time_ms, sure=False)
-    assert not identity.holds(1, time_ms, sure=True)
+    assert identity.is_unchanged(1, time_ms, sure=False)
+    assert not identity.is_unchanged(1, time_ms, sure=True)
     identity._checked_at -= 3600.0
-    assert not identity.holds(1, time_ms, sure=False)
+    assert not identity.is_unchanged(1, time_ms, sure=False)

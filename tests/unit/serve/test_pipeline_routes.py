@@ -61,7 +61,7 @@ def warehouse(tmp_path: Path) -> Path:
     statuses, now = Statuses({"warehouse": str(folder)}), time.time_ns() // 1_000_000
     query = QueryStatus("d.b", "d.b", ("d.a",), (), 12.5, 99, 3, now, 250.5, Lag(0.5, snapshots=1))
     statuses.write(Status("revenue", "running", own(), now, now, queries=(query,)))
-    statuses.show("revenue", SCRIPT)
+    statuses.store_masked_script("revenue", SCRIPT)
     return folder
 
 
@@ -292,7 +292,7 @@ def imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_python_functions_require_permission_to_run(warehouse: Path, imported: Path) -> None:
     script = f"SET 'execution.runtime-mode' = 'batch';\n{FUNCTION}\nSELECT one(1) AS a;"
-    Statuses({"warehouse": str(warehouse)}).show("revenue", script)
+    Statuses({"warehouse": str(warehouse)}).store_masked_script("revenue", script)
     reads = Token(digest("reads"), Scope("reads", ("*",), frozenset({"read", "sql"})))
     runs = Token(digest("runs"), Scope("runs"))
     body = {"name": "p", "sql": script}

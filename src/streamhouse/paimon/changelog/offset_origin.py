@@ -74,7 +74,7 @@ class Origin:
         snapshot = int(offset["snapshot"])
         # An offset without `time` only names its snapshot, which is then not checked.
         checked_snapshot = snapshot if "time" in of else 0
-        if identity.digest == of["table"] and identity.holds(
+        if identity.digest == of["table"] and identity.is_unchanged(
             checked_snapshot, of.get("time", 0), sure
         ):
             return

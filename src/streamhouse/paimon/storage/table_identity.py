@@ -38,7 +38,7 @@ class Identity:
         self._checked_at = 0.0
         self.digest: str = hashlib.blake2b((self._text or "").encode(), digest_size=16).hexdigest()
 
-    def holds(self, snapshot: int, time_ms: int, sure: bool = True) -> bool:
+    def is_unchanged(self, snapshot: int, time_ms: int, sure: bool = True) -> bool:
         """Whether the table is still the same, and `snapshot` still the one committed at `time_ms`.
 
         False if the table was recreated or rolled back. A snapshot that has expired counts as the

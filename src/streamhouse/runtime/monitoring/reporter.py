@@ -180,7 +180,7 @@ class Reporter:
             self._log = log if log is not None and log.takes(_STDERR) else self._log
             if local and self._spark_log is None:
                 self._spark_log = LogFile(Path(local_path(statuses.path(name, SPARK_LOG))))
-            statuses.show(name, self._script)
+            statuses.store_masked_script(name, self._script)
             self._warehouses[_key(warehouse)] = _WarehouseStatus(statuses, status, queries, every)
         except StreamhouseError:
             raise

@@ -32,7 +32,7 @@ SCRIPT, STOP = "script.sql", "stop"
 LOST_AFTER_S = 60.0
 """After so long without a status update, a pipeline of another machine counts as dead, and a
 `starting` pipeline as failed."""
-_STATUS, _SHOWN = "status.json", "shown.sql"
+_STATUS, _MASKED_SCRIPT = "status.json", "shown.sql"
 
 State = Literal["starting", "running", "stopped", "failed"]
 
@@ -161,13 +161,13 @@ class Statuses:
     def write(self, status: Status) -> None:
         self._files.write_text(self.path(status.name, _STATUS), status.text())
 
-    def shown(self, name: str) -> str | None:
+    def masked_script(self, name: str) -> str | None:
         """A pipeline's script without its secrets."""
-        return self._files.read_text(self.path(name, _SHOWN))
+        return self._files.read_text(self.path(name, _MASKED_SCRIPT))
 
-    def show(self, name: str, text: str) -> None:
-        """Store the script that `shown` returns."""
-        self._files.write_text(self.path(name, _SHOWN), text)
+    def store_masked_script(self, name: str, text: str) -> None:
+        """Store the script that `masked_script` returns."""
+        self._files.write_text(self.path(name, _MASKED_SCRIPT), text)
 
     def path(self, name: str, file: str) -> str:
         """The path of a file of a pipeline."""

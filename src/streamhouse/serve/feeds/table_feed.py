@@ -115,12 +115,12 @@ class Feed:
         """A digest that changes if the table is dropped and created again under its name."""
         return self._table_identity().digest
 
-    def replaced(self, snapshot: int, time_ms: int, immediate: bool = True) -> bool:
+    def was_replaced(self, snapshot: int, time_ms: int, immediate: bool = True) -> bool:
         """Whether the table was recreated or rolled back since `snapshot`, committed at `time_ms`.
 
         Unless `immediate`, queries an object store every two seconds only; in between it is False.
         """
-        return not self._table_identity().holds(snapshot, time_ms, immediate)
+        return not self._table_identity().is_unchanged(snapshot, time_ms, immediate)
 
     def refresh(self) -> bool:
         """Apply schema changes that came without a commit; returns whether there was one.

@@ -77,7 +77,7 @@ class ViewFeed(Feed):
             digest.update(f"{name} {self._identity_of(name, table).digest}".encode())
         return digest.hexdigest()
 
-    def replaced(self, snapshot: int, time_ms: int, immediate: bool = True) -> bool:
+    def was_replaced(self, snapshot: int, time_ms: int, immediate: bool = True) -> bool:
         """Whether the view was redefined, or one of its tables was recreated or rolled back.
 
         Unless `immediate`, the definition is read at most once a second.
@@ -87,7 +87,9 @@ class ViewFeed(Feed):
             if self._definition() != self._defined:
                 return True
         seen = self._times.items()
-        return not all(self._identities[name].holds(*commit, immediate) for name, commit in seen)
+        return not all(
+            self._identities[name].is_unchanged(*commit, immediate) for name, commit in seen
+        )
 
     def refresh(self) -> bool:
         """False: schema changes of the view's tables take effect with the next commit."""

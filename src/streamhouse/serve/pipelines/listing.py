@@ -76,7 +76,7 @@ class Pipelines:
             "started": _time(status.began_ms),
             "updated": _time(status.updated_ms),
             "ended": _time(status.ended_ms),
-            "script": self._statuses.shown(name),
+            "script": self._statuses.masked_script(name),
             "startable": self._statuses.has(name, SCRIPT),
             "restarts": status.restarts,
             "last_error": status.error,

@@ -75,7 +75,7 @@ class Runner:
             folder = self._folder(name)
             folder.mkdir(parents=True, exist_ok=True)
             _replace(folder / SCRIPT, sql)
-            self._statuses.show(name, without_secrets(sql))
+            self._statuses.store_masked_script(name, without_secrets(sql))
             self._launch(name, arguments)
 
     def start_again(

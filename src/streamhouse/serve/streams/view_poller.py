@@ -227,7 +227,7 @@ class Follower:
             self._first(feed, change)
             return False
         moment = seen.moment
-        if feed.replaced(moment.snapshot, moment.time_ms, immediate=change is not None):
+        if feed.was_replaced(moment.snapshot, moment.time_ms, immediate=change is not None):
             log.info(
                 "%s was recreated or rolled back; its subscribers get all rows again", self._name
             )

@@ -54,7 +54,7 @@ def mark(script: Script, outer: exp.Select) -> None:
     below = _RankedSubquery(outer)
     inner = below.select
     numbers = [item for item in inner.expressions if _is_number(item)] if inner is not None else []
-    name = below.shown(numbers[0].alias) if numbers else None
+    name = below.outer_name(numbers[0].alias) if numbers else None
     if inner is None or name is None:
         return
     (item, *others), where = numbers, outer.args.get("where")
@@ -103,14 +103,14 @@ class _RankedSubquery:
             self._rename(self.select)
             self.select = below
 
-    def shown(self, name: str) -> str | None:
+    def outer_name(self, name: str) -> str | None:
         """The name that a column of `select` has in the outer SELECT; None if it is not visible."""
         return self._renamed.get(name, name if self._all_visible else None)
 
     def _rename(self, layer: exp.Select) -> None:
         renamed = {}
         for item in layer.expressions:
-            name = None if columns.is_star(item) else self.shown(item.alias_or_name)
+            name = None if columns.is_star(item) else self.outer_name(item.alias_or_name)
             if name is not None:
                 renamed[item.unalias().name] = name
         if any(columns.is_star(item) for item in layer.expressions):
