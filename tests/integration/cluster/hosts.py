@@ -12,6 +12,7 @@ import os
 import shlex
 import shutil
 import signal
+import socket
 import subprocess
 import tempfile
 import time
@@ -181,10 +182,12 @@ class Cluster:
         return ["--master", self.master, *words]
 
     def start_master(self) -> None:
+        """Start the master; returns once it answers."""
         host = self.master_host
         words = ["org.apache.spark.deploy.master.Master", "--host", host.address]
         words += ["--port", str(_MASTER_PORT), "--webui-port", "8080"]
         host.start(_java(words), self.logs / "master", self._environment(host))
+        self._until(lambda: _answers(host.address, _MASTER_PORT))
 
     def start_worker(self, number: int) -> None:
         host = self.worker_hosts[number]
@@ -254,6 +257,14 @@ def _java(words: Sequence[str]) -> list[str]:
         f"{SPARK_HOME}/jars/*",
         *words,
     ]
+
+
+def _answers(address: str, port: int) -> bool:
+    try:
+        socket.create_connection((address, port), 1).close()
+    except OSError:
+        return False
+    return True
 
 
 def _last_child(pid: int) -> int:
