@@ -155,6 +155,17 @@ def test_a_lost_file_is_told(tmp_path: Path) -> None:
         log.commit(0, [StagedFile(".streamhouse/q/0-a/x.json", "x.json")])
 
 
+def test_files_of_the_last_batch_may_be_moved_away(tmp_path: Path) -> None:
+    spec = sink(tmp_path, by=("name",))
+    first = written(spec, 0, "a", ROWS)
+    assert spec.open().committer("query-id").commit(lambda: first, lambda: None)
+    for name in files(tmp_path):
+        (tmp_path / name).unlink()
+    committer = spec.open().committer("query-id")
+    assert not committer.commit(lambda: written(spec, 0, "b", ROWS), lambda: None)
+    assert files(tmp_path) == []
+
+
 def test_a_source_reads_each_file_once(tmp_path: Path) -> None:
     every = {"source.monitor-interval": "1ms"}
     spec = SourceSpec("filesystem", options(tmp_path, **every), COLUMNS)
@@ -307,7 +318,9 @@ def test_a_success_file_marks_the_partitions_of_a_commit(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("given", "by", "message"),
     [
-        ({"path": "s3://bucket/x"}, (), "not on a local or mounted file system"),
+        ({"path": "hdfs://host/x"}, (), "neither on a local or mounted file system"),
+        ({"s3.region": "x"}, (), "'s3.region' is of an object store, but the option 'path' is"),
+        ({"path": "s3://b/x", "s3.regoin": "x"}, (), "did you mean 's3.region'"),
         ({"format": "orc"}, (), "'orc' is not one of csv, json, parquet"),
         ({"csv.field-delimiter": ";"}, (), "does not apply to 'format' = 'json'"),
         ({"json.ignore-parse-error": "true"}, (), "did you mean 'json.ignore-parse-errors'"),

@@ -28,7 +28,8 @@ class CommitLog:
     """Commits batches of one query to a folder; driver only.
 
     Writing the log is the commit. Then each file is renamed to its final name, which a new driver
-    completes if the process is killed meanwhile; a renamed file is recognised by its name.
+    completes if the process is killed meanwhile; a renamed file is recognised by its name. Once all
+    are renamed, their staging folders are removed: then others may move or delete the files.
     `success_file`: the name of an empty file for each partition that gets files, None: none.
     """
 
@@ -41,7 +42,8 @@ class CommitLog:
         if self._path.exists():
             state = json.loads(self._path.read_text())
             self.last = int(state["batch"])
-            self._rename([StagedFile(*pair) for pair in state["files"]])
+            files = [StagedFile(*pair) for pair in state["files"]]
+            self._rename([file for file in files if self._attempt(file).exists()])
 
     def commit(self, batch: int, files: Sequence[StagedFile]) -> None:
         """Record a batch, then make its files visible."""
@@ -74,6 +76,10 @@ class CommitLog:
         shutil.rmtree(self._staging, ignore_errors=True)
         with suppress(OSError):
             self._own.rmdir()
+
+    def _attempt(self, file: StagedFile) -> Path:
+        """The staging folder of the task that has written a file."""
+        return self._folder.joinpath(*Path(file.staged).parts[:3])
 
     def _rename(self, files: Sequence[StagedFile]) -> None:
         folders = {(self._folder / file.final).parent for file in files}

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from streamhouse.connectors.base import Connector, Scan
 from streamhouse.connectors.filesystem.file_readers import FileReader
-from streamhouse.connectors.filesystem.listing import data_files
+from streamhouse.connectors.filesystem.folders import folder_of
 from streamhouse.connectors.filesystem.metadata import METADATA
 from streamhouse.connectors.filesystem.options import (
     OPTIONS,
@@ -22,6 +22,7 @@ from streamhouse.connectors.filesystem.source import FilesystemSource
 from streamhouse.connectors.rejected_records import warn_of_left_out
 from streamhouse.connectors.specs import SinkSpec, SourceSpec
 from streamhouse.errors import OptionError, TableError
+from streamhouse.sql.options.store_options import is_store_option
 from streamhouse.sql.plan import Capabilities, TableInfo
 
 
@@ -35,15 +36,17 @@ class _Filesystem(Connector):
     guarantee = "exactly-once"
     guarantee_note = (
         "files are staged, and renamed when their micro-batch is committed, whose number is kept "
-        "in the folder; they appear one after the other"
+        "in the folder (in object stores: multipart uploads, which are completed then); they "
+        "appear one after the other"
     )
     takes = "inserts"
     scan_note = "all files"
 
     def check(self, table: TableInfo, options: Mapping[str, str], where: str) -> None:
-        super().check(table, options, where)
+        own = {key: one for key, one in options.items() if not is_store_option(key)}
+        super().check(table, own, where)
         parsed = parse(options)
-        for key in options:
+        for key in own:
             name = key.partition(".")[0]
             if name in TEXT_FORMATS and name != parsed.format:
                 raise OptionError(
@@ -71,7 +74,7 @@ class _Filesystem(Connector):
         reader = _reader(table, options, parsed)
 
         def read() -> Iterator[pa.RecordBatch]:
-            for file in data_files(parsed.path):
+            for file in folder_of(parsed.path, parsed.store).files():
                 for batch in reader.read(file):
                     yield batch.select(list(columns))
             warn_of_left_out(reader.rejected.take().num_rows)

@@ -13,6 +13,7 @@ from typing import IO, Any, cast
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from streamhouse.connectors.filesystem.folders import folder_of
 from streamhouse.connectors.filesystem.listing import DataFile
 from streamhouse.connectors.filesystem.metadata import metadata_values
 from streamhouse.connectors.filesystem.options import FilesystemOptions
@@ -43,6 +44,7 @@ class FileReader:
         partitions: Sequence[str],
     ) -> None:
         self._options = options
+        self._folder = folder_of(options.path, options.store)
         self.schema = arrow_schema(columns)
         self._columns = tuple(columns)
         self.rejected = RejectedRecords(options.bad_records, CORRECT_TABLE)
@@ -64,30 +66,26 @@ class FileReader:
 
     def read(self, file: DataFile) -> Iterator[pa.RecordBatch]:
         """The rows of a file as it was when it was listed; `DataLossError` if it is not there."""
-        path = self._path(file.name)
+        path = self._folder.address(file.name)
         self._check(path, file)
         values = self._values(path, file)
-        rows = self._parquet(path) if self._decoder is None else self._lines(path, file)
-        for batch in rows:
-            yield self._complete(batch, values)
+        with self._folder.open(file.name) as opened:
+            rows = self._parquet if self._decoder is None else self._lines
+            for batch in rows(path, file, opened):
+                yield self._complete(batch, values)
 
     def read_kept(self, rows: Sequence[Mapping[str, Any]]) -> Iterator[pa.RecordBatch]:
         """The rows of bad records that were kept, whose files may be gone."""
         for file, kept in groupby(rows, self._kept_file):
-            path, records = self._path(file.name), list(kept)
+            path, records = self._folder.address(file.name), list(kept)
             numbers = [int(_place(record)[3]) for record in records]
             batch = self._decoded(path, file, [record["value"] for record in records], numbers)
             yield self._complete(batch, self._values(path, file))
 
     def _kept_file(self, row: Mapping[str, Any]) -> DataFile:
         place = _place(row)
-        name = (
-            "" if place[1] == self._options.path else os.path.relpath(place[1], self._options.path)
-        )
+        name = place[1].removeprefix(self._options.path).lstrip("/")
         return DataFile(name, int(place[2]), row["timestamp"])
-
-    def _path(self, name: str) -> str:
-        return os.path.join(self._options.path, name) if name else self._options.path
 
     def _values(self, path: str, file: DataFile) -> dict[str, pa.Scalar]:
         """The values that all rows of a file have: of partition and METADATA columns."""
@@ -98,13 +96,12 @@ class FileReader:
         }
 
     def _check(self, path: str, file: DataFile) -> None:
-        try:
-            size = os.stat(path).st_size
-        except FileNotFoundError:
+        size = self._folder.size(file.name)
+        if size is None:
             raise DataLossError(
                 f"the file {path} was deleted before it was read; restore it, or run the script "
                 "with --from-scratch"
-            ) from None
+            )
         if size != file.size:
             raise DataLossError(
                 f"the file {path} has {size:,} bytes, but {file.size:,} when it was listed; files "
@@ -121,14 +118,14 @@ class FileReader:
         ]
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
-    def _lines(self, path: str, file: DataFile) -> Iterator[pa.RecordBatch]:
+    def _lines(self, path: str, file: DataFile, opened: IO[bytes]) -> Iterator[pa.RecordBatch]:
+        source = gzip.open(opened) if path.endswith(".gz") else opened
         try:
-            with _opened(path) as source:
-                records = _records(source, self._quote, self._null_lines)
-                first = 1
-                while part := list(islice(records, _LINES_AT_ONCE)):
-                    yield self._decoded(path, file, part, range(first, first + len(part)))
-                    first += len(part)
+            records = _records(cast(IO[bytes], source), self._quote, self._null_lines)
+            first = 1
+            while part := list(islice(records, _LINES_AT_ONCE)):
+                yield self._decoded(path, file, part, range(first, first + len(part)))
+                first += len(part)
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             raise TableError(
                 f"file {path} cannot be read: it is no whole gzip file: {error}"
@@ -148,12 +145,12 @@ class FileReader:
             )
         return decoded.rows
 
-    def _parquet(self, path: str) -> Iterator[pa.RecordBatch]:
+    def _parquet(self, path: str, file: DataFile, opened: IO[bytes]) -> Iterator[pa.RecordBatch]:
         try:
-            with pq.ParquetFile(path) as file:
-                names = file.schema_arrow.names
+            with pq.ParquetFile(opened) as read:
+                names = read.schema_arrow.names
                 wanted = [name for name in self._stored.names if name in names]
-                for batch in file.iter_batches(columns=wanted):
+                for batch in read.iter_batches(columns=wanted):
                     yield self._declared(batch)
         except pa.ArrowInvalid as error:
             text = str(error).splitlines()[0]
@@ -175,12 +172,6 @@ class FileReader:
                     f"{field.type}: {str(error).splitlines()[0]}"
                 ) from None
         return pa.RecordBatch.from_arrays(columns, schema=self._stored)
-
-
-def _opened(path: str) -> IO[bytes]:
-    if path.endswith(".gz"):
-        return cast(IO[bytes], gzip.open(path, "rb"))
-    return open(path, "rb", buffering=1 << 20)
 
 
 def _records(source: IO[bytes], quote: bytes | None, empty: bool) -> Iterator[bytes]:

@@ -12,6 +12,12 @@ from streamhouse.connectors.bad_records import OPTIONS as BAD_RECORDS
 from streamhouse.errors import OptionError
 from streamhouse.formats.registry import declared_options, format_of
 from streamhouse.options import Option, choice, duration_ms, memory_bytes, required
+from streamhouse.sql.options.store_options import (
+    canonical_options,
+    check_store_option,
+    is_object_store,
+    s3_location,
+)
 
 WHERE = "filesystem"
 TEXT_FORMATS = ("csv", "json")
@@ -33,8 +39,8 @@ OPTIONS = (
     Option(
         "path",
         "STRING",
-        "the folder, or for reading also a single file: a path or a `file:` URL; every machine "
-        "that runs tasks sees it",
+        "the folder, or for reading also a single file: a path or a `file:` URL, which every "
+        "machine that runs tasks sees, or an `s3://` or `oss://` location",
         required=True,
     ),
     Option("format", ", ".join(f"`{one}`" for one in FORMATS), "of the files", required=True),
@@ -79,10 +85,14 @@ WITHOUT_EFFECT = {
 
 @dataclass(frozen=True)
 class FilesystemOptions:
-    """The checked options; `monitor_ms` is None for a bounded source."""
+    """The checked options; `monitor_ms` is None for a bounded source.
+
+    `store`: the options of the object store that `path` is in.
+    """
 
     path: str
     format: str
+    store: Mapping[str, str] = field(default_factory=dict, repr=False)
     default_name: str = DEFAULT_PARTITION
     file_bytes: int = 128 << 20
     monitor_ms: int | None = None
@@ -105,9 +115,11 @@ def parse(options: Mapping[str, str]) -> FilesystemOptions:
     if not default or "/" in default:
         raise OptionError(f"option '{_NAME}': '{default}' is no name of a folder")
     compression = choice(_COMPRESSION, options.get(_COMPRESSION, "zstd").lower(), COMPRESSIONS)
+    path = required(options, "path", WHERE)
     return FilesystemOptions(
-        local_path(required(options, "path", WHERE)),
+        checked_path(path),
         name,
+        store_options(options, path),
         default,
         size,
         monitor,
@@ -141,15 +153,33 @@ def _success_file(options: Mapping[str, str]) -> str | None:
     return name
 
 
-def local_path(path: str) -> str:
-    """The absolute path of a path or a `file:` URL; `OptionError` for other file systems."""
+def store_options(options: Mapping[str, str], path: str) -> dict[str, str]:
+    """The options of an object store; `OptionError` if there are any, but the path is in none."""
+    found = {key: value for key, value in options.items() if check_store_option(key, WHERE)}
+    if found and not is_object_store(path):
+        raise OptionError(
+            f"option '{next(iter(found))}' is of an object store, but the option 'path' is '{path}'"
+        )
+    if found or is_object_store(path):
+        canonical_options({"warehouse": path, **found}, WHERE)
+    return found
+
+
+def checked_path(path: str) -> str:
+    """The absolute path of a path or a `file:` URL, or the location in an object store.
+
+    `OptionError` for other file systems.
+    """
+    if is_object_store(path):
+        return s3_location(path)
     parts = urlsplit(path)
     if parts.scheme == "file" and not parts.netloc:
         path = unquote(parts.path)
     elif "://" in path or parts.scheme == "file":
         raise OptionError(
-            f"option 'path': '{path}' is not on a local or mounted file system, where a file can "
-            "be renamed atomically; mount it, or write a Paimon table"
+            f"option 'path': '{path}' is neither on a local or mounted file system, where a file "
+            "can be renamed atomically, nor in an object store (s3://, oss://); mount it, or write "
+            "a Paimon table"
         )
     if not path:
         raise OptionError("option 'path' is empty; give a folder")

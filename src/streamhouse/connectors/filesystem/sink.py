@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,6 +14,8 @@ import pyarrow as pa
 from streamhouse.connectors.base import WrittenBatch
 from streamhouse.connectors.filesystem.commit_log import OWN_FOLDER, CommitLog, StagedFile
 from streamhouse.connectors.filesystem.file_writers import FileWriter, open_writer
+from streamhouse.connectors.filesystem.folders import objects_of
+from streamhouse.connectors.filesystem.object_commits import ObjectCommitLog
 from streamhouse.connectors.filesystem.options import FilesystemOptions, parse
 from streamhouse.connectors.filesystem.partitions import split_rows
 from streamhouse.connectors.specs import SinkSpec
@@ -19,6 +23,7 @@ from streamhouse.durable_files import sync_folder
 from streamhouse.errors import OptionError
 from streamhouse.formats.base import Encoder
 from streamhouse.formats.registry import format_of, format_options
+from streamhouse.sql.options.store_options import is_object_store
 
 _MOST_OPEN = 64
 
@@ -41,7 +46,8 @@ class FilesystemSink:
         staging = f"{OWN_FOLDER}/{query_id}/{batch:08d}-{attempt}"
         prefix = f"part-{query_id[:8]}-{batch:08d}-{attempt}"
         encoder = encoder_of(self._spec, self._stored)
-        return FilesWriter(self._options, self._stored, self._partitions, staging, prefix, encoder)
+        kind = ObjectsWriter if is_object_store(self._options.path) else FilesWriter
+        return kind(self._options, self._stored, self._partitions, staging, prefix, encoder)
 
     def committer(self, query_id: str) -> FilesCommitter:
         return FilesCommitter(self._options, query_id)
@@ -49,7 +55,7 @@ class FilesystemSink:
     def insert(self, query_id: str, rows: Iterator[pa.RecordBatch]) -> None:
         """Write all rows; their files become visible together at the end."""
         writer = self.writer(query_id, 0, query_id[8:20])
-        log = CommitLog(Path(self._options.path), query_id, self._options.success_file)
+        log = commit_log(self._options, query_id)
         try:
             for batch in rows:
                 writer.write(batch)
@@ -83,6 +89,7 @@ class FilesWriter:
         self._staging, self._prefix, self._encoder = staging, prefix, encoder
         self._open: dict[str, FileWriter] = {}
         self._files: list[StagedFile] = []
+        self._named: dict[str, StagedFile] = {}
 
     def write(self, rows: pa.RecordBatch) -> None:
         for folder, mine in split_rows(rows, self._partitions, self._options.default_name):
@@ -101,8 +108,7 @@ class FilesWriter:
         root = Path(self._options.path)
         for staging in {(root / file.staged).parent for file in self._files}:
             sync_folder(staging)
-        pairs = [[file.staged, file.final] for file in self._files]
-        return [json.dumps(pairs).encode()] if pairs else []
+        return _message(self._files)
 
     def close(self) -> None:
         for writer in self._open.values():
@@ -125,10 +131,48 @@ class FilesWriter:
                     f"option 'path': {self._options.path} cannot be written: {error.strerror}"
                 ) from None
             self._files.append(file)
+            self._named[folder] = file
         return self._open[folder]
 
     def _end(self, folder: str) -> None:
         self._open.pop(folder).close()
+
+
+class ObjectsWriter(FilesWriter):
+    """Writes files into a temporary folder, and uploads each when it ends."""
+
+    def __init__(
+        self,
+        options: FilesystemOptions,
+        stored: pa.Schema,
+        partitions: tuple[str, ...],
+        staging: str,
+        prefix: str,
+        encoder: Encoder | None,
+    ) -> None:
+        self._temporary = tempfile.TemporaryDirectory(prefix="streamhouse-files-")
+        self._path, self._objects = options.path, objects_of(options.path, options.store)
+        self._uploaded: list[StagedFile] = []
+        local = replace(options, path=self._temporary.name)
+        super().__init__(local, stored, partitions, staging, prefix, encoder)
+
+    def prepare(self) -> list[bytes]:
+        for folder in list(self._open):
+            self._end(folder)
+        return _message(self._uploaded)
+
+    def close(self) -> None:
+        super().close()
+        self._temporary.cleanup()
+
+    def _end(self, folder: str) -> None:
+        file = self._named[folder]
+        super()._end(folder)
+        local, address = Path(self._temporary.name, file.staged), f"{self._path}/{file.final}"
+        with local.open("rb") as content:
+            upload = self._objects.upload_parts(address, content)
+        local.unlink()
+        self._uploaded.append(replace(file, staged=upload))
 
 
 class FilesCommitter:
@@ -137,7 +181,7 @@ class FilesCommitter:
     table = None
 
     def __init__(self, options: FilesystemOptions, query_id: str) -> None:
-        self._log = CommitLog(Path(options.path), query_id, options.success_file)
+        self._log = commit_log(options, query_id)
 
     def commit(self, write: Callable[[], WrittenBatch | None], discard: Callable[[], None]) -> bool:
         written = write()
@@ -152,6 +196,18 @@ class FilesCommitter:
 
     def remove_leftovers(self, from_batch: int, keep: Collection[str] = ()) -> int:
         return self._log.remove_leftovers(from_batch, keep)
+
+
+def commit_log(options: FilesystemOptions, query_id: str) -> CommitLog | ObjectCommitLog:
+    """The log of a query's commits to a folder; completes the last one."""
+    if is_object_store(options.path):
+        return ObjectCommitLog(options.path, options.store, query_id, options.success_file)
+    return CommitLog(Path(options.path), query_id, options.success_file)
+
+
+def _message(files: list[StagedFile]) -> list[bytes]:
+    pairs = [[file.staged, file.final] for file in files]
+    return [json.dumps(pairs).encode()] if pairs else []
 
 
 def _files(messages: list[bytes]) -> list[StagedFile]:

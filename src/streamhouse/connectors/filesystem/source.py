@@ -11,7 +11,8 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 
 from streamhouse.connectors.filesystem.file_readers import FileReader
-from streamhouse.connectors.filesystem.listing import DataFile, data_files
+from streamhouse.connectors.filesystem.folders import folder_of
+from streamhouse.connectors.filesystem.listing import DataFile
 from streamhouse.connectors.filesystem.options import parse
 from streamhouse.connectors.kept_records import KeptRecords, Replay
 from streamhouse.connectors.specs import SourceSpec
@@ -38,6 +39,7 @@ class FilesystemSource:
         self._reader = FileReader(
             self._options, dict(spec.options), spec.columns, spec.partitioned_by
         )
+        self._folder = folder_of(self._options.path, self._options.store)
         self._known: tuple[str, frozenset[bytes]] = ("", frozenset())
         self._listed_s = 0.0
         self._files: list[DataFile] = []
@@ -134,7 +136,7 @@ class FilesystemSource:
         """The files that have not been read at `offset`, as of the last listing."""
         pause = self._options.monitor_ms or 1_000
         if time.monotonic() - self._listed_s >= pause / 1000 or not self._listed_s:
-            self._files, self._listed_s = data_files(self._options.path), time.monotonic()
+            self._files, self._listed_s = self._folder.files(), time.monotonic()
         of = (str(offset.get("seen", "")), self._listed_s)
         if self._unread[0] != of:
             seen = self._seen(offset)

@@ -46,7 +46,7 @@ class ObjectFiles:
         return retried(lambda: self._got(path), _BODY_TRIES)
 
     def _got(self, path: str) -> tuple[bytes, str] | None:
-        bucket, key = _place(path)
+        bucket, key = place_of(path)
         with self._explained():
             try:
                 answer = self._client.get_object(Bucket=bucket, Key=key)
@@ -60,7 +60,7 @@ class ObjectFiles:
         return self._head(path) is not None
 
     def _head(self, path: str) -> Mapping[str, Any] | None:
-        bucket, key = _place(path)
+        bucket, key = place_of(path)
         with self._explained():
             try:
                 head: Mapping[str, Any] = self._client.head_object(Bucket=bucket, Key=key)
@@ -71,7 +71,7 @@ class ObjectFiles:
                 raise
 
     def names(self, path: str) -> list[tuple[str, bool]]:
-        bucket, key = _place(path)
+        bucket, key = place_of(path)
         prefix = f"{key.rstrip('/')}/" if key else ""
         result = []
         with self._explained():
@@ -95,7 +95,7 @@ class ObjectFiles:
         return _Upload(self, path)
 
     def write_text(self, path: str, text: str) -> None:
-        bucket, key = _place(path)
+        bucket, key = place_of(path)
         with self._explained():
             self._client.put_object(Bucket=bucket, Key=key, Body=text.encode())
 
@@ -108,7 +108,7 @@ class ObjectFiles:
         return self._write_if(path, text, IfMatch=tag)
 
     def _write_if(self, path: str, text: str, **condition: str) -> str | None:
-        bucket, key = _place(path)
+        bucket, key = place_of(path)
         with self._explained():
             try:
                 answer = self._client.put_object(
@@ -125,7 +125,7 @@ class ObjectFiles:
         return None if head is None else float(head["LastModified"].timestamp())
 
     def open_input(self, path: str) -> Any:
-        bucket, key = _place(path)
+        bucket, key = place_of(path)
         file = tempfile.SpooledTemporaryFile(_IN_MEMORY)
         with self._explained():
             try:
@@ -139,12 +139,12 @@ class ObjectFiles:
 
     def upload(self, path: str, file: Any) -> None:
         """Create or replace an object by the content of an open file."""
-        bucket, key = _place(path)
+        bucket, key = place_of(path)
         with self._explained():
             self._client.upload_fileobj(file, bucket, key)
 
     def delete(self, path: str) -> None:
-        bucket, key = _place(path)
+        bucket, key = place_of(path)
         with self._explained():
             self._client.delete_object(Bucket=bucket, Key=key)
             pages = self._client.get_paginator("list_objects_v2").paginate(
@@ -161,7 +161,7 @@ class ObjectFiles:
         With `tag` only if it has this ETag, in stores that know this condition. Returns False if
         the object has another one.
         """
-        bucket, key = _place(path)
+        bucket, key = place_of(path)
         condition = {} if tag is None else {"IfMatch": tag}
         with self._explained():
             try:
@@ -227,6 +227,7 @@ class _Upload(io.BufferedIOBase):
             self._discard()
 
 
-def _place(path: str) -> tuple[str, str]:
+def place_of(path: str) -> tuple[str, str]:
+    """The bucket and the key of a path."""
     bucket, key = bucket_and_key(s3_location(path))
     return bucket, key

@@ -137,6 +137,11 @@ def is_missing(error: Exception) -> bool:
     return _code(error) in _MISSING
 
 
+def is_missing_upload(error: Exception) -> bool:
+    """Whether the reason of an error of boto3 is a multipart upload that does not exist."""
+    return _code(error) in ("NoSuchUpload", *_MISSING)
+
+
 def is_refused_condition(error: Exception) -> bool:
     """Whether a conditional write was refused, since the object exists or has changed."""
     return _code(error) in ("412", "PreconditionFailed", "409", "ConditionalRequestConflict")

@@ -1,0 +1,130 @@
+"""Where files are read from: a folder of a mounted file system, or of an object store."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Protocol
+
+from streamhouse.connectors.filesystem.listing import DataFile, is_hidden
+from streamhouse.errors import OptionError
+from streamhouse.paimon.storage.store_retries import retried
+from streamhouse.sql.options.store_options import is_object_store
+
+if TYPE_CHECKING:
+    from streamhouse.paimon.storage.staged_objects import StagedObjects
+
+
+class Folder(Protocol):
+    """The files of a table."""
+
+    def files(self) -> list[DataFile]:
+        """All files that are not hidden, the oldest first; none if the folder is missing."""
+
+    def address(self, name: str) -> str:
+        """The whole path of a file."""
+
+    def size(self, name: str) -> int | None:
+        """The bytes of a file; None if it is gone."""
+
+    def open(self, name: str) -> IO[bytes]:
+        """Open a file to read it; it can seek."""
+
+
+class LocalFolder:
+    """A folder that all machines see under one path."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def files(self) -> list[DataFile]:
+        root = Path(self._path)
+        if root.is_file():
+            return [_data_file("", root.stat())]
+        if root.exists() and not root.is_dir():
+            raise OptionError(f"option 'path': {root} is neither a folder nor a file")
+        found = []
+        for entry, name in _entries(self._path, ""):
+            try:
+                facts = entry.stat()
+            except FileNotFoundError:
+                continue
+            found.append((facts.st_mtime_ns, _data_file(name, facts)))
+        return [file for _, file in sorted(found)]
+
+    def address(self, name: str) -> str:
+        return os.path.join(self._path, name) if name else self._path
+
+    def size(self, name: str) -> int | None:
+        try:
+            return os.stat(self.address(name)).st_size
+        except FileNotFoundError:
+            return None
+
+    def open(self, name: str) -> IO[bytes]:
+        return open(self.address(name), "rb", buffering=1 << 20)
+
+
+class ObjectFolder:
+    """A prefix of a bucket of an S3-compatible store."""
+
+    def __init__(self, path: str, store: Mapping[str, str]) -> None:
+        self._path, self._store = path, store
+
+    @cached_property
+    def _objects(self) -> StagedObjects:
+        return objects_of(self._path, self._store)
+
+    def files(self) -> list[DataFile]:
+        found = []
+        for name, size, modified in self._objects.entries(self._path):
+            if not any(map(is_hidden, name.split("/"))):
+                modified_ms = round(modified.timestamp() * 1000)
+                found.append((modified, DataFile(name, size, modified_ms)))
+        return [file for _, file in sorted(found)]
+
+    def address(self, name: str) -> str:
+        return f"{self._path}/{name}" if name else self._path
+
+    def size(self, name: str) -> int | None:
+        return self._objects.size(self.address(name))
+
+    def open(self, name: str) -> IO[bytes]:
+        opened: IO[bytes] = retried(lambda: self._objects.open_input(self.address(name)))
+        return opened
+
+
+def folder_of(path: str, store: Mapping[str, str]) -> Folder:
+    """The folder at a checked path; `store`: the options of its object store."""
+    return ObjectFolder(path, store) if is_object_store(path) else LocalFolder(path)
+
+
+def objects_of(path: str, store: Mapping[str, str]) -> StagedObjects:
+    """The objects of a folder; raises `StreamhouseError` if its bucket does not answer."""
+    # AWS's client takes a third of a second to import.
+    from streamhouse.paimon.storage.s3_client import check_bucket
+    from streamhouse.paimon.storage.staged_objects import StagedObjects
+
+    check_bucket(store, path)
+    return StagedObjects(path, store)
+
+
+def _data_file(name: str, facts: os.stat_result) -> DataFile:
+    return DataFile(name, facts.st_size, facts.st_mtime_ns // 1_000_000)
+
+
+def _entries(folder: str, below: str) -> Iterator[tuple[os.DirEntry[str], str]]:
+    try:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if is_hidden(entry.name):
+                    continue
+                name = f"{below}{entry.name}"
+                if entry.is_dir():
+                    yield from _entries(entry.path, f"{name}/")
+                elif entry.is_file():
+                    yield entry, name
+    except FileNotFoundError:
+        return

@@ -1,0 +1,99 @@
+"""Objects that are uploaded first, and appear when their upload is completed; and listings."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import datetime
+from typing import IO
+
+from streamhouse.paimon.storage import s3_client
+from streamhouse.paimon.storage.object_files import ObjectFiles, place_of
+
+_PART_BYTES = 16 << 20
+
+
+class StagedObjects(ObjectFiles):
+    """`ObjectFiles` with multipart uploads, which other processes complete or give up.
+
+    An upload is a text: its id, and the ETags of its parts.
+    """
+
+    def entries(self, path: str) -> Iterator[tuple[str, int, datetime]]:
+        """The object at `path` (under the name ''), else all below it: name, bytes, time."""
+        head = self._head(path)
+        if head is not None:
+            yield "", int(head["ContentLength"]), head["LastModified"]
+            return
+        bucket, key = place_of(path)
+        prefix = f"{key.rstrip('/')}/" if key else ""
+        with self._explained():
+            pages = self._client.get_paginator("list_objects_v2").paginate(
+                Bucket=bucket, Prefix=prefix
+            )
+            for page in pages:
+                for one in page.get("Contents", ()):
+                    # Some programs make empty objects that stand for folders.
+                    if not one["Key"].endswith("/"):
+                        yield one["Key"][len(prefix) :], int(one["Size"]), one["LastModified"]
+
+    def size(self, path: str) -> int | None:
+        """The bytes of an object; None if there is none."""
+        head = self._head(path)
+        return None if head is None else int(head["ContentLength"])
+
+    def upload_parts(self, path: str, file: IO[bytes]) -> str:
+        """Upload the content of a file without making it visible; returns the upload."""
+        bucket, key = place_of(path)
+        with self._explained():
+            made = self._client.create_multipart_upload(Bucket=bucket, Key=key)
+            tags: list[str] = []
+            while (part := file.read(_PART_BYTES)) or not tags:
+                answer = self._client.upload_part(
+                    Bucket=bucket, Key=key, UploadId=made["UploadId"],
+                    PartNumber=len(tags) + 1, Body=part,
+                )  # fmt: skip
+                tags.append(answer["ETag"])
+        return json.dumps({"id": made["UploadId"], "parts": tags})
+
+    def complete_upload(self, path: str, upload: str) -> bool:
+        """Make an upload visible; False if neither it nor its object is there."""
+        bucket, key = place_of(path)
+        known = json.loads(upload)
+        parts = [{"PartNumber": n, "ETag": tag} for n, tag in enumerate(known["parts"], 1)]
+        with self._explained():
+            try:
+                self._client.complete_multipart_upload(
+                    Bucket=bucket, Key=key, UploadId=known["id"], MultipartUpload={"Parts": parts}
+                )
+            except self._client.exceptions.ClientError as error:
+                if not s3_client.is_missing_upload(error):
+                    raise
+                # It was completed before, perhaps by this request, whose answer was lost.
+                return self._head(path) is not None
+        return True
+
+    def abort_upload(self, path: str, upload: str) -> None:
+        """Give an upload up, if it is still there."""
+        bucket, key = place_of(path)
+        with self._explained():
+            try:
+                self._client.abort_multipart_upload(
+                    Bucket=bucket, Key=key, UploadId=json.loads(upload)["id"]
+                )
+            except self._client.exceptions.ClientError as error:
+                if not s3_client.is_missing_upload(error):
+                    raise
+
+    def uploads(self, path: str) -> list[tuple[str, str]]:
+        """The paths and ids of all uploads below a path that are neither completed nor given up."""
+        bucket, key = place_of(path)
+        found = []
+        with self._explained():
+            pages = self._client.get_paginator("list_multipart_uploads").paginate(
+                Bucket=bucket, Prefix=f"{key.rstrip('/')}/"
+            )
+            for page in pages:
+                for one in page.get("Uploads", ()):
+                    found.append((f"s3://{bucket}/{one['Key']}", one["UploadId"]))
+        return found

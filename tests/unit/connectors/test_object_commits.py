@@ -1,0 +1,51 @@
+"""Uploads that a store does not know any more, which moto answers differently from Amazon S3."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+from botocore.stub import Stubber
+
+from streamhouse.connectors.filesystem.commit_log import StagedFile
+from streamhouse.connectors.filesystem.object_commits import ObjectCommitLog
+from streamhouse.errors import DataLossError
+from streamhouse.paimon.storage import s3_client
+from streamhouse.paimon.storage.staged_objects import StagedObjects
+
+STORE = {
+    "s3.endpoint": "http://127.0.0.1:9", "s3.access-key": "a", "s3.secret-key": "b",
+}  # fmt: skip
+UPLOAD = json.dumps({"id": "u", "parts": ["t"]})
+
+
+@pytest.fixture
+def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stubber]:
+    """What the store answers, request by request."""
+    objects = StagedObjects("s3://b/x", STORE)
+    monkeypatch.setattr(
+        "streamhouse.connectors.filesystem.object_commits.objects_of", lambda path, store: objects
+    )
+    client = s3_client.client(objects._options)
+    with Stubber(client) as stubber:
+        yield stubber
+        stubber.assert_no_pending_responses()
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_an_upload_that_is_gone_was_completed_if_its_object_is_there(
+    store: Stubber, there: bool
+) -> None:
+    store.add_client_error("get_object", "NoSuchKey", http_status_code=404)
+    log = ObjectCommitLog("s3://b/x", STORE, "q")
+    store.add_response("put_object", {})
+    store.add_client_error("complete_multipart_upload", "NoSuchUpload", http_status_code=404)
+    if there:
+        store.add_response("head_object", {"ContentLength": 1})
+        store.add_response("put_object", {})
+        log.commit(0, [StagedFile(UPLOAD, "a.json")])
+    else:
+        store.add_client_error("head_object", "404", http_status_code=404)
+        with pytest.raises(DataLossError, match=r"s3://b/x/a\.json of batch 0 is missing"):
+            log.commit(0, [StagedFile(UPLOAD, "a.json")])
