@@ -13,13 +13,17 @@ from streamhouse.errors import OptionError
 from streamhouse.options import check_known, integer, nearest
 from streamhouse.sql.plan import Column
 
-OPTIONS = (
+RATE_OPTIONS = (
     Option("rows-per-second", "INT", "rows generated per second, at least 1", "10000"),
     Option(
         "number-of-rows",
         "INT",
         "the number of rows after which the source ends; default: unbounded",
     ),
+)
+"""The options of all connectors of generated rows."""
+OPTIONS = (
+    *RATE_OPTIONS,
     Option("fields.<column>.kind", "`random`, `sequence`", "how values are generated", "random"),
     Option(
         "fields.<column>.start",

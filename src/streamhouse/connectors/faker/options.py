@@ -12,6 +12,7 @@ import pyarrow as pa
 from streamhouse.connectors.datagen.disorder import OPTIONS as DISORDER
 from streamhouse.connectors.datagen.disorder import Disorder, share
 from streamhouse.connectors.datagen.nested import Array, ColumnValues, Map, Nullable, Row
+from streamhouse.connectors.datagen.options import RATE_OPTIONS
 from streamhouse.connectors.datagen.row_numbers import RowNumbers
 from streamhouse.connectors.faker.columns import Scalar
 from streamhouse.connectors.faker.expression import parse_expression
@@ -28,12 +29,7 @@ _TRIED = 50
 _SIZE = re.compile(r"^(?:VARCHAR|CHAR)\s*\(\s*(\d+)", re.IGNORECASE)
 
 OPTIONS = (
-    Option("rows-per-second", "INT", "rows generated per second, at least 1", "10000"),
-    Option(
-        "number-of-rows",
-        "INT",
-        "the number of rows after which the source ends; default: unbounded",
-    ),
+    *RATE_OPTIONS,
     Option(
         "fields.<column>.expression",
         "STRING",

@@ -22,6 +22,16 @@ _CHUNK = 128 << 10
 END: Message = {"type": "http.response.body", "body": b"", "more_body": False}
 
 
+async def send_start(response: Response, scope: Scope, send: Send) -> bool:
+    """Send the status and the headers; returns whether a body must follow, as not after HEAD."""
+    start = {"status": response.status_code, "headers": response.raw_headers}
+    await send({"type": "http.response.start", **start})
+    if HEAD in scope:
+        await send(END)
+        return False
+    return True
+
+
 class FileAnswer(Response):
     """Sends a temporary file and deletes it."""
 
@@ -38,16 +48,7 @@ class FileAnswer(Response):
             with open(self._path, "rb") as file:
                 # An open file can be read after unlink, so nothing is left if sending fails.
                 os.unlink(self._path)
-                await send(
-                    {
-                        "type": "http.response.start",
-                        "status": self.status_code,
-                        "headers": self.raw_headers,
-                    }
-                )
-                if HEAD in scope:
-                    await send(END)
-                else:
+                if await send_start(self, scope, send):
                     await self._send(file, send)
         finally:
             with contextlib.suppress(FileNotFoundError):

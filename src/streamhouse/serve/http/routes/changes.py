@@ -34,7 +34,7 @@ from streamhouse.serve.errors import Problem, problem_of
 from streamhouse.serve.formats.json_rows import compact
 from streamhouse.serve.http.authorization import Reads, subprotocol
 from streamhouse.serve.http.openapi import error_responses
-from streamhouse.serve.http.responses import END, HEAD
+from streamhouse.serve.http.responses import send_start
 from streamhouse.serve.http.routes.parameters import (
     Columns,
     ViewName,
@@ -211,16 +211,7 @@ class EventStream(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         with _counted(self._parts):
             try:
-                await send(
-                    {
-                        "type": "http.response.start",
-                        "status": self.status_code,
-                        "headers": self.raw_headers,
-                    }
-                )
-                if HEAD in scope:
-                    await send(END)
-                else:
+                if await send_start(self, scope, send):
                     await self._send_stream(scope, receive, send)
             finally:
                 await self._subscription.close()
