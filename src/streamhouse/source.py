@@ -8,7 +8,7 @@ two equal offsets mean that there is nothing new.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
@@ -72,13 +72,17 @@ class SourceState:
 
     `snapshotting`: whether the reader still reads the snapshot. `position`: the reader's file and
     byte in the server's log. Of the last change received: `event_ms`, when the server executed it
-    (epoch ms, by the server's clock), and `received_ms`, when it arrived.
+    (epoch ms, by the server's clock), and `received_ms`, when it arrived. `tables`: how many are
+    followed; the snapshots of `tables_left` are not complete, and have about `splits_left` chunks.
     """
 
     snapshotting: bool
     position: tuple[str, int] | None = None
     event_ms: int | None = None
     received_ms: int | None = None
+    tables: int | None = None
+    tables_left: int | None = None
+    splits_left: int | None = None
 
 
 @dataclass(frozen=True)
@@ -118,6 +122,14 @@ class Counted(Protocol):
 
     def rows(self, start: Offset, end: Offset) -> int | None:
         """How many rows there are from `start` to `end`; None if unknown; driver only."""
+
+
+@runtime_checkable
+class CountingChanges(Protocol):
+    """A source that counts the changes that it reads."""
+
+    def changes_read(self) -> Mapping[str, int]:
+        """How many were read since the last call, by row kind, snapshots aside; executors."""
 
 
 BAD_RECORDS = pa.schema(

@@ -74,7 +74,7 @@ SourceKeysOption = Annotated[
     typer.Option(
         "--sync-primary-keys-from-source-schema",
         metavar="true|false",
-        help="Whether tables without --primary-keys get MySQL's; false refuses them.",
+        help="Whether tables get the primary key of MySQL; false: none, so they take inserts only.",
     ),
 ]
 SkipOption = Annotated[

@@ -110,6 +110,7 @@ CASES: list[tuple[str, list[str], pa.DataType, list[Any]]] = [
     ("BIGINT UNSIGNED ZEROFILL", ["5"], pa.decimal128(20, 0), [Decimal(5)]),
     ("DECIMAL(10,2) ZEROFILL", ["1.5"], pa.decimal128(10, 2), [Decimal("1.50")]),
     ("DECIMAL(65,0) UNSIGNED", ["1" + "0" * 64], pa.string(), ["1" + "0" * 64]),
+    ("DECIMAL(60,2) UNSIGNED ZEROFILL", ["1.5", "0"], pa.string(), ["1.50", "0.00"]),
     ("FLOAT(9,3)", ["1.2345", "-0e0", "3.4028234e5"], pa.float32(),
      [struct_float(1.234), -0.0, struct_float(340282.344)]),
     ("DOUBLE(20,3)", ["123456789012.3456", "-0e0"], pa.float64(), [123456789012.346, -0.0]),

@@ -139,10 +139,13 @@ def test_names_that_a_table_has_are_that_table(
     assert brief(rows) == [("-U", 1, "a", name), ("+U", 1, "c", name)]
 
 
-def test_a_table_without_a_declared_column_is_named(database: Database, opened: Opened) -> None:
+def test_a_table_without_a_column_that_is_not_null_is_named(
+    database: Database, opened: Opened
+) -> None:
     create(database, "s_1", "s_2")
     database.run("CREATE TABLE s_3 (id INT PRIMARY KEY, w VARCHAR(20))")
-    source = opened.shards("s_.*")
+    source = opened("s_.*", (Column("id", "INT"), Column("v", "STRING", nullable=False)))
+    assert isinstance(source, ShardedSource)
     with pytest.raises(TableError, match=rf"{database.name}\.s_3 has no column 'v'.*'v'|w"):
         source.check_start()
     with pytest.raises(TableError, match=r"s_3 has no column 'v'"):
@@ -302,3 +305,38 @@ def test_random_moves_between_tables(
     apply(state, rows, ["id"])
     wanted = {(id, v, name) for name in names for id, v in database.run(f"SELECT * FROM {name}")}
     assert {(row["id"], row["v"], row["of"]) for row in state.values()} == wanted
+
+
+def test_columns_that_a_table_lacks_are_null(database: Database) -> None:
+    database.run(
+        "CREATE TABLE user_1 (id BIGINT PRIMARY KEY, name VARCHAR(9), email VARCHAR(20))",
+        "CREATE TABLE user_2 (name VARCHAR(9), id BIGINT PRIMARY KEY)",
+        "CREATE TABLE user_3 (id BIGINT PRIMARY KEY, age INT, name VARCHAR(9))",
+        "INSERT INTO user_1 VALUES (1, 'a', 'a@x')",
+        "INSERT INTO user_2 VALUES ('b', 2)",
+        "INSERT INTO user_3 VALUES (3, 18, 'c')",
+    )
+    names = ["id", "name", "email", "age", "of"]
+    columns = [
+        Column("id", "DECIMAL(20, 0)"), Column("name", "STRING"), Column("email", "STRING"),
+        Column("age", "INT"), Column("of", "STRING", metadata="table_name"),
+    ]  # fmt: skip
+    source = open_source(database.options("user_.*"), columns)
+    assert source.schema.names == names
+    offset, rows = catch_up(source, source.initial_offset())
+    first = sorted(tuple(row[name] for name in names) for row in rows)
+    assert [(int(row[0]), *row[1:]) for row in first] == [
+        (1, "a", "a@x", None, "user_1"), (2, "b", None, None, "user_2"),
+        (3, "c", None, 18, "user_3"),
+    ]  # fmt: skip
+    database.run(
+        "UPDATE user_1 SET email = 'b@x'", "UPDATE user_3 SET age = 20", "DELETE FROM user_2"
+    )
+    _, rows = catch_up(source, offset)
+    assert [(row[ROW_KIND], int(row["id"]), row["email"], row["age"]) for row in rows] == [
+        ("-U", 1, "a@x", None), ("+U", 1, "b@x", None), ("-U", 3, None, 18), ("+U", 3, None, 20),
+        ("-D", 2, None, None),
+    ]  # fmt: skip
+    source.close()
+    with pytest.raises(TableError, match="has no column 'agee'; did you mean 'age'|has no column"):
+        open_source(database.options("user_.*"), [Column("id", "INT"), Column("agee", "INT")])

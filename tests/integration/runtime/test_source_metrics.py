@@ -18,6 +18,7 @@ CREATE TEMPORARY TABLE changes (id INT PRIMARY KEY NOT ENFORCED, v INT) WITH (
 CREATE TABLE copy (id INT PRIMARY KEY NOT ENFORCED, v INT) WITH ('bucket' = '1');
 INSERT INTO copy SELECT id, v FROM changes;
 """
+KINDS = ("", "Create", "Update", "Delete")
 HOUR_S = 3600
 SLACK_MS = 60_000
 
@@ -41,7 +42,11 @@ def test_lags_by_event_time(shop: Shop, mariadb: MariaDB) -> None:
     found = _metrics(shop)
     assert found["isSnapshotting"] == 0 and found["numRecordsIn"] == 2
     # Nothing has changed yet, so no lag is known.
-    assert "currentFetchEventTimeLag" not in found
+    assert "currentFetchEventTimeLag" not in found and "TotalNumberOfEventsSeen" not in found
+    assert (found["numTablesSnapshotted"], found["numTablesRemaining"]) == (1, 0)
+    assert found["numSnapshotSplitsRemaining"] == 0
+    assert (found["lastTableFilesAdded"], found["lastDeltaRecordsAppended"]) == (1, 2)
+    assert found["lastCommitDuration"] > 0
     mariadb.execute(f"SET timestamp = UNIX_TIMESTAMP() - {HOUR_S}", "UPDATE measured.t SET v = 3")
     changed_ms = time.time_ns() // 1_000_000
     run.until(lambda: "currentFetchEventTimeLag" in _metrics(shop))
@@ -59,11 +64,18 @@ def test_lags_by_event_time(shop: Shop, mariadb: MariaDB) -> None:
     # The counts and the position of one status are read one after the other.
     names = ("BinlogFilename", "BinlogPosition")
     run.until(lambda: tuple(_metrics(shop)[name] for name in names) == end)
-    mariadb.execute("UPDATE measured.t SET v = 4 WHERE id = 1")
+    mariadb.execute(
+        "UPDATE measured.t SET v = 4 WHERE id = 1",
+        "INSERT INTO measured.t VALUES (3, 3)",
+        "DELETE FROM measured.t WHERE id = 2",
+    )
     run.until(lambda: _metrics(shop)["currentFetchEventTimeLag"] < SLACK_MS)
-    run.until(lambda: _metrics(shop)["numRecordsIn"] == 8)
+    run.until(lambda: _metrics(shop)["numRecordsIn"] == 10)
+    counts = {name: _metrics(shop)[f"TotalNumberOf{name}EventsSeen"] for name in KINDS}
+    assert counts == {"": 5, "Create": 1, "Update": 3, "Delete": 1}
     run.signal(signal.SIGTERM)
     assert run.wait().code == 0
     ended = _metrics(shop)
     # The lag of a query that has ended is unknown, but not what it has read.
-    assert ended["numRecordsIn"] == 8 and "MilliSecondsBehindSource" not in ended
+    assert ended["numRecordsIn"] == 10 and ended["TotalNumberOfEventsSeen"] == 5
+    assert "MilliSecondsBehindSource" not in ended

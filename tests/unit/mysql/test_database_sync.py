@@ -75,7 +75,7 @@ def test_lag_is_the_age_of_the_oldest_unread_change(tmp_path: Path) -> None:
     lags.observe(at(20), {"shop.t1": at(30)})
     assert lags.behind_s("shop.t1") == 0.0
     now = 102.5
-    lags.count(SyncedBatch({}, {"0": 5}, {"1": 2}, {}))
+    lags.count(SyncedBatch({}, {"0": 5}, {"1": 2}, {}, {}, None))
     states = lags.states(catalogue, DatabaseProgress(1, at(20), Known(), {"0": (3,)}), ("0", "1"))
     assert [(s.table, s.complete, s.snapshot_rows, s.changes, s.lag_s) for s in states] == [
         ("shop.t0", False, 5, 0, None),

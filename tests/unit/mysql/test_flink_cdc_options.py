@@ -65,7 +65,8 @@ connection.pool.size chunk-meta.group.size
 chunk-key.even-distribution.factor.upper-bound chunk-key.even-distribution.factor.lower-bound
 scan.incremental.snapshot.chunk.key-column
 scan.incremental.close-idle-reader.enabled scan.incremental.snapshot.backfill.skip
-use.legacy.json.format
+use.legacy.json.format include-comments.enabled treat-tinyint1-as-boolean.enabled
+scan.binlog.newly-added-table.enabled
 scan.incremental.snapshot.unbounded-chunk-first.enabled
 jdbc.properties.tinyInt1isBit jdbc.properties.autoReconnect jdbc.properties.useUnicode
 jdbc.properties.characterEncoding jdbc.properties.zeroDateTimeBehavior
@@ -97,6 +98,9 @@ debezium.incremental.snapshot.chunk.size debezium.read.only debezium.no.such.opt
 """Options with no effect, and a notice that says why."""
 
 REFUSED = {
+    "tables": "shop.*",
+    "tables.exclude": "shop.log",
+    "metadata.list": "op_ts",
     "debezium.skipped.operations": "d",
     "debezium.snapshot.select.statement.overrides": "shop.customers",
     "debezium.snapshot.select.statement.overrides.shop.customers": "SELECT 1",
@@ -141,6 +145,12 @@ def test_zero_dates_are_not_read_as_something_else(value: str) -> None:
         parse(BASE | {ZERO_DATES: value})
 
 
+def test_schema_changes_cannot_be_switched_off_in_the_source() -> None:
+    parse(BASE | {"schema-change.enabled": "true"})
+    with pytest.raises(OptionError, match="--schema-change-behavior ignore"):
+        parse(BASE | {"schema-change.enabled": "false"})
+
+
 @pytest.mark.parametrize("key", REFUSED)
 def test_refused(key: str) -> None:
     with pytest.raises(OptionError, match=f"option '{key}' is not supported: ") as caught:
@@ -151,6 +161,8 @@ def test_refused(key: str) -> None:
 def test_each_reason_is_of_a_listed_option() -> None:
     listed = {*NO_EFFECT, *(key.replace("chunk-key.", "split-key.") for key in NO_EFFECT)}
     assert set(WITHOUT_EFFECT) - listed == {
+        # Of Flink CDC's pipelines; only some values are accepted.
+        "schema-change.enabled",
         # Other spellings of listed ones.
         "jdbc.properties.connectionTimeZone",
         "jdbc.properties.enabledTLSProtocols",

@@ -22,7 +22,7 @@ def source(tmp_path: Path) -> MySqlSource:
     """A source that has a relay log; it would connect to a server if it were made as usual."""
     made: Any = MySqlSource.__new__(MySqlSource)
     made._captured = SimpleNamespace(relay=tmp_path, table=SimpleNamespace(size=Size(500, 90)))
-    made._options = SimpleNamespace(name=SHOP.full_name)
+    made._options = SimpleNamespace(name=SHOP.full_name, chunk_size=100)
     made._unread = UnreadChanges()
     found: MySqlSource = made
     return found
@@ -63,7 +63,9 @@ def test_bytes_across_binlog_files_are_unknown(source: MySqlSource, tmp_path: Pa
 
 def test_the_lag_is_the_rows_that_are_left_of_the_snapshot(source: MySqlSource) -> None:
     assert source.lag({"phase": "snapshot"}) == Lag(rows=500)
-    assert source.lag({"phase": "snapshot"}).state == SourceState(snapshotting=True)
+    assert source.lag({"phase": "snapshot"}).state == SourceState(
+        snapshotting=True, tables=1, tables_left=1, splits_left=5
+    )
     assert source.lag({"phase": "snapshot", "key": [7], "rows": 200}) == Lag(rows=300)
     assert source.lag({"phase": "snapshot", "key": [9], "rows": 600}) == Lag(rows=0)
 
@@ -72,7 +74,9 @@ def test_the_lag_is_unknown_without_a_log(source: MySqlSource, tmp_path: Path) -
     assert not source.lag(at(4)).known
     connected(tmp_path)[1].close()
     assert not source.lag(at(4)).known
-    assert source.lag(at(4)).state == SourceState(False, (FILE, 4))
+    assert source.lag(at(4)).state == SourceState(
+        False, (FILE, 4), tables=1, tables_left=0, splits_left=0
+    )
 
 
 def test_times_are_those_of_the_last_change_of_the_table(
@@ -90,5 +94,5 @@ def test_times_are_those_of_the_last_change_of_the_table(
     time.sleep(0.002)
     kept.keep(server.transaction("other", b"x"))
     state = source.lag(at(end)).state
-    assert state == SourceState(False, (FILE, end), 1000, arrived)
+    assert state == SourceState(False, (FILE, end), 1000, arrived, 1, 0, 0)
     kept.close()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from streamhouse.connectors.mysql_cdc.binlog.captured import CapturedTable
@@ -73,6 +75,27 @@ def test_statements_after_which_rows_are_read_again(text: str) -> None:
     assert found is not None and (found.reload is not None or found.after is None)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "ALTER TABLE t REORGANIZE PARTITION p0, p1 INTO (PARTITION p VALUES LESS THAN (9))",
+        "ALTER TABLE t REBUILD PARTITION p0, p1", "ALTER TABLE t ANALYZE PARTITION p0, p1",
+    ],
+)  # fmt: skip
+def test_partitions_of_which_the_rows_stay(text: str) -> None:
+    found = outcome(text)
+    assert found is not None and found.reload is None
+
+
+def test_names_of_partitions_are_no_columns() -> None:
+    for text in ("ALTER TABLE t DROP PARTITION p0, p1", "ALTER TABLE t TRUNCATE PARTITION a, b"):
+        found = outcome(text)
+        assert found is not None and found.reload is not None and "understood" not in found.reload
+    found = outcome("ALTER TABLE t DROP `partition`, ADD a INT")
+    assert found is not None and found.after is not None
+    assert "a" in [column.name for column in found.after.columns]
+
+
 def test_statements_about_nothing() -> None:
     assert outcome("ALTER TABLE x ADD a INT") is None
     assert outcome("CREATE TABLE IF NOT EXISTS t (id INT)") is None
@@ -106,3 +129,12 @@ def test_temporary_tables_hide_the_table() -> None:
     assert of("ALTER TABLE t ADD y INT") is None
     assert of("DROP TEMPORARY TABLE t") is None
     assert of("TRUNCATE t") is not None
+
+
+def test_a_repair_is_of_no_effect_with_innodb() -> None:
+    assert outcome("REPAIR TABLE t QUICK") is None
+    captured = CapturedTable(OPTIONS, replace(TABLE, consistent=False), COLUMNS)
+    outcomes = StatementOutcomes(captured, captured.table)
+    statement = Statement("d", "REPAIR TABLE t QUICK", Lexis(), strict=True)
+    found = outcomes.of(statement, Position("binlog.1", 100))
+    assert found is not None and found.reload is not None

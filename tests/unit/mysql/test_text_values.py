@@ -24,6 +24,13 @@ TEXTS: list[tuple[str, dict[str, Any], bytes, str]] = [
     ("float", {}, b"0.10000000149011612", "0.1"),
     ("double", {}, b"1.000011", "1.000011"),
     ("decimal(10,2)", {"precision": 10, "scale": 2}, b"12345.11", "12345.11"),
+    (
+        "decimal(40,3) unsigned zerofill",
+        {"precision": 40, "scale": 3},
+        b"0" * 36 + b"9.330",
+        "9.330",
+    ),
+    ("decimal(40,3) zerofill", {"precision": 40, "scale": 3}, b"0" * 37 + b".000", "0.000"),
     ("date", {}, b"2023-03-23", "2023-03-23"),
     ("datetime", {}, b"2023-03-23 14:30:05", "2023-03-23 14:30:05.000"),
     ("datetime(2)", {"fraction": 2}, b"2023-03-24 14:30:05.12", "2023-03-24 14:30:05.120"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from streamhouse.runtime.monitoring.commit_times import Commit
 from streamhouse.runtime.monitoring.metrics import WINDOW_S, QueryMetrics
 
 
@@ -37,9 +38,18 @@ def test_a_rate_is_over_the_last_seconds(clock: Clock) -> None:
 
 def test_a_query_that_has_just_begun_is_not_told_as_slow(clock: Clock) -> None:
     metrics = QueryMetrics(clock)
-    assert metrics.read() == (0, 0, 0, None, None, None, 0)
+    assert metrics.read() == (0, 0, 0, None, None, None, 0, None, None)
     clock.now += 60
     metrics.begin()
     clock.now += 2
     metrics.batch(1_000, 0.1)
     assert metrics.read().rows_per_second == 500
+
+
+def test_changes_and_the_last_commit_of_rows_are_kept(clock: Clock) -> None:
+    metrics, commit = QueryMetrics(clock), Commit(3.5, 2, 40, 1, 2)
+    metrics.batch(3, 0.1, changes={"+I": 2, "-U": 1, "+U": 1}, commit=commit)
+    metrics.batch(1, 0.1, changes={"-D": 1})
+    counted = metrics.read()
+    assert counted.changes == {"+I": 2, "-U": 1, "+U": 1, "-D": 1}
+    assert counted.commit == commit

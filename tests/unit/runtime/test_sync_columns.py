@@ -59,6 +59,11 @@ def computed(text: str) -> tuple[str, Any]:
         ("c=second(nanos, 9)", "INT", 58),
         ("c=date_format(at, yyyy-MM-dd HH:mm:ss.SSS)", "STRING", "2024-01-31 23:59:58.123"),
         ("c=date_format(epoch, yyyyMMdd, 0)", "STRING", "20240131"),
+        (
+            "c=date_format(nanos, yyyy-MM-dd HH:mm:ss.SSSSSSSSS, 9)",
+            "STRING",
+            "2024-01-31 23:59:58.123456789",
+        ),
         ("c=substring(text, 5)", "STRING", "01-31 23:59:58.5"),
         ("c=substring(text, 0, 4)", "STRING", "2024"),
         ("c=substring(n, 1)", "STRING", "7"),

@@ -51,3 +51,23 @@ def test_partition_keys_of_single_tables() -> None:
 def test_an_unknown_argument_names_the_nearest() -> None:
     with pytest.raises(TypeError, match="argument 'table_prefx'; did you mean 'table_prefix'"):
         options(table_prefx="x")
+
+
+def test_the_drivers_option_for_tinyint_1_is_that_of_the_mapping() -> None:
+    key = "jdbc.properties.tinyInt1isBit"
+    assert "tinyint1-not-bool" in with_conf({key: "false"}).mapping.modes
+    assert not with_conf({key: "true"}).mapping.modes
+    other = with_conf({"treat-tinyint1-as-boolean.enabled": "false"})
+    assert "tinyint1-not-bool" in other.mapping.modes
+    with pytest.raises(OptionError, match="contradicts --type-mapping tinyint1-not-bool"):
+        with_conf({key: "true"}, type_mapping=["tinyint1-not-bool"])
+
+
+def test_options_of_the_source_without_effect_are_named() -> None:
+    found = with_conf({"debezium.max.batch.size": "9", "debezium.include.schema.comments": "true"})
+    (notice,) = found.notices
+    assert notice.startswith("--mysql-conf debezium.max.batch.size has no effect: there is no")
+
+
+def with_conf(conf: Mapping[str, str], **flags: Any) -> SyncOptions:
+    return sync_database_options({"warehouse": "w"}, "ods", {**CONF, **conf}, **flags)

@@ -16,6 +16,7 @@ import pytest
 import uvicorn
 
 from streamhouse.runtime.execute import execute
+from streamhouse.runtime.monitoring.commit_times import Commit
 from streamhouse.runtime.monitoring.process import own
 from streamhouse.runtime.monitoring.status import QueryStatus, Status, Statuses
 from streamhouse.serve.auth.scope import Scope
@@ -94,8 +95,11 @@ def test_list_of_pipelines(client: httpx.Client) -> None:
 
 def test_metrics_include_pipelines(warehouse: Path) -> None:
     statuses, now = Statuses({"warehouse": str(warehouse)}), time.time_ns() // 1_000_000
-    state = SourceState(False, ("binlog.000007", 154), now - 5_000, now - 2_000)
-    query = QueryStatus("d.c", "d.c", ("d.m",), (), lag=Lag(0.0, bytes=0, state=state))
+    state = SourceState(False, ("binlog.000007", 154), now - 5_000, now - 2_000, 1, 0, 0)
+    query = QueryStatus(
+        "d.c", "d.c", ("d.m",), (), lag=Lag(0.0, bytes=0, state=state),
+        changes={"+I": 5, "-U": 2, "+U": 2}, commit=Commit(12.5, 3, 40, 1, 2),
+    )  # fmt: skip
     statuses.write(Status("fed", "running", own(), now, now, queries=(query,)))
     statuses.write(Status("old", "failed", own(), now, now, queries=(query,)))
     few = Token(digest("few"), Scope("few", ("d.b",)))
@@ -107,6 +111,8 @@ def test_metrics_include_pipelines(warehouse: Path) -> None:
     labels = '{pipeline="fed",query="d.c"}'
     assert f"streamhouse_currentFetchEventTimeLag{labels} 3000.0" in text
     assert f"streamhouse_BinlogPosition{labels} 154.0" in text
+    assert f"streamhouse_TotalNumberOfUpdateEventsSeen{labels} 2.0" in text
+    assert f"streamhouse_lastCommitDuration{labels} 12.5" in text
     assert 'streamhouse_numRecordsIn{pipeline="revenue",query="d.b"} 99.0' in text
     assert 'pipeline="old"' not in text and "pipeline=" not in hidden
     (found,) = listed["queries"]
@@ -117,6 +123,11 @@ def test_metrics_include_pipelines(warehouse: Path) -> None:
         "numRecordsIn": 0, "numRecordsInPerSecond": 0.0, "isSnapshotting": 0, "isStreamReading": 1,
         "currentFetchEventTimeLag": 3_000, "MilliSecondsBehindSource": 3_000,
         "BinlogFilename": "binlog.000007", "BinlogPosition": 154,
+        "numTablesSnapshotted": 1, "numTablesRemaining": 0, "numSnapshotSplitsRemaining": 0,
+        "TotalNumberOfEventsSeen": 7, "TotalNumberOfCreateEventsSeen": 5,
+        "TotalNumberOfUpdateEventsSeen": 2, "TotalNumberOfDeleteEventsSeen": 0,
+        "lastCommitDuration": 12.5, "lastTableFilesAdded": 3, "lastTableFilesAppended": 3,
+        "lastDeltaRecordsAppended": 40, "lastPartitionsWritten": 1, "lastBucketsWritten": 2,
     }  # fmt: skip
 
 

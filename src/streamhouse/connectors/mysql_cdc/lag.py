@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Collection
+from typing import NamedTuple
 
 from streamhouse.connectors.mysql_cdc.relay.files import State
 from streamhouse.connectors.mysql_cdc.server.position import Position
@@ -13,10 +14,29 @@ from streamhouse.source import SourceState
 _MAX_UNREAD = 1_000
 
 
+class Snapshots(NamedTuple):
+    """What is left of the snapshots of a reader's tables.
+
+    `tables` are not complete; they have about `rows` more (None: unknown), in chunks of `size`.
+    """
+
+    tables: int
+    rows: int | None
+    size: int
+
+    @property
+    def splits(self) -> int | None:
+        """About how many chunks are left; None if that is unknown."""
+        if not self.tables:
+            return 0
+        return None if self.rows is None else max(self.tables, -(-self.rows // self.size))
+
+
 def source_state(
-    snapshotting: bool, place: Position | None, log: State | None, tables: Iterable[str]
+    snapshots: Snapshots, place: Position | None, log: State | None, tables: Collection[str]
 ) -> SourceState:
     """What is known of a reader at `place`, and of the last change of its tables in a relay log."""
+    snapshotting = snapshots.tables > 0
     times = [] if log is None or snapshotting else [log.times.get(name) for name in tables]
     received = [one for one in times if one is not None]
     seconds, at_ms = max(received, key=lambda one: one[1]) if received else (None, None)
@@ -25,6 +45,9 @@ def source_state(
         None if place is None else (place.file, place.pos),
         None if seconds is None else seconds * 1000,
         at_ms,
+        len(tables),
+        snapshots.tables,
+        snapshots.splits,
     )
 
 

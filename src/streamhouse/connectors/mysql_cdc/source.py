@@ -14,6 +14,7 @@ from streamhouse.connectors.mysql_cdc.binlog.captured import CapturedTable
 from streamhouse.connectors.mysql_cdc.binlog.history import BinlogHistory
 from streamhouse.connectors.mysql_cdc.binlog.limits import bounded_end, byte_budget
 from streamhouse.connectors.mysql_cdc.binlog.startup import check_startup, startup_position
+from streamhouse.connectors.mysql_cdc.change_counts import ChangeCounts
 from streamhouse.connectors.mysql_cdc.change_reader import (
     StartPoint,
     close_readers,
@@ -22,7 +23,7 @@ from streamhouse.connectors.mysql_cdc.change_reader import (
     relay_view,
 )
 from streamhouse.connectors.mysql_cdc.key_share import KeyShare, key_places, shares
-from streamhouse.connectors.mysql_cdc.lag import UnreadChanges, source_state
+from streamhouse.connectors.mysql_cdc.lag import Snapshots, UnreadChanges, source_state
 from streamhouse.connectors.mysql_cdc.membership import MemberChanges, Membership
 from streamhouse.connectors.mysql_cdc.metadata import MetadataColumns
 from streamhouse.connectors.mysql_cdc.relay.files import RelayView, State
@@ -51,6 +52,7 @@ from streamhouse.connectors.mysql_cdc.server.table import (
     check_server,
     load_table,
 )
+from streamhouse.connectors.mysql_cdc.server.table_errors import naming
 from streamhouse.connectors.mysql_cdc.server.values.rows import RowWriter
 from streamhouse.connectors.mysql_cdc.snapshot import (
     Chunk,
@@ -164,6 +166,7 @@ class MySqlSource:
         self._held: Position | None = None
         self._advanced = time.monotonic()
         self._unread = UnreadChanges()
+        self._counts = ChangeCounts()
 
     def __repr__(self) -> str:
         return f"MySqlSource({self._options.name} at {self._options.address})"
@@ -251,8 +254,9 @@ class MySqlSource:
         if isinstance(partition, SnapshotPart):
             batches = self._read_chunks(partition)
         else:
-            batches = self._read_binlog(partition)
-        return batches if self.changelog else (inserted(batch) for batch in batches)
+            batches = self._counts.counted(self._read_binlog(partition))
+        named = naming(self._options.name, batches)
+        return named if self.changelog else (inserted(batch) for batch in named)
 
     def whole_table(self, parallelism: int = 1) -> Sequence[Any]:
         """Partitions that together contain the table's current rows; driver only."""
@@ -298,13 +302,18 @@ class MySqlSource:
         progress = Progress.from_offset(offset)
         view = relay_view(self._captured)
         state = None if view is None else view.state()
-        snapshotting = not progress.snapshot_complete
-        known = source_state(snapshotting, progress.position, state, [self._options.name])
+        snapshotting, left = not progress.snapshot_complete, self.rows_left(offset)
+        snapshots = Snapshots(int(snapshotting), left, self._options.chunk_size)
+        known = source_state(snapshots, progress.position, state, [self._options.name])
         if snapshotting or progress.position is None or state is None:
-            return Lag(rows=self.rows_left(offset), state=known)
+            return Lag(rows=left, state=known)
         changed = state.changed.get(self._options.name, state.end)
         seconds, unread = self._unread.behind(progress.position, changed)
         return Lag(seconds=seconds, bytes=unread, state=known)
+
+    def changes_read(self) -> Mapping[str, int]:
+        """How many changes were read since the last call, by row kind."""
+        return self._counts.taken()
 
     def rows_left(self, offset: Offset) -> int | None:
         """About how many rows of the snapshot are left, by the server's estimate at the start."""

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
-from collections.abc import Callable
+from collections import Counter, deque
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
+
+from streamhouse.runtime.monitoring.commit_times import Commit
 
 WINDOW_S = 10.0
 """The sliding window, in seconds, over which rows per second are computed."""
@@ -16,7 +18,8 @@ class MetricsSnapshot(NamedTuple):
     """A snapshot of a query's metrics.
 
     `last_batch_ms` is when the last batch ended (epoch ms), `took_ms` how long it took,
-    `last_rows_ms` when the last batch with rows ended.
+    `last_rows_ms` when the last batch with rows ended. `changes` are counted by row kind; none of
+    a source that counts none. `commit`: the last one with rows.
     """
 
     batches: int = 0
@@ -26,6 +29,8 @@ class MetricsSnapshot(NamedTuple):
     took_ms: float | None = None
     last_rows_ms: int | None = None
     bad_records: int = 0
+    changes: Mapping[str, int] | None = None
+    commit: Commit | None = None
 
 
 class QueryMetrics:
@@ -42,6 +47,8 @@ class QueryMetrics:
         self._last_ms: int | None = None
         self._last_rows_ms: int | None = None
         self._took_ms: float | None = None
+        self._changes: Counter[str] | None = Counter()
+        self._commit: Commit | None = None
         self._began = clock()
 
     def begin(self) -> None:
@@ -49,13 +56,29 @@ class QueryMetrics:
         with self._lock:
             self._began = self._clock()
 
-    def batch(self, rows: int, took_s: float, bad: int = 0) -> None:
-        """Count a committed batch of `rows` rows and `bad` records that took `took_s` seconds."""
+    def batch(
+        self,
+        rows: int,
+        took_s: float,
+        bad: int = 0,
+        changes: Mapping[str, int] | None = None,
+        commit: Commit | None = None,
+    ) -> None:
+        """Count a committed batch of `rows` rows and `bad` records that took `took_s` seconds.
+
+        `changes`: rows by row kind, those of a snapshot aside; None: not known, so that all are
+        unknown from now on. `commit`: None if it had no rows.
+        """
         now = self._clock()
         with self._lock:
             self._batches += 1
             self._rows += rows
             self._bad += bad
+            if changes is None or self._changes is None:
+                self._changes = None
+            else:
+                self._changes.update(changes)
+            self._commit = commit or self._commit
             self._last_ms, self._took_ms = time.time_ns() // 1_000_000, took_s * 1000
             if rows:
                 self._last_rows_ms = self._last_ms
@@ -75,7 +98,7 @@ class QueryMetrics:
             rate = sum(rows for _, rows in self._recent) / seconds
             return MetricsSnapshot(
                 self._batches, self._rows, rate, self._last_ms, self._took_ms,
-                self._last_rows_ms, self._bad,
+                self._last_rows_ms, self._bad, dict(self._changes or {}) or None, self._commit,
             )  # fmt: skip
 
     def _forget(self, now: float) -> None:

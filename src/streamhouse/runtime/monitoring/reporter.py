@@ -286,6 +286,8 @@ class Reporter:
             self._lags.get((described.pipeline, described.part)),
             last_rows_ms=counted.last_rows_ms,
             bad_records=counted.bad_records,
+            changes=counted.changes,
+            commit=counted.commit,
         )
 
     def _read_lags(self) -> None:

@@ -23,6 +23,7 @@ from urllib.parse import quote, unquote
 from streamhouse.errors import PipelineError, TableError
 from streamhouse.options import nearest
 from streamhouse.paimon.storage.files import Files, files_of
+from streamhouse.runtime.monitoring.commit_times import Commit
 from streamhouse.runtime.monitoring.process import Process
 from streamhouse.source import Lag, SourceState
 
@@ -42,7 +43,8 @@ class QueryStatus:
     """The status of a continuous query; `name` is unique in its pipeline.
 
     Times are epoch ms; `took_ms` is the duration of the last batch, `last_rows_ms` is when a batch
-    with rows ended. `bad_records` were left out, see the option `bad-records` of a source.
+    with rows ended. `bad_records` were left out, see the option `bad-records` of a source. For
+    `changes` and `commit` see `metrics.Counted`.
     """
 
     name: str
@@ -58,6 +60,8 @@ class QueryStatus:
     last_error: str | None = None
     last_rows_ms: int | None = None
     bad_records: int = 0
+    changes: Mapping[str, int] | None = None
+    commit: Commit | None = None
 
 
 @dataclass(frozen=True)
@@ -115,8 +119,12 @@ def _json(record: object) -> str:
 
 
 def _query(record: dict[str, Any]) -> QueryStatus:
-    lag = record.pop("lag")
-    status = QueryStatus(**record, lag=None if lag is None else _lag(lag))
+    lag, commit = record.pop("lag"), record.pop("commit", None)
+    status = QueryStatus(
+        **record,
+        lag=None if lag is None else _lag(lag),
+        commit=None if commit is None else Commit(**commit),
+    )
     return replace(status, sources=tuple(status.sources), lookups=tuple(status.lookups))
 
 

@@ -16,7 +16,7 @@ from streamhouse.connectors.base import WrittenBatch
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.write.commit import TableCommitter, query_tag
 from streamhouse.runtime.failpoint import LOOKUP_JOURNAL_STEP, reached
-from streamhouse.runtime.monitoring.commit_times import timed
+from streamhouse.runtime.monitoring.commit_times import Commit, timed
 from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.state.lineage import BatchRecord
 
@@ -30,12 +30,14 @@ Messages: TypeAlias = Mapping[str, list[bytes]]
 class CommittedBatch:
     """One micro-batch after its commit.
 
-    `messages` are counted by table, and `reports` are what its tasks reported.
+    `messages` are counted by table, and `reports` are what its tasks reported. `commit`: that to
+    the target; None if that is not a Paimon table, or got no rows.
     """
 
     record: BatchRecord
     messages: Mapping[str, int]
     reports: list[dict[str, Any]]
+    commit: Commit | None
 
 
 class BatchCommitter:
@@ -69,6 +71,7 @@ class BatchCommitter:
         """Run a batch's tasks and commit what they wrote; None if there was nothing to read."""
         messages: Messages = {}
         reports: list[dict[str, Any]] = []
+        took_ms: list[float] = []
         with ExitStack() as timing:
 
             def write() -> WrittenBatch | None:
@@ -76,7 +79,7 @@ class BatchCommitter:
                 messages, reports = self._write(frame)
                 if not reports:
                     return None
-                timing.enter_context(timed(self._target))
+                timing.enter_context(timed(self._target, took_ms))
                 return WrittenBatch(_number(reports), messages.get(self._target, []))
 
             def discard() -> None:
@@ -84,10 +87,18 @@ class BatchCommitter:
                 self._discard(messages)
 
             made = self._sink.commit(write, discard)
-        return self._commit_side_tables(messages, reports, made) if reports else None
+        commit = None
+        if made and took_ms and self._sink.table is not None:
+            own = {self._target: messages.get(self._target, [])}
+            commit = Commit.of(own, took_ms[-1])
+        return self._commit_side_tables(messages, reports, made, commit) if reports else None
 
     def _commit_side_tables(
-        self, messages: Messages, reports: list[dict[str, Any]], made: bool
+        self,
+        messages: Messages,
+        reports: list[dict[str, Any]],
+        made: bool,
+        commit: Commit | None,
     ) -> CommittedBatch:
         """Commit what the batch wrote besides the sink; `made`: this run committed to the sink."""
         number = _number(reports)
@@ -108,7 +119,8 @@ class BatchCommitter:
             sum(report["missed"] for report in reports),
             earlier=not made,
         )
-        return CommittedBatch(record, {name: len(own) for name, own in messages.items()}, reports)
+        counts = {name: len(own) for name, own in messages.items()}
+        return CommittedBatch(record, counts, reports, commit)
 
     def remove_leftovers(self, from_batch: int, keep: Collection[str] = ()) -> None:
         """Remove the files of dead tasks in batches from `from_batch` on.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -184,8 +185,10 @@ class ContinuousQuery:
     def _commit(self, frame: DataFrame, spark_batch: int) -> None:
         began = time.monotonic()
         self._holds.batch_begins(self._last)
+        is_shuffled = False
         if self._spec.shuffle is not None:
             whole = is_small_batch(self._run.folder, int(self._last.get("batch", -1)) + 1)
+            is_shuffled = not whole
             frame = frame.select(*RESULT.names) if whole else shuffled(frame, self._spec)
         batch = self._committer.commit(frame)
         if batch is None:
@@ -194,7 +197,11 @@ class ContinuousQuery:
             self._lineage.add(batch.record)
         self._last = batch.record.end
         bad = sum(report.get("bad", 0) for report in batch.reports)
-        self.metrics.batch(batch.record.rows or 0, time.monotonic() - began, bad)
+        # The tasks that write shuffled rows do not know how many changes were read.
+        counts = [Counter[str](one["changes"]) for one in batch.reports]
+        changes = None if is_shuffled else sum(counts, Counter[str]())
+        took_s = time.monotonic() - began
+        self.metrics.batch(batch.record.rows or 0, took_s, bad, changes, batch.commit)
         self._holds.batch_done(self._last)
         preload_reports.write(self._run.folder, self._last, batch.reports)
         self._wait_for_room(batch)

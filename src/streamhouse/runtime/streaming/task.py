@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
@@ -30,7 +31,7 @@ from streamhouse.runtime.state.distinct_counts import DistinctValues
 from streamhouse.runtime.state.lookup_journal import LookupJournal
 from streamhouse.runtime.streaming.dimensions import Dimensions
 from streamhouse.runtime.streaming.planner import TaskInput
-from streamhouse.source import ROW_KIND, Source
+from streamhouse.source import ROW_KIND, CountingChanges, Source
 
 RESULT = pa.schema(
     [
@@ -150,6 +151,7 @@ class _Output:
     read: int = 0
     missed: int = 0
     bad: int = 0
+    changes: Counter[str] = field(default_factory=Counter)
 
 
 class Task:
@@ -199,6 +201,7 @@ class Task:
             "rows": self._out.read,
             "missed": self._out.missed,
             "bad": self._out.bad,
+            "changes": self._out.changes,
             "loaded": self._loaded(),
         }
         records = [{"table": t, "message": m, "report": None} for t, m in messages]
@@ -220,6 +223,8 @@ class Task:
         source = sources_for(self._spec)[piece.source]
         if isinstance(source, kept_records.Rejecting):
             source.rejected()  # of an attempt that failed
+        if isinstance(source, CountingChanges):
+            source.changes_read()
         for place, chunk in enumerate(chunks(source.read(piece.partition))):
             if place % self._task.shares == self._task.share:
                 misses = self._joined(numbered(chunk, first))
@@ -228,6 +233,8 @@ class Task:
                     missed.append(misses.to_numpy(zero_copy_only=False))
             first += chunk.num_rows
         self._reject(source)
+        if isinstance(source, CountingChanges) and not self._task.share:
+            self._out.changes.update(source.changes_read())
         if missed:
             self._wait(number, piece, np.sort(np.concatenate(missed)))
 

@@ -89,19 +89,20 @@ class SchemaEvolution:
             for column in self._mapped(one) if id in found
         ]  # fmt: skip
         wanted = self._wanted(target, list(found.values()), stale.statement)
+        renamed = {old: self._options.spelt(new) for old, new in stale.renamed.items()}
         known = dict(columns)
         leftover = self._added.of(target) - known.keys()
         wanted = replace(
             wanted,
             before=known,
-            renamed=stale.renamed,
+            renamed=renamed,
             dropped=stale.dropped,
             leftover=sorted(leftover),
         )
         self._added.replace(target, leftover | {one.name for one in wanted.columns} - known.keys())
         types = self._altered(target, wanted).types
         return [
-            _with_columns(replace(tables[id], definition=one.definition, rows=one.rows), types)
+            self._with_columns(replace(tables[id], definition=one.definition, rows=one.rows), types)
             for id, one in found.items()
             if one.definition is not None
         ], deletes
@@ -191,17 +192,18 @@ class SchemaEvolution:
         statement = "; ".join(dict.fromkeys(one.statement for one in outcomes.values()))
         wanted = self._wanted(target, [_found(table) for table in now.values()], statement)
         others = [table for id, table in now.items() if id not in outcomes]
-        renamed = {old: new for one in outcomes.values() for old, new in one.renamed.items()}
+        spelt = self._options.spelt
+        renamed = {old: spelt(new) for one in outcomes.values() for old, new in one.renamed.items()}
         wanted = replace(
             wanted,
             before=dict(column for table in before.values() for column in self._mapped(table)),
             renamed=renamed,
-            shared={column.name for table in others for column in table.definition.columns},
+            shared={spelt(column.name) for table in others for column in table.definition.columns},
         )
         reconciliation = self._altered(target, wanted)
         followed.tables = [one for one in followed.tables if one.target != target]
         for table in now.values():
-            one = _with_columns(table, reconciliation.types)
+            one = self._with_columns(table, reconciliation.types)
             if one != before[table.id]:
                 followed.tables.append(one)
         if reconciliation.replaced:
@@ -261,20 +263,21 @@ class SchemaEvolution:
         """The columns of a table with the types to which they map."""
         keys = set(table.definition.key)
         for column in table.definition.columns:
-            yield column.name, self._options.mapping.type(column, column in keys)
+            kind = self._options.mapping.type(column, column in keys)
+            yield self._options.spelt(column.name), kind
+
+    def _with_columns(self, table: FollowedTable, types: Mapping[str, str]) -> FollowedTable:
+        """The table, of which all columns are read that the target has."""
+        spelt = self._options.spelt
+        names = [column.name for column in table.definition.columns]
+        columns = tuple((name, types[spelt(name)]) for name in names if spelt(name) in types)
+        return replace(table, columns=columns)
 
 
 def _joined(first: str, second: str) -> str:
     """Statements as one text."""
     text = second if first.startswith(UNKNOWN_STATEMENT) else f"{first}; {second}"
     return text if len(text) <= _SHOWN else f"…{text[-_SHOWN:]}"
-
-
-def _with_columns(table: FollowedTable, types: Mapping[str, str]) -> FollowedTable:
-    """The table, of which all columns are read that the target has."""
-    names = [column.name for column in table.definition.columns]
-    columns = tuple((name, types[name]) for name in names if name in types)
-    return replace(table, columns=columns)
 
 
 def _found(table: FollowedTable) -> FoundTable:

@@ -8,11 +8,12 @@ from typing import TypedDict, Unpack
 
 from streamhouse.connectors.mysql_cdc.database.tables.discovery import TableNames
 from streamhouse.connectors.mysql_cdc.database.tables.table_filter import TableFilter
-from streamhouse.connectors.mysql_cdc.database.tables.type_mapping import TypeMapping
+from streamhouse.connectors.mysql_cdc.database.tables.type_mapping import NOT_BOOL, TypeMapping
 from streamhouse.connectors.mysql_cdc.metadata import DATABASE, TABLE, TIME
 from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions, parse
+from streamhouse.connectors.mysql_cdc.server.passthrough import without_effect
 from streamhouse.errors import OptionError
-from streamhouse.options import choice, nearest, required
+from streamhouse.options import boolean, choice, nearest, required
 from streamhouse.runtime.sync.schema_changes import SchemaChanges
 from streamhouse.secret_references import resolve_secrets
 
@@ -22,7 +23,15 @@ METADATA: Mapping[str, str] = {
     TIME: "TIMESTAMP_LTZ(3)",
 }
 """The metadata columns of a sync, with their types."""
-_STARTS = ("initial", "latest-offset")
+_STARTS = ("initial", "latest-offset", "snapshot")
+_TINYINT1 = ("jdbc.properties.tinyInt1isBit", "treat-tinyint1-as-boolean.enabled")
+_EFFECTIVE = (
+    *_TINYINT1, "include-comments.enabled", "schema-change.enabled",
+    "jdbc.properties.useInformationSchema", "debezium.include.schema.comments",
+    "debezium.include.schema.changes",
+)  # fmt: skip
+"""Options of the source that mean what a sync does."""
+_CASE = "case-sensitive"
 _DATABASE_KEY, _TABLE_KEY = "database-name", "table-name"
 
 
@@ -41,10 +50,13 @@ class TableNaming:
     prefixes: Mapping[str, str] = field(default_factory=dict)
     suffixes: Mapping[str, str] = field(default_factory=dict)
 
+    def own(self, names: TableNames) -> str:
+        """The name of a table in MySQL by which `mapping` has another one."""
+        return names[1] if self.merge_shards else "_".join(names)
+
     def name(self, names: TableNames) -> str:
         """The name of the Paimon table of a table in MySQL."""
-        database, table = names
-        own = table if self.merge_shards else f"{database}_{table}"
+        database, own = names[0], self.own(names)
         mapped = _of(self.mapping, own)
         if mapped is not None:
             return mapped
@@ -65,7 +77,7 @@ class SyncOptions:
     `names` decides the names of the Paimon tables. `partition_keys_of` has those of single Paimon
     tables. `source_keys`: tables get the primary keys of MySQL unless `primary_keys` are given.
     `live`: tables that are created later are followed without a restart. `schema_changes`: what
-    happens when tables are altered.
+    happens when tables are altered. `notices`: of options without effect.
     """
 
     warehouse: Mapping[str, str] = field(repr=False)
@@ -87,6 +99,7 @@ class SyncOptions:
     skip_unsupported: bool = False
     live: bool = True
     schema_changes: SchemaChanges = SchemaChanges()
+    notices: tuple[str, ...] = ()
 
     @property
     def origin(self) -> str:
@@ -99,15 +112,29 @@ class SyncOptions:
         return self.database if self.table is None else f"{self.database}.{self.table}"
 
     @property
+    def ends_with_snapshot(self) -> bool:
+        """Whether the sync ends once the rows of all tables are read."""
+        return self.mysql.startup_mode == "snapshot"
+
+    @property
     def skips_snapshot(self) -> bool:
         """Whether the first tables are followed without reading their rows."""
         return self.mysql.startup_mode == "latest-offset"
+
+    @property
+    def metadata_names(self) -> dict[str, str]:
+        """The names of the metadata columns in the Paimon tables."""
+        return {name: self.spelt(f"{self.metadata_prefix}{name}") for name in self.metadata_columns}
+
+    def spelt(self, name: str) -> str:
+        """A name in lower case, if the catalog is not `case-sensitive`."""
+        return name.lower() if self.warehouse.get(_CASE, "").lower() == "false" else name
 
     def target(self, names: TableNames) -> str:
         """The Paimon table, `database.table`, of a table in MySQL."""
         if self.table is not None:
             return f"{self.database}.{self.table}"
-        return f"{self.database}.{self.names.name(names)}"
+        return f"{self.database}.{self.spelt(self.names.name(names))}"
 
 
 class TableArguments(TypedDict, total=False):
@@ -212,7 +239,11 @@ def sync_database_options(
             for table, keys in (multiple_table_partition_keys or {}).items()
         },
         ignore_incompatible=ignore_incompatible,
-        live=live and "create.table" in options.schema_changes.events,
+        live=(
+            live
+            and not options.ends_with_snapshot
+            and "create.table" in options.schema_changes.events
+        ),
     )
 
 
@@ -234,7 +265,7 @@ def _options(
         table,
         _mysql(mysql_conf),
         tables,
-        TypeMapping.of(arguments.get("type_mapping", ())),
+        _mapping(mysql_conf, arguments.get("type_mapping", ())),
         tuple(arguments.get("partition_keys", ())),
         tuple(arguments.get("primary_keys", ())),
         tuple(arguments.get("computed_column", ())),
@@ -248,7 +279,27 @@ def _options(
             arguments.get("include_schema_changes", ()),
             arguments.get("exclude_schema_changes", ()),
         ),
+        notices=tuple(
+            f"--mysql-conf {key} has no effect: {why}"
+            for key in mysql_conf
+            if key not in _EFFECTIVE and (why := without_effect(key)) is not None
+        ),
     )
+
+
+def _mapping(conf: Mapping[str, str], modes: Sequence[str]) -> TypeMapping:
+    """The mapping, to which the JDBC driver's option for TINYINT(1) belongs, too."""
+    mapping = TypeMapping.of(modes)
+    for key in _TINYINT1:
+        if key not in conf:
+            continue
+        if not boolean(key, conf[key]):
+            mapping = TypeMapping(mapping.modes | {NOT_BOOL})
+        elif NOT_BOOL in mapping.modes:
+            raise OptionError(
+                f"--mysql-conf {key}=true contradicts --type-mapping {NOT_BOOL}; give one"
+            )
+    return mapping
 
 
 def _mysql(conf: Mapping[str, str]) -> MySqlOptions:
@@ -261,7 +312,7 @@ def _mysql(conf: Mapping[str, str]) -> MySqlOptions:
     if options.startup_mode not in _STARTS:
         raise OptionError(
             f"--mysql-conf scan.startup.mode: '{options.startup_mode}' is not supported in a "
-            f"sync; it starts with {' or '.join(_STARTS)}"
+            f"sync; it is one of {', '.join(_STARTS)}"
         )
     return options
 

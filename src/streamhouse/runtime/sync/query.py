@@ -11,9 +11,10 @@ from pyspark.sql import DataFrame, SparkSession
 from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress
 from streamhouse.connectors.mysql_cdc.database.relay import DatabaseRelay
 from streamhouse.connectors.mysql_cdc.database.tables.catalogue import Catalogues
+from streamhouse.connectors.mysql_cdc.database.tables.discovery import Discovery
 from streamhouse.connectors.mysql_cdc.database.tables.followed_table import FollowedTable
 from streamhouse.connectors.mysql_cdc.database.tables.versions import TableVersions
-from streamhouse.connectors.mysql_cdc.lag import source_state
+from streamhouse.connectors.mysql_cdc.lag import Snapshots, source_state
 from streamhouse.connectors.mysql_cdc.server.connection import Session
 from streamhouse.connectors.mysql_cdc.server.table import Server, check_server
 from streamhouse.errors import DataLossError
@@ -27,6 +28,7 @@ from streamhouse.runtime.streaming.pacing import Pacing, Role
 from streamhouse.runtime.streaming.query import QueryFailed
 from streamhouse.runtime.streaming.stream_run import StreamRun
 from streamhouse.runtime.sync.lags import Lags, TableState
+from streamhouse.runtime.sync.mapping.comments import copy_comments
 from streamhouse.runtime.sync.micro_batch.commit import SyncCommitter, SyncedBatch
 from streamhouse.runtime.sync.micro_batch.data_source import FORMAT, SyncDataSource
 from streamhouse.runtime.sync.micro_batch.retention_holds import SyncHolds
@@ -220,6 +222,8 @@ class SyncQuery:
             return None
         if progress.catalogue != self._catalogues.latest_number():
             return None
+        if self._options.ends_with_snapshot:
+            return last
         current = self._server.position(self._own_session)
         state = self._relay.view.state()
         if state is None or state.end < current:
@@ -234,11 +238,14 @@ class SyncQuery:
         progress = self._progress()
         if progress is None or self._relay is None:
             return None
-        states = [one.lag_s for one in self.states()]
-        known = [lag for lag in states if lag is not None]
+        states = self.states()
+        known = [one.lag_s for one in states if one.lag_s is not None]
         names = [table.full_name for table in self._catalogues.latest().tables.values()]
         log = self._relay.view.state()
-        state = source_state(bool(progress.snapshot), progress.position, log, names)
+        unread = [one for one in states if not one.complete]
+        rows = sum(max(0, one.estimate - one.snapshot_rows) for one in unread)
+        snapshots = Snapshots(len(unread), rows, self._options.mysql.chunk_size)
+        state = source_state(snapshots, progress.position, log, names)
         complete = bool(known) and len(known) == len(states)
         return Lag(seconds=max(known) if complete else None, state=state)
 
@@ -271,12 +278,31 @@ class SyncQuery:
             return
         self._replayed = True
         self._last = batch.end
-        for text in self._progress_of(batch.end).statements:
+        progress = self._progress_of(batch.end)
+        for text in progress.statements:
             self._notice(text)
+        self._copy_comments(progress)
         self._lags.count(batch)
         rows = sum(batch.snapshot.values()) + sum(batch.changes.values())
-        self.metrics.batch(rows, time.monotonic() - began)
+        self.metrics.batch(rows, time.monotonic() - began, changes=batch.kinds, commit=batch.commit)
         self._wait_for_room(batch)
+
+    def _copy_comments(self, progress: DatabaseProgress) -> None:
+        """Copy the comments of tables that the last batch altered, or whose rows it compared."""
+        names = {
+            id: table.names
+            for id, table in self._catalogues.get(progress.catalogue).tables.items()
+            if id in progress.altered or table.target in progress.reloaded
+        }
+        if not names:
+            return
+        session = Session(self._options.mysql)  # Of this thread: Spark calls back in its own.
+        try:
+            discovery = Discovery(session, self._options.mysql, self._options.tables)
+            found = discovery.described(set(names.values()))
+        finally:
+            session.close()
+        copy_comments(self._options, found.values(), self._notice)
 
     def _before_commit(self, targets: Collection[str]) -> None:
         if self._replayed:

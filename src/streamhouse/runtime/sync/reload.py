@@ -19,7 +19,7 @@ from streamhouse.connectors.mysql_cdc.metadata import TIME
 from streamhouse.paimon.changelog.state_difference import Differ
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.read.visibility import hides_new_rows
-from streamhouse.runtime.sync.mapping.computed_columns import parsed
+from streamhouse.runtime.sync.mapping.computed_columns import computed_columns
 from streamhouse.runtime.sync.mapping.reconciliation import refused
 from streamhouse.runtime.sync.mapping.rows import moved
 from streamhouse.runtime.sync.options import SyncOptions
@@ -35,7 +35,9 @@ def check_reloadable(table: Table, statement: str) -> None:
     """Raise `SchemaChangeError` if rows of a table cannot be replaced by those of MySQL."""
     engine = table.options.get("merge-engine", "deduplicate").lower()
     why = None
-    if engine != "deduplicate":
+    if not table.primary_key:
+        why = "it has no primary key"
+    elif engine != "deduplicate":
         why = f"its merge-engine is {engine}"
     elif "sequence.field" in table.options:
         why = "it has a sequence.field"
@@ -55,11 +57,12 @@ def kept_columns(options: SyncOptions, table: Table, sources: Collection[str]) -
     They are those that no table in MySQL has (`sources`: those that one has), and values that
     depend on when a row was read.
     """
-    computed = {column.name: column.function for column in parsed(options.computed_columns)}
-    made = {*computed, *options.metadata_columns}
-    kept = {column.name for column in table.columns} - {*sources, *made}
+    computed = {column.name: column.function for column in computed_columns(options)}
+    metadata = options.metadata_names
+    made = {*map(options.spelt, sources), *computed, *metadata.values()}
+    kept = {column.name for column in table.columns} - made
     timed = {name for name, function in computed.items() if function == "now"}
-    return kept | timed | ({TIME} & set(options.metadata_columns))
+    return kept | timed | {own for name, own in metadata.items() if name == TIME}
 
 
 class Reload:

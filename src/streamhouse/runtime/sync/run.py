@@ -61,11 +61,13 @@ def run_sync(run: SyncRun) -> list[Mapping[str, object]]:
     Returns the last state of each table. Raises `OptionError`, `TableError`, `ConnectError`, and
     the errors of the running query.
     """
+    for text in run.options.notices:
+        run.notice(text)
     with ExitStack() as stack:
         pipeline = Pipeline(run.spark, run.stopped, run.reporter, run.notice, run.run_listener)
         stack.callback(pipeline.close)
         query = new_query(run)
         pipeline.add(query)
         reports = ProgressReports(query, run.listener, run.every_s)
-        pipeline.run(run.until_caught_up, [reports])
+        pipeline.run(run.until_caught_up or run.options.ends_with_snapshot, [reports])
         return reports.last()

@@ -60,6 +60,7 @@ class SyncTables:
         with self._lock:
             old = self.catalogue
             self._drop_unselected(old)
+            self._targets.set_options(table.target for table in self.catalogue.tables.values())
             self._add(self._discovery.found(self.catalogue.by_names()))
             if not self.catalogue.tables:
                 raise self._nothing()
@@ -89,7 +90,8 @@ class SyncTables:
         for target in targets:
             for source in target.sources:
                 if source in followable:
-                    tables.append(_followed(source, target, str(old.next_id + len(tables))))
+                    number = str(old.next_id + len(tables))
+                    tables.append(self._followed(source, target, number))
         accepted = {table.names for table in tables}
         self._skipped |= {one.names for one in followable if one.names not in accepted}
         if not tables:
@@ -101,7 +103,16 @@ class SyncTables:
         self._catalogues.add([*old.tables.values(), *tables], next_id, zone)
         return len(tables)
 
+    def _followed(self, source: FoundTable, target: Target, id: str) -> FollowedTable:
+        assert source.definition is not None
+        columns = tuple(
+            (column.name, target.types[self._options.spelt(column.name)])
+            for column in source.definition.columns
+        )
+        return FollowedTable(id, source.definition, target.identifier, columns, source.rows)
+
     def _followable(self, found: Sequence[FoundTable]) -> list[FoundTable]:
+        found = [self._with_valid_name(one) for one in found]
         refused = [one for one in found if one.reason is not None]
         if refused and not self._options.skip_unsupported:
             reasons = "; ".join(str(one.reason) for one in refused[:_SHOWN])
@@ -114,6 +125,18 @@ class SyncTables:
             self._skipped.add(one.names)
             self._notice(f"not followed: {one.reason}")
         return [one for one in found if one.reason is None]
+
+    def _with_valid_name(self, found: FoundTable) -> FoundTable:
+        """The table, with a reason not to follow it if Paimon can have no table of that name."""
+        target = self._options.target(found.names)
+        if found.reason is not None or "$" not in target.partition(".")[2]:
+            return found
+        own = self._options.names.own(found.names)
+        reason = (
+            f"MySQL table {found.full_name} cannot be written to {target}, since names with $ are "
+            f"of branches and system tables; give another name: --table-mapping '{own}=…'"
+        )
+        return replace(found, definition=None, reason=reason)
 
     def _note_present_rows(self, old: Catalogue, tables: Sequence[FollowedTable]) -> None:
         """Print a notice of targets that have rows which this sync has not written."""
@@ -182,14 +205,6 @@ class SyncTables:
             f"'{self._options.tables.databases}' and the table '{self._options.tables.including}'; "
             f"{hint}"
         )
-
-
-def _followed(source: FoundTable, target: Target, id: str) -> FollowedTable:
-    assert source.definition is not None
-    columns = tuple(
-        (column.name, target.types[column.name]) for column in source.definition.columns
-    )
-    return FollowedTable(id, source.definition, target.identifier, columns, source.rows)
 
 
 class TableWatch:

@@ -1,4 +1,4 @@
-"""Metrics of a query's source under the names of Flink, Flink CDC and Debezium.
+"""Metrics of a query under the names of Flink, Flink CDC, Debezium and Paimon.
 
 A metric is absent where its value is not known exactly. Times are in milliseconds. The binlog's
 event times have whole seconds, so a lag by them is up to 999 ms too long.
@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from streamhouse.runtime.monitoring.commit_times import Commit
 from streamhouse.runtime.monitoring.status import QueryStatus
+from streamhouse.source import SourceState
 
 Values = dict[str, float | str]
 
@@ -26,6 +28,19 @@ HELP: Mapping[str, str] = {
     "MilliSecondsSinceLastEvent": "Milliseconds since the table's last change was received",
     "sourceIdleTime": "Milliseconds since the query committed rows",
     "BinlogPosition": "The query's position in its binlog file",
+    "numTablesSnapshotted": "Tables whose snapshot has been read",
+    "numTablesRemaining": "Tables whose snapshot has not been read to its end",
+    "numSnapshotSplitsRemaining": "About how many chunks of the snapshots are left",
+    "TotalNumberOfEventsSeen": "Changes that the query has read since it started",
+    "TotalNumberOfCreateEventsSeen": "Inserts that the query has read since it started",
+    "TotalNumberOfUpdateEventsSeen": "Updates that the query has read since it started",
+    "TotalNumberOfDeleteEventsSeen": "Deletes that the query has read since it started",
+    "lastCommitDuration": "Milliseconds that the last commit of rows took",
+    "lastTableFilesAdded": "Data files that the last commit added",
+    "lastTableFilesAppended": "The same: commits of rows compact nothing",
+    "lastDeltaRecordsAppended": "Rows in the data files of the last commit",
+    "lastPartitionsWritten": "Partitions that the last commit wrote",
+    "lastBucketsWritten": "Buckets that the last commit wrote",
 }
 """The metrics that are numbers, and what each means; `BinlogFilename` is a text."""
 
@@ -35,7 +50,10 @@ def source_metrics(query: QueryStatus, lives: bool, now_ms: int) -> Values:
     values: Values = {"numRecordsIn": query.rows}
     if query.bad_records:
         values["numRecordsInErrors"] = query.bad_records
+    values |= _changes(query.changes)
     state = None if query.lag is None else query.lag.state
+    if lives and query.commit is not None:
+        values |= _commit(query.commit)
     if lives:
         values["numRecordsInPerSecond"] = query.rows_per_second
         if query.last_rows_ms is not None:
@@ -45,6 +63,7 @@ def source_metrics(query: QueryStatus, lives: bool, now_ms: int) -> Values:
     if lives:
         values["isSnapshotting"] = int(state.snapshotting)
         values["isStreamReading"] = int(not state.snapshotting)
+        values |= _snapshots(state)
     if lives and state.event_ms is not None and state.received_ms is not None:
         values["currentFetchEventTimeLag"] = state.received_ms - state.event_ms
         values["MilliSecondsBehindSource"] = state.received_ms - state.event_ms
@@ -56,3 +75,34 @@ def source_metrics(query: QueryStatus, lives: bool, now_ms: int) -> Values:
     if state.position is not None:
         values["BinlogFilename"], values["BinlogPosition"] = state.position
     return values
+
+
+def _changes(changes: Mapping[str, int] | None) -> Values:
+    """The changes that were read; an update is one event."""
+    if changes is None:
+        return {}
+    kinds = {"Create": "+I", "Update": "+U", "Delete": "-D"}
+    counts = {name: changes.get(kind, 0) for name, kind in kinds.items()}
+    values: Values = {f"TotalNumberOf{name}EventsSeen": count for name, count in counts.items()}
+    return {"TotalNumberOfEventsSeen": sum(counts.values()), **values}
+
+
+def _snapshots(state: SourceState) -> Values:
+    values: Values = {}
+    if state.tables is not None and state.tables_left is not None:
+        values["numTablesSnapshotted"] = state.tables - state.tables_left
+        values["numTablesRemaining"] = state.tables_left
+    if state.splits_left is not None:
+        values["numSnapshotSplitsRemaining"] = state.splits_left
+    return values
+
+
+def _commit(commit: Commit) -> Values:
+    return {
+        "lastCommitDuration": commit.took_ms,
+        "lastTableFilesAdded": commit.files,
+        "lastTableFilesAppended": commit.files,
+        "lastDeltaRecordsAppended": commit.rows,
+        "lastPartitionsWritten": commit.partitions,
+        "lastBucketsWritten": commit.buckets,
+    }

@@ -155,7 +155,8 @@ class StatementCheck:
         if not effects or self._is_temporary(name, statement, where):
             return
         for effect in effects:
-            if effect.what is What.REPLACED:
+            repaired = effect.what is What.REPAIRED and not self._captured.table.consistent
+            if effect.what is What.REPLACED or repaired:
                 self._replace(effect, statement, where)
             elif effect.what is What.ALTERED:
                 self._alter(effect, statement, where)

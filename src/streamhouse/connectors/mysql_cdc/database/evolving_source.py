@@ -90,6 +90,8 @@ class EvolvingSource(DatabaseSource):
         before = self._of_newest(before, newest)
         if before.snapshot or before.stale:
             return self._next_rows(start, before, newest)
+        if self._options.startup_mode == "snapshot":
+            return start
         return self._next_changes(start, before, newest)
 
     def parts(self, start: Offset, end: Offset) -> list[TablePart]:

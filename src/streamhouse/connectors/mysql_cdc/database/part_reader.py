@@ -17,6 +17,7 @@ from streamhouse.connectors.mysql_cdc.binlog.rows.gathered import (
     GatheredEvents,
     Seconds,
 )
+from streamhouse.connectors.mysql_cdc.change_reader import StartPoint
 from streamhouse.connectors.mysql_cdc.database.changes import TableRange, read_many
 from streamhouse.connectors.mysql_cdc.database.parts import TablePart
 from streamhouse.connectors.mysql_cdc.key_share import KeyShare
@@ -24,6 +25,7 @@ from streamhouse.connectors.mysql_cdc.membership import MemberChanges, Membershi
 from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
 from streamhouse.connectors.mysql_cdc.server.position import Position
 from streamhouse.connectors.mysql_cdc.server.table import Server
+from streamhouse.connectors.mysql_cdc.server.table_errors import errors_of, naming
 from streamhouse.connectors.mysql_cdc.server.values.rows import RowWriter
 from streamhouse.connectors.mysql_cdc.snapshot import ChunkConnections, ChunkReader, all_chunks
 
@@ -123,7 +125,8 @@ class PartReader:
         held = 0
         try:
             for number, (index, event) in enumerate(read_many(ranges, end)):
-                gathered[index].add(event, number)
+                with errors_of(changing[index][1].table.full_name):
+                    gathered[index].add(event, number)
                 held += event.end - event.at
                 if held >= MOST_BYTES:
                     held = 0
@@ -144,18 +147,21 @@ class PartReader:
         """The rows of the part's chunks; `number`: the part's index."""
         if not part.chunks or part.place is None:
             return
-        captured = part.table.captured(self._options, self._server, self._relay)
-        writer = part.table.writer(self._zone)
-        reader = ChunkReader(captured, self._server, part.place, part.lookback, self._connections)
         try:
-            for rows in all_chunks(reader, part.chunks):
-                if rows.columns and len(rows.columns[0]):
-                    yield TableRows(number, writer.snapshot(rows.columns), None)
-                if rows.values:
-                    kinds = ["+I"] * len(rows.values)
-                    yield TableRows(number, writer.changes(kinds, rows.values), None)
+            yield from naming(part.table.full_name, self._chunks(number, part, part.place))
         finally:
             self._connections.end()
+
+    def _chunks(self, number: int, part: TablePart, place: StartPoint) -> Iterator[TableRows]:
+        captured = part.table.captured(self._options, self._server, self._relay)
+        writer = part.table.writer(self._zone)
+        reader = ChunkReader(captured, self._server, place, part.lookback, self._connections)
+        for rows in all_chunks(reader, part.chunks):
+            if rows.columns and len(rows.columns[0]):
+                yield TableRows(number, writer.snapshot(rows.columns), None)
+            if rows.values:
+                kinds = ["+I"] * len(rows.values)
+                yield TableRows(number, writer.changes(kinds, rows.values), None)
 
 
 def in_order(
@@ -200,4 +206,8 @@ def _all_taken(
     changing: Sequence[tuple[int, TablePart]], gathered: Sequence[_Whole | _Members]
 ) -> list[TableRows]:
     pairs = zip(changing, gathered, strict=True)
-    return [rows for (number, _), one in pairs for rows in one.taken(number)]
+    return [
+        rows
+        for (number, part), one in pairs
+        for rows in naming(part.table.full_name, one.taken(number))
+    ]

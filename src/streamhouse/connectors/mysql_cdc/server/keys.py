@@ -13,12 +13,14 @@ from streamhouse.connectors.mysql_cdc.server.charsets import same_bytes
 from streamhouse.connectors.mysql_cdc.server.connection import Session
 from streamhouse.connectors.mysql_cdc.server.position import KeyJson
 from streamhouse.connectors.mysql_cdc.server.table import TableDefinition
+from streamhouse.connectors.mysql_cdc.server.table_errors import errors_of
 from streamhouse.connectors.mysql_cdc.server.values.types import (
     NO_KEY,
     MySqlColumn,
     key_of_text,
     quote,
     unreadable,
+    without_zeros,
 )
 from streamhouse.connectors.mysql_cdc.server.values.unicode import UNICODE
 from streamhouse.errors import TableError
@@ -44,6 +46,7 @@ class KeySpace:
 
     def __init__(self, table: TableDefinition) -> None:
         self.columns = table.key
+        self._table = table.full_name
         for column in self.columns:
             if column.family not in _LOCAL and column.family not in _BY_SERVER:
                 raise TableError(
@@ -62,7 +65,8 @@ class KeySpace:
 
     def key(self, row: Sequence[Any]) -> KeyJson:
         """The key of a row that `selects` returned."""
-        return tuple(key_of_text(c, value) for c, value in zip(self.columns, row, strict=True))
+        with errors_of(self._table):
+            return tuple(key_of_text(c, value) for c, value in zip(self.columns, row, strict=True))
 
     @property
     def names(self) -> str:
@@ -212,7 +216,10 @@ def _array(column: MySqlColumn, raw: pa.Array) -> pa.Array:
     if column.family in ("enum", "set", "bit"):
         values = [key_of_text(column, value) for value in raw.to_pylist()]
         return pa.array(values, _array_type(column))
-    return raw if column.family == "binary" else raw.cast(pa.string()).cast(_array_type(column))
+    if column.family == "binary":
+        return raw
+    texts = raw.cast(pa.string())
+    return without_zeros(texts) if column.family == "decimal" else texts.cast(_array_type(column))
 
 
 def _check_members(table: TableDefinition, column: MySqlColumn) -> None:

@@ -38,6 +38,11 @@ WITHOUT_EFFECT: dict[str, str] = {
     "split-key.even-distribution.factor.upper-bound": _CHUNKS,
     "split-key.even-distribution.factor.lower-bound": _CHUNKS,
     "jdbc.properties.tinyInt1isBit": _DECLARED,
+    "treat-tinyint1-as-boolean.enabled": _DECLARED,
+    "schema-change.enabled": "statements that alter a table are followed as far as they can be",
+    "include-comments.enabled": "a declared table has its own comments, and a sync copies MySQL's",
+    "scan.binlog.newly-added-table.enabled": "'scan.newly-added-table.enabled' reads new tables, "
+    "and a sync always does",
     "jdbc.properties.autoReconnect": "a lost connection is always reopened",
     "jdbc.properties.rewriteBatchedStatements": _READS,
     "jdbc.properties.allowPublicKeyRetrieval": "a login without TLS always asks for the key",
@@ -92,6 +97,9 @@ _SELECT = "write an expression in the SELECT instead"
 _CODE = "Java code cannot run here; write an expression in the SELECT instead"
 _OURS = "set '{}' instead"
 _REFUSED = {
+    "tables.exclude": "set another 'table-name', or a sync's --excluding-tables, instead",
+    "tables": "set 'database-name' and 'table-name', or a sync's --including-tables, instead",
+    "metadata.list": "declare METADATA columns, or give a sync --metadata-column, instead",
     "debezium.skipped.operations": "all changes are read; use WHERE, or another target",
     "debezium.snapshot.select.statement.overrides": "all rows are read; write a WHERE instead",
     "debezium.column.mask.": _SELECT,
@@ -122,6 +130,10 @@ _ONLY = {
         ("convert_to_null", "converttonull"),
         "zero dates are read as NULL, as with 'CONVERT_TO_NULL'; to get another date, write "
         "COALESCE in the SELECT",
+    ),
+    "schema-change.enabled": (
+        ("true",),
+        "statements that alter a table are followed; give a sync --schema-change-behavior ignore",
     ),
 }
 """Options without effect of which only some values mean what is done here."""

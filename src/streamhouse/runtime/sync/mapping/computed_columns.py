@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from streamhouse.errors import OptionError, StreamhouseError, TableError
 from streamhouse.options import integer, nearest
 from streamhouse.paimon.schema import types
+from streamhouse.runtime.sync.options import SyncOptions
 from streamhouse.sql.functions.javatime import formatted, parts
 
 NOW = "TIMESTAMP_LTZ(3)"
@@ -36,6 +37,7 @@ _TEXTS: Mapping[str, Callable[[str], str]] = {
 FUNCTIONS = (*_FIELDS, "date_format", "substring", "truncate", "cast", "now", *_TEXTS)
 _PER_SECOND = {0: 1, 3: 10**3, 6: 10**6, 9: 10**9}
 _MICROS = 10**6
+_NANOSECONDS = "9"
 _DIGITS = 100
 
 
@@ -100,8 +102,11 @@ class ComputedColumn:
         if self.function in _FIELDS:
             return _FIELDS[self.function](self._moments(source, 0))
         if self.function == "date_format":
+            pattern = self.arguments[0]
+            if self.arguments[1:] == (_NANOSECONDS,):
+                return _mapped(source.cast(pa.int64()), lambda value: _formatted(value, pattern))
             micros = self._moments(source, 1).cast(pa.int64())
-            return _mapped(micros, lambda value: _formatted(value, self.arguments[0]))
+            return _mapped(micros, lambda value: _formatted(value * 1000, pattern))
         if self.function == "substring":
             first, last = int(self.arguments[0]), self.arguments[1:]
             end = int(last[0]) if last else None
@@ -125,6 +130,18 @@ class ComputedColumn:
             raw = numbers.to_pylist()
             micros = pa.array([None if v is None else v // 1000 for v in raw], pa.int64())
         return micros.cast(pa.timestamp("us"))
+
+
+def computed_columns(options: SyncOptions) -> list[ComputedColumn]:
+    """The computed columns of a sync, as its catalog spells names; see `parsed`."""
+    return [
+        replace(
+            one,
+            name=options.spelt(one.name),
+            column=None if one.column is None else options.spelt(one.column),
+        )
+        for one in parsed(options.computed_columns)
+    ]
 
 
 def parsed(texts: Sequence[str]) -> list[ComputedColumn]:
@@ -211,10 +228,10 @@ def _mapped(values: pa.Array, function: Callable[[Any], str]) -> pa.Array:
     )
 
 
-def _formatted(micros: int, pattern: str) -> str:
-    text = formatted(micros, 0, pattern)
+def _formatted(nanos: int, pattern: str) -> str:
+    text = formatted(nanos // 1000, nanos % 1000, pattern)
     if text is None:
-        raise ValueError(f"{micros} µs since 1970 cannot be formatted as '{pattern}'")
+        raise ValueError(f"{nanos} ns since 1970 cannot be formatted as '{pattern}'")
     return text
 
 

@@ -12,8 +12,9 @@ import pyarrow.compute as pc
 from streamhouse.connectors.mysql_cdc.binlog.rows.gathered import Seconds
 from streamhouse.connectors.mysql_cdc.database.tables.followed_table import FollowedTable
 from streamhouse.connectors.mysql_cdc.metadata import DATABASE, TABLE
+from streamhouse.errors import TableError
 from streamhouse.paimon.read.table import Table
-from streamhouse.runtime.sync.mapping.computed_columns import parsed
+from streamhouse.runtime.sync.mapping.computed_columns import computed_columns
 from streamhouse.runtime.sync.options import METADATA, SyncOptions
 from streamhouse.source import ROW_KIND
 from streamhouse.types import arrow_type
@@ -30,25 +31,33 @@ class TargetRows:
         self, options: SyncOptions, source: FollowedTable, target: Table, now_ms: int
     ) -> None:
         self._options, self._source, self._now_ms = options, source, now_ms
-        kinds = dict(source.columns)
+        kinds = {options.spelt(name): kind for name, kind in source.columns}
         self._computed = []
-        for column in parsed(options.computed_columns):
+        for column in computed_columns(options):
             typed = column.typed(kinds)
             kinds[typed.name] = typed.type
             self._computed.append(typed)
-        own = {column.name for column in source.definition.key}
+        own = {options.spelt(column.name) for column in source.definition.key}
         keys = dict.fromkeys((*target.primary_key, *target.partition_keys))
+        self._append = not target.primary_key
         self._moving = [name for name in keys if name not in own]
 
     def rows(self, batch: pa.RecordBatch, seconds: Seconds | None) -> pa.RecordBatch:
         """The rows with all columns; `seconds`: when each was changed, None in a snapshot."""
-        columns = {name: batch.column(name) for name in batch.schema.names if name != ROW_KIND}
+        spelt = self._options.spelt
+        columns = {
+            spelt(name): batch.column(name) for name in batch.schema.names if name != ROW_KIND
+        }
         for one in self._computed:
             columns[one.name] = one.values(columns, batch.num_rows, self._now_ms)
-        for name in self._options.metadata_columns:
-            own = f"{self._options.metadata_prefix}{name}"
+        for name, own in self._options.metadata_names.items():
             columns[own] = self._metadata(name, batch.num_rows, seconds)
         kinds = batch.column(ROW_KIND)
+        if self._append and not pc.all(pc.equal(kinds, "+I")).as_py():
+            raise TableError(
+                f"it has an update or a delete, and {self._source.target} has no primary key to "
+                "find the row by; give --primary-keys and a new table, or exclude the table"
+            )
         if seconds is not None and self._moving:
             kinds = moved(kinds, [columns[name] for name in self._moving])
         return pa.record_batch([*columns.values(), kinds], names=[*columns, ROW_KIND])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from streamhouse.connectors.mysql_cdc.database.tables.discovery import FoundTable
@@ -11,7 +11,7 @@ from streamhouse.options import nearest
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.schema.table_name import split_identifier
-from streamhouse.runtime.sync.mapping.computed_columns import ComputedColumn, parsed
+from streamhouse.runtime.sync.mapping.computed_columns import ComputedColumn, computed_columns
 from streamhouse.runtime.sync.mapping.reconciliation import Reconciliation, Wanted, holds
 from streamhouse.runtime.sync.options import METADATA, SyncOptions
 from streamhouse.sql.changes import SetNullable, SetTableOption
@@ -41,7 +41,7 @@ class Targets:
     def __init__(self, options: SyncOptions, notice: Callable[[str], None]) -> None:
         self._options, self._notice = options, notice
         self._warehouse = Warehouse(options.warehouse)
-        self._computed = parsed(options.computed_columns)
+        self._computed = computed_columns(options)
 
     def ensure(self, found: Sequence[FoundTable], own: Collection[str] = ()) -> list[Target]:
         """The targets of these tables; creates those that are missing.
@@ -119,7 +119,7 @@ class Targets:
 
     def extra_columns(self) -> set[str]:
         """The names of the computed and metadata columns."""
-        return {*(one.name for one in self._computed), *self._options.metadata_columns}
+        return {*(one.name for one in self._computed), *self._options.metadata_names.values()}
 
     def planned(
         self, identifier: str, sources: Sequence[FoundTable], lenient: bool = False
@@ -130,13 +130,20 @@ class Targets:
         """
         merged: dict[str, Column] = {}
         for source in sources:
+            own: set[str] = set()
             for column in self._columns(source):
+                if column.name in own:
+                    raise TableError(
+                        f"{source.full_name}: two of its columns are '{column.name}' in lower "
+                        "case, as the catalog is not case-sensitive; rename one"
+                    )
+                own.add(column.name)
                 other = merged.get(column.name)
                 merged[column.name] = (
                     column if other is None else _merged(source, other, column, lenient)
                 )
         for name, column in merged.items():
-            if not all(_has(source, name) for source in sources):
+            if not all(self._has(source, name) for source in sources):
                 merged[name] = replace(column, nullable=True)
         columns = list(merged.values()) + self._added(identifier, merged)
         names = [column.name for column in columns]
@@ -152,7 +159,7 @@ class Targets:
         mapping, keys = self._options.mapping, set(table.key)
         return [
             Column(
-                column.name,
+                self._options.spelt(column.name),
                 mapping.type(column, column in keys),
                 mapping.nullable(column) and column not in keys,
                 source.comments.get(column.name),
@@ -160,13 +167,17 @@ class Targets:
             for column in table.columns
         ]
 
+    def _has(self, source: FoundTable, name: str) -> bool:
+        assert source.definition is not None
+        spelt = self._options.spelt
+        return any(spelt(column.name) == name for column in source.definition.columns)
+
     def _added(self, identifier: str, columns: Mapping[str, Column]) -> list[Column]:
         kinds = {name: column.type for name, column in columns.items()}
         added = []
         for one in self.computed(identifier, kinds):
             added.append(Column(one.name, one.type))
-        for name in self._options.metadata_columns:
-            own = f"{self._options.metadata_prefix}{name}"
+        for name, own in self._options.metadata_names.items():
             added.append(Column(own, METADATA[name], nullable=False))
         names = [*columns, *(column.name for column in added)]
         for name in names:
@@ -196,13 +207,11 @@ class Targets:
         if given:
             return given
         if not self._options.source_keys:
-            raise TableError(
-                f"{identifier}: with --sync-primary-keys-from-source-schema false the primary key "
-                "must be given with --primary-keys: a table without one cannot take deletes and "
-                "updates"
-            )
+            return ()
         keys = {
-            tuple(column.name for column in source.definition.key): source.full_name
+            tuple(self._options.spelt(column.name) for column in source.definition.key): (
+                source.full_name
+            )
             for source in sources
             if source.definition is not None
         }
@@ -225,6 +234,7 @@ class Targets:
         self, identifier: str, flag: str, keys: Sequence[str], names: Sequence[str]
     ) -> tuple[str, ...]:
         """Keys that must be columns; in a sync of a database they are left out if one is not."""
+        keys = [self._options.spelt(key) for key in keys]
         missing = [key for key in keys if key not in names]
         if not missing:
             return tuple(keys)
@@ -267,6 +277,13 @@ class Targets:
         self._alter_options(table)
         return replace(target, types={name: one.type for name, one in existing.items()})
 
+    def set_options(self, identifiers: Iterable[str]) -> None:
+        """Set the options of `table_conf` on tables that the sync has written before."""
+        if not self._options.table_conf:
+            return
+        for identifier in dict.fromkeys(identifiers):
+            self._alter_options(self._warehouse.table(identifier))
+
     def _alter_options(self, table: Table) -> None:
         """Set the options of `table_conf` that an existing table has not, if they can change."""
         for key, value in self._options.table_conf.items():
@@ -296,11 +313,6 @@ def _merged(source: FoundTable, one: Column, other: Column, lenient: bool) -> Co
         f"{source.full_name}: its column '{one.name}' is {other.type}, and {one.type} in another "
         "table that is written to the same one; exclude the table, or use --type-mapping to-string"
     )
-
-
-def _has(source: FoundTable, name: str) -> bool:
-    assert source.definition is not None
-    return any(column.name == name for column in source.definition.columns)
 
 
 def _names(target: Target) -> str:

@@ -18,7 +18,7 @@ from streamhouse.paimon.storage.lock import commit_lock
 from streamhouse.paimon.write.commit import TableCommitter, query_tag
 from streamhouse.paimon.write.commit_retries import TRIES, rows_changed
 from streamhouse.runtime.failpoint import SYNC_STEP, reached
-from streamhouse.runtime.monitoring.commit_times import timed
+from streamhouse.runtime.monitoring.commit_times import Commit, timed
 from streamhouse.runtime.streaming.batch_commit import Messages, collected
 from streamhouse.runtime.sync.micro_batch.spec import SyncSpec
 from streamhouse.runtime.sync.micro_batch.unread_targets import UnreadTargets
@@ -32,13 +32,16 @@ _THREADS = 4
 class SyncedBatch:
     """One batch after its commit: the end offset, and rows by the ids of the followed tables.
 
-    `files`: how many messages each target got.
+    `files`: how many messages each target got. `kinds`: changes by row kind. `commit`: the commits
+    to all targets as one, as long as the longest of them.
     """
 
     end: Offset
     snapshot: Mapping[str, int]
     changes: Mapping[str, int]
     files: Mapping[str, int]
+    kinds: Mapping[str, int]
+    commit: Commit | None
 
 
 @dataclass(frozen=True)
@@ -80,6 +83,7 @@ class SyncCommitter:
         self._tag = query_tag(spec.query_id)
         self._unread = UnreadTargets(spec.checkpoint)
         self._committers: dict[str, TableCommitter] = {}
+        self._took_ms: list[float] = []
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="sync-commit")
 
     def table(self, target: str) -> Table:
@@ -114,7 +118,14 @@ class SyncCommitter:
             self.remove_leftovers(written.messages, written.number, keep)
         end: Offset = written.reports[0]["end"]
         files = {name: len(messages) for name, messages in written.messages.items()}
-        return SyncedBatch(end, written.total("snapshot"), written.total("changes"), files)
+        return SyncedBatch(
+            end,
+            written.total("snapshot"),
+            written.total("changes"),
+            files,
+            written.total("kinds"),
+            Commit.of(written.messages, max(self._took_ms, default=0.0)),
+        )
 
     def remove_leftovers(
         self, targets: Iterable[str], from_batch: int, keep: Collection[str] = ()
@@ -134,6 +145,7 @@ class SyncCommitter:
     def _committed(self, written: _Written) -> bool:
         """Commit to each table; False if the files of one are outdated."""
         targets = list(written.messages)
+        self._took_ms.clear()
         for target in targets:
             self._committer(target)
         commits = self._pool.map(lambda target: self._commit_one(target, written), targets)
@@ -142,7 +154,7 @@ class SyncCommitter:
     def _commit_one(self, target: str, written: _Written) -> bool:
         committer, number = self._committers[target], written.number
         messages, base = written.messages[target], written.bases[target]
-        with timed(target), commit_lock(committer.table.location):
+        with timed(target, self._took_ms), commit_lock(committer.table.location):
             if rows_changed(committer.table, base or None) and not committer.committed(number):
                 committer.abort(messages)
                 return False

@@ -11,9 +11,11 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 from pyspark import TaskContext
 
+from streamhouse.connectors.mysql_cdc.change_counts import ChangeCounts
 from streamhouse.connectors.mysql_cdc.database.part_reader import PartReader, TableRows, in_order
 from streamhouse.connectors.mysql_cdc.database.parts import TablePart
 from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress
+from streamhouse.connectors.mysql_cdc.server.table_errors import errors_of
 from streamhouse.connectors.paimon.sink import PaimonSinkWriter
 from streamhouse.errors import AlteredTableError, SchemaChangeError
 from streamhouse.runtime.failpoint import TASK_STEP, reached
@@ -43,6 +45,7 @@ class SyncTask:
         self._rows: dict[str, TargetRows] = {}
         self._snapshot: Counter[str] = Counter()
         self._changes: Counter[str] = Counter()
+        self._kinds = ChangeCounts()
         self._unread: list[str] = []
 
     def run(self) -> Iterator[pa.RecordBatch]:
@@ -79,6 +82,7 @@ class SyncTask:
             for rows in stretch:
                 table = self._task.parts[rows.part].table
                 self._changes[table.id] += rows.rows.num_rows
+                self._kinds.add(rows.rows)
                 by_target.setdefault(table.target, []).append(rows)
             for one in by_target.values():
                 self._write(one)
@@ -127,7 +131,8 @@ class SyncTask:
         if table.id not in self._rows:
             target = self._spec.address(table.target).open()
             self._rows[table.id] = TargetRows(self._spec.options, table, target, self._task.now_ms)
-        return self._rows[table.id].rows(rows.rows, rows.seconds)
+        with errors_of(table.full_name):
+            return self._rows[table.id].rows(rows.rows, rows.seconds)
 
     def _discard(self, target: str) -> None:
         writer = self._writers.pop(target, None)
@@ -155,6 +160,7 @@ class SyncTask:
             "bases": self._bases,
             "snapshot": self._snapshot,
             "changes": self._changes,
+            "kinds": self._kinds.taken(),
             "unread": self._unread,
         }
         records = [{"table": t, "message": m, "report": None} for t, m in messages]

@@ -112,10 +112,14 @@ def changes_of(
     Raises `Unclear` for a part of an unknown form.
     """
     changes: list[Change] = []
-    ordering = False
+    ordering = partitions = False
     for spec in specs:
-        if ordering and _is_plain_column(spec):
+        if partitions or (ordering and _is_plain_column(spec)):
             continue
+        # More names of partitions, as DROP PARTITION p0, p1 has them, end the statement.
+        partitions = [token.kind is Kind.WORD and token.text.upper() for token in spec[1:2]] == [
+            "PARTITION"
+        ]
         ordering = [token.text.upper() for token in spec[:2]] == ["ORDER", "BY"]
         found = _changes(spec, charset, mariadb)
         for change in found:

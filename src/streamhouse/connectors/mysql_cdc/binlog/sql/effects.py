@@ -27,6 +27,8 @@ class What(Enum):
     """The table or rows of it appear or go, without row events."""
     ALTERED = "altered"
     CREATED = "created"
+    REPAIRED = "repaired"
+    """Rows may go, without row events, if the storage engine repairs tables."""
 
 
 @dataclass(frozen=True)
@@ -265,7 +267,8 @@ def _repair(words: Words, database: str) -> Parsed:
     if words.word() not in _TABLES:
         return _NOTHING
     words.at += 1
-    return _replaced(*_names(words, database))
+    names = _names(words, database)
+    return Definition(tuple(Effect(What.REPAIRED, name) for name in names))
 
 
 def _object(words: Words) -> Parsed:

@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from streamhouse.connectors.mysql_cdc.binlog.startup import check_startup, startup_position
+from streamhouse.connectors.mysql_cdc.change_counts import ChangeCounts
 from streamhouse.connectors.mysql_cdc.database.changes import close_readers
 from streamhouse.connectors.mysql_cdc.database.part_reader import PartReader, in_order
 from streamhouse.connectors.mysql_cdc.database.parts import TablePart
@@ -27,7 +28,7 @@ from streamhouse.connectors.mysql_cdc.database.tables.catalogue import Catalogue
 from streamhouse.connectors.mysql_cdc.database.tables.discovery import FoundTable, TableNames
 from streamhouse.connectors.mysql_cdc.database.tables.followed_table import FollowedTable
 from streamhouse.connectors.mysql_cdc.database.tables.table_filter import TableFilter
-from streamhouse.connectors.mysql_cdc.lag import UnreadChanges, source_state
+from streamhouse.connectors.mysql_cdc.lag import Snapshots, UnreadChanges, source_state
 from streamhouse.connectors.mysql_cdc.metadata import MetadataColumns
 from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
 from streamhouse.connectors.mysql_cdc.server.position import SHARDS, START_AGAIN, Position
@@ -36,7 +37,7 @@ from streamhouse.connectors.mysql_cdc.server.values.types import quote
 from streamhouse.connectors.mysql_cdc.snapshot import grouped, joined
 from streamhouse.connectors.mysql_cdc.source import inserted
 from streamhouse.errors import DataLossError, TableError
-from streamhouse.source import Lag, Offset, SourceState
+from streamhouse.source import ROW_KIND, Lag, Offset
 from streamhouse.sql.plan import Column
 
 log = logging.getLogger("streamhouse.mysql")
@@ -82,7 +83,7 @@ class ShardedSource:
 
     All have one position in the binlog, so the order of their changes is kept, also that of a row
     that moves from one table to another. See `MySqlSource` for the parameters and the errors. A
-    table that lacks a declared column is a `TableError`.
+    declared column that a table lacks is null in its rows; one that no table has is a `TableError`.
 
     An offset is that of `DatabaseProgress`, with the names and the columns of the tables.
     """
@@ -101,6 +102,7 @@ class ShardedSource:
         self._relay = relay
         self._known = _Known()
         self._unread = UnreadChanges()
+        self._counts = ChangeCounts()
         self._made: dict[TableNames, FollowedTable] = {}
         self._source = DatabaseSource(options, self._known, relay, not options.has_snapshot, False)
         try:
@@ -114,9 +116,11 @@ class ShardedSource:
             self._found = {one.names: one for one in self._shards.found()}
             if not self._found:
                 raise self._shards.none()
+            self._fields = self._shards.fields(list(self._found.values()))
             self._like = self._first_usable()
             self._zone = self._shards.zone([self._like])
-            self._schema = metadata.schema(self._like.writer(self._zone).schema)
+            stored_schema = self._fields or self._like.writer(self._zone).schema
+            self._schema = metadata.schema(stored_schema)
             self._looked = time.monotonic()
         except Exception:
             self._source.close()
@@ -238,20 +242,27 @@ class ShardedSource:
 
     def lag(self, offset: Offset) -> Lag:
         """As `MySqlSource.lag`, of the table with the last change."""
+        size = self._options.chunk_size
         if _is_initial(offset):
-            return Lag(state=SourceState(True))
+            snapshots = Snapshots(len(self._found), self.rows_left(offset), size)
+            return Lag(state=source_state(snapshots, None, None, [*map(".".join, self._found)]))
         progress = DatabaseProgress.from_offset(decoded(offset))
         assert progress is not None
-        place, snapshotting = progress.position, bool(progress.snapshot)
+        place, left = progress.position, self.rows_left(offset)
+        snapshots = Snapshots(len(progress.snapshot), left, size)
         names = [".".join(names) for names in shards_of(offset).values()]
         self._known.set(int(offset["tables"]), self._tables_of(offset))
         log_state = self._source.state(progress)
-        known = source_state(snapshotting, place, log_state, names)
-        if snapshotting or log_state is None:
-            return Lag(rows=self.rows_left(offset), state=known)
+        known = source_state(snapshots, place, log_state, names)
+        if progress.snapshot or log_state is None:
+            return Lag(rows=left, state=known)
         changed = max(log_state.changed[name] for name in names)
         waited, unread = self._unread.behind(place, changed)
         return Lag(seconds=waited, bytes=unread, state=known)
+
+    def changes_read(self) -> Mapping[str, int]:
+        """How many changes were read since the last call, by row kind."""
+        return self._counts.taken()
 
     def rows_left(self, offset: Offset) -> int | None:
         """About how many rows of the snapshots are left: those of tables not read to the end."""
@@ -363,15 +374,29 @@ class ShardedSource:
         columns = [MetadataColumns.of(self._declared, *part.table.names) for part in piece.parts]
         try:
             for stretch in reader.changes(piece.parts, piece.end):
+                for one in stretch:
+                    self._counts.add(one.rows)
                 yield from in_order([
-                    (columns[one.part].added(one.rows, one.seconds), one.numbers)
+                    (columns[one.part].added(self._filled(one.rows), one.seconds), one.numbers)
                     for one in stretch
                 ])  # fmt: skip
             for number, part in enumerate(piece.parts):
                 for rows in reader.snapshot(number, part):
-                    yield columns[number].added(rows.rows, rows.seconds)
+                    yield columns[number].added(self._filled(rows.rows), rows.seconds)
         finally:
             reader.close()
+
+    def _filled(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows with nulls in the declared columns that their table lacks."""
+        if self._fields is None or rows.num_columns > len(self._fields):
+            return rows
+        schema = self._fields.append(rows.schema.field(ROW_KIND))
+        names = set(rows.schema.names)
+        arrays = [
+            rows.column(field.name) if field.name in names else pa.nulls(rows.num_rows, field.type)
+            for field in schema
+        ]
+        return pa.record_batch(arrays, schema=schema)
 
 
 def _is_initial(offset: Mapping[str, Any]) -> bool:

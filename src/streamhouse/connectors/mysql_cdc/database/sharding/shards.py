@@ -75,7 +75,7 @@ class Shards:
     """Finds the tables that are read as one, and checks that they have the columns to read.
 
     `columns`: those of the declared table, without METADATA; None: all, which must be the same in
-    all tables.
+    all tables. A nullable one that a table lacks is null in its rows, if another table has it.
     """
 
     session: Session
@@ -109,6 +109,24 @@ class Shards:
             raise TableError(_different(found.full_name, columns, like))
         return FollowedTable(id, found.definition, "", columns, found.rows, kinds)
 
+    def fields(self, found: Sequence[FoundTable]) -> pa.Schema | None:
+        """The declared columns, each as the first table reads it that has it; None: not declared.
+
+        Raises `TableError` for a column that no table has.
+        """
+        if self.columns is None:
+            return None
+        definitions = [one.definition for one in found if one.definition is not None]
+        types: dict[str, pa.DataType] = {}
+        for table in definitions:
+            types = {column.name: kind for column, kind in self._selected(table)} | types
+        if not definitions:
+            return None
+        if any(column.name not in types for column in self.columns):
+            # The error for a table that lacks a column.
+            selected_columns(self._options_of(definitions[0]), definitions[0].columns, self.columns)
+        return pa.schema([(column.name, types[column.name]) for column in self.columns])
+
     def zone(self, tables: Iterable[FollowedTable]) -> str:
         """The server's time zone, if a column of the tables needs it; else UTC."""
         if self.options.server_time_zone is not None:
@@ -141,8 +159,15 @@ class Shards:
         check_columns(self.session, options, list(read))
 
     def _selected(self, table: TableDefinition) -> list[tuple[MySqlColumn, pa.DataType]]:
-        options = options_of(self.options, (table.database, table.name))
-        return selected_columns(options, table.columns, self.columns, table.key)
+        """The columns to read that the table has; all but nullable ones must be there."""
+        columns = self.columns
+        if columns is not None:
+            names = {column.name for column in table.columns}
+            columns = [one for one in columns if one.name in names or not one.nullable]
+        return selected_columns(self._options_of(table), table.columns, columns, table.key)
+
+    def _options_of(self, table: TableDefinition) -> MySqlOptions:
+        return options_of(self.options, (table.database, table.name))
 
 
 def _different(name: str, columns: Sequence[tuple[str, Any]], like: FollowedTable) -> str:

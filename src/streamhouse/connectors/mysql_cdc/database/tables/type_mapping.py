@@ -21,6 +21,7 @@ Mode = Literal[
     "time-to-string",
 ]
 MODES: tuple[str, ...] = get_args(Mode)
+NOT_BOOL = "tinyint1-not-bool"
 WITHOUT_EFFECT = frozenset({"decimal-no-change", "allow-non-string-to-string"})
 """Modes of Paimon that change nothing for MySQL, or only what an ALTER TABLE does."""
 
@@ -96,7 +97,7 @@ class TypeMapping:
 
     def _integer(self, column: MySqlColumn, in_key: bool) -> str:
         is_boolean = column.column_type.startswith("tinyint(1)") and not column.unsigned
-        if is_boolean and not in_key and "tinyint1-not-bool" not in self.modes:
+        if is_boolean and not in_key and NOT_BOOL not in self.modes:
             return "BOOLEAN"
         if column.data_type == "bigint" and "bigint-unsigned-to-bigint" in self.modes:
             return "BIGINT"

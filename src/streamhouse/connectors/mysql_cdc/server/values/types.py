@@ -96,6 +96,7 @@ _PLAIN: dict[Family, pa.DataType] = {
     "timestamp": pa.timestamp("us", tz="UTC"),
 }
 _OFFSET = re.compile(r"([+-])([01]?\d):([0-5]\d)")
+_ZEROS = re.compile(r"^(-?)0+(?=\d)")
 _TIME = re.compile(r"^(\d\d):(\d\d):(\d\d)(?:\.(\d+))?$")
 
 
@@ -242,11 +243,18 @@ def from_texts(column: MySqlColumn, raw: pa.Array) -> pa.Array:
     if column.family == "geometry":
         return pa.array([None if v is None else geometry_text(v) for v in raw.to_pylist()], plain)
     texts = _texts(raw)
+    if column.family == "decimal" and pa.types.is_string(plain):
+        return without_zeros(texts)
     if pa.types.is_decimal(plain):
         return _parsed_decimals(texts, plain)
     if column.may_read_as_null:
         return _moments(texts, plain)
     return texts.cast(plain)
+
+
+def without_zeros(texts: pa.Array) -> pa.Array:
+    """Decimals without the zeros that ZEROFILL puts before them, which the binlog has not."""
+    return pc.replace_substring_regex(texts, r"^(-?)0*(\d.*)$", r"\1\2")
 
 
 def _texts(raw: pa.Array) -> pa.Array:
@@ -395,7 +403,10 @@ def _day_ms(text: str | None) -> int | None:
         return None
     match = _TIME.match(text)
     if match is None or int(match[1]) > 23:
-        raise ValueError(f"'{text}' is not a time of day (declare the column as STRING)")
+        raise ValueError(
+            f"'{text}' is not a time of day (declare the column as STRING; in a sync, drop the "
+            "Paimon table, and start with --type-mapping time-to-string and another --name)"
+        )
     hours, minutes, seconds = (int(match[i]) for i in (1, 2, 3))
     fraction = int((match[4] or "").ljust(3, "0")[:3])
     return ((hours * 60 + minutes) * 60 + seconds) * 1000 + fraction
@@ -430,6 +441,8 @@ def key_of_text(column: MySqlColumn, value: Any) -> Any:
         raise unreadable(column, NO_KEY) from None
     if family in ("int", "uint64", "year"):
         return int(text)
+    if family == "decimal":
+        return _ZEROS.sub(r"\1", text)
     return column.position(text) if family in ("enum", "set") else text
 
 
