@@ -1,32 +1,43 @@
 """A private S3-compatible server on 127.0.0.1, for demos and tests: moto, objects in memory.
 
-`python -m streamhouse.demo.s3_server` serves until its standard input ends, and prints its port.
+`python -m streamhouse.demo.s3_server PORT` serves until its standard input ends, and prints its
+port. With a second argument, it records each request in that file (`demo.s3_requests`).
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Mapping
+from pathlib import Path
 
+from streamhouse.demo.s3_requests import recorded
 from streamhouse.errors import ConnectError
 
 BUCKET = "streamhouse"
 ACCESS_KEY, SECRET_KEY, REGION = "streamhouse", "streamhouse-demo", "us-east-1"
 
 _STOP_SECONDS = 10.0
+_THREADS = 16
+_CONNECTIONS = 1000
+_IDLE_S = 24 * 3600
+"""Clients keep their connections open, and not all repeat a request on one that was closed."""
 
 
 class S3Server:
     """The server as a process that ends with this one, even if this one is killed.
 
     It has one empty bucket, `BUCKET`. `environment` has what AWS's tools, and so Streamhouse, need
-    to use it. Raises `ConnectError` if moto is not installed or does not start.
+    to use it. `requests` is a file in which it records the requests; None: nowhere. Raises
+    `ConnectError` if moto is not installed or does not start.
     """
 
-    def __init__(self, port: int = 0) -> None:
+    def __init__(self, port: int = 0, requests: Path | None = None) -> None:
         command = [sys.executable, "-m", "streamhouse.demo.s3_server", str(port)]
+        command += [] if requests is None else [str(requests)]
         self._process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
@@ -42,7 +53,7 @@ class S3Server:
             self.stop()
             raise ConnectError(
                 f"the private S3 server did not start: {reason}; install it with "
-                "pip install 'moto[server]'"
+                "pip install 'moto[server]' waitress"
             )
         self.port = int(line)
 
@@ -97,29 +108,34 @@ def main() -> None:
     """Serve S3 until the standard input ends."""
     # Objects above this size go to a file; the default is 16 KB, and each is one more file.
     os.environ.setdefault("MOTO_S3_DEFAULT_KEY_BUFFER_SIZE", str(4 << 20))
-    import logging
-
     import boto3
     from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
-    from werkzeug.serving import WSGIRequestHandler, make_server
+    from waitress import create_server
 
-    logging.getLogger("werkzeug").setLevel(logging.CRITICAL)
-    WSGIRequestHandler.protocol_version = "HTTP/1.1"
     app = DomainDispatcherApplication(create_backend_app)
-    server = make_server("127.0.0.1", int(sys.argv[1]), app, threaded=True)
-    import threading
-
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    if len(sys.argv) > 2:
+        app = recorded(app, open(sys.argv[2], "w", buffering=1, encoding="utf-8"))
+    server = create_server(
+        app,
+        host="127.0.0.1",
+        port=int(sys.argv[1]),
+        threads=_THREADS,
+        connection_limit=_CONNECTIONS,
+        channel_timeout=_IDLE_S,
+    )
+    logging.getLogger("waitress").setLevel(logging.CRITICAL)
+    threading.Thread(target=server.run, daemon=True).start()
     boto3.client(
         "s3",
-        endpoint_url=f"http://127.0.0.1:{server.server_port}",
+        endpoint_url=f"http://127.0.0.1:{server.effective_port}",
         region_name=REGION,
         aws_access_key_id=ACCESS_KEY,
         aws_secret_access_key=SECRET_KEY,
     ).create_bucket(Bucket=BUCKET)
-    print(server.server_port, flush=True)
+    print(server.effective_port, flush=True)
     sys.stdin.read()
-    server.shutdown()
+    # At once: idle connections would keep the server's threads.
+    os._exit(0)
 
 
 if __name__ == "__main__":
