@@ -27,8 +27,8 @@ class DimensionSpec:
     planned: int | None = None
 
     def open(self) -> Table:
-        """The table as it is now."""
-        return Warehouse(self.warehouse).table(self.identifier)
+        """The table, followed (`Warehouse.followed`)."""
+        return Warehouse(self.warehouse).followed(self.identifier)
 
 
 @dataclass(frozen=True)

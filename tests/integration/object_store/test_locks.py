@@ -25,9 +25,9 @@ WRITER = """
 import sys, uuid
 import pyarrow as pa
 from streamhouse.paimon.write.commit import TableCommitter, TableWriter
-lake, first, count = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+lake, first, count, followed = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), bool(sys.argv[4])
 options, user = {"warehouse": lake}, str(uuid.uuid4())
-committer = TableCommitter(options, "shop.t", user)
+committer = TableCommitter(options, "shop.t", user, followed)
 print("ready", flush=True)
 sys.stdin.readline()
 for number in range(count):
@@ -43,7 +43,8 @@ def files(lake: str, s3: S3Server) -> ObjectFiles:
     return ObjectFiles(lake, s3.options())
 
 
-def test_two_machines_lose_no_commit(lake: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("followed", [False, True], ids=["once", "followed"])
+def test_two_machines_lose_no_commit(lake: str, tmp_path: Path, followed: bool) -> None:
     warehouse = Warehouse(lake)
     warehouse.create_database("shop")
     warehouse.create_table("shop", "t", [Column("id", "BIGINT")], options={"bucket": "-1"})
@@ -54,7 +55,8 @@ def test_two_machines_lose_no_commit(lake: str, tmp_path: Path) -> None:
         own.mkdir()
         writers.append(
             subprocess.Popen(
-                [sys.executable, "-c", WRITER, lake, str(1000 * number), str(COMMITS)],
+                [sys.executable, "-c", WRITER, lake, str(1000 * number), str(COMMITS)]
+                + ["yes" if followed else ""],
                 env={**os.environ, "TMPDIR": str(own)},
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,

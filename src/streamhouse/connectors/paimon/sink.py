@@ -34,6 +34,9 @@ class PaimonSink:
 
 
 _BUFFER_BYTES = 128 * 1024 * 1024
+_BASE_WITHIN_S = 1.0
+"""How old the snapshot may be that a batch takes as the one that its tasks read; an older one only
+means that more commits are looked at."""
 
 
 class PaimonSinkWriter:
@@ -48,6 +51,7 @@ class PaimonSinkWriter:
             file_prefix(query_id, batch, attempt),
             planned=address.schema_id,
             buffer_bytes=_BUFFER_BYTES,
+            followed=True,
         )
 
     def write(self, rows: pa.RecordBatch) -> None:
@@ -66,7 +70,9 @@ class PaimonSinkCommitter:
     def __init__(self, address: TableAddress, query_id: str, commutes: bool) -> None:
         self._tag = query_tag(query_id)
         self._commutes = commutes
-        self._committer = TableCommitter(address.warehouse, address.identifier, query_id)
+        self._committer = TableCommitter(
+            address.warehouse, address.identifier, query_id, followed=True
+        )
 
     @property
     def table(self) -> Table:
@@ -76,7 +82,7 @@ class PaimonSinkCommitter:
         table = self.table
 
         def attempt(lock_held: bool) -> bool | None:
-            base = table.latest_snapshot_id()
+            base = table.latest_snapshot_id(_BASE_WITHIN_S)
             written = write()
             if written is None:
                 return False

@@ -24,6 +24,10 @@ class TableAddress:
         """The table as it is now."""
         return Warehouse(self.warehouse).table(self.identifier)
 
+    def follow(self) -> Table:
+        """The table for those that read or write it again and again (`Warehouse.followed`)."""
+        return Warehouse(self.warehouse).followed(self.identifier)
+
     def planned(self) -> Table:
         """The table with the schema version of the query's plan; the newest if that is gone."""
         table = self.open()

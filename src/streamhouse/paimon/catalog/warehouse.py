@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pymysql
@@ -23,11 +25,25 @@ from streamhouse.paimon.storage.files import is_local, local_path, remember
 from streamhouse.paimon.storage.lock import creation_lock
 from streamhouse.paimon.storage.s3_client import core_options
 from streamhouse.sql.changes import Change, SetDefault
-from streamhouse.sql.options.store_options import canonical_options
+from streamhouse.sql.options.store_options import canonical_options, is_object_store
 from streamhouse.sql.plan import AsOf, Column
 
 _KEY_TOO_LONG = 1071
-_tables: dict[tuple[int, tuple[tuple[str, str], ...], str], tuple[object, Table]] = {}
+_FOLLOWED_CHECK_S = 2.0
+_tables: dict[tuple[int, tuple[tuple[str, str], ...], str, bool, bool], _Opened] = {}
+
+
+@dataclass(frozen=True)
+class _Opened:
+    """A table that the process has opened, its schema's stamp, and when that was last compared.
+
+    `generation`: of the metadata that the core has cached.
+    """
+
+    stamp: object
+    table: Table
+    checked_at: float
+    generation: int
 
 
 class Warehouse:
@@ -254,13 +270,37 @@ class Warehouse:
         Raises `TableError` naming the nearest if the table, branch or database is missing, and for
         system tables, which `system_tables.open_table` opens.
         """
-        database, name = split_identifier(identifier)
-        key = (os.getpid(), self._key, identifier)
-        stamp, table = _tables.get(key, (None, None))
-        if table is None or stamp is None or table.versions.stamp() != stamp:
-            table = self._open(database, name)
-            _tables[key] = (table.versions.stamp(), table)
+        table = self._table(identifier)
         return table.copy(dynamic_options) if dynamic_options else table
+
+    def followed(self, identifier: str, caches: bool = False) -> Table:
+        """The same for those that read or write a table again and again, such as queries.
+
+        In an object store, changes of its schema, and that it was created again or rolled back, are
+        seen up to two seconds later (`storage.followed_snapshots`). If it `caches`, the Rust core
+        keeps its metadata, too: only for those that look at each new snapshot, or `verify` it.
+        """
+        remote = is_object_store(self.path)
+        return self._table(identifier, remote, remote and caches)
+
+    def _table(self, identifier: str, followed: bool = False, caches: bool = False) -> Table:
+        database, name = split_identifier(identifier)
+        key, now = (os.getpid(), self._key, identifier, followed, caches), time.monotonic()
+        opened = _tables.get(key)
+        if opened is not None and caches and opened.generation != rust_core.metadata_generation():
+            opened = None
+        if opened is not None and followed and now - opened.checked_at < _FOLLOWED_CHECK_S:
+            return opened.table
+        if opened is None or opened.stamp is None or opened.table.versions.stamp() != opened.stamp:
+            if opened is not None and followed:
+                rust_core.forget_metadata()
+            generation = rust_core.metadata_generation()
+            table = self._open(database, name, followed, caches)
+            opened = _Opened(table.versions.stamp(), table, now, generation)
+            _tables[key] = opened
+        elif followed:
+            _tables[key] = replace(opened, checked_at=now)
+        return opened.table
 
     def readable(
         self,
@@ -272,19 +312,19 @@ class Warehouse:
         """A table, branch or system table for reading, as `system_tables.open_table` opens it."""
         return open_table(self, identifier, moment, options, pin)
 
-    def _open(self, database: str, name: str) -> Table:
+    def _open(self, database: str, name: str, followed: bool, caches: bool) -> Table:
         if self._metastore == "jdbc":
             self._check_readable(database, TableName.parse(name))
         try:
-            rust = self._rust_catalog().get_table((database, name))
+            rust = self._rust_catalog(caches).get_table((database, name))
         except rust_core.CATALOG_ERRORS:
             self._check_readable(database, TableName.parse(name))
             # Another process may have created it between the first attempt and the check.
             rust = None
         try:
             if rust is None:
-                rust = self._rust_catalog().get_table((database, name))
-            return resolve(rust, database, name, self.options)
+                rust = self._rust_catalog(caches).get_table((database, name))
+            return resolve(rust, database, name, self.options, followed)
         except rust_core.CATALOG_ERRORS as error:
             raise StreamhouseError(f"table {database}.{name} cannot be opened: {error}") from error
 
@@ -360,8 +400,8 @@ class Warehouse:
             found: list[str] = names.list_tables(database)
         return found
 
-    def _rust_catalog(self) -> Any:
-        return rust_core.catalog(self.options)
+    def _rust_catalog(self, caches: bool = False) -> Any:
+        return rust_core.catalog(self.options, caches)
 
     @contextmanager
     def _pypaimon_catalog(self) -> Iterator[Any]:
@@ -377,6 +417,7 @@ class Warehouse:
     def _evict(self, prefix: str) -> None:
         for key in [key for key in list(_tables) if key[2].startswith(prefix)]:
             del _tables[key]
+        rust_core.forget_metadata()
 
     def _missing_database(self, name: str) -> TableError:
         hint = nearest(name, self.databases())

@@ -55,9 +55,12 @@ class Watched:
     def __init__(self) -> None:
         self._last: tuple[tuple[Snapshot | None, int, Moment], InvisibleRows] | None = None
 
-    def waiting(self, table: Table, moment: Moment) -> InvisibleRows:
-        """The rows that wait for `moment` at the table's newest snapshot."""
-        latest = table.latest_snapshot_id() or 0
+    def waiting(self, table: Table, moment: Moment, within_s: float = 0.0) -> InvisibleRows:
+        """The rows that wait for `moment` at the table's newest snapshot.
+
+        `within_s`: as of `Table.latest_snapshot_id`.
+        """
+        latest = table.latest_snapshot_id(within_s) or 0
         snapshot = table.snapshots.find(latest) if latest else None
         key = (snapshot, table.schema_id, moment)
         last = self._last

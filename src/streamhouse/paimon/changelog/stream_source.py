@@ -39,6 +39,8 @@ _TARGET_SIZE = ("source.split.target-size", "16 mb")
 """Split size of append tables; Paimon's default of 128 MB leaves all but one core idle on a backlog
 of 30 MB."""
 _LOOK_BACK = 100
+_LATEST_WITHIN_S = 0.1
+"""How old the newest snapshot may be for the next batch, if another machine wrote it."""
 _IDLE_SNAPSHOTS = 5
 """How many snapshots without changes an offset may lag behind before it must advance, or else its
 snapshot might expire (by default, Paimon retains at least ten)."""
@@ -112,6 +114,7 @@ class PaimonSource:
         self._reader = ChangeReader(self._columns, self._keyed, self._kinds, produced)
         self._idle = (0, 0)
         self._until: int | None = None
+        self._within_s = _LATEST_WITHIN_S
         consumer = self._scan.consumer
         self._progress = None if consumer is None else Progress(consumer)
 
@@ -128,8 +131,8 @@ class PaimonSource:
 
     @property
     def table(self) -> Table:
-        """The table as it is now, with the options of the scan."""
-        table = Warehouse(self._warehouse_options).table(self._identifier)
+        """The followed table (`Warehouse.followed`), with the options of the scan."""
+        table = Warehouse(self._warehouse_options).followed(self._identifier, caches=True)
         if self._scan_table is None or self._scan_table[0] is not table:
             self._scan_table = (table, table.copy(_scan_options(table, self._scan)))
         return self._scan_table[1]
@@ -190,7 +193,7 @@ class PaimonSource:
 
     def _following(self, table: Table, start: Offset, bound: Bound | None) -> Offset:
         """The next position after `start`, at most `bound` away; `start` if there is none."""
-        latest = table.latest_snapshot_id()
+        latest = table.latest_snapshot_id(self._within_s)
         if self._until is not None and latest is not None:
             latest = max(min(latest, self._until), start.get("snapshot", 0)) or None
         if self._progress is not None:
@@ -217,7 +220,11 @@ class PaimonSource:
     def settled(self, offset: Offset) -> bool:
         """Whether no change is visible after `offset`."""
         self.check(offset)
-        return self.latest_offset(offset) == offset
+        self._within_s = 0.0
+        try:
+            return self.latest_offset(offset) == offset
+        finally:
+            self._within_s = _LATEST_WITHIN_S
 
     def _moment(self, table: Table) -> Moment:
         """When the changes that this source reads become visible."""
@@ -273,7 +280,7 @@ class PaimonSource:
         snapshots are unread, those without rows are counted too: checking reads a file for each.
         """
         table = self.table
-        hidden = self._watched.waiting(table, self._moment(table)).rows
+        hidden = self._watched.waiting(table, self._moment(table), self._within_s).rows
         self._waiting_since = (self._waiting_since or time.time()) if hidden else None
         if not offset or ("split" in offset and not offset.get("changes")):
             return Lag(waiting_rows=hidden) if hidden else None
@@ -286,7 +293,7 @@ class PaimonSource:
     def _unread(self, table: Table, offset: Offset) -> Lag | None:
         """How far `offset` is behind the visible changes; None if a snapshot has expired."""
         position = int(offset["snapshot"])
-        latest = table.latest_snapshot_id() or 0
+        latest = table.latest_snapshot_id(self._within_s) or 0
         first = position if "split" in offset else position + 1
         for number in range(first, min(latest, first + _IDLE_SNAPSHOTS) + 1):
             snapshot = table.snapshots.find(number)

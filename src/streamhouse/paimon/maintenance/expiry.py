@@ -16,6 +16,7 @@ from streamhouse.options import duration_ms, integer
 from streamhouse.paimon.changelog.consumers import Consumers
 from streamhouse.paimon.java.sidecar import Sidecar
 from streamhouse.paimon.read.table import Table
+from streamhouse.paimon.storage.files import is_local
 from streamhouse.paimon.storage.lock import commit_lock
 from streamhouse.paimon.storage.snapshots import EXPIRY_USER
 
@@ -29,6 +30,7 @@ _MORE_OPTIONS = ("partition.expiration-time", "tag.automatic-creation", "consume
 _MIN, _MAX = "snapshot.num-retained.min", "snapshot.num-retained.max"
 _TIME = "snapshot.time-retained"
 _MANY_SNAPSHOTS = 100
+_MANY_REMOTE_SNAPSHOTS = 10
 _checked: dict[str, float] = {}
 """When the partitions of a table, by its location, were last checked (monotonic seconds)."""
 
@@ -83,7 +85,8 @@ def is_due(table: Table) -> bool:
 def _lacks_earliest_hint(table: Table) -> bool:
     """Whether there are many snapshots and no hint `EARLIEST`, so that readers list them all."""
     latest = table.latest_snapshot_id() or 0
-    return latest >= _MANY_SNAPSHOTS and not table.snapshots.names_earliest()
+    many = _MANY_SNAPSHOTS if is_local(table.location) else _MANY_REMOTE_SNAPSHOTS
+    return latest >= many and not table.snapshots.names_earliest()
 
 
 def _long_changelog(table: Table) -> bool:

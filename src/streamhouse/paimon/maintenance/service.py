@@ -23,6 +23,7 @@ from streamhouse.paimon.maintenance.policy import MaintenancePolicy, Pace
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.read.visibility import Moment, changes_visible_at, later, rows_visible_at
 from streamhouse.paimon.schema.options.iceberg_metadata import keeps_iceberg
+from streamhouse.paimon.storage.files import is_local
 
 _LOG = logging.getLogger("streamhouse.maintenance")
 _STOP_SECONDS = 10.0
@@ -124,6 +125,7 @@ class Maintenance:
         reads: Callable[[], Iterable[str]] = tuple,
     ) -> None:
         self._options = dict(warehouse_options)
+        self._local = is_local(self._options.get("warehouse", ""))
         self._tables = tables
         self._reads = reads
         self._pace = pace or Pace()
@@ -177,7 +179,7 @@ class Maintenance:
         """
         invisible = []
         for name, state, _ in self._table_states():
-            table = Warehouse(self._options).table(name)
+            table = Warehouse(self._options).followed(name)
             moment = _moment(table)
             if moment == "commit":
                 continue
@@ -293,7 +295,10 @@ class Maintenance:
         if table is None or now - state.others_at < _OTHERS_EVERY_S:
             return False
         moment = _moment(table)
-        if moment == "commit" or not state.watched.waiting(table, moment).rows:
+        if (
+            moment == "commit"
+            or not state.watched.waiting(table, moment, self._latest_within_s(state)).rows
+        ):
             return False
         if compacted_by_others(table):
             state.others_at = now
@@ -303,7 +308,7 @@ class Maintenance:
     def _latest(self, name: str, state: _State, read: bool) -> int:
         table = state.table
         if table is None or state.policy is None or state.read != read:
-            table = state.table = Warehouse(self._options).table(name)
+            table = state.table = Warehouse(self._options).followed(name)
             make_policy = MaintenancePolicy.of_read if read else MaintenancePolicy.of
             state.policy = make_policy(bool(table.primary_key), table.options, self._pace)
             state.read = read
@@ -313,12 +318,17 @@ class Maintenance:
                 state.counted = True
                 for _ in range(self._uncompacted(name)):
                     self._pressure.added(name, 1)
-        latest = table.latest_snapshot_id() or 0
+        latest = table.latest_snapshot_id(self._latest_within_s(state)) or 0
         if latest < state.compacted:
             # The table was rolled back, or dropped and created again.
             state.compacted = state.compacted_full = state.merged = state.expired = 0
             state.attempted = 0
         return latest
+
+    def _latest_within_s(self, state: _State) -> float:
+        """How old the newest snapshot may be, if another machine wrote it."""
+        prompt = state.policy is not None and state.policy.prompt
+        return self._pace.calm_poll_seconds if prompt else self._pace.remote_seconds
 
     def _uncompacted(self, name: str) -> int:
         """About how many commits an earlier run left uncompacted; at most `_LOOK_BACK`."""
@@ -388,7 +398,9 @@ class Maintenance:
         policy, now, pace = state.policy, time.monotonic(), self._pace
         if state.cleaning or policy is None or not policy.expires or latest == 0:
             return None
-        if now - state.expired_at >= pace.expire_seconds and self._may_expire():
+        # It takes some twenty requests to an object store.
+        pause = pace.expire_seconds if self._local else pace.remote_expire_seconds
+        if now - state.expired_at >= pause and self._may_expire():
             return "expire"
         return "leftovers" if now - state.cleaned_at >= pace.leftover_seconds else None
 
@@ -405,7 +417,7 @@ class Maintenance:
 
     def _rows(self, state: _State) -> int:
         table = state.table
-        latest = None if table is None else table.latest_snapshot_id()
+        latest = None if table is None else table.latest_snapshot_id(self._latest_within_s(state))
         if table is None or latest is None:
             return 0
         return table.snapshot(latest).total_record_count or 0

@@ -19,6 +19,8 @@ from streamhouse.paimon.schema.file_formats import nanosecond_timestamps
 from streamhouse.paimon.schema.options.bucket_rules import crosses_partitions
 from streamhouse.paimon.schema.table_name import branch_root
 from streamhouse.paimon.storage.files import Files, files_of
+from streamhouse.paimon.storage.followed_snapshots import FollowedSnapshots
+from streamhouse.paimon.storage.object_files import ObjectFiles
 from streamhouse.paimon.storage.snapshots import Snapshot, Snapshots
 from streamhouse.source import ROW_KIND
 from streamhouse.sql.options.renamed_options import stored
@@ -35,6 +37,7 @@ class Table:
         name: str,
         catalog_options: Mapping[str, str],
         schema: Mapping[str, Any],
+        followed: bool = False,
     ) -> None:
         self.rust = rust
         self.database = database
@@ -70,11 +73,17 @@ class Table:
         self.files: Files = files_of(self.location, catalog_options)
         self.branch: str = rust.branch()
         self.root = branch_root(self.location, self.branch)
-        self.snapshots = Snapshots(self.files, self.root, self.identifier)
+        self.followed = followed
+        self.snapshots = self._open_snapshots()
         self.fine_columns = nanosecond_timestamps.fine_columns(self.arrow_schema)
         self.precisions = types.precisions({one.name: one.type for one in self.columns})
         self.read_traits = ReadTraits.of(self)
         self._opened_versions: dict[int, Table] = {}
+
+    def _open_snapshots(self) -> Snapshots:
+        if self.followed and isinstance(self.files, ObjectFiles):
+            return FollowedSnapshots(self.files, self.location, self.root, self.identifier)
+        return Snapshots(self.files, self.root, self.identifier)
 
     def __repr__(self) -> str:
         return f"Table({self.identifier!r})"
@@ -102,11 +111,16 @@ class Table:
         """The same table with a version of its schema, and with dynamic options."""
         schema = {**schema, "options": {**(schema.get("options") or {}), **options}}
         rust = self.rust.copy_with_resolved_schema(json.dumps(schema))
-        return Table(rust, self.database, self.name, self.catalog_options, schema)
+        return Table(
+            rust, self.database, self.name, self.catalog_options, schema, followed=self.followed
+        )
 
-    def latest_snapshot_id(self) -> int | None:
-        """The newest snapshot's id, None if the table is empty; cheap enough to poll."""
-        return self.snapshots.latest_id()
+    def latest_snapshot_id(self, within_s: float = 0.0) -> int | None:
+        """The newest snapshot's id, None if the table is empty; cheap enough to poll.
+
+        If the table is followed (`Warehouse.followed`), it may be `within_s` seconds old.
+        """
+        return self.snapshots.latest_id(within_s)
 
     def earliest_snapshot_id(self) -> int | None:
         """The oldest snapshot that has not expired."""
@@ -177,7 +191,13 @@ class Table:
         return pa.schema(fields)
 
 
-def resolve(rust: Any, database: str, name: str, catalog_options: Mapping[str, str]) -> Table:
+def resolve(
+    rust: Any,
+    database: str,
+    name: str,
+    catalog_options: Mapping[str, str],
+    followed: bool = False,
+) -> Table:
     """The `Table` of one that the Rust core has opened, both with the newest schema version."""
     location = rust.location()
     root = branch_root(location, rust.branch())
@@ -192,7 +212,7 @@ def resolve(rust: Any, database: str, name: str, catalog_options: Mapping[str, s
         raise TableError(f"table {database}.{name} has no schema file under {root}/schema")
     schema = json.loads(text)
     table = rust.copy_with_resolved_schema(text)
-    return Table(table, database, name, catalog_options, schema)
+    return Table(table, database, name, catalog_options, schema, followed)
 
 
 def _columns(rust: Any) -> tuple[Column, ...]:

@@ -9,7 +9,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 
 from streamhouse.errors import CommitConflictError
 from streamhouse.paimon.storage import jdbc_lock
@@ -40,6 +40,23 @@ def commit_lock(location: str, wait_s: float = LOCK_WAIT_S) -> Iterator[None]:
             yield
         finally:
             held.remove(path)
+            _stamp(location, path)
+
+
+def commit_stamp(location: str) -> int:
+    """A number that changes when a process of this machine has committed to a remote table."""
+    try:
+        return os.stat(_lock_path(location, _COMMIT)).st_mtime_ns
+    except FileNotFoundError:
+        return 0
+
+
+def _stamp(location: str, path: str) -> None:
+    if not is_local(location):
+        now = time.time_ns()
+        # The file may be another user's. Then readers look for snapshots without being told.
+        with suppress(PermissionError):
+            os.utime(path, ns=(now, now))
 
 
 @contextmanager

@@ -32,6 +32,11 @@ class ObjectFiles:
         """Whether writes may depend on conditions; the user may say that the store has none."""
         return self._options.get(CONDITIONAL, "true") == "true"
 
+    @property
+    def store(self) -> tuple[object, ...]:
+        """Identifies the store, and how this process is known there."""
+        return s3_client.store_key(self._options)
+
     def read_text(self, path: str) -> str | None:
         body = self._get(path)
         return None if body is None else body[0].decode()
@@ -90,6 +95,11 @@ class ObjectFiles:
     def stamp(self, path: str) -> object | None:
         head = self._head(path)
         return None if head is None else (head["ETag"], head["LastModified"])
+
+    def tag(self, path: str) -> str | None:
+        """The ETag of an object; None if there is no such object."""
+        head = self._head(path)
+        return None if head is None else str(head["ETag"])
 
     def open_output(self, path: str) -> Any:
         return _Upload(self, path)

@@ -41,13 +41,14 @@ _checked: set[tuple[object, ...]] = set()
 
 def client(options: Mapping[str, str], attempts: int = ATTEMPTS) -> Any:
     """The boto3 client of a store, by canonical options; thread-safe, and shared."""
-    key = (attempts, *_store_key(options))
+    key = (attempts, *store_key(options))
     if key not in _clients:
         _clients[key] = _new_client(options, attempts)
     return _clients[key]
 
 
-def _store_key(options: Mapping[str, str]) -> tuple[object, ...]:
+def store_key(options: Mapping[str, str]) -> tuple[object, ...]:
+    """Identifies a store and the credentials for it, in this process."""
     environment = (os.environ.get(f"AWS_{name}") for name in ("ACCESS_KEY_ID", "PROFILE"))
     return (os.getpid(), *environment, *(options.get(name) for name in _STORE_KEYS))
 
@@ -118,7 +119,7 @@ def check_bucket(options: Mapping[str, str], location: str) -> None:
     """
     options = canonical_options(options)
     bucket, _ = bucket_and_key(location)
-    key = (bucket, *_store_key(options))
+    key = (bucket, *store_key(options))
     if key in _checked:
         return
     with explained(location, options):

@@ -57,11 +57,12 @@ class Snapshots:
         self._folder = f"{root}/snapshot"
         self._name = name
 
-    def latest_id(self) -> int | None:
+    def latest_id(self, within_s: float = 0.0) -> int | None:
         """The newest snapshot's id; None in an empty table.
 
         The file `LATEST` is only a hint, which concurrent writers may set back. So this looks for
-        later snapshots, too.
+        later snapshots, too. `within_s`: how old the answer may be, in seconds; only
+        `FollowedSnapshots` may be older than now.
         """
         hint = self._hint("LATEST")
         if hint is None or not self._files.exists(self._path(hint)):
@@ -69,6 +70,13 @@ class Snapshots:
         while self._files.exists(self._path(hint + 1)):
             hint += 1
         return hint
+
+    def verify(self) -> bool:
+        """Whether no snapshot is kept that was replaced: by a rollback, or in a new table."""
+        return True
+
+    def note_commit(self, user: str, identifier: int) -> None:
+        """Read the snapshots up to the one just committed, if snapshots are kept."""
 
     def await_named(self) -> None:
         """Wait up to 50 ms until the file `LATEST` names the newest snapshot.
@@ -119,12 +127,15 @@ class Snapshots:
                 break
         raise DataLossError(f"table {self._name}: the file of snapshot {snapshot_id} is damaged")
 
-    def last_commit_of(self, user: str, above: int = 0) -> Snapshot | None:
+    def last_commit_of(
+        self, user: str, above: int = 0, latest: int | None = None
+    ) -> Snapshot | None:
         """The newest snapshot that `user` committed and that has not expired.
 
-        None if there is none that is newer than the snapshot `above`.
+        None if there is none that is newer than the snapshot `above`. `latest` is the newest one,
+        if the caller knows it.
         """
-        for snapshot in self.newest_first():
+        for snapshot in self.newest_first(latest):
             if snapshot.id <= above:
                 return None
             if snapshot.commit_user == user:
@@ -139,8 +150,9 @@ class Snapshots:
             for snapshot in snapshots
         )
 
-    def newest_first(self) -> Iterator[Snapshot]:
-        snapshot_id = self.latest_id()
+    def newest_first(self, latest: int | None = None) -> Iterator[Snapshot]:
+        """The snapshots from `latest` on, by default from the newest, back to the oldest."""
+        snapshot_id = self.latest_id() if latest is None else latest
         while snapshot_id is not None and snapshot_id > 0:
             snapshot = self.find(snapshot_id)
             if snapshot is None:

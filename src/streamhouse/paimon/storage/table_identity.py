@@ -7,6 +7,7 @@ import time
 from typing import TYPE_CHECKING
 
 from streamhouse.paimon.storage.files import is_local
+from streamhouse.paimon.storage.snapshots import Snapshots
 
 if TYPE_CHECKING:
     from streamhouse.paimon.read.table import Table
@@ -23,8 +24,9 @@ class Identity:
 
     def __init__(self, table: Table) -> None:
         self._files = table.files
-        self._snapshots = table.snapshots
         self._root = table.root
+        # Read each time, unlike those of a table that is followed.
+        self._snapshots = Snapshots(table.files, table.root, table.identifier)
         self._local = is_local(table.location)
         numbers = [
             int(name.removeprefix("schema-"))

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 from pypaimon_rust.datafusion import CommitMessage
 
-from streamhouse.errors import CommitConflictError, StoreError, StreamhouseError, TableError
+from streamhouse.errors import StoreError, TableError
 from streamhouse.merge_functions import MERGING_ENGINES
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.read.rust_core.postpone_bucket import check_written
@@ -24,9 +24,9 @@ from streamhouse.paimon.schema.options.remove_record_option import removes_recor
 from streamhouse.paimon.schema.table_name import MAIN, TableName
 from streamhouse.paimon.storage import rust_core
 from streamhouse.paimon.storage.data_files import data_files
-from streamhouse.paimon.storage.lock import commit_lock
+from streamhouse.paimon.storage.lock import LOCK_WAIT_S, commit_lock
 from streamhouse.paimon.storage.split_groups import file_ids as _ids
-from streamhouse.paimon.storage.store_retries import is_temporary, retried
+from streamhouse.paimon.storage.store_retries import retried
 from streamhouse.paimon.write.before_images import BeforeImageFilter, hides_by_sequence
 from streamhouse.paimon.write.product_columns import Products
 from streamhouse.paimon.write.remove_record_on_delete import removals_without_values
@@ -40,6 +40,7 @@ from streamhouse.paimon.write.unaccepted_retractions import (
     restricts_removals,
     takes_upserts,
 )
+from streamhouse.paimon.write.write_error import write_error
 from streamhouse.source import ROW_KIND
 from streamhouse.sql.plan import AsOf
 
@@ -97,6 +98,7 @@ class TableWriter:
     `overwrite`, when `overwrite_table` does). `table_options` override the table's own. Rows have
     the column names of schema version `planned`, by default the newest. `buffer_bytes`: how much
     the buffers of all buckets have together, unless the table sets `write-buffer-size`.
+    `followed`: the process writes the table again and again (`Warehouse.followed`).
     """
 
     def __init__(
@@ -110,8 +112,10 @@ class TableWriter:
         partition: Mapping[str, Any] | None = None,
         planned: int | None = None,
         buffer_bytes: int | None = None,
+        followed: bool = False,
     ) -> None:
-        table = Warehouse(warehouse_options).table(identifier)
+        warehouse = Warehouse(warehouse_options)
+        table = warehouse.followed(identifier) if followed else warehouse.table(identifier)
         table_options = {**_buffer_options(table, buffer_bytes), **(table_options or {})}
         check_written(table)
         check_moves(table)
@@ -239,13 +243,20 @@ class TableCommitter:
     """Commits what writers prepared, each identifier once; driver.
 
     `commit_user` identifies the query for ever, so it must be the checkpoint's own id: if a new
-    query reused it, its first batches would count as replays.
+    query reused it, its first batches would count as replays. `followed`: it commits again and
+    again (`Warehouse.followed`).
     """
 
     def __init__(
-        self, warehouse_options: Mapping[str, str], identifier: str, commit_user: str
+        self,
+        warehouse_options: Mapping[str, str],
+        identifier: str,
+        commit_user: str,
+        followed: bool = False,
     ) -> None:
         self._warehouse = Warehouse(warehouse_options)
+        self._followed = followed
+        self._generation = rust_core.metadata_generation()
         self._identifier = identifier
         self._user = commit_user
         self._checked_until = 0
@@ -259,7 +270,8 @@ class TableCommitter:
 
     def _refresh(self) -> None:
         """Follow schema changes: a commit records the schema version in its snapshot."""
-        table = self._warehouse.table(self._identifier)
+        warehouse, name = self._warehouse, self._identifier
+        table = warehouse.followed(name, caches=True) if self._followed else warehouse.table(name)
         if table is not self._opened:
             self._opened, self._table = table, writable(table)
             builder = self._table.rust.new_stream_write_builder().with_commit_user(self._user)
@@ -282,18 +294,57 @@ class TableCommitter:
         def commit() -> bool:
             try:
                 with _locked(self._table, lock_held):
-                    self._refresh()
-                    self._check_sums(identifier, messages)
-                    committed = self._commit.filter_and_commit({identifier: commit_messages})
-                    self._sums.committed()
-                return bool(committed)
+                    return self._commit_once(identifier, messages, commit_messages)
             except rust_core.ERRORS as error:
+                # What it had read of other commits is not known.
+                rust_core.forget_metadata()
                 raise write_error(self._table, error) from error
 
         committed = retried(commit)
         if not committed:
             self.discard(identifier, messages)
         return committed
+
+    def _commit_once(
+        self, identifier: int, messages: Sequence[bytes], commit_messages: Sequence[Any]
+    ) -> bool:
+        """Commit, under the table's lock, unless `identifier` was committed before."""
+        self._check_history()
+        self._refresh()
+        # The core looks for an earlier commit by itself, with more requests to an object store.
+        known = self._table.followed and self._checked_until > 0
+        if known and self._has(identifier):
+            return False
+        self._check_sums(identifier, messages)
+        if known:
+            self._commit.commit(identifier, commit_messages)
+            committed = True
+        else:
+            committed = bool(self._commit.filter_and_commit({identifier: commit_messages}))
+        try:
+            self._note(identifier, committed)
+        except StoreError:
+            # The commit is done. The next one reads the table anew.
+            self._checked_until, self._last_identifier, self._opened = 0, -1, None
+            rust_core.forget_metadata()
+        return committed
+
+    def _note(self, identifier: int, committed: bool) -> None:
+        """Remember the newest snapshot after a commit."""
+        if committed and self._table.followed:
+            self._table.snapshots.note_commit(self._user, identifier)
+            self._checked_until = self._table.latest_snapshot_id(LOCK_WAIT_S) or 0
+            self._last_identifier = identifier
+        self._sums.committed()
+
+    def _check_history(self) -> None:
+        """Forget earlier commits if the table was rolled back, or dropped and created again."""
+        same = self._table.snapshots.verify()
+        # Another thread may have noticed it.
+        generation = rust_core.metadata_generation()
+        if not same or (self._followed and generation != self._generation):
+            self._checked_until, self._last_identifier = 0, -1
+        self._generation = generation
 
     def _check_sums(self, identifier: int, messages: Sequence[bytes]) -> None:
         try:
@@ -306,11 +357,15 @@ class TableCommitter:
 
     def committed(self, identifier: int) -> bool:
         """Whether this user has committed `identifier` or a later one."""
+        self._check_history()
+        return self._has(identifier)
+
+    def _has(self, identifier: int) -> bool:
         latest = self._table.latest_snapshot_id() or 0
         if latest < self._checked_until:
             # The table was rolled back, or dropped and created again.
             self._checked_until, self._last_identifier = 0, -1
-        last = self._table.snapshots.last_commit_of(self._user, above=self._checked_until)
+        last = self._table.snapshots.last_commit_of(self._user, self._checked_until, latest)
         if last is not None:
             self._last_identifier = last.commit_identifier
         # Only this object commits as this user, so older snapshots need not be read again.
@@ -412,35 +467,6 @@ def _overwrite_builder(
 ) -> Any:
     builder = table.rust.new_batch_write_builder()._with_commit_user(commit_user)
     return builder.with_overwrite(dict(partition or {}))
-
-
-def write_error(table: Table, error: Exception) -> StreamhouseError:
-    """The error of a failed write or commit in terms of what the user can do about it."""
-    text = " ".join(str(error).split())
-    if "No space left on device" in text or "StorageFull" in text:
-        return StreamhouseError(
-            f"table {table.identifier}: the disk under {table.location} is full; free some space "
-            "and try again; nothing committed is lost"
-        )
-    if is_temporary(error):
-        return StoreError(f"table {table.identifier} cannot be written: {text}")
-    if "invalid config" in text:
-        reason = text.partition("invalid config:")[2].strip() or text
-        return StreamhouseError(
-            f"table {table.identifier} cannot be written, since its options conflict: {reason}"
-        )
-    if "different total bucket counts" in text:
-        return TableError(
-            f"table {table.identifier}: its option 'bucket' was changed to {table.bucket}, but "
-            "existing rows are in another number of buckets; rewrite the table with INSERT "
-            f"OVERWRITE {table.identifier} SELECT … FROM {table.identifier}, then try again"
-        )
-    if "conflict" in text.lower() or "retries" in text.lower():
-        return CommitConflictError(
-            f"table {table.identifier}: the commit conflicted with other writers too often; try "
-            f"again, or let fewer queries and compactions write this table at once: {text}"
-        )
-    return StreamhouseError(f"table {table.identifier} cannot be written: {text}")
 
 
 def _referenced_files(table: Table) -> set[bytes]:

@@ -20,6 +20,7 @@ from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.read.visibility import hides_new_rows
 from streamhouse.paimon.schema.evolution import names_now
 from streamhouse.paimon.storage.data_files import NewFiles, data_files, magnitudes
+from streamhouse.paimon.storage.lock import LOCK_WAIT_S
 from streamhouse.paimon.storage.split_files import SplitFile, SplitFrame
 from streamhouse.paimon.write.rows import VALUE_KIND
 from streamhouse.paimon.write.sum_columns import (
@@ -134,7 +135,7 @@ class SumLimits:
     def committed(self) -> None:
         """Record that the newest snapshot has what was checked last; the lock is still held."""
         if self._limits:
-            self._checked_snapshot = self._table.latest_snapshot_id() or 0
+            self._checked_snapshot = self._table.latest_snapshot_id(LOCK_WAIT_S) or 0
 
     def _refresh_bounds(self) -> None:
         """Update the bounds to the newest snapshot."""

@@ -93,7 +93,7 @@ class Lineage:
             if_not_exists=True,
         )
         self._committer = TableCommitter(
-            self._address.warehouse, self._address.identifier, spec.query_id
+            self._address.warehouse, self._address.identifier, spec.query_id, followed=True
         )
         self._current = self._former = _Definition.of(definition_json(spec))
         self._unwritten: list[BatchRecord] = []
@@ -159,7 +159,11 @@ class Lineage:
         address, user = self._address, self._spec.query_id
         rows = [self._row(record) for record in records]
         writer = TableWriter(
-            address.warehouse, address.identifier, user, file_prefix(user, identifier)
+            address.warehouse,
+            address.identifier,
+            user,
+            file_prefix(user, identifier),
+            followed=True,
         )
         schema = self._committer.table.arrow_schema
         expired = self._expired()

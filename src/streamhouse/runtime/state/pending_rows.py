@@ -85,9 +85,12 @@ class PendingRows:
         self._query_id = query_id
         self._waiting = PendingState(None, 0, None)
 
-    def waiting(self) -> PendingState:
-        """The state at the newest snapshot; reads the table only if it has changed."""
-        latest = self._address.open().latest_snapshot_id()
+    def waiting(self, within_s: float = 0.0) -> PendingState:
+        """The state at the newest snapshot; reads the table only if it has changed.
+
+        `within_s`: as of `Table.latest_snapshot_id`.
+        """
+        latest = self._address.follow().latest_snapshot_id(within_s)
         if latest is not None and latest != self._waiting.snapshot:
             rows = self.read(latest, (QUERY, ROW_ID, DUE, ATTEMPTS))
             # A row behind another one is retried with that one.
@@ -98,7 +101,7 @@ class PendingRows:
 
     def read(self, snapshot: int, columns: Sequence[str] | None = None) -> pa.Table:
         """The query's pending rows as of a snapshot, sorted by row id."""
-        table = self._address.open()
+        table = self._address.follow()
         condition = {"method": "equal", "field": QUERY, "literals": [self._query_id]}
         batches = list(table.read(columns, snapshot=snapshot, filter=condition))
         rows = pa.Table.from_batches(batches, schema=table.read_schema(columns))

@@ -34,6 +34,7 @@ from streamhouse.source import Offset, Source
 _LOG = logging.getLogger("streamhouse.query")
 EVERY_S = 5.0
 """How often consumers move forward, which also shows that the query is alive."""
+_LATEST_WITHIN_S = 2.0
 GRACE_S = 30.0
 """How long a query must be idle before the consumers of its inputs move to the newest snapshots:
 longer than the time from the planning of a batch to its entry in Spark's offset log."""
@@ -69,6 +70,7 @@ class RetentionHolds:
         self._held_at = 0.0
         self._moved_at = 0.0
         self._candidate: _Candidate | None = None
+        self._positions: dict[_Key, int] = {}
         self._replayed = checkpoint.last_logged() <= checkpoint.last_committed()
 
     @property
@@ -103,7 +105,7 @@ class RetentionHolds:
             return
         positions: dict[_Key, int] = {}
         for address in self._written_tables():
-            _lower(positions, address, address.open().latest_snapshot_id() or 1)
+            _lower(positions, address, address.follow().latest_snapshot_id(_LATEST_WITHIN_S) or 1)
         self._read_positions(positions, last)
         self._move_consumers(positions)
 
@@ -119,7 +121,7 @@ class RetentionHolds:
         if time.monotonic() - self._held_at < EVERY_S:
             return
         newest = {
-            _key(address): address.open().latest_snapshot_id() or 1
+            _key(address): address.follow().latest_snapshot_id(_LATEST_WITHIN_S) or 1
             for address in (*self._written_tables(), *(table for _, table in self._spec.pinned))
         }
         batch = self._checkpoint.last_committed()
@@ -172,7 +174,7 @@ class RetentionHolds:
             _lower(positions, address, needed)
         for lookup, address in spec.pinned:
             pinned = offset["dims"].get(lookup.relation, 0) if offset else None
-            latest = address.open().latest_snapshot_id() or 1
+            latest = address.follow().latest_snapshot_id(_LATEST_WITHIN_S) or 1
             _lower(positions, address, latest if pinned is None else max(1, int(pinned)))
         if spec.pending is not None and offset and offset["pending"]:
             _lower(positions, spec.pending, int(offset["pending"]))
@@ -185,8 +187,11 @@ class RetentionHolds:
             written = {_key(address) for address in self._written_tables()}
             for key, address in self._tables().items():
                 try:
+                    known = self._positions.get(key, 0)
+                    at, path = max(known, positions.get(key, 0)), self._checkpoint.path
                     consumers = self._consumers(address)
-                    consumers.hold(self._id, positions.get(key, 0), self._checkpoint.path)
+                    # Nobody else moves it, so it is read only once.
+                    self._positions[key] = consumers.hold(self._id, at, path, back=known > 0)
                 except OSError as error:
                     if key in written:
                         raise
@@ -196,7 +201,7 @@ class RetentionHolds:
                 self._moved_at = self._held_at
 
     def _consumers(self, address: TableAddress) -> Consumers:
-        return Consumers(address.open())
+        return Consumers(address.follow())
 
     def _first_position(self, address: TableAddress) -> int:
         """The first position of a new consumer at a table that the query writes.

@@ -55,7 +55,9 @@ class BatchCommitter:
         self._tag = query_tag(spec.query_id)
         self._sink = spec.open_sink().committer(spec.query_id)
         self._side_tables = {
-            address.identifier: TableCommitter(address.warehouse, address.identifier, spec.query_id)
+            address.identifier: TableCommitter(
+                address.warehouse, address.identifier, spec.query_id, followed=True
+            )
             for address in spec.side_tables
         }
 

@@ -29,6 +29,8 @@ from streamhouse.paimon.read.table import Table
 from streamhouse.source import Offset
 from streamhouse.sql.plan import LookupJoin
 
+_LATEST_WITHIN_S = 0.1
+"""How old the newest snapshot may be, if another machine wrote it."""
 IDLE_MS = 60_000
 """After this time without a batch, the newest version is joined without a preload: Spark has ended
 the idle Python workers, and their preloads with them."""
@@ -132,7 +134,7 @@ class _Lookup:
         return {"table": self._address.identifier, "rule": None if choice is None else choice.text}
 
     def next(self, before: Offset, now_ms: int, loaded: bool) -> _Pin:
-        last, table = self._last(before), self._address.open()
+        last, table = self._last(before), self._address.follow()
         there = last is not None and _there(table, last.snapshot)
         if last is not None and there and not self.rule.due(now_ms, last.refreshed_ms):
             return last
@@ -143,7 +145,7 @@ class _Lookup:
         return self._next(table, last, newest, loaded)
 
     def _newest(self, table: Table, last: _Pin | None, now_ms: int) -> _Pin:
-        rule, snapshot = self.rule, table.latest_snapshot_id() or 0
+        rule, snapshot = self.rule, table.latest_snapshot_id(_LATEST_WITHIN_S) or 0
         if rule.partitions is None:
             return _Pin(snapshot, None, now_ms, now_ms)
         if last is not None and not rule.partitions_due(now_ms, last.chosen_ms):

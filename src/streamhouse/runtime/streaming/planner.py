@@ -33,6 +33,7 @@ from streamhouse.runtime.streaming.dimension_versions import Pins
 from streamhouse.runtime.streaming.small_batches import SmallBatches
 from streamhouse.source import Lag, Offset
 
+_PENDING_WITHIN_S = 0.1
 SHARED_ROWS = 500_000
 """From this number of rows on, several tasks share a split, if there are more tasks than splits."""
 
@@ -86,10 +87,16 @@ class Planner:
         now = max(time.time_ns() // 1_000_000, int(start.get("now", 0)) + 1)
         before = self._inputs.offsets(start)
         after = self._inputs.latest(before, max_rows)
-        waiting = None if self._pending is None else self._pending.waiting()
+        waiting = None if self._pending is None else self._pending.waiting(_PENDING_WITHIN_S)
         due = waiting is not None and waiting.due(now)
         if after == before and not due:
             return start
+        if self._pending is not None:
+            # The rows that the previous batch has left, exactly.
+            waiting = self._pending.waiting()
+            due = waiting.due(now)
+            if after == before and not due:
+                return start
         end = {
             "batch": int(start.get("batch", -1)) + 1,
             "now": now,
@@ -111,7 +118,7 @@ class Planner:
     def _distinct(self) -> Offset:
         """The snapshot of the table of distinct values before the batch; 0 before the first."""
         address = self._spec.distinct
-        return {} if address is None else {"distinct": address.open().latest_snapshot_id() or 0}
+        return {} if address is None else {"distinct": address.follow().latest_snapshot_id() or 0}
 
     def tasks(self, start: Offset, end: Offset, one: bool = False) -> list[TaskInput]:
         """The tasks of the batch from `start` to `end`; at least one, with `one` exactly one."""

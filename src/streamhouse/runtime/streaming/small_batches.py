@@ -58,7 +58,7 @@ class SmallBatches:
         snapshot = int(end["dims"][self._relation])
         if not snapshot:
             return True
-        found = address.open().snapshots.find(snapshot)
+        found = address.follow().snapshots.find(snapshot)
         rows = None if found is None else found.total_record_count
         return rows is not None and rows <= _DIMENSION_ROWS
 

@@ -165,6 +165,6 @@ class SyncCommitter:
     def _committer(self, target: str) -> TableCommitter:
         if target not in self._committers:
             self._committers[target] = TableCommitter(
-                self._spec.options.warehouse, target, self._spec.query_id
+                self._spec.options.warehouse, target, self._spec.query_id, followed=True
             )
         return self._committers[target]

@@ -63,7 +63,7 @@ class SyncHolds:
         now = time.monotonic()
         for target in targets:
             if now - self._moved.get(target, 0.0) >= MOVE_S:
-                self._hold(target, self._address(target).open().latest_snapshot_id() or 1)
+                self._hold(target, self._address(target).follow().latest_snapshot_id() or 1)
 
     def tick(self, most: int = 2) -> None:
         """Refresh up to `most` consumers that are due."""
@@ -78,7 +78,7 @@ class SyncHolds:
             self._moved[target] = time.monotonic()
 
     def _consumers(self, target: str) -> Consumers:
-        return Consumers(self._address(target).open())
+        return Consumers(self._address(target).follow())
 
     def _address(self, target: str) -> TableAddress:
         return self._spec.address(target)

@@ -119,7 +119,7 @@ class SyncTask:
     def _writer(self, target: str) -> PaimonSinkWriter:
         if target not in self._writers:
             address = self._spec.address(target)
-            self._bases[target] = address.open().latest_snapshot_id() or 0
+            self._bases[target] = address.follow().latest_snapshot_id() or 0
             self._writers[target] = PaimonSinkWriter(
                 address, self._spec.query_id, self._task.batch, self._attempt
             )
