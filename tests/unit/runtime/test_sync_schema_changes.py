@@ -90,6 +90,9 @@ def test_types_of_another_kind(plan: Plan) -> None:
     assert plan("id INT|v VARCHAR(9)|name VARCHAR(5)") == [
         "id INT", "v STRING", "name VARCHAR(20)", "own DATE"
     ]  # fmt: skip
+    assert plan("id INT|v STRING|name INT") == [
+        "id INT", "v STRING", "name INT", "own DATE", "replaced name"
+    ]  # fmt: skip
     for kind in ("SMALLINT", "VARCHAR(9)"):
         with pytest.raises(SchemaChangeError, match="'ALTER': it makes column 'v'"):
             plan(f"id INT|v {kind}|name VARCHAR(20)", "evolve")

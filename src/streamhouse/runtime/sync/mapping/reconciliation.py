@@ -147,7 +147,15 @@ class Reconciliation:
             raise self._error(
                 f"it makes column '{name}' {column.type}, and {before} cannot become that in Paimon"
             )
-        if holds(own.type, column.type) or not self._rules.follows("alter.column.type"):
+        other_kind = narrower and _is_text(own.type) and not _is_text(column.type)
+        exchanged = other_kind and name not in self._keys and self._rules.behavior == "try_evolve"
+        if not self._rules.follows("alter.column.type"):
+            return
+        if exchanged:
+            # Text holds the values, but they are not MySQL's.
+            self._exchange(column)
+            return
+        if holds(own.type, column.type):
             return
         if name in self._keys:
             self._keep_key(column, own)
@@ -250,6 +258,10 @@ def refused(target: str, statement: str, why: str) -> SchemaChangeError:
         f"{target} cannot follow '{statement}': {why}. Go on with --schema-change-behavior "
         "lenient or ignore, or exclude the table; nothing after the statement was written to it"
     )
+
+
+def _is_text(kind: str) -> bool:
+    return kind.partition("(")[0].strip() in ("STRING", "VARCHAR", "CHAR")
 
 
 def holds(wide: str, narrow: str) -> bool:
