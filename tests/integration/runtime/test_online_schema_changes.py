@@ -59,6 +59,7 @@ def test_swapped_tables_equal_mysql(shop: Shop, installed: Installed, mode: str)
                 f"CREATE TABLE {database}.{table} (id INT NOT NULL, name VARCHAR(20), "
                 "v INT NOT NULL DEFAULT 3, PRIMARY KEY (id))",
                 f"INSERT INTO {database}.{table} SELECT seq, 'a', seq FROM seq_1_to_500",
+                database=database,
             )
         command = ["sync", "mysql-database", "--warehouse", str(shop.path), "--database", "ods"]
         command += [f"--mysql-conf={k}={v}" for k, v in mysql_conf(server, database).items()]
