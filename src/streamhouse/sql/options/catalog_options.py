@@ -41,7 +41,7 @@ _HIVE = (
 
 _CACHE = "schemas and manifests are cached as needed"
 _LOCK = "commits are always locked"
-_CASE = "names keep their case"
+_CASE = "names keep their case, except those of a sync of MySQL"
 
 WITHOUT_EFFECT: Mapping[str, str] = {
     "allow-upper-case": _CASE,
