@@ -113,7 +113,12 @@ class ClusterError(ConnectError):
 
 
 class StoreError(StreamhouseError):
-    """An object store does not answer, or answers with an error; a later attempt may succeed."""
+    """An object store does not answer, or answers with an error; a later attempt may succeed.
+
+    `lasting`: the store has failed for so long that attempts were given up.
+    """
+
+    lasting = False
 
 
 class DataLossError(StreamhouseError):

@@ -79,7 +79,7 @@ class ObjectFolder:
 
     def files(self) -> list[DataFile]:
         found = []
-        for name, size, modified in self._objects.entries(self._path):
+        for name, size, modified in retried(lambda: list(self._objects.entries(self._path))):
             if not any(map(is_hidden, name.split("/"))):
                 modified_ms = round(modified.timestamp() * 1000)
                 found.append((modified, DataFile(name, size, modified_ms)))
@@ -89,7 +89,7 @@ class ObjectFolder:
         return f"{self._path}/{name}" if name else self._path
 
     def size(self, name: str) -> int | None:
-        return self._objects.size(self.address(name))
+        return retried(lambda: self._objects.size(self.address(name)))
 
     def open(self, name: str) -> IO[bytes]:
         opened: IO[bytes] = retried(lambda: self._objects.open_input(self.address(name)))

@@ -9,10 +9,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 
 from streamhouse.connectors.filesystem.commit_log import OWN_FOLDER, StagedFile
 from streamhouse.connectors.filesystem.folders import objects_of
 from streamhouse.errors import DataLossError
+from streamhouse.paimon.storage.store_retries import retried
 
 _NAME = re.compile(r"part-(?P<query>[^-]+)-(?P<batch>\d{8})-(?P<attempt>[^-]+)-\d+\.")
 
@@ -30,7 +32,7 @@ class ObjectCommitLog:
         self._objects = objects_of(path, store)
         self._log = f"{path}/{OWN_FOLDER}/{query_id}.json"
         self.last = -1
-        text = self._objects.read_text(self._log)
+        text = retried(lambda: self._objects.read_text(self._log))
         if text is not None:
             state = json.loads(text)
             self.last = int(state["batch"])
@@ -66,14 +68,15 @@ class ObjectCommitLog:
 
     def _record(self, batch: int, files: Sequence[StagedFile]) -> None:
         pairs = [[one.staged, one.final] for one in files]
-        self._objects.write_text(self._log, json.dumps({"batch": batch, "files": pairs}))
+        text = json.dumps({"batch": batch, "files": pairs})
+        retried(lambda: self._objects.write_text(self._log, text))
 
     def _complete(self, files: Sequence[StagedFile]) -> None:
         if not files:
             return
         for file in files:
             address = self._address(file)
-            if not self._objects.complete_upload(address, file.staged):
+            if not retried(partial(self._objects.complete_upload, address, file.staged)):
                 raise DataLossError(
                     f"the object {address} of batch {self.last} is missing: it was committed, and "
                     "neither it nor its upload is there; restore it, or run the script with "

@@ -23,6 +23,7 @@ from streamhouse.durable_files import sync_folder
 from streamhouse.errors import OptionError
 from streamhouse.formats.base import Encoder
 from streamhouse.formats.registry import format_of, format_options
+from streamhouse.paimon.storage.store_retries import retried
 from streamhouse.sql.options.store_options import is_object_store
 
 _MOST_OPEN = 64
@@ -169,8 +170,7 @@ class ObjectsWriter(FilesWriter):
         file = self._named[folder]
         super()._end(folder)
         local, address = Path(self._temporary.name, file.staged), f"{self._path}/{file.final}"
-        with local.open("rb") as content:
-            upload = self._objects.upload_parts(address, content)
+        upload = retried(lambda: self._objects.upload_parts(address, local))
         local.unlink()
         self._uploaded.append(replace(file, staged=upload))
 

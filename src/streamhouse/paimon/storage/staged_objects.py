@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from datetime import datetime
-from typing import IO
+from pathlib import Path
 
 from streamhouse.paimon.storage import s3_client
 from streamhouse.paimon.storage.object_files import ObjectFiles, place_of
@@ -42,10 +42,10 @@ class StagedObjects(ObjectFiles):
         head = self._head(path)
         return None if head is None else int(head["ContentLength"])
 
-    def upload_parts(self, path: str, file: IO[bytes]) -> str:
-        """Upload the content of a file without making it visible; returns the upload."""
+    def upload_parts(self, path: str, local: Path) -> str:
+        """Upload a local file without making it visible; returns the upload."""
         bucket, key = place_of(path)
-        with self._explained():
+        with self._explained(), local.open("rb") as file:
             made = self._client.create_multipart_upload(Bucket=bucket, Key=key)
             tags: list[str] = []
             while (part := file.read(_PART_BYTES)) or not tags:

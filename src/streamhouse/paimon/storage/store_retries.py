@@ -15,8 +15,11 @@ from streamhouse.errors import StoreError
 from streamhouse.sql.options.store_options import is_object_store
 
 _LOG = logging.getLogger("streamhouse.storage")
-TRIES = 6
-_FIRST_PAUSE_S = 0.1
+OUTAGE_S = 60.0
+"""How long a store may fail before a running query ends."""
+LEAST_TRIES = 6
+_FIRST_PAUSE_S, _MAX_PAUSE_S = 0.1, 2.0
+_SILENT_S = 2.0
 _TEMPORARY = "(temporary)"
 
 Result = TypeVar("Result")
@@ -27,17 +30,32 @@ def is_temporary(error: BaseException) -> bool:
     return _TEMPORARY in str(error)
 
 
-def retried(work: Callable[[], Result], tries: int = TRIES) -> Result:
-    """The result of `work`, which is repeated, with growing pauses, at a `StoreError`."""
-    pause = _FIRST_PAUSE_S
-    for _ in range(tries - 1):
+def retried(work: Callable[[], Result], tries: int | None = None) -> Result:
+    """The result of `work`, which is repeated, with growing pauses, at a `StoreError`.
+
+    Gives up after `tries`, or else once the work has failed for `OUTAGE_S` seconds, at least
+    `LEAST_TRIES` times. What has given up so is not repeated by a caller either.
+    """
+    failed_at, pause, told, attempt = 0.0, _FIRST_PAUSE_S, False, 1
+    while True:
         try:
             return work()
         except StoreError as error:
-            _LOG.info("trying again in %g s: %s", pause, error)
-            time.sleep(pause)
-            pause *= 2
-    return work()
+            now = time.monotonic()
+            failed_at = now if attempt == 1 else failed_at
+            if error.lasting or attempt == tries:
+                raise
+            if tries is None and attempt >= LEAST_TRIES and now + pause - failed_at > OUTAGE_S:
+                error.lasting = True
+                raise
+            if now - failed_at > _SILENT_S and not told:
+                _LOG.warning("%s; trying again for up to %g s", error, OUTAGE_S)
+                told = True
+            else:
+                _LOG.info("trying again in %g s: %s", pause, error)
+        time.sleep(pause)
+        attempt += 1
+        pause = min(2 * pause, _MAX_PAUSE_S)
 
 
 def retried_task(

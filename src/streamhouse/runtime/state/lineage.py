@@ -26,6 +26,7 @@ from streamhouse.errors import TableError
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.schema.table_name import split_identifier
+from streamhouse.paimon.storage.store_retries import retried
 from streamhouse.paimon.write.commit import TableCommitter, TableWriter, file_prefix, query_tag
 from streamhouse.runtime.failpoint import reached
 from streamhouse.runtime.query_spec import QuerySpec
@@ -156,8 +157,12 @@ class Lineage:
         return lineage_retention.removals(self._address.open(), self._spec.query_id, before)
 
     def _write(self, identifier: int, records: Sequence[BatchRecord]) -> None:
-        address, user = self._address, self._spec.query_id
+        # Only the first row of a definition has its text, so an attempt must not make them again.
         rows = [self._row(record) for record in records]
+        retried(lambda: self._write_rows(identifier, rows))
+
+    def _write_rows(self, identifier: int, rows: list[dict[str, Any]]) -> None:
+        address, user = self._address, self._spec.query_id
         writer = TableWriter(
             address.warehouse,
             address.identifier,

@@ -90,10 +90,12 @@ class FusedReader(DataSourceStreamReader):
         return ReadAllAvailable() if rows is None else ReadMaxRows(rows)
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
+        from streamhouse.paimon.storage.store_retries import retried
+
         rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         deadline = time.monotonic() + _IDLE_WAIT_S
         while not (self._folder / HOLD).exists():
-            end = self._plan().latest_offset(start, rows)
+            end = retried(lambda: self._plan().latest_offset(start, rows))
             if end != start or time.monotonic() >= deadline:
                 return end
             time.sleep(_IDLE_STEP_S)
@@ -101,6 +103,7 @@ class FusedReader(DataSourceStreamReader):
         return start
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
+        from streamhouse.paimon.storage.store_retries import retried
         from streamhouse.runtime.streaming.small_batches import is_small_batch
 
         spec = self._spec()
@@ -108,7 +111,8 @@ class FusedReader(DataSourceStreamReader):
             self._folder, int(end.get("batch", -1))
         )
         one = spec.shuffle is not None and not spread
-        return [TaskPartition(task, spread) for task in self._plan().tasks(start, end, one)]
+        tasks = retried(lambda: self._plan().tasks(start, end, one))
+        return [TaskPartition(task, spread) for task in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         from streamhouse.paimon.storage.store_retries import retried_task

@@ -13,6 +13,7 @@ from streamhouse.connectors import kept_records
 from streamhouse.lookup.dimension import is_server
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.maintenance.backpressure import Pressure
+from streamhouse.paimon.storage.store_retries import retried
 from streamhouse.runtime.monitoring.metrics import QueryMetrics
 from streamhouse.runtime.query_description import QueryDescription
 from streamhouse.runtime.query_spec import QuerySpec
@@ -184,7 +185,7 @@ class ContinuousQuery:
 
     def _commit(self, frame: DataFrame, spark_batch: int) -> None:
         began = time.monotonic()
-        self._holds.batch_begins(self._last)
+        retried(lambda: self._holds.batch_begins(self._last))
         is_shuffled = False
         if self._spec.shuffle is not None:
             whole = is_small_batch(self._run.folder, int(self._last.get("batch", -1)) + 1)
@@ -202,7 +203,7 @@ class ContinuousQuery:
         changes = None if is_shuffled else sum(counts, Counter[str]())
         took_s = time.monotonic() - began
         self.metrics.batch(batch.record.rows or 0, took_s, bad, changes, batch.commit)
-        self._holds.batch_done(self._last)
+        retried(lambda: self._holds.batch_done(self._last))
         preload_reports.write(self._run.folder, self._last, batch.reports)
         self._wait_for_room(batch)
         # Pause while no batch is planned: rows that arrive meanwhile are in the next batch.
@@ -235,7 +236,7 @@ class ContinuousQuery:
             return
         if self._lineage is not None:
             self._lineage.flush_if_due(0.0 if self._pacing is None else self._pacing.flush_s)
-        self._holds.tick()
+        retried(self._holds.tick)
 
     @property
     def replayed(self) -> bool:
@@ -245,10 +246,8 @@ class ContinuousQuery:
     def settled(self) -> Offset | None:
         """The last offset if nothing is left to do, else None."""
         assert self._planner is not None and self._run.started
-        last = self._last
-        if self._planner.settled(last):
-            return last
-        return None
+        planner, last = self._planner, self._last
+        return last if retried(lambda: planner.settled(last)) else None
 
     def lag(self) -> Lag | None:
         """How far it is behind its source; None if unknown."""
