@@ -45,6 +45,12 @@ def test_declaration_and_its_text() -> None:
     assert (again.columns, again.primary_key) == (table.columns, table.primary_key)
 
 
+def test_the_text_of_a_table_of_files_has_its_path() -> None:
+    text = "CREATE TEMPORARY TABLE t (a INT) WITH ('connector' = 'filesystem', 'format' = 'json', "
+    table = declared(text + "'path' = '/in', 's3.secret-key' = 'x')")
+    assert declared(table_text(table)).options == {**table.options, "s3.secret-key": "****"}
+
+
 @pytest.mark.parametrize(
     ("column", "message"),
     [

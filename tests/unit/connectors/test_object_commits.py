@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 
 import pytest
 from botocore.stub import Stubber
 
 from streamhouse.connectors.filesystem.commit_log import StagedFile
+from streamhouse.connectors.filesystem.folders import folder_of
 from streamhouse.connectors.filesystem.object_commits import ObjectCommitLog
-from streamhouse.errors import DataLossError
+from streamhouse.errors import DataLossError, StoreError
 from streamhouse.paimon.storage import s3_client
 from streamhouse.paimon.storage.staged_objects import StagedObjects
 
@@ -49,3 +51,11 @@ def test_an_upload_that_is_gone_was_completed_if_its_object_is_there(
         store.add_client_error("head_object", "404", http_status_code=404)
         with pytest.raises(DataLossError, match=r"s3://b/x/a\.json of batch 0 is missing"):
             log.commit(0, [StagedFile(UPLOAD, "a.json")])
+
+
+def test_a_store_that_was_never_reached_is_not_waited_for() -> None:
+    store = {**STORE, "s3.region": "nowhere"}
+    began = time.monotonic()
+    with pytest.raises(StoreError, match="nothing answers at http://127.0.0.1:9"):
+        folder_of("s3://b/x", store).files()
+    assert time.monotonic() - began < 10

@@ -122,8 +122,13 @@ def check_bucket(options: Mapping[str, str], location: str) -> None:
     key = (bucket, *store_key(options))
     if key in _checked:
         return
-    with explained(location, options):
-        client(options, _CHECK_ATTEMPTS).head_bucket(Bucket=bucket)
+    try:
+        with explained(location, options):
+            client(options, _CHECK_ATTEMPTS).head_bucket(Bucket=bucket)
+    except StoreError as error:
+        # A store that this process has never reached is not waited for.
+        error.lasting = True
+        raise
     _checked.add(key)
 
 

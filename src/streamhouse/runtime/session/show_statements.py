@@ -13,7 +13,8 @@ from streamhouse.sql.statements.create_view import create_text, ticked
 
 Shown = Mapping[str, Sequence[str | None]]
 
-_HIDDEN_OPTIONS = ("path",)
+_HIDDEN_OF_PAIMON = ("path",)
+"""Where the catalog has put a table: another one puts it elsewhere."""
 
 
 def described(session: Session, statement: Show | Describe) -> Shown:
@@ -96,10 +97,11 @@ def table_text(info: TableInfo) -> str:
     text += ",\n  ".join(lines) + "\n)"
     if info.partitioned_by:
         text += f" PARTITIONED BY ({', '.join(map(ticked, info.partitioned_by))})"
+    hidden = _HIDDEN_OF_PAIMON if info.connector == "paimon" else ()
     options = [
         f"{_literal(key)} = {_literal(_masked(key, value))}"
         for key, value in sorted(info.options.items())
-        if key not in _HIDDEN_OPTIONS
+        if key not in hidden
     ]
     return f"{text} WITH (\n  " + ",\n  ".join(options) + "\n)" if options else text
 
