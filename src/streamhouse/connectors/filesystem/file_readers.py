@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import io
 import os
 import re
 import zlib
@@ -147,7 +148,9 @@ class FileReader:
 
     def _parquet(self, path: str, file: DataFile, opened: IO[bytes]) -> Iterator[pa.RecordBatch]:
         try:
-            with pq.ParquetFile(opened) as read:
+            # Arrow reads a file of its own without Python.
+            source = opened.name if isinstance(opened, io.BufferedReader) else opened
+            with pq.ParquetFile(source) as read:
                 names = read.schema_arrow.names
                 wanted = [name for name in self._stored.names if name in names]
                 for batch in read.iter_batches(columns=wanted):
