@@ -71,6 +71,8 @@ FEW = {
 """Seeds and readers that together have each merge engine, producer and reader, in two rounds."""
 A_PACK = int(os.environ.get("STREAMHOUSE_DIFFERENTIAL_PACK", "12"))
 """Cases that share a script: more of them take more memory, fewer more starts and waits."""
+A_WAREHOUSE = 8 * A_PACK
+"""Cases that share a warehouse and its JVM, which is slow at first."""
 DIMENSIONS: dict[str, Sequence[str]] = {
     "engine": ENGINES,
     "producer": PRODUCERS,
@@ -108,10 +110,11 @@ def test_many_cases(tmp_path: Path) -> None:
     seeds = [int(one) for one in given.split(",")] if given else range(first, first + count)
     deadline = time.monotonic() + _number("SECONDS", 10**9)
     report = Report()
-    for cases in packs([case_of(seed) for seed in seeds]):
+    for number in range(0, len(seeds), A_WAREHOUSE):
         if time.monotonic() > deadline:
             break
-        one = play(tmp_path / f"pack-{cases[0].seed}", cases, report)
+        cases = [case_of(seed) for seed in seeds[number : number + A_WAREHOUSE]]
+        one = play(tmp_path / f"warehouse-{cases[0].seed}", cases, report)
         print(f"{one.cases} cases of {len(seeds)}, {len(one.problems)} wrong", flush=True)
         print("\n".join(one.found({case.seed for case in cases})), flush=True)
     print("\n".join(report.lines()), flush=True)
@@ -141,18 +144,19 @@ def play(
 ) -> Report:
     """Play cases; what was found."""
     report = report or Report()
-    for some in packs(cases):
-        place = folder / f"{some[0].mode}-{some[0].seed}"
-        (place / "warehouse").mkdir(parents=True)
-        with Context(str(place / "warehouse")) as context:
+    (folder / "warehouse").mkdir(parents=True)
+    with Context(str(folder / "warehouse")) as context:
+        for some in packs(cases):
+            place = folder / f"{some[0].mode}-{some[0].seed}"
+            place.mkdir()
             pack = Pack(place, context, some, history)
             local = os.environ.get("STREAMHOUSE_DIFFERENTIAL_LOCAL")
             with without_spark() if local else nullcontext():
                 pack.run()
-        report.add(pack.plays)
-        if log := os.environ.get("STREAMHOUSE_DIFFERENTIAL_LOG"):
-            with Path(log).open("a") as file:
-                file.writelines(f"{line}\n" for line in verdicts(pack.plays, pack.seconds))
+            report.add(pack.plays)
+            if log := os.environ.get("STREAMHOUSE_DIFFERENTIAL_LOG"):
+                with Path(log).open("a") as file:
+                    file.writelines(f"{line}\n" for line in verdicts(pack.plays, pack.seconds))
     return report
 
 
