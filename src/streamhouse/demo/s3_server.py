@@ -11,8 +11,9 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from streamhouse.demo.s3_requests import recorded
 from streamhouse.errors import ConnectError
@@ -111,12 +112,31 @@ def main() -> None:
     import boto3
     from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
     from waitress import create_server
+    from waitress.channel import HTTPChannel
+    from waitress.parser import HTTPRequestParser
 
-    app = DomainDispatcherApplication(create_backend_app)
+    class Parser(HTTPRequestParser):  # type: ignore[misc]
+        """Answers an empty body at once; waitress asks for it, and waits for ever."""
+
+        def parse_header(self, header_plus: bytes) -> None:
+            super().parse_header(header_plus)
+            if not self.content_length and not self.chunked:
+                self.expect_continue = False
+
+    HTTPChannel.parser_class = Parser
+    moto = DomainDispatcherApplication(create_backend_app)
+
+    def app(environ: Mapping[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
+        # moto takes the keys of objects from it, and waitress gives it by another name.
+        body: Iterable[bytes] = moto({**environ, "RAW_URI": environ["REQUEST_URI"]}, start)
+        return body
+
     if len(sys.argv) > 2:
-        app = recorded(app, open(sys.argv[2], "w", buffering=1, encoding="utf-8"))
+        served = recorded(app, open(sys.argv[2], "w", buffering=1, encoding="utf-8"))
+    else:
+        served = app
     server = create_server(
-        app,
+        served,
         host="127.0.0.1",
         port=int(sys.argv[1]),
         threads=_THREADS,

@@ -306,7 +306,7 @@ def test_a_rollback_that_the_server_lost_is_data_loss(own: Database) -> None:
         # InnoDB writes a rollback with the next commit, or by chance a moment after it.
         name = xid()
         prepare(own, name, "INSERT INTO t VALUES (1, 1)")
-        own.run(f"XA ROLLBACK {name}")
+        finish(own, f"XA ROLLBACK {name}")
         own.server.kill()
         own.server.start()
         if own.run("XA RECOVER"):
