@@ -10,13 +10,12 @@ import os
 import shutil
 import subprocess
 import sys
-import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from streamhouse.errors import StreamhouseError
+from streamhouse.ticker import ticking
 
 _SHOWN_AFTER_S = 2.0
 _LINE_EVERY_S = 10.0
@@ -114,18 +113,5 @@ def prepare(say: Callable[[str], None]) -> Mapping[str, object]:
 @contextmanager
 def _waiting(what: str, say: Callable[[str], None]) -> Iterator[None]:
     """Say after two seconds, and then every ten, how long the `with` block already takes."""
-    done, began = threading.Event(), time.monotonic()
-
-    def watch() -> None:
-        wait_s = _SHOWN_AFTER_S
-        while not done.wait(wait_s):
-            wait_s = _LINE_EVERY_S
-            say(f"{what} … {time.monotonic() - began:.0f} s")
-
-    thread = threading.Thread(target=watch, daemon=True, name="streamhouse-waiting")
-    thread.start()
-    try:
+    with ticking(lambda seconds: say(f"{what} … {seconds:.0f} s"), _SHOWN_AFTER_S, _LINE_EVERY_S):
         yield
-    finally:
-        done.set()
-        thread.join()

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import sys
-import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +12,7 @@ from py4j.protocol import Py4JError
 
 from streamhouse.errors import StreamhouseError
 from streamhouse.paimon.java.jvm import JavaProcess, spark_jars
+from streamhouse.ticker import ticking
 
 _FETCH_SECONDS = 600.0
 _PROGRESS_SECONDS = 2.0
@@ -69,25 +68,15 @@ def download(
 @contextmanager
 def _with_progress(process: JavaProcess, title: str, progress: Callable[[], str]) -> Iterator[None]:
     """Print progress to stderr every 2 seconds, and kill the download after 10 minutes."""
-    done = threading.Event()
 
-    def watch() -> None:
-        start = time.monotonic()
-        while not done.wait(_PROGRESS_SECONDS):
-            elapsed = time.monotonic() - start
-            text = f"fetching {title} (once): {progress()}, {elapsed:.0f} s"
-            print(text, file=sys.stderr, flush=True)
-            if elapsed > _FETCH_SECONDS:
-                process.kill()
-                return
+    def tick(elapsed: float) -> None:
+        text = f"fetching {title} (once): {progress()}, {elapsed:.0f} s"
+        print(text, file=sys.stderr, flush=True)
+        if elapsed > _FETCH_SECONDS:
+            process.kill()
 
-    thread = threading.Thread(target=watch, name="streamhouse-fetch", daemon=True)
-    thread.start()
-    try:
+    with ticking(tick, _PROGRESS_SECONDS, _PROGRESS_SECONDS):
         yield
-    finally:
-        done.set()
-        thread.join()
 
 
 def _first_line(error: Py4JError) -> str:
