@@ -109,14 +109,15 @@ class KafkaSinkCommitter:
         self._partitions = 1
 
     def commit(self, write: Callable[[], WrittenBatch | None], discard: Callable[[], None]) -> bool:
-        # Opening takes half a second: meanwhile the first batch's tasks run.
         with ThreadPoolExecutor(1) as pool:
-            opening = pool.submit(self._opened)
+            # Opening takes half a second: meanwhile the first batch's tasks run.
+            opening = pool.submit(self._opened) if self._producer is None else None
             written = write()
         if written is None:
             return False
         try:
-            opening.result()
+            if opening is not None:
+                opening.result()
             if self._options.guarantee == "none":
                 self._produce(self._opened(), written.messages)
                 self._opened().poll(0)
@@ -226,16 +227,17 @@ class KafkaSinkCommitter:
     ) -> None:
         # Arguments by position: this loop is most of the sink's time.
         produce, topic, delivered = producer.produce, self._topic, self._delivered
-        partitions = self._partitions_of(batch.num_rows, task, first)
-        records = zip(*map(_column, (VALUE, KEY), repeat(batch)), partitions, strict=False)
-        extras = _extras(batch)
-        for row, (value, key, partition) in enumerate(records):
+        records = zip(
+            _column(VALUE, batch),
+            _column(KEY, batch),
+            self._partitions_of(batch.num_rows, task, first),
+            _extras(batch),
+            strict=True,
+        )
+        for row, (value, key, partition, extra) in enumerate(records):
             while True:
                 try:
-                    if extras is None:
-                        produce(topic, value, key, partition, delivered)
-                    else:
-                        produce(topic, value, key, partition, delivered, **extras[row])
+                    produce(topic, value, key, partition, delivered, **extra)
                     break
                 except BufferError:
                     producer.poll(0.1)
@@ -298,11 +300,11 @@ def _column(name: str, batch: pa.RecordBatch) -> Iterable[Any]:
     return values
 
 
-def _extras(batch: pa.RecordBatch) -> list[dict[str, Any]] | None:
-    """The timestamp and the headers of each record; None if no record has either."""
+def _extras(batch: pa.RecordBatch) -> Iterable[dict[str, Any]]:
+    """The timestamp and the headers of each record, as far as it has them."""
     names = [name for name in (TIMESTAMP, HEADERS) if name in batch.schema.names]
     if not names:
-        return None
+        return repeat({}, batch.num_rows)
     rows = zip(*(batch.column(name).to_pylist() for name in names), strict=True)
     return [
         {name: one for name, one in zip(names, row, strict=True) if one is not None} for row in rows

@@ -36,7 +36,7 @@ class JsonEncoder:
         if not self._options.ignore_null_fields:
             found = texts.objects(rows, self._names, self._options.standard)
             if found is not None:
-                return list(found)
+                return found
         return [orjson.dumps(one) for one in self.objects(rows)]
 
     def objects(self, rows: pa.RecordBatch) -> list[dict[str, Any]]:
