@@ -44,7 +44,7 @@ class QueryStatus:
 
     Times are epoch ms; `took_ms` is the duration of the last batch, `last_rows_ms` is when a batch
     with rows ended. `bad_records` were left out, see the option `bad-records` of a source. For
-    `changes` and `commit` see `metrics.Counted`.
+    `changes` and `commit` see `metrics.MetricsSnapshot`.
     """
 
     name: str

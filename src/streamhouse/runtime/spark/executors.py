@@ -50,12 +50,12 @@ Notice = Callable[[str], None]
 def wait_for_executors(
     session: SparkSession, master: str, log: Log, notice: Notice, stopped: Callable[[], bool]
 ) -> None:
-    """Wait until an executor has started; tells after `NOTICE_AFTER_S` why none has.
+    """Wait until an executor has started; says after `NOTICE_AFTER_S` why none has.
 
     `log` returns Spark's log since the start. Raises `ClusterError` if executors were started and
     ended at once, if the cluster has ended the application, or after ten minutes.
     """
-    began, tell_after = time.monotonic(), NOTICE_AFTER_S
+    began, notice_after = time.monotonic(), NOTICE_AFTER_S
     while not executors(session):
         now = time.monotonic()
         why = _why_none(log())
@@ -67,8 +67,8 @@ def wait_for_executors(
             )
         if now - began > MOST_S:
             raise ClusterError(f"{master} has started no executor for {now - began:.0f} s")
-        if now - began > tell_after:
-            tell_after *= 2
+        if now - began > notice_after:
+            notice_after *= 2
             driver = session.sparkContext.getConf().get("spark.driver.host")
             why = _WHY_NONE.format(driver=driver)
             notice(f"no executor of {master} runs after {now - began:.0f} s: {why}; waiting")
@@ -125,14 +125,14 @@ def check_executors(
         slots = max(2, 2 * session.sparkContext.defaultParallelism)
         frame = session.range(0, slots, numPartitions=slots)
         job = thread.submit(frame.mapInArrow(_Probe(probes, _versions()), "problem STRING").collect)
-        tell_at = time.monotonic() + NOTICE_AFTER_S
+        notice_at = time.monotonic() + NOTICE_AFTER_S
         try:
             while not wait([job], _LOOK_S).done:
                 if lacks := _LOST_TASK.split(log(), 1)[1:]:
                     if any(one.search(lacks[0]) for one in _LACKS):
                         raise ClusterError(explained(lacks[0]))
-                if time.monotonic() > tell_at:
-                    tell_at = float("inf")
+                if time.monotonic() > notice_at:
+                    notice_at = float("inf")
                     notice("the first tasks on executors take long; waiting")
             rows = job.result()
         except ClusterError:

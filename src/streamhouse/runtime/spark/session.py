@@ -429,7 +429,8 @@ def _environment() -> dict[str, str]:
     with contextlib.suppress(OSError):
         _parent = WorkerParent()
         given[PARENT] = _parent.address
-        if given["PYSPARK_PYTHON"] != worker_python():
+        if given["PYSPARK_DRIVER_PYTHON"] == sys.executable:
+            # No script requests the forks.
             given["PYTHONPATH"] = driver_python_path(given.get("PYTHONPATH"))
     return given
 

@@ -23,8 +23,6 @@ _LIBRARIES = (
     "pandas",
 )
 _PLANNING = "pyspark.sql.worker."
-
-
 _COLLECT_AFTER = 200_000
 """Objects; by default, Python looks at all young ones after 700."""
 

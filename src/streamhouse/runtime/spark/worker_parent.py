@@ -79,7 +79,7 @@ class Request:
         close_files(self.files)
         os.environb.clear()
         os.environb.update(self.environment)
-        # This is the fork: what it starts by itself is no fork of the parent.
+        # Processes that the fork starts must not request forks.
         os.environ.pop(PARENT, None)
         time.tzset()
         os.chdir(self.folder)
