@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from streamhouse.demo.s3_requests import recorded
+from streamhouse.demo.s3_requests import Application, recorded
 from streamhouse.errors import ConnectError
 
 BUCKET = "streamhouse"
@@ -112,31 +112,13 @@ def main() -> None:
     import boto3
     from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
     from waitress import create_server
-    from waitress.channel import HTTPChannel
-    from waitress.parser import HTTPRequestParser
 
-    class Parser(HTTPRequestParser):  # type: ignore[misc]
-        """Answers an empty body at once; waitress asks for it, and waits for ever."""
-
-        def parse_header(self, header_plus: bytes) -> None:
-            super().parse_header(header_plus)
-            if not self.content_length and not self.chunked:
-                self.expect_continue = False
-
-    HTTPChannel.parser_class = Parser
-    moto = DomainDispatcherApplication(create_backend_app)
-
-    def app(environ: Mapping[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
-        # moto takes the keys of objects from it, and waitress gives it by another name.
-        body: Iterable[bytes] = moto({**environ, "RAW_URI": environ["REQUEST_URI"]}, start)
-        return body
-
+    _accept_empty_bodies()
+    app = _with_raw_uri(DomainDispatcherApplication(create_backend_app))
     if len(sys.argv) > 2:
-        served = recorded(app, open(sys.argv[2], "w", buffering=1, encoding="utf-8"))
-    else:
-        served = app
+        app = recorded(app, open(sys.argv[2], "w", buffering=1, encoding="utf-8"))
     server = create_server(
-        served,
+        app,
         host="127.0.0.1",
         port=int(sys.argv[1]),
         threads=_THREADS,
@@ -156,6 +138,29 @@ def main() -> None:
     sys.stdin.read()
     # At once: idle connections would keep the server's threads.
     os._exit(0)
+
+
+def _accept_empty_bodies() -> None:
+    """Keep waitress from waiting for ever for an empty body that the client has announced."""
+    from waitress.channel import HTTPChannel
+    from waitress.parser import HTTPRequestParser
+
+    class Parser(HTTPRequestParser):  # type: ignore[misc]
+        def parse_header(self, header_plus: bytes) -> None:
+            super().parse_header(header_plus)
+            if not self.content_length and not self.chunked:
+                self.expect_continue = False
+
+    HTTPChannel.parser_class = Parser
+
+
+def _with_raw_uri(app: Application) -> Application:
+    """The application with `RAW_URI`, from which moto takes keys; waitress names it otherwise."""
+
+    def application(environ: Mapping[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
+        return app({**environ, "RAW_URI": environ["REQUEST_URI"]}, start)
+
+    return application
 
 
 if __name__ == "__main__":

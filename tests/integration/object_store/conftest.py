@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.integration.object_store.faulty_proxy import FaultyProxy
 
 from streamhouse.demo.s3_server import BUCKET, S3Server
 
@@ -26,6 +27,13 @@ def s3(s3_server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "no-credentials"))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     return s3_server
+
+
+@pytest.fixture
+def proxy(s3: S3Server) -> Iterator[FaultyProxy]:
+    """A proxy of the server that makes requests fail as a test chooses."""
+    with FaultyProxy(s3.port) as proxy:
+        yield proxy
 
 
 @pytest.fixture

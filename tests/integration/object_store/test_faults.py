@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 
 import pyarrow as pa
 import pytest
@@ -19,12 +18,6 @@ from streamhouse.sql.plan import Column
 
 USER = "0f8fad5b-d9cb-469f-a165-70867728950e"
 TRIES = 30
-
-
-@pytest.fixture
-def proxy(s3: S3Server) -> Iterator[FaultyProxy]:
-    with FaultyProxy(s3.port) as proxy:
-        yield proxy
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterator
 
 import pyarrow as pa
 import pytest
@@ -20,12 +19,6 @@ from streamhouse.paimon.write.commit import TableCommitter, TableWriter
 from streamhouse.sql.plan import Column
 
 USER, OTHER = "0f8fad5b-d9cb-469f-a165-70867728950e", "7c9e6679-7425-40de-944b-e07fc1f90ae7"
-
-
-@pytest.fixture
-def proxy(s3: S3Server) -> Iterator[FaultyProxy]:
-    with FaultyProxy(s3.port) as proxy:
-        yield proxy
 
 
 @pytest.fixture
