@@ -11,7 +11,7 @@ import pymysql
 import pytest
 from tests.integration.mysql.history import Database, catch_up, rows_of
 
-from streamhouse.connectors.mysql_cdc.binlog import groups
+from streamhouse.connectors.mysql_cdc.binlog import transaction_buffer
 from streamhouse.connectors.mysql_cdc.source import MySqlSource
 from streamhouse.errors import DataLossError
 from streamhouse.source import Offset
@@ -147,7 +147,7 @@ def test_what_was_prepared_before_the_snapshot_arrives(own: Database) -> None:
 def test_a_stream_does_not_begin_if_a_prepared_binlog_is_gone(
     own: Database, mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    module = "streamhouse.connectors.mysql_cdc.binlog.history._UNDECIDED_SECONDS"
+    module = "streamhouse.connectors.mysql_cdc.binlog.binlog_identity._UNDECIDED_SECONDS"
     monkeypatch.setattr(module, 0.3)
     name = xid()
     prepare(own, name, "INSERT INTO t VALUES (1, 1)")
@@ -218,7 +218,7 @@ def test_a_transaction_that_is_logged_with_its_rollback_is_left_out(
 def test_a_large_transaction_is_kept_on_the_disk(
     database: Database, source: Callable[[], MySqlSource], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(groups, "MOST_BYTES", 100_000)
+    monkeypatch.setattr(transaction_buffer, "MOST_BYTES", 100_000)
     first, name = source(), xid()
     offset, _ = ids(first, first.initial_offset())
     connection = database.server.connect(database.name)

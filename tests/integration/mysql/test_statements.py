@@ -13,7 +13,7 @@ import pytest
 from tests.integration.mysql.history import Database
 from tests.integration.mysql.statements import CREATE, PLAIN, ROWS, Grammar
 
-from streamhouse.connectors.mysql_cdc.binlog.captured import CapturedTable
+from streamhouse.connectors.mysql_cdc.binlog.captured_table import CapturedTable
 from streamhouse.connectors.mysql_cdc.binlog.dump import Dump
 from streamhouse.connectors.mysql_cdc.binlog.format.events import HEADER, QUERY, Track
 from streamhouse.connectors.mysql_cdc.binlog.format.events import ROWS as ROW_EVENTS

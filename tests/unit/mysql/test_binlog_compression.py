@@ -16,7 +16,7 @@ from tests.unit.mysql.test_mysql_transactions import (
     mysql_gtid,
     row,
     rows_in,
-    wants,
+    selects,
 )
 
 from streamhouse.connectors.mysql_cdc.binlog.format.compression import PAYLOAD, decompressed
@@ -67,12 +67,12 @@ def test_a_transaction_of_mysql(method: bytes) -> None:
     whole = payload(b"".join(map(bare, events)), method)
     whole = at(100 + len(whole), whole)
     track = Track(START, True)
-    transactions = Transactions(track, wants, "MySQL")
+    transactions = Transactions(track, selects, "MySQL")
     block = begin + decompressed(whole, SUM)
     assert transactions.advance(block, 0)[0] == len(block)
     assert track.between and track.pos == 100 + len(whole)
     track = Track(START, True)
-    transactions, place, found = Transactions(track, wants, "MySQL"), 0, []
+    transactions, place, found = Transactions(track, selects, "MySQL"), 0, []
     while place < len(block):
         place, committed = transactions.advance(block, place)
         found += [] if committed is None else [rows_in(committed.group)]

@@ -18,7 +18,7 @@ from streamhouse.connectors.mysql_cdc.relay.files import (
     segments,
 )
 from streamhouse.connectors.mysql_cdc.relay.log import RelayLog, RelayTable
-from streamhouse.connectors.mysql_cdc.server.position import Binlog, Known, Position
+from streamhouse.connectors.mysql_cdc.server.position import Binlog, BinlogState, Position
 from streamhouse.connectors.mysql_cdc.server.table import TableDefinition
 from streamhouse.connectors.mysql_cdc.server.values.types import MySqlColumn
 from streamhouse.runtime.sync.lags import Lags
@@ -53,13 +53,13 @@ def test_a_catalogue_is_never_written_twice(tmp_path: Path) -> None:
 
 
 def test_progress_survives_its_offset() -> None:
-    known = Known(Binlog(1_700_000_000, 1), {"x": at(3)})
+    known = BinlogState(Binlog(1_700_000_000, 1), {"x": at(3)})
     snapshot = {"0": None, "1": (7, "a")}
     columns: dict[str, Any] = {"2": {"table": {"columns": [], "charset": None}}}
     progress = DatabaseProgress(4, at(120), known, snapshot, columns)
     assert DatabaseProgress.from_offset(progress.to_offset()) == progress
     assert DatabaseProgress.from_offset({}) is None
-    whole = DatabaseProgress(4, at(120), Known())
+    whole = DatabaseProgress(4, at(120), BinlogState())
     assert whole.to_offset() == {"tables": 4, "file": "binlog.000003", "pos": 120}
 
 
@@ -76,7 +76,9 @@ def test_lag_is_the_age_of_the_oldest_unread_change(tmp_path: Path) -> None:
     assert lags.behind_s("shop.t1") == 0.0
     now = 102.5
     lags.count(SyncedBatch({}, {"0": 5}, {"1": 2}, {}, {}, None))
-    states = lags.states(catalogue, DatabaseProgress(1, at(20), Known(), {"0": (3,)}), ("0", "1"))
+    states = lags.states(
+        catalogue, DatabaseProgress(1, at(20), BinlogState(), {"0": (3,)}), ("0", "1")
+    )
     assert [(s.table, s.complete, s.snapshot_rows, s.changes, s.lag_s) for s in states] == [
         ("shop.t0", False, 5, 0, None),
         ("shop.t1", True, 0, 2, 0.5),
@@ -84,7 +86,7 @@ def test_lag_is_the_age_of_the_oldest_unread_change(tmp_path: Path) -> None:
     lags.observe(at(30), {"shop.t1": at(30)})
     assert lags.behind_s("shop.t1") == 0.0
     later = Catalogues(tmp_path).add([table(0), table(1), table(2)], 3, "UTC")
-    states = lags.states(later, DatabaseProgress(1, at(30), Known()), ("0", "1"))
+    states = lags.states(later, DatabaseProgress(1, at(30), BinlogState()), ("0", "1"))
     assert [state.complete for state in states] == [True, True, False]
 
 

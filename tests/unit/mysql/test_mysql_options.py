@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from streamhouse.connectors.mysql_cdc.server.options import KNOWN, parse
 from streamhouse.connectors.mysql_cdc.server.position import (
-    NOTHING_KNOWN,
+    NO_BINLOG_STATE,
     Binlog,
-    Known,
+    BinlogState,
     Position,
     Progress,
     Skip,
@@ -89,12 +89,12 @@ def test_positions_are_ordered_by_number() -> None:
 def test_an_offset_survives_json(pos: int | None, key: list[int | str] | None, whole: bool) -> None:
     whole = whole and pos is not None
     position = None if pos is None else Position("binlog.000007", pos)
-    known = Known(
+    known = BinlogState(
         Binlog(1_700_000_000, 7),
         {"1:7831:": Position("binlog.000006", 4)},
         Skip("0-1-5", Position("binlog.000007", 9), Position("binlog.000007", 8), None, 3),
     )
-    for one in (NOTHING_KNOWN, known):
+    for one in (NO_BINLOG_STATE, known):
         progress = Progress(position, None if whole or key is None else tuple(key), whole, one)
         again = json.loads(json.dumps(progress.to_offset()))
         assert Progress.from_offset(again) == progress

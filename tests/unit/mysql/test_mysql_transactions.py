@@ -17,7 +17,7 @@ from tests.unit.mysql.test_mysql_events import (
     query,
 )
 
-from streamhouse.connectors.mysql_cdc.binlog.changes import names_of
+from streamhouse.connectors.mysql_cdc.binlog.change_decoder import names_of
 from streamhouse.connectors.mysql_cdc.binlog.format.events import (
     FORMAT,
     HEADER,
@@ -29,8 +29,8 @@ from streamhouse.connectors.mysql_cdc.binlog.format.events import (
     XID,
     Track,
 )
-from streamhouse.connectors.mysql_cdc.binlog.groups import Group
 from streamhouse.connectors.mysql_cdc.binlog.gtids import gtid_list, gtid_of, previous_gtids
+from streamhouse.connectors.mysql_cdc.binlog.transaction_buffer import TransactionBuffer
 from streamhouse.connectors.mysql_cdc.binlog.transactions import Committed, Transactions
 from streamhouse.connectors.mysql_cdc.server.gtids import parse_gtids
 from streamhouse.connectors.mysql_cdc.server.position import Binlog, Position
@@ -61,11 +61,11 @@ def placed(events: Sequence[bytes]) -> bytes:
     return block
 
 
-def wants(kind: int, data: bytes, at: int, end: int) -> bool:
+def selects(kind: int, data: bytes, at: int, end: int) -> bool:
     return kind == TABLE_MAP and b"orders" in data[at:end]
 
 
-def rows_in(group: Group | None) -> list[str]:
+def rows_in(group: TransactionBuffer | None) -> list[str]:
     assert group is not None
     return [
         data[at + HEADER.size + 6 : end].decode()
@@ -75,7 +75,7 @@ def rows_in(group: Group | None) -> list[str]:
 
 
 def committed(*events: bytes, made: Transactions | None = None) -> list[Committed]:
-    made = made or Transactions(Track(START, True), wants, "MySQL")
+    made = made or Transactions(Track(START, True), selects, "MySQL")
     block, at, found = placed(events), 0, []
     while at < len(block):
         at, one = made.advance(block, at)
@@ -121,7 +121,7 @@ def test_mysql_logs_an_unprepared_xa_rollback_in_its_group() -> None:
 
 def test_what_was_prepared_earlier_is_named() -> None:
     known = Position("binlog.000001", 400)
-    made = Transactions(Track(START, True), wants, "MySQL", prepared={"1:31:": known})
+    made = Transactions(Track(START, True), selects, "MySQL", prepared={"1:31:": known})
     assert committed(gtid(True), query(XA[2]), made=made) == [Committed(None, "1:31:", known)]
     assert committed(gtid(True), ROLLBACK_XA)[0].rolled_back
     assert committed(gtid(True), query(XA[2])) == [Committed(None, "1:31:", None)]
@@ -158,21 +158,21 @@ def test_changes_that_the_server_could_not_log_are_data_loss() -> None:
 
 
 def test_another_binlog_is_data_loss() -> None:
-    made = Transactions(Track(START, True), wants, "MySQL", Binlog(0, 1))
+    made = Transactions(Track(START, True), selects, "MySQL", Binlog(0, 1))
     with pytest.raises(DataLossError, match="created 1970-01-01 00:00:01 UTC by the server.* id 1"):
         committed(event(FORMAT, bytes(60) + b"\1"), made=made)
 
 
 def test_transactions_of_a_set_are_left_out() -> None:
     wanted = parse_gtids(f"{ORIGIN.upper()}:1-7:9-10")
-    made = Transactions(Track(START, True), wants, "MySQL", skipped=wanted)
+    made = Transactions(Track(START, True), selects, "MySQL", skipped=wanted)
     groups = [[mysql_gtid(n), BEGIN, MAP, row(str(n)), DONE] for n in range(6, 12)]
     assert rows(*sum(groups, []), made=made) == [["8"], ["11"]]
 
 
 def test_a_large_group_is_the_same_from_the_disk() -> None:
     for most in (10, 100, 10_000):
-        group = Group(most)
+        group = TransactionBuffer(most)
         kept: list[str] = []
         for number in range(100):
             if number == 40:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.unit.mysql.test_mysql_events import MYSQL_GTID, event, query
 
-from streamhouse.connectors.mysql_cdc.binlog.changes import names_of
+from streamhouse.connectors.mysql_cdc.binlog.change_decoder import names_of
 from streamhouse.connectors.mysql_cdc.binlog.format.events import (
     HEADER,
     ROTATE,
@@ -15,7 +15,7 @@ from streamhouse.connectors.mysql_cdc.binlog.format.events import (
     XID,
     Track,
 )
-from streamhouse.connectors.mysql_cdc.binlog.groups import Group
+from streamhouse.connectors.mysql_cdc.binlog.transaction_buffer import TransactionBuffer
 from streamhouse.connectors.mysql_cdc.binlog.transactions import Committed
 from streamhouse.connectors.mysql_cdc.relay import files
 from streamhouse.connectors.mysql_cdc.relay.files import (
@@ -82,7 +82,7 @@ def view(tmp_path: Path) -> RelayView:
     return RelayView(tmp_path)
 
 
-def unread(committed: Committed, before: Position) -> Group:
+def unread(committed: Committed, before: Position) -> TransactionBuffer:
     raise AssertionError("everything is known")
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from streamhouse.connectors.mysql_cdc.binlog.outcome import ANY
+from streamhouse.connectors.mysql_cdc.binlog.ddl_change import ANY
 from streamhouse.errors import OptionError, SchemaChangeError
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.runtime.sync.mapping.reconciliation import Reconciliation, Wanted

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from streamhouse.connectors.base import Metadata
-from streamhouse.connectors.kinesis.parts import Part
+from streamhouse.connectors.kinesis.user_records import UserRecord
 from streamhouse.formats.base import BadRecord, Decoder
 from streamhouse.source import ROW_KIND
 from streamhouse.sql.plan import Column
@@ -34,7 +34,7 @@ class RecordRows:
         """Whether the format expresses updates and deletes."""
         return self._decoder.changelog
 
-    def decode(self, parts: Sequence[Part]) -> tuple[pa.RecordBatch, Sequence[BadRecord]]:
+    def decode(self, parts: Sequence[UserRecord]) -> tuple[pa.RecordBatch, Sequence[BadRecord]]:
         """The rows of parts of records, and those that cannot be decoded, by index."""
         decoded = self._decoder.decode([part.data for part in parts])
         origins = parts
@@ -42,7 +42,7 @@ class RecordRows:
             origins = [parts[index] for index in decoded.records]
         return self._with_metadata(decoded.rows, origins), decoded.bad
 
-    def _with_metadata(self, rows: pa.RecordBatch, origins: Sequence[Part]) -> pa.RecordBatch:
+    def _with_metadata(self, rows: pa.RecordBatch, origins: Sequence[UserRecord]) -> pa.RecordBatch:
         arrays = [
             rows.column(column.name)
             if column.metadata is None
@@ -60,7 +60,7 @@ def table_schema(columns: Sequence[Column]) -> pa.Schema:
     return pa.schema([pa.field(column.name, arrow_type(column.type)) for column in columns])
 
 
-def _values(key: str, origins: Sequence[Part]) -> pa.Array:
+def _values(key: str, origins: Sequence[UserRecord]) -> pa.Array:
     if key == _TIME:
         return pa.array([one.arrival_ms for one in origins], pa.timestamp("ms", "UTC"))
     if key == _NUMBER:

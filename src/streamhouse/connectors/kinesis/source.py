@@ -17,7 +17,6 @@ import pyarrow as pa
 from streamhouse.connectors.kept_records import KeptRecords, Replay
 from streamhouse.connectors.kinesis.offsets import ShardOffset, StreamOffset
 from streamhouse.connectors.kinesis.options import KinesisOptions
-from streamhouse.connectors.kinesis.parts import Part, kept_part, parts_of
 from streamhouse.connectors.kinesis.poller import ShardPoller
 from streamhouse.connectors.kinesis.rows import RecordRows
 from streamhouse.connectors.kinesis.stream import (
@@ -28,6 +27,7 @@ from streamhouse.connectors.kinesis.stream import (
     Start,
     Stream,
 )
+from streamhouse.connectors.kinesis.user_records import UserRecord, from_bad_record, user_records
 from streamhouse.connectors.rejected_records import CORRECT_TABLE, RejectedRecords
 from streamhouse.errors import DataLossError
 from streamhouse.source import Lag, Offset
@@ -163,14 +163,14 @@ class KinesisSource:
             if rows.num_rows:
                 yield rows
 
-    def _parts(self, piece: ShardRange | Replay) -> Iterator[Sequence[Part]]:
+    def _parts(self, piece: ShardRange | Replay) -> Iterator[Sequence[UserRecord]]:
         if isinstance(piece, Replay):
             assert self._kept is not None
-            yield [kept_part(row) for row in self._kept.rows(piece)]
+            yield [from_bad_record(row) for row in self._kept.rows(piece)]
             return
         records = piece.records or tuple(self._fetched(piece))
         for first in range(0, len(records), _DECODED):
-            yield list(parts_of(piece.shard, records[first : first + _DECODED]))
+            yield list(user_records(piece.shard, records[first : first + _DECODED]))
 
     def rejected(self) -> pa.Table:
         """The bad records that `read` has left out since the last call."""

@@ -12,17 +12,17 @@ from typing import Generic, Protocol, TypeAlias, TypeVar
 
 import pymysql
 
-from streamhouse.connectors.mysql_cdc.binlog.captured import CapturedTable
-from streamhouse.connectors.mysql_cdc.binlog.changes import ChangeDecoder
+from streamhouse.connectors.mysql_cdc.binlog.captured_table import CapturedTable
+from streamhouse.connectors.mysql_cdc.binlog.change_decoder import ChangeDecoder
 from streamhouse.connectors.mysql_cdc.binlog.dump import Dump
 from streamhouse.connectors.mysql_cdc.binlog.format.events import ROWS, Track
-from streamhouse.connectors.mysql_cdc.binlog.rows.event import Change, RowEvent
-from streamhouse.connectors.mysql_cdc.binlog.rows.gathered import (
+from streamhouse.connectors.mysql_cdc.binlog.rows.batch_decoder import (
     MOST_BYTES,
+    BatchDecoder,
     ChangedRows,
-    GatheredEvents,
     Share,
 )
+from streamhouse.connectors.mysql_cdc.binlog.rows.event import Change, RowEvent
 from streamhouse.connectors.mysql_cdc.binlog.transactions import Committed, Transactions
 from streamhouse.connectors.mysql_cdc.binlog.xa import read_prepared
 from streamhouse.connectors.mysql_cdc.relay.files import RelayView
@@ -30,7 +30,12 @@ from streamhouse.connectors.mysql_cdc.relay.reader import RelayReader
 from streamhouse.connectors.mysql_cdc.server.connection import Backoff, is_lost, readable
 from streamhouse.connectors.mysql_cdc.server.gtids import parse_gtids
 from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
-from streamhouse.connectors.mysql_cdc.server.position import NOTHING_KNOWN, Known, Position, Skip
+from streamhouse.connectors.mysql_cdc.server.position import (
+    NO_BINLOG_STATE,
+    BinlogState,
+    Position,
+    Skip,
+)
 from streamhouse.connectors.mysql_cdc.server.table import TableDefinition
 from streamhouse.errors import DataLossError
 
@@ -45,7 +50,7 @@ class StartPoint:
     """
 
     position: Position
-    known: Known = NOTHING_KNOWN
+    known: BinlogState = NO_BINLOG_STATE
     table: TableDefinition | None = None
 
 
@@ -55,8 +60,8 @@ Decoded_co = TypeVar("Decoded_co", covariant=True)
 class Decoder(Protocol[Decoded_co]):
     """Selects row events, of one table or of several."""
 
-    def wants(self, kind: int, data: bytes, at: int, end: int) -> bool:
-        """Whether `note` needs this event, which is none of rows, of a transaction."""
+    def selects(self, kind: int, data: bytes, at: int, end: int) -> bool:
+        """Whether `process` needs this event, which is none of rows, of a transaction."""
 
     def row_event(
         self, kind: int, data: bytes, at: int, end: int, skipped: int = 0
@@ -66,7 +71,7 @@ class Decoder(Protocol[Decoded_co]):
         `skipped`: how many of its first changes are left out.
         """
 
-    def note(self, kind: int, data: bytes, at: int, end: int, file: str, pos: int) -> None:
+    def process(self, kind: int, data: bytes, at: int, end: int, file: str, pos: int) -> None:
         """Take an event that is not of rows; `file` and `pos`: its place, for messages."""
 
 
@@ -78,7 +83,11 @@ class BinlogReader(Generic[Decoded_co]):
     """
 
     def __init__(
-        self, options: MySqlOptions, decoder: Decoder[Decoded_co], start: Position, known: Known
+        self,
+        options: MySqlOptions,
+        decoder: Decoder[Decoded_co],
+        start: Position,
+        known: BinlogState,
     ) -> None:
         self._options, self._decoder = options, decoder
         self._skip = known.skip or Skip()
@@ -86,7 +95,7 @@ class BinlogReader(Generic[Decoded_co]):
         self._track = Track(start, self._dump.checksums)
         self._transactions = Transactions(
             self._track,
-            self._decoder.wants,
+            self._decoder.selects,
             f"MySQL at {options.address}",
             known.binlog,
             known.prepared,
@@ -122,7 +131,7 @@ class BinlogReader(Generic[Decoded_co]):
                 f"transaction at {end}: it was reset; start again with a new checkpoint"
             )
 
-    def continues(self, known: Known) -> bool:
+    def continues(self, known: BinlogState) -> bool:
         """Whether it reads the binlog with this identity, and leaves out the same changes."""
         binlog = self._track.binlog
         return known.binlog in (None, binlog) and (known.skip or Skip()) == self._skip
@@ -134,12 +143,14 @@ class BinlogReader(Generic[Decoded_co]):
         """The row events of a transaction."""
         group, file = committed.group, self._track.file
         if group is None:
-            group = read_prepared(self._options, self._decoder.wants, committed, self._track.group)
+            group = read_prepared(
+                self._options, self._decoder.selects, committed, self._track.group
+            )
         decoder, skip = self._decoder, self._skip
         try:
             for kind, data, at, end, pos in group.events():
                 if kind not in ROWS:
-                    decoder.note(kind, data, at, end, file, pos)
+                    decoder.process(kind, data, at, end, file, pos)
                     continue
                 skipped = 0
                 if skip.events is not None:
@@ -161,9 +172,9 @@ class ServerReader(BinlogReader[RowEvent]):
         self._table = ChangeDecoder(captured, start.table)
         super().__init__(captured.options, self._table, start.position, start.known)
 
-    def know(self, table: TableDefinition | None) -> None:
+    def set_table(self, table: TableDefinition | None) -> None:
         """Set the table's columns at `position`."""
-        self._table.know(table)
+        self._table.set_table(table)
 
 
 Reader: TypeAlias = ServerReader | RelayReader
@@ -223,7 +234,7 @@ def read_row_events(
         reader: Reader | None = None
         try:
             reader = _take_cached(captured, start, relayed) or open_reader(captured, start, relayed)
-            reader.know(start.table)
+            reader.set_table(start.table)
             for number, event in enumerate(reader.row_events(end)):
                 if number >= yielded:
                     yielded += 1
@@ -248,12 +259,12 @@ def read_rows(
 
     `share`: which rows to decode.
     """
-    gathered = GatheredEvents(share)
+    gathered = BatchDecoder(share)
     for event in read_row_events(captured, start, end):
         gathered.add(event)
         if gathered.bytes >= MOST_BYTES:
-            yield from gathered.taken()
-    yield from gathered.taken()
+            yield from gathered.drain()
+    yield from gathered.drain()
 
 
 def _take_cached(captured: CapturedTable, start: StartPoint, relayed: bool) -> Reader | None:

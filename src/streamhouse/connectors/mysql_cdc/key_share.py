@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from streamhouse.connectors.mysql_cdc.binlog.captured import CapturedTable
+from streamhouse.connectors.mysql_cdc.binlog.captured_table import CapturedTable
 from streamhouse.connectors.mysql_cdc.server.position import Position
 from streamhouse.paimon.write.bucket_hash import row_hashes
 
@@ -21,22 +21,22 @@ SHARED_BYTES = 4 * 1024 * 1024
 class KeyShare:
     """The rows of one of `count` tasks: those whose key has this `number` by its hash.
 
-    `places`: where the key's columns are among the captured ones. Each task reads the whole range,
-    and decodes its own rows only, so that the order of the changes of a key is kept.
+    `key_indexes`: the key's columns among the captured ones. Each task reads the whole range, but
+    decodes its own rows only, which keeps the order of the changes of a key.
     """
 
-    places: tuple[int, ...]
+    key_indexes: tuple[int, ...]
     number: int
     count: int
 
-    def mine(self, columns: Sequence[pa.Array]) -> npt.NDArray[np.bool_]:
+    def mask(self, columns: Sequence[pa.Array]) -> npt.NDArray[np.bool_]:
         """Which rows are of this share, by the columns of the key."""
         hashes = row_hashes(columns).astype(np.int64)
-        mine: npt.NDArray[np.bool_] = hashes % self.count == self.number
-        return mine
+        mask: npt.NDArray[np.bool_] = hashes % self.count == self.number
+        return mask
 
 
-def key_places(captured: CapturedTable) -> tuple[int, ...]:
+def key_indexes(captured: CapturedTable) -> tuple[int, ...]:
     """Where the columns of the table's key are among the captured ones."""
     names = [column.name for column in captured.columns]
     return tuple(names.index(column.name) for column in captured.table.key)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from streamhouse.connectors.base import Metadata
-from streamhouse.connectors.mysql_cdc.binlog.rows.gathered import Seconds
+from streamhouse.connectors.mysql_cdc.binlog.rows.batch_decoder import Seconds
 from streamhouse.source import ROW_KIND
 from streamhouse.sql.plan import Column
 from streamhouse.types import arrow_type

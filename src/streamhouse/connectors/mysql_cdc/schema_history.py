@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 import pymysql
 
-from streamhouse.connectors.mysql_cdc.binlog.captured import CapturedTable
-from streamhouse.connectors.mysql_cdc.binlog.changes import PASSING
+from streamhouse.connectors.mysql_cdc.binlog.captured_table import CapturedTable
+from streamhouse.connectors.mysql_cdc.binlog.change_decoder import PASSING
 from streamhouse.connectors.mysql_cdc.binlog.dump import Dump
 from streamhouse.connectors.mysql_cdc.binlog.format.events import HEADER, QUERY, Track, query_of
 from streamhouse.connectors.mysql_cdc.binlog.query import Statement, statement_of

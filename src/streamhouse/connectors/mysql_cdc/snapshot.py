@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 import pymysql
 from pymysql.constants import ER
 
-from streamhouse.connectors.mysql_cdc.binlog.captured import CapturedTable
+from streamhouse.connectors.mysql_cdc.binlog.captured_table import CapturedTable
 from streamhouse.connectors.mysql_cdc.binlog.rows.event import Change, Row
 from streamhouse.connectors.mysql_cdc.change_reader import (
     Reader,

@@ -10,8 +10,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from streamhouse.connectors.mysql_cdc.binlog.captured import CapturedTable
-from streamhouse.connectors.mysql_cdc.binlog.history import BinlogHistory
+from streamhouse.connectors.mysql_cdc.binlog.binlog_identity import BinlogIdentity
+from streamhouse.connectors.mysql_cdc.binlog.captured_table import CapturedTable
 from streamhouse.connectors.mysql_cdc.binlog.limits import bounded_end, byte_budget
 from streamhouse.connectors.mysql_cdc.binlog.startup import check_startup, startup_position
 from streamhouse.connectors.mysql_cdc.change_counts import ChangeCounts
@@ -22,9 +22,8 @@ from streamhouse.connectors.mysql_cdc.change_reader import (
     read_rows,
     relay_view,
 )
-from streamhouse.connectors.mysql_cdc.key_share import KeyShare, key_places, shares
+from streamhouse.connectors.mysql_cdc.key_share import KeyShare, key_indexes, shares
 from streamhouse.connectors.mysql_cdc.lag import Snapshots, UnreadChanges, source_state
-from streamhouse.connectors.mysql_cdc.membership import MemberChanges, Membership
 from streamhouse.connectors.mysql_cdc.metadata import MetadataColumns
 from streamhouse.connectors.mysql_cdc.relay.files import RelayView, State
 from streamhouse.connectors.mysql_cdc.schema_history import SchemaHistory
@@ -40,8 +39,8 @@ from streamhouse.connectors.mysql_cdc.server.options import parse
 from streamhouse.connectors.mysql_cdc.server.position import (
     SHARDS,
     START_AGAIN,
+    BinlogState,
     KeyJson,
-    Known,
     Position,
     Progress,
 )
@@ -63,6 +62,7 @@ from streamhouse.connectors.mysql_cdc.snapshot import (
     joined,
     split,
 )
+from streamhouse.connectors.mysql_cdc.snapshot_filter import FilteredChanges, SnapshotFilter
 from streamhouse.errors import DataLossError
 from streamhouse.source import Lag, Offset
 from streamhouse.sql.plan import Column
@@ -160,7 +160,7 @@ class MySqlSource:
         )
         key = frozenset(column.name for column in table.key)
         self._writer = RowWriter(tuple(selected), zone, key)
-        self._binlog_history: BinlogHistory | None = None
+        self._binlog_history: BinlogIdentity | None = None
         self._schema_history: SchemaHistory | None = None
         self._plan: tuple[Progress, list[Chunk]] | None = None
         self._held: Position | None = None
@@ -192,7 +192,7 @@ class MySqlSource:
     @property
     def keyed_by(self) -> tuple[str, ...]:
         """The key, if the columns that are read keep its values apart; else nothing."""
-        types = {column.name: target for column, target in self._writer.selected}
+        types = {column.name: target for column, target in self._writer.columns}
         if not all(is_exact(column, types.get(column.name)) for column in self._captured.table.key):
             return ()
         return self.primary_key
@@ -243,7 +243,7 @@ class MySqlSource:
     def _changes(self, begin: StartPoint, end: Position, parallelism: int) -> list[BinlogPart]:
         """The changes in a range; those of a long one in several parts, by their keys."""
         count = 1 if self._options.append_only else shares(begin.position, end, parallelism)
-        key = key_places(self._captured)
+        key = key_indexes(self._captured)
         if count == 1 or not key:
             return [BinlogPart(begin, end)]
         return [
@@ -340,9 +340,9 @@ class MySqlSource:
         return self._held or self._server.position(self._session)
 
     @property
-    def _binlog(self) -> BinlogHistory:
+    def _binlog(self) -> BinlogIdentity:
         if self._binlog_history is None:
-            self._binlog_history = BinlogHistory(self._session, self._options, self._server)
+            self._binlog_history = BinlogIdentity(self._session, self._options, self._server)
         return self._binlog_history
 
     def _check(self, progress: Progress) -> None:
@@ -396,11 +396,11 @@ class MySqlSource:
             )
         return bounded_end(self._session, self._captured.table, start, current, max_rows), None
 
-    def _known_at(self, end: Position, before: Progress, state: State | None) -> Known:
+    def _known_at(self, end: Position, before: Progress, state: State | None) -> BinlogState:
         """What is known at the end of a batch, after `before`; `state`: see `_next_end`."""
         if state is not None:
             prepared = {xid: at for xid, at in state.prepared.items() if at < end}
-            return Known(state.binlogs.get(end.file), self._binlog.still_prepared(prepared))
+            return BinlogState(state.binlogs.get(end.file), self._binlog.still_prepared(prepared))
         skip = before.known.skip
         return replace(self._binlog.known_at(end), skip=None if skip is None else skip.after(end))
 
@@ -478,7 +478,7 @@ class MySqlSource:
                     f"{START_AGAIN}"
                 )
 
-    def _first_place(self) -> tuple[Position, Known, Offset]:
+    def _first_place(self) -> tuple[Position, BinlogState, Offset]:
         """Where a stream begins, and what its offset has about the binlog and the columns there.
 
         An ALTER TABLE at the same time can hide the columns at a position; without their names in
@@ -518,19 +518,19 @@ class MySqlSource:
 
     def _read_members(self, part: BinlogPart, up_to: KeyJson) -> Iterator[pa.RecordBatch]:
         """The changes of rows that the snapshot has read."""
-        membership = Membership(self._captured, up_to, self._options)
-        changes = MemberChanges(membership)
+        snapshot_filter = SnapshotFilter(self._captured, up_to, self._options)
+        changes = FilteredChanges(snapshot_filter)
         try:
             for event in read_row_events(self._captured, part.start, part.end):
                 changes.add(event)
                 if len(changes.rows) >= _BATCH_ROWS:
                     yield self._written(changes)
         finally:
-            membership.close()
+            snapshot_filter.close()
         if changes.rows:
             yield self._written(changes)
 
-    def _written(self, changes: MemberChanges) -> pa.RecordBatch:
+    def _written(self, changes: FilteredChanges) -> pa.RecordBatch:
         batch = self._writer.changes(changes.kinds, changes.rows)
         rows = self._metadata.added(batch, changes.seconds)
         changes.clear()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from streamhouse.connectors.mysql_cdc.binlog.outcome import Outcome
+from streamhouse.connectors.mysql_cdc.binlog.ddl_change import DdlChange
 from streamhouse.connectors.mysql_cdc.database.progress import (
     UNKNOWN_STATEMENT,
     DatabaseProgress,
@@ -44,25 +44,25 @@ class SchemaEvolution:
         self,
         tables: Mapping[str, FollowedTable],
         before: DatabaseProgress,
-        found: Mapping[str, Outcome],
+        found: Mapping[str, DdlChange],
     ) -> Followed:
         """See `SchemaFollower`."""
         followed, gone = Followed(), before.gone
-        for id, outcome in found.items():
+        for id, ddl in found.items():
             stale = before.stale.get(tables[id].target)
             if stale is not None:
-                self._follow_stale(tables[id], outcome, stale, followed)
+                self._follow_stale(tables[id], ddl, stale, followed)
             elif id in gone:
-                self._come_back(tables[id], outcome, followed)
+                self._come_back(tables[id], ddl, followed)
             else:
-                self._follow(tables[id], outcome, followed)
+                self._follow(tables[id], ddl, followed)
         altered = {one.id: one for one in followed.tables}
         for target in dict.fromkeys(tables[id].target for id in altered):
             if target in followed.stale:
                 continue
             own = {id: one for id, one in tables.items() if one.target == target and id not in gone}
-            outcomes = {id: found[id] for id in own if id in altered}
-            self._alter(target, own, altered, outcomes, followed)
+            ddls = {id: found[id] for id in own if id in altered}
+            self._alter(target, own, altered, ddls, followed)
         followed.tables = [one for one in followed.tables if one.target not in followed.stale]
         return followed
 
@@ -110,70 +110,68 @@ class SchemaEvolution:
     # -- one statement about one table
 
     def _follow_stale(
-        self, table: FollowedTable, outcome: Outcome, stale: Stale, followed: Followed
+        self, table: FollowedTable, ddl: DdlChange, stale: Stale, followed: Followed
     ) -> None:
         """Note what the reload cannot see."""
-        self._forbid(table, outcome)
+        self._forbid(table, ddl)
         stale = followed.stale.get(table.target, stale)
-        renamed = {old: outcome.renamed.get(new.lower(), new) for old, new in stale.renamed.items()}
+        renamed = {old: ddl.renamed.get(new.lower(), new) for old, new in stale.renamed.items()}
         passed = {new.lower() for new in stale.renamed.values()}
-        renamed |= {old: new for old, new in outcome.renamed.items() if old not in passed}
-        kept = (outcome.verb == "TRUNCATE" and not self._rules.follows("truncate.table")) or (
-            outcome.verb in ("DROP", "CREATE") and not self._rules.follows("drop.table")
+        renamed |= {old: new for old, new in ddl.renamed.items() if old not in passed}
+        kept = (ddl.verb == "TRUNCATE" and not self._rules.follows("truncate.table")) or (
+            ddl.verb in ("DROP", "CREATE") and not self._rules.follows("drop.table")
         )
         followed.stale[table.target] = Stale(
-            _joined(stale.statement, outcome.statement),
+            _joined(stale.statement, ddl.statement),
             stale.deletes and not kept,
             renamed,
-            stale.dropped | outcome.dropped,
+            stale.dropped | ddl.dropped,
         )
-        followed.texts.append(f"followed: {table.full_name}: {outcome.statement}")
+        followed.texts.append(f"followed: {table.full_name}: {ddl.statement}")
 
-    def _come_back(self, table: FollowedTable, outcome: Outcome, followed: Followed) -> None:
-        if outcome.verb in ("DROP", "TRUNCATE"):
+    def _come_back(self, table: FollowedTable, ddl: DdlChange, followed: Followed) -> None:
+        if ddl.verb in ("DROP", "TRUNCATE"):
             return
-        self._forbid(table, outcome)
-        self._stale(table, outcome, followed, self._rules.follows("drop.table"))
+        self._forbid(table, ddl)
+        self._stale(table, ddl, followed, self._rules.follows("drop.table"))
 
-    def _follow(self, table: FollowedTable, outcome: Outcome, followed: Followed) -> None:
-        if outcome.verb == "ALTER":
-            if outcome.after is None or outcome.reload is not None:
-                self._forbid(table, outcome)
-                self._stale(table, outcome, followed)
+    def _follow(self, table: FollowedTable, ddl: DdlChange, followed: Followed) -> None:
+        if ddl.verb == "ALTER":
+            if ddl.after is None or ddl.reload is not None:
+                self._forbid(table, ddl)
+                self._stale(table, ddl, followed)
                 return
-            if outcome.after == table.definition:
+            if ddl.after == table.definition:
                 return
-            if _differ(table, outcome):
-                self._forbid(table, outcome)
-            followed.tables.append(replace(table, definition=outcome.after))
-            followed.texts.append(f"followed: {table.full_name}: {outcome.statement}")
+            if _differ(table, ddl):
+                self._forbid(table, ddl)
+            followed.tables.append(replace(table, definition=ddl.after))
+            followed.texts.append(f"followed: {table.full_name}: {ddl.statement}")
             return
-        self._forbid(table, outcome)
-        if outcome.verb == "TRUNCATE" and not self._rules.follows("truncate.table"):
-            followed.texts.append(f"ignored: {table.full_name}: {outcome.statement}")
-        elif outcome.verb == "DROP" and not self._rules.follows("drop.table"):
-            followed.texts.append(f"ignored: {table.full_name}: {outcome.statement}")
+        self._forbid(table, ddl)
+        if ddl.verb == "TRUNCATE" and not self._rules.follows("truncate.table"):
+            followed.texts.append(f"ignored: {table.full_name}: {ddl.statement}")
+        elif ddl.verb == "DROP" and not self._rules.follows("drop.table"):
+            followed.texts.append(f"ignored: {table.full_name}: {ddl.statement}")
             followed.gone.add(table.id)
         else:
-            deletes = outcome.verb != "CREATE" or self._rules.follows("drop.table")
-            self._stale(table, outcome, followed, deletes)
+            deletes = ddl.verb != "CREATE" or self._rules.follows("drop.table")
+            self._stale(table, ddl, followed, deletes)
 
     def _stale(
-        self, table: FollowedTable, outcome: Outcome, followed: Followed, deletes: bool = True
+        self, table: FollowedTable, ddl: DdlChange, followed: Followed, deletes: bool = True
     ) -> None:
-        check_reloadable(self._warehouse.table(table.target), outcome.statement)
+        check_reloadable(self._warehouse.table(table.target), ddl.statement)
         before = followed.stale.get(table.target)
         deletes = deletes and (before is None or before.deletes)
-        followed.stale[table.target] = Stale(
-            outcome.statement, deletes, outcome.renamed, outcome.dropped
-        )
-        followed.texts.append(f"followed: {table.full_name}: {outcome.statement}")
+        followed.stale[table.target] = Stale(ddl.statement, deletes, ddl.renamed, ddl.dropped)
+        followed.texts.append(f"followed: {table.full_name}: {ddl.statement}")
 
-    def _forbid(self, table: FollowedTable, outcome: Outcome) -> None:
+    def _forbid(self, table: FollowedTable, ddl: DdlChange) -> None:
         if self._rules.behavior == "exception":
             raise refused(
                 table.target,
-                outcome.statement,
+                ddl.statement,
                 f"{table.full_name} was changed, and --schema-change-behavior is exception",
             )
 
@@ -184,16 +182,16 @@ class SchemaEvolution:
         target: str,
         before: Mapping[str, FollowedTable],
         altered: Mapping[str, FollowedTable],
-        outcomes: Mapping[str, Outcome],
+        ddls: Mapping[str, DdlChange],
         followed: Followed,
     ) -> None:
         """Alter one target, after ALTER TABLE of its tables whose rows stay as they are."""
         now = {id: altered.get(id, table) for id, table in before.items()}
-        statement = "; ".join(dict.fromkeys(one.statement for one in outcomes.values()))
+        statement = "; ".join(dict.fromkeys(one.statement for one in ddls.values()))
         wanted = self._wanted(target, [_found(table) for table in now.values()], statement)
-        others = [table for id, table in now.items() if id not in outcomes]
+        others = [table for id, table in now.items() if id not in ddls]
         spelt = self._options.spelt
-        renamed = {old: spelt(new) for one in outcomes.values() for old, new in one.renamed.items()}
+        renamed = {old: spelt(new) for one in ddls.values() for old, new in one.renamed.items()}
         wanted = replace(
             wanted,
             before=dict(column for table in before.values() for column in self._mapped(table)),
@@ -284,7 +282,7 @@ def _found(table: FollowedTable) -> FoundTable:
     return FoundTable(table.names, table.definition, None, table.rows, None)
 
 
-def _differ(table: FollowedTable, outcome: Outcome) -> bool:
+def _differ(table: FollowedTable, ddl: DdlChange) -> bool:
     """Whether a column is another one now, apart from its place."""
-    assert outcome.after is not None
-    return set(table.definition.columns) != set(outcome.after.columns)
+    assert ddl.after is not None
+    return set(table.definition.columns) != set(ddl.after.columns)

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NoReturn
 
-from streamhouse.connectors.mysql_cdc.binlog.captured import CapturedTable
-from streamhouse.connectors.mysql_cdc.binlog.evolution import Refusal, altered, refusal
+from streamhouse.connectors.mysql_cdc.binlog.alter_table import Refusal, altered, refusal
+from streamhouse.connectors.mysql_cdc.binlog.captured_table import CapturedTable
 from streamhouse.connectors.mysql_cdc.binlog.query import Statement
 from streamhouse.connectors.mysql_cdc.binlog.sql.alter import (
     Change,
@@ -25,8 +25,8 @@ from streamhouse.connectors.mysql_cdc.binlog.sql.effects import (
     What,
     effects_of,
 )
+from streamhouse.connectors.mysql_cdc.binlog.sql.token_cursor import TableName, Unclear
 from streamhouse.connectors.mysql_cdc.binlog.sql.tokens import Kind, Token
-from streamhouse.connectors.mysql_cdc.binlog.sql.words import TableName, Unclear
 from streamhouse.connectors.mysql_cdc.server.connection import Session
 from streamhouse.connectors.mysql_cdc.server.position import START_AGAIN, Position
 from streamhouse.connectors.mysql_cdc.server.side_effects import side_effects

@@ -21,9 +21,9 @@ from streamhouse.connectors.mysql_cdc.binlog.format.events import (
     Step,
     Track,
 )
-from streamhouse.connectors.mysql_cdc.binlog.groups import Group
 from streamhouse.connectors.mysql_cdc.binlog.gtids import gtid_of
 from streamhouse.connectors.mysql_cdc.binlog.query import OLD_LOADS
+from streamhouse.connectors.mysql_cdc.binlog.transaction_buffer import TransactionBuffer
 from streamhouse.connectors.mysql_cdc.server.gtids import GtidSet
 from streamhouse.connectors.mysql_cdc.server.position import START_AGAIN, Binlog, Position
 from streamhouse.errors import DataLossError
@@ -34,7 +34,7 @@ _ENDS = (Step.COMMIT, Step.STATEMENT, Step.ROLLBACK)
 _PREPARED_BYTES = 32 * 1024 * 1024
 
 
-class Wants(Protocol):
+class EventFilter(Protocol):
     """Selects events: TABLE_MAP events, statements, and those that cannot be decoded."""
 
     def __call__(self, kind: int, data: bytes, at: int, end: int) -> bool: ...
@@ -48,14 +48,14 @@ class Committed(NamedTuple):
     known that it was prepared; the reader has to check that it was not committed before.
     """
 
-    group: Group | None
+    group: TransactionBuffer | None
     xid: str | None = None
     begin: Position | None = None
     rolled_back: bool = False
 
 
 class Transactions:
-    """Assembles the events that `wants` selects, and row events of those tables, by transaction.
+    """Assembles the events that `event_filter` selects, and their rows, into transactions.
 
     The first event must follow the end of a transaction, and belong to `expected` (None: any
     binlog). `prepared`: XA transactions that were prepared earlier. `skipped`: transactions to
@@ -66,7 +66,7 @@ class Transactions:
     def __init__(
         self,
         track: Track,
-        wants: Wants,
+        event_filter: EventFilter,
         server: str,
         expected: Binlog | None = None,
         prepared: Mapping[str, Position] | None = None,
@@ -74,12 +74,12 @@ class Transactions:
         keep_prepared: bool = False,
     ) -> None:
         self.track = track
-        self._wants = wants
+        self._event_filter = event_filter
         self._server = server
         self._expected = expected
         self._skipped = skipped
         self._skips = False
-        self._group = Group()
+        self._group = TransactionBuffer()
         self._followed: set[bytes] = set()
         self._others: set[bytes] = set()
         self._prepared = _Prepared(prepared or {}, keep_prepared)
@@ -124,7 +124,7 @@ class Transactions:
         track, number = self.track, block[at + HEADER.size : at + HEADER.size + 6]
         if track.between:
             raise self._inside()
-        if self._wants(TABLE_MAP, block, at, end):
+        if self._event_filter(TABLE_MAP, block, at, end):
             self._followed.add(number)
             self._others.discard(number)
             self._group.add(TABLE_MAP, block, at, end, pos)
@@ -151,7 +151,7 @@ class Transactions:
         elif kind in GTIDS:
             self._begin(kind, block, at, end)
         elif (kind == QUERY and step in (None, Step.STATEMENT)) or kind in _OTHER_WRITES:
-            if self._wants(kind, block, at, end):
+            if self._event_filter(kind, block, at, end):
                 self._group.add(kind, block, at, end, pos)
         return None if step is None else self._step(step)
 
@@ -169,7 +169,7 @@ class Transactions:
         if step is Step.ROLLBACK:
             group.rollback()
         if step in _ENDS:
-            self._group = Group()
+            self._group = TransactionBuffer()
             if group and not self._skips:
                 return Committed(group)
             group.close()
@@ -178,7 +178,7 @@ class Transactions:
         elif step is Step.ROLLBACK_TO:
             self._rollback_to(name)
         elif step is Step.PREPARE:
-            self._group = Group()
+            self._group = TransactionBuffer()
             statements = group.take_statements()
             self._prepared.add(name, self.track.group, group)
             return Committed(statements) if statements and not self._skips else None
@@ -217,10 +217,10 @@ class _Prepared:
     def __init__(self, positions: Mapping[str, Position], keep_all: bool) -> None:
         self.positions = dict(positions)
         self._keep_all = keep_all
-        self._groups: OrderedDict[str, Group] = OrderedDict()
+        self._groups: OrderedDict[str, TransactionBuffer] = OrderedDict()
         self._bytes = 0
 
-    def add(self, xid: str, begin: Position, group: Group) -> None:
+    def add(self, xid: str, begin: Position, group: TransactionBuffer) -> None:
         self.drop(xid)
         self.positions[xid] = begin
         if group.spilled and not self._keep_all:

@@ -7,12 +7,12 @@ from collections.abc import Collection
 
 from streamhouse.connectors.mysql_cdc.binlog.dump import Dump
 from streamhouse.connectors.mysql_cdc.binlog.format.events import HEADER, Step, Track, xid_text
-from streamhouse.connectors.mysql_cdc.binlog.groups import Group
 from streamhouse.connectors.mysql_cdc.binlog.limits import log_files
+from streamhouse.connectors.mysql_cdc.binlog.transaction_buffer import TransactionBuffer
 from streamhouse.connectors.mysql_cdc.binlog.transactions import (
     Committed,
+    EventFilter,
     Transactions,
-    Wants,
 )
 from streamhouse.connectors.mysql_cdc.server.connection import Session
 from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
@@ -113,8 +113,8 @@ def prepared_before(
 
 
 def read_prepared(
-    options: MySqlOptions, wants: Wants, committed: Committed, before: Position
-) -> Group:
+    options: MySqlOptions, event_filter: EventFilter, committed: Committed, before: Position
+) -> TransactionBuffer:
     """The events of a prepared transaction whose XA COMMIT or ROLLBACK begins at `before`.
 
     They are read again from where they begin; if that is unknown, it is found by reading back.
@@ -138,7 +138,7 @@ def read_prepared(
             )
         if last is not None or committed.rolled_back:
             # It had no changes: the server logs its end, but not that it was prepared.
-            return Group()
+            return TransactionBuffer()
         begin = found.get(xid)
     if begin is None:
         raise DataLossError(
@@ -146,14 +146,16 @@ def read_prepared(
             f"MySQL at {options.address}, but the server no longer has the binlog in which it was "
             f"prepared; {START_AGAIN}, and keep binlogs longer than XA transactions stay prepared"
         )
-    return _read_group(options, wants, begin, xid)
+    return _read_group(options, event_filter, begin, xid)
 
 
-def _read_group(options: MySqlOptions, wants: Wants, begin: Position, xid: str) -> Group:
+def _read_group(
+    options: MySqlOptions, event_filter: EventFilter, begin: Position, xid: str
+) -> TransactionBuffer:
     dump = Dump(options, begin)
     track = Track(begin, dump.checksums)
     server = f"MySQL at {options.address}"
-    transactions = Transactions(track, wants, server, keep_prepared=True)
+    transactions = Transactions(track, event_filter, server, keep_prepared=True)
     try:
         while True:
             block, at = dump.block(), 0
@@ -161,7 +163,7 @@ def _read_group(options: MySqlOptions, wants: Wants, begin: Position, xid: str) 
                 at, _ = transactions.advance(block, at)
                 if xid in transactions.prepared:
                     group = transactions.take_prepared(xid).group
-                    return Group() if group is None else group
+                    return TransactionBuffer() if group is None else group
                 if track.between and track.position > begin:
                     raise DataLossError(
                         f"the binlog of MySQL at {options.address} has no prepared XA transaction "

@@ -10,7 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from streamhouse.connectors.mysql_cdc.change_reader import log_view
-from streamhouse.connectors.mysql_cdc.database.parts import TablePart, TablesAt
 from streamhouse.connectors.mysql_cdc.database.progress import (
     UNKNOWN_STATEMENT,
     DatabaseProgress,
@@ -22,6 +21,7 @@ from streamhouse.connectors.mysql_cdc.database.source import (
     SMALL_TABLE,
     DatabaseSource,
 )
+from streamhouse.connectors.mysql_cdc.database.table_part import TablePart, TablesAt
 from streamhouse.connectors.mysql_cdc.database.table_statements import (
     RelayBehindError,
     SchemaFollower,
@@ -35,7 +35,7 @@ from streamhouse.connectors.mysql_cdc.database.tables.versions import TableVersi
 from streamhouse.connectors.mysql_cdc.relay.files import RelayView, State
 from streamhouse.connectors.mysql_cdc.server.columns import server_zone
 from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
-from streamhouse.connectors.mysql_cdc.server.position import KeyJson, Known, Position
+from streamhouse.connectors.mysql_cdc.server.position import BinlogState, KeyJson, Position
 from streamhouse.connectors.mysql_cdc.snapshot import Chunk, chunk_ends, split
 from streamhouse.errors import AlteredTableError, DataLossError
 from streamhouse.source import Offset
@@ -208,7 +208,7 @@ class EvolvingSource(DatabaseSource):
     def _ends(
         self, table: FollowedTable, low: KeyJson | None, most: int
     ) -> tuple[list[KeyJson], bool]:
-        captured = table.captured(self._options, self._server, self._relay)
+        captured = table.captured_table(self._options, self._server, self._relay)
         return chunk_ends(self._session, captured, low, self._options.chunk_size, most)
 
     def _altered_since(
@@ -269,7 +269,7 @@ class EvolvingSource(DatabaseSource):
         """The chunks of a batch; after a restart of the driver they may be cut elsewhere."""
         if self._plan is not None and self._plan[0] == end and table.id in self._plan[1]:
             return self._plan[1][table.id]
-        captured = table.captured(self._options, self._server, self._relay)
+        captured = table.captured_table(self._options, self._server, self._relay)
         try:
             return split(self._session, captured, low, high, self._options.chunk_size)
         except AlteredTableError:
@@ -299,7 +299,7 @@ class EvolvingSource(DatabaseSource):
         if state is None:
             raise DataLossError(f"the reader of the binlog has ended before {end}")
         prepared = {xid: at for xid, at in state.prepared.items() if at < end}
-        known = Known(state.binlogs.get(end.file), self._binlog.still_prepared(prepared))
+        known = BinlogState(state.binlogs.get(end.file), self._binlog.still_prepared(prepared))
         return replace(before, position=end, known=known)
 
     # -- statements
@@ -353,7 +353,7 @@ class EvolvingSource(DatabaseSource):
         """The server's time zone, if columns of altered tables need it."""
         if progress.zone is not None or self._options.server_time_zone is not None:
             return progress.zone or self._options.server_time_zone
-        selected = [one for table in altered for one in table.selected]
+        selected = [one for table in altered for one in table.arrow_columns]
         if all(column.family != "timestamp" for column, _ in selected):
             return None
         return server_zone(self._session, selected, "--mysql-conf server-time-zone=…")

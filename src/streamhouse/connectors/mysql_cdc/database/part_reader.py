@@ -10,24 +10,24 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from streamhouse.connectors.mysql_cdc.binlog.captured import CapturedTable
-from streamhouse.connectors.mysql_cdc.binlog.rows.event import RowEvent
-from streamhouse.connectors.mysql_cdc.binlog.rows.gathered import (
+from streamhouse.connectors.mysql_cdc.binlog.captured_table import CapturedTable
+from streamhouse.connectors.mysql_cdc.binlog.rows.batch_decoder import (
     MOST_BYTES,
-    GatheredEvents,
+    BatchDecoder,
     Seconds,
 )
+from streamhouse.connectors.mysql_cdc.binlog.rows.event import RowEvent
 from streamhouse.connectors.mysql_cdc.change_reader import StartPoint
-from streamhouse.connectors.mysql_cdc.database.changes import TableRange, read_many
-from streamhouse.connectors.mysql_cdc.database.parts import TablePart
+from streamhouse.connectors.mysql_cdc.database.multi_table_reader import TableRange, read_tables
+from streamhouse.connectors.mysql_cdc.database.table_part import TablePart
 from streamhouse.connectors.mysql_cdc.key_share import KeyShare
-from streamhouse.connectors.mysql_cdc.membership import MemberChanges, Membership
 from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
 from streamhouse.connectors.mysql_cdc.server.position import Position
 from streamhouse.connectors.mysql_cdc.server.table import Server
 from streamhouse.connectors.mysql_cdc.server.table_errors import errors_of, naming
 from streamhouse.connectors.mysql_cdc.server.values.rows import RowWriter
 from streamhouse.connectors.mysql_cdc.snapshot import ChunkConnections, ChunkReader, all_chunks
+from streamhouse.connectors.mysql_cdc.snapshot_filter import FilteredChanges, SnapshotFilter
 
 Numbers: TypeAlias = Sequence[int] | npt.NDArray[np.int64]
 
@@ -49,7 +49,7 @@ class _Whole:
 
     def __init__(self, writer: RowWriter, share: KeyShare | None) -> None:
         self._writer = writer
-        self._events = GatheredEvents(share)
+        self._events = BatchDecoder(share)
 
     @property
     def bytes(self) -> int:
@@ -59,9 +59,9 @@ class _Whole:
         """Add an event; `number`: its place among those of all tables."""
         self._events.add(event, number)
 
-    def taken(self, part: int) -> Iterator[TableRows]:
+    def drain(self, part: int) -> Iterator[TableRows]:
         """The rows of all events, which are forgotten."""
-        for rows in self._events.taken():
+        for rows in self._events.drain():
             batch = self._writer.changed(rows.kinds, rows.columns)
             yield TableRows(part, batch, rows.seconds, rows.numbers)
 
@@ -71,9 +71,9 @@ class _Whole:
 class _Members:
     """Changes of the rows that the snapshot of a table has read, up to a key."""
 
-    def __init__(self, writer: RowWriter, membership: Membership) -> None:
-        self._writer, self._membership = writer, membership
-        self._changes = MemberChanges(membership)
+    def __init__(self, writer: RowWriter, snapshot_filter: SnapshotFilter) -> None:
+        self._writer, self._filter = writer, snapshot_filter
+        self._changes = FilteredChanges(snapshot_filter)
         self.bytes = 0
 
     def add(self, event: RowEvent, number: int) -> None:
@@ -81,7 +81,7 @@ class _Members:
         self._changes.add(event, number)
         self.bytes += event.end - event.at
 
-    def taken(self, part: int) -> Iterator[TableRows]:
+    def drain(self, part: int) -> Iterator[TableRows]:
         """The rows of all changes, which are forgotten."""
         changes = self._changes
         if changes.rows:
@@ -91,7 +91,7 @@ class _Members:
         self.bytes = 0
 
     def close(self) -> None:
-        self._membership.close()
+        self._filter.close()
 
 
 class PartReader:
@@ -119,12 +119,12 @@ class PartReader:
         gathered: list[_Whole | _Members] = []
         for _, part in changing:
             assert part.changes is not None
-            captured = part.table.captured(self._options, self._server, self._relay)
+            captured = part.table.captured_table(self._options, self._server, self._relay)
             ranges.append(TableRange(captured, part.changes))
-            gathered.append(self._gathered(part, captured))
+            gathered.append(self._decoder_of(part, captured))
         held = 0
         try:
-            for number, (index, event) in enumerate(read_many(ranges, end)):
+            for number, (index, event) in enumerate(read_tables(ranges, end)):
                 with errors_of(changing[index][1].table.full_name):
                     gathered[index].add(event, number)
                 held += event.end - event.at
@@ -137,11 +137,11 @@ class PartReader:
             for one in gathered:
                 one.close()
 
-    def _gathered(self, part: TablePart, captured: CapturedTable) -> _Whole | _Members:
+    def _decoder_of(self, part: TablePart, captured: CapturedTable) -> _Whole | _Members:
         writer = part.table.writer(self._zone)
         if part.up_to is None:
             return _Whole(writer, part.share)
-        return _Members(writer, Membership(captured, part.up_to, captured.options))
+        return _Members(writer, SnapshotFilter(captured, part.up_to, captured.options))
 
     def snapshot(self, number: int, part: TablePart) -> Iterator[TableRows]:
         """The rows of the part's chunks; `number`: the part's index."""
@@ -153,7 +153,7 @@ class PartReader:
             self._connections.end()
 
     def _chunks(self, number: int, part: TablePart, place: StartPoint) -> Iterator[TableRows]:
-        captured = part.table.captured(self._options, self._server, self._relay)
+        captured = part.table.captured_table(self._options, self._server, self._relay)
         writer = part.table.writer(self._zone)
         reader = ChunkReader(captured, self._server, place, part.lookback, self._connections)
         for rows in all_chunks(reader, part.chunks):
@@ -209,5 +209,5 @@ def _all_taken(
     return [
         rows
         for (number, part), one in pairs
-        for rows in naming(part.table.full_name, one.taken(number))
+        for rows in naming(part.table.full_name, one.drain(number))
     ]

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from streamhouse.connectors.mysql_cdc.server.position import KeyJson, Known, Position
+from streamhouse.connectors.mysql_cdc.server.position import BinlogState, KeyJson, Position
 from streamhouse.source import Offset
 
 UNKNOWN_STATEMENT = "a statement that came"
@@ -18,7 +18,7 @@ class Stale:
     """A target whose rows must be compared with MySQL's, since `statement`.
 
     `deletes`: whether rows that MySQL does not have are deleted. `renamed` and `dropped`: columns,
-    as of `Outcome`.
+    as of `DdlChange`.
     """
 
     statement: str
@@ -51,7 +51,7 @@ class DatabaseProgress:
 
     catalogue: int
     position: Position
-    known: Known
+    known: BinlogState
     snapshot: Mapping[str, KeyJson | None] = field(default_factory=dict)
     columns: Mapping[str, Any] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
@@ -100,7 +100,7 @@ class DatabaseProgress:
         return DatabaseProgress(
             int(offset["tables"]),
             Position(offset["file"], int(offset["pos"])),
-            Known.from_offset(offset),
+            BinlogState.from_offset(offset),
             {
                 table: None if key is None else tuple(key)
                 for table, key in offset.get("snapshot", {}).items()

@@ -11,12 +11,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from streamhouse.connectors.mysql_cdc.binlog.captured import CapturedTable
-from streamhouse.connectors.mysql_cdc.binlog.history import BinlogHistory
+from streamhouse.connectors.mysql_cdc.binlog.binlog_identity import BinlogIdentity
+from streamhouse.connectors.mysql_cdc.binlog.captured_table import CapturedTable
 from streamhouse.connectors.mysql_cdc.binlog.limits import bounded_end, byte_budget
 from streamhouse.connectors.mysql_cdc.change_reader import StartPoint, log_view
-from streamhouse.connectors.mysql_cdc.database.parts import TablePart
 from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress
+from streamhouse.connectors.mysql_cdc.database.table_part import TablePart
 from streamhouse.connectors.mysql_cdc.database.tables.catalogue import Catalogue
 from streamhouse.connectors.mysql_cdc.database.tables.followed_table import FollowedTable
 from streamhouse.connectors.mysql_cdc.relay.files import RelayView, State
@@ -31,8 +31,8 @@ from streamhouse.connectors.mysql_cdc.server.connection import Session
 from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
 from streamhouse.connectors.mysql_cdc.server.position import (
     START_AGAIN,
+    BinlogState,
     KeyJson,
-    Known,
     Position,
     Progress,
 )
@@ -83,7 +83,7 @@ class DatabaseSource:
         self._skip_snapshot, self._complete = skip_snapshot, complete
         self._session = Session(options)
         self._server: Server = check_server(self._session, options)
-        self._binlog = BinlogHistory(self._session, options, self._server)
+        self._binlog = BinlogIdentity(self._session, options, self._server)
         self._histories: dict[str, SchemaHistory] = {}
         self._captured: dict[tuple[str, Path | None], CapturedTable] = {}
         self._scan: tuple[list[str], StatementScan] | None = None
@@ -101,10 +101,10 @@ class DatabaseSource:
         return self._session
 
     @property
-    def binlog(self) -> BinlogHistory:
+    def binlog(self) -> BinlogIdentity:
         return self._binlog
 
-    def captured(self) -> list[CapturedTable]:
+    def captured_tables(self) -> list[CapturedTable]:
         """The tables that this has planned batches of."""
         return list(self._captured.values())
 
@@ -167,7 +167,7 @@ class DatabaseSource:
             return DatabaseProgress(newest.number, position, known, empty, columns).to_offset()
         return self._with_chunks(None, newest, snapshot, max_rows)
 
-    def first_place(self, newest: Catalogue) -> tuple[Position, Known, dict[str, Any]]:
+    def first_place(self, newest: Catalogue) -> tuple[Position, BinlogState, dict[str, Any]]:
         """Where the tables begin, with what is known of the binlog and of their columns there.
 
         An ALTER TABLE at the same time can hide the columns at a position; without their names in
@@ -219,7 +219,7 @@ class DatabaseSource:
             low = unread[one]
             ends, complete = chunk_ends(
                 self._session,
-                self._captured_of(newest.tables[one]),
+                self._captured_table(newest.tables[one]),
                 low,
                 size,
                 max(1, int(most - used)),
@@ -251,7 +251,7 @@ class DatabaseSource:
         """The chunks of a batch; after a restart of the driver they may be cut elsewhere."""
         if self._plan is not None and self._plan[0] == end and table.id in self._plan[1]:
             return self._plan[1][table.id]
-        captured = self._captured_of(table)
+        captured = self._captured_table(table)
         return split(self._session, captured, low, high, self._options.chunk_size)
 
     # -- the binlog
@@ -272,12 +272,12 @@ class DatabaseSource:
         known = self._known_at(end, before.known, state)
         return DatabaseProgress(newest.number, end, known, {}, columns).to_offset()
 
-    def _known_at(self, end: Position, before: Known, state: State | None) -> Known:
+    def _known_at(self, end: Position, before: BinlogState, state: State | None) -> BinlogState:
         if state is None:
             skip = None if before.skip is None else before.skip.after(end)
             return replace(self._binlog.known_at(end), skip=skip)
         prepared = {xid: at for xid, at in state.prepared.items() if at < end}
-        return Known(state.binlogs.get(end.file), self._binlog.still_prepared(prepared))
+        return BinlogState(state.binlogs.get(end.file), self._binlog.still_prepared(prepared))
 
     def _server_end(self, start: Position, newest: Catalogue, max_rows: int | None) -> Position:
         current, tables = self._current(), list(newest.tables.values())
@@ -389,14 +389,14 @@ class DatabaseSource:
         if self._scan is None or self._scan[0] != list(tables):
             if self._scan is not None:
                 self._scan[1].close()
-            captured = [self._captured_of(table) for table in tables.values()]
+            captured = [self._captured_table(table) for table in tables.values()]
             self._scan = list(tables), StatementScan(captured)
         found = {one.table.table.full_name for one in self._scan[1].between(start, end)}
         return [table for name, table in tables.items() if name in found]
 
     def _history(self, table: FollowedTable) -> SchemaHistory:
         if table.id not in self._histories:
-            captured = self._captured_of(table)
+            captured = self._captured_table(table)
             self._histories[table.id] = SchemaHistory(captured, self._session, self._server)
         return self._histories[table.id]
 
@@ -404,7 +404,7 @@ class DatabaseSource:
         own = progress.columns.get(table.id, {})
         if own or not self._complete:
             return dict(own)
-        return described(table.definition, self._captured_of(table))
+        return described(table.definition, self._captured_table(table))
 
     # -- parts
 
@@ -443,10 +443,10 @@ class DatabaseSource:
         known = self._history(table).at(part, progress.position)
         return StartPoint(progress.position, progress.known, known)
 
-    def _captured_of(self, table: FollowedTable) -> CapturedTable:
+    def _captured_table(self, table: FollowedTable) -> CapturedTable:
         relay = self._relay if self._complete or self._follows([table]) else None
         if (table.id, relay) not in self._captured:
-            captured = table.captured(self._options, self._server, relay)
+            captured = table.captured_table(self._options, self._server, relay)
             self._captured[table.id, relay] = captured
         return self._captured[table.id, relay]
 

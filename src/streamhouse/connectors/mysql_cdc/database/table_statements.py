@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from streamhouse.connectors.mysql_cdc.binlog.captured import CapturedTable
-from streamhouse.connectors.mysql_cdc.binlog.outcome import Outcome, StatementOutcomes
+from streamhouse.connectors.mysql_cdc.binlog.captured_table import CapturedTable
+from streamhouse.connectors.mysql_cdc.binlog.ddl_change import DdlChange, DdlChanges
 from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress, Stale
 from streamhouse.connectors.mysql_cdc.database.tables.discovery import FoundTable
 from streamhouse.connectors.mysql_cdc.database.tables.followed_table import FollowedTable
@@ -47,7 +47,7 @@ class SchemaFollower(Protocol):
         self,
         tables: Mapping[str, FollowedTable],
         before: DatabaseProgress,
-        found: Mapping[str, Outcome],
+        found: Mapping[str, DdlChange],
     ) -> Followed:
         """Follow the statements that are `found`, by the ids of the tables.
 
@@ -98,7 +98,7 @@ class TableStatements:
         view: Callable[[], RelayView | None],
     ) -> None:
         self._options, self._server, self._relay, self._view = options, server, relay, view
-        self._outcomes: dict[str, StatementOutcomes] = {}
+        self._outcomes: dict[str, DdlChanges] = {}
         self._scanned = _Scanned(frozenset(), _NOWHERE, _NOWHERE, [])
 
     def first(
@@ -133,7 +133,7 @@ class TableStatements:
         gone: Collection[str],
         start: Position,
         until: Position | None = None,
-    ) -> tuple[dict[str, Outcome], Position]:
+    ) -> tuple[dict[str, DdlChange], Position]:
         """What the statements of the group at `start` do, by ids of tables; and its end.
 
         `until`: the statements up to there will be asked for next.
@@ -148,21 +148,21 @@ class TableStatements:
             scan = StatementScan([self._captured(table) for table in tables])
             statements, end = scan.group(start)
         by_names = {table.full_name: table for table in tables}
-        found: dict[str, Outcome] = {}
+        found: dict[str, DdlChange] = {}
         for one in statements:
             table = by_names[one.table.table.full_name]
-            outcome = self._of(table).of(one.statement, one.after, table.id not in gone)
-            if outcome is not None:
-                found[table.id] = outcome
+            ddl = self._of(table).of(one.statement, one.after, table.id not in gone)
+            if ddl is not None:
+                found[table.id] = ddl
         return found, end
 
-    def _of(self, table: FollowedTable) -> StatementOutcomes:
+    def _of(self, table: FollowedTable) -> DdlChanges:
         # Kept, as it remembers temporary tables.
         if table.id not in self._outcomes:
-            self._outcomes[table.id] = StatementOutcomes(self._captured(table), table.definition)
-        outcomes = self._outcomes[table.id]
-        outcomes.know(self._captured(table))
-        return outcomes
+            self._outcomes[table.id] = DdlChanges(self._captured(table), table.definition)
+        ddls = self._outcomes[table.id]
+        ddls.set_table(self._captured(table))
+        return ddls
 
     def _between(
         self, tables: Sequence[FollowedTable], start: Position, end: Position
@@ -183,7 +183,7 @@ class TableStatements:
         return self._scanned.found
 
     def _captured(self, table: FollowedTable) -> CapturedTable:
-        return table.captured(self._options, self._server, self._relay)
+        return table.captured_table(self._options, self._server, self._relay)
 
 
 def _names(tables: Iterable[FollowedTable]) -> frozenset[str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import TypeAlias
 
-from streamhouse.connectors.mysql_cdc.binlog.changes import (
+from streamhouse.connectors.mysql_cdc.binlog.change_decoder import (
     PASSING,
     names_of,
     table_names,
@@ -25,12 +25,12 @@ from streamhouse.connectors.mysql_cdc.binlog.format.events import (
     Track,
     query_of,
 )
-from streamhouse.connectors.mysql_cdc.binlog.groups import Group
 from streamhouse.connectors.mysql_cdc.binlog.query import (
     OLD_LOADS,
     statement_of,
 )
 from streamhouse.connectors.mysql_cdc.binlog.statements import ParsedStatement
+from streamhouse.connectors.mysql_cdc.binlog.transaction_buffer import TransactionBuffer
 from streamhouse.connectors.mysql_cdc.binlog.transactions import Committed, Transactions
 from streamhouse.connectors.mysql_cdc.relay.files import FrameWriter, State, StateWriter
 from streamhouse.connectors.mysql_cdc.server.position import Position
@@ -56,7 +56,7 @@ class RelayTable:
         return f"{self.database}.{self.name}"
 
 
-ReadPrepared: TypeAlias = Callable[[Committed, Position], Group]
+ReadPrepared: TypeAlias = Callable[[Committed, Position], TransactionBuffer]
 """Reads the events of a prepared transaction, which is committed at a position, once more."""
 
 
@@ -88,7 +88,7 @@ class RelayLog:
         self._joining: SimpleQueue[list[RelayTable]] = SimpleQueue()
         self._state_file.write(self.state)
 
-    def wants(self, kind: int, data: bytes, at: int, end: int) -> bool:
+    def selects(self, kind: int, data: bytes, at: int, end: int) -> bool:
         """Whether the event concerns a followed table."""
         return bool(self._selection.of(kind, data, at, end))
 
@@ -102,7 +102,7 @@ class RelayLog:
         `server`: for messages. `read` gets what was prepared before this connection.
         """
         binlog = self.state.binlogs.get(self.state.end.file)
-        self._transactions = Transactions(track, self.wants, server, binlog, self.state.prepared)
+        self._transactions = Transactions(track, self.selects, server, binlog, self.state.prepared)
         self._read = read
 
     def keep(self, block: bytes) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from streamhouse.connectors.mysql_cdc.binlog.captured import CapturedTable
-from streamhouse.connectors.mysql_cdc.binlog.changes import ChangeDecoder
+from streamhouse.connectors.mysql_cdc.binlog.captured_table import CapturedTable
+from streamhouse.connectors.mysql_cdc.binlog.change_decoder import ChangeDecoder
 from streamhouse.connectors.mysql_cdc.binlog.format.events import HEADER, ROWS
 from streamhouse.connectors.mysql_cdc.binlog.rows.event import RowEvent
 from streamhouse.connectors.mysql_cdc.relay.files import FrameReader, RelayView
@@ -35,9 +35,9 @@ class RelayReader:
         self._decoder = ChangeDecoder(captured, known)
         self._frames = FrameReader(view.folder, start)
 
-    def know(self, table: TableDefinition | None) -> None:
+    def set_table(self, table: TableDefinition | None) -> None:
         """Set the table's columns at `position`."""
-        self._decoder.know(table)
+        self._decoder.set_table(table)
 
     def row_events(self, end: Position) -> Iterator[RowEvent]:
         """The table's row events from `position` to `end`; both must be between transactions."""
@@ -55,7 +55,7 @@ class RelayReader:
                         if event is not None:
                             yield event
                     else:
-                        decoder.note(kind, data, at, at + size - trailer, frame.end.file, pos)
+                        decoder.process(kind, data, at, at + size - trailer, frame.end.file, pos)
                 at += size
         self.position = max(self.position, end)
 

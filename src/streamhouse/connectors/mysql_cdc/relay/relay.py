@@ -16,7 +16,7 @@ import pymysql
 
 from streamhouse.connectors.mysql_cdc.binlog.dump import Dump
 from streamhouse.connectors.mysql_cdc.binlog.format.events import HEADER, HEARTBEATS, Track
-from streamhouse.connectors.mysql_cdc.binlog.groups import Group
+from streamhouse.connectors.mysql_cdc.binlog.transaction_buffer import TransactionBuffer
 from streamhouse.connectors.mysql_cdc.binlog.transactions import Committed
 from streamhouse.connectors.mysql_cdc.binlog.xa import read_prepared
 from streamhouse.connectors.mysql_cdc.relay.files import drop_old, held_bytes
@@ -180,9 +180,9 @@ class Relay:
             dump.close()
 
     def _reread(self, relay_log: RelayLog) -> ReadPrepared:
-        def read(committed: Committed, before: Position) -> Group:
+        def read(committed: Committed, before: Position) -> TransactionBuffer:
             with _server_faults():
-                return read_prepared(self._options, relay_log.wants, committed, before)
+                return read_prepared(self._options, relay_log.selects, committed, before)
 
         return read
 

@@ -99,7 +99,7 @@ Prepared: TypeAlias = Mapping[str, Position]
 
 
 @dataclass(frozen=True)
-class Known:
+class BinlogState:
     """What is known of the binlog at a position, beside the position itself.
 
     `binlog`: the identity of the file; None in old offsets. `prepared`: XA transactions that were
@@ -125,15 +125,15 @@ class Known:
         return keys
 
     @staticmethod
-    def from_offset(offset: Mapping[str, Any]) -> Known:
-        return Known(
+    def from_offset(offset: Mapping[str, Any]) -> BinlogState:
+        return BinlogState(
             binlog=Binlog(*offset["binlog"]) if "binlog" in offset else None,
             prepared={xid: Position(*at) for xid, at in offset.get("prepared", {}).items()},
             skip=Skip.from_json(offset["skip"]) if "skip" in offset else None,
         )
 
 
-NOTHING_KNOWN = Known()
+NO_BINLOG_STATE = BinlogState()
 
 
 @dataclass(frozen=True)
@@ -147,7 +147,7 @@ class Progress:
     position: Position | None = None
     key: KeyJson | None = None
     snapshot_complete: bool = False
-    known: Known = NOTHING_KNOWN
+    known: BinlogState = NO_BINLOG_STATE
 
     def to_offset(self) -> dict[str, Any]:
         """The progress as a JSON object; after the snapshot just the position."""
@@ -170,5 +170,5 @@ class Progress:
             position,
             key,
             snapshot_complete=offset.get("phase") != "snapshot",
-            known=Known.from_offset(offset),
+            known=BinlogState.from_offset(offset),
         )

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from streamhouse.connectors.mysql_cdc.binlog.outcome import ANY
+from streamhouse.connectors.mysql_cdc.binlog.ddl_change import ANY
 from streamhouse.errors import SchemaChangeError
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.schema.type_widening import widens
@@ -34,7 +34,7 @@ class Wanted:
 
     `before`: types by name; those that are not in `columns` any more were dropped or renamed.
     `renamed`: new names by the old ones in lower case; `shared`: those that other tables still
-    have. `dropped`: names whose columns end, as of `Outcome`. `leftover`: columns that an attempt
+    have. `dropped`: names whose columns end, as of `DdlChange`. `leftover`: columns that an attempt
     which was not committed has added. `ordered`: the order of `columns` is that of one table.
     `statement`: for messages.
     """

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamhouse.connectors.mysql_cdc.binlog.rows.gathered import Seconds
+from streamhouse.connectors.mysql_cdc.binlog.rows.batch_decoder import Seconds
 from streamhouse.connectors.mysql_cdc.database.tables.followed_table import FollowedTable
 from streamhouse.connectors.mysql_cdc.metadata import DATABASE, TABLE
 from streamhouse.errors import TableError

@@ -10,8 +10,8 @@ import time
 from collections.abc import Sequence
 
 from streamhouse.connectors.mysql_cdc.database.evolving_source import EvolvingSource
-from streamhouse.connectors.mysql_cdc.database.parts import TablePart
 from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress
+from streamhouse.connectors.mysql_cdc.database.table_part import TablePart
 from streamhouse.connectors.mysql_cdc.database.tables.catalogue import Catalogues
 from streamhouse.connectors.mysql_cdc.key_share import shares
 from streamhouse.runtime.sync.added_columns import AddedColumns

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from streamhouse.connectors.mysql_cdc.database.parts import TablePart
+from streamhouse.connectors.mysql_cdc.database.table_part import TablePart
 from streamhouse.connectors.mysql_cdc.server.table import Server
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.runtime.sync.options import SyncOptions

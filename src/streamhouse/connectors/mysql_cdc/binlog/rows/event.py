@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
-from streamhouse.connectors.mysql_cdc.binlog.captured import CapturedTable
+from streamhouse.connectors.mysql_cdc.binlog.captured_table import CapturedTable
 from streamhouse.connectors.mysql_cdc.binlog.format import decode
 from streamhouse.connectors.mysql_cdc.binlog.format.events import (
     DELETES,
@@ -76,7 +76,7 @@ class LoggedTable:
         return made
 
     @functools.cached_property
-    def key_places(self) -> list[int]:
+    def key_indexes(self) -> list[int]:
         """Where the columns of the table's key are among the captured columns."""
         names = [column.name for column in self.captured.columns]
         return [names.index(column.name) for column in self.captured.table.key]

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from streamhouse.connectors.mysql_cdc.binlog.sql.token_cursor import TokenCursor, Unclear, split
 from streamhouse.connectors.mysql_cdc.binlog.sql.tokens import Kind, Token
 from streamhouse.connectors.mysql_cdc.binlog.sql.types import ColumnSpec, column_spec
-from streamhouse.connectors.mysql_cdc.binlog.sql.words import Unclear, Words, split
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,7 @@ def _changes(spec: Sequence[Token], charset: str | None, mariadb: bool) -> list[
         return [RowsChanged(_NO_SYSTEM[0])]
     if cascades(spec):
         return [RowsChanged(_NO_SYSTEM[1])]
-    words = Words(spec)
+    words = TokenCursor(spec)
     if words.skip("ADD"):
         return _added(words, charset, mariadb)
     if words.skip("DROP"):
@@ -170,7 +170,7 @@ def _has(uppers: Sequence[str], *words: str) -> bool:
     return any(tuple(uppers[at : at + size]) == words for at in range(len(uppers) - size + 1))
 
 
-def _added(words: Words, charset: str | None, mariadb: bool) -> list[Change]:
+def _added(words: TokenCursor, charset: str | None, mariadb: bool) -> list[Change]:
     if words.word() in (*_INDEXES, "PARTITION", "CHECK", "FOREIGN"):
         return []
     if words.word() == "PERIOD" and words.word(1) == "FOR":
@@ -189,7 +189,7 @@ def _added(words: Words, charset: str | None, mariadb: bool) -> list[Change]:
     words.skip("IF", "NOT", "EXISTS")
     if words.word() != "(":
         return [_new_column(words, charset, mariadb)]
-    parts = [Words(part) for part in split(words.parenthesized())]
+    parts = [TokenCursor(part) for part in split(words.parenthesized())]
     return [
         change
         for part in parts
@@ -201,10 +201,10 @@ def _added(words: Words, charset: str | None, mariadb: bool) -> list[Change]:
     ]
 
 
-def _new_column(words: Words, charset: str | None, mariadb: bool) -> Added:
+def _new_column(words: TokenCursor, charset: str | None, mariadb: bool) -> Added:
     name = words.name()
     after, rest = _place(words.rest())
-    return Added(column_spec(name, Words(rest), charset, mariadb), after)
+    return Added(column_spec(name, TokenCursor(rest), charset, mariadb), after)
 
 
 def _place(rest: list[Token]) -> tuple[str | None, list[Token]]:
@@ -216,7 +216,7 @@ def _place(rest: list[Token]) -> tuple[str | None, list[Token]]:
     return None, rest
 
 
-def _dropped(words: Words) -> list[Change]:
+def _dropped(words: TokenCursor) -> list[Change]:
     if words.skip("PRIMARY", "KEY"):
         return [KeyDropped()]
     if words.skip("PARTITION"):
@@ -235,7 +235,7 @@ def _dropped(words: Words) -> list[Change]:
     return [Dropped(words.name().lower())]
 
 
-def _changed(words: Words, charset: str | None, mariadb: bool) -> list[Change]:
+def _changed(words: TokenCursor, charset: str | None, mariadb: bool) -> list[Change]:
     renames = words.skip("CHANGE")
     if not renames:
         words.expect("MODIFY")
@@ -246,10 +246,10 @@ def _changed(words: Words, charset: str | None, mariadb: bool) -> list[Change]:
     old = words.name()
     name = words.name() if renames else old
     after, rest = _place(words.rest())
-    return [Changed(old.lower(), column_spec(name, Words(rest), charset, mariadb), after)]
+    return [Changed(old.lower(), column_spec(name, TokenCursor(rest), charset, mariadb), after)]
 
 
-def _renamed(words: Words) -> list[Change]:
+def _renamed(words: TokenCursor) -> list[Change]:
     if words.skip("COLUMN"):
         words.skip("IF", "EXISTS")
         old = words.name()
@@ -260,7 +260,7 @@ def _renamed(words: Words) -> list[Change]:
     return [RowsChanged("renames the table")]
 
 
-def _converted(words: Words) -> list[Change]:
+def _converted(words: TokenCursor) -> list[Change]:
     if words.skip("CONVERT", "TO"):
         if not (words.skip("CHARACTER", "SET") or words.skip("CHARSET")):
             raise Unclear
@@ -275,7 +275,7 @@ def _charset(name: str) -> str | None:
     return None if name == "default" else "utf8mb3" if name == "utf8" else name
 
 
-def _options(words: Words) -> list[Change]:
+def _options(words: TokenCursor) -> list[Change]:
     """Options of the table, perhaps several without commas between them."""
     if words.word() in _WITHOUT_EFFECT or words.word() in ("WITH", "WITHOUT"):
         return []

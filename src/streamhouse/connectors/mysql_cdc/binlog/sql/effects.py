@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias
 
-from streamhouse.connectors.mysql_cdc.binlog.sql.tokens import Kind, Token
-from streamhouse.connectors.mysql_cdc.binlog.sql.words import (
+from streamhouse.connectors.mysql_cdc.binlog.sql.token_cursor import (
     TableName,
+    TokenCursor,
     Unclear,
-    Words,
     outer_words,
     split,
 )
+from streamhouse.connectors.mysql_cdc.binlog.sql.tokens import Kind, Token
 
 
 class What(Enum):
@@ -103,7 +103,7 @@ def effects_of(found: Sequence[Token], database: str, fold: bool) -> Parsed:
     `fold`: names of tables and databases become lower-case. Raises `Unclear` for a definition
     statement of an unknown form.
     """
-    words = Words(found, fold)
+    words = TokenCursor(found, fold)
     while words.skip(";") or words.skip("("):
         pass
     if words.word() == "SET":
@@ -122,7 +122,7 @@ def effects_of(found: Sequence[Token], database: str, fold: bool) -> Parsed:
     return Other(target)
 
 
-def _drop(words: Words, database: str) -> Parsed:
+def _drop(words: TokenCursor, database: str) -> Parsed:
     temporary = words.skip("TEMPORARY")
     if words.word() in _DATABASES:
         words.at += 1
@@ -147,7 +147,7 @@ def _drop(words: Words, database: str) -> Parsed:
     return _object(words)
 
 
-def _create(words: Words, database: str) -> Parsed:
+def _create(words: TokenCursor, database: str) -> Parsed:
     replace = words.skip("OR", "REPLACE")
     if words.word() in _DATABASES:
         words.at += 1
@@ -184,7 +184,7 @@ def _selects(rest: Sequence[Token]) -> bool:
     return bool({"TABLE", "VALUES"} & set(outer_words(rest)))
 
 
-def _alter(words: Words, database: str) -> Parsed:
+def _alter(words: TokenCursor, database: str) -> Parsed:
     words.skip_any("ONLINE", "OFFLINE")
     ignore = words.skip("IGNORE")
     if words.skip("TABLE"):
@@ -192,7 +192,7 @@ def _alter(words: Words, database: str) -> Parsed:
         table = words.table(database)
         _skip_wait(words)
         specs = split(words.rest())
-        parts = [Words(spec, words.fold) for spec in specs]
+        parts = [TokenCursor(spec, words.fold) for spec in specs]
         others = [other for part in parts for other in _other_tables(part, database)]
         altered = Effect(What.ALTERED, table, specs, ignore)
         return Definition((altered, *(Effect(What.REPLACED, other) for other in others)))
@@ -201,7 +201,7 @@ def _alter(words: Words, database: str) -> Parsed:
     return _object(words)
 
 
-def _other_tables(words: Words, database: str) -> list[TableName]:
+def _other_tables(words: TokenCursor, database: str) -> list[TableName]:
     """The other tables whose rows or name a part of an ALTER TABLE changes."""
     if words.skip("EXCHANGE", "PARTITION"):
         words.name()
@@ -217,7 +217,7 @@ def _other_tables(words: Words, database: str) -> list[TableName]:
     return [] if renamed is None else [renamed]
 
 
-def renamed_to(words: Words, database: str) -> TableName | None:
+def renamed_to(words: TokenCursor, database: str) -> TableName | None:
     """The new name of the table, if this part of an ALTER TABLE renames it."""
     if not words.skip("RENAME") or words.word() in ("COLUMN", "INDEX", "KEY"):
         return None
@@ -226,7 +226,7 @@ def renamed_to(words: Words, database: str) -> TableName | None:
     return words.table(database)
 
 
-def _rename(words: Words, database: str) -> Parsed:
+def _rename(words: TokenCursor, database: str) -> Parsed:
     if words.word() not in _TABLES:
         return _object(words)
     words.at += 1
@@ -254,7 +254,7 @@ def _rename(words: Words, database: str) -> Parsed:
     )
 
 
-def _truncate(words: Words, database: str) -> Parsed:
+def _truncate(words: TokenCursor, database: str) -> Parsed:
     words.skip("TABLE")
     table = words.table(database)
     _skip_wait(words)
@@ -262,7 +262,7 @@ def _truncate(words: Words, database: str) -> Parsed:
     return _replaced(table)
 
 
-def _repair(words: Words, database: str) -> Parsed:
+def _repair(words: TokenCursor, database: str) -> Parsed:
     words.skip_any("NO_WRITE_TO_BINLOG", "LOCAL")
     if words.word() not in _TABLES:
         return _NOTHING
@@ -271,7 +271,7 @@ def _repair(words: Words, database: str) -> Parsed:
     return Definition(tuple(Effect(What.REPAIRED, name) for name in names))
 
 
-def _object(words: Words) -> Parsed:
+def _object(words: TokenCursor) -> Parsed:
     if words.word() in _OBJECTS:
         return _NOTHING
     raise Unclear
@@ -281,25 +281,25 @@ def _replaced(*names: TableName) -> Definition:
     return Definition(tuple(Effect(What.REPLACED, name) for name in names))
 
 
-def _names(words: Words, database: str) -> tuple[TableName, ...]:
+def _names(words: TokenCursor, database: str) -> tuple[TableName, ...]:
     names = [words.table(database)]
     while words.skip(","):
         names.append(words.table(database))
     return tuple(names)
 
 
-def _skip_wait(words: Words) -> None:
+def _skip_wait(words: TokenCursor) -> None:
     if words.skip("WAIT"):
         words.take()
     words.skip("NOWAIT")
 
 
-def _inserted(words: Words, database: str) -> TableName | None:
+def _inserted(words: TokenCursor, database: str) -> TableName | None:
     words.skip_any("LOW_PRIORITY", "DELAYED", "HIGH_PRIORITY", "IGNORE", "INTO")
     return _table_or_none(words, database)
 
 
-def _updated(words: Words, database: str) -> TableName | None:
+def _updated(words: TokenCursor, database: str) -> TableName | None:
     words.skip_any("LOW_PRIORITY", "IGNORE")
     table = _table_or_none(words, database)
     rest = outer_words(words.rest())
@@ -307,13 +307,13 @@ def _updated(words: Words, database: str) -> TableName | None:
     return None if joined or "SET" not in rest or "JOIN" in rest[: rest.index("SET")] else table
 
 
-def _before(words: Words, end: str) -> list[Token]:
+def _before(words: TokenCursor, end: str) -> list[Token]:
     found = words.rest()
     uppers = [token.text.upper() if token.kind is Kind.WORD else "" for token in found]
     return found[: uppers.index(end)] if end in uppers else found
 
 
-def _deleted(words: Words, database: str) -> TableName | None:
+def _deleted(words: TokenCursor, database: str) -> TableName | None:
     words.skip_any("LOW_PRIORITY", "QUICK", "IGNORE", "HISTORY")
     if not words.skip("FROM"):
         return None
@@ -322,7 +322,7 @@ def _deleted(words: Words, database: str) -> TableName | None:
     return None if several else table
 
 
-def _loaded(words: Words, database: str) -> TableName | None:
+def _loaded(words: TokenCursor, database: str) -> TableName | None:
     while words:
         if words.skip("INTO", "TABLE"):
             return _table_or_none(words, database)
@@ -330,14 +330,14 @@ def _loaded(words: Words, database: str) -> TableName | None:
     return None
 
 
-def _table_or_none(words: Words, database: str) -> TableName | None:
+def _table_or_none(words: TokenCursor, database: str) -> TableName | None:
     try:
         return words.table(database)
     except Unclear:
         return None
 
 
-_DEFINING: dict[str, Callable[[Words, str], Parsed]] = {
+_DEFINING: dict[str, Callable[[TokenCursor, str], Parsed]] = {
     "DROP": _drop,
     "CREATE": _create,
     "ALTER": _alter,
@@ -345,7 +345,7 @@ _DEFINING: dict[str, Callable[[Words, str], Parsed]] = {
     "TRUNCATE": _truncate,
     "REPAIR": _repair,
 }
-_TARGETS: dict[str, Callable[[Words, str], TableName | None]] = {
+_TARGETS: dict[str, Callable[[TokenCursor, str], TableName | None]] = {
     "INSERT": _inserted,
     "REPLACE": _inserted,
     "UPDATE": _updated,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from streamhouse.connectors.mysql_cdc.binlog.sql.token_cursor import TokenCursor, Unclear
 from streamhouse.connectors.mysql_cdc.binlog.sql.tokens import Kind, Token
-from streamhouse.connectors.mysql_cdc.binlog.sql.words import Unclear, Words
 from streamhouse.connectors.mysql_cdc.server.values.types import MySqlColumn
 
 _INTEGERS = {
@@ -53,7 +53,7 @@ def character_bytes(charset: str | None) -> int:
     return _CHARACTER_BYTES.get(charset or "", 1)
 
 
-def column_spec(name: str, words: Words, charset: str | None, mariadb: bool) -> ColumnSpec:
+def column_spec(name: str, words: TokenCursor, charset: str | None, mariadb: bool) -> ColumnSpec:
     """Parse a column's type and attributes; `charset`: the table's default one."""
     kind = _type_word(words)
     column = _typed(name, kind, words, mariadb)
@@ -87,7 +87,7 @@ def _is_text(column: MySqlColumn) -> bool:
     return column.data_type in ("char", "varchar", "enum", "set")
 
 
-def _type_word(words: Words) -> str:
+def _type_word(words: TokenCursor) -> str:
     token = words.take()
     if token.kind is not Kind.WORD:
         raise Unclear
@@ -101,20 +101,20 @@ def _type_word(words: Words) -> str:
     return kind
 
 
-def _arguments(words: Words) -> list[Token]:
+def _arguments(words: TokenCursor) -> list[Token]:
     if words.word() != "(":
         return []
     return [token for token in words.parenthesized() if token.kind is not Kind.SYMBOL]
 
 
-def _numbers(words: Words) -> list[int]:
+def _numbers(words: TokenCursor) -> list[int]:
     texts = [token.text for token in _arguments(words)]
     if not all(text.isdigit() for text in texts):
         raise Unclear
     return [int(text) for text in texts]
 
 
-def _typed(name: str, kind: str, words: Words, mariadb: bool) -> MySqlColumn | None:
+def _typed(name: str, kind: str, words: TokenCursor, mariadb: bool) -> MySqlColumn | None:
     """The column of a type, which the server stores as this one; None if that is not sure."""
     if kind in ("ENUM", "SET"):
         members = [token.text for token in _arguments(words) if token.kind is Kind.STRING]
@@ -165,7 +165,7 @@ def _other_type(name: str, kind: str, numbers: list[int], mariadb: bool) -> MySq
     return None
 
 
-def _sign(words: Words) -> bool:
+def _sign(words: TokenCursor) -> bool:
     unsigned = False
     while words.word() in ("UNSIGNED", "ZEROFILL", "SIGNED"):
         unsigned |= words.word() != "SIGNED"
@@ -197,7 +197,7 @@ def _with_charset(
 class _Attributes:
     """The attributes after a column's type."""
 
-    def __init__(self, words: Words) -> None:
+    def __init__(self, words: TokenCursor) -> None:
         self.null: bool | None = None
         self.primary = self.auto = self.generated = self.default = False
         self.binary = self.unknown = False
@@ -206,7 +206,7 @@ class _Attributes:
         while words:
             self._take(words)
 
-    def _take(self, words: Words) -> None:
+    def _take(self, words: TokenCursor) -> None:
         if words.skip("NOT", "NULL"):
             self.null = False
         elif words.skip("NULL"):
@@ -236,7 +236,7 @@ class _Attributes:
         else:
             self._charset(words)
 
-    def _charset(self, words: Words) -> None:
+    def _charset(self, words: TokenCursor) -> None:
         if words.skip("CHARACTER", "SET") or words.skip("CHARSET") or words.skip("CHAR", "SET"):
             self.charset = words.take().text.lower()
         elif words.skip("COLLATE"):
@@ -252,7 +252,7 @@ class _Attributes:
             words.take()
             self.unknown = True
 
-    def _default(self, words: Words) -> None:
+    def _default(self, words: TokenCursor) -> None:
         if words.skip("NULL"):
             return
         self.default = True
@@ -269,12 +269,12 @@ class _Attributes:
             words.take()  # after a character set: _utf8mb4'…'
 
     @staticmethod
-    def _skip_value(words: Words) -> None:
+    def _skip_value(words: TokenCursor) -> None:
         if words and words.word() not in ("CHECK",):
             words.take()
 
     @staticmethod
-    def _references(words: Words) -> None:
+    def _references(words: TokenCursor) -> None:
         words.table("")
         if words.word() == "(":
             words.parenthesized()
@@ -290,7 +290,7 @@ class _Attributes:
 _WITHOUT_MEANING = ("VIRTUAL", "STORED", "PERSISTENT", "VISIBLE", "INVISIBLE", "ENFORCED")
 
 
-def _skip_call(words: Words) -> None:
+def _skip_call(words: TokenCursor) -> None:
     words.take()
     if words.word() == "(":
         words.parenthesized()

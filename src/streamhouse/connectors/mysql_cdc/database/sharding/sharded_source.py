@@ -13,9 +13,8 @@ import pyarrow as pa
 
 from streamhouse.connectors.mysql_cdc.binlog.startup import check_startup, startup_position
 from streamhouse.connectors.mysql_cdc.change_counts import ChangeCounts
-from streamhouse.connectors.mysql_cdc.database.changes import close_readers
+from streamhouse.connectors.mysql_cdc.database.multi_table_reader import close_readers
 from streamhouse.connectors.mysql_cdc.database.part_reader import PartReader, in_order
-from streamhouse.connectors.mysql_cdc.database.parts import TablePart
 from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress
 from streamhouse.connectors.mysql_cdc.database.sharding.shard_offsets import (
     decoded,
@@ -24,6 +23,7 @@ from streamhouse.connectors.mysql_cdc.database.sharding.shard_offsets import (
 )
 from streamhouse.connectors.mysql_cdc.database.sharding.shards import Shards
 from streamhouse.connectors.mysql_cdc.database.source import DatabaseSource
+from streamhouse.connectors.mysql_cdc.database.table_part import TablePart
 from streamhouse.connectors.mysql_cdc.database.tables.catalogue import Catalogue
 from streamhouse.connectors.mysql_cdc.database.tables.discovery import FoundTable, TableNames
 from streamhouse.connectors.mysql_cdc.database.tables.followed_table import FollowedTable
@@ -274,7 +274,7 @@ class ShardedSource:
         return sum(rows) if unread else None
 
     def close(self) -> None:
-        close_readers(self._source.captured())
+        close_readers(self._source.captured_tables())
         self._source.close()
 
     def _check_kind(self, offset: Offset) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from streamhouse.connectors.mysql_cdc.binlog.captured import CapturedTable
+from streamhouse.connectors.mysql_cdc.binlog.captured_table import CapturedTable
 from streamhouse.connectors.mysql_cdc.database.tables.discovery import TableNames, options_of
 from streamhouse.connectors.mysql_cdc.schema_history import trimmed
 from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
@@ -52,7 +52,7 @@ class FollowedTable:
         columns = tuple(pair for pair in self.columns if pair[0] in names)
         return replace(self, definition=definition, columns=columns)
 
-    def captured(
+    def captured_table(
         self, options: MySqlOptions, server: Server, relay: Path | None = None
     ) -> CapturedTable:
         """What the binlog's readers need of the table."""
@@ -67,7 +67,7 @@ class FollowedTable:
         )
 
     @property
-    def key_places(self) -> tuple[int, ...]:
+    def key_indexes(self) -> tuple[int, ...]:
         """Where the columns of the table's key are among those that are read."""
         read = self._read
         return tuple(read.index(column) for column in self.definition.key)
@@ -80,7 +80,7 @@ class FollowedTable:
         return tuple(dict.fromkeys([*written, *self.definition.key]))
 
     @property
-    def selected(self) -> tuple[tuple[MySqlColumn, pa.DataType], ...]:
+    def arrow_columns(self) -> tuple[tuple[MySqlColumn, pa.DataType], ...]:
         """The columns to read, with their types in Arrow."""
         by_name = {column.name: column for column in self.definition.columns}
         kinds = self.arrow or [types.arrow_type(types.parse(kind)) for _, kind in self.columns]
@@ -89,7 +89,7 @@ class FollowedTable:
 
     def writer(self, zone: str) -> RowWriter:
         """Converts rows to Arrow; `zone`: the server's."""
-        selected = self.selected
+        selected = self.arrow_columns
         if self.arrow is None:
             selected = tuple((_in_texts(column), kind) for column, kind in selected)
         return RowWriter(selected, zone, frozenset(one.name for one in self.definition.key))

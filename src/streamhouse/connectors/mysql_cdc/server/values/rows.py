@@ -23,20 +23,20 @@ _INSERT = pa.scalar("+I")
 
 @dataclass(frozen=True)
 class RowWriter:
-    """Converts rows, which start with the selected columns, to batches.
+    """Converts rows, which start with `columns`, to batches.
 
     `zone` is the time zone for converting between MySQL's DATETIME and instants. `key` names the
     primary key's columns, of which a declared type must keep all values apart.
     """
 
-    selected: tuple[tuple[MySqlColumn, pa.DataType], ...]
+    columns: tuple[tuple[MySqlColumn, pa.DataType], ...]
     zone: str
     key: frozenset[str] = frozenset()
 
     @cached_property
     def schema(self) -> pa.Schema:
         """The columns without the row kind."""
-        return pa.schema([pa.field(column.name, target) for column, target in self.selected])
+        return pa.schema([pa.field(column.name, target) for column, target in self.columns])
 
     @cached_property
     def _with_kind(self) -> pa.Schema:
@@ -44,22 +44,22 @@ class RowWriter:
 
     def snapshot(self, columns: Sequence[pa.Array]) -> pa.RecordBatch:
         """Rows of a SELECT as inserts, from binary arrays of its columns."""
-        plain = [from_texts(column, columns[i]) for i, (column, _) in enumerate(self.selected)]
+        plain = [from_texts(column, columns[i]) for i, (column, _) in enumerate(self.columns)]
         return self._batch(self._converted(plain), pa.repeat(_INSERT, len(columns[0])))
 
     def changes(self, kinds: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> pa.RecordBatch:
         """Rows of the binlog, with their kinds."""
         values = list(zip(*rows, strict=True))
-        plain = [from_values(column, values[i]) for i, (column, _) in enumerate(self.selected)]
+        plain = [from_values(column, values[i]) for i, (column, _) in enumerate(self.columns)]
         return self._batch(self._converted(plain), pa.array(kinds, pa.string()))
 
     def changed(self, kinds: pa.Array, plain: Sequence[pa.Array]) -> pa.RecordBatch:
         """Rows of the binlog, with their kinds, from plain arrays of their columns."""
-        return self._batch(self._converted(plain[: len(self.selected)]), kinds)
+        return self._batch(self._converted(plain[: len(self.columns)]), kinds)
 
     def _converted(self, plain: Sequence[pa.Array]) -> list[pa.Array]:
         arrays = []
-        for (column, target), array in zip(self.selected, plain, strict=True):
+        for (column, target), array in zip(self.columns, plain, strict=True):
             if pa.types.is_boolean(target) and column.name in self.key:
                 check_booleans(column, array)
             arrays.append(convert(column, array, target, self.zone))

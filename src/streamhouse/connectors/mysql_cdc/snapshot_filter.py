@@ -1,12 +1,12 @@
-"""Decides which binlog changes a stream includes while its snapshot is not complete."""
+"""Drops binlog changes of keys that the snapshot has not read yet."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from streamhouse.connectors.mysql_cdc.binlog.captured import CapturedTable
+from streamhouse.connectors.mysql_cdc.binlog.captured_table import CapturedTable
+from streamhouse.connectors.mysql_cdc.binlog.rows.batch_decoder import ROW_BITS
 from streamhouse.connectors.mysql_cdc.binlog.rows.event import Row, RowEvent
-from streamhouse.connectors.mysql_cdc.binlog.rows.gathered import ROW_BITS
 from streamhouse.connectors.mysql_cdc.server.connection import Session
 from streamhouse.connectors.mysql_cdc.server.keys import KeySpace
 from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
@@ -14,10 +14,10 @@ from streamhouse.connectors.mysql_cdc.server.position import KeyJson
 from streamhouse.connectors.mysql_cdc.server.values.types import key_of_value
 
 
-class Membership:
-    """Whether a row's key is in the part of the table that the snapshot has already read.
+class SnapshotFilter:
+    """Selects rows by their key: those that the snapshot has already read.
 
-    That part has the keys up to `up_to`; None: all keys.
+    The snapshot has read the keys up to `up_to`; None: all keys.
     """
 
     def __init__(
@@ -31,7 +31,7 @@ class Membership:
         self._session = Session(options)
         self._cache: dict[KeyJson, bool] = {}
 
-    def counts(self, row: tuple[Any, ...] | None) -> bool:
+    def includes(self, row: tuple[Any, ...] | None) -> bool:
         """Whether the stream includes this row image; False for None."""
         if row is None or self._up_to is None:
             return row is not None
@@ -43,7 +43,7 @@ class Membership:
             self._cache[key] = self._space.within([key], None, self._up_to, self._session)[0]
         return self._cache[key]
 
-    def moved(self, before: tuple[Any, ...] | None, after: tuple[Any, ...] | None) -> bool:
+    def changes_key(self, before: tuple[Any, ...] | None, after: tuple[Any, ...] | None) -> bool:
         """Whether a change is an insert, a delete, or an update that changes the key."""
         if before is None or after is None:
             return True
@@ -53,11 +53,11 @@ class Membership:
         self._session.close()
 
 
-class MemberChanges:
+class FilteredChanges:
     """The kinds and rows of changes, without rows that the snapshot has not read yet."""
 
-    def __init__(self, membership: Membership) -> None:
-        self._membership = membership
+    def __init__(self, snapshot_filter: SnapshotFilter) -> None:
+        self._filter = snapshot_filter
         self.kinds: list[str] = []
         self.rows: list[Row] = []
         self.seconds: list[int] = []
@@ -65,12 +65,12 @@ class MemberChanges:
 
     def add(self, event: RowEvent, number: int = 0) -> None:
         """Add the changes in an event; `number`: its place among others."""
-        membership = self._membership
+        snapshot_filter = self._filter
         first = number << ROW_BITS
         for place, change in enumerate(event.changes()):
-            before = change.before if membership.counts(change.before) else None
-            after = change.after if membership.counts(change.after) else None
-            moved = membership.moved(before, after)
+            before = change.before if snapshot_filter.includes(change.before) else None
+            after = change.after if snapshot_filter.includes(change.after) else None
+            moved = snapshot_filter.changes_key(before, after)
             for kind, row in (("-D" if moved else "-U", before), ("+I" if moved else "+U", after)):
                 if row is not None:
                     self.kinds.append(kind)

@@ -43,10 +43,10 @@ class Share(Protocol):
     """Selects rows by some of their columns: those of one of several tasks."""
 
     @property
-    def places(self) -> Sequence[int]:
+    def key_indexes(self) -> Sequence[int]:
         """Where these columns are among the captured ones."""
 
-    def mine(self, columns: Sequence[pa.Array]) -> npt.NDArray[np.bool_]:
+    def mask(self, columns: Sequence[pa.Array]) -> npt.NDArray[np.bool_]:
         """Which rows are selected, by these columns."""
 
 
@@ -77,7 +77,7 @@ class _Run:
             yield RowEvent(self.table, kind, raw, 0, len(raw), skipped)
 
 
-class GatheredEvents:
+class BatchDecoder:
     """Row events of one table, up to about `MOST_BYTES`; `share`: the rows to decode of them."""
 
     def __init__(self, share: Share | None = None) -> None:
@@ -102,7 +102,7 @@ class GatheredEvents:
         run.numbers.append(number)
         self.bytes += end - at
 
-    def taken(self) -> Iterator[ChangedRows]:
+    def drain(self) -> Iterator[ChangedRows]:
         """The rows of all events, which are forgotten; none without rows."""
         runs, self._runs, self._table, self.bytes = self._runs, [], None, 0
         for run in runs:
@@ -119,10 +119,12 @@ class GatheredEvents:
 def _shared(rows: ChangedRows, share: Share | None) -> ChangedRows:
     if share is None or not len(rows.seconds):
         return rows
-    mine = share.mine([rows.columns[place] for place in share.places])
-    mask = pa.array(mine)
+    selected = share.mask([rows.columns[place] for place in share.key_indexes])
+    mask = pa.array(selected)
     columns = [column.filter(mask) for column in rows.columns]
-    return ChangedRows(rows.kinds.filter(mask), columns, rows.seconds[mine], rows.numbers[mine])
+    return ChangedRows(
+        rows.kinds.filter(mask), columns, rows.seconds[selected], rows.numbers[selected]
+    )
 
 
 def _one_by_one(run: _Run) -> ChangedRows:
@@ -137,7 +139,7 @@ def _one_by_one(run: _Run) -> ChangedRows:
             if before is None or after is None:
                 kinds.append(_INSERT if before is None else _DELETE)
             else:
-                moved = any(before[place] != after[place] for place in table.key_places)
+                moved = any(before[place] != after[place] for place in table.key_indexes)
                 kinds += (_DELETE, _INSERT) if moved else (_BEFORE, _AFTER)
             for image in (before, after):
                 if image is not None:
@@ -178,15 +180,17 @@ class _Together:
         except (ValueError, IndexError) as error:
             raise self._broken(str(error)) from None
         values = [images.columns[index] for index in table.indexes]
-        early = set(table.key_places) | set(() if share is None else share.places)
+        early = set(table.key_indexes) | set(() if share is None else share.key_indexes)
         known = {place: table.arrays[place](block, values[place]) for place in sorted(early)}
-        kinds = self._row_kinds(images.events, images.numbers, [known[p] for p in table.key_places])
+        kinds = self._row_kinds(
+            images.events, images.numbers, [known[p] for p in table.key_indexes]
+        )
         seconds = block.words_at(self._starts, "<u4").astype(np.int64)[images.events]
         numbers = self._numbers[images.events] + images.numbers
         if share is not None:
-            mine = share.mine([known[place] for place in share.places])
-            if not mine.all():
-                (chosen,) = np.nonzero(mine)
+            mask = share.mask([known[place] for place in share.key_indexes])
+            if not mask.all():
+                (chosen,) = np.nonzero(mask)
                 known = {place: array.take(pa.array(chosen)) for place, array in known.items()}
                 values = [one.some(chosen) for one in values]
                 kinds, seconds, numbers = kinds[chosen], seconds[chosen], numbers[chosen]

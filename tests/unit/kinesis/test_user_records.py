@@ -7,9 +7,9 @@ import hashlib
 import pyarrow as pa
 import pytest
 
-from streamhouse.connectors.kinesis.parts import Part, kept_part, parts_of
 from streamhouse.connectors.kinesis.rows import RecordRows, table_schema
 from streamhouse.connectors.kinesis.stream import Record
+from streamhouse.connectors.kinesis.user_records import UserRecord, from_bad_record, user_records
 from streamhouse.formats.registry import format_of
 from streamhouse.sql.plan import Column
 
@@ -29,16 +29,16 @@ def packed(*payloads: bytes) -> bytes:
 
 
 @pytest.fixture
-def parts() -> list[Part]:
+def parts() -> list[UserRecord]:
     records = [
         Record(5, 1_000, b'{"n": 1}'),
         Record(6, 2_000, packed(b'{"n": 2}', b'{"n": "x"}', b'{"n": 3}')),
         Record(7, 3_000, packed(b"no json")),
     ]
-    return list(parts_of("shardId-0", records))
+    return list(user_records("shardId-0", records))
 
 
-def test_each_part_has_a_place(parts: list[Part]) -> None:
+def test_each_part_has_a_place(parts: list[UserRecord]) -> None:
     assert [one.position("s, t") for one in parts] == [
         "stream s, t, shardId-0, record 5",
         "stream s, t, shardId-0, record 6, part 1",
@@ -48,10 +48,10 @@ def test_each_part_has_a_place(parts: list[Part]) -> None:
     ]
     for one in parts:
         row = {"position": one.position("s, t"), "value": one.data, "timestamp": one.arrival_ms}
-        assert kept_part(row) == one
+        assert from_bad_record(row) == one
 
 
-def test_rows_of_parts_without_the_bad_ones(parts: list[Part]) -> None:
+def test_rows_of_parts_without_the_bad_ones(parts: list[UserRecord]) -> None:
     stored = table_schema([one for one in COLUMNS if one.metadata is None])
     rows = RecordRows(COLUMNS, format_of("json").decoder(stored, {}, "json."))
     found, bad = rows.decode(parts)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from streamhouse.connectors.mysql_cdc.binlog.captured import CapturedTable
+from streamhouse.connectors.mysql_cdc.binlog.captured_table import CapturedTable
 from streamhouse.connectors.mysql_cdc.binlog.format.events import (
     HEADER,
     PARTIAL_UPDATE,
@@ -46,7 +46,7 @@ class ChangeDecoder:
         self._by_table_id: dict[bytes, LoggedTable] = {}
         self._by_map_body: dict[bytes, LoggedTable] = {}
 
-    def wants(self, kind: int, data: bytes, at: int, end: int) -> bool:
+    def selects(self, kind: int, data: bytes, at: int, end: int) -> bool:
         """Whether `take` needs this event, which is none of rows, of a transaction."""
         return kind != TABLE_MAP or self._is_followed(data, at)
 
@@ -60,7 +60,7 @@ class ChangeDecoder:
         table = self._by_table_id.get(data[at + _NUMBER : at + _NUMBER_END])
         return None if table is None else RowEvent(table, kind, data, at, end, skipped)
 
-    def note(self, kind: int, data: bytes, at: int, end: int, file: str, pos: int) -> None:
+    def process(self, kind: int, data: bytes, at: int, end: int, file: str, pos: int) -> None:
         """Take an event that is not of rows; `file` and `pos`: its place, for messages."""
         if kind == TABLE_MAP:
             self._map(data, at, end, file, pos)
@@ -77,7 +77,7 @@ class ChangeDecoder:
                 "events, which are not supported; set binlog_row_value_options = ''"
             )
 
-    def know(self, table: TableDefinition | None) -> None:
+    def set_table(self, table: TableDefinition | None) -> None:
         """Set the table's columns at the position of the next event; None: they are not known."""
         if table != self._statements.known:
             self._statements.known = table

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from streamhouse.connectors.mysql_cdc.binlog.captured import CapturedTable
-from streamhouse.connectors.mysql_cdc.binlog.evolution import UNKNOWN, altered, refusal
+from streamhouse.connectors.mysql_cdc.binlog.alter_table import UNKNOWN, altered, refusal
+from streamhouse.connectors.mysql_cdc.binlog.captured_table import CapturedTable
 from streamhouse.connectors.mysql_cdc.binlog.query import Statement
 from streamhouse.connectors.mysql_cdc.binlog.sql.alter import (
     Added,
@@ -31,7 +31,7 @@ _VERBS = ("ALTER", "CREATE", "DROP", "RENAME", "TRUNCATE")
 
 
 @dataclass(frozen=True)
-class Outcome:
+class DdlChange:
     """The effect of one statement on a table.
 
     `verb`: its first word. `after`: the table's columns after it; None: not known from the
@@ -48,18 +48,18 @@ class Outcome:
     dropped: frozenset[str] = frozenset()
 
 
-class StatementOutcomes(StatementCheck):
+class DdlChanges(StatementCheck):
     """Follows the statements about one table; `known` is the table at the current position."""
 
     def __init__(self, captured: CapturedTable, known: TableDefinition) -> None:
         super().__init__(captured, known)
-        self._found: list[Outcome] = []
+        self._found: list[DdlChange] = []
 
-    def know(self, captured: CapturedTable) -> None:
+    def set_table(self, captured: CapturedTable) -> None:
         """Set the table as it is before the next statement."""
         self._captured, self.known = captured, captured.table
 
-    def of(self, statement: Statement, where: Position, exists: bool = True) -> Outcome | None:
+    def of(self, statement: Statement, where: Position, exists: bool = True) -> DdlChange | None:
         """What the statement does to the table; None: nothing.
 
         `exists`: whether the table is there, so that CREATE does nothing to it. Raises
@@ -72,12 +72,12 @@ class StatementOutcomes(StatementCheck):
         try:
             self.take(statement, where)
         except SchemaChangeError:
-            return Outcome(str(statement), verb, None, "it is not understood")
+            return DdlChange(str(statement), verb, None, "it is not understood")
         finally:
             self.known = known
         if not self._found and not exists and whole.creates(name):
             why = "it creates the table again"
-            return Outcome(str(statement), verb, None, why, {}, frozenset({ANY}))
+            return DdlChange(str(statement), verb, None, why, {}, frozenset({ANY}))
         if not self._found:
             return None
         first = self._found[0]
@@ -89,7 +89,7 @@ class StatementOutcomes(StatementCheck):
     def _replace(self, effect: Effect, statement: Statement, where: Position) -> None:
         why = "it changes the table without row events"
         dropped = frozenset({ANY})
-        self._found.append(Outcome(str(statement), _verb(statement), None, why, {}, dropped))
+        self._found.append(DdlChange(str(statement), _verb(statement), None, why, {}, dropped))
 
     def _alter(self, effect: Effect, statement: Statement, where: Position) -> None:
         changes = self._changes(effect, statement, where)
@@ -106,7 +106,7 @@ class StatementOutcomes(StatementCheck):
             reload = "the statement does not tell the columns after it"
         dropped = frozenset(change.name for change in changes if isinstance(change, Dropped))
         self._found.append(
-            Outcome(str(statement), "ALTER", after, reload, renames(changes), dropped)
+            DdlChange(str(statement), "ALTER", after, reload, renames(changes), dropped)
         )
 
 

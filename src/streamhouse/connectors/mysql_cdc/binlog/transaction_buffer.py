@@ -27,7 +27,7 @@ class Event(NamedTuple):
     pos: int
 
 
-class Group:
+class TransactionBuffer:
     """The kept events of one transaction, in order, with its savepoints.
 
     It holds blocks of events as they were received, up to `most_bytes` of them, and moves events to
@@ -95,9 +95,9 @@ class Group:
         del self._savepoints[at + 1 :]
         self._drop_since(file_bytes, count)
 
-    def take_statements(self) -> Group:
+    def take_statements(self) -> TransactionBuffer:
         """The statements, which `events` leaves out from then on."""
-        taken = Group()
+        taken = TransactionBuffer()
         if self._has_statements:
             for event in self.events():
                 if event.kind in STATEMENTS:

@@ -17,13 +17,13 @@ from hypothesis import strategies as st
 from pymysqlreplication.constants import FIELD_TYPE
 from tests.unit.mysql.test_mysql_decode import _packed_decimal
 
-from streamhouse.connectors.mysql_cdc.binlog.captured import CapturedTable
+from streamhouse.connectors.mysql_cdc.binlog.captured_table import CapturedTable
 from streamhouse.connectors.mysql_cdc.binlog.format.events import HEADER
 from streamhouse.connectors.mysql_cdc.binlog.format.table_map import LoggedColumn
+from streamhouse.connectors.mysql_cdc.binlog.rows import batch_decoder, images
 from streamhouse.connectors.mysql_cdc.binlog.rows import event as event_module
-from streamhouse.connectors.mysql_cdc.binlog.rows import gathered, images
+from streamhouse.connectors.mysql_cdc.binlog.rows.batch_decoder import BatchDecoder, ChangedRows
 from streamhouse.connectors.mysql_cdc.binlog.rows.event import LoggedTable, RowEvent
-from streamhouse.connectors.mysql_cdc.binlog.rows.gathered import ChangedRows, GatheredEvents
 from streamhouse.connectors.mysql_cdc.server.charsets import Charsets
 from streamhouse.connectors.mysql_cdc.server.options import parse
 from streamhouse.connectors.mysql_cdc.server.table import TableDefinition
@@ -203,16 +203,16 @@ def image(data: Callable[[st.SearchStrategy[Any]], Any], kinds: Sequence[Kind]) 
     return nulls.to_bytes((len(kinds) + 7) // 8, "little") + values
 
 
-def run(table: LoggedTable, raw: Sequence[bytes]) -> gathered._Run:
-    return gathered._Run(
+def run(table: LoggedTable, raw: Sequence[bytes]) -> batch_decoder._Run:
+    return batch_decoder._Run(
         table, [one[4] for one in raw], list(raw), [0] * len(raw), list(range(len(raw)))
     )
 
 
 def compared(table: LoggedTable, raw: Sequence[bytes]) -> ChangedRows:
     """The rows of the events decoded together, which are those of each event alone."""
-    together = gathered._Together(run(table, raw)).rows(None)
-    alone = gathered._one_by_one(run(table, raw))
+    together = batch_decoder._Together(run(table, raw)).rows(None)
+    alone = batch_decoder._one_by_one(run(table, raw))
     assert together.kinds.to_pylist() == alone.kinds.to_pylist()
     assert together.seconds.tolist() == alone.seconds.tolist()
     assert together.numbers.tolist() == alone.numbers.tolist()
@@ -255,12 +255,12 @@ class Halves:
         self._odd = odd
 
     @property
-    def places(self) -> list[int]:
+    def key_indexes(self) -> list[int]:
         return [0]
 
-    def mine(self, columns: Sequence[pa.Array]) -> npt.NDArray[np.bool_]:
-        mine: npt.NDArray[np.bool_] = columns[0].to_numpy() % 2 == self._odd
-        return mine
+    def mask(self, columns: Sequence[pa.Array]) -> npt.NDArray[np.bool_]:
+        mask: npt.NDArray[np.bool_] = columns[0].to_numpy() % 2 == self._odd
+        return mask
 
 
 @pytest.mark.parametrize("events", [3, 200])
@@ -277,10 +277,10 @@ def test_shares_divide_the_rows_and_keep_their_order(events: int) -> None:
     raw.append(row_event(UPDATE, 2, [row(0), row(1), row(2), row(2)]))
     found = []
     for odd in (0, 1):
-        held = GatheredEvents(Halves(odd))
+        held = BatchDecoder(Halves(odd))
         for one in raw:
             held.add(RowEvent(table, one[4], b"xx" + one, 2, len(one) + 2))
-        rows = list(held.taken())
+        rows = list(held.drain())
         assert len(rows) == 1 and held.bytes == 0
         keys = rows[0].columns[0].to_pylist()
         assert rows[0].columns[1].to_pylist() == [f"text {key}" for key in keys]
@@ -296,10 +296,10 @@ def test_an_altered_table_is_decoded_as_it_was() -> None:
     key, number, value = (3).to_bytes(8, "little"), (9).to_bytes(4, "little"), b"\1x"
     first = row_event(INSERT, 3, [b"\0" + key + number + value])
     second = row_event(INSERT, 3, [b"\0" + number + value + key])
-    held = GatheredEvents()
+    held = BatchDecoder()
     held.add(RowEvent(before, INSERT, first, 0, len(first)))
     held.add(RowEvent(after, INSERT, second, 0, len(second)))
-    rows = [[column.to_pylist() for column in one.columns] for one in held.taken()]
+    rows = [[column.to_pylist() for column in one.columns] for one in held.drain()]
     assert rows == [[[3], [9], ["x"]], [[9], ["x"], [3]]]
 
 
@@ -309,7 +309,10 @@ def test_rows_without_all_columns_are_refused() -> None:
     partial = bytearray(whole)
     partial[HEADER.size + 8 + 2 + 1] = 0b01
     events = run(table, [whole, bytes(partial)])
-    for decode in (gathered._one_by_one, lambda given: gathered._Together(given).rows(None)):
+    for decode in (
+        batch_decoder._one_by_one,
+        lambda given: batch_decoder._Together(given).rows(None),
+    ):
         with pytest.raises(ConnectError, match="incomplete rows.*binlog_row_image = FULL"):
             decode(events)
 
@@ -319,7 +322,7 @@ def test_a_row_that_does_not_fit_its_event_is_an_error(cut: int) -> None:
     table = logged([KEY, KINDS[0]])
     raw = row_event(INSERT, 2, [b"\0" + bytes(8) + b"\1"])[:-cut]
     with pytest.raises(ConnectError, match="cannot be decoded"):
-        gathered._Together(run(table, [raw])).rows(None)
+        batch_decoder._Together(run(table, [raw])).rows(None)
 
 
 def test_a_zero_date_in_a_key_is_refused() -> None:
@@ -331,6 +334,9 @@ def test_a_zero_date_in_a_key_is_refused() -> None:
     table = logged([day])
     raw = row_event(INSERT, 1, [b"\0" + bytes(3)])
     events = run(table, [raw])
-    for decode in (gathered._one_by_one, lambda given: gathered._Together(given).rows(None)):
+    for decode in (
+        batch_decoder._one_by_one,
+        lambda given: batch_decoder._Together(given).rows(None),
+    ):
         with pytest.raises(TableError, match="no zero date"):
             decode(events)

@@ -23,7 +23,7 @@ class Unclear(Exception):
     """The statement is not of a form that is known."""
 
 
-class Words:
+class TokenCursor:
     """Takes tokens from the start of a statement; keywords are upper-case.
 
     `fold`: table and database names become lower-case, as they are on servers that ignore case.

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from streamhouse.connectors.mysql_cdc.binlog.captured import CapturedTable
-from streamhouse.connectors.mysql_cdc.binlog.outcome import ANY, Outcome, StatementOutcomes
+from streamhouse.connectors.mysql_cdc.binlog.captured_table import CapturedTable
+from streamhouse.connectors.mysql_cdc.binlog.ddl_change import ANY, DdlChange, DdlChanges
 from streamhouse.connectors.mysql_cdc.binlog.query import Statement
 from streamhouse.connectors.mysql_cdc.binlog.sql.tokens import Lexis
 from streamhouse.connectors.mysql_cdc.server.options import parse
@@ -27,8 +27,8 @@ COLUMNS = (
 TABLE = TableDefinition("d", "t", COLUMNS, COLUMNS[:1], "utf8mb4")
 
 
-def outcome(text: str, exists: bool = True) -> Outcome | None:
-    outcomes = StatementOutcomes(CapturedTable(OPTIONS, TABLE, COLUMNS), TABLE)
+def outcome(text: str, exists: bool = True) -> DdlChange | None:
+    outcomes = DdlChanges(CapturedTable(OPTIONS, TABLE, COLUMNS), TABLE)
     statement = Statement("d", text, Lexis(), strict=True)
     return outcomes.of(statement, Position("binlog.1", 100), exists)
 
@@ -120,9 +120,9 @@ def test_names_that_change() -> None:
 
 
 def test_temporary_tables_hide_the_table() -> None:
-    outcomes = StatementOutcomes(CapturedTable(OPTIONS, TABLE, COLUMNS), TABLE)
+    outcomes = DdlChanges(CapturedTable(OPTIONS, TABLE, COLUMNS), TABLE)
 
-    def of(text: str) -> Outcome | None:
+    def of(text: str) -> DdlChange | None:
         return outcomes.of(Statement("d", text, Lexis(), thread=7), Position("binlog.1", 9))
 
     assert of("CREATE TEMPORARY TABLE t (x INT)") is None
@@ -134,7 +134,7 @@ def test_temporary_tables_hide_the_table() -> None:
 def test_a_repair_is_of_no_effect_with_innodb() -> None:
     assert outcome("REPAIR TABLE t QUICK") is None
     captured = CapturedTable(OPTIONS, replace(TABLE, consistent=False), COLUMNS)
-    outcomes = StatementOutcomes(captured, captured.table)
+    outcomes = DdlChanges(captured, captured.table)
     statement = Statement("d", "REPAIR TABLE t QUICK", Lexis(), strict=True)
     found = outcomes.of(statement, Position("binlog.1", 100))
     assert found is not None and found.reload is not None

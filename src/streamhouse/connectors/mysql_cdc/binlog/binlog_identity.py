@@ -1,4 +1,4 @@
-"""The driver's view of a server's binlog: the identity of its files, and prepared transactions."""
+"""Identifies the binlog of an offset: detects a reset and another server; driver only."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
 from streamhouse.connectors.mysql_cdc.server.position import (
     BINLOG_START,
     Binlog,
-    Known,
+    BinlogState,
     Position,
     Prepared,
     Progress,
@@ -36,7 +36,7 @@ _UNDECIDED_SECONDS = 30.0
 _VISIBLE_SECONDS = 30.0
 
 
-class BinlogHistory:
+class BinlogIdentity:
     """Adds to a position what identifies it, and checks it later; driver only.
 
     It opens a binlog connection for a moment, for each file and each connection of `session`. While
@@ -77,9 +77,9 @@ class BinlogHistory:
             known[file] = found
         return known[file]
 
-    def known_at(self, position: Position) -> Known:
+    def known_at(self, position: Position) -> BinlogState:
         """The identity of the position's file, and XA transactions that are prepared there."""
-        return Known(self.identity(position.file), self._prepared_at(position)[0])
+        return BinlogState(self.identity(position.file), self._prepared_at(position)[0])
 
     def still_prepared(self, prepared: Prepared) -> Prepared:
         """Those transactions that the server still lists; others are found again if needed."""
@@ -88,7 +88,7 @@ class BinlogHistory:
         names = listed(self._session, self._server.mariadb)
         return {xid: at for xid, at in prepared.items() if xid in names}
 
-    def settled_position(self, current: Callable[[], Position]) -> tuple[Position, Known]:
+    def settled_position(self, current: Callable[[], Position]) -> tuple[Position, BinlogState]:
         """A position, for a SELECT as of it.
 
         An XA COMMIT is in the binlog a moment before a SELECT sees it. The server lists the
@@ -99,7 +99,7 @@ class BinlogHistory:
             position = current()
             prepared, in_flight = self._prepared_at(position)
             if not in_flight:
-                return position, Known(self.identity(position.file), prepared)
+                return position, BinlogState(self.identity(position.file), prepared)
             if time.monotonic() > deadline:
                 raise ConnectError(
                     f"MySQL at {self._options.address} lists the XA transaction "

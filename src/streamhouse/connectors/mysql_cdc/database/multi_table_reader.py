@@ -9,8 +9,8 @@ from typing import TypeAlias
 
 import pymysql
 
-from streamhouse.connectors.mysql_cdc.binlog.captured import CapturedTable
-from streamhouse.connectors.mysql_cdc.binlog.changes import (
+from streamhouse.connectors.mysql_cdc.binlog.captured_table import CapturedTable
+from streamhouse.connectors.mysql_cdc.binlog.change_decoder import (
     ChangeDecoder,
     names_of,
     table_names,
@@ -38,7 +38,7 @@ class TableRange:
     start: StartPoint
 
 
-def read_many(tables: Sequence[TableRange], end: Position) -> Iterator[TableEvent]:
+def read_tables(tables: Sequence[TableRange], end: Position) -> Iterator[TableEvent]:
     """The row events of the tables up to `end`, in the order of the binlog.
 
     All begin at the same position. They are read in one pass over the relay log, or over the
@@ -71,8 +71,8 @@ class _Decoders:
         }
         self._by_table_id: dict[bytes, int] = {}
 
-    def wants(self, kind: int, data: bytes, at: int, end: int) -> bool:
-        """Whether `note` needs this event, which is none of rows, of a transaction."""
+    def selects(self, kind: int, data: bytes, at: int, end: int) -> bool:
+        """Whether `process` needs this event, which is none of rows, of a transaction."""
         return kind != TABLE_MAP or self._folded(table_names(data, at)) in self._by_names
 
     def row_event(
@@ -85,11 +85,11 @@ class _Decoders:
         event = self._all[index].row_event(kind, data, at, end, skipped)
         return None if event is None else (index, event)
 
-    def note(self, kind: int, data: bytes, at: int, end: int, file: str, pos: int) -> None:
+    def process(self, kind: int, data: bytes, at: int, end: int, file: str, pos: int) -> None:
         """Take an event that is not of rows; `file` and `pos`: its place, for messages."""
         if kind != TABLE_MAP:
             for decoder in self._all:
-                decoder.note(kind, data, at, end, file, pos)
+                decoder.process(kind, data, at, end, file, pos)
             return
         number = table_number(data, at)
         index = self._by_names.get(self._folded(table_names(data, at)))
@@ -97,12 +97,12 @@ class _Decoders:
             self._by_table_id.pop(number, None)
         else:
             self._by_table_id[number] = index
-            self._all[index].note(kind, data, at, end, file, pos)
+            self._all[index].process(kind, data, at, end, file, pos)
 
-    def know(self, tables: Sequence[TableRange]) -> None:
+    def set_table(self, tables: Sequence[TableRange]) -> None:
         """Set the tables' columns at the position of the next event."""
         for decoder, one in zip(self._all, tables, strict=True):
-            decoder.know(one.start.table)
+            decoder.set_table(one.start.table)
 
     def _folded(self, names: bytes) -> bytes:
         if not self._ignores_case:
@@ -128,7 +128,7 @@ def _relayed(tables: Sequence[TableRange], view: RelayView, end: Position) -> It
                         if event is not None:
                             yield event
                     else:
-                        decoders.note(kind, data, at, at + size - trailer, frame.end.file, pos)
+                        decoders.process(kind, data, at, at + size - trailer, frame.end.file, pos)
                 at += size
     finally:
         frames.close()
@@ -169,7 +169,7 @@ def _from_server(tables: Sequence[TableRange], end: Position, skip: int) -> Iter
             if reader is None:
                 close_readers(key[1])
                 reader = _ServerReader(tables)
-            reader.decoders.know(tables)
+            reader.decoders.set_table(tables)
             for number, event in enumerate(reader.row_events(end)):
                 if number >= yielded:
                     yielded += 1

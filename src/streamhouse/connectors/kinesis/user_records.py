@@ -14,7 +14,7 @@ _PLACE = re.compile(r"stream (.*), (\S+), record (\d+)(?:, part (\d+))?")
 
 
 @dataclass(frozen=True)
-class Part:
+class UserRecord:
     """A record, or one of those that a producer has packed into a record.
 
     `number` is the record's sequence number, `index` the part's place in it, from 1 on (None: it
@@ -33,7 +33,7 @@ class Part:
         return f"stream {stream}, {self.shard}, record {self.number}{part}"
 
 
-def parts_of(shard: str, records: Iterable[Record]) -> Iterator[Part]:
+def user_records(shard: str, records: Iterable[Record]) -> Iterator[UserRecord]:
     """The parts of the records of a shard, in order."""
     for record in records:
         found = unpacked(record.data)
@@ -41,12 +41,12 @@ def parts_of(shard: str, records: Iterable[Record]) -> Iterator[Part]:
         packed = len(found) != 1 or found[0] is not record.data
         for index, data in enumerate(found, 1):
             place = index if packed else None
-            yield Part(shard, record.number, place, record.arrival_ms, data)
+            yield UserRecord(shard, record.number, place, record.arrival_ms, data)
 
 
-def kept_part(row: Mapping[str, Any]) -> Part:
+def from_bad_record(row: Mapping[str, Any]) -> UserRecord:
     """The part that a row of the table of bad records was."""
     place = _PLACE.fullmatch(row["position"])
     assert place is not None
     index = None if place[4] is None else int(place[4])
-    return Part(place[2], int(place[3]), index, row["timestamp"] or 0, row["value"] or b"")
+    return UserRecord(place[2], int(place[3]), index, row["timestamp"] or 0, row["value"] or b"")

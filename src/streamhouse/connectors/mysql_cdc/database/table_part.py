@@ -41,7 +41,7 @@ class TablePart:
 
     def divided(self, count: int) -> list[TablePart]:
         """The part as parts for `count` tasks; only one if it has more than changes, or no key."""
-        key = self.table.key_places
+        key = self.table.key_indexes
         only_changes = not self.chunks and self.up_to is None and self.reload is None
         if not only_changes or not key or count == 1:
             return [self]
