@@ -176,10 +176,14 @@ def test_faults_of_the_store_lose_and_double_nothing(
     assert sorted(row["id"] for row in read(lake)) == list(range(20))
 
 
-def test_a_query_writes_each_row_once(shop: Shop, lake: str, objects: StagedObjects) -> None:
+def test_a_query_writes_each_row_once(
+    shop: Shop, lake: str, s3: S3Server, objects: StagedObjects
+) -> None:
+    # Spark of this process may have started before this test set AWS's variables.
+    store = ", ".join(f"'{key}' = '{value}'" for key, value in s3.options().items())
     script = MADE.replace("600000", "60000") + (
         "CREATE TEMPORARY TABLE kept (id INT, part INT) PARTITIONED BY (part) WITH ("
-        f"'connector' = 'filesystem', 'path' = '{lake}', 'format' = 'json');"
+        f"'connector' = 'filesystem', 'path' = '{lake}', 'format' = 'json', {store});"
         "INSERT INTO kept SELECT id, id % 3 FROM made;"
     )
     for point in ("batch-written:0", "target-committed:0"):
