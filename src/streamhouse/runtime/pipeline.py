@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Protocol
 from streamhouse.errors import StreamhouseError
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.changelog.invisible_rows import InvisibleRows
-from streamhouse.paimon.maintenance.backpressure import Pressure
 from streamhouse.paimon.maintenance.service import Maintenance
 from streamhouse.paimon.read.visibility import changes_visible, hides_new_rows
 from streamhouse.runtime import shared_readers
@@ -26,8 +25,10 @@ from streamhouse.runtime.monitoring.run_reports import (
 )
 from streamhouse.runtime.shared_readers import SharedReaders
 from streamhouse.runtime.shared_target import WritingQuery
+from streamhouse.runtime.source_progress import SourceProgress
 from streamhouse.runtime.spark.options import SparkOptions
 from streamhouse.runtime.streaming.pacing import Pacing, Role
+from streamhouse.runtime.streaming.throttle import Throttle
 from streamhouse.source import Offset
 
 if TYPE_CHECKING:
@@ -52,25 +53,21 @@ class RunningQuery(Reported, CopyingQuery, WritingQuery, shared_readers.Query, P
     """What a pipeline needs of a query; see `streaming.query` and `sync.query`."""
 
     @property
+    def progress(self) -> SourceProgress: ...
+
+    @property
     def targets(self) -> list[TableAddress]:
         """The Paimon tables that it is there to write."""
 
-    @property
-    def replayed(self) -> bool: ...
-
     def prepare(self) -> None: ...
 
-    def relieve(self, pressure: Pressure) -> None: ...
-
-    def pace(self, pacing: Pacing, role: Role) -> None: ...
+    def throttle(self, throttle: Throttle) -> None: ...
 
     def start(self, spark: SparkSession) -> None: ...
 
     def check(self) -> None: ...
 
     def tick(self) -> None: ...
-
-    def settled(self) -> Offset | None: ...
 
     def hold(self) -> None: ...
 
@@ -176,7 +173,7 @@ class Pipeline:
         Each look reads files of a table or asks a server. So the query that had work left at the
         last look comes first, and while it still has, no other is looked at.
         """
-        looks: list[RunningQuery | Side] = [*self._running, *sides]
+        looks: list[SourceProgress | Side] = [*(query.progress for query in self._running), *sides]
         offsets: dict[int, Offset] = {}
         for step in range(len(looks)):
             index = (self._unsettled + step) % len(looks)
@@ -287,11 +284,11 @@ class Pipeline:
     def _start_on(self, spark: SparkSession, warm: bool) -> None:
         pacing = Pacing(len(self._new))
         for query in self._new:
+            pressure = None
             if query.tables:
-                query.relieve(self._maintenance_of(query.description.address, warm).pressure)
+                pressure = self._maintenance_of(query.description.address, warm).pressure
             self._follow(query.description.follows())
-            if warm:
-                query.pace(pacing, self._role(query))
+            query.throttle(Throttle(pressure, pacing if warm else None, self._role(query)))
         with ThreadPoolExecutor(_STARTS_AT_ONCE) as starts:
             done = [starts.submit(query.start, spark) for query in self._new]
         self._running, self._new = [*self._running, *self._new], []
@@ -357,7 +354,7 @@ class Pipeline:
                     if one.description.address.warehouse == warehouse
                     for table in one.tables
                 ],
-                may_expire=lambda: all(one.replayed for one in self._running),
+                may_expire=lambda: all(one.progress.replayed for one in self._running),
                 may_begin=lambda: not warm or self._may_compact(warehouse),
                 warm=warm,
                 nice=0 if self._waits(warehouse) else _NICE,

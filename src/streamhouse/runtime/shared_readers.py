@@ -11,6 +11,7 @@ from streamhouse.connectors.registry import connector
 from streamhouse.connectors.specs import SourceSpec
 from streamhouse.runtime.query_description import QueryDescription
 from streamhouse.runtime.query_sources import source_offsets
+from streamhouse.runtime.source_progress import SourceProgress
 from streamhouse.source import Offset
 
 
@@ -21,7 +22,7 @@ class Query(Protocol):
     def description(self) -> QueryDescription: ...
 
     @property
-    def last_offset(self) -> Offset: ...
+    def progress(self) -> SourceProgress: ...
 
     def use_shared(self, number: int, folder: Path) -> None: ...
 
@@ -43,7 +44,7 @@ class FollowedSource:
 
     @property
     def last_offset(self) -> Offset:
-        offsets = source_offsets(self._query.last_offset)
+        offsets = source_offsets(self._query.progress.last_offset)
         return offsets[self._number] if offsets else {}
 
     def use_shared(self, folder: Path) -> None:

@@ -53,6 +53,10 @@ class OneQuery:
             looks_up=("d.k",),
         )
 
+    @property
+    def progress(self) -> OneQuery:
+        return self
+
     def lag(self) -> Lag | None:
         self.asked += 1
         if self.behind is None:

@@ -36,6 +36,10 @@ class Query:
         address = TableAddress({}, self.target)
         return QueryDescription("p", self.target, self.target, address, Path("c"), ("s",))
 
+    @property
+    def progress(self) -> Query:
+        return self
+
     def lag(self) -> Lag | None:
         if self.behind is None:
             raise OSError("no lag")

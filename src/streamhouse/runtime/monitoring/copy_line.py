@@ -9,6 +9,7 @@ from typing import Protocol
 
 from streamhouse.runtime.batch.progress_line import Progress
 from streamhouse.runtime.monitoring.metrics import QueryMetrics
+from streamhouse.runtime.source_progress import SourceProgress
 
 _EVERY_S = 0.5
 
@@ -18,7 +19,8 @@ class CopyingQuery(Protocol):
 
     metrics: QueryMetrics
 
-    def rows_left(self) -> int | None: ...
+    @property
+    def progress(self) -> SourceProgress: ...
 
 
 class CopyLine:
@@ -38,7 +40,7 @@ class CopyLine:
         if self._clock() < self._due or not sys.stderr.isatty():
             return
         self._due = self._clock() + _EVERY_S
-        lefts = [(query, query.rows_left()) for query in queries]
+        lefts = [(query, query.progress.rows_left()) for query in queries]
         copying = [(query.metrics.read().rows, left) for query, left in lefts if left is not None]
         if not copying:
             self.close()

@@ -23,6 +23,7 @@ from streamhouse.runtime.monitoring.status import (
     Status,
     Statuses,
 )
+from streamhouse.runtime.source_progress import ReportedProgress
 from streamhouse.source import Lag
 
 if TYPE_CHECKING:
@@ -47,7 +48,8 @@ class Reported(Protocol):
     @property
     def description(self) -> QueryDescription: ...
 
-    def lag(self) -> Lag | None: ...
+    @property
+    def progress(self) -> ReportedProgress: ...
 
 
 class Maintained(Protocol):
@@ -296,7 +298,7 @@ class Reporter:
             self._turn = (self._turn + 1) % len(queries)
             query = queries[self._turn]
             try:
-                lag = query.lag()
+                lag = query.progress.lag()
             except Exception as error:  # noqa: BLE001  # the query itself reports the error
                 _LOG.info("the lag of %s is unknown: %s", query.description.part, error)
                 lag = None

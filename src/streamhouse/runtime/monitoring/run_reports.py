@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from streamhouse.runtime.monitoring.metrics import QueryMetrics
+from streamhouse.runtime.source_progress import ReportedProgress
 from streamhouse.source import Lag
 
 if TYPE_CHECKING:
@@ -68,7 +69,8 @@ class ReportedQuery(Protocol):
     @property
     def description(self) -> QueryDescription: ...
 
-    def lag(self) -> Lag | None: ...
+    @property
+    def progress(self) -> ReportedProgress: ...
 
 
 class RunReports:
@@ -123,6 +125,6 @@ class RunReports:
 
 def _lag(query: ReportedQuery) -> Lag | None:
     try:
-        return query.lag()
+        return query.progress.lag()
     except Exception:  # noqa: BLE001  # the query itself reports the error
         return None

@@ -12,7 +12,6 @@ from pyspark.sql import DataFrame, SparkSession
 from streamhouse.connectors import kept_records
 from streamhouse.lookup.dimension import is_server
 from streamhouse.paimon.catalog.table_address import TableAddress
-from streamhouse.paimon.maintenance.backpressure import Pressure
 from streamhouse.paimon.storage.store_retries import retried
 from streamhouse.runtime.monitoring.metrics import QueryMetrics
 from streamhouse.runtime.query_description import QueryDescription
@@ -26,13 +25,13 @@ from streamhouse.runtime.state.retention_holds import RetentionHolds
 from streamhouse.runtime.streaming import preload_reports
 from streamhouse.runtime.streaming.batch_commit import BatchCommitter, CommittedBatch
 from streamhouse.runtime.streaming.fused_source import FORMAT
-from streamhouse.runtime.streaming.pacing import Pacing, Role
 from streamhouse.runtime.streaming.planner import Planner
+from streamhouse.runtime.streaming.progress import ContinuousProgress
 from streamhouse.runtime.streaming.shuffle import shuffled
 from streamhouse.runtime.streaming.small_batches import is_small_batch
 from streamhouse.runtime.streaming.stream_run import StreamRun
 from streamhouse.runtime.streaming.task import RESULT
-from streamhouse.source import Lag, Offset
+from streamhouse.runtime.streaming.throttle import Throttle
 
 
 class QueryFailed(Exception):
@@ -55,7 +54,7 @@ class ContinuousQuery:
         self._checkpoint = checkpoint
         checkpoint.acquire()
         try:
-            self._last: Offset = checkpoint.last_offset()
+            self.progress = ContinuousProgress(checkpoint.last_offset())
             self._spec: QuerySpec = replace(spec, query_id=checkpoint.query_id())
             claim(spec.target.warehouse, checkpoint)
             self._run = StreamRun(checkpoint.run_folder())
@@ -65,15 +64,8 @@ class ContinuousQuery:
         self.description = _described(self._spec, checkpoint, pipeline)
         self.metrics = QueryMetrics()
         self._planner: Planner | None = None
-        self._pressure: Pressure | None = None
         self._lineage: Lineage | None = None
-        self._pacing: Pacing | None = None
-        self._role = Role.SOURCE
-
-    @property
-    def last_offset(self) -> Offset:
-        """The end offset of the last committed batch; `{}` before the first."""
-        return self._last
+        self._throttle = Throttle()
 
     def use_shared(self, number: int, folder: Path) -> None:
         """Let a source read the folder that a `SharedReader` fills; call it before `prepare`.
@@ -127,7 +119,7 @@ class ContinuousQuery:
             self._look_at_servers()
         self._planner = Planner(spec)
         inputs = self._planner.inputs
-        inputs.check(self._last)
+        inputs.check(self.progress.last_offset)
         for offset in self._checkpoint.unfinished():
             inputs.check(offset)
         if spec.shuffle is not None:
@@ -136,11 +128,12 @@ class ContinuousQuery:
             spec = self._spec = replace(spec, gathered=gathered)
         self._holds = RetentionHolds(spec, self._checkpoint, inputs.sources)
         self._holds.prepare()
+        self.progress.prepared(self._planner, self._holds)
         if spec.sink is None:
             self._lineage = Lineage(spec)
             self._lineage.recover(self._checkpoint)
         self._committer = BatchCommitter(spec)
-        self._committer.remove_leftovers(int(self._last.get("batch", -1)) + 1)
+        self._committer.remove_leftovers(self.progress.next_batch)
         self._checkpoint.remember(
             {
                 "fingerprint": spec.query.fingerprint,
@@ -157,19 +150,15 @@ class ContinuousQuery:
             if is_server(lookup):
                 open_table(lookup)[0].close()
 
-    def relieve(self, pressure: Pressure) -> None:
-        """Wait after a batch while a table that the query writes has too many level-0 files."""
-        self._pressure = pressure
-
-    def pace(self, pacing: Pacing, role: Role) -> None:
-        """Pause after each batch as `pacing` decides; without it no batch waits."""
-        self._pacing, self._role = pacing, role
+    def throttle(self, throttle: Throttle) -> None:
+        """Wait after each batch as the throttle says; without it no batch waits."""
+        self._throttle = throttle
 
     def start(self, spark: SparkSession) -> None:
         """Start the query; call `prepare` first.
 
         A batch begins as soon as the previous one has ended and there is something to read, or
-        after the pause that `pace` decides. There is no trigger interval.
+        after the pause of its throttle. There is no trigger interval.
         """
         self.metrics.begin()
         options = {} if self._spec.shuffle is None else {"shuffled": "true"}
@@ -185,10 +174,11 @@ class ContinuousQuery:
 
     def _commit(self, frame: DataFrame, spark_batch: int) -> None:
         began = time.monotonic()
-        retried(lambda: self._holds.batch_begins(self._last))
+        before = self.progress.last_offset
+        retried(lambda: self._holds.batch_begins(before))
         is_shuffled = False
         if self._spec.shuffle is not None:
-            whole = is_small_batch(self._run.folder, int(self._last.get("batch", -1)) + 1)
+            whole = is_small_batch(self._run.folder, self.progress.next_batch)
             is_shuffled = not whole
             frame = frame.select(*RESULT.names) if whole else shuffled(frame, self._spec)
         batch = self._committer.commit(frame)
@@ -196,33 +186,28 @@ class ContinuousQuery:
             return
         if self._lineage is not None:
             self._lineage.add(batch.record)
-        self._last = batch.record.end
+        end = batch.record.end
+        self.progress.committed(end)
         bad = sum(report.get("bad", 0) for report in batch.reports)
         # The tasks that write shuffled rows do not know how many changes were read.
         counts = [Counter[str](one["changes"]) for one in batch.reports]
         changes = None if is_shuffled else sum(counts, Counter[str]())
         took_s = time.monotonic() - began
         self.metrics.batch(batch.record.rows or 0, took_s, bad, changes, batch.commit)
-        retried(lambda: self._holds.batch_done(self._last))
-        preload_reports.write(self._run.folder, self._last, batch.reports)
-        self._wait_for_room(batch)
-        # Pause while no batch is planned: rows that arrive meanwhile are in the next batch.
-        if self._pacing is not None:
-            took_s = time.monotonic() - began
-            self._run.pause(self._pacing.pause_s(self.description.part, self._role, took_s))
+        retried(lambda: self._holds.batch_done(end))
+        preload_reports.write(self._run.folder, end, batch.reports)
+        self._throttle.wait_for_compaction(self._files_of(batch), lambda: self._run.is_holding)
+        took_s = time.monotonic() - began
+        self._run.pause(self._throttle.pause_s(self.description.part, took_s))
 
-    def _wait_for_room(self, batch: CommittedBatch) -> None:
-        """Wait for compaction between batches, so that no planned batch becomes stale."""
-        if self._pressure is None:
-            return
-        tables = self._committer.tables
-        for identifier, table in tables.items():
-            if table.primary_key:
-                # A task writes at most one file per bucket.
-                files = min(len(batch.reports), batch.messages.get(identifier, 0))
-                self._pressure.added(identifier, files)
-        for identifier in tables:
-            self._pressure.wait(identifier, lambda: self._run.is_holding)
+    def _files_of(self, batch: CommittedBatch) -> dict[str, int]:
+        """At most how many level-0 files the batch added to a bucket of each table."""
+        return {
+            # A task writes at most one file per bucket.
+            identifier: min(len(batch.reports), batch.messages.get(identifier, 0))
+            for identifier, table in self._committer.tables.items()
+            if table.primary_key
+        }
 
     def check(self) -> None:
         """Raise `QueryFailed` if the query has failed; a call into Spark's JVM."""
@@ -235,27 +220,8 @@ class ContinuousQuery:
         if not self._run.started:
             return
         if self._lineage is not None:
-            self._lineage.flush_if_due(0.0 if self._pacing is None else self._pacing.flush_s)
+            self._lineage.flush_if_due(self._throttle.flush_s)
         retried(self._holds.tick)
-
-    @property
-    def replayed(self) -> bool:
-        """Whether no interrupted batch of an earlier run is left to run again."""
-        return self._holds.replayed
-
-    def settled(self) -> Offset | None:
-        """The last offset if nothing is left to do, else None."""
-        assert self._planner is not None and self._run.started
-        planner, last = self._planner, self._last
-        return last if retried(lambda: planner.settled(last)) else None
-
-    def lag(self) -> Lag | None:
-        """How far it is behind its source; None if unknown."""
-        return None if self._planner is None else self._planner.lag(self._last)
-
-    def rows_left(self) -> int | None:
-        """About how many rows of the first copy of its source are left; None once complete."""
-        return None if self._planner is None else self._planner.rows_left(self._last)
 
     def hold(self) -> None:
         """Ask the query to start no further batch; does not wait."""
@@ -270,6 +236,7 @@ class ContinuousQuery:
             if self._planner is not None:
                 self._planner.close()
                 self._planner = None
+                self.progress.closed()
             self._run.close()
             self._checkpoint.release()
 

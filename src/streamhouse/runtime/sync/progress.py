@@ -86,7 +86,7 @@ class ProgressReports:
         if batches == self._batches and not due:
             return
         self._batches = batches
-        report = Report(now - self._began, self._query.states())
+        report = Report(now - self._began, self._query.progress.states())
         self._states = report.tables
         complete = bool(report.tables) and report.followed == len(report.tables)
         first, self._complete = complete and not self._complete, complete
@@ -104,7 +104,7 @@ class ProgressReports:
     def close(self) -> None:
         """Report once more, at the end."""
         if self._batches:
-            report = Report(time.monotonic() - self._began, self._query.states())
+            report = Report(time.monotonic() - self._began, self._query.progress.states())
             self._states = report.tables
             if self._listener is not None:
                 self._listener(report)

@@ -14,29 +14,25 @@ from streamhouse.connectors.mysql_cdc.database.tables.catalogue import Catalogue
 from streamhouse.connectors.mysql_cdc.database.tables.discovery import Discovery
 from streamhouse.connectors.mysql_cdc.database.tables.followed_table import FollowedTable
 from streamhouse.connectors.mysql_cdc.database.tables.versions import TableVersions
-from streamhouse.connectors.mysql_cdc.lag import Snapshots, source_state
 from streamhouse.connectors.mysql_cdc.server.connection import Session
-from streamhouse.connectors.mysql_cdc.server.table import Server, check_server
+from streamhouse.connectors.mysql_cdc.server.table import check_server
 from streamhouse.errors import DataLossError
 from streamhouse.paimon.catalog.table_address import TableAddress
-from streamhouse.paimon.maintenance.backpressure import Pressure
 from streamhouse.runtime.monitoring.metrics import QueryMetrics
 from streamhouse.runtime.query_description import QueryDescription
 from streamhouse.runtime.state.checkpoint import Checkpoint
 from streamhouse.runtime.state.checkpoint_claim import claim
-from streamhouse.runtime.streaming.pacing import Pacing, Role
 from streamhouse.runtime.streaming.query import QueryFailed
 from streamhouse.runtime.streaming.stream_run import StreamRun
-from streamhouse.runtime.sync.lags import Lags, TableState
+from streamhouse.runtime.streaming.throttle import Throttle
 from streamhouse.runtime.sync.mapping.comments import copy_comments
-from streamhouse.runtime.sync.micro_batch.commit import SyncCommitter, SyncedBatch
+from streamhouse.runtime.sync.micro_batch.commit import SyncCommitter
 from streamhouse.runtime.sync.micro_batch.data_source import FORMAT, SyncDataSource
 from streamhouse.runtime.sync.micro_batch.retention_holds import SyncHolds
 from streamhouse.runtime.sync.micro_batch.spec import SyncSpec
-from streamhouse.runtime.sync.micro_batch.unread_targets import UnreadTargets
 from streamhouse.runtime.sync.options import SyncOptions
+from streamhouse.runtime.sync.source_progress import SyncProgress
 from streamhouse.runtime.sync.tables import SyncTables, TableWatch
-from streamhouse.source import Lag, Offset
 from streamhouse.spark import register_source
 
 
@@ -59,7 +55,6 @@ class SyncQuery:
         self._parallelism = parallelism
         checkpoint.acquire()
         try:
-            self._last: Offset = checkpoint.last_offset()
             self._run = StreamRun(checkpoint.run_folder())
             self._query_id = checkpoint.query_id()
             claim(options.warehouse, checkpoint)
@@ -76,16 +71,12 @@ class SyncQuery:
         )
         self.metrics = QueryMetrics()
         self._catalogues = Catalogues(checkpoint.path)
-        self._unread = UnreadTargets(checkpoint.path)
+        self.progress = SyncProgress(options, checkpoint, self._catalogues)
         self._session = Session(options.mysql)
-        self._own_session = Session(options.mysql)
-        self._replayed = checkpoint.last_logged() <= checkpoint.last_committed()
-        self._lags = Lags()
         self._relay: DatabaseRelay | None = None
         self._watch: TableWatch | None = None
-        self._pressure: Pressure | None = None
+        self._throttle = Throttle()
         self._committer: SyncCommitter | None = None
-        self._server: Server | None = None
 
     # -- what a pipeline and its reporter ask
 
@@ -100,24 +91,15 @@ class SyncQuery:
         tables = self._catalogues.latest().tables.values()
         return list(dict.fromkeys(table.target for table in tables))
 
-    @property
-    def last_offset(self) -> Offset:
-        return self._last
-
-    @property
-    def replayed(self) -> bool:
-        """Whether no interrupted batch of an earlier run is left to run again."""
-        return self._replayed
-
     def use_shared(self, number: int, folder: Path) -> None:
         raise AssertionError("a sync shares no source")
 
-    def relieve(self, pressure: Pressure) -> None:
-        """Wait after a batch while a table has too many level-0 files."""
-        self._pressure = pressure
+    def throttle(self, throttle: Throttle) -> None:
+        """Wait for compaction after a batch.
 
-    def pace(self, pacing: Pacing, role: Role) -> None:
-        """A sync does not pause: its one query reads for all tables."""
+        A sync does not pause: its one query reads for all tables.
+        """
+        self._throttle = throttle
 
     # -- its life
 
@@ -132,8 +114,8 @@ class SyncQuery:
     def create_tables(self) -> None:
         """Find the tables, and create those that are missing in Paimon."""
         self._check_origin()
-        self._server = check_server(self._session, self._options.mysql)
-        resume = self._progress()
+        server = check_server(self._session, self._options.mysql)
+        resume = self.progress.database
         self._relay = DatabaseRelay(
             self._options.mysql,
             [],
@@ -151,15 +133,15 @@ class SyncQuery:
         self._committer = SyncCommitter(self._spec, self._before_commit)
         before = self._catalogues.latest().tables.values()
         self._relay.follow([table.names for table in before])
-        self._holds.add(dict.fromkeys(table.target for table in before), self._replayed)
+        self._holds.add(dict.fromkeys(table.target for table in before), self.progress.replayed)
         self._tables = SyncTables(
             self._options, self._catalogues, self._session, self._notice, self._join
         )
         self._tables.start()
+        self.progress.prepared(self._relay, server, self._tables.look)
         self._drop_old_catalogues()
-        if not self._replayed:
-            number = int(self._last.get("batch", -1)) + 1
-            self._committer.remove_leftovers(self.tables, number)
+        if not self.progress.replayed:
+            self._committer.remove_leftovers(self.tables, self.progress.next_batch)
 
     def start(self, spark: SparkSession) -> None:
         """Start the query; call `prepare` first."""
@@ -183,12 +165,10 @@ class SyncQuery:
         if self._relay is None:
             return
         self._relay.check()
-        progress = self._progress()
-        if progress is not None:
-            self._relay.committed(progress.position)
-            state = self._relay.view.state()
-            if state is not None:
-                self._lags.observe(progress.position, state.changed)
+        database = self.progress.database
+        if database is not None:
+            self._relay.committed(database.position)
+            self.progress.observe()
         self._holds.tick()
 
     def hold(self) -> None:
@@ -207,66 +187,9 @@ class SyncQuery:
             if self._committer is not None:
                 self._committer.close()
             self._session.close()
-            self._own_session.close()
+            self.progress.close()
             self._run.close()
             self._checkpoint.release()
-
-    # -- how far it is
-
-    def settled(self) -> Offset | None:
-        """The last offset if nothing is left to do, else None."""
-        last, progress = self._last, self._progress()
-        if progress is None or self._relay is None or self._server is None:
-            return None
-        if progress.snapshot or progress.stale or self._unread.of(int(last["batch"])):
-            return None
-        if progress.catalogue != self._catalogues.latest_number():
-            return None
-        if self._options.ends_with_snapshot:
-            return last
-        current = self._server.position(self._own_session)
-        state = self._relay.view.state()
-        if state is None or state.end < current:
-            return None
-        names = [table.full_name for table in self._catalogues.latest().tables.values()]
-        if any(progress.position < state.changed.get(name, state.end) for name in names):
-            return None
-        return None if self._tables.look() else last
-
-    def lag(self) -> Lag | None:
-        """The longest lag of a table; its seconds are None before the snapshots are complete."""
-        progress = self._progress()
-        if progress is None or self._relay is None:
-            return None
-        states = self.states()
-        known = [one.lag_s for one in states if one.lag_s is not None]
-        names = [table.full_name for table in self._catalogues.latest().tables.values()]
-        log = self._relay.view.state()
-        unread = [one for one in states if not one.complete]
-        rows = sum(max(0, one.estimate - one.snapshot_rows) for one in unread)
-        snapshots = Snapshots(len(unread), rows, self._options.mysql.chunk_size)
-        state = source_state(snapshots, progress.position, log, names)
-        complete = bool(known) and len(known) == len(states)
-        return Lag(seconds=max(known) if complete else None, state=state)
-
-    def rows_left(self) -> int | None:
-        """None: a sync reports the progress of its snapshots by itself."""
-        return None
-
-    def states(self) -> list[TableState]:
-        """How far each followed table is."""
-        progress = self._progress()
-        planned = () if progress is None else self._catalogues.get(progress.catalogue).tables
-        return self._lags.states(self._catalogues.latest(), progress, planned)
-
-    def _progress(self) -> DatabaseProgress | None:
-        return DatabaseProgress.from_offset(self._last.get("source", {}))
-
-    @staticmethod
-    def _progress_of(offset: Offset) -> DatabaseProgress:
-        progress = DatabaseProgress.from_offset(offset["source"])
-        assert progress is not None
-        return progress
 
     # -- batches
 
@@ -276,16 +199,15 @@ class SyncQuery:
         batch = self._committer.commit(frame)
         if batch is None:
             return
-        self._replayed = True
-        self._last = batch.end
-        progress = self._progress_of(batch.end)
-        for text in progress.statements:
+        self.progress.committed(batch)
+        database = self.progress.database
+        assert database is not None
+        for text in database.statements:
             self._notice(text)
-        self._copy_comments(progress)
-        self._lags.count(batch)
+        self._copy_comments(database)
         rows = sum(batch.snapshot.values()) + sum(batch.changes.values())
         self.metrics.batch(rows, time.monotonic() - began, changes=batch.kinds, commit=batch.commit)
-        self._wait_for_room(batch)
+        self._throttle.wait_for_compaction(batch.files, lambda: self._run.is_holding)
 
     def _copy_comments(self, progress: DatabaseProgress) -> None:
         """Copy the comments of tables that the last batch altered, or whose rows it compared."""
@@ -305,17 +227,8 @@ class SyncQuery:
         copy_comments(self._options, found.values(), self._notice)
 
     def _before_commit(self, targets: Collection[str]) -> None:
-        if self._replayed:
+        if self.progress.replayed:
             self._holds.before_commit(targets)
-
-    def _wait_for_room(self, batch: SyncedBatch) -> None:
-        """Wait for compaction between batches."""
-        if self._pressure is None:
-            return
-        for target, files in batch.files.items():
-            self._pressure.added(target, files)
-        for target in batch.files:
-            self._pressure.wait(target, lambda: self._run.is_holding)
 
     def _join(self, tables: Sequence[FollowedTable]) -> None:
         """Prepare for new tables, before a batch reads them."""
@@ -336,7 +249,7 @@ class SyncQuery:
             TableVersions(self._checkpoint.path).keep(used)
 
     def _check_origin(self) -> None:
-        before = self._last.get("of")
+        before = self.progress.last_offset.get("of")
         if before is not None and before != self._options.origin:
             raise DataLossError(
                 f"the sync '{self.description.pipeline}' has followed {before} so far, and should "

@@ -1,0 +1,32 @@
+"""How far a continuous query has read its sources, as a pipeline and its reports need it."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from streamhouse.source import Lag, Offset
+
+
+class ReportedProgress(Protocol):
+    """What reports and metrics show of a query's progress."""
+
+    def lag(self) -> Lag | None:
+        """How far the query is behind its sources; None if unknown."""
+
+
+class SourceProgress(ReportedProgress, Protocol):
+    """How far a query has read its sources; see `streaming.progress`, `sync.source_progress`."""
+
+    @property
+    def last_offset(self) -> Offset:
+        """The end offset of the last committed batch; `{}` before the first."""
+
+    @property
+    def replayed(self) -> bool:
+        """Whether no interrupted batch of an earlier run is left to run again."""
+
+    def settled(self) -> Offset | None:
+        """The last offset if nothing is left to do, else None."""
+
+    def rows_left(self) -> int | None:
+        """About how many rows of the first copy of its sources are left; None once complete."""

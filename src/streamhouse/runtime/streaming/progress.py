@@ -1,0 +1,54 @@
+"""How far one continuous query has read its sources."""
+
+from __future__ import annotations
+
+from streamhouse.paimon.storage.store_retries import retried
+from streamhouse.runtime.state.retention_holds import RetentionHolds
+from streamhouse.runtime.streaming.planner import Planner
+from streamhouse.source import Lag, Offset
+
+
+class ContinuousProgress:
+    """The `SourceProgress` of a `ContinuousQuery`, which reports its batches to it."""
+
+    def __init__(self, last: Offset) -> None:
+        self._last = last
+        self._planner: Planner | None = None
+        self._holds: RetentionHolds | None = None
+
+    @property
+    def last_offset(self) -> Offset:
+        return self._last
+
+    @property
+    def next_batch(self) -> int:
+        """The number of the batch that is committed next."""
+        return int(self._last.get("batch", -1)) + 1
+
+    def prepared(self, planner: Planner, holds: RetentionHolds) -> None:
+        """Read the sources through this planner from now on."""
+        self._planner, self._holds = planner, holds
+
+    def committed(self, end: Offset) -> None:
+        """Record the end offset of a committed batch."""
+        self._last = end
+
+    def closed(self) -> None:
+        """Forget the planner, which the query has closed."""
+        self._planner = None
+
+    @property
+    def replayed(self) -> bool:
+        assert self._holds is not None
+        return self._holds.replayed
+
+    def settled(self) -> Offset | None:
+        assert self._planner is not None
+        planner, last = self._planner, self._last
+        return last if retried(lambda: planner.settled(last)) else None
+
+    def lag(self) -> Lag | None:
+        return None if self._planner is None else self._planner.lag(self._last)
+
+    def rows_left(self) -> int | None:
+        return None if self._planner is None else self._planner.rows_left(self._last)

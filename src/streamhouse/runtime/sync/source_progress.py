@@ -1,0 +1,128 @@
+"""How far a sync's query is: its offset, its snapshots, and the lag of its tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress
+from streamhouse.connectors.mysql_cdc.database.relay import DatabaseRelay
+from streamhouse.connectors.mysql_cdc.database.tables.catalogue import Catalogues
+from streamhouse.connectors.mysql_cdc.lag import Snapshots, source_state
+from streamhouse.connectors.mysql_cdc.server.connection import Session
+from streamhouse.connectors.mysql_cdc.server.table import Server
+from streamhouse.runtime.state.checkpoint import Checkpoint
+from streamhouse.runtime.sync.lags import Lags, TableState
+from streamhouse.runtime.sync.micro_batch.commit import SyncedBatch
+from streamhouse.runtime.sync.micro_batch.unread_targets import UnreadTargets
+from streamhouse.runtime.sync.options import SyncOptions
+from streamhouse.source import Lag, Offset
+
+
+class SyncProgress:
+    """The `SourceProgress` of a `SyncQuery`, which reports its batches to it."""
+
+    def __init__(
+        self, options: SyncOptions, checkpoint: Checkpoint, catalogues: Catalogues
+    ) -> None:
+        self._options, self._catalogues = options, catalogues
+        self._last: Offset = checkpoint.last_offset()
+        self._replayed = checkpoint.last_logged() <= checkpoint.last_committed()
+        self._unread = UnreadTargets(checkpoint.path)
+        self._session = Session(options.mysql)
+        self._lags = Lags()
+        self._relay: DatabaseRelay | None = None
+        self._server: Server | None = None
+        self._find_tables: Callable[[], int] = lambda: 0
+
+    @property
+    def last_offset(self) -> Offset:
+        return self._last
+
+    @property
+    def replayed(self) -> bool:
+        return self._replayed
+
+    @property
+    def next_batch(self) -> int:
+        """The number of the batch that is committed next."""
+        return int(self._last.get("batch", -1)) + 1
+
+    @property
+    def database(self) -> DatabaseProgress | None:
+        """How far the last committed batch has read the databases; None before the first."""
+        return DatabaseProgress.from_offset(self._last.get("source", {}))
+
+    def prepared(
+        self, relay: DatabaseRelay, server: Server, find_tables: Callable[[], int]
+    ) -> None:
+        """Compare with this relay and server from now on.
+
+        `find_tables` looks for new tables, and returns how many it has found.
+        """
+        self._relay, self._server, self._find_tables = relay, server, find_tables
+
+    def committed(self, batch: SyncedBatch) -> None:
+        """Record a committed batch."""
+        self._replayed = True
+        self._last = batch.end
+        self._lags.count(batch)
+
+    def observe(self) -> None:
+        """Record which tables have changes that are not read yet; called often."""
+        database = self.database
+        if database is None or self._relay is None:
+            return
+        state = self._relay.view.state()
+        if state is not None:
+            self._lags.observe(database.position, state.changed)
+
+    def settled(self) -> Offset | None:
+        last, database = self._last, self.database
+        if database is None or self._relay is None or self._server is None:
+            return None
+        if database.snapshot or database.stale or self._unread.of(int(last["batch"])):
+            return None
+        if database.catalogue != self._catalogues.latest_number():
+            return None
+        if self._options.ends_with_snapshot:
+            return last
+        current = self._server.position(self._session)
+        state = self._relay.view.state()
+        if state is None or state.end < current:
+            return None
+        if any(database.position < state.changed.get(name, state.end) for name in self._names()):
+            return None
+        return None if self._find_tables() else last
+
+    def lag(self) -> Lag | None:
+        """The longest lag of a table; its seconds are None before the snapshots are complete."""
+        database = self.database
+        if database is None or self._relay is None:
+            return None
+        states = self.states()
+        known = [one.lag_s for one in states if one.lag_s is not None]
+        log = self._relay.view.state()
+        unread = [one for one in states if not one.complete]
+        rows = sum(max(0, one.estimate - one.snapshot_rows) for one in unread)
+        snapshots = Snapshots(len(unread), rows, self._options.mysql.chunk_size)
+        state = source_state(snapshots, database.position, log, self._names())
+        complete = bool(known) and len(known) == len(states)
+        return Lag(seconds=max(known) if complete else None, state=state)
+
+    def rows_left(self) -> int | None:
+        """None: a sync reports the progress of its snapshots by itself."""
+        return None
+
+    def states(self) -> list[TableState]:
+        """How far each followed table is."""
+        database = self.database
+        planned = () if database is None else self._catalogues.get(database.catalogue).tables
+        return self._lags.states(self._catalogues.latest(), database, planned)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._session.close()
+
+    def _names(self) -> list[str]:
+        """The names of all followed tables in MySQL."""
+        return [table.full_name for table in self._catalogues.latest().tables.values()]
