@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from streamhouse.errors import StreamhouseError
-from streamhouse.ticker import ticking
+from streamhouse.progress_timer import ticking
 
 _SHOWN_AFTER_S = 2.0
 _LINE_EVERY_S = 10.0

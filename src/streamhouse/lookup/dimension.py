@@ -32,7 +32,7 @@ class DimensionSpec:
 
 
 @dataclass(frozen=True)
-class Taken:
+class ServerRows:
     """What a batch looked up on a server: the number of keys, and all rows found for them."""
 
     keys: int

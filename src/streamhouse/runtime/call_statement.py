@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-class Calls:
+class ProcedureCalls:
     """Runs the CALL statements of one script; they share one Java core per catalog.
 
     A procedure that needs Spark uses the script's own session, or starts it.

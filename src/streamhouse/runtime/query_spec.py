@@ -165,7 +165,7 @@ def unshuffled(query: StreamQuery, target: TableInfo) -> str | None:
         return "the task that reads the records also writes the bad ones"
     if query.distinct is not None:
         return "a single task counts the distinct values"
-    if query.row_kinds and lone_retractions.matter(target):
+    if query.row_kinds and lone_retractions.are_removals(target):
         return "a single task checks which updates leave the result"
     if query.row_kinds and any(lookup.retry is not None for lookup in query.lookups):
         return IN_ORDER

@@ -28,7 +28,7 @@ from streamhouse.lookup.strategies.server_lookup import with_secrets
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.runtime.batch import bounded_statements, dml
 from streamhouse.runtime.batch.insert_columns import given_columns
-from streamhouse.runtime.call_statement import Calls
+from streamhouse.runtime.call_statement import ProcedureCalls
 from streamhouse.runtime.console import ConsoleSelect
 from streamhouse.runtime.monitoring.reporter import Reporter
 from streamhouse.runtime.monitoring.run_reports import RunListener
@@ -112,7 +112,7 @@ class Script:
         self._selects: list[StreamQuery] = []
         self.has_reset = False
         """Whether the reset of `from_scratch` is done, or recorded for a later run to finish."""
-        self._calls = Calls(self._session, options.spark)
+        self._calls = ProcedureCalls(self._session, options.spark)
         self._exit_stack = ExitStack()
 
     def run(self, statements: Sequence[plan.Statement], files: Sequence[str] = ()) -> None:

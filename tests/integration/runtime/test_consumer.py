@@ -37,7 +37,7 @@ def test_another_query_goes_on_where_the_first_stopped(shop: Shop) -> None:
         assert reset == [{"consumer_id": "board", "next_snapshot_id": 2, "result": "set"}]
         source = PaimonSource(options, "default.orders", options={"consumer-id": "board"})
         assert bare(source.latest_offset({})) == {"snapshot": 1, "resumed": True}
-        source.taken({"snapshot": 3})
+        source.store_progress({"snapshot": 3})
         gone = procedures.clear_consumers(context, "default.orders", "board").to_pylist()
     # As Java reads it: snapshots 1 to 3 have been taken in.
     assert gone == [{"consumer_id": "board", "next_snapshot_id": 4, "result": "removed"}]

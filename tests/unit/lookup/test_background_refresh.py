@@ -15,7 +15,7 @@ from streamhouse.errors import DataLossError
 from streamhouse.lookup.dimension import Dimension
 from streamhouse.lookup.refresh import ASYNC
 from streamhouse.lookup.strategies import full
-from streamhouse.lookup.strategies.background_refresh import Succession
+from streamhouse.lookup.strategies.background_refresh import DoubleBufferedDimension
 from streamhouse.lookup.strategies.bucket import BucketKey, bucket_key
 from streamhouse.lookup.strategies.full import FullDimension
 from streamhouse.lookup.strategies.selection import Choice
@@ -72,7 +72,7 @@ def prices(lab: Lab) -> Prices:
 
 
 class Gate:
-    """Holds what the threads of `Loading` do until it is opened."""
+    """Holds what the threads of `BackgroundLoad` do until it is opened."""
 
     def __init__(self, read: Callable[..., Any]) -> None:
         self._read = read
@@ -114,7 +114,7 @@ def joined(join: Join, end: Offset, keys: Sequence[int] = KEYS) -> list[int]:
     return [found[k] for k in keys]
 
 
-def held(join: Join) -> Succession:
+def held(join: Join) -> DoubleBufferedDimension:
     return join.dimensions._held[0]
 
 

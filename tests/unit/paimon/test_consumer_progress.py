@@ -44,7 +44,7 @@ def drain(lab: Lab, source: PaimonSource, start: Offset | None = None) -> list[A
         if end == at:
             return rows
         rows += found
-        source.taken(end)
+        source.store_progress(end)
         at = end
     raise AssertionError("the source never came to rest")
 
@@ -93,7 +93,7 @@ def test_a_batch_is_read_again_as_it_was_whatever_the_consumer_says_now(lab: Lab
     lab.write(table, 1, [(1, 1)])
     source = reader(lab, table)
     first, rows = step(lab, source, {})
-    source.taken(first)
+    source.store_progress(first)
     again = reader(lab, table)
     assert [row for p in again.partitions({}, first) for row in lab.rows(again.read(p))] == rows
     # The same for a reader that went on from a consumer, once that one is gone.
@@ -108,12 +108,12 @@ def test_a_snapshot_half_read_is_read_again_as_a_whole(lab: Lab) -> None:
     lab.write(table, 1, [(key, 1) for key in range(20)])
     source = reader(lab, table, scan_remove__normalize="true")
     half, _ = step(lab, source, {}, max_rows=5)
-    source.taken(half)
+    source.store_progress(half)
     assert "split" in half and positions(table) == {}
     drain(lab, source, half)
     lab.write(table, 2, [(key, 2) for key in range(20)])
     half, some = step(lab, source, {"snapshot": 1}, max_rows=5)
-    source.taken(half)
+    source.store_progress(half)
     assert half["changes"] and 0 < len(some) < 20
     assert positions(table) == {"c1": 2}
     assert len(drain(lab, reader(lab, table, scan_remove__normalize="true"))) == 20
@@ -138,7 +138,7 @@ def test_progress_can_be_ignored_and_is_then_set_back(lab: Lab) -> None:
     end, rows = step(lab, source, {})
     assert rows == [(1, 1), (2, 2), (3, 3)]
     Consumers(table).hold("c1", 9)
-    source.taken(end)
+    source.store_progress(end)
     assert positions(table) == {"c1": 4}
 
 

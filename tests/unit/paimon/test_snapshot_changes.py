@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from streamhouse.errors import DataLossError, StreamhouseError
 from streamhouse.paimon.catalog.warehouse import Warehouse
-from streamhouse.paimon.changelog.multi_snapshot_changes import stretches
+from streamhouse.paimon.changelog.multi_snapshot_changes import snapshot_runs
 from streamhouse.paimon.changelog.offset_origin import bare
 from streamhouse.paimon.changelog.stream_source import PaimonSource
 from streamhouse.paimon.read.table import Table
@@ -241,7 +241,7 @@ def test_all_buckets_of_a_snapshot_are_compared_at_once(
     source = store.source(table)
     (piece,) = source.partitions({"snapshot": 1}, {"snapshot": 3})
     assert len(piece.groups) == 16
-    assert [len(one.groups) for one in stretches(table, piece.groups)] == [16 // reads] * reads
+    assert [len(one.groups) for one in snapshot_runs(table, piece.groups)] == [16 // reads] * reads
     follow(store, table, source)
 
 
@@ -255,7 +255,7 @@ def test_buckets_of_a_large_snapshot_are_compared_one_by_one(
     store.write(table, [("a", k, 9, "x", 0, "+I") for k in range(20)])
     source = store.source(table)
     (piece,) = source.partitions({"snapshot": 1}, {"snapshot": 3})
-    assert [len(one.groups) for one in stretches(table, piece.groups)] == [1, 1, 2]
+    assert [len(one.groups) for one in snapshot_runs(table, piece.groups)] == [1, 1, 2]
     follow(store, table, source)
 
 

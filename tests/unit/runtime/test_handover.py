@@ -37,7 +37,7 @@ kept = Jvm(1234, "secret", ("/a",), os.pidfd_open(jvm.pid), jvm.stdin.fileno(), 
 parent.keep(kept, Path(sys.argv[1]), float(sys.argv[2]))
 print(json.dumps({"parent": parent.pid, "address": parent.address, "jvm": jvm.pid}), flush=True)
 sys.stdin.readline()
-parent.let_go()
+parent.release_jvm()
 print("let go", flush=True)
 signal.pause()
 """
@@ -131,7 +131,7 @@ def test_the_jvm_is_there_for_the_next_driver(driver: Callable[..., Driver]) -> 
         process.wait(0.01)
     # Nobody else gets it.
     assert handover.claim(killed.claim) is None
-    parent.let_go()
+    parent.release_jvm()
     process.stdin.close()
     assert process.wait(DEADLINE_S) is not None
     assert process.poll() is not None
@@ -152,7 +152,7 @@ def test_nothing_that_the_old_driver_ran_goes_on(driver: Callable[..., Driver]) 
     # What Spark asks for now may be a task of the old driver that it tries again.
     with killed.fork("waiting") as refused:
         assert refused.wait(DEADLINE_S) == 1
-    parent.go_on()
+    parent.allow_forks()
     with killed.fork("waiting") as started:
         assert psutil.pid_exists(said(started))
         started.terminate()

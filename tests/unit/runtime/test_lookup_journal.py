@@ -13,7 +13,7 @@ import pytest
 
 import streamhouse
 from streamhouse.errors import StreamhouseError
-from streamhouse.lookup.dimension import Taken
+from streamhouse.lookup.dimension import ServerRows
 from streamhouse.paimon.write.commit import TableCommitter, TableWriter
 from streamhouse.runtime.query_spec import LOOKUP_JOURNAL, QuerySpec
 from streamhouse.runtime.session.session import Session
@@ -55,11 +55,11 @@ def spec(tmp_path: Path) -> QuerySpec:
     )
 
 
-def taken(spec: QuerySpec, *rows: dict[str, Any]) -> dict[str, Taken]:
+def taken(spec: QuerySpec, *rows: dict[str, Any]) -> dict[str, ServerRows]:
     (lookup,) = spec.query.lookups
     schema = lookup_journal._schema(lookup)
     assert set(schema.names) == set(ROW)
-    return {lookup.relation: Taken(5, pa.Table.from_pylist(list(rows), schema=schema))}
+    return {lookup.relation: ServerRows(5, pa.Table.from_pylist(list(rows), schema=schema))}
 
 
 def commit(spec: QuerySpec, batch: int, rows: list[pa.Table]) -> None:

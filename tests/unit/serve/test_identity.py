@@ -64,7 +64,7 @@ def test_object_store_is_queried_at_intervals(shop: Any) -> None:
     identity._local = False
     assert identity.is_unchanged(1, time_ms)
     shop.warehouse.drop_table("shop", "sales")
-    assert identity.is_unchanged(1, time_ms, sure=False)
-    assert not identity.is_unchanged(1, time_ms, sure=True)
+    assert identity.is_unchanged(1, time_ms, certain=False)
+    assert not identity.is_unchanged(1, time_ms, certain=True)
     identity._checked_at -= 3600.0
-    assert not identity.is_unchanged(1, time_ms, sure=False)
+    assert not identity.is_unchanged(1, time_ms, certain=False)

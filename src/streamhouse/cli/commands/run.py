@@ -194,7 +194,7 @@ def _at_once() -> None:
     """End Spark's JVM, which otherwise waits for this command to restart."""
     session = sys.modules.get("streamhouse.runtime.spark.session")
     if session is not None:
-        session.let_go()
+        session.release_jvm()
 
 
 def _run(

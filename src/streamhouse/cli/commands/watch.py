@@ -98,7 +98,7 @@ def watch(
     feed = _open(table, warehouse, option, wait, consumer_id, fail_on_data_loss)
     try:
         if format is WatchFormat.JSON:
-            _print_json(_changes(feed, every_ms), sys.stdout, feed.taken)
+            _print_json(_changes(feed, every_ms), sys.stdout, feed.store_progress)
         elif sys.stdout.isatty():
             _print_live(feed, every_ms, sys.stdout)
         else:
@@ -232,7 +232,7 @@ def _print_states(feed: Feed, every_ms: int, out: IO[str]) -> None:
             printer.print(view.render())
             printer.print()
             out.flush()
-        feed.taken(change)
+        feed.store_progress(change)
 
 
 def _print_live(feed: Feed, every_ms: int, out: IO[str]) -> None:
@@ -248,4 +248,4 @@ def _print_live(feed: Feed, every_ms: int, out: IO[str]) -> None:
                 view.take(change)
             live.update(view.render(screen.height), refresh=True)
             if change is not None:
-                feed.taken(change)
+                feed.store_progress(change)

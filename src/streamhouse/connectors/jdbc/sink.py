@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from streamhouse.batches import gathered
+from streamhouse.arrow_batches import gathered
 from streamhouse.connectors.base import WrittenBatch
 from streamhouse.connectors.driver_rows import DriverRowsWriter, rows_of
 from streamhouse.connectors.jdbc.commits_table import CommitsTable

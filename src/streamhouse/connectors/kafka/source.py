@@ -12,14 +12,14 @@ from typing import Any
 import pyarrow as pa
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
+from streamhouse.connectors.bad_record_collector import CORRECT_TABLE, RejectedRecords
 from streamhouse.connectors.kafka.client import Client, Partition, consumer
-from streamhouse.connectors.kafka.kept_message import KeptMessage, place
 from streamhouse.connectors.kafka.options import UNBOUNDED, KafkaOptions
 from streamhouse.connectors.kafka.positions import Bounds, Position
 from streamhouse.connectors.kafka.reader import ADVICE, PartitionReader, Range, lost
 from streamhouse.connectors.kafka.records import Layout, Records
+from streamhouse.connectors.kafka.replayed_message import ReplayedMessage, place
 from streamhouse.connectors.kept_records import KeptRecords, Replay
-from streamhouse.connectors.rejected_records import CORRECT_TABLE, RejectedRecords
 from streamhouse.errors import ConnectError, DataLossError
 from streamhouse.source import Lag, Offset
 
@@ -140,11 +140,11 @@ class KafkaSource:
 
     def _messages(
         self, piece: Range | Replay
-    ) -> Iterator[Sequence[Message]] | Iterator[Sequence[KeptMessage]]:
+    ) -> Iterator[Sequence[Message]] | Iterator[Sequence[ReplayedMessage]]:
         if isinstance(piece, Replay):
             assert self._kept is not None
             rows = self._kept.rows(piece)
-            return iter([[KeptMessage(row) for row in rows]] if rows else [])
+            return iter([[ReplayedMessage(row) for row in rows]] if rows else [])
         if self._reader is None:
             self._reader = PartitionReader(self._options)
         return self._reader.read(piece)
@@ -153,7 +153,7 @@ class KafkaSource:
         """Read bad records again when that is requested."""
         self._kept = kept
 
-    def _reject(self, message: Message | KeptMessage, reason: str) -> None:
+    def _reject(self, message: Message | ReplayedMessage, reason: str) -> None:
         kind, moment = message.timestamp()
         self._rejected.add(
             place(message), reason, message.value(), message.key(), moment if kind else None,

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from streamhouse.connectors.bad_record_collector import CORRECT_TABLE, RejectedRecords
 from streamhouse.connectors.kept_records import KeptRecords, Replay
 from streamhouse.connectors.kinesis.offsets import ShardOffset, StreamOffset
 from streamhouse.connectors.kinesis.options import KinesisOptions
@@ -28,7 +29,6 @@ from streamhouse.connectors.kinesis.stream import (
     Stream,
 )
 from streamhouse.connectors.kinesis.user_records import UserRecord, from_bad_record, user_records
-from streamhouse.connectors.rejected_records import CORRECT_TABLE, RejectedRecords
 from streamhouse.errors import DataLossError
 from streamhouse.source import Lag, Offset
 

@@ -23,12 +23,12 @@ Pinned: TypeAlias = tuple[int, Sequence[Partition] | None]
 """The version that a batch joins: a snapshot (0: before the first) and partitions (None: all)."""
 
 
-class Loading:
+class BackgroundLoad:
     """Loads a dimension of `version` in a thread, with one call of `load`."""
 
-    def __init__(self, version: Pinned, load: Callable[[], Dimension], hurry: bool) -> None:
-        """`hurry`: a batch waits for this load, since the current dimension would not be faster."""
-        self.version, self.hurry = version, hurry
+    def __init__(self, version: Pinned, load: Callable[[], Dimension], awaited: bool) -> None:
+        """`awaited`: a batch waits for this load, as the current dimension is not faster."""
+        self.version, self.awaited = version, awaited
         self._load = load
         self._loaded: Dimension | None = None
         self._thread = threading.Thread(target=self._run, name="streamhouse-lookup", daemon=True)
@@ -56,8 +56,8 @@ class Loading:
             log.info("a dimension could not be loaded in the background: %s", error)
 
 
-class Succession:
-    """The dimension of one lookup in one process, and its successor; executors. Not thread-safe.
+class DoubleBufferedDimension:
+    """The dimension of one lookup in one process, and its next version; executors. Not thread-safe.
 
     With `early`, a full cache that has applied many changes is read again in the background before
     it has to be.
@@ -67,7 +67,7 @@ class Succession:
         self.current = dimension
         self._early = early
         self._part: tuple[int, int] | None = None
-        self._successor: Loading | None = None
+        self._successor: BackgroundLoad | None = None
 
     def at(self, version: Pinned, next_version: Pinned | None = None) -> None:
         """Switch to a batch's version; start loading `next_version`, which a later batch joins."""
@@ -78,7 +78,11 @@ class Succession:
         if self._successor is None:
             if next_version is not None:
                 self._load(next_version, True)
-            elif self._early and isinstance(self.current, FullDimension) and self.current.worn:
+            elif (
+                self._early
+                and isinstance(self.current, FullDimension)
+                and self.current.should_reload
+            ):
                 self._load(version, False)
 
     def loaded(self, next_version: Pinned) -> bool:
@@ -105,7 +109,7 @@ class Succession:
     def _take_over(self, version: Pinned, next_version: Pinned | None) -> None:
         """Switch to the successor, unless it is for `next_version` or newer than `version`.
 
-        Waits for its load if that was started with `hurry`.
+        Waits for its load if that was started with `awaited`.
         """
         successor = self._successor
         if (
@@ -114,7 +118,7 @@ class Succession:
             or successor.version[0] > version[0]
         ):
             return
-        if not successor.done and not successor.hurry:
+        if not successor.done and not successor.awaited:
             return
         self._successor, newer = None, successor.result()
         if newer is not None:
@@ -136,10 +140,10 @@ class Succession:
         if dimension is not None:
             dimension.close()
 
-    def _load(self, version: Pinned, hurry: bool) -> None:
+    def _load(self, version: Pinned, awaited: bool) -> None:
         if not isinstance(self.current, FullDimension | BucketDimension):
             return
-        successor = self.current.successor()
+        successor = self.current.next_version()
 
         def load() -> Dimension:
             successor.at(*version)
@@ -147,4 +151,4 @@ class Succession:
                 successor.fill()
             return successor
 
-        self._successor = Loading(version, load, hurry)
+        self._successor = BackgroundLoad(version, load, awaited)

@@ -101,7 +101,7 @@ class BucketDimension:
         self._folders: dict[tuple[int, int], set[str]] = {}
         self._current_rows: pa.Table | None = None
 
-    def successor(self) -> BucketDimension:
+    def next_version(self) -> BucketDimension:
         """Another one, which shares the buckets that this one has read."""
         successor = BucketDimension(self._spec, self._buckets, self._options)
         successor._part, successor._shape, successor._read = (

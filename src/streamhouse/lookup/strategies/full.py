@@ -66,11 +66,11 @@ class FullDimension:
         return rows > WHOLE_ROWS and self._spec.lookup.keys_sql is not None
 
     @property
-    def worn(self) -> bool:
+    def should_reload(self) -> bool:
         """Whether it has applied over half of the changes after which it is read again."""
         return self._overlay is not None and 2 * self._overlay.size > self._max_changes()
 
-    def successor(self) -> FullDimension:
+    def next_version(self) -> FullDimension:
         """Another one, which has not loaded anything yet."""
         return FullDimension(self._spec, self._options)
 

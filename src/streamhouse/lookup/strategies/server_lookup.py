@@ -1,7 +1,7 @@
 """A dimension that is a MySQL table itself: each batch looks up its keys on the server.
 
 A server has no snapshots that could be pinned. So a batch looks up each key once, the caller stores
-what it found (`taken`), and a batch that runs again gets this instead (`begin`).
+what it found (`server_rows`), and a batch that runs again gets this instead (`begin`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from streamhouse.connectors.jdbc.options import JdbcOptions, check_hint, parse
 from streamhouse.connectors.jdbc.table import Key, KeyedTable
 from streamhouse.connectors.registry import effective_options
 from streamhouse.errors import OptionError
-from streamhouse.lookup.dimension import DimensionSpec, Taken
+from streamhouse.lookup.dimension import DimensionSpec, ServerRows
 from streamhouse.lookup.partitions import Partition
 from streamhouse.sql.plan import LookupJoin
 
@@ -125,10 +125,10 @@ class ServerDimension:
         self._query_server([key for key in requested if key not in self._answers], table)
         return _table((row for key in requested for row in self._answers[key]), table.schema)
 
-    def taken(self) -> Taken:
+    def server_rows(self) -> ServerRows:
         """What the batch has looked up so far."""
         all_rows = (row for rows in self._answers.values() for row in rows)
-        return Taken(len(self._answers), _table(all_rows, self._opened().schema))
+        return ServerRows(len(self._answers), _table(all_rows, self._opened().schema))
 
     def close(self) -> None:
         table, self._table = self._table, None

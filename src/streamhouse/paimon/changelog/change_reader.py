@@ -8,9 +8,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamhouse.paimon.changelog.multi_snapshot_changes import multi_snapshot_changes, stretches
+from streamhouse.paimon.changelog.multi_snapshot_changes import (
+    multi_snapshot_changes,
+    snapshot_runs,
+)
 from streamhouse.paimon.changelog.snapshot_changes import (
-    Difference,
+    StateDifference,
     changed_rows,
     check_only_added,
 )
@@ -38,10 +41,10 @@ class ChangeReader:
     def read(self, table: Table, partition: Piece, columns: list[str]) -> Iterator[pa.RecordBatch]:
         """The rows of a piece; `columns` are the names that the table has now."""
         names = [*self._columns, *([ROW_KIND] if self._kinds else [])]
-        for stretch in stretches(table, partition.groups):
+        for stretch in snapshot_runs(table, partition.groups):
             group = stretch.groups[0]
-            if isinstance(group, Difference):
-                differences = [one for one in stretch.groups if isinstance(one, Difference)]
+            if isinstance(group, StateDifference):
+                differences = [one for one in stretch.groups if isinstance(one, StateDifference)]
                 batches = self._changed_rows(table, differences, columns, stretch.simple)
             else:
                 batches = self._changelog(table, group, columns)
@@ -70,7 +73,7 @@ class ChangeReader:
                 yield batch.filter(retracted if retractions else pc.invert(retracted))
 
     def _changed_rows(
-        self, table: Table, differences: Sequence[Difference], columns: list[str], simple: bool
+        self, table: Table, differences: Sequence[StateDifference], columns: list[str], simple: bool
     ) -> Iterator[pa.RecordBatch]:
         if self._differ is None:
             self._differ = Differ()

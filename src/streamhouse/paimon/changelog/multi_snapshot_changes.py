@@ -20,7 +20,7 @@ from pypaimon_rust.datafusion import Split
 
 from streamhouse.paimon.changelog.snapshot_changes import (
     MOST_KEYS,
-    Difference,
+    StateDifference,
     bucket_folder,
     gathered,
     keys_of,
@@ -31,10 +31,10 @@ from streamhouse.paimon.read.visibility import hides_new_rows
 from streamhouse.paimon.storage.split_groups import file_ids
 from streamhouse.source import ROW_KIND
 
-Group = tuple[bytes, ...] | Difference
+Group = tuple[bytes, ...] | StateDifference
 
 
-class Stretch(NamedTuple):
+class SnapshotRun(NamedTuple):
     """Groups that can be read at once.
 
     If `simple`, they are differences of one or more consecutive snapshots, for
@@ -57,7 +57,7 @@ def last_row_wins(table: Table) -> bool:
     )
 
 
-def stretches(table: Table, groups: Sequence[Group]) -> Iterator[Stretch]:
+def snapshot_runs(table: Table, groups: Sequence[Group]) -> Iterator[SnapshotRun]:
     """The groups of a piece in order, combined into stretches that can be read at once.
 
     The snapshots of differences that are combined wrote at most `MOST_KEYS` rows.
@@ -70,35 +70,35 @@ def stretches(table: Table, groups: Sequence[Group]) -> Iterator[Stretch]:
         count = _rows(snapshot_groups)
         simple = last_wins and count is not None and _written_once(snapshot_groups)
         if pending and (count is None or not simple or rows + count > MOST_KEYS):
-            yield Stretch(pending, True)
+            yield SnapshotRun(pending, True)
             pending, rows = [], 0
         if count is None:
             for group in snapshot_groups:
                 combinable = last_wins and _rows([group]) is not None and _written_once([group])
-                yield Stretch([group], combinable)
+                yield SnapshotRun([group], combinable)
         elif simple:
             pending += snapshot_groups
             rows += count
         else:
-            yield Stretch(snapshot_groups, False)
+            yield SnapshotRun(snapshot_groups, False)
     if pending:
-        yield Stretch(pending, True)
+        yield SnapshotRun(pending, True)
 
 
 def multi_snapshot_changes(
-    table: Table, stretch: Sequence[Difference], columns: Sequence[str], differ: Differ
+    table: Table, run: Sequence[StateDifference], columns: Sequence[str], differ: Differ
 ) -> Iterator[pa.RecordBatch]:
     """The same as `changed_rows` of the differences of each snapshot, in turn."""
     key = table.primary_key
     read_columns = [*columns, *(name for name in key if name not in columns)]
     schema = table.read_schema(columns, row_kind=True)
     before: dict[str, tuple[bytes, ...]] = {}
-    for difference in stretch:
+    for difference in run:
         before.setdefault(bucket_folder(difference.written[0]), difference.old)
     old = [split for splits in before.values() for split in splits]
-    state = gathered(table, read_columns, old, keys_of(table, _all_written(stretch)))
-    for _, run in groupby(stretch, _snapshot):
-        written = _written(table, read_columns, list(run), state.schema)
+    state = gathered(table, read_columns, old, keys_of(table, _all_written(run)))
+    for _, differences in groupby(run, _snapshot):
+        written = _written(table, read_columns, list(differences), state.schema)
         unchanged = differ.without(state, written.select(list(key)), key)
         upserted = pc.invert(pc.starts_with(written.column(ROW_KIND), "-"))
         after = pa.concat_tables([unchanged, written.filter(upserted).select(read_columns)])
@@ -108,12 +108,14 @@ def multi_snapshot_changes(
 
 
 def _snapshot(group: Group) -> int | None:
-    return group.snapshot if isinstance(group, Difference) else None
+    return group.snapshot if isinstance(group, StateDifference) else None
 
 
 def _rows(groups: Sequence[Group]) -> int | None:
     """How many rows were written; None if that is unknown, or more than `MOST_KEYS`."""
-    differences = [group for group in groups if isinstance(group, Difference) and group.written]
+    differences = [
+        group for group in groups if isinstance(group, StateDifference) and group.written
+    ]
     if len(differences) < len(groups):
         return None
     count = sum(int(Split.deserialize(split).row_count()) for split in _all_written(differences))
@@ -123,19 +125,19 @@ def _rows(groups: Sequence[Group]) -> int | None:
 def _written_once(groups: Sequence[Group]) -> bool:
     """Whether each difference has one written file, and so each key once among its rows."""
     return all(
-        isinstance(group, Difference)
+        isinstance(group, StateDifference)
         and len(group.written) == 1
         and len(file_ids(*group.written)) == 1
         for group in groups
     )
 
 
-def _all_written(differences: Sequence[Difference]) -> list[bytes]:
+def _all_written(differences: Sequence[StateDifference]) -> list[bytes]:
     return [split for difference in differences for split in difference.written]
 
 
 def _written(
-    table: Table, columns: Sequence[str], differences: Sequence[Difference], schema: pa.Schema
+    table: Table, columns: Sequence[str], differences: Sequence[StateDifference], schema: pa.Schema
 ) -> pa.Table:
     schema_with_kind = schema.append(pa.field(ROW_KIND, pa.string()))
     batches = table.read(columns, splits=_all_written(differences), row_kind=True)

@@ -29,7 +29,7 @@ _PARTITION_SIZE = struct.Struct(">i")
 
 
 @dataclass(frozen=True)
-class Difference:
+class StateDifference:
     """One part of a table before (`old`) and after (`new`) one snapshot, as serialised splits.
 
     `written` are the splits of the rows that the snapshot wrote: only their keys can have changed.
@@ -47,7 +47,7 @@ class Difference:
         return self.written or (*self.old, *self.new)
 
 
-class States:
+class SnapshotStates:
     """The splits of a table's snapshots, as a stream over it sees them; caches the last two."""
 
     def __init__(self) -> None:
@@ -67,7 +67,7 @@ class States:
             self._splits = {**dict(list(self._splits.items())[-1:]), key: splits}
         return splits
 
-    def differences(self, table: Table, snapshot: int, written: bool) -> list[Difference]:
+    def differences(self, table: Table, snapshot: int, written: bool) -> list[StateDifference]:
         """The parts of the table in which `snapshot` differs from the one before, in order.
 
         `written`: the changed keys are those that the snapshot wrote (an APPEND). Raises
@@ -86,7 +86,7 @@ class States:
             key = list(table.primary_key)
             rows = _parts(table.changes(snapshot - 1, snapshot, "delta", key), depth)
         return [
-            Difference(
+            StateDifference(
                 snapshot,
                 tuple(sorted(rows.get(part, ()))),
                 tuple(old.get(part, ())),
@@ -100,7 +100,7 @@ class States:
 
 
 def changed_rows(
-    table: Table, differences: Sequence[Difference], columns: Sequence[str], differ: Differ
+    table: Table, differences: Sequence[StateDifference], columns: Sequence[str], differ: Differ
 ) -> Iterator[pa.RecordBatch]:
     """The changes of parts of one snapshot: `columns`, then `rowkind`, each -U just before its +U.
 

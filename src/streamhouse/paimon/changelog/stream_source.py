@@ -16,9 +16,15 @@ from streamhouse.paimon.changelog.change_reader import ChangeReader
 from streamhouse.paimon.changelog.consumer_progress import Progress
 from streamhouse.paimon.changelog.invisible_rows import Watched, waiting
 from streamhouse.paimon.changelog.offset_origin import ANEW, Origin, bare
+from streamhouse.paimon.changelog.read_units import (
+    ReadUnit,
+    bounded_offset,
+    divided,
+    in_order,
+    inserts,
+)
 from streamhouse.paimon.changelog.scan_options import ScanOptions
-from streamhouse.paimon.changelog.snapshot_changes import States
-from streamhouse.paimon.changelog.units import Unit, bounded_offset, divided, in_order, inserts
+from streamhouse.paimon.changelog.snapshot_changes import SnapshotStates
 from streamhouse.paimon.read.rust_core.postpone_bucket import check_followed
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.read.visibility import (
@@ -109,8 +115,8 @@ class PaimonSource:
         self._origin = Origin(self._moment(table))
         self._watched = Watched()
         self._waiting_since: float | None = None
-        self._plans: dict[int, list[Unit]] = {}
-        self._states = States()
+        self._plans: dict[int, list[ReadUnit]] = {}
+        self._states = SnapshotStates()
         self._reader = ChangeReader(self._columns, self._keyed, self._kinds, produced)
         self._idle = (0, 0)
         self._until: int | None = None
@@ -123,7 +129,7 @@ class PaimonSource:
             "_plans": {},
             "_idle": (0, 0),
             "_scan_table": None,
-            "_states": States(),
+            "_states": SnapshotStates(),
             "_progress": None,
             "_watched": Watched(),
         }
@@ -266,9 +272,9 @@ class PaimonSource:
 
     def committed(self, end: Offset) -> None:
         self._plans.clear()
-        self.taken(end)
+        self.store_progress(end)
 
-    def taken(self, end: Offset) -> None:
+    def store_progress(self, end: Offset) -> None:
         """Store for the next reader of the same `consumer-id` that all up to `end` is processed."""
         if self._progress is not None:
             self._progress.reached(self.table, end, self._computed)
@@ -441,7 +447,9 @@ class PaimonSource:
             )
         return self._rows_of(snapshot) > 0
 
-    def _state_pieces(self, splits: Sequence[Unit], end: Offset, parallelism: int) -> list[Piece]:
+    def _state_pieces(
+        self, splits: Sequence[ReadUnit], end: Offset, parallelism: int
+    ) -> list[Piece]:
         if not self._keyed:
             return divided(splits, parallelism)
         return inserts(splits, int(end["snapshot"]), parallelism)
@@ -449,13 +457,13 @@ class PaimonSource:
     def _full_splits(self, table: Table, snapshot: int) -> list[bytes]:
         return self._states.splits(table, snapshot)
 
-    def _changed(self, table: Table, snapshot: int) -> list[Unit]:
+    def _changed(self, table: Table, snapshot: int) -> list[ReadUnit]:
         """The units to read of one snapshot, in order; each must be read as a whole."""
         if snapshot not in self._plans:
             metadata = table.snapshot(snapshot)
             if not self._readable(metadata):
                 return []
-            units: list[Unit] = []
+            units: list[ReadUnit] = []
             if self._computed or metadata.commit_kind == "OVERWRITE":
                 written = metadata.commit_kind == "APPEND"
                 units += self._states.differences(table, snapshot, written)
@@ -466,12 +474,12 @@ class PaimonSource:
             self._plans = {snapshot: units}
         return self._plans[snapshot]
 
-    def _units(self, table: Table, offset: Offset) -> Sequence[Unit]:
+    def _units(self, table: Table, offset: Offset) -> Sequence[ReadUnit]:
         """The units that an offset in the middle of a snapshot counts."""
         load = self._changed if offset.get("changes") else self._full_splits
         return load(table, int(offset["snapshot"]))
 
-    def _range(self, table: Table, start: Offset, end: Offset) -> Sequence[Unit]:
+    def _range(self, table: Table, start: Offset, end: Offset) -> Sequence[ReadUnit]:
         first = self._checked_split(table, start)
         if end["snapshot"] != start["snapshot"]:
             raise StreamhouseError(

@@ -39,7 +39,7 @@ def rows_of(table: Table, snapshots: list[int], columns: Sequence[str] | None = 
     return pa.Table.from_batches(batches, schema=table.read_schema(columns, row_kind=True))
 
 
-def hidden(table: Table, snapshot: int) -> list[int] | None:
+def invisible_snapshots(table: Table, snapshot: int) -> list[int] | None:
     """The snapshots whose rows are invisible at `snapshot` because they wait for a compaction.
 
     None if one of them has expired.

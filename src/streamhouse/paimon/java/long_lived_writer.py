@@ -18,7 +18,7 @@ import uuid
 from typing import Any
 
 from streamhouse.paimon.java.jvm import JavaProcess
-from streamhouse.paimon.java.unfinished_compactions import note_path, prefixes
+from streamhouse.paimon.java.unfinished_compactions import marker_path, prefixes
 from streamhouse.paimon.storage.files import local_path
 
 _CACHE = "lookup.cache-max-memory-size"
@@ -26,7 +26,7 @@ _CACHE_SIZE = "64 mb"
 """Paimon's default of 256 MB assumes one table per process."""
 
 
-class KeptWrite:
+class LongLivedWriter:
     """The open writer of one table, in one JVM; for one thread at a time, local tables only.
 
     Its files have a unique prefix. Its note (`paimon.java.unfinished_compactions`) exists as long
@@ -38,7 +38,7 @@ class KeptWrite:
         self._schema = _schema(table)
         self._word = uuid.uuid4().hex[:12]
         self._spill = tempfile.mkdtemp(prefix="streamhouse-")
-        self._path = local_path(note_path(root, self._word))
+        self._path = local_path(marker_path(root, self._word))
         self._last_snapshot = 0
         self._last_snapshot_ms = 0
         self._own_snapshots = 0

@@ -12,7 +12,7 @@ from py4j.protocol import Py4JError
 
 from streamhouse.errors import StreamhouseError
 from streamhouse.paimon.java.jvm import JavaProcess, spark_jars
-from streamhouse.ticker import ticking
+from streamhouse.progress_timer import ticking
 
 _FETCH_SECONDS = 600.0
 _PROGRESS_SECONDS = 2.0

@@ -20,9 +20,9 @@ from streamhouse.paimon.java import class_archive, incomplete_snapshots
 from streamhouse.paimon.java.bucket_compaction import compacted, loses_retractions
 from streamhouse.paimon.java.jars import COORDINATES, JAR_VARIABLE, paimon_jar, s3_jar
 from streamhouse.paimon.java.jvm import END_SECONDS, Channel, JavaProcess, spark_jars
-from streamhouse.paimon.java.long_lived_writer import KeptWrite
+from streamhouse.paimon.java.long_lived_writer import LongLivedWriter
 from streamhouse.paimon.java.rewritten_files import check_schema, discard
-from streamhouse.paimon.java.unfinished_compactions import noted
+from streamhouse.paimon.java.unfinished_compactions import compaction_marker
 from streamhouse.paimon.schema.options.remove_record_option import removes_records
 from streamhouse.paimon.schema.table_name import TableName, branch_root
 from streamhouse.paimon.storage.files import files_of, is_local
@@ -139,7 +139,7 @@ class Sidecar:
         self._nice = nice
         self._process: JavaProcess | None = None
         self._idle: list[_Session] = []
-        self._kept: dict[str, KeptWrite] = {}
+        self._kept: dict[str, LongLivedWriter] = {}
         self._local = threading.local()
         self._lock = threading.Lock()
 
@@ -421,7 +421,7 @@ class Sidecar:
         )
         with (
             tempfile.TemporaryDirectory(prefix="streamhouse-") as spill,
-            noted(files, root, start_snapshot) as names,
+            compaction_marker(files, root, start_snapshot) as names,
         ):
             table = java_table.copy({**_COMPACT_OPTIONS, **names})
             if table.primaryKeys() or table.bucketSpec().getNumBuckets() > 0:
@@ -476,7 +476,7 @@ class Sidecar:
 
     def _updated_writer(
         self, name: str, table: Any, root: str, latest: int
-    ) -> tuple[KeptWrite, Any]:
+    ) -> tuple[LongLivedWriter, Any]:
         """The table's open writer, notified of files up to `latest`, and the buckets to compact."""
         process, jvm, shared = self._local.session.process, self._jvm(), self._shared()
         with self._lock:
@@ -493,7 +493,7 @@ class Sidecar:
             finally:
                 if buckets is None:
                     writer.close(shared if same_process else None)
-        writer = KeptWrite(process, table, root)
+        writer = LongLivedWriter(process, table, root)
         try:
             writer.open(jvm, shared, table, COMMIT_USER)
             return writer, writer.buckets(jvm, shared, latest)
@@ -501,7 +501,7 @@ class Sidecar:
             writer.close(shared)
             raise
 
-    def _keep(self, name: str, writer: KeptWrite, shared: Any) -> None:
+    def _keep(self, name: str, writer: LongLivedWriter, shared: Any) -> None:
         """Keep a writer open for the next call; close the least recently used of too many."""
         with self._lock:
             evicted = None

@@ -30,7 +30,7 @@ _LOG = logging.getLogger("streamhouse.maintenance")
 _NOTE = ".compaction-"
 
 
-def note_path(root: str, word: str) -> str:
+def marker_path(root: str, word: str) -> str:
     """The path of a compaction's note."""
     return f"{root}/{_NOTE}{word}"
 
@@ -44,13 +44,13 @@ def prefixes(word: str) -> dict[str, str]:
 
 
 @contextmanager
-def noted(files: Files, root: str, snapshot: int) -> Iterator[dict[str, str]]:
+def compaction_marker(files: Files, root: str, snapshot: int) -> Iterator[dict[str, str]]:
     """Write the note of a compaction that begins at `snapshot` (0: none); yields its `prefixes`.
 
     The note is deleted unless the block raises.
     """
     word = uuid.uuid4().hex[:12]
-    path = note_path(root, word)
+    path = marker_path(root, word)
     note = files.open_output(path)
     try:
         note.write(json.dumps({"snapshot": snapshot, "time": time.time()}).encode())

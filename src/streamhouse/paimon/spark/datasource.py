@@ -191,7 +191,7 @@ class PaimonStreamReader(SourceStreamReader):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         # Spark calls this with `start` once the batch up to it is done. It calls `commit` only with
         # the next batch, and never after the last one.
-        self._paimon.taken(start)
+        self._paimon.store_progress(start)
         return super().latestOffset(start, limit)
 
     def bounded(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from pypaimon_rust.datafusion import Split
 from streamhouse.paimon.storage.split_files import SplitFrame
 
 if TYPE_CHECKING:
-    from streamhouse.paimon.changelog.snapshot_changes import Difference
+    from streamhouse.paimon.changelog.snapshot_changes import StateDifference
 
 _FILE_ID = re.compile(rb"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}-\d+\.")
 
@@ -26,10 +26,10 @@ def file_ids(*serialised: bytes) -> set[bytes]:
 class Piece:
     """What one task reads, in order: groups of splits to read together, and differences.
 
-    The changes of a `Difference` are computed from the states before and after a snapshot.
+    The changes of a `StateDifference` are computed from the states before and after a snapshot.
     """
 
-    groups: tuple[tuple[bytes, ...] | Difference, ...]
+    groups: tuple[tuple[bytes, ...] | StateDifference, ...]
 
     @property
     def rows(self) -> int | None:
@@ -57,7 +57,7 @@ class Bound:
                 return cls(what, most)
         return None
 
-    def weigh(self, unit: bytes | Difference) -> int:
+    def weigh(self, unit: bytes | StateDifference) -> int:
         """How many rows, files or bytes a serialised split or a difference counts for."""
         if not isinstance(unit, bytes):
             return sum(self._of_split(split) for split in unit.splits)

@@ -40,15 +40,15 @@ class Identity:
         self._checked_at = 0.0
         self.digest: str = hashlib.blake2b((self._text or "").encode(), digest_size=16).hexdigest()
 
-    def is_unchanged(self, snapshot: int, time_ms: int, sure: bool = True) -> bool:
+    def is_unchanged(self, snapshot: int, time_ms: int, certain: bool = True) -> bool:
         """Whether the table is still the same, and `snapshot` still the one committed at `time_ms`.
 
         False if the table was recreated or rolled back. A snapshot that has expired counts as the
-        same; `snapshot` 0 checks the table only. Unless `sure`, a table in an object store is
+        same; `snapshot` 0 checks the table only. Unless `certain`, a table in an object store is
         checked at most every 2 seconds.
         """
         now = time.monotonic()
-        if not self._local and not sure and now - self._checked_at < _REMOTE_EVERY_S:
+        if not self._local and not certain and now - self._checked_at < _REMOTE_EVERY_S:
             return True
         self._checked_at = now
         return self._same_table() and self._same_snapshot(snapshot, time_ms)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamhouse import batches as batches_of
+from streamhouse import arrow_batches as batches_of
 from streamhouse.errors import TableError
 from streamhouse.options import nearest
 from streamhouse.paimon.read.table import Table
@@ -41,13 +41,13 @@ def to_table(batch: pa.RecordBatch, table: Table) -> pa.RecordBatch:
 
 
 def gathered(
-    batches: Iterable[pa.RecordBatch], rows: int, size: int | None = None
+    arrow_batches: Iterable[pa.RecordBatch], rows: int, size: int | None = None
 ) -> Iterator[pa.RecordBatch]:
     """The same rows in the same order, in batches of at least `rows` rows except for the last.
 
     With `size`, a batch may have fewer rows if it has at least that many bytes.
     """
-    for group in batches_of.gathered(batches, rows, size):
+    for group in batches_of.gathered(arrow_batches, rows, size):
         yield group[0] if len(group) == 1 else pa.concat_batches(group)
 
 

@@ -30,8 +30,8 @@ from streamhouse.runtime.audit.provable_range import pending_rows_at
 from streamhouse.runtime.audit.recompute import ATTEMPTS_COLUMN, DUE_COLUMN, Batch, Recomputation
 from streamhouse.runtime.audit.repair_diff import Deviation, deviation
 from streamhouse.runtime.audit.repairable_views import check_query, check_table
-from streamhouse.runtime.batch.change_kinds import functions_of
 from streamhouse.runtime.batch.progress_line import Progress, progress
+from streamhouse.runtime.batch.row_kinds import functions_of
 from streamhouse.runtime.query_sources import source_offsets
 from streamhouse.runtime.state.lineage import recorded_lineage
 from streamhouse.source import ROW_KIND

@@ -86,9 +86,9 @@ def insert(session: Session, statement: Insert, sidecar: Sidecar | None = None) 
         write = _write_all if not plan.scans or statement.overwrite else _insert_rows
         result = write(session, statement, plan, address, bar, sidecar)
     if keeps_iceberg(address.open().options):
-        from streamhouse.runtime.batch.wait_for_compaction import publish
+        from streamhouse.runtime.batch.wait_for_compaction import update_iceberg_metadata
 
-        publish(address.warehouse, address.open(), sidecar)
+        update_iceberg_metadata(address.warehouse, address.open(), sidecar)
     return result
 
 
@@ -109,10 +109,10 @@ def _write_all(
         with commit_lock(address.open().location) if reads_target else nullcontext():
             rows = _Insert(session, statement, plan, address.open(), bar, java).run(reads_target)
         if java is not None:
-            from streamhouse.runtime.batch.wait_for_compaction import show
+            from streamhouse.runtime.batch.wait_for_compaction import make_visible
 
             bar.part("compacting", None)
-            show(address.warehouse, address.open(), java)
+            make_visible(address.warehouse, address.open(), java)
     return Inserted(rows, rows)
 
 
@@ -124,9 +124,9 @@ def _core(address: TableAddress, sidecar: Sidecar | None) -> Iterator[Sidecar | 
     if not hides_new_rows(address.open()):
         yield None
         return
-    from streamhouse.runtime.batch.wait_for_compaction import core
+    from streamhouse.runtime.batch.wait_for_compaction import java_core
 
-    with core(address.warehouse, sidecar) as java:
+    with java_core(address.warehouse, sidecar) as java:
         yield java
 
 
@@ -153,7 +153,7 @@ def _insert_rows(
 ) -> Inserted:
     # Imported here, since only a few statements need these modules.
     from streamhouse.runtime.batch.insert_differences import EQUAL_ROWS, Renewal, compares
-    from streamhouse.runtime.batch.wait_for_compaction import show
+    from streamhouse.runtime.batch.wait_for_compaction import make_visible
 
     table, options = address.open(), dict(statement.options)
     equal = choice(EQUAL_ROWS, options.pop(EQUAL_ROWS, "skip"), ("skip", "write"))
@@ -167,7 +167,7 @@ def _insert_rows(
         result = Inserted(rows, rows)
     if result.inserted or result.updated:
         bar.part("compacting", None)
-        show(address.warehouse, address.open(), sidecar)
+        make_visible(address.warehouse, address.open(), sidecar)
     return result
 
 

@@ -7,7 +7,7 @@ import pyarrow.compute as pc
 
 from streamhouse.errors import TableError
 from streamhouse.paimon.read.table import Table
-from streamhouse.runtime.batch.change_kinds import actions_of, after, before
+from streamhouse.runtime.batch.row_kinds import actions_of, after, before
 from streamhouse.sql.plan import ROW, ChangeQuery
 
 

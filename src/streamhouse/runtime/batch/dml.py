@@ -28,7 +28,7 @@ from streamhouse.paimon.write.commit import (
 from streamhouse.paimon.write.commit_retries import CHANGE_USER, attempt, remove_dead
 from streamhouse.runtime.batch import unfinished_delete
 from streamhouse.runtime.batch.change_count import ChangeCount
-from streamhouse.runtime.batch.change_kinds import kinds, remaining, way_of
+from streamhouse.runtime.batch.row_kinds import dml_strategy, kinds, remaining
 from streamhouse.runtime.batch.scans import scan_of
 from streamhouse.runtime.session.session import Session
 from streamhouse.sql import plan
@@ -97,13 +97,15 @@ def change(session: Session, statement: plan.Change, sidecar: Sidecar | None = N
             if result is not None:
                 if result.inserted and not current.compacts and hides_new_rows(address.open()):
                     # It loads what only few statements need.
-                    from streamhouse.runtime.batch.wait_for_compaction import show
+                    from streamhouse.runtime.batch.wait_for_compaction import make_visible
 
-                    show(address.warehouse, address.open(), sidecar)
+                    make_visible(address.warehouse, address.open(), sidecar)
                 if keeps_iceberg(address.open().options):
-                    from streamhouse.runtime.batch.wait_for_compaction import publish
+                    from streamhouse.runtime.batch.wait_for_compaction import (
+                        update_iceberg_metadata,
+                    )
 
-                    publish(address.warehouse, address.open(), sidecar)
+                    update_iceberg_metadata(address.warehouse, address.open(), sidecar)
                 return result
     raise AssertionError("a statement that holds the lock cannot lose")
 
@@ -148,8 +150,8 @@ class _Attempt:
         self._table = address.open()
         self._user = f"{CHANGE_USER}-{uuid.uuid4()}"
         self._change = analyze_change(statement, session)
-        self._way = way_of(self._table, self._change)
-        if self._way.rewrites:
+        self._strategy = dml_strategy(self._table, self._change)
+        if self._strategy.rewrites:
             self._change = analyze_change(statement, session, everything=True)
         self._count = ChangeCount(self._table, self._change)
         self._snapshot: int | None = None
@@ -193,7 +195,7 @@ class _Attempt:
     def _prepare(self, prefix: str) -> list[bytes]:
         writer = TableWriter(
             self._address.warehouse, self._address.identifier, self._user, prefix,
-            self._options(), self._way.rewrites,
+            self._options(), self._strategy.rewrites,
         )  # fmt: skip
         try:
             for rows in self._rows():
@@ -209,23 +211,23 @@ class _Attempt:
         snapshot = self._table.snapshots.last_commit_of(self._user)
         assert snapshot is not None
         return Changed(
-            count.inserted, count.updated, count.deleted, self._way.rewrites, snapshot.id
+            count.inserted, count.updated, count.deleted, self._strategy.rewrites, snapshot.id
         )
 
     @property
     def compacts(self) -> bool:
         """Whether the statement itself compacts what it has written."""
-        return self._hides_new_rows or (self._way.purges and self._count.deleted > 0)
+        return self._hides_new_rows or (self._strategy.purges and self._count.deleted > 0)
 
     def _options(self) -> dict[str, str]:
-        options = dict(self._way.options or {})
-        if self._way.rewrites:
+        options = dict(self._strategy.options or {})
+        if self._strategy.rewrites:
             options["dynamic-partition-overwrite"] = "false"
         return options
 
     def _commit(self, committer: TableCommitter, messages: list[bytes]) -> None:
         """Commit under the lock; deletes to be purged are compacted before it is released."""
-        if self._way.rewrites:
+        if self._strategy.rewrites:
             overwrite_table(
                 self._address.open(), self._user, messages, self._options(), lock_held=True
             )
@@ -247,10 +249,10 @@ class _Attempt:
             for batch in reader:
                 changes = pa.Table.from_batches([batch])
                 self._count.take(changes)
-                if self._way.rewrites:
+                if self._strategy.rewrites:
                     yield remaining(self._table, self._change, changes)
                 else:
-                    yield from kinds(self._table, self._way, self._change, changes)
+                    yield from kinds(self._table, self._strategy, self._change, changes)
 
     def _scan(self, scan: BoundedScan) -> tuple[pa.Schema, Batches]:
         if scan.relation == self._change.query.scans[0].relation:

@@ -20,7 +20,7 @@ from streamhouse.merge_functions import sequence_fields
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.changelog.key_preserving_partitions import parts
 from streamhouse.paimon.changelog.state_difference import Differ
-from streamhouse.paimon.changelog.unread_commits import hidden, rows_of, written_since
+from streamhouse.paimon.changelog.unread_commits import invisible_snapshots, rows_of, written_since
 from streamhouse.paimon.read.pushdown import one_of
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.read.visibility import hides_new_rows
@@ -160,7 +160,7 @@ class _Try:
         """Keys of rows that are invisible until compaction: the visible row may not be the last."""
         if self._snapshot is None or not hides_new_rows(self._table):
             return None
-        commits = hidden(self._table, self._snapshot)
+        commits = invisible_snapshots(self._table, self._snapshot)
         if commits is None:
             # Their snapshots have expired: compare with nothing, so all rows are written.
             self._snapshot = None

@@ -11,9 +11,9 @@ from typing import Any
 from streamhouse.errors import CommitConflictError
 from streamhouse.options import boolean
 from streamhouse.paimon.catalog.warehouse import Warehouse
-from streamhouse.paimon.changelog.unread_commits import hidden
+from streamhouse.paimon.changelog.unread_commits import invisible_snapshots
 from streamhouse.paimon.java.sidecar import JAVA_OPTIONS, Sidecar
-from streamhouse.paimon.java.unfinished_compactions import noted
+from streamhouse.paimon.java.unfinished_compactions import compaction_marker
 from streamhouse.paimon.maintenance.other_compactors import written_by_live_query
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.read.visibility import hides_new_rows
@@ -35,7 +35,9 @@ _COMPACT_OPTIONS = {
 }
 
 
-def show(warehouse: Mapping[str, str], table: Table, sidecar: Sidecar | None = None) -> None:
+def make_visible(
+    warehouse: Mapping[str, str], table: Table, sidecar: Sidecar | None = None
+) -> None:
     """Make the newly committed rows of a table visible, in all buckets at once.
 
     If a running pipeline writes the table, wait for its compaction, for up to two minutes. Else
@@ -48,25 +50,27 @@ def show(warehouse: Mapping[str, str], table: Table, sidecar: Sidecar | None = N
     committed = table.latest_snapshot_id() or 0
     if written_by_live_query(table) and _wait_for_others(warehouse, table, committed):
         return
-    with core(warehouse, sidecar) as java:
+    with java_core(warehouse, sidecar) as java:
         for _ in range(_TRIES):
             with suppress(CommitConflictError):
                 _compact(java, warehouse, Warehouse(warehouse).table(table.identifier))
                 return
 
 
-def publish(warehouse: Mapping[str, str], table: Table, sidecar: Sidecar | None = None) -> None:
+def update_iceberg_metadata(
+    warehouse: Mapping[str, str], table: Table, sidecar: Sidecar | None = None
+) -> None:
     """Bring the Iceberg metadata of a table up to date, if it has some, after a statement.
 
     The pipeline of a running query does so by itself.
     """
     if keeps_iceberg(table.options) and not written_by_live_query(table):
-        with core(warehouse, sidecar) as java:
+        with java_core(warehouse, sidecar) as java:
             java.write_iceberg_metadata(table.identifier)
 
 
 @contextmanager
-def core(warehouse: Mapping[str, str], sidecar: Sidecar | None) -> Iterator[Sidecar]:
+def java_core(warehouse: Mapping[str, str], sidecar: Sidecar | None) -> Iterator[Sidecar]:
     """The given Java core, or else a new one for one statement, which starts on first use."""
     if sidecar is not None:
         yield sidecar
@@ -81,7 +85,7 @@ def _compact(sidecar: Sidecar, warehouse: Mapping[str, str], table: Table) -> No
     groups = sidecar.call(name, _new_groups)
     latest = table.latest_snapshot_id() or 0
     with (
-        noted(files_of(table.location, warehouse), table.root, latest) as names,
+        compaction_marker(files_of(table.location, warehouse), table.root, latest) as names,
         ThreadPoolExecutor(_THREADS) as pool,
     ):
         work = Work(warehouse, name, {**_COMPACT_OPTIONS, **names}, append=False, full=False)
@@ -109,7 +113,7 @@ def _wait_for_others(warehouse: Mapping[str, str], table: Table, committed: int)
         latest = current.latest_snapshot_id() or 0
         if latest != seen:
             seen = latest
-            commits = hidden(current, latest)
+            commits = invisible_snapshots(current, latest)
             if commits is not None and not any(number <= committed for number in commits):
                 return True
         time.sleep(_POLL_S)

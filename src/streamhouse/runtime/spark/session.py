@@ -147,10 +147,10 @@ def worked() -> None:
         _parent.worked()
 
 
-def let_go() -> None:
+def release_jvm() -> None:
     """Make the JVM end with this process; call it before an exit without `end_session`."""
     if _parent is not None:
-        _parent.let_go()
+        _parent.release_jvm()
 
 
 class _Begun:
@@ -293,7 +293,7 @@ def _taken_over(claim: Path) -> tuple[Any, Any] | None:
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
     try:
         attached = spark_jvm.attach(jvm)
-        _parent.go_on()
+        _parent.allow_forks()
     except (spark_jvm.JavaExited, OSError):
         _end_parent()
         return None
@@ -374,7 +374,7 @@ def end_session() -> None:
 
 
 def _end_jvm(gateway: Any) -> None:
-    let_go()
+    release_jvm()
     gateway.shutdown()
     process = getattr(gateway, "proc", None)
     if process is not None:
@@ -476,7 +476,7 @@ def _log_tail(most: int = 1 << 16) -> str:
     return os.pread(_output, most, max(0, size - most)).decode(errors="replace")
 
 
-def last_words() -> str:
+def jvm_error_output() -> str:
     """The last lines of the JVM's standard error, for a JVM that has died; empty if none."""
     text = _log_tail(_TAIL_BYTES)
     lines = [line for line in text.splitlines() if line and not line.startswith(("\t", " "))]

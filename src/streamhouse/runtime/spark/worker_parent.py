@@ -126,14 +126,14 @@ class Parent:
                 return None
             ready = {key.fd for key, _ in self._selector.select(left)}
             if self._jvm is not None and self._jvm.process in ready:
-                self._let_go()
+                self._release_jvm()
             if self._claims is not None:
                 if self._jvm is None:
                     self._close_claims()
                     return None
                 if self._claims.fileno() in ready:
                     self._take_driver(self._jvm)
-            elif self._driver.fileno() in ready and not self._heard():
+            elif self._driver.fileno() in ready and not self._handle_message():
                 return None
             # Closed connections first: the steps below may reuse their process ids and descriptors.
             for process, asker in self._askers.items():
@@ -182,26 +182,26 @@ class Parent:
             each.close()
         close_files([self._woken, self._wake, *([] if self._jvm is None else self._jvm.files)])
 
-    def _heard(self) -> bool:
+    def _handle_message(self) -> bool:
         """Handle a message of the driver; False if it has ended and there is no JVM to keep."""
         try:
             (word, *rest), files = handover.receive(self._driver)
         except (OSError, EOFError):
             return self._keep()
         if word == "keep":
-            self._let_go()
+            self._release_jvm()
             jvm, self._claim_path, self._linger_s = rest
             self._jvm = Jvm.received(jvm, files)
             self._selector.register(self._jvm.process, selectors.EVENT_READ)
         elif word == "let go":
-            self._let_go()
+            self._release_jvm()
         elif word == "go on":
             self._fenced = False
         elif word == "worked":
             self._worked = True
         return True
 
-    def _let_go(self) -> None:
+    def _release_jvm(self) -> None:
         """Stop keeping the JVM."""
         jvm, self._jvm = self._jvm, None
         if jvm is not None:

@@ -120,7 +120,7 @@ class WorkerParent:
             message = ("keep", jvm.sent(), os.fspath(path), linger_s)
             handover.send(self._connection, message, jvm.files)
 
-    def go_on(self) -> None:
+    def allow_forks(self) -> None:
         """Allow a claimed one to fork again: the old run sends no more requests."""
         handover.send(self._connection, ("go on",))
 
@@ -129,14 +129,14 @@ class WorkerParent:
         with contextlib.suppress(OSError):
             handover.send(self._connection, ("worked",))
 
-    def let_go(self) -> None:
+    def release_jvm(self) -> None:
         """Ask it to stop keeping the JVM."""
         with contextlib.suppress(OSError):
             handover.send(self._connection, ("let go",))
 
     def close(self) -> None:
         """End the process; its forks go on until their requesters end them."""
-        self.let_go()
+        self.release_jvm()
         with contextlib.suppress(OSError):
             self._connection.shutdown(socket.SHUT_WR)
             self._connection.settimeout(_END_S)

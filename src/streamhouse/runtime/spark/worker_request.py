@@ -21,7 +21,7 @@ LENGTH, CODE = 8, 4
 """Sizes in bytes of a request's length and of an exit code; both are big-endian."""
 
 
-def asked(path: str, arguments: list[str]) -> int | None:
+def request_fork(path: str, arguments: list[str]) -> int | None:
     """Request a fork with our standard files; waits for its exit code, None if there is no fork."""
     parent = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
     try:
@@ -49,7 +49,7 @@ def asked(path: str, arguments: list[str]) -> int | None:
 
 def main() -> None:
     path, python, *arguments = sys.argv[1:]
-    code = asked(path, arguments[1:]) if arguments[:1] == ["-m"] else None
+    code = request_fork(path, arguments[1:]) if arguments[:1] == ["-m"] else None
     if code is None:
         posix.execv(python, [python, *arguments])
     posix._exit(code)

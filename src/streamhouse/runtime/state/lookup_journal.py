@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from streamhouse.duckdb_connection import LastingConnection
 from streamhouse.errors import StreamhouseError
-from streamhouse.lookup.dimension import Taken, is_server
+from streamhouse.lookup.dimension import ServerRows, is_server
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.read.table import Table
@@ -101,7 +101,7 @@ class LookupJournal:
         first = pc.min(rows.column(BATCH)).as_py()
         return 0 if first is None else int(first)
 
-    def rows(self, batch: int, taken: Mapping[str, Taken]) -> list[pa.Table]:
+    def rows(self, batch: int, taken: Mapping[str, ServerRows]) -> list[pa.Table]:
         """The rows that a batch writes: what it found and, at times, `-D` rows for old batches."""
         records = [
             {

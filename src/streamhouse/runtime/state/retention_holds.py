@@ -114,7 +114,7 @@ class RetentionHolds:
         self._replayed = True
         offsets = source_offsets(end)
         for number, source in self._sources.items():
-            source.taken(offsets[number])
+            source.store_progress(offsets[number])
 
     def tick(self) -> None:
         """Refresh the consumers, and move them forward while the query is idle."""

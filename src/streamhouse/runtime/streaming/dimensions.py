@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, cast
 
 import pyarrow as pa
 
-from streamhouse.lookup.dimension import Dimension, DimensionSpec, Taken, is_server
-from streamhouse.lookup.strategies.background_refresh import Succession
+from streamhouse.lookup.dimension import Dimension, DimensionSpec, ServerRows, is_server
+from streamhouse.lookup.strategies.background_refresh import DoubleBufferedDimension
 from streamhouse.lookup.strategies.selection import Choice, open_dimension, refresh_rule
 from streamhouse.runtime.kernel import Kernel
 from streamhouse.runtime.streaming.dimension_versions import pinned_partitions, preloading_version
@@ -24,7 +24,7 @@ class Dimensions:
     def __init__(self, specs: Sequence[DimensionSpec], choices: Sequence[Choice]) -> None:
         self._lookups = [spec.lookup for spec in specs]
         self._held = [
-            Succession(open_dimension(spec, choice), _early(spec, choice))
+            DoubleBufferedDimension(open_dimension(spec, choice), _early(spec, choice))
             for spec, choice in zip(specs, choices, strict=True)
         ]
 
@@ -54,10 +54,10 @@ class Dimensions:
                 found.append(lookup.relation)
         return found
 
-    def taken(self) -> dict[str, Taken]:
+    def server_rows(self) -> dict[str, ServerRows]:
         """The rows that the batch has found on servers so far, by relation."""
         return {
-            lookup.relation: _server(held.current).taken()
+            lookup.relation: _server(held.current).server_rows()
             for lookup, held in zip(self._lookups, self._held, strict=True)
             if is_server(lookup)
         }

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamhouse.batches import gathered
+from streamhouse.arrow_batches import gathered
 from streamhouse.errors import StreamhouseError
 from streamhouse.lookup.strategies.bucket import BucketKey, bucket_key
 from streamhouse.paimon.storage.store_retries import retried, retried_task

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import TaskContext
 
-from streamhouse.batches import gathered
+from streamhouse.arrow_batches import gathered
 from streamhouse.connectors import kept_records
 from streamhouse.connectors.base import Sink, SinkWriter
 from streamhouse.connectors.paimon.sink import PaimonSinkWriter
@@ -385,7 +385,7 @@ class Task:
         if spec.distinct is not None and values is not None:
             messages += self._write_table(spec.distinct, [values])
         if self._journal is not None and spec.lookup_journal is not None and self._recorded is None:
-            found = self._journal.rows(self._task.batch, self._dimensions.taken())
+            found = self._journal.rows(self._task.batch, self._dimensions.server_rows())
             messages += self._write_table(spec.lookup_journal, found)
         return messages
 

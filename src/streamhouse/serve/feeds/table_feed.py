@@ -49,7 +49,7 @@ class Feed:
     """Polls one table for changes; not thread-safe.
 
     `columns` are the wanted columns, by default all. With a `consumer` the first poll resumes from
-    the progress of that consumer id, and `taken` saves the progress of this feed. Renamed columns
+    the progress of that consumer id, and `store_progress` saves that of this feed. Renamed columns
     continue under their new names. The constructor and `poll` raise `TableError` if the table or a
     column is missing.
 
@@ -142,7 +142,7 @@ class Feed:
         """
         self._seen, self._rows = snapshot, state
 
-    def taken(self, change: Change) -> None:
+    def store_progress(self, change: Change) -> None:
         """Advance the consumer past a change that has been processed."""
         if self._progress is not None:
             position = {"snapshot": change.snapshot}

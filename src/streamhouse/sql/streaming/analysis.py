@@ -151,7 +151,7 @@ def _merged(
     insert_columns: tuple[str, ...],
 ) -> StreamQuery:
     """Merge the parts of UNION ALL that read the same table into one query."""
-    marks = lone_retractions.matter(target) and group[0].stream.changelog
+    marks = lone_retractions.are_removals(target) and group[0].stream.changelog
     if len(group) == 1:
         one = group[0]
         if marks and target is not None:

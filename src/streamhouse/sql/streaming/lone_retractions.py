@@ -18,7 +18,7 @@ _ROW, _KIND = quote("_row"), quote("rowkind")
 _REMOVE = "partial-update.remove-record-on-delete"
 
 
-def matter(target: TableInfo | None) -> bool:
+def are_removals(target: TableInfo | None) -> bool:
     """Whether the target distinguishes an update from a removal and a later row of its key."""
     if target is None or target.options.get("merge-engine") != "partial-update":
         return False

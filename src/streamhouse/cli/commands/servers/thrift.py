@@ -78,7 +78,7 @@ def thrift(
     stop = StopSignal(notice="stopping …")
     opened = open_warehouse(warehouse, option)
 
-    from streamhouse.runtime.spark.session import died, last_words
+    from streamhouse.runtime.spark.session import died, jvm_error_output
     from streamhouse.thrift.server import ThriftServer
 
     server = ThriftServer(opened, host, port, master, settings, _notice, verbose, password)
@@ -97,7 +97,7 @@ def thrift(
                 continue
             if died(0.0):
                 raise StreamhouseError(
-                    f"Spark's JVM has died: {last_words() or 'without a message'}"
+                    f"Spark's JVM has died: {jvm_error_output() or 'without a message'}"
                 )
             server.refresh()
             refreshed = time.monotonic()

@@ -18,7 +18,7 @@ from streamhouse.connectors.mysql_cdc.binlog.sql.alter import (
     Renamed,
     RowsChanged,
 )
-from streamhouse.connectors.mysql_cdc.binlog.widening import keeps, keeps_text
+from streamhouse.connectors.mysql_cdc.binlog.widening import keeps_text, keeps_values
 from streamhouse.connectors.mysql_cdc.server.table import PRIMARY, TableDefinition
 from streamhouse.connectors.mysql_cdc.server.values.types import MySqlColumn
 
@@ -122,7 +122,7 @@ def _changed(
         return Refusal(why + "its values are computed, without row events")
     if spec.auto_increment and "auto_increment" not in old.extra:
         return Refusal(why + "existing rows may get other values, without row events")
-    if not keeps(old, new, strict):
+    if not keeps_values(old, new, strict):
         return Refusal(why + "existing rows may get other values, without row events")
     ordered = (old.charset, old.collation) == (new.charset, new.collation)
     if change.old in key and old.family == "string" and not ordered:

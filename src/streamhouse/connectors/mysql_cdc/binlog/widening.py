@@ -13,7 +13,7 @@ _BASIC_UNICODE = frozenset({"utf8mb3", "utf8", "ucs2"})
 _LENGTH = re.compile(r"\((\d+)\)")
 
 
-def keeps(old: MySqlColumn, new: MySqlColumn, strict: bool) -> bool:
+def keeps_values(old: MySqlColumn, new: MySqlColumn, strict: bool) -> bool:
     """Whether ALTER TABLE leaves every value as it was.
 
     `strict`: a value that does not fit makes the statement fail. That is so for numbers out of
@@ -26,7 +26,7 @@ def keeps(old: MySqlColumn, new: MySqlColumn, strict: bool) -> bool:
         return keeps_text(old.charset, new.charset, old.data_type in ("enum", "set"))
     ints = old.data_type in _INTEGER_BYTES and new.data_type in _INTEGER_BYTES
     if ints:
-        return strict or _holds(old, new)
+        return strict or _includes_range(old, new)
     if old.data_type == new.data_type == "decimal":
         whole = new.precision - new.scale >= old.precision - old.scale
         signs = old.unsigned or not new.unsigned
@@ -41,7 +41,7 @@ def keeps(old: MySqlColumn, new: MySqlColumn, strict: bool) -> bool:
     return _keeps_lengths(old, new)
 
 
-def _holds(old: MySqlColumn, new: MySqlColumn) -> bool:
+def _includes_range(old: MySqlColumn, new: MySqlColumn) -> bool:
     before, after = _INTEGER_BYTES[old.data_type], _INTEGER_BYTES[new.data_type]
     if old.unsigned == new.unsigned:
         return after >= before

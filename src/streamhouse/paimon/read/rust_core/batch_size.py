@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pypaimon_rust.datafusion import Split
 
-from streamhouse.batches import gathered
+from streamhouse.arrow_batches import gathered
 from streamhouse.errors import StreamhouseError
 from streamhouse.paimon.schema.file_formats import avro_rows
 

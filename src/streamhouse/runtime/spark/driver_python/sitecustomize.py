@@ -15,12 +15,12 @@ _FOLDER = os.path.dirname(__file__)
 def _request_fork() -> None:
     sys.path.insert(0, os.path.dirname(_FOLDER))
     try:
-        from worker_request import PARENT, asked  # type: ignore[import-not-found]
+        from worker_request import PARENT, request_fork  # type: ignore[import-not-found]
     finally:
         del sys.path[0]
     parent, arguments = os.environ.get(PARENT), sys.orig_argv
     if parent is not None and arguments[1:2] == ["-m"]:
-        code = asked(parent, arguments[2:])
+        code = request_fork(parent, arguments[2:])
         if code is not None:
             os._exit(code)
 

@@ -155,7 +155,7 @@ class Reconciliation:
             # Text holds the values, but they are not MySQL's.
             self._exchange(column)
             return
-        if holds(own.type, column.type):
+        if is_wider(own.type, column.type):
             return
         if name in self._keys:
             self._keep_key(column, own)
@@ -264,6 +264,6 @@ def _is_text(kind: str) -> bool:
     return kind.partition("(")[0].strip() in ("STRING", "VARCHAR", "CHAR")
 
 
-def holds(wide: str, narrow: str) -> bool:
+def is_wider(wide: str, narrow: str) -> bool:
     """Whether a column of type `wide` holds all values of `narrow`."""
     return wide == narrow or widens(narrow, wide)

@@ -12,7 +12,7 @@ from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.schema.table_name import split_identifier
 from streamhouse.runtime.sync.mapping.computed_columns import ComputedColumn, computed_columns
-from streamhouse.runtime.sync.mapping.reconciliation import Reconciliation, Wanted, holds
+from streamhouse.runtime.sync.mapping.reconciliation import Reconciliation, Wanted, is_wider
 from streamhouse.runtime.sync.options import METADATA, SyncOptions
 from streamhouse.sql.changes import SetNullable, SetTableOption
 from streamhouse.sql.plan import Column
@@ -256,7 +256,7 @@ class Targets:
                     f"({column.type}), which {_names(target)} has; add the column, drop the table, "
                     "or choose another --table-prefix"
                 )
-            if not holds(own.type, column.type):
+            if not is_wider(own.type, column.type):
                 raise TableError(
                     f"{target.identifier} exists, and its column '{column.name}' is {own.type}, "
                     f"which cannot hold the {column.type} of {_names(target)}; widen the column, "
@@ -303,11 +303,11 @@ class Targets:
 def _merged(source: FoundTable, one: Column, other: Column, lenient: bool) -> Column:
     """A column that holds the values of both."""
     nullable = one.nullable or other.nullable
-    if holds(one.type, other.type):
+    if is_wider(one.type, other.type):
         return replace(one, nullable=nullable)
-    if holds(other.type, one.type):
+    if is_wider(other.type, one.type):
         return replace(other, nullable=nullable)
-    if lenient and holds("STRING", one.type) and holds("STRING", other.type):
+    if lenient and is_wider("STRING", one.type) and is_wider("STRING", other.type):
         return replace(one, type="STRING", nullable=nullable)
     raise TableError(
         f"{source.full_name}: its column '{one.name}' is {other.type}, and {one.type} in another "

@@ -12,13 +12,13 @@ from confluent_kafka import Message
 _PLACE = re.compile(r"topic (.*), partition (\d+), offset (\d+)")
 
 
-def place(message: Message | KeptMessage) -> str:
+def place(message: Message | ReplayedMessage) -> str:
     """Where a message is."""
     return f"topic {message.topic()}, partition {message.partition()}, offset {message.offset()}"
 
 
 @dataclass(frozen=True)
-class KeptMessage:
+class ReplayedMessage:
     """`row` is a row of the table; the leader epoch is not kept."""
 
     row: Mapping[str, Any]

@@ -6,37 +6,37 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import TypeAlias
 
-from streamhouse.paimon.changelog.snapshot_changes import Difference
+from streamhouse.paimon.changelog.snapshot_changes import StateDifference
 from streamhouse.paimon.storage.split_groups import Bound, Piece, pieces
 from streamhouse.source import Offset
 
-Unit: TypeAlias = bytes | Difference
+ReadUnit: TypeAlias = bytes | StateDifference
 """A serialised split, or a difference of states."""
 
 
-def divided(units: Sequence[Unit], parallelism: int) -> list[Piece]:
+def divided(units: Sequence[ReadUnit], parallelism: int) -> list[Piece]:
     """The units in pieces for several tasks; differences stay in one, in their order."""
     splits = [unit for unit in units if isinstance(unit, bytes)]
     return pieces(splits, parallelism) if len(splits) == len(units) else in_order(units)
 
 
-def in_order(units: Sequence[Unit]) -> list[Piece]:
+def in_order(units: Sequence[ReadUnit]) -> list[Piece]:
     """All units as one piece, in which consecutive splits are read together."""
-    groups: list[tuple[bytes, ...] | Difference] = []
-    for computed, run in groupby(units, lambda unit: isinstance(unit, Difference)):
+    groups: list[tuple[bytes, ...] | StateDifference] = []
+    for computed, run in groupby(units, lambda unit: isinstance(unit, StateDifference)):
         if computed:
-            groups += [unit for unit in run if isinstance(unit, Difference)]
+            groups += [unit for unit in run if isinstance(unit, StateDifference)]
         else:
             groups.append(tuple(unit for unit in run if isinstance(unit, bytes)))
     return [Piece(tuple(groups))] if groups else []
 
 
-def inserts(units: Sequence[Unit], snapshot: int, parallelism: int) -> list[Piece]:
+def inserts(units: Sequence[ReadUnit], snapshot: int, parallelism: int) -> list[Piece]:
     """The state of a keyed table as pieces: merged rows are inserts, whatever their files say."""
     return [
         Piece(
             tuple(
-                Difference(snapshot, (), (), group)
+                StateDifference(snapshot, (), (), group)
                 for group in piece.groups
                 if isinstance(group, tuple)
             )
@@ -47,7 +47,7 @@ def inserts(units: Sequence[Unit], snapshot: int, parallelism: int) -> list[Piec
 
 def bounded_offset(
     snapshot: int,
-    units: Sequence[Unit],
+    units: Sequence[ReadUnit],
     first: int,
     bound: Bound,
     changes: bool,

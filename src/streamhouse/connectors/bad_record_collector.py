@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from streamhouse.connectors.bad_records import FAIL, BadRecords
+from streamhouse.connectors.bad_record_options import FAIL, BadRecords
 from streamhouse.errors import RecordError
 from streamhouse.source import BAD_RECORDS
 

@@ -25,7 +25,7 @@ _IDEMPOTENT = ("max", "min", "bool_and", "bool_or", "first_value", "first_non_nu
 
 
 @dataclass(frozen=True)
-class Way:
+class DmlStrategy:
     """How changes are written into a table.
 
     - `rewrites`: the table has no primary key, so all its rows are overwritten.
@@ -42,14 +42,14 @@ class Way:
     options: Mapping[str, str] | None = None
 
 
-def way_of(table: Table, change: ChangeQuery) -> Way:
+def dml_strategy(table: Table, change: ChangeQuery) -> DmlStrategy:
     """How to write these changes; `TableError` with the reason and a way out if that cannot be."""
     actions = set(change.actions)
     engine = table.options.get("merge-engine", "deduplicate")
     if actions == {"insert"}:
-        return Way()
+        return DmlStrategy()
     if not table.primary_key:
-        return Way(rewrites=True)
+        return DmlStrategy(rewrites=True)
     where = f"table {table.identifier}"
     if "rowkind.field" in table.options:
         raise TableError(
@@ -67,7 +67,7 @@ def way_of(table: Table, change: ChangeQuery) -> Way:
         return _aggregation(table, change, where)
     if engine == "partial-update":
         return _partial_update(table, change, where)
-    return Way()
+    return DmlStrategy()
 
 
 def _check_delete(table: Table, where: str) -> None:
@@ -76,13 +76,13 @@ def _check_delete(table: Table, where: str) -> None:
             raise TableError(f"{where} ignores deletes; set '{key}' = 'false' to delete its rows")
 
 
-def _aggregation(table: Table, change: ChangeQuery, where: str) -> Way:
+def _aggregation(table: Table, change: ChangeQuery, where: str) -> DmlStrategy:
     functions = functions_of(table)
     if "update" in change.actions:
         for column, name in functions.items():
             _check_retract(table, change, where, column, name)
     if "delete" not in change.actions:
-        return Way()
+        return DmlStrategy()
     option, removes = _removal(table)
     irreversible = {c: f for c, f in functions.items() if f not in _RETRACTS}
     if irreversible and not removes:
@@ -91,7 +91,7 @@ def _aggregation(table: Table, change: ChangeQuery, where: str) -> Way:
             f"{where}: column '{column}' is merged by {name}, which cannot be retracted; to delete "
             f"rows, set '{option}' = 'true' on the table"
         )
-    return Way(purges=True, resets=removes, options={option: "true"})
+    return DmlStrategy(purges=True, resets=removes, options={option: "true"})
 
 
 def _removal(table: Table) -> tuple[str, bool]:
@@ -133,7 +133,7 @@ def functions_of(table: Table) -> dict[str, str]:
     }
 
 
-def _partial_update(table: Table, change: ChangeQuery, where: str) -> Way:
+def _partial_update(table: Table, change: ChangeQuery, where: str) -> DmlStrategy:
     grouped = [
         key
         for key in table.options
@@ -146,16 +146,18 @@ def _partial_update(table: Table, change: ChangeQuery, where: str) -> Way:
         )
     option, removes = _removal(table)
     if "delete" not in change.actions:
-        return Way(retracts=False)
+        return DmlStrategy(retracts=False)
     if not removes:
         raise TableError(
             f"{where} has 'merge-engine' = 'partial-update', which does not support deletes; set "
             f"'{option}' = 'true' on the table"
         )
-    return Way(retracts=False, purges=True, resets=True)
+    return DmlStrategy(retracts=False, purges=True, resets=True)
 
 
-def kinds(table: Table, way: Way, change: ChangeQuery, batch: pa.Table) -> list[pa.Table]:
+def kinds(
+    table: Table, strategy: DmlStrategy, change: ChangeQuery, batch: pa.Table
+) -> list[pa.Table]:
     """The rows to write for a batch of changes, with their row kinds, in order.
 
     Each `-U` directly precedes its `+U`, as writers expect (`paimon.write.before_images`).
@@ -167,13 +169,13 @@ def kinds(table: Table, way: Way, change: ChangeQuery, batch: pa.Table) -> list[
     updated = conformed(new.filter(updates), schema)
     _check_updates(table, change, old.filter(updates), updated)
     result = [_of_kind(updated, "+U")]
-    if way.retracts:
+    if strategy.retracts:
         replaced = _of_kind(conformed(old.filter(updates), schema), "-U")
         result = [_alternating(replaced, result[0])]
     deleted = conformed(old.filter(deletes), schema)
-    if way.resets:
+    if strategy.resets:
         # The changelog needs the old values, which the resetting `-D` does not have.
-        if table.options.get("changelog-producer") == "input" and way.retracts:
+        if table.options.get("changelog-producer") == "input" and strategy.retracts:
             if all(name in _RETRACTS for name in functions_of(table).values()):
                 result.append(_of_kind(deleted, "-U"))
         deleted = without_values(table, deleted)
