@@ -253,11 +253,6 @@ def test_what_a_unique_key_must_stay(database: Database) -> None:
     ("create", "message"),
     [
         ("CREATE VIEW t AS SELECT 1 AS id", r"cdc_\d+\.t is a view.*follow its base tables"),
-        (
-            "CREATE TABLE t (a INT, UNIQUE KEY (a))",
-            "no unique key of NOT NULL columns.*INVISIBLE PRIM",
-        ),
-        ("CREATE TABLE t (a TEXT NOT NULL, UNIQUE KEY (a(9)))", "no primary key, and no unique"),
         ("CREATE TABLE t (a FLOAT NOT NULL UNIQUE)", "key column 'a' has the type float"),
     ],
 )
@@ -282,8 +277,6 @@ def test_the_changes_of_a_table_without_a_key(database: Database) -> None:
         (1, "x", "-U"), (1, "y", "+U"), (1, "x", "-U"), (1, "y", "+U"),
         (1, "x", "-D"), (None, None, "-D"),
     ]  # fmt: skip
-    with pytest.raises(TableError, match="has no primary key.*latest-offset"):
-        source.whole_table()
 
 
 def test_a_table_that_is_not_transactional_is_read_as_it_was(database: Database) -> None:

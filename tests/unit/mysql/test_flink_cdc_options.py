@@ -44,6 +44,7 @@ WORKING: dict[str, dict[str, str]] = {
         "scan.startup.mode": "timestamp",
         "scan.startup.timestamp-millis": "1",
     },
+    "debezium.snapshot.lock.timeout.ms": {"debezium.snapshot.lock.timeout.ms": "9000"},
     "heartbeat.interval": {"heartbeat.interval": "9 s"},
     "scan.read-changelog-as-append-only.enabled": {
         "scan.read-changelog-as-append-only.enabled": "true"
@@ -74,7 +75,7 @@ jdbc.properties.allowPublicKeyRetrieval jdbc.properties.rewriteBatchedStatements
 jdbc.properties.serverTimezone jdbc.properties.connectTimeout jdbc.properties.socketTimeout
 jdbc.properties.useCursorFetch jdbc.properties.sessionVariables jdbc.properties.tlsVersions
 debezium.snapshot.mode debezium.snapshot.locking.mode debezium.snapshot.fetch.size
-debezium.snapshot.delay.ms debezium.snapshot.lock.timeout.ms debezium.snapshot.new.tables
+debezium.snapshot.delay.ms debezium.snapshot.new.tables
 debezium.min.row.count.to.stream.result debezium.min.row.count.to.stream.results
 debezium.decimal.handling.mode debezium.time.precision.mode debezium.bigint.unsigned.handling.mode
 debezium.include.schema.changes debezium.include.query debezium.tombstones.on.delete

@@ -41,6 +41,7 @@ from streamhouse.connectors.mysql_cdc.server.keys import KeySpace, check_key, es
 from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
 from streamhouse.connectors.mysql_cdc.server.position import KeyJson, Position
 from streamhouse.connectors.mysql_cdc.server.table import Server
+from streamhouse.connectors.mysql_cdc.server.table_lock import check_lockable
 from streamhouse.connectors.mysql_cdc.server.values.result_rows import Columns, stream_columns
 from streamhouse.connectors.mysql_cdc.server.values.types import key_of_text, key_of_value, quote
 from streamhouse.errors import ConnectError, DataLossError
@@ -63,11 +64,12 @@ class Chunk:
 class ChunkRows:
     """Rows of a chunk as of the position: of the SELECT (`columns`) and of the binlog (`values`).
 
-    `columns`: binary arrays; none for no rows.
+    `columns`: binary arrays; none for no rows. `plain`: rows of the binlog as plain arrays.
     """
 
     columns: Sequence[pa.Array]
     values: Sequence[Row]
+    plain: Sequence[pa.Array] = ()
 
 
 def chunk_ends(
@@ -75,8 +77,12 @@ def chunk_ends(
 ) -> tuple[list[KeyJson], bool]:
     """The last keys of up to `most` chunks after `low`, and whether fewer rows than a chunk remain.
 
-    `size` is in rows.
+    `size` is in rows. A table without a key is one chunk; raises `TableError` if the user may not
+    lock it.
     """
+    if not captured.table.key:
+        check_lockable(captured.options, captured.table)
+        return [], True
     keys = KeySpace(captured.table)
     ends: list[KeyJson] = []
     while len(ends) < most:
@@ -93,6 +99,8 @@ def split(
     session: Session, captured: CapturedTable, low: KeyJson | None, high: KeyJson | None, size: int
 ) -> list[Chunk]:
     """Split a range of keys into chunks of about `size` rows, in order."""
+    if not captured.table.key:
+        return [Chunk(low, high)]
     keys = KeySpace(captured.table)
     chunks: list[Chunk] = []
     while True:
@@ -363,15 +371,6 @@ class ChunkReader:
 
 
 _SNAPSHOT_STATUS = "SHOW STATUS LIKE 'binlog_snapshot_%'"
-
-
-def all_chunks(reader: ChunkReader, chunks: Sequence[Chunk]) -> Iterator[ChunkRows]:
-    """Read the chunks in order; closes the reader at the end."""
-    try:
-        for chunk in chunks:
-            yield from reader.read(chunk)
-    finally:
-        reader.close()
 
 
 def _select(

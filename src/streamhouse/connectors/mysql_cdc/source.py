@@ -47,7 +47,6 @@ from streamhouse.connectors.mysql_cdc.server.position import (
 from streamhouse.connectors.mysql_cdc.server.table import (
     PRIMARY,
     check_binlog_filter,
-    check_key_exists,
     check_server,
     load_table,
 )
@@ -55,13 +54,12 @@ from streamhouse.connectors.mysql_cdc.server.table_errors import naming
 from streamhouse.connectors.mysql_cdc.server.values.rows import RowWriter
 from streamhouse.connectors.mysql_cdc.snapshot import (
     Chunk,
-    ChunkReader,
-    all_chunks,
     chunk_ends,
     grouped,
     joined,
     split,
 )
+from streamhouse.connectors.mysql_cdc.snapshot_batches import snapshot_batches
 from streamhouse.connectors.mysql_cdc.snapshot_filter import FilteredChanges, SnapshotFilter
 from streamhouse.errors import DataLossError
 from streamhouse.source import Lag, Offset
@@ -131,8 +129,6 @@ class MySqlSource:
             check_binlog_filter(self._session, self._server, self._options)
             check_startup(self._session, self._options, self._server)
             table = load_table(self._session, self._options)
-            if self._options.has_snapshot:
-                check_key_exists(table)
             KeySpace(table)
             self._metadata = MetadataColumns.of(
                 columns, self._options.database, self._options.table
@@ -260,7 +256,6 @@ class MySqlSource:
 
     def whole_table(self, parallelism: int = 1) -> Sequence[Any]:
         """Partitions that together contain the table's current rows; driver only."""
-        check_key_exists(self._captured.table)
         position, known, columns = self._first_place()
         end = Progress(position, snapshot_complete=True, known=known).to_offset() | columns
         return self.partitions(Progress().to_offset(), end, parallelism)
@@ -500,13 +495,11 @@ class MySqlSource:
         return split(self._session, self._captured, first.key, high, self._options.chunk_size)
 
     def _read_chunks(self, part: SnapshotPart) -> Iterator[pa.RecordBatch]:
-        reader = ChunkReader(self._captured, self._server, part.place, part.lookback)
-        for rows in all_chunks(reader, part.chunks):
-            if rows.columns and len(rows.columns[0]):
-                yield self._metadata.added(self._writer.snapshot(rows.columns))
-            if rows.values:
-                kinds = ["+I"] * len(rows.values)
-                yield self._metadata.added(self._writer.changes(kinds, rows.values))
+        batches = snapshot_batches(
+            self._captured, self._server, self._writer, part.chunks, part.place, part.lookback
+        )
+        for rows in batches:
+            yield self._metadata.added(rows)
 
     def _read_binlog(self, part: BinlogPart) -> Iterator[pa.RecordBatch]:
         if part.up_to is not None:

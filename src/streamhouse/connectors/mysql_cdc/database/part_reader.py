@@ -26,7 +26,8 @@ from streamhouse.connectors.mysql_cdc.server.position import Position
 from streamhouse.connectors.mysql_cdc.server.table import Server
 from streamhouse.connectors.mysql_cdc.server.table_errors import errors_of, naming
 from streamhouse.connectors.mysql_cdc.server.values.rows import RowWriter
-from streamhouse.connectors.mysql_cdc.snapshot import ChunkConnections, ChunkReader, all_chunks
+from streamhouse.connectors.mysql_cdc.snapshot import ChunkConnections
+from streamhouse.connectors.mysql_cdc.snapshot_batches import snapshot_batches
 from streamhouse.connectors.mysql_cdc.snapshot_filter import FilteredChanges, SnapshotFilter
 
 Numbers: TypeAlias = Sequence[int] | npt.NDArray[np.int64]
@@ -155,13 +156,11 @@ class PartReader:
     def _chunks(self, number: int, part: TablePart, place: StartPoint) -> Iterator[TableRows]:
         captured = part.table.captured_table(self._options, self._server, self._relay)
         writer = part.table.writer(self._zone)
-        reader = ChunkReader(captured, self._server, place, part.lookback, self._connections)
-        for rows in all_chunks(reader, part.chunks):
-            if rows.columns and len(rows.columns[0]):
-                yield TableRows(number, writer.snapshot(rows.columns), None)
-            if rows.values:
-                kinds = ["+I"] * len(rows.values)
-                yield TableRows(number, writer.changes(kinds, rows.values), None)
+        batches = snapshot_batches(
+            captured, self._server, writer, part.chunks, place, part.lookback, self._connections
+        )
+        for rows in batches:
+            yield TableRows(number, rows, None)
 
 
 def in_order(

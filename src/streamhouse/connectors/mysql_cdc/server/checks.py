@@ -18,10 +18,10 @@ from streamhouse.connectors.mysql_cdc.server.requirements import (
 )
 from streamhouse.connectors.mysql_cdc.server.table import (
     check_binlog_filter,
-    check_key_exists,
     check_server,
     load_table,
 )
+from streamhouse.connectors.mysql_cdc.server.table_lock import check_lockable
 from streamhouse.connectors.mysql_cdc.server.values.types import quote
 from streamhouse.errors import ConnectError, StreamhouseError
 
@@ -175,7 +175,8 @@ def _table(session: Session, options: MySqlOptions, database: str, table: str) -
         server = check_server(session, options)
         check_binlog_filter(session, server, options)
         definition = load_table(session, options)
-        check_key_exists(definition)
+        if not definition.key:
+            check_lockable(options, definition)
         KeySpace(definition)
         selected_columns(options, definition.columns, None, definition.key)
         check_columns(session, options, definition.columns)
@@ -186,4 +187,5 @@ def _table(session: Session, options: MySqlOptions, database: str, table: str) -
     except ConnectError as error:
         fix = f"GRANT SELECT ON {quote(database)}.{quote(table)} TO {account(session)}"
         return Requirement(name, "missing", "cannot be read", str(error), fix)
-    return Requirement(name, "ok", f"key: {', '.join(column.name for column in definition.key)}")
+    key = ", ".join(column.name for column in definition.key)
+    return Requirement(name, "ok", f"key: {key}" if key else "no key; LOCK TABLES is granted")

@@ -12,6 +12,7 @@ from streamhouse.connectors.base import Option
 from streamhouse.connectors.mysql_cdc.server.gtids import parse_gtids
 from streamhouse.connectors.mysql_cdc.server.passthrough import (
     DEBEZIUM,
+    LOCK_TIMEOUT,
     refusal,
     without_effect,
 )
@@ -131,6 +132,13 @@ OPTIONS = (
         "and compares the rows",
         "false",
     ),
+    Option(
+        LOCK_TIMEOUT,
+        "INT",
+        "how many milliseconds the snapshot of "
+        "[a table without a key](../guides/sql.md#tables-without-a-key) waits for its short lock",
+        "60000",
+    ),
     Option("connect.timeout", "DURATION", "the timeout for connecting", "30s"),
     Option(
         "connect.max-retries",
@@ -202,6 +210,7 @@ class MySqlOptions:
     append_only: bool = False
     online_schema_changes: bool = False
     new_tables: bool = False
+    lock_timeout_ms: int = 60_000
 
     @property
     def has_snapshot(self) -> bool:
@@ -276,6 +285,7 @@ def parse(options: Mapping[str, str]) -> MySqlOptions:
         append_only=is_append_only(options),
         online_schema_changes=boolean(_ONLINE, options.get(_ONLINE, "false")),
         new_tables=boolean(_NEW_TABLES, options.get(_NEW_TABLES, "false")),
+        lock_timeout_ms=number(LOCK_TIMEOUT, 60_000),
     )
 
 

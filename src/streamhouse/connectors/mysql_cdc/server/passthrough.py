@@ -12,6 +12,7 @@ from streamhouse.connectors.mysql_cdc.server.tls import OPTIONS as TLS_OPTIONS
 
 _SECURITY = re.compile(r"^jdbc.*(ssl|tls|certificate|keystore|truststore)", re.IGNORECASE)
 DEBEZIUM, JDBC = "debezium.", "jdbc.properties."
+LOCK_TIMEOUT = "debezium.snapshot.lock.timeout.ms"
 _TLS = frozenset(option.key for option in TLS_OPTIONS)
 
 _CHUNKS = "chunks have a fixed number of rows, in the order of the primary key"
@@ -27,7 +28,8 @@ _READS = "this connector only reads"
 
 WITHOUT_EFFECT: dict[str, str] = {
     "connection.pool.size": "each table has one connection while it is read",
-    "scan.incremental.snapshot.chunk.key-column": _CHUNKS,
+    "scan.incremental.snapshot.chunk.key-column": "chunks follow the key, and a table "
+    "without a key is read in one transaction",
     "scan.incremental.snapshot.unbounded-chunk-first.enabled": _CHUNKS,
     "scan.incremental.snapshot.backfill.skip": _EXACT,
     "scan.incremental.close-idle-reader.enabled": "readers end with their chunk",
@@ -55,7 +57,8 @@ WITHOUT_EFFECT: dict[str, str] = {
     "jdbc.properties.tlsVersions": _VERSIONS,
     "jdbc.properties.enabledTLSProtocols": _VERSIONS,
     "debezium.snapshot.mode": "'scan.startup.mode' says whether there is a snapshot",
-    "debezium.snapshot.locking.mode": "the snapshot takes no locks",
+    "debezium.snapshot.locking.mode": "only the snapshot of a table without a key takes a "
+    "lock, for a moment",
     "debezium.snapshot.fetch.size": _CHUNKS,
     "debezium.min.row.count.to.stream.results": _CHUNKS,
     "debezium.min.row.count.to.stream.result": _CHUNKS,
@@ -141,7 +144,7 @@ _ONLY = {
 
 def without_effect(key: str) -> str | None:
     """Why an option has no effect here; None if it has one, is unknown or is refused."""
-    if key in _TLS or _refused(key) is not None:
+    if key in _TLS or key == LOCK_TIMEOUT or _refused(key) is not None:
         return None
     if key in WITHOUT_EFFECT:
         return WITHOUT_EFFECT[key]

@@ -190,15 +190,14 @@ def key_of(
 
 
 def check_key_exists(table: TableDefinition) -> None:
-    """Raise `TableError` if the rows of a table that is read as a whole have no key."""
+    """Raise `TableError` if the rows of a table of a sync have no key."""
     if not table.key:
         # MariaDB and MySQL have invisible columns, so that statements need not know of it.
         raise TableError(
             f"MySQL table {table.full_name} has no primary key, and no unique key of NOT NULL "
-            "columns, which a snapshot needs; add a primary key, such as ALTER TABLE "
+            "columns, which a sync needs; add a primary key, such as ALTER TABLE "
             f"{quote(table.database)}.{quote(table.name)} ADD COLUMN row_id BIGINT NOT NULL "
-            "AUTO_INCREMENT INVISIBLE PRIMARY KEY, or read only its changes, with "
-            "'scan.startup.mode' = 'latest-offset'"
+            "AUTO_INCREMENT INVISIBLE PRIMARY KEY, or declare the table in a script"
         )
 
 

@@ -110,9 +110,7 @@ class ShardedSource:
             check_startup(session, options, self._source.server)
             metadata = MetadataColumns.of(columns, options.database, options.table)
             stored = None if columns is None else metadata.stored
-            self._shards = Shards(
-                session, self._source.server, options, tables, stored, options.has_snapshot
-            )
+            self._shards = Shards(session, self._source.server, options, tables, stored)
             self._found = {one.names: one for one in self._shards.found()}
             if not self._found:
                 raise self._shards.none()

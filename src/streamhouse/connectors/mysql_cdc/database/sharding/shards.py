@@ -32,7 +32,6 @@ from streamhouse.connectors.mysql_cdc.server.table import (
     Server,
     TableDefinition,
     check_binlog_filter,
-    check_key_exists,
 )
 from streamhouse.connectors.mysql_cdc.server.values.types import MySqlColumn
 from streamhouse.errors import TableError
@@ -83,7 +82,6 @@ class Shards:
     options: MySqlOptions
     filter: TableFilter
     columns: Sequence[Column] | None
-    snapshot: bool
 
     def names(self) -> set[TableNames]:
         """The names of the tables that there are now."""
@@ -152,8 +150,6 @@ class Shards:
     def _check(self, table: TableDefinition) -> None:
         options = options_of(self.options, (table.database, table.name))
         check_binlog_filter(self.session, self.server, options)
-        if self.snapshot:
-            check_key_exists(table)
         KeySpace(table)
         read = dict.fromkeys([*(column for column, _ in self._selected(table)), *table.key])
         check_columns(self.session, options, list(read))

@@ -1,0 +1,197 @@
+"""Reads a table without a key exactly as of a binlog position.
+
+The rows are a multiset. A short lock tells which changes a SELECT sees; those between the position
+and the lock are undone (docs/decisions/145-tables-without-a-key.md).
+"""
+
+from __future__ import annotations
+
+import errno
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import IO, Any
+
+import pyarrow as pa
+import pymysql
+from pymysql.constants import ER
+
+from streamhouse.connectors.mysql_cdc.binlog.captured_table import CapturedTable
+from streamhouse.connectors.mysql_cdc.binlog.rows.batch_decoder import MOST_BYTES, BatchDecoder
+from streamhouse.connectors.mysql_cdc.binlog.xa import listed, xid_sql
+from streamhouse.connectors.mysql_cdc.change_reader import StartPoint, open_reader
+from streamhouse.connectors.mysql_cdc.row_differences import RowDifferences
+from streamhouse.connectors.mysql_cdc.server.connection import (
+    Backoff,
+    Session,
+    close_quietly,
+    code_of,
+    connect,
+    is_lost,
+    readable,
+    run,
+)
+from streamhouse.connectors.mysql_cdc.server.position import START_AGAIN, Position
+from streamhouse.connectors.mysql_cdc.server.table import Server
+from streamhouse.connectors.mysql_cdc.server.table_lock import TableLock
+from streamhouse.connectors.mysql_cdc.server.values.result_rows import stream_columns
+from streamhouse.connectors.mysql_cdc.server.values.types import quote
+from streamhouse.connectors.mysql_cdc.snapshot import ChunkRows
+from streamhouse.errors import ConnectError, DataLossError, StreamhouseError
+from streamhouse.progress_timer import ticking
+
+_IN_MEMORY_BYTES = 32 << 20
+_QUIET_S, _PROGRESS_S = 5.0, 15.0
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+class KeylessReader:
+    """Reads all rows as of `place`, on an executor.
+
+    They are kept in a temporary file until it is certain which of them were there: nothing is
+    returned before, so a lost connection only makes it begin again.
+    """
+
+    def __init__(self, captured: CapturedTable, server: Server, place: StartPoint) -> None:
+        self._captured, self._server, self._place = captured, server, place
+        self._options, self._table = captured.options, captured.table
+        self._name = f"{quote(self._table.database)}.{quote(self._table.name)}"
+        self._session = Session(captured.options)
+        self._relayed = True
+        self._rows = 0
+
+    def read(self) -> Iterator[ChunkRows]:
+        """The rows as of the position, in pieces."""
+        backoff = Backoff(self._options)
+        with tempfile.SpooledTemporaryFile(_IN_MEMORY_BYTES) as file:
+            while True:
+                try:
+                    with ticking(self._report, _QUIET_S, _PROGRESS_S):
+                        missing = self._spool(file)
+                    break
+                except (pymysql.err.MySQLError, OSError) as error:
+                    again = is_lost(error) or code_of(error) == ER.TABLE_DEF_CHANGED
+                    if not again or not backoff.wait(error):
+                        raise readable(error, self._options) from None
+                    self._relayed = False
+                    file.seek(0)
+                    file.truncate()
+            file.seek(0)
+            if self._rows:
+                with pa.ipc.open_stream(file) as stream:
+                    for batch in stream:
+                        yield ChunkRows(batch.columns, ())
+            yield ChunkRows((), (), missing)
+
+    def close(self) -> None:
+        self._session.close()
+
+    def _spool(self, file: IO[bytes]) -> list[pa.Array]:
+        """Write the selected rows that were there; returns those that are no longer."""
+        self._rows = 0
+        with ExitStack() as stack:
+            lock = TableLock(self._options, self._table)
+            stack.callback(lock.release)
+            connection = lock.connection
+            if self._table.consistent:
+                connection = connect(self._options)
+                stack.callback(close_quietly, connection)
+                run(connection, "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+            lock.acquire()
+            if self._table.consistent:
+                run(connection, "START TRANSACTION WITH CONSISTENT SNAPSHOT")
+                seen = self._server.position(self._session)
+                lock.release()
+                # From here on, no statement can alter the table until the transaction ends.
+                run(connection, f"SELECT 1 FROM {self._name} LIMIT 0")
+            else:
+                self._check_prepared()
+                seen = self._server.position(self._session)
+            differences = self._differences(seen, self._server.position(self._session))
+            self._select(connection, file, differences)
+        if differences.surplus:
+            raise DataLossError(
+                f"MySQL table {self._table.full_name} has no key, and lacks {differences.surplus} "
+                f"of the rows that its binlog has after {self._place.position}, so that its rows "
+                f"as of then are not known: they were changed without the binlog; {START_AGAIN}"
+            )
+        return differences.missing()
+
+    def _select(
+        self, connection: pymysql.Connection[Any], file: IO[bytes], differences: RowDifferences
+    ) -> None:
+        columns = ", ".join(column.select for column in self._captured.columns)
+        pieces = stream_columns(connection, f"SELECT {columns} FROM {self._name}")
+        writer: Any = None
+        try:
+            for piece in pieces:
+                self._rows += len(piece[0])
+                kept = differences.without(piece)
+                batch = pa.record_batch(kept, names=[str(n) for n in range(len(kept))])
+                if writer is None:
+                    options = pa.ipc.IpcWriteOptions(compression="lz4")
+                    writer = pa.ipc.new_stream(file, batch.schema, options=options)
+                _write(writer, batch)
+        finally:
+            if writer is not None:
+                writer.close()
+
+    def _differences(self, seen: Position, now: Position) -> RowDifferences:
+        """The difference of the rows at the position from those that the SELECT sees, at `seen`.
+
+        Statements about the table up to `now` end the query, as everywhere in the binlog.
+        """
+        if seen < self._place.position:
+            raise DataLossError(
+                f"the binlog of MySQL at {self._options.address} ends at {seen}, before "
+                f"{self._place.position}: it was reset; {START_AGAIN}"
+            )
+        differences, gathered = RowDifferences(self._captured.columns), BatchDecoder()
+        if self._place.position < now:
+            reader = open_reader(self._captured, self._place, self._relayed)
+            try:
+                for event in reader.row_events(seen):
+                    gathered.add(event)
+                    if gathered.bytes >= MOST_BYTES:
+                        differences.add(gathered.drain())
+                for _ in reader.row_events(now):
+                    pass
+            finally:
+                reader.close()
+        differences.add(gathered.drain())
+        differences.complete()
+        return differences
+
+    def _check_prepared(self) -> None:
+        """Raise an error while a prepared transaction may hold changes that no lock waits for."""
+        prepared = listed(self._session, self._server.mariadb)
+        if prepared:
+            raise ConnectError(
+                f"MySQL table {self._table.full_name} has no key, and its storage engine is not "
+                "InnoDB, so its snapshot cannot be read while XA transactions are prepared; end "
+                f"{xid_sql(min(prepared))}"
+            )
+
+    def _report(self, seconds: float) -> None:
+        if self._rows:
+            whole = self._table.size.rows
+            share = f" of about {whole:,}" if whole > self._rows else ""
+            print(
+                f"{self._table.full_name}: {self._rows:,}{share} rows read in one transaction, "
+                f"{self._rows / seconds:,.0f} rows/s",
+                file=sys.stderr,
+                flush=True,
+            )
+
+
+def _write(writer: Any, batch: pa.RecordBatch) -> None:
+    try:
+        writer.write_batch(batch)
+    except OSError as error:
+        if error.errno in _FULL:
+            raise StreamhouseError(
+                f"the temporary folder {tempfile.gettempdir()} is full: a table without a key is "
+                "kept in it while it is read; free space, or set TMPDIR"
+            ) from None
+        raise

@@ -1,0 +1,120 @@
+"""The rows that a table without a key has had at another position, as a difference of multisets."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streamhouse.connectors.mysql_cdc.binlog.rows.batch_decoder import ChangedRows
+from streamhouse.connectors.mysql_cdc.server.values.result_rows import Columns
+from streamhouse.connectors.mysql_cdc.server.values.types import MySqlColumn, from_texts
+
+_BEFORE = pa.array(["-U", "-D"])
+_Row: TypeAlias = tuple[Any, ...]
+
+
+class RowDifferences:
+    """How often each row was there before some changes, more or less than after them.
+
+    The rows after the changes, `without` some of them, and with those `missing`, are the rows
+    before. Rows are compared in all `columns`, by their exact values.
+    """
+
+    def __init__(self, columns: Sequence[MySqlColumn]) -> None:
+        self._columns = columns
+        self._counts: dict[_Row, int] = {}
+        self._surplus: dict[_Row, int] = {}
+        self._values: list[pa.Array] | None = None
+
+    def add(self, changes: Iterable[ChangedRows]) -> None:
+        """Take changes, in any order."""
+        counts = self._counts
+        for rows in changes:
+            befores = pc.is_in(rows.kinds, value_set=_BEFORE).to_pylist()
+            columns = [_comparable(column).to_pylist() for column in rows.columns]
+            for before, row in zip(befores, zip(*columns, strict=True), strict=True):
+                count = counts.get(row, 0) + (1 if before else -1)
+                if count:
+                    counts[row] = count
+                else:
+                    del counts[row]
+
+    def complete(self) -> None:
+        """End the changes; rows can be taken from now on."""
+        self._surplus = {row: -count for row, count in self._counts.items() if count < 0}
+        self._counts = {row: count for row, count in self._counts.items() if count > 0}
+
+    @property
+    def surplus(self) -> int:
+        """How many rows `without` has still to leave out."""
+        return sum(self._surplus.values())
+
+    def without(self, rows: Columns) -> Columns:
+        """The rows of a SELECT that were there before, too; each is left out as often as needed."""
+        if not self._surplus:
+            return rows
+        pairs = zip(self._columns, rows, strict=True)
+        columns = [_comparable(from_texts(column, raw)) for column, raw in pairs]
+        if self._values is None:
+            own = zip(*self._surplus, strict=True)
+            self._values = [
+                pa.array(values, column.type) for values, column in zip(own, columns, strict=True)
+            ]
+        found = [
+            pc.is_in(column, value_set=values)
+            for column, values in zip(columns, self._values, strict=True)
+        ]
+        kept = np.ones(len(rows[0]), np.bool_)
+        # Each value is one of a row to leave out, but perhaps not all are of the same row.
+        (places,) = np.nonzero(functools.reduce(pc.and_, found).to_numpy(zero_copy_only=False))
+        if not len(places):
+            return rows
+        some = [column.take(pa.array(places)).to_pylist() for column in columns]
+        for place, row in zip(places, zip(*some, strict=True), strict=True):
+            left = self._surplus.get(row, 0)
+            if left:
+                kept[place] = False
+                if left == 1:
+                    del self._surplus[row]
+                else:
+                    self._surplus[row] = left - 1
+        return [column.filter(pa.array(kept)) for column in rows]
+
+    def missing(self) -> list[pa.Array]:
+        """The plain arrays of the rows that were there before, and are no longer."""
+        rows = [row for row, count in self._counts.items() for _ in range(count)]
+        if not rows:
+            return []
+        columns = zip(*rows, strict=True)
+        return [
+            _plain(values, column.plain)
+            for values, column in zip(columns, self._columns, strict=True)
+        ]
+
+
+def _comparable(plain: pa.Array) -> pa.Array:
+    """The values of a plain array in a type whose values are equal only if they are the same."""
+    kind = plain.type
+    if pa.types.is_float64(kind):
+        return plain.view(pa.int64())  # -0.0 is not 0.0
+    if pa.types.is_timestamp(kind):
+        return plain.cast(pa.int64())
+    return plain.cast(pa.int32()) if pa.types.is_date32(kind) else plain
+
+
+def _plain(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    if pa.types.is_float64(kind):
+        return pa.array(values, pa.int64()).view(kind)
+    if pa.types.is_timestamp(kind):
+        return pa.array(values, pa.int64()).cast(kind)
+    if pa.types.is_date32(kind):
+        return pa.array(values, pa.int32()).cast(kind)
+    try:
+        return pa.array(values, kind)
+    except pa.ArrowInvalid:
+        return pa.array(values)  # A decimal that has been widened.

@@ -1,0 +1,137 @@
+"""A short lock of a table: while it is held, no change of the table is on its way anywhere.
+
+docs/decisions/145-tables-without-a-key.md says why it is needed, and why it takes two kinds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from typing import Any
+
+import pymysql
+from pymysql.constants import ER
+
+from streamhouse.connectors.mysql_cdc.server.connection import (
+    close_quietly,
+    code_of,
+    connect,
+    run,
+)
+from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
+from streamhouse.connectors.mysql_cdc.server.table import TableDefinition
+from streamhouse.connectors.mysql_cdc.server.values.types import quote
+from streamhouse.errors import ConnectError, TableError
+
+_KINDS = (("READ", 2), ("WRITE", 1))
+"""The locks that are tried in turn, with the seconds to wait for each.
+
+Nobody waits for one who waits for a READ lock, so writers that overlap can keep it waiting. All
+wait for one who waits for a WRITE lock.
+"""
+_DENIED = frozenset({ER.DBACCESS_DENIED_ERROR, ER.TABLEACCESS_DENIED_ERROR, ER.ACCESS_DENIED_ERROR})
+_TIMEOUT, _DEADLOCK = ER.LOCK_WAIT_TIMEOUT, ER.LOCK_DEADLOCK
+_QUIET_S, _PROGRESS_S, _PAUSE_S = 2.0, 10.0, 1.0
+_IDLE_S = 60
+"""The server ends a session that has been idle for longer, for instance of a machine that died."""
+
+
+class TableLock:
+    """Keeps others from writing to a table, from `acquire` to `release`.
+
+    While it is held, all transactions with changes of the table that the binlog has are visible,
+    and no others. That includes XA transactions: those that are prepared are waited for.
+    """
+
+    def __init__(self, options: MySqlOptions, table: TableDefinition) -> None:
+        self._options, self._table = options, table
+        self._name = f"{quote(table.database)}.{quote(table.name)}"
+        self.connection: pymysql.Connection[Any] = connect(options)
+
+    def acquire(self) -> None:
+        """Wait for the lock; `ConnectError` after `debezium.snapshot.lock.timeout.ms`.
+
+        Raises `TableError` if the user may not lock the table.
+        """
+        # Only without autocommit does InnoDB lock the table, too. That waits for prepared XA
+        # transactions whose session has ended, which hold no other lock.
+        run(self.connection, f"SET SESSION autocommit = 0, wait_timeout = {_IDLE_S}")
+        run(self.connection, "SET SESSION innodb_table_locks = 1")
+        began = time.monotonic()
+        reported = began + _QUIET_S - _PROGRESS_S
+        while True:
+            for kind, seconds in _KINDS:
+                if self.tried(kind, seconds):
+                    return
+            now = time.monotonic()
+            if now - began >= self._options.lock_timeout_ms / 1000:
+                raise self._timeout(now - began)
+            if now - reported >= _PROGRESS_S:
+                reported = now
+                print(
+                    f"MySQL table {self._table.full_name} has no key, so its snapshot waits for a "
+                    f"lock; {now - began:.0f} s so far (a transaction that has changed it is open)",
+                    file=sys.stderr,
+                    flush=True,
+                )
+            time.sleep(_PAUSE_S)
+
+    def tried(self, kind: str, seconds: int) -> bool:
+        """Whether the table could be locked within some seconds."""
+        timeouts = f"lock_wait_timeout = {seconds}, innodb_lock_wait_timeout = {seconds}"
+        run(self.connection, f"SET SESSION {timeouts}")
+        try:
+            run(self.connection, f"LOCK TABLES {self._name} {kind}")
+            return True
+        except pymysql.err.MySQLError as error:
+            if code_of(error) in _DENIED:
+                raise self._denied() from None
+            if code_of(error) not in (_TIMEOUT, _DEADLOCK):
+                raise
+            run(self.connection, "UNLOCK TABLES")
+            run(self.connection, "ROLLBACK")
+            return False
+
+    def release(self) -> None:
+        """Release the lock; can be called twice."""
+        with contextlib.suppress(pymysql.err.MySQLError, OSError):
+            run(self.connection, "UNLOCK TABLES")
+        close_quietly(self.connection)
+
+    def _denied(self) -> TableError:
+        user, _, host = str(run(self.connection, "SELECT CURRENT_USER()")[0][0]).rpartition("@")
+        return TableError(
+            f"MySQL table {self._table.full_name} has no key, so its snapshot has to lock it for a "
+            f"moment (LOCK TABLES), which user '{self._options.username}' may not do; run GRANT "
+            f"LOCK TABLES ON {quote(self._table.database)}.* TO '{user}'@'{host}', or "
+            f"{without_lock(self._table)}"
+        )
+
+    def _timeout(self, seconds: float) -> ConnectError:
+        return ConnectError(
+            f"MySQL table {self._table.full_name} has no key, so its snapshot has to lock it for a "
+            f"moment, and could not within {seconds:.0f} s: a transaction that has changed it is "
+            "open (see information_schema.innodb_trx) or prepared (see XA RECOVER); end it, set "
+            "'debezium.snapshot.lock.timeout.ms' to more milliseconds, or "
+            f"{without_lock(self._table)}"
+        )
+
+
+def without_lock(table: TableDefinition) -> str:
+    """What else can be done about a table without a key; for messages."""
+    # MariaDB and MySQL have invisible columns, so that statements need not know of it.
+    return (
+        f"add a primary key, such as ALTER TABLE {quote(table.database)}.{quote(table.name)} ADD "
+        "COLUMN row_id BIGINT NOT NULL AUTO_INCREMENT INVISIBLE PRIMARY KEY, or read only its "
+        "changes, with 'scan.startup.mode' = 'latest-offset'"
+    )
+
+
+def check_lockable(options: MySqlOptions, table: TableDefinition) -> None:
+    """Raise `TableError` if the user may not lock a table without a key; takes a READ lock."""
+    lock = TableLock(options, table)
+    try:
+        lock.tried("READ", 1)
+    finally:
+        lock.release()
