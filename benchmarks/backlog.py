@@ -218,14 +218,14 @@ def main() -> int:
         warehouse, total, how = given.one_run
         print(json.dumps(one_run(warehouse, float(total), **json.loads(how))))
         return 0
-    figures = measure(given.rows, given.runs)
+    metrics = measure(given.rows, given.runs)
     if given.json:
-        print(json.dumps(figures))
+        print(json.dumps(metrics))
     else:
-        for name, value in figures.items():
+        for name, value in metrics.items():
             text = f"{value:,}" if isinstance(value, int | float) else value
             print(f"{name:30} {text}")
-    return 0 if figures["sum_is_right"] else 1
+    return 0 if metrics["sum_is_right"] else 1
 
 
 if __name__ == "__main__":

@@ -130,12 +130,12 @@ def main() -> int:
         warehouse = str(Path(folder) / "warehouse")
         total = make_tables(warehouse, given.rows)
         for executors in given.executors:
-            figures = measure(given.rows, given.runs, executors, warehouse, total)
-            right = right and figures["sum_is_right"]
+            metrics = measure(given.rows, given.runs, executors, warehouse, total)
+            right = right and metrics["sum_is_right"]
             if given.json:
-                print(json.dumps(figures), flush=True)
+                print(json.dumps(metrics), flush=True)
                 continue
-            for name, value in figures.items():
+            for name, value in metrics.items():
                 text = f"{value:,}" if isinstance(value, int | float) else value
                 print(f"{name:30} {text}")
     return 0 if right else 1

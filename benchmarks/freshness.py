@@ -157,13 +157,13 @@ class Ages:
 
     due: Times
     committed: Times
-    shown: Times
+    visible: Times
     batches: list[int]
 
     def since(self, first: int) -> Ages:
         """Those of the orders that were due from `first` on."""
         late = self.due >= first
-        return Ages(self.due[late], self.committed[late], self.shown[late], self.batches)
+        return Ages(self.due[late], self.committed[late], self.visible[late], self.batches)
 
 
 def ages(warehouse: str) -> Ages:
@@ -181,8 +181,8 @@ def ages(warehouse: str) -> Ages:
         start = (json.loads(row["start_offset"]) or {}).get("source", {})
         if row["batch_id"] not in committed or start == end:
             continue
-        shown = committed[row["batch_id"]]
-        times.append(shown)
+        visible = committed[row["batch_id"]]
+        times.append(visible)
         for number in range(start.get("snapshot", 0) + 1, end["snapshot"] + 1):
             steps = {"snapshot": number - 1}, {"snapshot": number}
             for piece in (
@@ -192,9 +192,9 @@ def ages(warehouse: str) -> Ages:
                     due = batch.column("order_time").cast("timestamp[ms]").to_numpy(False)
                     due = due.astype(np.int64)
                     at = np.full_like(due, orders.snapshot(number).time_ms)
-                    parts.append(np.stack([due, at, np.full_like(due, shown)]))
-    due, at, shown = np.concatenate(parts, axis=1)
-    return Ages(due, at, shown, times)
+                    parts.append(np.stack([due, at, np.full_like(due, visible)]))
+    due, at, visible = np.concatenate(parts, axis=1)
+    return Ages(due, at, visible, times)
 
 
 def _commit_times(view: Table) -> dict[int, int]:
@@ -221,9 +221,9 @@ def measure(
             run.stop()
         found = ages(run.warehouse)
         counted = found.since(int(found.due.min()) + ASIDE_S * 1000)
-        age = counted.shown - counted.due
+        age = counted.visible - counted.due
         view = Warehouse(run.warehouse).table("shop.country_sales")
-        shown = sum(row["orders"] for batch in view.read() for row in batch.to_pylist())
+        visible = sum(row["orders"] for batch in view.read() for row in batch.to_pylist())
     return {
         "orders": int(age.size),
         "p50_ms": round(float(np.percentile(age, 50))),
@@ -233,7 +233,7 @@ def measure(
         "start_s": round(start_s, 2),
         "cores_used": round(run.cpu_s, 2),
         "peak_rss_mb": run.peak_rss >> 20,
-        "count_is_right": shown == found.due.size,
+        "count_is_right": visible == found.due.size,
         "load_1min": round(os.getloadavg()[0], 1),
         **({} if requests is None else _without_server(counted, list(read_requests(requests)))),
     }
@@ -243,8 +243,8 @@ def _without_server(counted: Ages, requests: Sequence[Request]) -> dict[str, Any
     """The median age without the time that the server took, and how much that was."""
     writes, reads = Busy(writing(requests)), Busy(viewing(requests))
     server = writes.between(counted.due, counted.committed)
-    server += reads.between(counted.committed, counted.shown)
-    age = counted.shown - counted.due - server
+    server += reads.between(counted.committed, counted.visible)
+    age = counted.visible - counted.due - server
     return {
         "net_p50_ms": round(float(np.percentile(age, 50))),
         "server_p50_ms": round(float(np.percentile(server, 50))),
@@ -257,10 +257,10 @@ def measure_on_s3(seconds: int, rate: int, listing: bool = False) -> dict[str, A
     with tempfile.TemporaryDirectory(prefix="streamhouse-freshness-") as folder:
         requests = Path(folder) / "requests"
         with S3Server(requests=requests) as server, patch.dict(os.environ, server.environment):
-            figures = measure(seconds, rate, f"s3://{BUCKET}/warehouse", requests)
+            metrics = measure(seconds, rate, f"s3://{BUCKET}/warehouse", requests)
         if listing:
             print(*listed(list(read_requests(requests))), sep="\n", file=sys.stderr)
-    return figures
+    return metrics
 
 
 def compare(seconds: int, rate: int, listing: bool = False) -> dict[str, Any]:
@@ -297,18 +297,18 @@ def main() -> int:
     )
     given = parser.parse_args()
     if given.warehouse == "local":
-        figures = measure(given.seconds, given.rate)
+        metrics = measure(given.seconds, given.rate)
     else:
         on_s3 = measure_on_s3 if given.warehouse == "s3" else compare
-        figures = on_s3(given.seconds, given.rate, given.requests)
+        metrics = on_s3(given.seconds, given.rate, given.requests)
     if given.json:
-        print(json.dumps(figures))
+        print(json.dumps(metrics))
     else:
-        for name, value in figures.items():
+        for name, value in metrics.items():
             print(
                 f"{name:16} {value:,}" if isinstance(value, float | int) else f"{name:16} {value}"
             )
-    return 0 if figures["count_is_right"] else 1
+    return 0 if metrics["count_is_right"] else 1
 
 
 if __name__ == "__main__":

@@ -44,7 +44,7 @@ def hops(folder: Path, given: argparse.Namespace) -> dict[str, Any]:
         return measure_revenue(scenario, given.seconds, None, check)
 
 
-def figures(name: str, found: dict[str, Any]) -> list[dict[str, Any]]:
+def metrics(name: str, found: dict[str, Any]) -> list[dict[str, Any]]:
     """A figure a percentile."""
     ages = found["freshness_ms"]
     if ages is None:
@@ -79,7 +79,7 @@ def main() -> int:
         with tempfile.TemporaryDirectory(prefix="streamhouse-layers-") as folder:
             found = {"layers": layers, "hops": hops}[name](Path(folder) / "demo", given)
         equal = equal and found["equal"]
-        for one in figures(name, found):
+        for one in metrics(name, found):
             if given.json:
                 print(json.dumps(one), flush=True)
             else:

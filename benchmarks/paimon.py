@@ -234,11 +234,11 @@ def write_all(table: Table, parts: Sequence[Sequence[pa.RecordBatch]]) -> None:
 
 def commit(lab: Lab, commits: int, pace: float) -> dict[str, Any]:
     options = lab.warehouse.options
-    alone, beside = lab.table(), lab.table()
+    alone, concurrent_commit = lab.table(), lab.table()
     without: list[float] = []
     with_it: list[float] = []
     part = -(-commits // TURNS)
-    maintenance = Maintenance(options, lambda: (beside.identifier,))
+    maintenance = Maintenance(options, lambda: (concurrent_commit.identifier,))
     maintenance.start()
     try:
         with Sidecar(options) as sidecar:
@@ -251,7 +251,7 @@ def commit(lab: Lab, commits: int, pace: float) -> dict[str, Any]:
             for turn in range(TURNS + 1):
                 times = committed(lab, alone, part, pace, turn * part, merge)
                 without += times if turn else []
-                times = committed(lab, beside, part, pace, turn * part)
+                times = committed(lab, concurrent_commit, part, pace, turn * part)
                 with_it += times if turn else []
                 # What is still to be compacted is no business of the other table's turn.
                 time.sleep(SETTLE_S if part > MERGE_EVERY else 0)

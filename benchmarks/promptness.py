@@ -231,13 +231,13 @@ def measure(given: argparse.Namespace) -> list[dict[str, Any]]:
             pipeline.stop()
             for reader in readers.values():
                 reader.source.close()
-        figures = []
+        metrics = []
         for kind, reader in readers.items():
             keys = max(KEYS, writer.written) if kind == FIRST_ROW else KEYS
             commits = committed(warehouse, kind, given.rows, writer.written)
             read = reader.readable(writer.written, keys)
-            figures.append(figure(kind, commits[first:last], read[first:last]))
-    return figures
+            metrics.append(figure(kind, commits[first:last], read[first:last]))
+    return metrics
 
 
 def watch(
@@ -297,10 +297,10 @@ def main() -> int:
     parser.add_argument("--only", nargs="+", choices=list(KINDS), default=list(KINDS))
     parser.add_argument("--json", action="store_true", help="print one JSON object a figure")
     given = parser.parse_args()
-    figures = measure(given)
+    metrics = measure(given)
     if not given.json:
         print(f"{'table':18} {'ratio':>6} {'goal':>5} {'p50 s':>7} {'p99 s':>7} {'max s':>7}")
-    for one in figures:
+    for one in metrics:
         if given.json:
             print(json.dumps(one), flush=True)
         else:
@@ -309,7 +309,7 @@ def main() -> int:
                 f"{one['p99_s']:7} {one['max_s']:7}   {one['commits_per_s']} commits/s, "
                 f"{one['missing']} of {one['rows'] + one['missing']} rows missing"
             )
-    return 0 if not any(one["missing"] for one in figures) else 1
+    return 0 if not any(one["missing"] for one in metrics) else 1
 
 
 if __name__ == "__main__":

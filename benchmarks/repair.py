@@ -93,14 +93,14 @@ def _chunk(random: Any, day: str, first: int, count: int) -> pa.RecordBatch:
 
 def measure(rows: int) -> list[dict[str, Any]]:
     """A figure for each repair; `right` says whether the table's rows and changes are."""
-    figures = []
+    metrics = []
     with tempfile.TemporaryDirectory(prefix="streamhouse-repair-") as folder:
         warehouse = str(Path(folder) / "warehouse")
         fill(warehouse, rows)
         limit = _limit(warehouse)
         for name, changed in zip(STATUS, (rows, _few(rows), 0), strict=True):
             seconds, peak = _timed(warehouse, name, rows)
-            figures.append(
+            metrics.append(
                 {
                     "name": name,
                     "ratio": round(GOAL_SECONDS / seconds, 3),
@@ -113,7 +113,7 @@ def measure(rows: int) -> list[dict[str, Any]]:
                     "right": _right(warehouse, name, rows, changed),
                 }
             )
-    return figures
+    return metrics
 
 
 def _few(rows: int) -> int:
@@ -173,8 +173,8 @@ def _right(warehouse: str, name: str, rows: int, changed: int) -> bool:
             f"count(*) FILTER (WHERE status LIKE '%?') FROM found WHERE v_date = '{DAY}'"
         ).fetchall()[0]
     few = 0 if name == "repair-all" else _few(rows)
-    told = changes == 2 * changed or name == "repair-none"
-    return answer == (rows, rows, rows - few, few) and told
+    reported = changes == 2 * changed or name == "repair-none"
+    return answer == (rows, rows, rows - few, few) and reported
 
 
 def _one_run(warehouse: str, name: str, rows: int) -> None:
@@ -197,8 +197,8 @@ def main() -> int:
         warehouse, name = given.one_run
         _one_run(warehouse, name, given.rows)
         return 0
-    figures = measure(given.rows)
-    for one in figures:
+    metrics = measure(given.rows)
+    for one in metrics:
         if given.json:
             print(json.dumps(one))
         else:
@@ -206,7 +206,7 @@ def main() -> int:
                 f"{one['name']:12} {one['seconds']:6.1f} s, goal {GOAL_SECONDS:g} s (limit in one "
                 f"process {one['limit_seconds']:g} s), {one['peak_mb']:,} MB, right: {one['right']}"
             )
-    return 0 if all(one["right"] for one in figures) else 1
+    return 0 if all(one["right"] for one in metrics) else 1
 
 
 if __name__ == "__main__":

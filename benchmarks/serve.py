@@ -312,10 +312,10 @@ def measure(clients: int, seconds: float, pace: float) -> list[dict[str, Any]]:
                 readers.wait(2 * LAST_S)
             used = Used(cpu_s(server) - before, largest_rss(server), rows_encoded(port))
         came = np.load(results)
-    return figures(clients, commits, came, writer.done, used)
+    return metrics(clients, commits, came, writer.done, used)
 
 
-def figures(
+def metrics(
     clients: int,
     commits: int,
     came: np.ndarray[Any, np.dtype[np.float64]],

@@ -78,10 +78,10 @@ def _pointed(line: str, start: int, length: int) -> str:
     if len(line) <= _LONGEST_LINE:
         return f"\n  {line}\n  {' ' * start}{'^' * length}"
     first = max(0, start - _BEFORE)
-    shown = line[first : first + _LONGEST_LINE]
-    before, after = "…" * (first > 0), "…" * (first + len(shown) < len(line))
-    carets = "^" * min(length, len(shown) - (start - first))
-    return f"\n  {before}{shown}{after}\n  {' ' * (len(before) + start - first)}{carets}"
+    displayed = line[first : first + _LONGEST_LINE]
+    before, after = "…" * (first > 0), "…" * (first + len(displayed) < len(line))
+    carets = "^" * min(length, len(displayed) - (start - first))
+    return f"\n  {before}{displayed}{after}\n  {' ' * (len(before) + start - first)}{carets}"
 
 
 _LONGEST_LINE, _BEFORE = 200, 60

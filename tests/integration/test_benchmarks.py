@@ -13,7 +13,7 @@ import pytest
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 
-def figures(script: str, *arguments: str) -> list[dict[str, Any]]:
+def metrics(script: str, *arguments: str) -> list[dict[str, Any]]:
     """What a benchmark prints: one object a figure."""
     command = [sys.executable, str(BENCHMARKS / script), "--json", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600)
@@ -25,7 +25,7 @@ def figures(script: str, *arguments: str) -> list[dict[str, Any]]:
 @pytest.mark.usefixtures("quick_spark")
 def test_each_figure_is_a_line_with_its_ratio_and_goal() -> None:
     quick = ("--rows", "2000", "--runs", "1", "--commits", "5", "--pace", "50")
-    found = figures("paimon.py", *quick)
+    found = metrics("paimon.py", *quick)
     assert [(one["name"], one["goal"]) for one in found] == [
         ("scan", 0.3),
         ("write", 0.3),
@@ -45,14 +45,14 @@ def test_each_figure_is_a_line_with_its_ratio_and_goal() -> None:
 )
 def test_lookups_print_a_line_a_figure(only: dict[str, float]) -> None:
     few = ("--orders", "2000", "--members", "60000", "--partial-members", "5000", "--runs", "1")
-    found = figures("lookup.py", *few, "--only", *only)
+    found = metrics("lookup.py", *few, "--only", *only)
     assert {one["name"]: one["goal"] for one in found} == only
     assert all(one["ratio"] > 0 and one["pipeline_s"] for one in found)
 
 
 @pytest.mark.soak
 def test_upserts_of_mysql_print_a_line() -> None:
-    (found,) = figures("jdbc.py", "--rows", "2000", "--runs", "1")
+    (found,) = metrics("jdbc.py", "--rows", "2000", "--runs", "1")
     assert (found["name"], found["goal"]) == ("jdbc_upsert", 0.8)
     assert found["ratio"] > 0
 
@@ -61,7 +61,7 @@ def test_upserts_of_mysql_print_a_line() -> None:
 @pytest.mark.usefixtures("quick_spark")
 def test_mysql_figures_are_a_line_each() -> None:
     few = ("--rows", "20000", "--changes", "4000", "--seconds", "5", "--tables", "4", "--runs", "1")
-    found = figures("mysql_cdc.py", *few)
+    found = metrics("mysql_cdc.py", *few)
     assert [(one["name"], one["goal"]) for one in found] == [
         ("snapshot", 2.5),
         ("catch_up", 3.0),
@@ -75,13 +75,13 @@ def test_mysql_figures_are_a_line_each() -> None:
 
 @pytest.mark.soak
 def test_the_snapshot_of_a_skewed_table_is_copied_in_little_memory() -> None:
-    (found,) = figures("mysql_cdc.py", "--only", "memory", "--memory-rows", "400000")
+    (found,) = metrics("mysql_cdc.py", "--only", "memory", "--memory-rows", "400000")
     assert (found["name"], found["goal"]) == ("memory", 1.0)
     assert found["ratio"] >= 1.0
 
 
 def test_inserts_print_a_line_a_way() -> None:
-    found = figures(
+    found = metrics(
         "insert_values.py", "--rows", "300", "--runs", "1", "--only", "parse", "execute"
     )
     assert [(one["name"], one["goal"]) for one in found] == [("parse", 1.0), ("execute", 1.0)]
@@ -91,7 +91,7 @@ def test_inserts_print_a_line_a_way() -> None:
 @pytest.mark.soak
 def test_promptness_prints_a_line_a_kind_of_table() -> None:
     few = ("--seconds", "2", "--aside", "0", "--rows", "20", "--only", "lookup", "first-row")
-    found = figures("promptness.py", *few)
+    found = metrics("promptness.py", *few)
     assert [(one["name"], one["goal"]) for one in found] == [
         ("lookup", 1.0),
         ("first-row", 1.0),
@@ -100,7 +100,7 @@ def test_promptness_prints_a_line_a_kind_of_table() -> None:
 
 
 def test_many_readers_of_a_server_get_every_change_once() -> None:
-    found = {one["name"]: one for one in figures("serve.py", "--clients", "50", "--seconds", "4")}
+    found = {one["name"]: one for one in metrics("serve.py", "--clients", "50", "--seconds", "4")}
     assert [*found] == ["every_change", "delay_p99", "server_memory", "rows_read_once"]
     assert all(one["goal"] == 1.0 and one["unit"] for one in found.values())
     # How fast is not looked at; that nothing is lost, and nothing read for each reader, is.
@@ -111,13 +111,13 @@ def test_many_readers_of_a_server_get_every_change_once() -> None:
 @pytest.mark.soak
 @pytest.mark.usefixtures("quick_spark")
 def test_a_sync_prints_its_figure() -> None:
-    (found,) = figures("mysql_sync.py", "--tables", "4", "--runs", "1")
+    (found,) = metrics("mysql_sync.py", "--tables", "4", "--runs", "1")
     assert (found["name"], found["goal"], found["tables"]) == ("sync", 1.0, 4)
     assert found["ratio"] > 0 and found["freshness_s"] > 0 and found["peak_mb"] > 0
 
 
 @pytest.mark.soak
 def test_a_cluster_prints_a_line_for_each_number_of_executors() -> None:
-    found = figures("cluster.py", "--rows", "20000", "--runs", "1", "--executors", "1", "2")
+    found = metrics("cluster.py", "--rows", "20000", "--runs", "1", "--executors", "1", "2")
     assert [(one["name"], one["goal"]) for one in found] == [("cluster_1", 0.7), ("cluster_2", 0.7)]
     assert all(one["ratio"] > 0 and one["unit"] and one["sum_is_right"] for one in found)

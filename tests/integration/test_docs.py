@@ -76,7 +76,7 @@ def watch(block: Block, folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def beside(block: Block, folder: Path) -> Iterator[None]:
+def running_block(block: Block, folder: Path) -> Iterator[None]:
     """A block that says something when it is ready, and runs until what follows is over."""
     with started(block, folder) as process:
         output = first_output(process)
@@ -122,7 +122,7 @@ def test_a_document_runs_from_top_to_bottom(document: Path, tmp_path: Path) -> N
             if block.mark == ENDLESS:
                 watch(block, tmp_path)
             elif block.mark == BESIDE:
-                servers.enter_context(beside(block, tmp_path))
+                servers.enter_context(running_block(block, tmp_path))
             elif not block.mark.startswith(SKIPPED):
                 run(block, tmp_path)
 

@@ -87,7 +87,7 @@ def test_a_history_with_compactions_gives_the_table(
     kinds = ["+I"] if name in ("first", "sums") else ["+I", "+U", "-D"]
     state: Counter[tuple[int, int]] = Counter()
     seen = 0
-    told: list[tuple[int, int, list[tuple[Any, ...]]]] = []
+    reported: list[tuple[int, int, list[tuple[Any, ...]]]] = []
     for step in range(12):
         keys = rng.sample(range(8), 3)
         rows = [(k, rng.randrange(9), rng.choice(kinds)) for k in keys]
@@ -99,10 +99,12 @@ def test_a_history_with_compactions_gives_the_table(
             java.compact(table, full=step % 2 == 1)
         latest = warehouse.table(table).latest_snapshot_id() or 0
         found = changes(source, seen, latest)
-        told.append((seen, latest, found))
+        reported.append((seen, latest, found))
         add(state, found)
         seen = latest
     rows_now = java.read(table).select(["k", "v"]).to_pylist()
     assert +state == Counter((row["k"], row["v"]) for row in rows_now)
     again = PaimonSource(warehouse.options, table)
-    assert [changes(again, after, until) for after, until, _ in told] == [f for *_, f in told]
+    assert [changes(again, after, until) for after, until, _ in reported] == [
+        f for *_, f in reported
+    ]

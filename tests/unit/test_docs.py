@@ -98,8 +98,8 @@ class Scratch:
 
 
 def queries_of(text: str) -> int:
-    scratch = Scratch()
-    return sum(scratch.take(statement) for statement in script.parse_script(text))
+    session = Scratch()
+    return sum(session.take(statement) for statement in script.parse_script(text))
 
 
 @pytest.mark.parametrize("block", SCRIPTS, ids=str)
@@ -113,8 +113,8 @@ def test_examples_are_valid(path: Path) -> None:
 
 
 def test_the_readme_shows_the_example_that_it_runs() -> None:
-    shown = [block.text for block in blocks(ROOT / "README.md", "sql")]
-    assert shown == [(ROOT / "examples/spending.sql").read_text()]
+    displayed = [block.text for block in blocks(ROOT / "README.md", "sql")]
+    assert displayed == [(ROOT / "examples/spending.sql").read_text()]
 
 
 @pytest.mark.parametrize(

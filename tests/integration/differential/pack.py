@@ -82,7 +82,7 @@ class Pack:
         self._each("following", lambda play: play.follow())
         living = [(play, play.filling()) for play in self._running if play.case.feed == "lives"]
         try:
-            with self._beside(FILLING, living):
+            with self._concurrently(FILLING, living):
                 readers = [(play, play.queries()) for play in self._running]
                 if self.mode == "killed":
                     with self._timed("killed"):
@@ -100,9 +100,12 @@ class Pack:
         outside = [(play, play.filling()) for play in self._running]
         readers = [(play, play.queries()) for play in self._running]
         deadline = DEADLINE_S + A_QUERY_S * sum(len(queries) for _, queries in readers)
-        told = Told()
+        output = Told()
         try:
-            with self._beside(FILLING, outside), self._beside(SCRIPT, readers) as told:
+            with (
+                self._concurrently(FILLING, outside),
+                self._concurrently(SCRIPT, readers) as output,
+            ):
                 self._each("filling", lambda play: play.fill())
                 self._wait(self._running, lambda play: play.reached(), deadline)
         except Exception as error:  # noqa: BLE001  # a finding; the other cases go on
@@ -110,7 +113,7 @@ class Pack:
             running = set(self._running)
             self._settle(FILLING, [one for one in outside if one[0] in running])
             return self._settle(SCRIPT, [one for one in readers if one[0] in running])
-        return told.lines
+        return output.lines
 
     def _wait(self, plays: Sequence[Play], done: Callable[[Play], bool], seconds: float) -> None:
         """Wait until it is so for all these cases; `check` says what is not."""
@@ -122,17 +125,17 @@ class Pack:
                 rest(looked)
 
     @contextmanager
-    def _beside(self, name: str, scripts: Queries) -> Iterator[Told]:
+    def _concurrently(self, name: str, scripts: Queries) -> Iterator[Told]:
         """Run scripts in a thread while the `with` lasts; gives what they tell until its end."""
-        queries, told = [query for _, each in scripts for query in each], Told()
+        queries, output = [query for _, each in scripts for query in each], Told()
         if not queries:
-            yield told
+            yield output
             return
-        with self._shop.running_here(_text(queries), name, told):
+        with self._shop.running_here(_text(queries), name, output):
             if name == FILLING:
                 with self._timed("filled"):
                     self._wait([play for play, _ in scripts], lambda play: play.filled(), 20.0)
-            yield told
+            yield output
 
     def _settle(self, name: str, scripts: Queries) -> list[str]:
         """Run the scripts together until they have caught up; one by one if that fails."""
@@ -150,7 +153,7 @@ class Pack:
         return [line for one in scripts for line in self._settle(name, [one])]
 
     def _run(self, name: str, queries: Sequence[str]) -> list[str]:
-        told, seconds = Told(), DEADLINE_S + A_QUERY_S * len(queries)
+        output, seconds = Told(), DEADLINE_S + A_QUERY_S * len(queries)
         deadline = time.monotonic() + seconds
         options = ScriptOptions(
             name,
@@ -159,10 +162,10 @@ class Pack:
             stopped=lambda: time.monotonic() > deadline,
         )
         with self._timed(name):
-            Script(options, told).run(parse_script(_text(queries)))
+            Script(options, output).run(parse_script(_text(queries)))
         if time.monotonic() > deadline:
             raise TimeoutError(f"not caught up after {seconds:.0f} s")
-        return told.lines
+        return output.lines
 
     def _kill(self, number: int, scripts: Queries) -> None:
         """Run the readers as a process that a SIGKILL ends, at a step of a batch or anywhere."""

@@ -284,8 +284,8 @@ class Play:
         least = 1 if source.layout.producer != "full-compaction" else _TOP
         waiting = self._core.waiting(source.table, least)
         about = [line for line in notices if f"{source.table}: " in line]
-        told = [int(n) for line in about for n in re.findall(r": (\d+) rows? waits?", line)]
-        if waiting and not any(told):
+        output = [int(n) for line in about for n in re.findall(r": (\d+) rows? waits?", line)]
+        if waiting and not any(output):
             self.problem("notice", f"{waiting} rows of {source.table} wait, but told: {about}")
 
     def _seen(self, source: Source) -> Iterator[Seen]:

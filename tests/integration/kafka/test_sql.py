@@ -65,7 +65,7 @@ def test_orders_reach_a_table_once_although_the_driver_dies(
     shop.settle_here(script)
     assert sorted(ids(shop)) == list(range(20))
     topic.send(order(20))
-    assert "21" in shop.told(f"SET 'execution.runtime-mode' = 'batch';\n{source(topic)}"
+    assert "21" in shop.printed(f"SET 'execution.runtime-mode' = 'batch';\n{source(topic)}"
                              "SELECT COUNT(*) FROM incoming;")  # fmt: skip
 
 
@@ -97,14 +97,14 @@ def test_a_bounded_insert_is_one_transaction_and_plans_say_the_guarantee(
     shop: Shop, topic: Topic
 ) -> None:
     script = sink(topic, *ONCE) + "INSERT INTO outgoing VALUES (1, 'a'), (2, 'b');"
-    shop.told(f"SET 'execution.runtime-mode' = 'batch';\n{script}")
+    shop.printed(f"SET 'execution.runtime-mode' = 'batch';\n{script}")
     assert sorted(json.loads(one)["id"] for _, _, one in values(topic)) == [1, 2]
     read = ORDERS + sink(topic, *ONCE)
-    told = shop.told(read + "EXPLAIN INSERT INTO outgoing SELECT id, country FROM orders;")
-    assert "exactly-once: one transaction for each micro-batch" in told
+    output = shop.printed(read + "EXPLAIN INSERT INTO outgoing SELECT id, country FROM orders;")
+    assert "exactly-once: one transaction for each micro-batch" in output
     plain = ORDERS + sink(topic)
-    told = shop.told(plain + "EXPLAIN INSERT INTO outgoing SELECT id, country FROM orders;")
-    assert "at-least-once" in told
+    output = shop.printed(plain + "EXPLAIN INSERT INTO outgoing SELECT id, country FROM orders;")
+    assert "at-least-once" in output
     keyed = (
         "CREATE TABLE IF NOT EXISTS people (id BIGINT, country STRING, PRIMARY KEY (id) NOT "
         "ENFORCED) WITH ('bucket' = '1');\n"
@@ -152,10 +152,10 @@ INSERT INTO counts SELECT country, COUNT(*) FROM people GROUP BY country;
     assert shop.rows("people") == [{"id": 1, "country": "b"}, {"id": 3, "country": "b"}]
     counts = {row["country"]: row["n"] for row in shop.rows("counts") if row["n"]}
     assert counts == {"b": 2}
-    told = shop.told(
+    output = shop.printed(
         f"SET 'execution.runtime-mode' = 'batch';\n{upserts(topic)}SELECT * FROM latest;"
     )
-    assert sorted(told.splitlines()) == ["1  b", "3  b"]
+    assert sorted(output.splitlines()) == ["1  b", "3  b"]
 
 
 def test_changes_of_debezium_keep_a_sum_correct(shop: Shop, topic: Topic) -> None:

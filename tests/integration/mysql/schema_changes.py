@@ -8,7 +8,7 @@ from typing import Any
 
 import pymysql
 from tests.integration.mysql.history import apply
-from tests.integration.runtime.beside import Beside
+from tests.integration.runtime.concurrent_steps import ConcurrentSteps
 
 from streamhouse.demo.mariadb import MariaDB
 from streamhouse.paimon.catalog.warehouse import Warehouse
@@ -234,7 +234,7 @@ def _plain(kind: str) -> str:
     return upper if upper in ("SMALLINT", "INT", "BIGINT") else upper + sizes + rest
 
 
-class Altering(Beside):
+class Altering(ConcurrentSteps):
     """The changes, until the `with` ends."""
 
     def __init__(self, changes: SchemaChanges, pause_s: float) -> None:

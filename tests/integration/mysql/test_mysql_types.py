@@ -194,8 +194,8 @@ def test_snapshot_and_binlog_give_equal_values_of_a_type(
     # The text tells -0.0 from 0.0.
     assert str([dict(row, rowkind="+I") for row in binlog]) == str(snapshot)
     read = [row["v"] for row in snapshot]
-    for got, want in zip(read, [*expected, None], strict=False):
-        assert got == want or (want is None and kind == "FLOAT")
+    for got, expected_value in zip(read, [*expected, None], strict=False):
+        assert got == expected_value or (expected_value is None and kind == "FLOAT")
     assert len(read) == len(values)
 
 
@@ -336,11 +336,13 @@ def test_one_table_of_all_types_in_every_time_zone(
     shift = datetime.timedelta(hours=8 if session_zone == "+08:00" else 0)
     for place, row in enumerate(snapshot, 1):
         for name, (kind, literals, _, expected) in zip(names, CASES, strict=True):
-            want = expected[place % len(literals)]
-            if kind.startswith("TIMESTAMP") and want is not None:
+            expected_value = expected[place % len(literals)]
+            if kind.startswith("TIMESTAMP") and expected_value is not None:
                 # TIMESTAMP begins after 1970-01-01 00:00:00 UTC; what is before is a zero date.
-                want = want - shift if (want - shift).year >= 1970 else None
-            assert row[name] == want or (want is None and kind == "FLOAT"), kind
+                expected_value = (
+                    expected_value - shift if (expected_value - shift).year >= 1970 else None
+                )
+            assert row[name] == expected_value or (expected_value is None and kind == "FLOAT"), kind
 
 
 def test_a_moment_is_converted_by_the_servers_offset(database: Database) -> None:

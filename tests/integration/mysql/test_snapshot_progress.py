@@ -50,9 +50,9 @@ def test_a_terminal_shows_rows_rate_and_time_left(database: Database, tmp_path: 
         terminal.end()
     finally:
         terminal.close()
-    shown = re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", terminal.shown)
+    displayed = re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", terminal.displayed)
     line = r"snapshot.*[1-9][\d,]* rows [\d,]+ rows/s +\d+% \d+:\d\d:\d\d left"
-    assert re.search(line, shown), shown
+    assert re.search(line, displayed), displayed
     assert 0 < query["lag"]["rows"] < 50_000 and query["lag"]["bytes"] is None
 
 

@@ -93,7 +93,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             elif fault is Fault.REFUSED_AFTER:
                 self._answer(500, [], b"")
             else:
-                self._answer(status, headers, answer, torn=fault is Fault.TORN)
+                self._answer(status, headers, answer, truncated=fault is Fault.TORN)
 
     def _forwarded(self, body: bytes) -> tuple[int, list[tuple[str, str]], bytes]:
         connection = http.client.HTTPConnection("127.0.0.1", self.target, timeout=30)
@@ -105,7 +105,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             connection.close()
 
     def _answer(
-        self, status: int, headers: list[tuple[str, str]], body: bytes, torn: bool = False
+        self, status: int, headers: list[tuple[str, str]], body: bytes, truncated: bool = False
     ) -> None:
         head = self.command == "HEAD"
         self.send_response_only(status)
@@ -116,7 +116,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         if not head and status != 204:
             self.send_header("content-length", str(len(body)))
         self.end_headers()
-        if torn and body:
+        if truncated and body:
             self.wfile.write(body[: len(body) // 2])
             self._cut()
         elif not head:

@@ -19,8 +19,8 @@ from tests.integration.paimon.model import (
     Model,
     State,
     Written,
+    displayed,
     ordered,
-    shown,
 )
 
 from streamhouse.errors import DataLossError, SchemaChangeError, StreamhouseError
@@ -158,11 +158,11 @@ class Consumer:
         names = [name for name, number in self._fields.items() if number in now]
         fields = [now[self._fields[name]] for name in names]
         kept = ordered(
-            tuple(shown(one, row[name]) for name, one in zip(names, fields, strict=True))
+            tuple(displayed(one, row[name]) for name, one in zip(names, fields, strict=True))
             for row in self.rows.values()
         )
         rows = model.state.rows.values()
-        assert kept == ordered(tuple(shown(f, row.get(f.id)) for f in fields) for row in rows)
+        assert kept == ordered(tuple(displayed(f, row.get(f.id)) for f in fields) for row in rows)
 
 
 class History:
@@ -206,8 +206,8 @@ class History:
             (5, self._overwrite), (2, self._killed_sidecar),
         ]  # fmt: skip
         chosen = self.random.choices([one for _, one in steps], [w for w, _ in steps])[0]
-        told = chosen() or "nothing to do"
-        self.log.append(f"{len(self.log)} {chosen.__name__[1:]}: {told}")
+        description = chosen() or "nothing to do"
+        self.log.append(f"{len(self.log)} {chosen.__name__[1:]}: {description}")
         self.check()
         return self.log[-1]
 
@@ -492,8 +492,8 @@ class History:
 
     def _alter(self) -> str | None:
         action = self.random.choice(["add", "drop", "rename", "widen", "move", "comment"])
-        told: str | None = getattr(self, f"_alter_{action}")()
-        return None if told is None else f"{action} {told}"
+        description: str | None = getattr(self, f"_alter_{action}")()
+        return None if description is None else f"{action} {description}"
 
     def _free(self) -> list[Field]:
         return [one for one in self.model.fields if not one.fixed]

@@ -146,13 +146,15 @@ class Model:
     def rows(self, state: State | None = None) -> list[tuple[Any, ...]]:
         """The rows to be read, in the columns of now, sorted."""
         found = (self.state if state is None else state).rows.values()
-        return ordered(tuple(shown(one, row.get(one.id)) for one in self.fields) for row in found)
+        return ordered(
+            tuple(displayed(one, row.get(one.id)) for one in self.fields) for row in found
+        )
 
     def snapshot(self) -> State:
         return copy.deepcopy(self.state)
 
 
-def shown(one: Field, value: Any) -> Any:
+def displayed(one: Field, value: Any) -> Any:
     """A value in a column's type of now."""
     if value is None:
         return None

@@ -95,20 +95,20 @@ class Rows:
             for row in java_rows.read(self._java, self.identifier)
         }
         for name in self.types:
-            told = f"{self._format} {self.types[name]}"
-            self._same({key: row[name] for key, row in theirs.items()}, name, f"{told}, java")
+            context = f"{self._format} {self.types[name]}"
+            self._same({key: row[name] for key, row in theirs.items()}, name, f"{context}, java")
         ours: dict[str, dict[str, Any]] = {}
         for batch in self.table.read():
             columns = [list(map(normal, typed_values.texts(one))) for one in batch.columns]
             for row in zip(*columns, strict=True):
                 ours[row[0]] = dict(zip(batch.schema.names, row, strict=True))
         for name in self.types:
-            told = f"{self._format} {self.types[name]}"
-            self._same({key: row[name] for key, row in ours.items()}, name, f"{told}, ours")
+            context = f"{self._format} {self.types[name]}"
+            self._same({key: row[name] for key, row in ours.items()}, name, f"{context}, ours")
 
-    def _same(self, found: dict[str, Any], name: str, told: str) -> None:
+    def _same(self, found: dict[str, Any], name: str, context: str) -> None:
         wanted = {key: row[name] for key, row in self.expected.items()}
-        assert found == wanted, told
+        assert found == wanted, context
 
 
 def without_padding(value: Any) -> Any:

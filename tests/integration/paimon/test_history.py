@@ -34,10 +34,13 @@ def play(history: History, steps: int, progress: bool = False) -> None:
     started = time.monotonic()
     try:
         for number in range(steps):
-            told = history.step()
+            description = history.step()
             if progress:
                 took = time.monotonic() - started
-                print(f"{history.identifier} {number + 1}/{steps} {took:.0f} s: {told}", flush=True)
+                print(
+                    f"{history.identifier} {number + 1}/{steps} {took:.0f} s: {description}",
+                    flush=True,
+                )
     except Exception as error:
         log = "\n".join(history.log)
         raise AssertionError(f"{history.identifier}, seed {SEED}, after:\n{log}") from error

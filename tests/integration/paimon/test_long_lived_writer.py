@@ -70,8 +70,10 @@ def rows_of(java: Sidecar, name: str) -> list[dict[str, Any]]:
 
 
 def changelog(java: Sidecar, lake: Lake, name: str) -> list[tuple[Any, ...]]:
-    told = java.read(f"{name}$audit_log", options={"incremental-between": f"0,{lake.latest(name)}"})
-    return sorted(tuple(row.values()) for row in told.to_pylist())
+    audit_log = java.read(
+        f"{name}$audit_log", options={"incremental-between": f"0,{lake.latest(name)}"}
+    )
+    return sorted(tuple(row.values()) for row in audit_log.to_pylist())
 
 
 def notes(table: str, lake: Lake) -> list[Path]:

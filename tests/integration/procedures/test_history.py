@@ -147,8 +147,8 @@ def test_a_rollback_to_a_watermark_passes_over_snapshots_without_one(lake: Lake)
     folder = Path(lake.warehouse.table(name).location) / "snapshot"
     for snapshot, watermark in ((1, 10), (2, 20)):
         file = folder / f"snapshot-{snapshot}"
-        told = {**json.loads(file.read_text()), "watermark": watermark}
-        file.write_text(json.dumps(told))
+        updated = {**json.loads(file.read_text()), "watermark": watermark}
+        file.write_text(json.dumps(updated))
     done = procedures.rollback_to_watermark(lake.context, name, 25).to_pylist()
     assert done == [{"previous_snapshot_id": 4, "current_snapshot_id": 2}]
     assert lake.rows(name) == [{"id": 1, "n": 2}]

@@ -302,23 +302,23 @@ class Shop:
     def settle_here(self, text: str, name: str = "shop.sql", **how: bool) -> str:
         """The same without a process and a Spark of its own, which take long to start; what it
         told. `how` are further options of the script."""
-        told = Told()
+        printed = Told()
         options = ScriptOptions(name, self.warehouse.options, until_caught_up=True, **how)  # type: ignore[arg-type]
-        Script(options, told).run(parse_script(text))
-        return "\n".join(told.lines)
+        Script(options, printed).run(parse_script(text))
+        return "\n".join(printed.lines)
 
     @contextlib.contextmanager
     def running_here(
-        self, text: str, name: str = "shop.sql", told: Told | None = None
+        self, text: str, name: str = "shop.sql", printed: Told | None = None
     ) -> Iterator[Until]:
         """Run a script in a thread until the `with` ends; gives what waits while it runs.
 
-        `told` collects what the script prints.
+        `printed` collects what the script prints.
         """
 
         def run(stopped: Callable[[], bool]) -> None:
             options = ScriptOptions(name, self.warehouse.options, stopped=stopped)
-            Script(options, told or Told()).run(parse_script(text))
+            Script(options, printed or Told()).run(parse_script(text))
 
         with in_thread(run) as until:
             yield until
@@ -339,12 +339,12 @@ class Shop:
         """Definitions and statements that end, in this process: a command takes long to start."""
         streamhouse.execute(self.warehouse, text)
 
-    def told(self, text: str) -> str:
+    def printed(self, text: str) -> str:
         """What a script that needs no Spark prints, as plain text; in this process."""
-        told = Told()
+        printed = Told()
         options = ScriptOptions("told", self.warehouse.options, until_caught_up=True)
-        Script(options, told).run(parse_script(text))
-        return "\n".join(told.lines)
+        Script(options, printed).run(parse_script(text))
+        return "\n".join(printed.lines)
 
     def rows(self, table: str) -> list[dict[str, Any]]:
         """All rows of `default.<table>`, sorted."""

@@ -29,22 +29,24 @@ class Terminal:
             )
         finally:
             os.close(slave)
-        self.shown = ""
+        self.displayed = ""
 
     def until(self, text: str, seconds: float = 240.0) -> None:
         """Wait until the terminal has shown a text."""
         deadline = time.monotonic() + seconds
-        while text not in self.shown:
-            assert time.monotonic() < deadline, f"not seen within {seconds} s: {self.shown!r}"
-            assert self._take(), f"ended without it: {self.shown!r}"
+        while text not in self.displayed:
+            assert time.monotonic() < deadline, f"not seen within {seconds} s: {self.displayed!r}"
+            assert self._take(), f"ended without it: {self.displayed!r}"
 
     def end(self, seconds: float = 240.0) -> str:
         """Wait for the command's end, which must be a good one; what it printed."""
         deadline = time.monotonic() + seconds
         while self._take():
-            assert time.monotonic() < deadline, f"still running after {seconds} s: {self.shown!r}"
+            assert time.monotonic() < deadline, (
+                f"still running after {seconds} s: {self.displayed!r}"
+            )
         out, _ = self._process.communicate(timeout=seconds)
-        assert self._process.returncode == 0, self.shown
+        assert self._process.returncode == 0, self.displayed
         return out
 
     def close(self) -> None:
@@ -63,7 +65,7 @@ class Terminal:
         except OSError:
             # What Linux says once the other end is closed.
             return False
-        self.shown += data.decode(errors="replace")
+        self.displayed += data.decode(errors="replace")
         return bool(data)
 
 

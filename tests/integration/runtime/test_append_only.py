@@ -26,9 +26,9 @@ CREATE TEMPORARY TABLE changes (kind STRING METADATA FROM 'row_kind' VIRTUAL, id
 CREATE TABLE IF NOT EXISTS history (kind STRING, id INT, v INT) WITH ('bucket' = '-1');
 INSERT INTO history SELECT kind, id, v FROM changes;
 """
-    told = shop.settle_here(script)
+    output = shop.settle_here(script)
     why = "'scan.startup.mode' says whether there is a snapshot"
-    assert f"option 'debezium.snapshot.mode' has no effect here: {why}" in told
+    assert f"option 'debezium.snapshot.mode' has no effect here: {why}" in output
     mariadb.execute(
         "UPDATE appended.t SET v = 20 WHERE id = 2",
         "UPDATE appended.t SET id = 4 WHERE id = 3",

@@ -119,8 +119,8 @@ def test_a_signal_ends_what_has_just_begun(installed: Installed, tmp_path: Path)
     run.signal(signal.SIGTERM)
     ended = run.wait()
     assert (ended.code, ended.out) == (130, "")
-    told = ended.err.splitlines()
-    assert told == [
+    output = ended.err.splitlines()
+    assert output == [
         "demo: starting the pipeline",
         "demo: interrupted; stopping between two batches",
     ]

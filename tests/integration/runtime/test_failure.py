@@ -63,7 +63,7 @@ def test_a_failed_query_goes_on_and_says_why(tmp_path: Path) -> None:
     table = Warehouse(str(warehouse)).table("default.numbers")
     rows = [row["n"] for batch in table.read() for row in batch.to_pylist()]
     assert sorted(rows) == list(range(1, 2001))
-    told = Statuses({"warehouse": str(warehouse)}).read("numbers.sql")
-    assert told is not None
-    assert (told.state, told.restarts) == ("stopped", 2)
-    assert "PanicException: index out of bounds" in str(told.error)
+    status = Statuses({"warehouse": str(warehouse)}).read("numbers.sql")
+    assert status is not None
+    assert (status.state, status.restarts) == ("stopped", 2)
+    assert "PanicException: index out of bounds" in str(status.error)

@@ -44,9 +44,9 @@ def test_a_kill_at_any_step_leaves_nothing_twice_and_nothing_out(
     for number, step in enumerate(steps):
         ended = shop.run(script, "--from-scratch", STREAMHOUSE_FAILPOINT=step)
         assert ended.code == -signal.SIGKILL, ended.err
-        told = shop.settle_here(script, from_scratch=number % 2 == 1)
+        output = shop.settle_here(script, from_scratch=number % 2 == 1)
         cut_off = "starts from scratch, as an interrupted run had begun to; "
-        assert f"default.country_sales: {cut_off}" in told
+        assert f"default.country_sales: {cut_off}" in output
         revenue.check(shop, orders=ORDERS)
         proved = _audit(shop, "country_sales")
         assert proved.equal and proved.from_snapshot == proved.foreign_snapshots == 0
@@ -73,8 +73,8 @@ def test_views_over_another_table_are_what_it_has(shop: Shop) -> None:
     shop.do("DROP TABLE a;" + SOURCE.format("b") + "INSERT INTO b VALUES (1, 1), (3, 9)")
     with pytest.raises(DataLossError, match="run the script with --from-scratch"):
         shop.settle_here(VIEWS.format("b"))
-    told = shop.settle_here(VIEWS.format("b"), from_scratch=True)
-    assert "default.sums: starts from scratch; 2 rows removed" in told
+    output = shop.settle_here(VIEWS.format("b"), from_scratch=True)
+    assert "default.sums: starts from scratch; 2 rows removed" in output
     assert _values(shop, "sums") == [(1, 1), (3, 9)] and _values(shop, "large") == [(3, 9)]
     for table in ("sums", "large"):
         proved = _audit(shop, table)
@@ -85,8 +85,8 @@ def test_what_is_kept_counts_as_written_by_others(shop: Shop) -> None:
     shop.do(SOURCE.format("a") + SUMS + "INSERT INTO a VALUES (1, 2), (1, 3), (2, 4)")
     shop.settle_here(VIEWS.format("a"))
     shop.do("DROP TABLE a;" + SOURCE.format("b") + "INSERT INTO b VALUES (1, 1), (3, 9)")
-    told = shop.settle_here(VIEWS.format("b"), from_scratch=True, keep_targets=True)
-    assert "default.sums: starts from scratch; its 2 rows are kept" in told
+    output = shop.settle_here(VIEWS.format("b"), from_scratch=True, keep_targets=True)
+    assert "default.sums: starts from scratch; its 2 rows are kept" in output
     assert _values(shop, "sums") == [(1, 6), (2, 4), (3, 9)]
     assert _values(shop, "large") == [(1, 6), (3, 9)]
     for table in ("sums", "large"):
@@ -98,8 +98,8 @@ def test_statements_of_the_script_run_after_the_tables_were_emptied(shop: Shop) 
     script = SOURCE.format("a") + SUMS + "INSERT INTO sums VALUES (7, 1);" + VIEWS.format("a")
     shop.do(SOURCE.format("a") + "INSERT INTO a VALUES (1, 2)")
     shop.settle_here(script)
-    told = shop.settle_here(script, from_scratch=True)
-    assert "2 rows removed, including those of INSERT … VALUES and other statements" in told
+    output = shop.settle_here(script, from_scratch=True)
+    assert "2 rows removed, including those of INSERT … VALUES and other statements" in output
     assert _values(shop, "sums") == [(1, 2), (7, 1)]
 
 
@@ -107,7 +107,7 @@ def test_a_branch_starts_from_scratch_alone(shop: Shop) -> None:
     shop.do(
         SOURCE.format("a") + SUMS + "INSERT INTO a VALUES (1, 2); INSERT INTO sums VALUES (9, 9)"
     )
-    shop.told("CALL sys.create_branch('default.sums', 'b')")
+    shop.printed("CALL sys.create_branch('default.sums', 'b')")
     script = "INSERT INTO `sums$branch_b` SELECT k, v FROM a;"
     for _ in range(2):
         shop.settle_here(script, from_scratch=True)

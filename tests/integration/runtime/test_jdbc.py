@@ -169,8 +169,8 @@ def said(shop: Shop, text: str) -> Printed:
 def test_plans_and_selects(shop: Shop, customers: MariaDB) -> None:
     values = {"port": customers.port, "user": USER, "password": PASSWORD}
     tables = (TABLES + SERVER).format(**values, more=", 'lookup.max-retries' = '5'")
-    told = said(shop, f"{tables} EXPLAIN {QUERY.format(hint='')}")
-    plan = "\n".join(row["plan"] for row in told.found)
+    output = said(shop, f"{tables} EXPLAIN {QUERY.format(hint='')}")
+    plan = "\n".join(row["plan"] for row in output.found)
     assert "customers by id, kind, INNER; strategy: by key from MySQL (cache NONE)" in plan
     assert "strategy: by key from MySQL (cache PARTIAL, 100,000 keys)" in plan
     assert PASSWORD not in plan
@@ -189,7 +189,7 @@ def test_plans_and_selects(shop: Shop, customers: MariaDB) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "error", "told"),
+    ("changes", "error", "message"),
     [
         ({"'{password}'": "'s3cret'"}, ConnectError, "refuses the login of user"),
         ({"127.0.0.1:{port}/": "127.0.0.1:1/"}, ConnectError, "check the option 'url'"),
@@ -215,7 +215,7 @@ def test_what_is_wrong_is_told_before_anything_runs(
     customers: MariaDB,
     changes: dict[str, str],
     error: type[Exception],
-    told: str,
+    message: str,
 ) -> None:
     text = TABLES + SERVER + QUERY
     for before, after in changes.items():
@@ -226,5 +226,5 @@ def test_what_is_wrong_is_told_before_anything_runs(
     wrong = text.format(port=customers.port, user=USER, password=PASSWORD, more=more, hint="")
     with pytest.raises(error) as raised:
         said(shop, wrong)
-    assert told in str(raised.value)
+    assert message in str(raised.value)
     assert PASSWORD not in str(raised.value) and "s3cret" not in str(raised.value)

@@ -199,9 +199,9 @@ def test_rows_without_a_key_are_appended_once(
         f"REVOKE ALL ON sunk.* FROM {USER}",
         f"GRANT SELECT, INSERT ON sunk.log TO {USER}",
     )
-    told = made + declared(server, "log", columns, **{"sink.delivery-guarantee": "exactly-once"})
+    script = made + declared(server, "log", columns, **{"sink.delivery-guarantee": "exactly-once"})
     with pytest.raises(StreamhouseError, match="cannot be written exactly once: .*GRANT CREATE"):
-        shop.settle_here(told + insert)
+        shop.settle_here(script + insert)
     script = f"SET 'pipeline.name' = 'again'; {script}"
     with shop.failing_here(script, "target-committed:0"):
         pass
@@ -225,7 +225,7 @@ def test_bounded_inserts_are_one_transaction(shop: Shop, server: MariaDB) -> Non
     with pytest.raises(TableError, match="cannot hold a row: Data too long for column 'country'"):
         shop.do(f"{text} INSERT INTO people_sink VALUES (5, 'x'), (6, REPEAT('x', 41));")
     assert rows(server, "people") == [(1, "Chad"), (2, "China")]
-    plan = shop.told(f"{PEOPLE} {text} EXPLAIN INSERT INTO people_sink SELECT * FROM people;")
+    plan = shop.printed(f"{PEOPLE} {text} EXPLAIN INSERT INTO people_sink SELECT * FROM people;")
     assert "sunk" not in plan and PASSWORD not in plan
     assert "exactly-once: upserts and deletes by id, one transaction for each micro-batch" in plan
     with pytest.raises(UnsupportedSqlError, match="the query updates and deletes rows; declare"):
@@ -346,11 +346,11 @@ def test_a_table_is_read_by_several_queries_at_once(shop: Shop, server: MariaDB)
         split = {f"scan.partition.{key}": value for key, value in more.items()}
         table = declared(server, "wide", columns, **split)
         count = "SELECT COUNT(*), COUNT(DISTINCT id), SUM(CHAR_LENGTH(pad)) FROM wide_sink;"
-        assert shop.told(table + batch + count) == f"{found}  {found}  {1000 * found}"
-    assert shop.told(f"{table}{batch}SELECT id > 0 FROM wide_sink LIMIT 1;") == "True"
+        assert shop.printed(table + batch + count) == f"{found}  {found}  {1000 * found}"
+    assert shop.printed(f"{table}{batch}SELECT id > 0 FROM wide_sink LIMIT 1;") == "True"
     assert not [one for one in threading.enumerate() if one.name.startswith("jdbc-read")]
     with pytest.raises(TableError, match="no column 'ids'; did you mean 'id'"):
-        shop.told(table.replace("'id'", "'ids'") + batch + count)
+        shop.printed(table.replace("'id'", "'ids'") + batch + count)
 
 
 @pytest.mark.soak

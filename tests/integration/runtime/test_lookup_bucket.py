@@ -119,11 +119,11 @@ def test_what_is_shuffled_is_right_after_a_kill(shop: Shop, dying: Dying) -> Non
 def test_explain_says_why(shop: Shop) -> None:
     shop.do(TABLES + TARGETS)
     query = QUERIES.replace(HINT, "'shuffle'='true'").split(";\n")[0]
-    told = shop.told("EXPLAIN " + query + ";")
-    assert "strategy: bucket shuffle (set by hint)" in told
+    output = shop.printed("EXPLAIN " + query + ";")
+    assert "strategy: bucket shuffle (set by hint)" in output
     one = query.replace("'table'='p'", "'table'='r'")
-    told = shop.told("EXPLAIN " + one + ";")
-    assert "not shuffled: table default.regions has no fixed number of buckets above 1" in told
+    output = shop.printed("EXPLAIN " + one + ";")
+    assert "not shuffled: table default.regions has no fixed number of buckets above 1" in output
     two = one.replace("'shuffle'='true'", "'strategy'='bucket'")
     with pytest.raises(StreamhouseError, match="no fixed number of buckets above 1; leave it out"):
-        shop.told("EXPLAIN " + two + ";")
+        shop.printed("EXPLAIN " + two + ";")

@@ -80,10 +80,10 @@ def test_a_row_that_waits_finds_its_partner_by_its_key(shop: Shop) -> None:
 
 def test_explain_tells_the_strategy_and_why(shop: Shop) -> None:
     shop.do(TABLES)
-    told = shop.told(f"EXPLAIN {QUERY.format(strategy='partial').strip()}")
-    assert "strategy: partial by primary key (set by hint)" in told
-    assert "partial by primary key (set by 'lookup.cache' = 'PARTIAL')" in told
+    output = shop.printed(f"EXPLAIN {QUERY.format(strategy='partial').strip()}")
+    assert "strategy: partial by primary key (set by hint)" in output
+    assert "partial by primary key (set by 'lookup.cache' = 'PARTIAL')" in output
     other = QUERY.format(strategy="partial").replace("o.member =", "CAST(o.member AS DOUBLE) =")
     problem = "strategy 'partial' needs the whole primary key: id is compared as another type"
     with pytest.raises(StreamhouseError, match=f"hint LOOKUP: {problem}"):
-        shop.told(other)
+        shop.printed(other)

@@ -19,7 +19,7 @@ from tests.integration.mysql.history import Database, apply
 from tests.integration.mysql.schema_changes import KEPT, Altering, SchemaChanges
 from tests.integration.mysql.schema_changes import check as check_altered
 from tests.integration.mysql.sessions import TABLES, Sessions
-from tests.integration.runtime.beside import Beside
+from tests.integration.runtime.concurrent_steps import ConcurrentSteps
 from tests.integration.runtime.conftest import Run, Shop
 from tests.integration.runtime.test_sync import mysql_conf
 
@@ -170,7 +170,7 @@ class Writers:
             self._execute(*chance.choice(_DEFINITIONS))
 
 
-class Busy(Beside):
+class Busy(ConcurrentSteps):
     """The writers, until the `with` ends."""
 
     def __init__(self, writers: Writers) -> None:

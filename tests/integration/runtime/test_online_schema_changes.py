@@ -14,7 +14,7 @@ import pytest
 from tests.integration.conftest import Installed
 from tests.integration.mysql.online_schema_changes import OnlineSchemaChanges
 from tests.integration.mysql.schema_changes import KEPT, replayed
-from tests.integration.runtime.beside import Beside
+from tests.integration.runtime.concurrent_steps import ConcurrentSteps
 from tests.integration.runtime.conftest import Run, Shop
 from tests.integration.runtime.test_sync import mysql_conf
 
@@ -24,7 +24,7 @@ TABLES = "gpq"
 _ERRORS = (pymysql.err.OperationalError, pymysql.err.ProgrammingError, pymysql.err.IntegrityError)
 
 
-class Writes(Beside):
+class Writes(ConcurrentSteps):
     """Writes to all tables, whose rows have keys up to 1201."""
 
     def __init__(self, server: MariaDB, database: str) -> None:

@@ -86,13 +86,13 @@ def test_days_are_replaced_in_one_snapshot(lab: Lab) -> None:
     replaced = [("d1", 2, 20), ("d1", 4, 4), ("d1", 99, 99)]
     assert lab.rows("days", columns) == [*replaced, *second]
     end = source.latest_offset(offset)
-    told = [
+    output = [
         tuple(row.values())
         for piece in source.partitions(offset, end)
         for batch in source.read(piece)
         for row in batch.to_pylist()
     ]
-    assert sorted(told) == sorted(
+    assert sorted(output) == sorted(
         [("d1", 2, 2, "-U"), ("d1", 2, 20, "+U"), ("d1", 99, 99, "+I")]
         + [("d1", n, n, "-D") for n in (0, 6, 8, 10)]
     )

@@ -95,8 +95,8 @@ def test_a_query_goes_on_after_kills_and_with_a_changed_module(functions: Shop) 
     assert audited(shop).code == 0
     (shop.folder / "shop_names.py").write_text(HELPER.replace("high", "large"))
     change(options, "INSERT INTO orders VALUES (6, 'p2', 30)")
-    told = shop.settle(PIPELINE)
-    assert "has changed" in told.err
+    output = shop.settle(PIPELINE)
+    assert "has changed" in output.err
     assert sales(shop) == {("CH", "high"): (2500, 1), ("DE", "large"): (3000, 1)}
     ended = audited(shop)
     assert ended.code == 1 and "differs from the one that the query was planned with" in ended.err

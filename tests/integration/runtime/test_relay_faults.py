@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 from tests.integration.conftest import Installed
-from tests.integration.runtime.beside import Beside
+from tests.integration.runtime.concurrent_steps import ConcurrentSteps
 from tests.integration.runtime.conftest import Shop
 from tests.integration.runtime.test_one_reader import TABLES, change, equal, logs, script
 
 from streamhouse.demo.mariadb import MariaDB
 
 
-class Changes(Beside):
+class Changes(ConcurrentSteps):
     """Random transactions over all tables, until the `with` ends."""
 
     def __init__(self, server: MariaDB, seed: int) -> None:

@@ -253,11 +253,11 @@ def test_a_view_of_sums_is_repaired_as_of_its_queries_last_commit(
     streamhouse.execute(options, "UPDATE scores SET score = 1000 WHERE v_date = 'd1'")
     commit = repair_module._Attempt._commit
 
-    def beside(attempt: repair_module._Attempt, found: Deviation) -> int | None:
+    def concurrent_commit(attempt: repair_module._Attempt, found: Deviation) -> int | None:
         streamhouse.execute(options, "INSERT INTO scores VALUES ('d1', 'ann', 50, 1, 9)")
         return commit(attempt, found)
 
-    monkeypatch.setattr(repair_module._Attempt, "_commit", beside)
+    monkeypatch.setattr(repair_module._Attempt, "_commit", concurrent_commit)
     assert repair(options, "default.scores", "v_date = 'd1'").updated == 2
     assert scores(shop)[:2] == [("d1", "ann", 51.0, 2), ("d1", "ben", 7.0, 2)]
     assert shop.rows("scores")[0]["last_id"] == 9

@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.integration.runtime.beside import Beside
+from tests.integration.runtime.concurrent_steps import ConcurrentSteps
 from tests.integration.runtime.conftest import Ended, Run, Shop, Until
 from tests.integration.runtime.terminal import on_terminal
 
@@ -41,7 +41,7 @@ INSERT INTO seen SELECT CURRENT_TIMESTAMP, 1 FROM clicks;
 """
 
 
-class Orders(Beside):
+class Orders(ConcurrentSteps):
     """New and corrected orders, one commit after the other, until the `with` ends."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
@@ -114,8 +114,8 @@ def repair_beside(shop: Shop, until: Until) -> None:
         before = score(shop, snapshot - 1, "d1", "ann")
         assert before - score(shop, snapshot, "d1", "ann") == 100_000
         script = shop.script("CALL sys.repair(table => 'scores');", "call.sql")
-        told = ended(shop, "run", str(script)).out
-        assert "default.scores" in told
+        output = ended(shop, "run", str(script)).out
+        assert "default.scores" in output
         count = orders.commits
         until(lambda: orders.commits > count)
     until(lambda: sums(shop) == batch(shop))
@@ -133,8 +133,8 @@ def test_sums_are_repaired_by_sql_beside_the_pipeline(
             streamhouse.execute(options, f"INSERT INTO clicks VALUES ({clicks})")
             until(partial(clicked, shop, clicks))
         repair_beside(shop, until)
-        told = "uses the time of the batch .*INSERT OVERWRITE … SELECT"
-        with pytest.raises(TableError, match=told):
+        message = "uses the time of the batch .*INSERT OVERWRITE … SELECT"
+        with pytest.raises(TableError, match=message):
             repair(options, "default.seen")
     for table in ("scores", "seen"):
         found = audit(options, f"default.{table}")
@@ -157,7 +157,7 @@ def long_repair(shop: Shop) -> None:
             terminal.until("writing")
             lock.close()
             assert "1 updated" in terminal.end()
-    assert ERASED in terminal.shown.rpartition("left")[2]
+    assert ERASED in terminal.displayed.rpartition("left")[2]
     assert sums(shop) == batch(shop)
 
 
@@ -200,6 +200,6 @@ def test_a_long_insert_shows_how_far_it_is_on_a_terminal_only(shop: Shop) -> Non
             terminal.until("3 rows")
             locks.close()
             assert terminal.end() == "2 inserted, 1 updated\n"
-    assert ERASED in terminal.shown.rpartition("left")[2]
+    assert ERASED in terminal.displayed.rpartition("left")[2]
     done = quiet.wait()
     assert (done.code, done.out, done.err) == (0, "2 inserted, 1 updated\n", "")

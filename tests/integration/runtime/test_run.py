@@ -124,9 +124,12 @@ def test_a_row_that_cannot_be_computed_ends_the_query_in_one_line(shop: Shop) ->
     message = one_line(shop.run(script, "--until-caught-up"))
     assert "cannot compute a row" in message
     assert "x3" in message
-    told = Statuses({"warehouse": str(shop.path)}).read("shop.sql")
-    assert told is not None and (told.state, told.error) == ("failed", message[len("error: ") :])
-    assert [query.last_error for query in told.queries] == [told.error]
+    status = Statuses({"warehouse": str(shop.path)}).read("shop.sql")
+    assert status is not None and (status.state, status.error) == (
+        "failed",
+        message[len("error: ") :],
+    )
+    assert [query.last_error for query in status.queries] == [status.error]
     assert shop.rows("numbers") == []
 
 
@@ -152,11 +155,11 @@ def test_a_full_disk_is_said_and_nothing_lost(small_disk: Path) -> None:
     disk = os.statvfs(small_disk)
     ballast.write_bytes(b"\1" * (disk.f_bavail * disk.f_frsize - 200_000))
     ended = shop.run(script, "--until-caught-up")
-    told = [line for line in ended.err.splitlines() if line.startswith("error: ")]
+    errors = [line for line in ended.err.splitlines() if line.startswith("error: ")]
     # What looks after the tables may find the disk full, too, and tries again.
-    rest = [line for line in ended.err.splitlines() if line not in told]
-    assert (ended.code, len(told)) == (1, 1), ended.err
-    assert "is full" in told[0] or "no space left" in told[0]
+    rest = [line for line in ended.err.splitlines() if line not in errors]
+    assert (ended.code, len(errors)) == (1, 1), ended.err
+    assert "is full" in errors[0] or "no space left" in errors[0]
     assert all("No space left" in line for line in rest), ended.err
     ballast.unlink()
     shop.settle_here(script)

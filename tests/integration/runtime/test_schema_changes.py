@@ -125,7 +125,7 @@ def test_a_pipeline_goes_on_while_its_tables_change(shop: Shop) -> None:
         wait(lambda: len(shop.rows("sold__pending")) == 1)
         renamed = "no column 'name'; in table default.customers it was renamed to 'full_name'"
         with pytest.raises(StreamhouseError, match=renamed):
-            shop.told(QUERIES)
+            shop.printed(QUERIES)
         ends_at_a_dropped_column(shop, wait)
     # With the names of now it goes on; the row that waits has come over to them.
     insert(shop, "customers (id, full_name) VALUES (4, 'Dan')")
@@ -146,6 +146,6 @@ def ends_at_a_dropped_column(shop: Shop, wait: Until) -> None:
     """A column that the query writes goes; the script has to be changed."""
     alter(shop, "sold DROP item")
     insert(shop, "orders (order_id, customer_id, thing, price, item) VALUES (6, 2, 'rye', 8, 9)")
-    told = "column 'item' of table default.sold, which the query writes, has been dropped"
-    with pytest.raises(QueryFailed, match=told):
+    message = "column 'item' of table default.sold, which the query writes, has been dropped"
+    with pytest.raises(QueryFailed, match=message):
         wait(lambda: False)

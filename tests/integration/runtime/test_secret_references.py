@@ -60,15 +60,15 @@ def test_passwords_come_from_the_driver(shop: Shop, script: str) -> None:
     """The JVM and its workers have started before, so they lack the variable."""
     shop.settle_here(STARTS_SPARK, name="first.sql")
     with patch.dict(os.environ, {VARIABLE: PASSWORD}):
-        told = shop.settle_here(script)
+        output = shop.settle_here(script)
     assert shop.rows("named") == [{"id": 7, "name": "Ann"}]
-    assert "'password' = '****'" in told
+    assert "'password' = '****'" in output
     written = [
         path for path in shop.path.rglob("*") if path.is_file() and path.suffix != ".parquet"
     ]
     assert len(written) > 10
     leaks = [path for path in written if PASSWORD.encode() in path.read_bytes()]
-    assert leaks == [] and PASSWORD not in told
+    assert leaks == [] and PASSWORD not in output
 
 
 def test_what_is_missing_wrong_or_not_allowed(shop: Shop, script: str) -> None:

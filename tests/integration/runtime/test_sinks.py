@@ -63,14 +63,14 @@ def test_no_warehouse_is_needed(spark_here: None, capsys: pytest.CaptureFixture[
         INSERT INTO shown SELECT id FROM made WHERE id > 1;
         INSERT INTO gone SELECT id FROM made;"""
     for _ in range(2):
-        told = Told()
-        Script(ScriptOptions("made", until_caught_up=True), told).run(parse_script(text))
+        output = Told()
+        Script(ScriptOptions("made", until_caught_up=True), output).run(parse_script(text))
 
-        assert (capsys.readouterr().out, told.lines) == ("+I[2]\n+I[3]\n", [])
+        assert (capsys.readouterr().out, output.lines) == ("+I[2]\n+I[3]\n", [])
 
 
 def test_statements_that_end_print_too(shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:
-    told = shop.settle_here(
+    output = shop.settle_here(
         f"""{PEOPLE} {MADE}
         INSERT INTO people VALUES (1, 'Kenya');
         INSERT INTO shown VALUES (7), (8);
@@ -81,7 +81,7 @@ def test_statements_that_end_print_too(shop: Shop, capsys: pytest.CaptureFixture
 
     printed = capsys.readouterr().out.splitlines()
     assert printed == ["+I[7]", "+I[8]", "all> +I[1]", "all> +I[2]", "all> +I[3]"]
-    assert "notice: gone: 1 row written" in told
+    assert "notice: gone: 1 row written" in output
 
 
 def test_a_sink_of_the_name_of_a_table_leaves_the_table_alone(

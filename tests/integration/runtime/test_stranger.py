@@ -261,9 +261,9 @@ class Lake:
         script = self.folder / "crm.sql"
         script.write_text(self._text(*texts))
         ended = Run(self.folder, ["run", str(script), "--until-caught-up"], {}).wait()
-        told = ended.err.splitlines()
+        output = ended.err.splitlines()
         assert ended.code == 0, ended.err
-        assert [line for line in told if not line.startswith("notice: ")] == []
+        assert [line for line in output if not line.startswith("notice: ")] == []
         return ended.err
 
     def run_here(self, *texts: str) -> None:
@@ -291,7 +291,7 @@ def lake(
     made = Lake(tmp_path_factory.mktemp("stranger"), mariadb)
     business = Business(mariadb)
     business.open()
-    told = made.run(SOURCES, TABLES, DIMENSIONS, JOB)
+    output = made.run(SOURCES, TABLES, DIMENSIONS, JOB)
     business.go_on()
     made.run_here(SOURCES, TABLES, LATER, JOB)
     with business.truth() as truth:
@@ -301,7 +301,7 @@ def lake(
         )
         truth.execute(LIVE)
         truth.register("visit", made.rows("visit"))
-        yield made, truth, told
+        yield made, truth, output
 
 
 EXPECTED = {
@@ -389,8 +389,8 @@ def test_java_reads_the_same(lake: tuple[Lake, duckdb.DuckDBPyConnection, str]) 
 
 
 def test_what_has_no_effect_is_told(lake: tuple[Lake, duckdb.DuckDBPyConnection, str]) -> None:
-    told = lake[2]
+    output = lake[2]
     for key in ("table.exec.state.ttl", "state.backend.type", "execution.checkpointing.mode"):
-        assert f"notice: SET '{key}' has no effect here: " in told
-    assert "INSERT INTO lake.dw.dwd_contract: option 'sink.parallelism' has no effect" in told
-    assert "checkpointing.interval" not in told
+        assert f"notice: SET '{key}' has no effect here: " in output
+    assert "INSERT INTO lake.dw.dwd_contract: option 'sink.parallelism' has no effect" in output
+    assert "checkpointing.interval" not in output

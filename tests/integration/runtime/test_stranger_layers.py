@@ -237,8 +237,8 @@ def layers(
     text = SCRIPT
     for name, part in (("first", rows[:200]), ("second", rows[200:])):
         text = text.replace(f"{{{name}}}", values(part))
-    told = shop.settle_here(text)
-    assert "WATERMARK FOR event_time has no effect here" in told
+    output = shop.settle_here(text)
+    assert "WATERMARK FOR event_time has no effect here" in output
     with duckdb.connect(":memory:") as truth:
         truth.execute(f"CREATE TABLE log ({COLUMNS})")
         truth.executemany(f"INSERT INTO log VALUES ({', '.join('?' * 13)})", rows)
@@ -257,22 +257,22 @@ def test_each_layer_is_what_plain_sql_says(layers: tuple[Shop, Any], table: str)
     found = pa.Table.from_batches(list(opened.read()), opened.arrow_schema)
     assert found.num_rows > 1
     truth.register("found", found)
-    shown, expected = SHOWN.get(table, "FROM found"), EXPECTED[table]
+    displayed, expected = SHOWN.get(table, "FROM found"), EXPECTED[table]
     left = truth.execute(
-        f"(SELECT 'missing', * FROM (({expected}) EXCEPT ALL ({shown}))) UNION ALL "
-        f"(SELECT 'wrong', * FROM (({shown}) EXCEPT ALL ({expected}))) LIMIT 20"
+        f"(SELECT 'missing', * FROM (({expected}) EXCEPT ALL ({displayed}))) UNION ALL "
+        f"(SELECT 'wrong', * FROM (({displayed}) EXCEPT ALL ({expected}))) LIMIT 20"
     ).fetchall()
     assert left == []
 
 
 def test_a_day_is_read_by_its_date(layers: tuple[Shop, Any]) -> None:
     shop, truth = layers
-    told = shop.told(
+    output = shop.printed(
         "SET 'execution.runtime-mode' = 'batch'; SELECT COUNT(*) FROM ods.ods_order "
         "WHERE v_date BETWEEN '2026-04-30' AND DATE '2026-05-01'"
     )
     count = "SELECT count(*) FROM newest WHERE order_day BETWEEN '2026-04-30' AND '2026-05-01'"
-    assert told == str(truth.execute(count).fetchone()[0])
+    assert output == str(truth.execute(count).fetchone()[0])
 
 
 def test_partitions_have_the_names_that_others_expect(layers: tuple[Shop, Any]) -> None:

@@ -91,14 +91,14 @@ def test_a_table_whose_pipeline_was_stopped(shop: Shop) -> None:
 )
 def test_rows_that_may_wait_are_counted(shop: Shop, options: str, named: str) -> None:
     shop.do(table("src", options) + "INSERT INTO src VALUES (1, 1), (2, 2), (3, 3)")
-    told = shop.settle_here(copy("src", "dst"))
+    output = shop.settle_here(copy("src", "dst"))
     waits = f"default.src: 3 rows wait for compaction ({named})"
-    assert f"caught up, but for {waits}" in told
+    assert f"caught up, but for {waits}" in output
     assert values(shop, "dst") == {}
     done = audit(shop.warehouse.options, "default.dst")
     assert done.equal and not done.complete
     assert [(one.table, one.waiting_rows) for one in done.unread] == [("default.src", 3)]
-    shop.told("CALL sys.compact(`table` => 'default.src', compact_strategy => 'full')")
+    shop.printed("CALL sys.compact(`table` => 'default.src', compact_strategy => 'full')")
     assert "but for" not in shop.settle_here(copy("src", "dst"))
     assert values(shop, "dst") == {1: 1, 2: 2, 3: 3}
 
@@ -108,19 +108,19 @@ def test_rows_that_may_wait_are_named_when_a_run_is_stopped(shop: Shop) -> None:
         options = f"{LOOKUP}, 'write-only' = 'true'" if name == "waits" else LOOKUP
         shop.do(table(name, options) + f"INSERT INTO {name} VALUES (1, 1), (2, 2)")
     shop.do(table("two", "'changelog-producer' = 'none'"))
-    told = Told()
-    with shop.running_here(copy("waits", "one") + copy("moves", "two"), told=told) as until:
+    output = Told()
+    with shop.running_here(copy("waits", "one") + copy("moves", "two"), printed=output) as until:
         until(lambda: len(values(shop, "two")) == 2)
         shop.do("INSERT INTO waits VALUES (3, 3)")
-    assert [line for line in told.lines if "wait" in line] == [
+    assert [line for line in output.lines if "wait" in line] == [
         "notice: stopped, but for default.waits: 3 rows wait for compaction ('write-only' = 'true')"
     ]
 
 
 def test_a_console_select_has_its_table_compacted(shop: Shop) -> None:
     shop.do(table("src", LOOKUP) + "INSERT INTO src VALUES (1, 1), (2, 2)")
-    told = shop.settle_here("SELECT k, v FROM src;")
-    assert told.count("'rowkind': '+I'") == 2
+    output = shop.settle_here("SELECT k, v FROM src;")
+    assert output.count("'rowkind': '+I'") == 2
 
 
 def test_rows_under_deletion_vectors_are_read_before_their_changelog(shop: Shop) -> None:
@@ -129,7 +129,7 @@ def test_rows_under_deletion_vectors_are_read_before_their_changelog(shop: Shop)
     options = "'deletion-vectors.enabled' = 'true', 'changelog-producer' = 'input'"
     shop.do(table("src", f"{options}, 'write-only' = 'true'"))
     shop.do("INSERT INTO src VALUES (1, 1)")
-    shop.told("CALL sys.compact(`table` => 'default.src', compact_strategy => 'full')")
+    shop.printed("CALL sys.compact(`table` => 'default.src', compact_strategy => 'full')")
     shop.do("INSERT INTO src VALUES (2, 2)")
     shop.settle_here(copy(raw, "dst"))
     shop.do("INSERT INTO src VALUES (3, 3)")

@@ -70,7 +70,9 @@ def visit(
     page = context.new_page()
     errors: list[str] = []
     asked: set[str] = set()
-    page.on("console", lambda told: errors.extend([told.text] if told.type == "error" else []))
+    page.on(
+        "console", lambda answers: errors.extend([answers.text] if answers.type == "error" else [])
+    )
     page.on("pageerror", lambda error: errors.append(str(error)))
     page.on("request", lambda request: asked.add(urlsplit(request.url).netloc))
     page.on("websocket", lambda socket: asked.add(urlsplit(socket.url).netloc))

@@ -81,11 +81,11 @@ def server(tmp_path: Path) -> Iterator[Server]:
 
 def test_no_path_reveals_hidden_data(server: Server) -> None:
     with httpx.Client(base_url=server.url, timeout=DEADLINE_S, trust_env=False) as client:
-        told = {path: client.get(path) for path in PATHS}
+        answers = {path: client.get(path) for path in PATHS}
         asked = {"Content-Type": "application/sql"}
-        told |= {text: client.post("/sql", content=text, headers=asked) for text in QUERIES}
-        told |= {text: client.post("/scripts/check", json={"sql": text}) for text in SCRIPTS}
-    for what, answer in told.items():
+        answers |= {text: client.post("/sql", content=text, headers=asked) for text in QUERIES}
+        answers |= {text: client.post("/scripts/check", json={"sql": text}) for text in SCRIPTS}
+    for what, answer in answers.items():
         text = answer.text
         for word in what.replace("%20", " ").replace("/", " ").split():
             # What the client has said itself may be repeated.
@@ -94,8 +94,8 @@ def test_no_path_reveals_hidden_data(server: Server) -> None:
         found = [hidden for hidden in HIDDEN if hidden in text]
         assert not found, (what, found, answer.text[:400])
         assert answer.status_code < 500, (what, answer.text)
-    assert told[BOARD].json()["rows"] == [{"name": "Ann", "age": 30}]
-    files = told[f"{BOARD}/files"].json()["files"]
+    assert answers[BOARD].json()["rows"] == [{"name": "Ann", "age": 30}]
+    files = answers[f"{BOARD}/files"].json()["files"]
     assert files and {one[key] for one in files for key in ("rows", "bytes")} == {None}
     for path in ("/pipelines", "/pipelines/x", "/pipelines/x/graph", SCRIPTS[0]):
-        assert told[path].status_code == 403
+        assert answers[path].status_code == 403

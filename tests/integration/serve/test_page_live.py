@@ -25,7 +25,7 @@ START_MS = 240_000
 TRIES_S = 120.0
 
 
-# Beside other tests a wall-clock limit would measure the load that they make.
+# ConcurrentSteps other tests a wall-clock limit would measure the load that they make.
 @pytest.mark.parametrize("limit_s", [WAIT_MS / 1000, pytest.param(2.0, marks=pytest.mark.soak)])
 def test_mysql_update_reaches_the_page(
     installed: Installed, tmp_path: Path, limit_s: float

@@ -90,8 +90,10 @@ def running(queries: int) -> Callable[[dict[str, Any]], bool]:
     """A predicate: so many queries run, each with rows and a known lag."""
 
     def check(found: dict[str, Any]) -> bool:
-        told = found["queries"]
-        return len(told) == queries and all(one["rows_per_second"] and one["lag"] for one in told)
+        answers = found["queries"]
+        return len(answers) == queries and all(
+            one["rows_per_second"] and one["lag"] for one in answers
+        )
 
     return check
 

@@ -64,9 +64,9 @@ def until(what: str, server: Server, name: str, value: float, seconds: float = D
 def test_unread_responses_are_bounded(warehouse: Path, tmp_path: Path) -> None:
     with Server(warehouse, tmp_path, "--answers", "32MB", "--send-timeout", "60s") as server:
         with half_read(server, "/views/shop.big", 12) as heads:
-            told = [head.split(b"\r\n", 1)[0] for head in heads]
+            answers = [head.split(b"\r\n", 1)[0] for head in heads]
             refused = [head for head in heads if head.startswith(b"HTTP/1.1 503")]
-            assert b"HTTP/1.1 200 OK" in told and refused, told
+            assert b"HTTP/1.1 200 OK" in answers and refused, answers
             assert all(b"retry-after: " in head.lower() for head in refused)
             assert MIB < figure(server, "answer_bytes") <= 32 * MIB
             small = httpx.get(f"{server.url}/views/shop.sales", trust_env=False, timeout=DEADLINE_S)

@@ -84,8 +84,8 @@ def test_the_text_of_a_lag(lag: Lag | None, words: str) -> None:
 def test_ended_pipelines_can_be_forgotten(lake: str) -> None:
     code, output = run("--warehouse", lake, "--forget", "old", "--json")
     assert code == 0 and "pipeline 'old' is forgotten" in output
-    told = next(line for line in output.splitlines() if line.startswith("{"))
-    (left,) = json.loads(told)["pipelines"]
+    reported = next(line for line in output.splitlines() if line.startswith("{"))
+    (left,) = json.loads(reported)["pipelines"]
     assert left["name"] == "revenue"
     code, output = run("--warehouse", lake, "--forget", "revenue")
     assert code == 1 and "'revenue' is running; stop it first" in output

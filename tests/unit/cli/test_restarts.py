@@ -69,8 +69,8 @@ def test_a_child_process_does_not_inherit_the_reset() -> None:
     assert not restart_state.has_reset(environment)
     restart_state.note_reset(environment)
     assert restart_state.has_reset(environment)
-    ask = "import sys; from streamhouse.cli import restart_state as s; sys.exit(s.has_reset())"
+    request = "import sys; from streamhouse.cli import restart_state as s; sys.exit(s.has_reset())"
     child = subprocess.run(
-        [sys.executable, "-c", ask], env={**os.environ, **environment}, check=False, timeout=60
+        [sys.executable, "-c", request], env={**os.environ, **environment}, check=False, timeout=60
     )
     assert child.returncode == 0

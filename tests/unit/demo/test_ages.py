@@ -15,11 +15,11 @@ def test_percentiles_equal_those_of_all_values() -> None:
     for part in parts:
         ages.add(part)
     every = np.concatenate(parts)
-    figures = ages.percentiles()
-    assert figures is not None
-    assert figures["p50"] == pytest.approx(np.percentile(every, 50), abs=1.5)
-    assert figures["p99"] == pytest.approx(np.percentile(every, 99), abs=5)
-    assert figures["max"] == round(every.max())
+    metrics = ages.percentiles()
+    assert metrics is not None
+    assert metrics["p50"] == pytest.approx(np.percentile(every, 50), abs=1.5)
+    assert metrics["p99"] == pytest.approx(np.percentile(every, 99), abs=5)
+    assert metrics["max"] == round(every.max())
 
 
 def test_an_empty_histogram_has_no_percentiles() -> None:

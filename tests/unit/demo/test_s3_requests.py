@@ -66,7 +66,7 @@ def test_only_what_an_order_waits_for_is_on_its_path() -> None:
     plan = request(2.1, 0.1, table("orders/manifest/manifest-1"))
     freed = request(2.2, 0.1, lock, "DELETE", agent=BOTO)
     read = request(3.0, 0.1, table("orders/bucket-0/data-1"), status=206)
-    shown = request(3.1, 0.1, f"{view}/snapshot/snapshot-1", "PUT")
+    displayed = request(3.1, 0.1, f"{view}/snapshot/snapshot-1", "PUT")
     aside = [
         request(2.15, 0.1, table("orders/manifest/manifest-1"), agent=JAVA),
         request(2.5, 0.1, table("orders/manifest/manifest-1")),
@@ -74,6 +74,6 @@ def test_only_what_an_order_waits_for_is_on_its_path() -> None:
         request(3.3, 0.1, f"{view}/consumer/consumer-1", "PUT", agent=BOTO),
         request(3.4, 0.1, table("orders__lineage/bucket-0/data-1"), "PUT"),
     ]
-    every = sorted([data, locking, plan, freed, read, shown, *aside], key=lambda one: one.began)
+    every = sorted([data, locking, plan, freed, read, displayed, *aside], key=lambda one: one.began)
     assert writing(every) == [data, locking, plan, freed]
-    assert viewing(every) == [read, shown]
+    assert viewing(every) == [read, displayed]

@@ -144,8 +144,8 @@ def test_values(kind: str, text: str, expected: Any) -> None:
     ],
 )  # fmt: skip
 def test_values_that_do_not_fit(kind: str, text: str) -> None:
-    shown = text if len(text) < 60 else text[:60]
-    assert reason(kind, text).startswith(f"column 'a': {shown} is no {kind.split('(')[0]}")
+    displayed = text if len(text) < 60 else text[:60]
+    assert reason(kind, text).startswith(f"column 'a': {displayed} is no {kind.split('(')[0]}")
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,7 @@ def graph(text: str, warehouse: Mapping[str, str] | None = None) -> Graph:
     return graph_of(parse_script(text), warehouse)
 
 
-def shown(found: Graph, width: int = 80) -> str:
+def displayed(found: Graph, width: int = 80) -> str:
     console = Console(file=io.StringIO(), width=width, color_system=None)
     console.print(render(found))
     assert isinstance(console.file, io.StringIO)
@@ -112,7 +112,7 @@ def test_batch_mode_and_statement_sets_are_understood() -> None:
         ("INSERT", "continuous"), ("INSERT", "continuous"), ("INSERT OVERWRITE", "bounded"),
     ]  # fmt: skip
     assert ("b", "reads", "INSERT OVERWRITE:1") in edges(found)
-    assert shown(found).count("INSERT line 1") == 2
+    assert displayed(found).count("INSERT line 1") == 2
 
 
 def test_definitions_are_followed_without_being_made(tmp_path: Path) -> None:
@@ -143,7 +143,7 @@ def test_views_stand_between_tables_and_queries(tmp_path: Path) -> None:
         ("INSERT:1", "writes", "c"),
     }  # fmt: skip
     assert {node.kind for node in found.nodes if node.name in "vwx"} == {"view"}
-    assert "v · view" in shown(found) and list(tmp_path.iterdir()) == []
+    assert "v · view" in displayed(found) and list(tmp_path.iterdir()) == []
     with pytest.raises(TableError, match="already exists"):
         graph("CREATE TABLE a (i INT); CREATE VIEW v AS SELECT i FROM a;"
               "CREATE VIEW v AS SELECT i FROM a")  # fmt: skip
@@ -225,7 +225,7 @@ def test_mistakes_are_told_with_their_place(
 
 
 def test_the_text_is_readable_on_80_columns() -> None:
-    text = shown(graph((ROOT / "examples/revenue.sql").read_text()))
+    text = displayed(graph((ROOT / "examples/revenue.sql").read_text()))
     assert text.splitlines() == [
         "order_source · datagen · 5,000 rows",
         "└── INSERT line 57 → orders · append-only",
@@ -233,26 +233,26 @@ def test_the_text_is_readable_on_80_columns() -> None:
         "        └── ┄ lookup customers · full cache by id · INNER · 2 retries, 1 s apart",
         "INSERT VALUES line 54 → customers · key id",
     ]
-    text = shown(graph(WAREHOUSE))
+    text = displayed(graph(WAREHOUSE))
     assert all(len(line) <= 80 for line in text.splitlines())
     assert "hidden-word" not in text and "db.example" not in text
 
 
 def test_circles_are_drawn_once() -> None:
-    text = shown(
+    text = displayed(
         graph(
             "CREATE TABLE a (i INT); CREATE TABLE b (i INT);"
             "INSERT INTO b SELECT i FROM a; INSERT INTO a SELECT i FROM b"
         )
     )
     assert text.count("→ b") == 1 and "→ a · append-only (above)" in text
-    assert shown(graph("CREATE TABLE a (i INT)")) == "the script moves no rows\n"
+    assert displayed(graph("CREATE TABLE a (i INT)")) == "the script moves no rows\n"
 
 
 def test_a_query_over_several_tables_stands_below_each() -> None:
     tables = "CREATE TABLE a (i INT); CREATE TABLE b (i INT); CREATE TABLE t (i INT);"
     found = graph(f"{tables} INSERT INTO t SELECT i FROM a UNION ALL SELECT i FROM b")
-    assert shown(found).splitlines() == [
+    assert displayed(found).splitlines() == [
         "a · append-only", "└── INSERT line 1 → t · append-only",
         "b · append-only", "└── INSERT line 1 (above)",
     ]  # fmt: skip
@@ -357,7 +357,7 @@ def test_an_overwritten_partition_and_two_inserts_into_one_table() -> None:
     )
     queries = [node for node in found.nodes if isinstance(node, QueryNode)]
     assert [query.kind for query in queries] == ["continuous", "continuous", "bounded"]
-    assert "INSERT OVERWRITE" in shown(found)
+    assert "INSERT OVERWRITE" in displayed(found)
     with pytest.raises(SqlError, match="'id' is not a partition column"):
         graph(
             "CREATE TABLE a (id INT, dt STRING) PARTITIONED BY (dt);"

@@ -23,23 +23,23 @@ def place(tmp_path: Path) -> str:
     return str(folder)
 
 
-def ask(place: str, sql: str, **more: Any) -> dict[str, Any]:
+def request(place: str, sql: str, **more: Any) -> dict[str, Any]:
     return answer({"sql": sql, "warehouse": {"warehouse": place}, **more})
 
 
 def wrong(place: str, sql: str) -> tuple[str, int | None, int | None]:
-    found = ask(place, sql)
+    found = request(place, sql)
     assert found["ok"] is False
     error = found["error"]
     return error["message"], error["line"], error["column"]
 
 
 def test_a_good_script_is_drawn(place: str) -> None:
-    found = ask(place, TABLES + "INSERT INTO b SELECT i FROM a;")
+    found = request(place, TABLES + "INSERT INTO b SELECT i FROM a;")
     assert (found["ok"], found["statements"]) == (True, 3)
     assert [edge["kind"] for edge in found["graph"]["edges"]] == ["reads", "writes"]
     assert "svg" not in found
-    ElementTree.fromstring(ask(place, TABLES, svg=True)["svg"])
+    ElementTree.fromstring(request(place, TABLES, svg=True)["svg"])
     assert list(Path(place).iterdir()) == []
 
 
@@ -68,8 +68,8 @@ def test_what_runs_already_may_be_there(place: str) -> None:
         f"CREATE DATABASE d;{TABLES}CREATE VIEW v AS SELECT i FROM a; DROP TABLE gone;"
         "ALTER TABLE a ADD j INT; INSERT INTO b SELECT i FROM v;"
     )
-    assert not ask(place, sql)["ok"]
-    found = ask(place, sql, applied=True)
+    assert not request(place, sql)["ok"]
+    found = request(place, sql, applied=True)
     assert found["ok"], found
     assert len(found["graph"]["edges"]) == 3
 
@@ -95,7 +95,7 @@ def test_no_server_is_asked_and_no_place_but_the_warehouse(place: str, tmp_path:
     INSERT INTO u SELECT id, n FROM s;
     INSERT INTO t SELECT o.id, k.n FROM o JOIN k FOR SYSTEM_TIME AS OF o.p ON o.id = k.id;
     """
-    found = ask(place, servers, svg=True)
+    found = request(place, servers, svg=True)
     assert found["ok"], found
     assert "hidden" not in str(found) and "192.0.2.1" not in str(found)
 
@@ -106,13 +106,13 @@ def test_no_file_is_read(place: str, tmp_path: Path, call: str) -> None:
     file.write_text("a\n1\n")
     written = call.format(file)
     for sql in (f"SELECT * FROM {written}", f"SELECT * FROM '{file}'", f"SELECT {written}"):
-        assert not ask(place, TABLES + sql)["ok"], sql
+        assert not request(place, TABLES + sql)["ok"], sql
 
 
 @pytest.mark.parametrize("depth", [200, 3_000])
 def test_deep_nesting_is_an_error_like_others(place: str, depth: int) -> None:
     sql = f"{TABLES}INSERT INTO b SELECT {'(' * depth}i{')' * depth} FROM a"
-    found = ask(place, sql)
+    found = request(place, sql)
     assert found["ok"] or found["error"]["message"]
 
 
@@ -130,6 +130,6 @@ SCRAPS = (
 @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(st.sampled_from(SCRAPS), max_size=14).map(" ".join), st.booleans())
 def test_scraps_are_planned_or_told(place: str, text: str, applied: bool) -> None:
-    found = ask(place, f"{TABLES}{text}", applied=applied, svg=True)
+    found = request(place, f"{TABLES}{text}", applied=applied, svg=True)
     assert found["ok"] or "the script cannot be planned" not in found["error"]["message"], found
     assert list(Path(place).iterdir()) == []

@@ -98,9 +98,13 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
     assert not made.in_vain
 
 
-def offset(snapshot: int, coming: int | None = None) -> Offset:
+def offset(snapshot: int, next_version: int | None = None) -> Offset:
     found: dict[str, Any] = {"dims": {"dim_0": snapshot}}
-    return found if coming is None else {**found, "coming": {"dim_0": {"snapshot": coming}}}
+    return (
+        found
+        if next_version is None
+        else {**found, "coming": {"dim_0": {"snapshot": next_version}}}
+    )
 
 
 def joined(join: Join, end: Offset, keys: Sequence[int] = KEYS) -> list[int]:

@@ -117,7 +117,7 @@ def test_a_black_out_keeps_the_snapshot_and_its_ends_belong_to_it(dimension: Dim
         assert snapshot(pins.chosen(first, at(moment))) == expected, moment
 
 
-def coming(offset: Offset) -> Any:
+def next_version(offset: Offset) -> Any:
     return preloading_version(offset, "dim_0")
 
 
@@ -129,29 +129,29 @@ def test_what_takes_long_to_read_is_joined_once_it_is_read(
     first = pins.chosen({}, 1)
     dimension.write("a")
     second = pins.chosen(first, 2)
-    assert [(snapshot(one), coming(one)) for one in (first, second)] == [(1, None), (2, None)]
+    assert [(snapshot(one), next_version(one)) for one in (first, second)] == [(1, None), (2, None)]
     dimension.write("a", 4)
     third = pins.chosen(second, 3)
-    assert (snapshot(third), coming(third)) == (2, (3, None))
+    assert (snapshot(third), next_version(third)) == (2, (3, None))
     dimension.write("a")
     # What is on its way goes on, also in another process; others are not waited for.
     fourth = dimension.pins({ASYNC: "true", PENDING: "3"}).chosen(third, 4)
-    assert (snapshot(fourth), coming(fourth)) == (2, (3, None))
+    assert (snapshot(fourth), next_version(fourth)) == (2, (3, None))
     # Then it is joined, with the few changes after it.
     fifth = pins.chosen(fourth, 5, ["dim_0"])
-    assert (snapshot(fifth), coming(fifth)) == (4, None)
+    assert (snapshot(fifth), next_version(fifth)) == (4, None)
     dimension.write("a", 4)
     dimension.write("a", 4)
     sixth = pins.chosen(fifth, 6)
-    assert (snapshot(sixth), coming(sixth)) == (4, (6, None))
+    assert (snapshot(sixth), next_version(sixth)) == (4, (6, None))
     dimension.write("a", 4)
     seventh = pins.chosen(sixth, 7, ["dim_0"])
-    assert (snapshot(seventh), coming(seventh)) == (6, (7, None))
+    assert (snapshot(seventh), next_version(seventh)) == (6, (7, None))
     for _ in range(3):
         dimension.write("a")
     # Too far behind: the newest at once.
     eighth = pins.chosen(seventh, 8)
-    assert (snapshot(eighth), coming(eighth)) == (10, None)
+    assert (snapshot(eighth), next_version(eighth)) == (10, None)
 
 
 def test_without_the_option_nothing_is_waited_for(
@@ -168,7 +168,7 @@ def test_without_the_option_nothing_is_waited_for(
         before = pins.chosen({}, 1)
         dimension.write("a", 4)
         after = pins.chosen(before, 2)
-        assert (snapshot(after), coming(after)) == (snapshot(before) + 1, None)
+        assert (snapshot(after), next_version(after)) == (snapshot(before) + 1, None)
 
 
 def test_of_shuffled_buckets_any_change_is_read_anew(
@@ -178,12 +178,12 @@ def test_of_shuffled_buckets_any_change_is_read_anew(
     pins = dimension.pins({ASYNC: "true"}, strategy="bucket")
     dimension.write("a")
     first = pins.chosen(pins.chosen({}, 1), 2)
-    assert (snapshot(first), coming(first)) == (2, None)
+    assert (snapshot(first), next_version(first)) == (2, None)
     dimension.write("a")
     second = pins.chosen(first, 3)
-    assert (snapshot(second), coming(second)) == (2, (3, None))
+    assert (snapshot(second), next_version(second)) == (2, (3, None))
     third = pins.chosen(second, 4, ["dim_0"])
-    assert (snapshot(third), coming(third)) == (3, None)
+    assert (snapshot(third), next_version(third)) == (3, None)
     assert pins.chosen(third, 5)["dims"] == third["dims"]
 
 
@@ -195,10 +195,10 @@ def test_after_a_long_pause_the_newest_is_joined(
     first = {**pins.chosen({}, 1), "now": 1}
     dimension.write("a")
     second = pins.chosen(first, 60_001)
-    assert (snapshot(second), coming(second)) == (1, (2, None))
+    assert (snapshot(second), next_version(second)) == (1, (2, None))
     for before in (first, {**second, "now": 1}):
         late = pins.chosen(before, 60_002)
-        assert (snapshot(late), coming(late)) == (2, None)
+        assert (snapshot(late), next_version(late)) == (2, None)
 
 
 def test_what_was_coming_and_is_gone_is_not_waited_for(
@@ -213,7 +213,7 @@ def test_what_was_coming_and_is_gone_is_not_waited_for(
     folder = Path(Warehouse(dimension.options).table("d.dim").location) / "snapshot"
     (folder / "snapshot-2").unlink()
     third = pins.chosen(second, 3, ["dim_0"])
-    assert (coming(second), snapshot(third), coming(third)) == ((2, None), 1, (3, None))
+    assert (next_version(second), snapshot(third), next_version(third)) == ((2, None), 1, (3, None))
 
 
 def test_a_black_out_also_keeps_what_has_been_read(
@@ -225,9 +225,9 @@ def test_a_black_out_also_keeps_what_has_been_read(
     dimension.write("a")
     second = pins.chosen(first, at("2026-03-01 07:59"))
     third = pins.chosen(second, at("2026-03-01 08:00"), ["dim_0"])
-    assert (coming(second), snapshot(third), coming(third)) == ((2, None), 1, (2, None))
+    assert (next_version(second), snapshot(third), next_version(third)) == ((2, None), 1, (2, None))
     fourth = pins.chosen(third, at("2026-03-01 20:01"), ["dim_0"])
-    assert (snapshot(fourth), coming(fourth)) == (2, None)
+    assert (snapshot(fourth), next_version(fourth)) == (2, None)
 
 
 def test_new_partitions_are_waited_for_by_an_option_of_their_own(
@@ -240,15 +240,15 @@ def test_new_partitions_are_waited_for_by_an_option_of_their_own(
     dimension.write("a")
     second = rows.chosen(first[0], 2), moves.chosen(first[1], 2)
     assert [snapshot(one) for one in second] == [1, 2]
-    assert [coming(one) for one in second] == [(2, [("a",)]), None]
+    assert [next_version(one) for one in second] == [(2, [("a",)]), None]
     dimension.write("b")
     third = rows.chosen(second[0], 3), moves.chosen(second[1], 3)
-    assert [(snapshot(one), coming(one)) for one in third] == [(3, None), (2, (3, [("b",)]))]
+    assert [(snapshot(one), next_version(one)) for one in third] == [(3, None), (2, (3, [("b",)]))]
     assert [pinned_partitions(one, "dim_0") for one in third] == [[("b",)], [("a",)]]
     dimension.write("c")
     fourth = moves.chosen(third[1], 4, ["dim_0"])
     assert (snapshot(fourth), pinned_partitions(fourth, "dim_0")) == (3, [("b",)])
-    assert coming(fourth) == (4, [("c",)])
+    assert next_version(fourth) == (4, [("c",)])
 
 
 HIDDEN = {"deletion-vectors.enabled": "true"}
@@ -364,8 +364,13 @@ def test_rules_are_told_in_words() -> None:
         "not refreshed 2026-03-01 08:00 to 2026-03-01 20:00"
     )
     assert RefreshRule().words() == ""
-    beside = {"scan.partitions": "max_pt()", ASYNC: "TRUE", PARTITION_ASYNC: "true", PENDING: "2"}
-    assert RefreshRule.parse(beside, ("day",), "t").words() == (
+    concurrent_commit = {
+        "scan.partitions": "max_pt()",
+        ASYNC: "TRUE",
+        PARTITION_ASYNC: "true",
+        PENDING: "2",
+    }
+    assert RefreshRule.parse(concurrent_commit, ("day",), "t").words() == (
         "partitions max_pt(), reloaded in the background, at most 2 snapshots behind, "
         "new partitions loaded in the background"
     )

@@ -75,8 +75,8 @@ def spec(
 
 def test_the_plan_tells_the_cache_and_no_secret() -> None:
     assert str(choose(spec())) == "by key from MySQL (cache NONE)"
-    told = str(choose(spec("partial", lookup_cache="PARTIAL")))
-    assert told == "by key from MySQL (cache PARTIAL, 100,000 keys)"
+    described = str(choose(spec("partial", lookup_cache="PARTIAL")))
+    assert described == "by key from MySQL (cache PARTIAL, 100,000 keys)"
     assert "s3cret" not in repr(spec())
 
 
@@ -92,7 +92,7 @@ def test_it_is_drawn_without_secrets() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "told"),
+    ("wrong", "message"),
     [
         (spec("full"), "strategy 'full' cannot be used for table customers of connector 'jdbc'"),
         (spec("bucket"), "connector 'mysql-cdc'"),
@@ -100,6 +100,6 @@ def test_it_is_drawn_without_secrets() -> None:
         (spec(password="x"), "lookup of customers: unknown option 'password'"),
     ],
 )
-def test_what_cannot_be_looked_up_is_told(wrong: DimensionSpec, told: str) -> None:
-    with pytest.raises(OptionError, match=told):
+def test_what_cannot_be_looked_up_is_told(wrong: DimensionSpec, message: str) -> None:
+    with pytest.raises(OptionError, match=message):
         choose(wrong)

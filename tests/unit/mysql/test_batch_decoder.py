@@ -159,10 +159,10 @@ KEY = Kind(
 def latin1(options: Any) -> Charsets:
     """A server that has latin1 as Python has it."""
 
-    def ask(statement: str) -> list[tuple[object, ...]]:
+    def run_statement(statement: str) -> list[tuple[object, ...]]:
         return [(f"{n:02X}", bytes([n]).decode("latin-1"), "1") for n in range(256)]
 
-    return Charsets(ask)
+    return Charsets(run_statement)
 
 
 @pytest.fixture(autouse=True)

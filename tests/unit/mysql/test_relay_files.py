@@ -216,8 +216,8 @@ def test_a_segment_may_be_dropped_while_a_batch_is_planned(
 
     monkeypatch.setattr(files, "segments", then_dropped)
     assert view.bounded(ends[0], ends[-1], 10**9) == ends[-1]
-    near = view.bounded(ends[0], ends[-1], 300)
-    assert listed[3].start < near < ends[-1] and near in ends
+    within = view.bounded(ends[0], ends[-1], 300)
+    assert listed[3].start < within < ends[-1] and within in ends
     kept.close()
 
 

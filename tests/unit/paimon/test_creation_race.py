@@ -84,12 +84,12 @@ def test_one_process_creates_a_table_and_the_others_find_it(
     for turn in range(ROUNDS):
         these = [one for one in found if one[0] == turn]
         assert len({seen for *_, seen in these}) == 1, these
-        told = Counter(outcome for _, _, outcome, _ in these)
+        reported = Counter(outcome for _, _, outcome, _ in these)
         if if_not_exists:
-            assert told == {"created": PROCESSES}
+            assert reported == {"created": PROCESSES}
         else:
             exists = f"table 'd{turn}.t' already exists; write IF NOT EXISTS to keep it"
-            assert told == {"created": 1, exists: PROCESSES - 1}
+            assert reported == {"created": 1, exists: PROCESSES - 1}
             (winner,) = (number for _, number, outcome, _ in these if outcome == "created")
             assert these[0][3] == tuple(column.name for column in _columns(winner))
 

@@ -53,12 +53,12 @@ def test_processes_that_add_the_same_keys_give_each_one_row(
     for process in processes:
         process.start()
     try:
-        told = [failures.get(timeout=DEADLINE_S) for _ in processes]
+        reported = [failures.get(timeout=DEADLINE_S) for _ in processes]
     finally:
         for process in processes:
             process.join(DEADLINE_S)
             process.kill()
-    assert told == [None] * PROCESSES
+    assert reported == [None] * PROCESSES
     batches = Warehouse(lake).table("d.t").read(["k"])
     found = Counter(key for batch in batches for key in batch.column("k").to_pylist())
     assert found == Counter(range(ROUNDS * KEYS))

@@ -30,9 +30,9 @@ def read_to(lab: Lab, name: str = "db.t") -> Offset:
 
 
 def refused(lab: Lab, offset: Offset, why: str, name: str = "db.t") -> None:
-    for ask in (PaimonSource.check, PaimonSource.latest_offset, PaimonSource.settled):
+    for method in (PaimonSource.check, PaimonSource.latest_offset, PaimonSource.settled):
         with pytest.raises(DataLossError, match=f"{why}.*--from-scratch"):
-            ask(source(lab, name), offset)
+            method(source(lab, name), offset)
 
 
 def produce(lab: Lab, producer: str) -> None:

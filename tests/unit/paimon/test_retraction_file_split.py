@@ -124,8 +124,8 @@ def _mixed(draw: random.Random, histories: Sequence[Sequence[list[Row]]]) -> lis
     """The changes of all histories, those of each in their order."""
     order = [number for number, changes in enumerate(histories) for _ in changes]
     draw.shuffle(order)
-    coming = [iter(changes) for changes in histories]
-    return [next(coming[number]) for number in order]
+    remaining = [iter(changes) for changes in histories]
+    return [next(remaining[number]) for number in order]
 
 
 def _put_apart(table: Written, histories: Sequence[Sequence[list[Row]]]) -> None:

@@ -173,12 +173,12 @@ def test_batch_writes_beside_each_other_give_each_key_one_row(
     rows = [writer.write(iter([lab.batch([(key, 1) for key in range(10)])]))]
     collected, waiting = PaimonWriter._commit_messages, [0]
 
-    def beside(self: PaimonWriter, *given: Any) -> list[bytes]:
+    def concurrent_commit(self: PaimonWriter, *given: Any) -> list[bytes]:
         messages = collected(self, *given)
         if waiting:
             lab.write(table, waiting.pop(), [(key, 2) for key in reversed(range(10))])
         return messages
 
-    monkeypatch.setattr(PaimonWriter, "_commit_messages", beside)
+    monkeypatch.setattr(PaimonWriter, "_commit_messages", concurrent_commit)
     writer.commit([*rows])
     assert lab.content(table) == [(key, 1) for key in range(10)]

@@ -303,9 +303,9 @@ def test_an_append_table_without_row_kinds_takes_only_added_rows(store: Store) -
     with pytest.raises(StreamhouseError, match="snapshot 5 removed rows.*'scan.overwrite'"):
         store.read(source, 4, 5)
     assert store.read(store.source(table, overwrite="skip"), 4, 5) == []
-    told = store.source(table, kinds=True)
-    assert told.changelog
-    assert store.read(told, 4, 5) == [(*one, "-D"), (*two, "-D")]
+    source = store.source(table, kinds=True)
+    assert source.changelog
+    assert store.read(source, 4, 5) == [(*one, "-D"), (*two, "-D")]
 
 
 def test_a_range_reads_the_same_after_more_commits(store: Store) -> None:

@@ -49,10 +49,10 @@ def test_a_writer_that_died_before_it_named_its_snapshot_is_not_waited_for(folde
     assert snapshots(folder).latest_id() == 3
 
 
-@pytest.mark.parametrize("torn", ["", "x"])
-def test_a_hint_that_cannot_be_read_is_done_without(folder: Path, torn: str) -> None:
-    (folder / "LATEST").write_text(torn)
-    (folder / "EARLIEST").write_text(torn)
+@pytest.mark.parametrize("content", ["", "x"])
+def test_a_hint_that_cannot_be_read_is_done_without(folder: Path, content: str) -> None:
+    (folder / "LATEST").write_text(content)
+    (folder / "EARLIEST").write_text(content)
     found = snapshots(folder)
     found.await_named()
     assert (found.earliest_id(), found.latest_id()) == (1, 3)

@@ -68,9 +68,9 @@ def test_changes_by_row(differ: Differ, old: list[Row], new: list[Row]) -> None:
 
     found = changes(differ.by_row(as_table(old), as_table(new)))
     gone = counted([tuple(row) for kind, *row in found if kind == "-D"])
-    come = counted([tuple(row) for kind, *row in found if kind == "+I"])
+    inserted = counted([tuple(row) for kind, *row in found if kind == "+I"])
     assert gone == counted(old) - counted(new)
-    assert come == counted(new) - counted(old)
+    assert inserted == counted(new) - counted(old)
 
 
 def test_types_come_back_as_they_were(differ: Differ) -> None:

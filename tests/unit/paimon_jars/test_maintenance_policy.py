@@ -11,8 +11,8 @@ PACE = Pace()
 
 
 def test_a_keyed_table_is_compacted_by_its_trigger() -> None:
-    care = MaintenancePolicy.of(True, {}, PACE)
-    assert (care.commits, care.seconds, care.full_commits) == (5, 1.0, None)
+    policies = MaintenancePolicy.of(True, {}, PACE)
+    assert (policies.commits, policies.seconds, policies.full_commits) == (5, 1.0, None)
     assert MaintenancePolicy.of(True, {"num-sorted-run.compaction-trigger": "9"}, PACE).commits == 9
 
 
@@ -32,16 +32,16 @@ def test_tables_that_are_read_from_compacted_files_are_compacted_at_once(
 
 def test_full_compactions_make_the_changelog() -> None:
     options = {"changelog-producer": "full-compaction"}
-    care = MaintenancePolicy.of(True, options, PACE)
-    assert (care.commits, care.seconds, care.full_commits) == (5, 0.5, 1)
+    policies = MaintenancePolicy.of(True, options, PACE)
+    assert (policies.commits, policies.seconds, policies.full_commits) == (5, 0.5, 1)
     options["full-compaction.delta-commits"] = "20"
-    care = MaintenancePolicy.of(True, options, PACE)
-    assert (care.commits, care.seconds, care.full_commits) == (5, 1.0, 20)
+    policies = MaintenancePolicy.of(True, options, PACE)
+    assert (policies.commits, policies.seconds, policies.full_commits) == (5, 1.0, 20)
 
 
 def test_a_full_compaction_can_be_asked_for_by_time() -> None:
-    care = MaintenancePolicy.of(True, {"compaction.optimization-interval": "2 min"}, PACE)
-    assert care.full_seconds == 120
+    policies = MaintenancePolicy.of(True, {"compaction.optimization-interval": "2 min"}, PACE)
+    assert policies.full_seconds == 120
 
 
 def test_append_tables_are_compacted_rarely() -> None:
@@ -71,5 +71,7 @@ def test_who_does_not_wait_for_lookups_is_compacted_by_the_trigger() -> None:
 
 @pytest.mark.parametrize("keyed", [True, False])
 def test_a_write_only_table_is_left_to_another_job(keyed: bool) -> None:
-    care = MaintenancePolicy.of(keyed, {"write-only": "true", "changelog-producer": "lookup"}, PACE)
-    assert (care.commits, care.full_commits, care.expires) == (None, None, False)
+    policies = MaintenancePolicy.of(
+        keyed, {"write-only": "true", "changelog-producer": "lookup"}, PACE
+    )
+    assert (policies.commits, policies.full_commits, policies.expires) == (None, None, False)

@@ -117,8 +117,8 @@ def test_which_python_executors_run(conf: Path, monkeypatch: pytest.MonkeyPatch)
     ],
 )
 def test_a_failed_check_is_one_line(text: str, message: str) -> None:
-    told = executors.explained(text)
-    assert told.startswith(message) and "\n" not in told
+    explained = executors.explained(text)
+    assert explained.startswith(message) and "\n" not in explained
 
 
 def test_why_executors_end_at_once() -> None:
@@ -155,13 +155,13 @@ def test_an_executor_names_what_it_lacks(tmp_path: Path) -> None:
 
 
 def test_a_cluster_without_executors_is_told_once() -> None:
-    now, counts, told = 0.0, iter([1, *[0] * 9, 1, 1, 0, 1]), list[str]()
-    watch = executors.ExecutorWatch(lambda: next(counts), told.append, lambda: now)
+    now, counts, messages = 0.0, iter([1, *[0] * 9, 1, 1, 0, 1]), list[str]()
+    watch = executors.ExecutorWatch(lambda: next(counts), messages.append, lambda: now)
     for second in range(0, 28, 2):
         now = float(second)
         watch.step()
         watch.step()
-    assert [text.split(";")[0] for text in told] == [
+    assert [text.split(";")[0] for text in messages] == [
         "no executor runs any more",
         "an executor runs again",
     ]

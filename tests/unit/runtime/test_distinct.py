@@ -227,7 +227,7 @@ def test_a_value_that_was_never_counted_is_told(folder: Path) -> None:
     world.write(0, [record(1, ("2026-01", 1, "new", 1.0), "+I")])
     world.batch()
     world.write(1, [record(1, ("2026-01", 2, "new", 1.0), "-D")])
-    told = r"the value '2' of column '.*' \(v_month = 2026-01\) is retracted 1 time"
-    with pytest.raises(StreamhouseError, match=told):
+    message = r"the value '2' of column '.*' \(v_month = 2026-01\) is retracted 1 time"
+    with pytest.raises(StreamhouseError, match=message):
         world.batch()
     assert world.counts() == {"2026-01": (1, 1, 1, 1, 1)}

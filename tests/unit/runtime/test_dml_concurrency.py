@@ -24,7 +24,7 @@ SUMS = """CREATE TABLE t (k INT PRIMARY KEY NOT ENFORCED, n BIGINT) WITH ('bucke
 ROUNDS = 40
 
 
-class Beside(threading.Thread):
+class ConcurrentWriter(threading.Thread):
     """Adds 1 to each key, batch by batch, as a continuous query does."""
 
     def __init__(self, warehouse: Warehouse, rounds: int) -> None:
@@ -65,10 +65,10 @@ def warehouse(tmp_path: Path) -> Warehouse:
 
 def test_no_effect_is_lost_or_doubled(warehouse: Warehouse) -> None:
     streamhouse.execute(warehouse, "INSERT INTO t VALUES (1, 0), (2, 0), (3, 0)")
-    beside = Beside(warehouse, ROUNDS)
-    beside.start()
+    writer = ConcurrentWriter(warehouse, ROUNDS)
+    writer.start()
     changed = 0
-    while beside.is_alive():
+    while writer.is_alive():
         # Key 1 moves what it has to key 3; key 2 is replaced by itself and one more.
         done = streamhouse.execute(
             warehouse,
@@ -79,8 +79,8 @@ def test_no_effect_is_lost_or_doubled(warehouse: Warehouse) -> None:
         )
         assert done.updated == 3
         changed += 1
-    beside.join(60)
-    assert beside.failure is None and beside.committed == ROUNDS
+    writer.join(60)
+    assert writer.failure is None and writer.committed == ROUNDS
     found = rows(warehouse)
     assert changed > 0
     assert found[2] == ROUNDS + changed
@@ -91,7 +91,7 @@ def test_a_statement_that_is_overtaken_is_computed_again(
     warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     streamhouse.execute(warehouse, "INSERT INTO t VALUES (1, 5)")
-    beside = Beside(warehouse, 0)
+    writer = ConcurrentWriter(warehouse, 0)
     committer = TableCommitter(warehouse.options, "default.t", WRITER)
     prepare: Callable[..., list[bytes]] = dml._Attempt._prepare
     tries: list[int] = []
@@ -99,7 +99,7 @@ def test_a_statement_that_is_overtaken_is_computed_again(
     def overtaken(attempt: dml._Attempt, prefix: str) -> list[bytes]:
         messages = prepare(attempt, prefix)
         if len(tries) < dml.TRIES:
-            committer.commit(len(tries), beside.prepare(len(tries)))
+            committer.commit(len(tries), writer.prepare(len(tries)))
         tries.append(len(messages))
         return messages
 

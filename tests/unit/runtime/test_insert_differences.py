@@ -144,7 +144,7 @@ def test_large_buckets_are_compared_in_shares(lab: Lab, monkeypatch: pytest.Monk
     ]
 
 
-class Beside:
+class ConcurrentSteps:
     """A stream's commit that comes between the comparison and the commit."""
 
     def __init__(
@@ -153,13 +153,13 @@ class Beside:
         compare = insert_differences._Try._write_differences
         left = [1]
 
-        def beside(one: insert_differences._Try, writer: TableWriter) -> None:
+        def concurrent_commit(one: insert_differences._Try, writer: TableWriter) -> None:
             compare(one, writer)
             if left:
                 left.pop()
                 self.commit(lab, changes)
 
-        monkeypatch.setattr(insert_differences._Try, "_write_differences", beside)
+        monkeypatch.setattr(insert_differences._Try, "_write_differences", concurrent_commit)
 
     def commit(self, lab: Lab, changes: tuple[tuple[Any, ...], ...]) -> None:
         options, user = lab.warehouse.options, "stream"
@@ -183,7 +183,9 @@ def test_rows_that_a_stream_changed_meanwhile_stay_its_own(
     lab.fill("ods", *(row(i, i) for i in range(1, 6)))
     lab.fill("raw", *(row(i, -i) for i in range(1, 4)), row(9, -9))
     before = lab.snapshot
-    Beside(lab, monkeypatch, ("+U", 1, 100.0), ("-D", 2, 2.0), ("+I", 9, 900.0), ("+U", 5, 500.0))
+    ConcurrentSteps(
+        lab, monkeypatch, ("+U", 1, 100.0), ("-D", 2, 2.0), ("+I", 9, 900.0), ("+U", 5, 500.0)
+    )
     lab.run("INSERT INTO ods SELECT * FROM raw")
     assert lab.snapshot == before + 2
     assert [one[1:3] for one in lab.rows()] == [
@@ -198,7 +200,7 @@ def test_with_its_own_changelog_the_comparison_is_made_again(
     lab.fill("ods", row(1, 1), row(2, 2))
     lab.fill("raw", row(1, -1), row(2, -2))
     before = lab.snapshot
-    Beside(lab, monkeypatch, ("-U", 1, 1.0), ("+U", 1, 100.0))
+    ConcurrentSteps(lab, monkeypatch, ("-U", 1, 1.0), ("+U", 1, 100.0))
     lab.run("INSERT INTO ods SELECT * FROM raw")
     assert lab.snapshot == before + 2
     assert sorted(lab.changelog()) == [
@@ -211,9 +213,9 @@ def test_an_overwrite_meanwhile_is_seen(lab: Lab, monkeypatch: pytest.MonkeyPatc
     lab.fill("ods", row(1, 1), row(2, 2))
     lab.fill("raw", row(1, 1), row(2, 3))
     monkeypatch.setattr(
-        Beside, "commit", lambda self, lab, changes: lab.run("TRUNCATE TABLE ods") and None
+        ConcurrentSteps, "commit", lambda self, lab, changes: lab.run("TRUNCATE TABLE ods") and None
     )
-    Beside(lab, monkeypatch)
+    ConcurrentSteps(lab, monkeypatch)
     done = lab.run("INSERT INTO ods SELECT * FROM raw")
     assert (done.inserted, done.updated) == (2, 0)
     assert [one[1:3] for one in lab.rows()] == [(1, 1.0), (2, 3.0)]

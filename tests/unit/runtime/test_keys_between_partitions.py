@@ -113,12 +113,12 @@ def test_an_overwrite_may_replace_the_whole_table(lake: str) -> None:
 
 def test_an_audit_merges_them_with_their_partitions(lake: str, tmp_path: Path) -> None:
     make(lake, "deduplicate")
-    scratch = _TemporaryTable(Warehouse(lake).table("d.t"), str(tmp_path / "scratch"))
+    temporary_table = _TemporaryTable(Warehouse(lake).table("d.t"), str(tmp_path / "scratch"))
     import pyarrow as pa
 
     table = Warehouse(lake).table("d.t")
     for given in ([(1, 1, 3), (2, 2, 2)], [(1, 2, 4)]):
         made = [dict(zip(("k", "p", "v"), one, strict=True)) for one in given]
-        scratch.write(pa.Table.from_pylist(made, schema=table.arrow_schema))
-    found = scratch.finish().to_pylist()
+        temporary_table.write(pa.Table.from_pylist(made, schema=table.arrow_schema))
+    found = temporary_table.finish().to_pylist()
     assert sorted(tuple(row.values()) for row in found) == [(1, 2, 4), (2, 2, 2)]

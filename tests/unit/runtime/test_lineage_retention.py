@@ -56,8 +56,8 @@ def test_what_has_expired_is_dead(warehouse: Warehouse) -> None:
 
 
 def test_dead_rows_go_and_definitions_in_use_move_on(warehouse: Warehouse) -> None:
-    def row(user: str, batch: int, fingerprint: str, told: bool) -> dict[str, object]:
-        definition = f"definition {fingerprint}" if told else None
+    def row(user: str, batch: int, fingerprint: str, reported: bool) -> dict[str, object]:
+        definition = f"definition {fingerprint}" if reported else None
         values = {"query_id": user, "batch_id": batch, "fingerprint": fingerprint}
         return {**{c.name: None for c in COLUMNS}, **values, "definition": definition}
 

@@ -26,9 +26,9 @@ def test_a_rate_is_over_the_last_seconds(clock: Clock) -> None:
     for _ in range(30):
         clock.now += 1
         metrics.batch(500, 0.2)
-    told = metrics.read()
-    assert told.rows_per_second == 500
-    assert (told.batches, told.rows, told.took_ms) == (30, 15_000, 200)
+    snapshot = metrics.read()
+    assert snapshot.rows_per_second == 500
+    assert (snapshot.batches, snapshot.rows, snapshot.took_ms) == (30, 15_000, 200)
     clock.now += WINDOW_S / 2
     assert metrics.read().rows_per_second == 250
     clock.now += WINDOW_S

@@ -166,8 +166,8 @@ def test_what_is_coming_is_joined_once_all_tasks_have_it(
     tables.write("dim", numbers(1))
     start: Offset = {}
     seen = []
-    told: list[list[list[str]]] = [[["dim_0"]], [["dim_0"], []], [["dim_0"], ["dim_0"]], [[]]]
-    for loaded in told:
+    reported: list[list[list[str]]] = [[["dim_0"]], [["dim_0"], []], [["dim_0"], ["dim_0"]], [[]]]
+    for loaded in reported:
         tables.write("src", numbers(1))
         # Each in another process, as Spark may do it.
         end = Planner(spec, folder).latest_offset(start)

@@ -17,7 +17,7 @@ def reports(*loaded: list[str] | None) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize(
-    ("told", "expected"),
+    ("preloaded", "expected"),
     [
         ([["dim_0", "dim_1"]], ["dim_0", "dim_1"]),
         ([["dim_0", "dim_1"], ["dim_1"]], ["dim_1"]),
@@ -28,9 +28,9 @@ def reports(*loaded: list[str] | None) -> list[dict[str, Any]]:
     ],
 )
 def test_what_all_tasks_have_loaded(
-    tmp_path: Path, told: list[list[str] | None], expected: list[str]
+    tmp_path: Path, preloaded: list[list[str] | None], expected: list[str]
 ) -> None:
-    preload_reports.write(tmp_path, END, reports(*told))
+    preload_reports.write(tmp_path, END, reports(*preloaded))
     assert list(preload_reports.read(tmp_path, END)) == expected
 
 

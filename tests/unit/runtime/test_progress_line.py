@@ -40,14 +40,14 @@ def test_a_line_shows_the_part_and_its_rows_and_goes(
     # Here and not in the fixture: pytest sets it anew for each phase of a test.
     monkeypatch.setattr(sys, "stderr", terminal)
     monkeypatch.setattr(module, "SHOWN_AFTER_S", 0.0)
-    with progress() as shown:
-        shown.part("reading", 2000)
-        shown.advance(1000)
-        for told in ("reading", "1,000 rows", "50%"):
-            terminal.until(told)
+    with progress() as displayed:
+        displayed.part("reading", 2000)
+        displayed.advance(1000)
+        for text in ("reading", "1,000 rows", "50%"):
+            terminal.until(text)
         # Nothing advances here, and nobody knows of how many rows.
         before = len(terminal.getvalue())
-        shown.part("compacting", None)
+        displayed.part("compacting", None)
         terminal.until("compacting")
         later = terminal.getvalue()[before:]
         assert "rows" not in later.rpartition("compacting")[2]
@@ -58,9 +58,9 @@ def test_a_line_shows_the_part_and_its_rows_and_goes(
 def test_what_ends_soon_shows_nothing(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stderr", terminal)
     monkeypatch.setattr(module, "SHOWN_AFTER_S", 60.0)
-    with progress() as shown:
-        shown.part("reading", 10)
-        shown.advance(10)
+    with progress() as displayed:
+        displayed.part("reading", 10)
+        displayed.advance(10)
     assert terminal.getvalue() == ""
 
 
@@ -69,8 +69,8 @@ def test_nothing_is_written_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     file = io.StringIO()
     monkeypatch.setattr(sys, "stderr", file)
     before = threading.active_count()
-    with progress() as shown:
-        shown.part("reading", 10)
-        shown.advance(5)
+    with progress() as displayed:
+        displayed.part("reading", 10)
+        displayed.advance(5)
         assert threading.active_count() <= before
     assert file.getvalue() == ""

@@ -86,9 +86,9 @@ def test_long_lists_of_values(tmp_path: Path, module: Path) -> None:
 
 def test_they_are_shown_until_they_are_dropped(tmp_path: Path, module: Path) -> None:
     sys.path.append(str(module))
-    session, told = Session({"warehouse": str(tmp_path / "warehouse")}), list[str]()
-    session.notice = told.append
-    shown = []
+    session, messages = Session({"warehouse": str(tmp_path / "warehouse")}), list[str]()
+    session.notice = messages.append
+    displayed = []
     for statement in parse_script(
         f"{CREATE} SHOW USER FUNCTIONS; DROP FUNCTION shout; SHOW USER FUNCTIONS;"
         "CREATE FUNCTION Shout AS 'script_functions.shout' LANGUAGE PYTHON;"
@@ -97,12 +97,12 @@ def test_they_are_shown_until_they_are_dropped(tmp_path: Path, module: Path) -> 
     ):
         if not define(session, statement):
             assert isinstance(statement, Show)
-            shown.append(dict(described(session, statement)))
-    assert shown[:2] == [
+            displayed.append(dict(described(session, statement)))
+    assert displayed[:2] == [
         {"user functions": ["checked", "shout"]}, {"user functions": ["checked"]},
     ]  # fmt: skip
-    assert {"checked", "shout", "UPPER"} <= set(shown[2]["functions"])
-    (notice,) = told
+    assert {"checked", "shout", "UPPER"} <= set(displayed[2]["functions"])
+    (notice,) = messages
     assert "function shout is not stored in a catalog" in notice
 
 

@@ -99,7 +99,7 @@ def other() -> Iterator[Process]:
         process.kill()
 
 
-def told(options: dict[str, str], name: str = "p") -> Status:
+def reported(options: dict[str, str], name: str = "p") -> Status:
     found = Statuses(options).read(name)
     assert found is not None
     return found
@@ -110,7 +110,7 @@ def test_it_tells_what_its_queries_do(
 ) -> None:
     reporter = Reporter("SELECT 1", restarts=2, clock=clock)
     reporter.begin([query], tuple)
-    first = told(options)
+    first = reported(options)
     assert (first.name, first.state, first.restarts) == ("p", "running", 2)
     assert first.process == own()
     assert Statuses(options).masked_script("p") == "SELECT 1"
@@ -118,13 +118,13 @@ def test_it_tells_what_its_queries_do(
     query.behind = Lag(seconds=1.23456, snapshots=2)
     clock.now += EVERY_S
     reporter.step()
-    assert told(options).queries[0].batches == 1
+    assert reported(options).queries[0].batches == 1
     query.metrics.batch(100, 0.5)
     reporter.step()
-    assert told(options).queries[0].batches == 1, "told twice within a moment"
+    assert reported(options).queries[0].batches == 1, "told twice within a moment"
     clock.now += EVERY_S
     reporter.step()
-    (found,) = told(options).queries
+    (found,) = reported(options).queries
     assert (found.name, found.target, found.sources, found.lookups) == (
         "d.t", "d.t", ("d.s",), ("d.k",),
     )  # fmt: skip
@@ -157,7 +157,7 @@ def test_of_many_queries_a_few_are_asked_each_time(options: dict[str, str], cloc
         clock.now += EVERY_S
         reporter.step()
     assert [query.asked for query in queries] == [2] * 10
-    assert [one.lag for one in told(options).queries] == [Lag(seconds=n) for n in range(10)]
+    assert [one.lag for one in reported(options).queries] == [Lag(seconds=n) for n in range(10)]
 
 
 def test_an_error_is_told_without_secrets(
@@ -167,7 +167,7 @@ def test_an_error_is_told_without_secrets(
     reporter.begin([query], tuple)
     reporter.failed("refused: password=hidden", "d.t")
     reporter.close()
-    found = told(options)
+    found = reported(options)
     assert (found.state, found.error) == ("failed", "refused: password=***")
     assert found.queries[0].last_error == found.error
     assert found.ended_ms is not None and found.error_ms is not None
@@ -178,15 +178,18 @@ def test_a_good_end_is_told(options: dict[str, str], query: OneQuery, clock: Clo
     reporter.begin([query], tuple)
     query.metrics.batch(7, 0.1)
     reporter.close()
-    found = told(options)
+    found = reported(options)
     assert (found.state, found.error, found.queries[0].rows) == ("stopped", None, 7)
 
 
 def test_maintenance_is_told(options: dict[str, str], query: OneQuery, clock: Clock) -> None:
-    care = [MaintenancePolicy(1, 2, (5.0, "old")), MaintenancePolicy(3, 4, (6.0, "token: hidden"))]
+    policies = [
+        MaintenancePolicy(1, 2, (5.0, "old")),
+        MaintenancePolicy(3, 4, (6.0, "token: hidden")),
+    ]
     reporter = Reporter("", clock=clock)
-    reporter.begin([query], lambda: care)
-    found = told(options).maintenance
+    reporter.begin([query], lambda: policies)
+    found = reported(options).maintenance
     assert found is not None
     assert (found.busy, found.failures) == (4, 6)
     assert (found.last_error, found.last_error_ms) == ("token: ***", 6_000)
@@ -198,11 +201,11 @@ def test_a_process_that_begins_anew_keeps_its_error(
     reporter = Reporter("", clock=clock)
     reporter.begin([query], tuple)
     reporter.restarting("Spark's JVM has died")
-    before = told(options)
+    before = reported(options)
     assert (before.state, before.error) == ("running", "Spark's JVM has died")
     # It is the same process, and so is its number.
     Reporter("", restarts=1, clock=clock).begin([query], tuple)
-    after = told(options)
+    after = reported(options)
     assert (after.error, after.error_ms, after.restarts) == (before.error, before.error_ms, 1)
     assert after.began_ms == before.began_ms
 
@@ -213,8 +216,8 @@ def test_a_second_script_of_one_name_is_told_beside(
     now = time.time_ns() // 1_000_000
     Statuses(options).write(Status("p", "running", other, now, now))
     Reporter("", clock=clock).begin([query], tuple)
-    assert told(options).process == other
-    assert told(options, "p-2").process == own()
+    assert reported(options).process == other
+    assert reported(options, "p-2").process == own()
 
 
 def test_a_name_that_was_asked_for_is_not_changed(
@@ -226,12 +229,12 @@ def test_a_name_that_was_asked_for_is_not_changed(
     with pytest.raises(StreamhouseError, match=f"'n' is already running \\(process {other.pid}"):
         reporter.announce(options)
     reporter.failed("it is taken")
-    assert told(options, "n").state == "running"
+    assert reported(options, "n").state == "running"
     named = Reporter("", "m", clock=clock)
     named.announce(options)
-    assert (told(options, "m").state, told(options, "m").queries) == ("running", ())
+    assert (reported(options, "m").state, reported(options, "m").queries) == ("running", ())
     named.begin([query], tuple)
-    assert [one.name for one in told(options, "m").queries] == ["d.t"]
+    assert [one.name for one in reported(options, "m").queries] == ["d.t"]
     assert Statuses(options).names() == ["m", "n"]
 
 
@@ -251,7 +254,7 @@ def test_one_place_however_its_warehouse_is_written(
     again = TableAddress({"warehouse": f"file://{tmp_path}", "s3.region": "x"}, "d.u")
     reporter = Reporter("", clock=clock)
     reporter.begin([query, OneQuery(again, target="d.u")], tuple)
-    assert [one.name for one in told({"warehouse": str(tmp_path)}).queries] == ["d.t", "d.u"]
+    assert [one.name for one in reported({"warehouse": str(tmp_path)}).queries] == ["d.t", "d.u"]
 
 
 def test_a_folder_that_cannot_be_written_holds_nothing_up(

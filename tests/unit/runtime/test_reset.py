@@ -89,14 +89,14 @@ class World:
 
     def reset(self, text: str = SCRIPT, keep: bool = False) -> list[str]:
         """The notices of a reset."""
-        told: list[str] = []
-        reset(self.targets(text), keep, told.append, lambda: None)
-        return told
+        reported: list[str] = []
+        reset(self.targets(text), keep, reported.append, lambda: None)
+        return reported
 
     def finish(self, text: str = SCRIPT) -> list[str]:
-        told: list[str] = []
-        finish(self.targets(text), told.append)
-        return told
+        reported: list[str] = []
+        finish(self.targets(text), reported.append)
+        return reported
 
 
 @pytest.fixture
@@ -106,8 +106,8 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 def test_targets_are_emptied_and_their_queries_are_new_ones(world: World) -> None:
     before = world.ran("out", 0, 1, 2), world.ran("last", 0)
-    told = world.reset()
-    assert told == [
+    reported = world.reset()
+    assert reported == [
         "default.out: starts from scratch; 3 rows removed",
         "default.last: starts from scratch; 1 row removed",
     ]
@@ -301,9 +301,9 @@ def test_a_reset_that_is_killed_is_finished_by_the_next_run(
         world.reset(keep=keep)
     monkeypatch.undo()
     assert any_left([world.folder / ".checkpoints"])
-    told = world.finish()
+    reported = world.finish()
     begun = "starts from scratch, as an interrupted run had begun to; "
-    assert told and all(begun in line for line in told)
+    assert reported and all(begun in line for line in reported)
     assert world.rows("out") == ([(0, 1), (1, 1)] if keep else [])
     assert world.rows("last") == ([(0, 1)] if keep else [])
     for name, old in zip(("out", "last"), before, strict=True):

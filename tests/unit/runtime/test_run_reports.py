@@ -61,8 +61,8 @@ class Heard(SilentListener):
 
 def test_progress_is_reported_every_ten_seconds_from_the_start_of_the_queries() -> None:
     now = 100.0
-    heard = Heard()
-    reports = RunReports(heard, clock=lambda: now)
+    listener = Heard()
+    reports = RunReports(listener, clock=lambda: now)
     reports.step()
     reports.starting()
     now = 105.0
@@ -73,29 +73,29 @@ def test_progress_is_reported_every_ten_seconds_from_the_start_of_the_queries() 
         reports.step()
     query.metrics.batch(3000, 0.1)
     reports.end("caught up")
-    assert [(what, seconds) for what, seconds, _ in heard.said] == [
+    assert [(what, seconds) for what, seconds, _ in listener.said] == [
         ("progress", 10.0),
         ("progress", 20.0),
         ("caught up", 0),
     ]
-    assert heard.said[0][2][0].lag == Lag(seconds=1.0)
-    assert heard.said[-1][2][0].rows == 3000
+    assert listener.said[0][2][0].lag == Lag(seconds=1.0)
+    assert listener.said[-1][2][0].rows == 3000
 
 
 def test_a_script_without_queries_reports_no_end() -> None:
-    heard = Heard()
-    RunReports(heard).end("caught up")
-    assert heard.said == []
+    listener = Heard()
+    RunReports(listener).end("caught up")
+    assert listener.said == []
 
 
 def test_an_unknown_lag_does_not_end_the_run() -> None:
     now = 0.0
-    heard = Heard()
-    reports = RunReports(heard, clock=lambda: now)
+    listener = Heard()
+    reports = RunReports(listener, clock=lambda: now)
     reports.running([Query("t")])
     now = 11.0
     reports.step()
-    assert heard.said[0][2][0].lag is None
+    assert listener.said[0][2][0].lag is None
 
 
 def _query(target: str, rows: int = 1200, lag: Lag | None = None) -> QueryProgress:
@@ -130,8 +130,11 @@ def test_many_queries_are_summed_up() -> None:
 def test_the_end_names_each_target_once(capsys: pytest.CaptureFixture[str]) -> None:
     ended = [_query("shop.a", 2), _query("shop.b", 1), _query("shop.a", 3)]
     TextOutput().ended("caught up", ended)
-    told = capsys.readouterr()
-    assert (told.out, told.err) == ("", "caught up: 5 rows into shop.a, 1 row into shop.b\n")
+    captured = capsys.readouterr()
+    assert (captured.out, captured.err) == (
+        "",
+        "caught up: 5 rows into shop.a, 1 row into shop.b\n",
+    )
 
 
 def test_json_is_one_object_a_line_on_standard_output(capsys: pytest.CaptureFixture[str]) -> None:
@@ -147,12 +150,12 @@ def test_json_is_one_object_a_line_on_standard_output(capsys: pytest.CaptureFixt
     output.changes(changed)
     output.ended("stopped", [_query("shop.a")])
     output.failed("no")
-    told = capsys.readouterr()
+    captured = capsys.readouterr()
     lag = {"seconds": 0.5, "rows": 50, "snapshots": None, "bytes": None, "waiting_rows": None}
     query = {"name": "shop.a", "target": "shop.a", "rows": 1200, "rows_per_second": 100.0}
-    lines = [json.loads(line) for line in told.out.splitlines()]
+    lines = [json.loads(line) for line in captured.out.splitlines()]
     assert lines[1].pop("took_s") < 5
-    assert (told.err, lines) == (
+    assert (captured.err, lines) == (
         "",
         [
             {"event": "starting"},

@@ -225,7 +225,7 @@ def test_what_is_shown_is_what_was_asked_for(run: Run) -> None:
         "SHOW CURRENT DATABASE; SHOW TABLES; SHOW TABLES IN `default`; SHOW COLUMNS FROM t;"
         "SHOW CREATE TABLE t; SHOW CREATE TABLE `default`.s; SHOW FUNCTIONS;"
     )
-    names = [[row[next(iter(row))] for row in shown] for shown in kept.tables]
+    names = [[row[next(iter(row))] for row in displayed] for displayed in kept.tables]
     assert names[:4] == [["default_catalog"], ["other"], ["t"], ["people", "s"]]
     assert names[4] == ["k", "id", "v", "p"]
     ((made,), (secret,), known) = names[5:]

@@ -78,13 +78,13 @@ def test_options_of_a_connector_that_change_nothing_are_told() -> None:
     }  # fmt: skip
     options = ", ".join(f"'{key}' = '{value}'" for key, value in given.items())
     text = "CREATE TEMPORARY TABLE t (id INT PRIMARY KEY NOT ENFORCED) WITH ({})"
-    told: list[str] = []
+    messages: list[str] = []
     session = Session(None)
-    session.notice = told.append
+    session.notice = messages.append
     (statement,) = parse_script(text.format(options))
     assert isinstance(statement, CreateTable)
     session.tables.create(statement)
-    assert told == [
+    assert messages == [
         "table default.t: option 'scan.incremental.close-idle-reader.enabled' has no effect here: "
         "readers end with their chunk"
     ]

@@ -24,7 +24,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "cache"
 
 
-def _told(program: str) -> tuple[str, str | None]:
+def _messages(program: str) -> tuple[str, str | None]:
     """What a Python process that Spark starts sees; Spark adds its own places to PYTHONPATH."""
     done = subprocess.run(
         [program, "-c", _TELL],
@@ -44,13 +44,13 @@ def test_workers_run_this_python_without_the_places_that_spark_adds(
     monkeypatch.delenv("PYTHONPATH", raising=False)
     program = worker_python()
     assert program != sys.executable
-    assert _told(program) == (sys.executable, None)
+    assert _messages(program) == (sys.executable, None)
     assert worker_python() == program
 
 
 def test_workers_keep_the_places_that_a_user_adds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", "/a place/with 'quotes'")
-    assert _told(worker_python()) == (sys.executable, "/a place/with 'quotes'")
+    assert _messages(worker_python()) == (sys.executable, "/a place/with 'quotes'")
 
 
 def test_a_cache_that_cannot_be_written_costs_only_time(cache: Path) -> None:

@@ -58,9 +58,9 @@ def process_of(one: subprocess.Popen[bytes]) -> Process:
 
 def test_what_was_told_is_read(statuses: Statuses) -> None:
     assert statuses.names() == [] and statuses.read("p") is None
-    told = replace(status(own()), maintenance=MaintenanceStatus(1, 2, "e", 3), error="x")
-    statuses.write(told)
-    assert statuses.read("p") == told
+    changed_status = replace(status(own()), maintenance=MaintenanceStatus(1, 2, "e", 3), error="x")
+    statuses.write(changed_status)
+    assert statuses.read("p") == changed_status
     assert statuses.names() == ["p"]
     assert statuses.masked_script("p") is None
     statuses.store_masked_script("p", "SELECT 1")
@@ -136,9 +136,9 @@ def test_one_that_has_ended_stays_as_it_ended(statuses: Statuses) -> None:
     gone = replace(own(), started=1)
     states: tuple[State, ...] = ("stopped", "failed")
     for state in states:
-        told = replace(status(gone), state=state, ended_ms=5)
-        statuses.write(told)
-        assert statuses.read("p") == told
+        changed_status = replace(status(gone), state=state, ended_ms=5)
+        statuses.write(changed_status)
+        assert statuses.read("p") == changed_status
 
 
 def test_one_that_is_to_start_does_so_in_time_or_has_failed(statuses: Statuses) -> None:

@@ -77,7 +77,7 @@ def start(place: Path, address: str | None, *arguments: str) -> subprocess.Popen
     )
 
 
-def told(process: subprocess.Popen[str]) -> dict[str, Any]:
+def report_of(process: subprocess.Popen[str]) -> dict[str, Any]:
     out, err = process.communicate("some\nwords", timeout=DEADLINE_S)
     assert (process.returncode, err) == (3, "and more\n"), out
     found: dict[str, Any] = json.loads(out)
@@ -85,8 +85,8 @@ def told(process: subprocess.Popen[str]) -> dict[str, Any]:
 
 
 def test_a_fork_is_as_python_itself(place: Path, parent: WorkerParent) -> None:
-    forked = told(start(place, parent.address, "-m", "told", "one", "2 3"))
-    itself = told(start(place, None, "-m", "told", "one", "2 3"))
+    forked = report_of(start(place, parent.address, "-m", "told", "one", "2 3"))
+    itself = report_of(start(place, None, "-m", "told", "one", "2 3"))
     assert (forked.pop("parent"), itself.pop("parent")) == (parent.pid, os.getpid())
     assert (forked.pop("loaded"), itself.pop("loaded")) == (True, False)
     assert forked == itself
@@ -99,7 +99,7 @@ def test_forks_run_beside_each_other(place: Path, parent: WorkerParent) -> None:
             assert waiting.stdout is not None
             pid = int(waiting.stdout.readline())
             assert psutil.Process(pid).ppid() == parent.pid
-            assert told(start(place, parent.address, "-m", "told"))["loaded"]
+            assert report_of(start(place, parent.address, "-m", "told"))["loaded"]
         finally:
             # Spark ends a process by a signal to the one that it has started.
             waiting.terminate()
@@ -120,7 +120,7 @@ def test_another_python_on_the_driver_is_a_fork(place: Path, parent: WorkerParen
             stderr=subprocess.PIPE,
             text=True,
         )
-        assert told(process)["parent"] == expected
+        assert report_of(process)["parent"] == expected
 
 
 def test_a_hidden_sitecustomize_runs(tmp_path: Path) -> None:
@@ -144,7 +144,7 @@ def test_what_is_no_module_is_run_by_python_itself(place: Path, parent: WorkerPa
 
 
 def test_without_a_parent_processes_start_by_themselves(place: Path, tmp_path: Path) -> None:
-    assert told(start(place, str(tmp_path / "nobody"), "-m", "told"))["parent"] == os.getpid()
+    assert report_of(start(place, str(tmp_path / "nobody"), "-m", "told"))["parent"] == os.getpid()
 
 
 def test_it_ends_with_the_process_that_started_it(place: Path) -> None:

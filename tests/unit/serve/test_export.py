@@ -133,9 +133,9 @@ def test_parquet_and_arrow_keep_types_and_name_the_snapshot(
     assert first["map"] == [("k", 1)] and first["row"]["x"] == 7
     assert set(second.values()) == {2, None}
     time_ms = shop.warehouse.table(types).snapshot(1).time_ms
-    told = {key.decode(): value.decode() for key, value in table.schema.metadata.items()}
-    assert told["streamhouse.view"] == types and told["streamhouse.snapshot"] == "1"
-    assert told["streamhouse.time"] == Origin(types, 1, time_ms).time
+    reported = {key.decode(): value.decode() for key, value in table.schema.metadata.items()}
+    assert reported["streamhouse.view"] == types and reported["streamhouse.snapshot"] == "1"
+    assert reported["streamhouse.time"] == Origin(types, 1, time_ms).time
 
 
 def test_duckdb_reads_exported_files(shop: Any, types: str, tmp_path: Path) -> None:
@@ -164,14 +164,14 @@ def test_many_rows_in_order_in_batches(
     table = shop.sales()
     count = 150_000
     shop.write(table, *((f"c{i * 7919 % count:06d}", i, float(i)) for i in range(count)))
-    shown = Shown()
-    done = export(shop, tmp_path, table, Format.PARQUET).write(shown)
+    displayed = Shown()
+    done = export(shop, tmp_path, table, Format.PARQUET).write(displayed)
     assert done is not None and done.rows == count
     file = pq.ParquetFile(done.path)
     assert file.metadata.num_row_groups > 1
     assert file.read().column("country").to_pylist() == [f"c{i:06d}" for i in range(count)]
-    assert shown.parts == [("reading", count), ("writing", None)]
-    assert shown.rows == 2 * count
+    assert displayed.parts == [("reading", count), ("writing", None)]
+    assert displayed.rows == 2 * count
 
 
 def test_table_without_snapshot_gives_file_without_rows(shop: Any, tmp_path: Path) -> None:

@@ -150,8 +150,8 @@ def test_expired_snapshot_of_append_table_is_data_loss(shop: Any, feeds: list[Fe
 def test_feed_can_skip_expired_snapshots(shop: Any, feeds: list[Feed], gone: int) -> None:
     table = shop.orders()
     shop.write(table, (1, "nut", None))
-    told: list[tuple[int, int]] = []
-    feeds.append(Feed(shop.warehouse, table, lost=lambda *which: told.append(which)))
+    reported: list[tuple[int, int]] = []
+    feeds.append(Feed(shop.warehouse, table, lost=lambda *which: reported.append(which)))
     feed = feeds[-1]
     taken(feed.poll())
     lost = [shop.write(table, (10 + number, "nut", None)) for number in range(gone)]
@@ -163,7 +163,7 @@ def test_feed_can_skip_expired_snapshots(shop: Any, feeds: list[Feed], gone: int
     change = feed.poll()
     assert change is not None and change.snapshot == left
     assert taken(change) == [("+I", 20, "fig", None)]
-    assert told == [(lost[0], lost[-1])]
+    assert reported == [(lost[0], lost[-1])]
 
 
 def test_lost_callback_for_rows_that_expire_before_they_are_read(
@@ -171,15 +171,15 @@ def test_lost_callback_for_rows_that_expire_before_they_are_read(
 ) -> None:
     table = shop.orders()
     shop.write(table, (1, "nut", None))
-    told: list[tuple[int, int]] = []
-    feeds.append(Feed(shop.warehouse, table, lost=lambda *which: told.append(which)))
+    reported: list[tuple[int, int]] = []
+    feeds.append(Feed(shop.warehouse, table, lost=lambda *which: reported.append(which)))
     feed = feeds[-1]
     taken(feed.poll())
     lost = shop.write(table, (2, "nut", None))
     change = feed.poll()
     for file in (shop.path / "shop.db" / "orders" / "bucket-0").iterdir():
         file.unlink()
-    assert taken(change) == [] and told == [(lost, lost)]
+    assert taken(change) == [] and reported == [(lost, lost)]
 
 
 def test_empty_table_returns_nothing_until_its_first_commit(shop: Any, feeds: list[Feed]) -> None:

@@ -25,18 +25,18 @@ def sales(shop: Any) -> str:
 
 def test_health(serve: Any, shop: Any, sales: str) -> None:
     server = serve()
-    told = server.get("/health")
-    assert told.status_code == 200
-    assert told.json()["status"] == "ok" and told.json()["warehouse"] == "ok"
-    assert told.json()["views"] == 1 and told.json()["uptime_seconds"] >= 0
-    assert told.json()["limits"] == {"query_seconds": DEADLINE_S, "query_rows": 100_000}
+    reported = server.get("/health")
+    assert reported.status_code == 200
+    assert reported.json()["status"] == "ok" and reported.json()["warehouse"] == "ok"
+    assert reported.json()["views"] == 1 and reported.json()["uptime_seconds"] >= 0
+    assert reported.json()["limits"] == {"query_seconds": DEADLINE_S, "query_rows": 100_000}
     shutil.rmtree(shop.path)
     failing = server.get("/health")
     assert failing.status_code == 503 and failing.json()["status"] == "failing"
     assert str(shop.path) not in failing.text
 
 
-def figures(server: Serving, **headers: str) -> dict[tuple[str, ...], float]:
+def metrics(server: Serving, **headers: str) -> dict[tuple[str, ...], float]:
     answer = server.http.get("/metrics", headers=headers)
     assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
     return {
@@ -56,7 +56,7 @@ def test_metrics(serve: Any, shop: Any, sales: str) -> None:
         server.sql("SELECT 1 AS n")
         server.get("/views/shop.none")
         server.get("/nothing/at/all")
-        found = figures(server)
+        found = metrics(server)
     assert found[("streamhouse_stream_subscribers", sales)] == 1
     assert found[("streamhouse_stream_rows_total", sales)] == 1
     assert found[("streamhouse_stream_snapshot", sales)] == 2
@@ -78,8 +78,8 @@ def test_metrics_cover_only_views_that_the_token_sees(serve: Any, shop: Any, sal
     with server.stream(f"/views/{sales}/changes", **everything) as events:
         next(events)
         name = ("streamhouse_stream_subscribers", sales)
-        assert figures(server, **everything)[name] == 1
-        assert name not in figures(server, Authorization="Bearer few")
+        assert metrics(server, **everything)[name] == 1
+        assert name not in metrics(server, Authorization="Bearer few")
 
 
 def test_openapi_document(serve: Any, sales: str) -> None:
@@ -183,8 +183,8 @@ def test_unexpected_exceptions_become_error_responses(
 
     server = serve(log="text")
     monkeypatch.setattr("streamhouse.serve.queries.view_details.tags", broken)
-    told = problem(server.get(f"/views/{sales}/tags"), 500, "failed")
-    assert "the server's log has the details" in told
+    reported = problem(server.get(f"/views/{sales}/tags"), 500, "failed")
+    assert "the server's log has the details" in reported
     assert server.get(f"/views/{sales}/schema").status_code == 200
     server.close()
     logged = capfd.readouterr().err

@@ -212,9 +212,9 @@ def test_streams_of_a_dropped_table_end(serve: Any, shop: Any, sales: str) -> No
         next(events)
         reader.recv(timeout=30)
         shop.warehouse.drop_table("shop", "sales")
-        (told,) = events
-        assert told["event"] == "error" and told["error"]["code"] == "not_found"
-        assert "shop.sales no longer exists" in told["error"]["message"]
+        (reported,) = events
+        assert reported["event"] == "error" and reported["error"]["code"] == "not_found"
+        assert "shop.sales no longer exists" in reported["error"]["message"]
         with pytest.raises(ConnectionClosed) as closed:
             next(messages(reader))
         assert closed.value.rcvd is not None and closed.value.rcvd.code == 4404

@@ -59,9 +59,9 @@ def test_health_without_token_has_only_the_status(guarded: Serving, shop: Any) -
     assert guarded.get("/health").json() == alive
     assert guarded.http.get("/health", headers=bearer("wrong")).json() == alive
     for token, views in ((SECRET, 2), ("few", 1)):
-        told = guarded.http.get("/health", headers=bearer(token)).json()
-        assert told.items() > alive.items()
-        assert (told["views"], told["allow_run"]) == (views, False)
+        reported = guarded.http.get("/health", headers=bearer(token)).json()
+        assert reported.items() > alive.items()
+        assert (reported["views"], reported["allow_run"]) == (views, False)
     shutil.rmtree(shop.path)
     failing = guarded.get("/health")
     assert (failing.status_code, failing.json()) == (503, {**alive, "status": "failing"})
@@ -73,14 +73,14 @@ def test_health_reports_whether_the_token_may_run_pipelines(serve: Any) -> None:
         Token(digest("few"), Scope("few", acts=frozenset({"read"}))),
     )
     server: Serving = serve(tokens=given, allow_run=True)
-    told = [server.http.get("/health", headers=bearer(name)).json() for name in ("all", "few")]
-    assert [one["allow_run"] for one in told] == [True, False]
+    reported = [server.http.get("/health", headers=bearer(name)).json() for name in ("all", "few")]
+    assert [one["allow_run"] for one in reported] == [True, False]
 
 
 def test_hidden_views_do_not_exist_for_a_token(guarded: Serving) -> None:
     few = bearer("few")
-    told = guarded.http.get("/views", headers=few).json()["views"]
-    assert [view["name"] for view in told] == ["shop.sales"]
+    reported = guarded.http.get("/views", headers=few).json()["views"]
+    assert [view["name"] for view in reported] == ["shop.sales"]
     hidden = guarded.http.get("/views/shop.orders", headers=few)
     missing = guarded.http.get("/views/shop.ordres", headers=few)
     message = problem(hidden, 404, "not_found")
@@ -288,7 +288,7 @@ def test_too_many_connections(serve: Any) -> None:
 def test_too_many_connections_from_one_address(serve: Any, shop: Any) -> None:
     shop.write(shop.sales(), ("Chad", 1, 1.5))
     server = serve(max_per_address=2)
-    ask = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    request_bytes = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
     def answer(host: str) -> bytes:
         place = ("127.0.0.1", server.port)
@@ -296,7 +296,7 @@ def test_too_many_connections_from_one_address(serve: Any, shop: Any) -> None:
             contextlib.suppress(ConnectionError),
             socket.create_connection(place, timeout=30, source_address=(host, 0)) as connection,
         ):
-            connection.sendall(ask)
+            connection.sendall(request_bytes)
             return connection.recv(65_536)
         # The server closed the connection before it had received the whole request.
         return b""
@@ -348,9 +348,9 @@ def test_client_that_disconnects_within_its_body(
     with socket.create_connection(("127.0.0.1", server.port), timeout=30) as connection:
         connection.sendall(head)
     deadline = time.monotonic() + 30
-    while 'method="POST"' not in (told := server.get("/metrics").text):
+    while 'method="POST"' not in (reported := server.get("/metrics").text):
         assert time.monotonic() < deadline
         time.sleep(0.01)
-    assert 'code="499"' in told and 'code="500"' not in told
+    assert 'code="499"' in reported and 'code="500"' not in reported
     server.close()
     assert "Traceback" not in capfd.readouterr().err

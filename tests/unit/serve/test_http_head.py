@@ -33,7 +33,7 @@ def sales(shop: Any) -> str:
     return table
 
 
-def told(answer: httpx.Response) -> dict[str, str]:
+def reported(answer: httpx.Response) -> dict[str, str]:
     return {name: value for name, value in answer.headers.items() if name not in OWN}
 
 
@@ -44,7 +44,7 @@ def test_head_equals_get_without_body(serve: Any, sales: str) -> None:
     for path in PATHS:
         got, head = server.http.get(path), server.http.head(path)
         assert (head.status_code, head.content) == (got.status_code, b""), path
-        assert told(head) == told(got), path
+        assert reported(head) == reported(got), path
         assert int(head.headers["content-length"]) == len(got.content) > 0, path
     # Figures differ from one answer to the next.
     for path in ("/health", "/metrics"):

@@ -174,9 +174,9 @@ def test_a_view_of_several_tables(serve: Any, shop: Any, sales: str) -> None:
     body = server.get("/views/shop.paid").json()
     assert body["snapshot"] == 3 and body["rows"] == [{"country": "Chad", "paid": "3.50"}]
     assert server.rows("shop.paid", filter="paid > 3", columns="country") == [{"country": "Chad"}]
-    told = {view["name"]: view for view in server.get("/views").json()["views"]}
-    assert told["shop.paid"]["kind"] == "view" and told["shop.paid"]["snapshot"] == 3
-    assert told["shop.paid"]["description"] == "What was paid"
+    reported = {view["name"]: view for view in server.get("/views").json()["views"]}
+    assert reported["shop.paid"]["kind"] == "view" and reported["shop.paid"]["snapshot"] == 3
+    assert reported["shop.paid"]["description"] == "What was paid"
     wrong = server.get("/views/shop.paid", as_of="1")
     assert "is a view of several tables" in problem(wrong, 404, "not_found")
 
@@ -232,16 +232,16 @@ def test_too_many_rows(serve: Any, sales: str) -> None:
 
 
 def test_view_of_a_views_file(serve: Any, shop: Any, sales: str) -> None:
-    shown = ServedView(
+    displayed = ServedView(
         "hall.board", sales, ("country", "revenue"), "revenue > 2 -- big\n", "Big ones", None,
         {"type": "bars", "x": "country", "y": ["revenue"]},
     )  # fmt: skip
-    server = serve(views=(shown,))
+    server = serve(views=(displayed,))
     assert [view["name"] for view in server.get("/views").json()["views"]] == ["hall.board"]
-    told = server.get("/views").json()["views"][0]
-    assert told["title"] == "Big ones" and told["chart"]["x"] == "country"
-    assert [column["name"] for column in told["columns"]] == ["country", "revenue"]
-    assert told["primary_key"] == ["country"]
+    reported = server.get("/views").json()["views"][0]
+    assert reported["title"] == "Big ones" and reported["chart"]["x"] == "country"
+    assert [column["name"] for column in reported["columns"]] == ["country", "revenue"]
+    assert reported["primary_key"] == ["country"]
     assert server.rows("hall.board") == [
         {"country": "Mali", "revenue": 7.0},
         {"country": "Peru", "revenue": 2.5},
@@ -280,20 +280,20 @@ def test_secret_options_are_masked(serve: Any, shop: Any) -> None:
     schema = json.loads(file.read_text())
     schema["options"]["fs.s3a.secret.key"] = "hidden"
     file.write_text(json.dumps(schema))
-    told = serve().get(f"/views/{table}/options")
-    assert told.json()["options"]["fs.s3a.secret.key"] == "****"
-    assert "hidden" not in told.text and told.json()["options"]["bucket"] == "1"
+    reported = serve().get(f"/views/{table}/options")
+    assert reported.json()["options"]["fs.s3a.secret.key"] == "****"
+    assert "hidden" not in reported.text and reported.json()["options"]["bucket"] == "1"
 
 
 def test_list_of_views(serve: Any, shop: Any, sales: str) -> None:
     server = serve()
     shop.orders()
-    told = {view["name"]: view for view in server.get("/views").json()["views"]}
-    assert set(told) == {"shop.sales", "shop.orders"}
-    one = told["shop.sales"]
+    reported = {view["name"]: view for view in server.get("/views").json()["views"]}
+    assert set(reported) == {"shop.sales", "shop.orders"}
+    one = reported["shop.sales"]
     assert one["kind"] == "table" and one["rows"] == 3 and one["snapshot"] == 2
     assert one["columns"][0] == {"name": "country", "type": "STRING", "nullable": False}
-    assert told["shop.orders"]["rows"] == 0 and told["shop.orders"]["snapshot"] is None
+    assert reported["shop.orders"]["rows"] == 0 and reported["shop.orders"]["snapshot"] is None
     assert server.get(f"/views/{sales}/about").json() == one
 
 
@@ -322,10 +322,10 @@ def test_files_and_snapshots_do_not_reveal_hidden_rows(serve: Any, shop: Any) ->
     server = serve(views=views)
     assert "Peru" in server.get("/views/hall.all/files").text
     for name in ("hall.some", "hall.orders"):
-        told = server.get(f"/views/{name}/files")
-        assert {one["partition"] for one in told.json()["files"]} == {None}
-        assert "Peru" not in told.text and told.json()["total"] == 2
-        counts = {one[key] for one in told.json()["files"] for key in ("rows", "bytes")}
+        reported = server.get(f"/views/{name}/files")
+        assert {one["partition"] for one in reported.json()["files"]} == {None}
+        assert "Peru" not in reported.text and reported.json()["total"] == 2
+        counts = {one[key] for one in reported.json()["files"] for key in ("rows", "bytes")}
         assert (counts == {None}) is (name == "hall.some")
     counted = [server.get(f"/views/{view.name}/snapshots").json()["snapshots"] for view in views]
     assert [[one["rows"], one["delta_rows"]] for (one,) in counted] == [
@@ -353,8 +353,8 @@ def test_damaged_table_does_not_break_the_list(
     file = shop.path / "shop.db" / "orders" / "snapshot" / "snapshot-1"
     file.write_bytes(text.encode("utf-8", "surrogateescape"))
     server = serve()
-    told = {view["name"]: view for view in server.get("/views").json()["views"]}
-    assert told[sales]["rows"] == 3 and set(told) == {sales, orders}
+    reported = {view["name"]: view for view in server.get("/views").json()["views"]}
+    assert reported[sales]["rows"] == 3 and set(reported) == {sales, orders}
     for path in ("", "/about", "/snapshots", "/changes"):
         answer = server.get(f"/views/{orders}{path}")
         assert answer.status_code < 500, answer.text
@@ -364,9 +364,11 @@ def test_damaged_table_does_not_break_the_list(
 def test_view_without_table_reveals_no_other_tables(serve: Any, shop: Any, sales: str) -> None:
     names = {"hall.a": "shop.sale", "hall.b": "shops.sales", "hall.c": "shop.sales$branch_b"}
     server = serve(views=tuple(ServedView(name, source) for name, source in names.items()))
-    told = server.get("/views")
-    assert [("error" in view, view["columns"]) for view in told.json()["views"]] == [(True, [])] * 3
-    answers = [told.text, server.sql("SELECT * FROM hall.a").text]
+    reported = server.get("/views")
+    assert [("error" in view, view["columns"]) for view in reported.json()["views"]] == [
+        (True, [])
+    ] * 3
+    answers = [reported.text, server.sql("SELECT * FROM hall.a").text]
     for name in names:
         for path in ("", "/schema", "/files", "/changes"):
             answer = server.get(f"/views/{name}{path}")
@@ -385,12 +387,12 @@ def test_unreadable_table_does_not_break_the_list(serve: Any, shop: Any, sales: 
     keep(shop.warehouse, "none", "1 + 1", "n")
     keep(shop.warehouse, "gone", "SELECT a FROM shop.sale", "a")
     server = serve()
-    told = {view["name"]: view for view in server.get("/views").json()["views"]}
-    assert told[sales]["rows"] == 3 and len(told) == 5
+    reported = {view["name"]: view for view in server.get("/views").json()["views"]}
+    assert reported[sales]["rows"] == 3 and len(reported) == 5
     for name in ("shop.odd", "shop.none", "shop.gone"):
-        assert told[name]["error"]
+        assert reported[name]["error"]
     place = str(shop.path).strip("/")
-    for name in told:
+    for name in reported:
         for path in ("", "/schema", "/about", "/files"):
             answer = server.get(f"/views/{name}{path}")
             assert place not in answer.text, answer.text

@@ -276,10 +276,10 @@ def test_queries_wait_for_a_slot(serve: Any, sales: str) -> None:
     server = serve(queries=1, query_s=60.0)
     answers = []
 
-    def ask() -> None:
+    def send_query() -> None:
         answers.append(server.sql("SELECT country FROM shop.sales").status_code)
 
-    threads = [threading.Thread(target=ask) for _ in range(4)]
+    threads = [threading.Thread(target=send_query) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -29,7 +29,7 @@ class Asking:
         self.order: list[str] = []
         self.turns: list[Turn] = []
 
-    async def ask(self, client: str, seconds: float = LONG_S) -> asyncio.Task[None]:
+    async def request_slot(self, client: str, seconds: float = LONG_S) -> asyncio.Task[None]:
         async def take() -> None:
             self.turns.append(await self.lane.take(client, seconds))
             self.order.append(client)
@@ -52,8 +52,12 @@ async def settled() -> None:
 def test_clients_take_turns() -> None:
     async def work() -> None:
         asking = Asking(Lane("queries", 1, 100))
-        tasks = [await asking.ask("greedy") for _ in range(5)]
-        tasks += [await asking.ask("a"), await asking.ask("b"), await asking.ask("a")]
+        tasks = [await asking.request_slot("greedy") for _ in range(5)]
+        tasks += [
+            await asking.request_slot("a"),
+            await asking.request_slot("b"),
+            await asking.request_slot("a"),
+        ]
         await asking.end_all()
         assert asking.order[0] == "greedy"
         assert set(asking.order[1:4]) == {"greedy", "a", "b"}
@@ -67,8 +71,8 @@ def test_next_slot_goes_to_the_client_with_the_fewest() -> None:
     async def work() -> None:
         asking = Asking(Lane("queries", 3, 100))
         for _ in range(5):
-            await asking.ask("greedy")
-        await asking.ask("modest")
+            await asking.request_slot("greedy")
+        await asking.request_slot("modest")
         asking.turns[0].end()
         await settled()
         assert asking.order == ["greedy"] * 3 + ["modest"]
@@ -79,11 +83,11 @@ def test_next_slot_goes_to_the_client_with_the_fewest() -> None:
 def test_shared_lane_keeps_a_slot_for_other_clients() -> None:
     async def work() -> None:
         asking = Asking(Lane("queries", 2, 100, shared=True))
-        await asking.ask("greedy")
-        await asking.ask("greedy")
+        await asking.request_slot("greedy")
+        await asking.request_slot("greedy")
         assert asking.order == ["greedy"] and not asking.lane.admits("greedy")
         assert asking.lane.admits("modest")
-        await asking.ask("modest")
+        await asking.request_slot("modest")
         assert asking.order == ["greedy", "modest"]
         alone = Lane("queries", 1, 100, shared=True)
         assert alone.admits("greedy")
@@ -94,12 +98,12 @@ def test_shared_lane_keeps_a_slot_for_other_clients() -> None:
 def test_full_queue_rejects_the_greediest_client() -> None:
     async def work() -> None:
         asking = Asking(Lane("queries", 1, 3))
-        running, *waiting = [await asking.ask("greedy") for _ in range(4)]
+        running, *waiting = [await asking.request_slot("greedy") for _ in range(4)]
         with pytest.raises(Problem, match="3 requests already wait; try again in") as raised:
             await asking.lane.take("greedy", LONG_S)
         assert raised.value.status == 503
         assert int((raised.value.headers or {})["Retry-After"]) >= 1
-        modest = await asking.ask("modest")
+        modest = await asking.request_slot("modest")
         with pytest.raises(Problem, match="other clients have fewer requests"):
             await waiting[-1]
         await asking.end_all()
@@ -125,8 +129,8 @@ def test_wait_timeout() -> None:
 def test_cancelled_request_frees_its_slot() -> None:
     async def work() -> None:
         asking = Asking(Lane("queries", 1, 100))
-        await asking.ask("a")
-        first, second, third = [await asking.ask(name) for name in ("b", "c", "d")]
+        await asking.request_slot("a")
+        first, second, third = [await asking.request_slot(name) for name in ("b", "c", "d")]
         first.cancel()
         await settled()
         assert asking.lane.waiting == 2

@@ -236,9 +236,9 @@ def test_masked_script_can_be_restarted(warehouse: Path, monkeypatch: pytest.Mon
             assert "hidden" not in made.text
             return made
 
-        shown = start(reads + address + of).json()["script"]
-        assert "'password' = '****'" in shown
-        edited = shown.replace("id FROM", "id + 1 FROM")
+        displayed = start(reads + address + of).json()["script"]
+        assert "'password' = '****'" in displayed
+        edited = displayed.replace("id FROM", "id + 1 FROM")
         assert start(edited).status_code == 201
         kept = (warehouse / ".pipelines/p/script.sql").read_text()
         assert kept == edited.replace("****", "hidden")

@@ -198,16 +198,16 @@ def test_unknown_masked_secrets_and_too_long_scripts(server: Server) -> None:
 def test_masked_secrets_are_restored(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_PROGRAM", ("-c", "raise SystemExit(1)"))
     server.runner.start("p", READER)
-    shown = server.until("p", lambda one: one["state"] == "failed")["script"]
-    assert "hidden" not in shown
-    server.runner.start("p", shown.replace("SELECT id", "SELECT id + 1"))
+    displayed = server.until("p", lambda one: one["state"] == "failed")["script"]
+    assert "hidden" not in displayed
+    server.runner.start("p", displayed.replace("SELECT id", "SELECT id + 1"))
     found = server.until("p", lambda one: one["state"] == "failed")
     assert "hidden" not in str(found) and "SELECT id + 1" in found["script"]
     kept = server.folder / ".pipelines/p" / SCRIPT
     assert kept.read_text() == READER.replace("SELECT id", "SELECT id + 1")
     for name, old, new in (("p", "'db'", "'evil.example'"), ("q", "", "")):
         with pytest.raises(SqlError, match="write it out"):
-            server.runner.start(name, shown.replace(old, new))
+            server.runner.start(name, displayed.replace(old, new))
     assert "evil.example" not in kept.read_text()
     assert [path.name for path in kept.parent.parent.iterdir()] == ["p"]
 

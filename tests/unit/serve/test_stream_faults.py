@@ -221,8 +221,8 @@ def test_failed_polls_lose_nothing_and_are_logged_once(
             await until(lambda: stats(hub, table).error is None)
 
     run(work())
-    told = [record.levelname for record in caplog.records]
-    assert told == ["WARNING", "INFO"]
+    reported = [record.levelname for record in caplog.records]
+    assert reported == ["WARNING", "INFO"]
     assert "retrying: away, password=***" in caplog.text and "hunter2" not in caplog.text
 
 

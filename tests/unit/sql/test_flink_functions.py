@@ -37,8 +37,8 @@ class Entry(NamedTuple):
         """The example as a query; its value as a text."""
         rows = f" FROM {ROWS}" if self.verdict == "refused" or self._aggregates else ""
         groups = " GROUP BY x, s" if self.example.startswith("GROUPING") else ""
-        shown = self.example if self.verdict == "refused" else f"CAST({self.example} AS STRING)"
-        return f"SELECT {shown}{rows}{groups}"
+        displayed = self.example if self.verdict == "refused" else f"CAST({self.example} AS STRING)"
+        return f"SELECT {displayed}{rows}{groups}"
 
     @property
     def _aggregates(self) -> bool:

@@ -162,9 +162,9 @@ def test_values_come_and_go(created: Callable[[str], str], hint: str, sql: str, 
         def seen(a: {hint}) -> str:
             return repr(a)
         """)
-    ((same, shown, null),) = selected(f"{create}SELECT same({sql}), seen({sql}), same(NULL)")
+    ((same, displayed, null),) = selected(f"{create}SELECT same({sql}), seen({sql}), same(NULL)")
     assert null is None
-    assert shown.replace("datetime.timezone.utc", "<UTC>").replace(
+    assert displayed.replace("datetime.timezone.utc", "<UTC>").replace(
         "zoneinfo.ZoneInfo(key='UTC')", "<UTC>"
     ) == seen  # fmt: skip
     if "tzinfo" not in seen and "MAP" not in hint:

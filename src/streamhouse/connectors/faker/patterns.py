@@ -97,8 +97,8 @@ class _Regex:
         parts: list[pa.Array] = []
         for turn in range(most):
             text = self.texts(nodes, f"{path}.{turn}")
-            shown = pa.array(counts > turn)
-            parts.append(text if turn < least else pc.if_else(shown, text, ""))
+            displayed = pa.array(counts > turn)
+            parts.append(text if turn < least else pc.if_else(displayed, text, ""))
         return _joined(parts, self._count)
 
 

@@ -31,7 +31,7 @@ class Probes:
         self._board = board
         self._business = business
         self._skip_ms = skip_s * 1000
-        self._shown = 0
+        self._displayed = 0
         self._all, self._window = Ages(), Ages()
         self._recent: deque[float] = deque(maxlen=_RECENT_ORDERS)
         self._lock = threading.Lock()
@@ -42,7 +42,7 @@ class Probes:
     @property
     def waiting(self) -> int:
         """The number of the desk's orders that MySQL has and the board does not show yet."""
-        return len(self._business.desk_ms) - self._shown
+        return len(self._business.desk_ms) - self._displayed
 
     def percentiles(self) -> dict[str, float] | None:
         """Milliseconds `p50`, `p99` and `max` over all orders; None without any."""
@@ -94,11 +94,11 @@ class Probes:
             if rows:
                 self._take(int(rows[0]["orders"] or 0), now)
 
-    def _take(self, shown: int, now_ms: float) -> None:
-        made = self._business.desk_ms[self._shown : shown]
+    def _take(self, displayed: int, now_ms: float) -> None:
+        made = self._business.desk_ms[self._displayed : displayed]
         if not made:
             return
-        self._shown += len(made)
+        self._displayed += len(made)
         ages = now_ms - np.array(made)
         counted = ages[np.array(made) >= self._business.desk_ms[0] + self._skip_ms]
         with self._lock:

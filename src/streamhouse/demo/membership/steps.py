@@ -142,9 +142,11 @@ class Act:
             "a correction of yesterday",
         )
         now = self._total(day)
-        (still,) = yield from self._json_rows(*query)
-        if still != closed:
-            raise StreamhouseError(f"the tag returned {closed['s']}, and now returns {still['s']}")
+        (unchanged,) = yield from self._json_rows(*query)
+        if unchanged != closed:
+            raise StreamhouseError(
+                f"the tag returned {closed['s']}, and now returns {unchanged['s']}"
+            )
         yield f"after corrections it is {now}; VERSION AS OF 'closing' still returns {closed['s']}"
 
     def _clustering(self) -> Iterator[str | None]:

@@ -162,17 +162,17 @@ class Freshness:
 
     def _take(self, user: str, batches: list[Batch]) -> int:
         past = self._past.setdefault(user, Recomputation(self._address, self._definitions))
-        shown = 0
+        displayed = 0
         for step in past.steps(batches, grouped=False):
             self._done[user] = step.last.number
-            shown += step.hits.num_rows
+            displayed += step.hits.num_rows
             self.rows += step.hits.num_rows
             seen = self._clock.seen_ms(user, step.last.number)
             if seen is not None and step.hits.num_rows:
                 times = step.hits.column(self._column).cast(pa.timestamp("ms")).cast(pa.int64())
                 made: Any = times.to_numpy()
                 self._count(made.astype(np.float64), seen)
-        return shown
+        return displayed
 
     def _count(self, made: npt.NDArray[np.float64], seen_ms: float) -> None:
         self._first_made = min(self._first_made, float(made.min()))

@@ -68,12 +68,12 @@ def converter(kind: pa.DataType, options: JsonOptions) -> Convert:
         except (ValueError, InvalidOperation, OverflowError):
             if options.ignore_parse_errors:
                 return None
-            raise Misfit(f"{_shown(value)} is no {type_name(kind)}") from None
+            raise Misfit(f"{_displayed(value)} is no {type_name(kind)}") from None
 
     return convert
 
 
-def _shown(value: Any) -> str:
+def _displayed(value: Any) -> str:
     text = value if isinstance(value, Number) else dumped(value)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
@@ -241,7 +241,7 @@ def _required(kind: pa.Field, options: JsonOptions) -> Convert:
     def checked(value: Any) -> Any:
         converted = convert(value)
         if converted is None:
-            raise Misfit(f"{_shown(value)} where {type_name(kind.type)} NOT NULL is expected")
+            raise Misfit(f"{_displayed(value)} where {type_name(kind.type)} NOT NULL is expected")
         return converted
 
     return checked
@@ -280,7 +280,7 @@ def _row(kind: pa.DataType, options: JsonOptions) -> Convert:
         converted = {}
         for name, inner in fields:
             if options.fail_on_missing_field and name not in value:
-                raise Misfit(f"field '{name}' is missing in {_shown(value)}")
+                raise Misfit(f"field '{name}' is missing in {_displayed(value)}")
             try:
                 converted[name] = inner(value.get(name))
             except Misfit as error:

@@ -219,11 +219,11 @@ function onEscape(event) {
  * @returns {Promise<Health | null>}
  */
 async function aboutServer() {
-  const ask = () => json("health").catch(() => null);
-  const answer = /** @type {Health | null} */ (await ask());
+  const requestHealth = () => json("health").catch(() => null);
+  const answer = /** @type {Health | null} */ (await requestHealth());
   if (!answer?.token_needed || answer.limits) return answer;
   await views.ready;
-  return /** @type {Health | null} */ (await ask());
+  return /** @type {Health | null} */ (await requestHealth());
 }
 
 askWith(tokenPrompt(byId("token"), byId("token-text"), byId("token-why")));

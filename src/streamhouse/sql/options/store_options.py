@@ -175,8 +175,8 @@ def _canonical(key: str, prefix: str, where: str) -> str | None:
     if name in _IGNORED:
         return None
     if name not in _NAMES:
-        shown = "fs.oss." if prefix in OSS_PREFIXES else "s3."
-        known = [f"{shown}{one}" for one in _SHOWN[shown]]
+        displayed = "fs.oss." if prefix in OSS_PREFIXES else "s3."
+        known = [f"{displayed}{one}" for one in _SHOWN[displayed]]
         raise OptionError(f"{where}: unknown option '{key}'; {nearest(key, known)}")
     return _NAMES[name]
 

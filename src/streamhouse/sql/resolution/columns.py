@@ -231,8 +231,8 @@ def _reference(column: exp.Column, alias: str, name: str, visible: Visible) -> e
 
 def is_star(item: exp.Expr) -> bool:
     """Whether a projection is `*` or `alias.*` (COUNT(*) is not)."""
-    starred = isinstance(item, exp.Column) and isinstance(item.this, exp.Star)
-    return starred or isinstance(item, exp.Star)
+    has_star = isinstance(item, exp.Column) and isinstance(item.this, exp.Star)
+    return has_star or isinstance(item, exp.Star)
 
 
 def expand_stars(script: Script, select: exp.Select, visible: Visible) -> list[exp.Expr]:

@@ -114,8 +114,8 @@ def _changed(
     name = spec.name
     if old is None:
         return Refusal(f"it changes column '{name}', whose type before that is not known")
-    shown = "another type" if new is None else new.column_type
-    why = f"column '{name}' is {old.column_type}, and it makes it {shown}: it was altered, and "
+    displayed = "another type" if new is None else new.column_type
+    why = f"column '{name}' is {old.column_type}, and it makes it {displayed}: it was altered, and "
     if new is None or spec.unknown:
         return Refusal(why + "it is not certain that existing rows keep their values")
     if spec.generated or "generated" in old.extra:

@@ -37,17 +37,17 @@ def side_effects(
     reason = _functions(session, grants, words)
     if reason is not None or target is None or target[0].lower() in _SYSTEM:
         return reason
-    shown = f"{target[0]}.{target[1]}"
+    displayed = f"{target[0]}.{target[1]}"
     rows = session.rows(_TABLE, target)
     if not rows:
-        return f"{shown} is not a table that the server has now"
+        return f"{displayed} is not a table that the server has now"
     kind, engine = rows[0]
     if kind != "BASE TABLE" or str(engine).lower() not in ENGINES:
-        return f"{shown} is not an ordinary table"
+        return f"{displayed} is not an ordinary table"
     if session.rows(_TRIGGERS, target):
-        return f"{shown} has triggers"
+        return f"{displayed} has triggers"
     if not _granted(grants, "TRIGGER", target[0]):
-        return f"{shown} may have triggers, which are seen with the privilege TRIGGER only"
+        return f"{displayed} may have triggers, which are seen with the privilege TRIGGER only"
     return None
 
 

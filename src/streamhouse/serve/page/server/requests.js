@@ -29,14 +29,14 @@ const TOKEN = "streamhouse.token";
 /** @type {Promise<string> | null} */
 let asking = null;
 /** @type {Prompt} */
-let ask = async () => "";
+let promptForToken = async () => "";
 
 /**
  * Sets the function that asks for a token.
  * @param {Prompt} prompt
  */
 export function askWith(prompt) {
-  ask = prompt;
+  promptForToken = prompt;
 }
 
 export function token() {
@@ -90,10 +90,9 @@ export async function json(path, options = {}) {
 /** @param {boolean} refused */
 async function newToken(refused) {
   sessionStorage.removeItem(TOKEN);
-  asking ??= ask(refused ? "The server does not accept this token. Enter another." : null).finally(
-    () => {
-      asking = null;
-    },
-  );
+  const why = refused ? "The server does not accept this token. Enter another." : null;
+  asking ??= promptForToken(why).finally(() => {
+    asking = null;
+  });
   sessionStorage.setItem(TOKEN, await asking);
 }

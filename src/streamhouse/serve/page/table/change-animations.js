@@ -20,7 +20,7 @@ export function flash(cell, record, index) {
       : "set";
   cell.dataset.flash = direction;
   for (const running of cell.getAnimations()) running.cancel();
-  const easing = still() ? "steps(1, end)" : "ease-out";
+  const easing = prefersReducedMotion() ? "steps(1, end)" : "ease-out";
   const animation = cell.animate(
     [{ backgroundColor: `var(--flash-${direction})` }, { backgroundColor: "transparent" }],
     { duration: FLASH_MS, easing },
@@ -34,8 +34,8 @@ export function flash(cell, record, index) {
  */
 export function arrive(element) {
   element.dataset.flash = "new";
-  const moves = still() ? {} : { opacity: 0, translate: "0 -10px" };
-  const ends = still() ? {} : { opacity: 1, translate: "0 0" };
+  const moves = prefersReducedMotion() ? {} : { opacity: 0, translate: "0 -10px" };
+  const ends = prefersReducedMotion() ? {} : { opacity: 1, translate: "0 0" };
   element.animate(
     [
       { backgroundColor: "var(--flash-up)", ...moves },
@@ -47,6 +47,6 @@ export function arrive(element) {
 }
 
 /** Whether the system asks for reduced motion. */
-function still() {
+function prefersReducedMotion() {
   return matchMedia("(prefers-reduced-motion: reduce)").matches;
 }

@@ -406,5 +406,5 @@ def _id(names: TableNames) -> str:
 
 
 def _listed(names: Sequence[TableNames]) -> str:
-    shown = ", ".join(".".join(one) for one in sorted(names)[:3])
-    return f"{shown} and {len(names) - 3} more" if len(names) > 3 else shown
+    displayed = ", ".join(".".join(one) for one in sorted(names)[:3])
+    return f"{displayed} and {len(names) - 3} more" if len(names) > 3 else displayed

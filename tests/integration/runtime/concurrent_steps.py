@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from typing import Self
 
 
-class Beside(ABC):
+class ConcurrentSteps(ABC):
     """Takes one step after the other until the `with` ends; what failed is raised then."""
 
     def __init__(self, pause_s: float = 0.0) -> None:
