@@ -62,11 +62,6 @@ class PartitionRule:
                 raise OptionError(f"{where}: '{text}' has no value for {missing}; {_FORM}")
         return cls(text.strip(), 0, ways)
 
-    @property
-    def moves(self) -> bool:
-        """Whether other partitions may be joined when the table changes."""
-        return bool(self.newest) or any(value == MAX for way in self.ways for _, value in way)
-
     def choose(
         self, partitions: Iterable[Partition], fields: Sequence[pa.Field]
     ) -> list[Partition]:

@@ -19,15 +19,6 @@ ASYNC = "lookup.refresh.async"
 PARTITION_ASYNC = "lookup.dynamic-partition.refresh.async"
 PENDING = "lookup.refresh.async.pending-snapshot-count"
 
-REFRESH_OPTIONS = (
-    *INTERVALS,
-    BLACKLIST,
-    *PARTITIONS,
-    PARTITION_INTERVAL,
-    ASYNC,
-    PARTITION_ASYNC,
-    PENDING,
-)
 """Options of a dimension that this module parses, from the hint or else from the table itself."""
 
 _MINUTE = "%Y-%m-%d %H:%M"

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 import pytest
+from tests.single_stream import analyze_stream
 
 from streamhouse.connectors.kafka.connector import CONNECTOR
 from streamhouse.connectors.kafka.encoding import Encoding
@@ -21,7 +22,6 @@ from streamhouse.errors import OptionError, StreamhouseError, UnsupportedSqlErro
 from streamhouse.options import is_secret
 from streamhouse.sql.plan import Column, Query, TableInfo
 from streamhouse.sql.plan import Position as Place
-from streamhouse.sql.streaming.analysis import analyze_stream
 
 COLUMNS = (Column("id", "BIGINT", nullable=False), Column("name", "STRING"))
 BASE = {"topic": "t", "properties.bootstrap.servers": "k:9092", "format": "json"}

@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.single_stream import analyze_stream
 
 from streamhouse.lookup.dimension import DimensionSpec
 from streamhouse.lookup.strategies.selection import Choice
@@ -20,7 +21,6 @@ from streamhouse.runtime.streaming.dimensions import Dimensions
 from streamhouse.source import ROW_KIND
 from streamhouse.sql.plan import Column, Name, Select, StreamQuery, TableInfo
 from streamhouse.sql.statements.script import parse_script
-from streamhouse.sql.streaming.analysis import analyze_stream
 from streamhouse.types import arrow_type
 
 USER = "5b0e7f0a-8f0e-4b54-9d6e-0f0c7f3f6a11"

@@ -201,7 +201,7 @@ def test_a_table_without_key_takes_no_changes(scripts: Scripts) -> None:
 
 
 def test_hints_take_the_options_of_today(scripts: Scripts) -> None:
-    from streamhouse.sql.streaming.analysis import analyze_stream
+    from tests.single_stream import analyze_stream
 
     scripts.run(create("bucket", "1"))
     (statement,) = parse_script(

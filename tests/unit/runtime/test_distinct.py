@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.single_stream import analyze_stream
 
 import streamhouse
 from streamhouse.errors import StreamhouseError
@@ -24,7 +25,6 @@ from streamhouse.runtime.streaming.task import Task
 from streamhouse.source import Offset
 from streamhouse.sql.plan import Insert
 from streamhouse.sql.statements.script import parse_script
-from streamhouse.sql.streaming.analysis import analyze_stream
 
 TARGET = """CREATE TABLE {target} (v_month STRING PRIMARY KEY NOT ENFORCED, members BIGINT,
   fresh BIGINT, prices BIGINT, orders BIGINT, amount BIGINT, seen TIMESTAMP(3)) WITH (

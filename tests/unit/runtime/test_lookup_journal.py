@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.single_stream import analyze_stream
 
 import streamhouse
 from streamhouse.errors import StreamhouseError
@@ -21,7 +22,6 @@ from streamhouse.runtime.state import lineage_retention, lookup_journal
 from streamhouse.runtime.state.lookup_journal import LookupJournal, create_table
 from streamhouse.sql.plan import CreateTable, Insert
 from streamhouse.sql.statements.script import parse_script
-from streamhouse.sql.streaming.analysis import analyze_stream
 
 TYPES = """id INT, big DECIMAL(38, 18), flag BOOLEAN, f FLOAT, x DOUBLE, word STRING, raw BYTES,
   day_ DATE, at_ TIMESTAMP(3), micro TIMESTAMP(6), instant TIMESTAMP_LTZ(6), clock TIME"""

@@ -10,6 +10,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 import pytest
+from tests.single_stream import analyze_stream
 
 from streamhouse.connectors.registry import declared
 from streamhouse.errors import TableError
@@ -28,7 +29,6 @@ from streamhouse.sql.plan import (
     TableInfo,
 )
 from streamhouse.sql.statements.script import parse_script
-from streamhouse.sql.streaming.analysis import analyze_stream
 from streamhouse.sql.types import flink_type
 
 NOW = "2024-05-06 07:08:09.123456"

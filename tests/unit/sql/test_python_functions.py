@@ -12,6 +12,7 @@ from textwrap import dedent
 from typing import Any
 
 import pytest
+from tests.single_stream import analyze_stream
 from tests.unit.sql.conftest import Catalog
 
 from streamhouse.duckdb_connection import LastingConnection
@@ -21,7 +22,6 @@ from streamhouse.sql.batch.bounded_query import analyze_bounded
 from streamhouse.sql.expressions.udf_conversion import widens
 from streamhouse.sql.plan import CreateFunction, Drop, Insert, Select
 from streamhouse.sql.statements.script import parse_script
-from streamhouse.sql.streaming.analysis import analyze_stream
 from streamhouse.sql.udf import registry
 from streamhouse.sql.udf_modules import module
 

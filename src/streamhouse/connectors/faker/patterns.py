@@ -42,11 +42,6 @@ def pattern_texts(pattern: str, marks: str, count: int, random: Random) -> pa.Ar
     return _joined(parts, count)
 
 
-def check_regex(pattern: str) -> None:
-    """Raise `ValueError` for an expression of which no texts can be made."""
-    regex_texts(pattern, 1, lambda stream: np.zeros(1, np.uint64))
-
-
 def regex_texts(pattern: str, count: int, random: Random) -> pa.Array:
     """Texts that match a regular expression; raises `ValueError`."""
     try:

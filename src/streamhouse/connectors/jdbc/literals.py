@@ -69,10 +69,6 @@ def _bytes(column: MySqlColumn, values: pa.Array) -> pa.Array:
     return pc.binary_join_element_wise(_BINARY, _escaped(values), _QUOTE, _NOTHING)
 
 
-def _joined_hex(digits: pa.Array) -> pa.Array:
-    return pc.binary_join_element_wise(pa.scalar(b"X'"), digits, _QUOTE, _NOTHING)
-
-
 def _moments(column: MySqlColumn, values: pa.Array, zone: str) -> pa.Array:
     """Texts of timestamps, without the digits that the column does not hold."""
     zoned_type = _LOCAL if values.type.tz is None else _INSTANT

@@ -8,12 +8,16 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Generic, Protocol, TypeAlias, TypeVar
+from typing import Generic, TypeAlias
 
 import pymysql
 
 from streamhouse.connectors.mysql_cdc.binlog.captured_table import CapturedTable
-from streamhouse.connectors.mysql_cdc.binlog.change_decoder import ChangeDecoder
+from streamhouse.connectors.mysql_cdc.binlog.change_decoder import (
+    ChangeDecoder,
+    Decoded_co,
+    Decoder,
+)
 from streamhouse.connectors.mysql_cdc.binlog.dump import Dump
 from streamhouse.connectors.mysql_cdc.binlog.format.events import ROWS, Track
 from streamhouse.connectors.mysql_cdc.binlog.rows.batch_decoder import (
@@ -52,27 +56,6 @@ class StartPoint:
     position: Position
     known: BinlogState = NO_BINLOG_STATE
     table: TableDefinition | None = None
-
-
-Decoded_co = TypeVar("Decoded_co", covariant=True)
-
-
-class Decoder(Protocol[Decoded_co]):
-    """Selects row events, of one table or of several."""
-
-    def selects(self, kind: int, data: bytes, at: int, end: int) -> bool:
-        """Whether `process` needs this event, which is none of rows, of a transaction."""
-
-    def row_event(
-        self, kind: int, data: bytes, at: int, end: int, skipped: int = 0
-    ) -> Decoded_co | None:
-        """The row event at bytes `at` to `end`, without its checksum; None for other tables.
-
-        `skipped`: how many of its first changes are left out.
-        """
-
-    def process(self, kind: int, data: bytes, at: int, end: int, file: str, pos: int) -> None:
-        """Take an event that is not of rows; `file` and `pos`: its place, for messages."""
 
 
 class BinlogReader(Generic[Decoded_co]):

@@ -253,12 +253,6 @@ class Reporter:
             except Exception as error:  # noqa: BLE001  # the queries must go on
                 _LOG.info("the status of '%s' is not written: %s", status.name, error)
 
-    @property
-    def spark_log(self) -> Path | None:
-        """The file with Spark's log messages; None if there is none yet."""
-        log = self._spark_log
-        return log.path if log is not None and log.path.exists() else None
-
     def _write_spark_log(self) -> None:
         if self._spark_log is not None:
             self._spark_log.append(self._spark_output())

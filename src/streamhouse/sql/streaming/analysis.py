@@ -10,7 +10,7 @@ from types import MappingProxyType
 
 from sqlglot import exp
 
-from streamhouse.errors import SqlError, UnsupportedSqlError
+from streamhouse.errors import SqlError
 from streamhouse.merge_functions import merge_function
 from streamhouse.sql import functions
 from streamhouse.sql.expressions import lowering
@@ -78,28 +78,6 @@ def _is_fixed(table: exp.Table) -> bool:
     return bool(system) or (version is not None and version.find(exp.Column) is None)
 
 
-def analyze_stream(
-    query: Query,
-    resolver: Resolver,
-    target: TableInfo | None = None,
-    columns: tuple[str, ...] = (),
-) -> StreamQuery:
-    """Compile a SELECT over one streaming source to DuckDB SQL over `src` and `dim_0`, `dim_1`, ….
-
-    `target` and `columns` are an INSERT's table and column list; without a target the output
-    columns are the query's own. Raises `SqlError` for an invalid query and `UnsupportedSqlError`
-    for an unsupported one, both with line and column in the script.
-    """
-    queries = analyze_streams(query, resolver, target, columns)
-    if len(queries) > 1:
-        raise UnsupportedSqlError(
-            "UNION ALL of several tables needs several continuous queries",
-            line=query.position.line,
-            column=query.position.column,
-        )
-    return queries[0]
-
-
 def analyze_streams(
     query: Query,
     resolver: Resolver,
@@ -107,10 +85,15 @@ def analyze_streams(
     columns: tuple[str, ...] = (),
     fixed: Mapping[str, str] = _NO_VALUES,
 ) -> list[StreamQuery]:
-    """As `analyze_stream`, for a query that may contain UNION ALL: one query per source table.
+    """Compile a SELECT over streaming sources to DuckDB SQL over `src` and `dim_0`, `dim_1`, ….
 
-    Parts that read the same table with the same options become one query. `fixed` maps the columns
+    Returns one query per source table: UNION ALL may have several, and its parts that read the same
+    table with the same options become one query. `target` and `columns` are an INSERT's table and
+    column list; without a target the output columns are the query's own. `fixed` maps the columns
     of an INSERT's PARTITION (…) clause to the texts of their values.
+
+    Raises `SqlError` for an invalid query and `UnsupportedSqlError` for an unsupported one, both
+    with line and column in the script.
     """
     with limited_depth(query):
         return _analyzed(query, resolver, target, columns, fixed)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Protocol, TypeVar
+
 from streamhouse.connectors.mysql_cdc.binlog.captured_table import CapturedTable
 from streamhouse.connectors.mysql_cdc.binlog.format.events import (
     HEADER,
@@ -28,6 +30,27 @@ PASSING = frozenset({"BEGIN", "COMMIT", "ROLLBACK"})
 _NUMBER, _NUMBER_END = HEADER.size, HEADER.size + 6
 _MAP_BODY = HEADER.size + 8
 """Where the names start in a TABLE_MAP event: after the table's number and flags."""
+
+
+Decoded_co = TypeVar("Decoded_co", covariant=True)
+
+
+class Decoder(Protocol[Decoded_co]):
+    """Selects row events, of one table or of several."""
+
+    def selects(self, kind: int, data: bytes, at: int, end: int) -> bool:
+        """Whether `process` needs this event, which is none of rows, of a transaction."""
+
+    def row_event(
+        self, kind: int, data: bytes, at: int, end: int, skipped: int = 0
+    ) -> Decoded_co | None:
+        """The row event at bytes `at` to `end`, without its checksum; None for other tables.
+
+        `skipped`: how many of its first changes are left out.
+        """
+
+    def process(self, kind: int, data: bytes, at: int, end: int, file: str, pos: int) -> None:
+        """Take an event that is not of rows; `file` and `pos`: its place, for messages."""
 
 
 class ChangeDecoder:

@@ -16,15 +16,13 @@ from streamhouse.connectors.mysql_cdc.binlog.change_decoder import (
     table_names,
     table_number,
 )
-from streamhouse.connectors.mysql_cdc.binlog.format.events import HEADER, ROWS, TABLE_MAP
+from streamhouse.connectors.mysql_cdc.binlog.format.events import TABLE_MAP
 from streamhouse.connectors.mysql_cdc.binlog.rows.event import RowEvent
 from streamhouse.connectors.mysql_cdc.change_reader import BinlogReader, StartPoint, relay_view
 from streamhouse.connectors.mysql_cdc.relay.files import FrameReader, RelayView
-from streamhouse.connectors.mysql_cdc.relay.reader import event_bounds
+from streamhouse.connectors.mysql_cdc.relay.reader import relayed_events
 from streamhouse.connectors.mysql_cdc.server.connection import Backoff, is_lost, readable
 from streamhouse.connectors.mysql_cdc.server.position import Position
-
-_WAIT_S = 10.0
 
 TableEvent: TypeAlias = tuple[int, RowEvent]
 """A row event, and the index of its table."""
@@ -112,24 +110,9 @@ class _Decoders:
 
 def _relayed(tables: Sequence[TableRange], view: RelayView, end: Position) -> Iterator[TableEvent]:
     start = tables[0].start.position
-    if not view.reaches(end, _WAIT_S):
-        raise FileNotFoundError(f"the relay log in {view.folder} does not reach {end}")
-    decoders, header = _Decoders(tables), HEADER.unpack_from
     frames = FrameReader(view.folder, start)
     try:
-        for frame in frames.upto(end):
-            after, until = event_bounds(frame.end, start, end)
-            at, data, trailer = 0, frame.events, frame.trailer
-            while at < len(data):
-                _, kind, _, size, pos, _ = header(data, at)
-                if after < pos <= until:
-                    if kind in ROWS:
-                        event = decoders.row_event(kind, data, at, at + size - trailer)
-                        if event is not None:
-                            yield event
-                    else:
-                        decoders.process(kind, data, at, at + size - trailer, frame.end.file, pos)
-                at += size
+        yield from relayed_events(view, frames, _Decoders(tables), start, end)
     finally:
         frames.close()
 

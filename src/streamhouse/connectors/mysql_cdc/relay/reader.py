@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from streamhouse.connectors.mysql_cdc.binlog.captured_table import CapturedTable
-from streamhouse.connectors.mysql_cdc.binlog.change_decoder import ChangeDecoder
+from streamhouse.connectors.mysql_cdc.binlog.change_decoder import (
+    ChangeDecoder,
+    Decoded_co,
+    Decoder,
+)
 from streamhouse.connectors.mysql_cdc.binlog.format.events import HEADER, ROWS
 from streamhouse.connectors.mysql_cdc.binlog.rows.event import RowEvent
 from streamhouse.connectors.mysql_cdc.relay.files import FrameReader, RelayView
@@ -41,29 +45,43 @@ class RelayReader:
 
     def row_events(self, end: Position) -> Iterator[RowEvent]:
         """The table's row events from `position` to `end`; both must be between transactions."""
-        if not self._view.reaches(end, _WAIT_S):
-            raise FileNotFoundError(f"the relay log in {self._view.folder} does not reach {end}")
-        header, decoder = HEADER.unpack_from, self._decoder
-        for frame in self._frames.upto(end):
-            after, until = event_bounds(frame.end, self.position, end)
-            at, data, trailer = 0, frame.events, frame.trailer
-            while at < len(data):
-                _, kind, _, size, pos, _ = header(data, at)
-                if after < pos <= until:
-                    if kind in ROWS:
-                        event = decoder.row_event(kind, data, at, at + size - trailer)
-                        if event is not None:
-                            yield event
-                    else:
-                        decoder.process(kind, data, at, at + size - trailer, frame.end.file, pos)
-                at += size
+        yield from relayed_events(self._view, self._frames, self._decoder, self.position, end)
         self.position = max(self.position, end)
 
     def close(self) -> None:
         self._frames.close()
 
 
-def event_bounds(frame: Position, start: Position, end: Position) -> tuple[int, int]:
+def relayed_events(
+    view: RelayView,
+    frames: FrameReader,
+    decoder: Decoder[Decoded_co],
+    start: Position,
+    end: Position,
+) -> Iterator[Decoded_co]:
+    """The row events between two positions, which must be between transactions.
+
+    Raises `OSError` if the log lacks the range, or does not reach its end within 10 s.
+    """
+    if not view.reaches(end, _WAIT_S):
+        raise FileNotFoundError(f"the relay log in {view.folder} does not reach {end}")
+    header = HEADER.unpack_from
+    for frame in frames.upto(end):
+        after, until = _event_bounds(frame.end, start, end)
+        at, data, trailer = 0, frame.events, frame.trailer
+        while at < len(data):
+            _, kind, _, size, pos, _ = header(data, at)
+            if after < pos <= until:
+                if kind in ROWS:
+                    event = decoder.row_event(kind, data, at, at + size - trailer)
+                    if event is not None:
+                        yield event
+                else:
+                    decoder.process(kind, data, at, at + size - trailer, frame.end.file, pos)
+            at += size
+
+
+def _event_bounds(frame: Position, start: Position, end: Position) -> tuple[int, int]:
     """The positions (after, up to] in a frame's binlog file whose events are in the range."""
     return _within(start, frame), _within(end, frame)
 
