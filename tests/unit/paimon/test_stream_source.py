@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from streamhouse import execute
 from streamhouse.errors import DataLossError, OptionError, StreamhouseError, TableError
 from streamhouse.paimon.changelog.offset_origin import bare
 from streamhouse.paimon.changelog.stream_source import PaimonSource
@@ -126,6 +127,29 @@ def test_the_first_read_of_an_append_table_is_in_the_order_of_commits(lab: Lab) 
     assert read == list(range(1, 12))
     batches, _ = drain(lab, source, {}, max_rows=1)
     assert [v for rows in batches for _, v, *_ in rows] == read
+
+
+@pytest.mark.parametrize(
+    ("clause", "options"),
+    [("PARTITIONED BY (p)", {}), ("", {"bucket": "3", "bucket-key": "v"})],
+)
+def test_appended_rows_are_in_the_order_of_commits(
+    lab: Lab, clause: str, options: dict[str, str]
+) -> None:
+    settings = ", ".join(f"'{key}' = '{value}'" for key, value in options.items())
+    execute(
+        lab.warehouse,
+        f"CREATE TABLE db.moved (k INT, p STRING, v INT) {clause}"
+        + (f" WITH ({settings})" if settings else ""),
+    )
+    source = PaimonSource(lab.warehouse.options, "db.moved")
+    rows = [(1, "cab"[number * 7 % 5 % 3], number) for number in range(12)]
+    for row in rows:
+        execute(lab.warehouse, f"INSERT INTO db.moved VALUES {row}")
+    end = source.latest_offset({})
+    start = {**end, "snapshot": 2}
+    for parallelism in (1, 3):
+        assert [v for *_, v in take(lab, source, start, end, parallelism)] == list(range(2, 12))
 
 
 def test_max_rows_cuts_the_first_read_and_one_large_snapshot_by_splits(lab: Lab) -> None:

@@ -433,9 +433,20 @@ class PaimonSource:
             if is_overwrite:
                 all_pieces += in_order([unit for one in ids for unit in self._changed(table, one)])
             else:
-                splits = table.changes(ids[0] - 1, ids[-1], "delta", self._current_columns(table))
-                all_pieces += pieces(splits, parallelism)
+                all_pieces += pieces(self._appended(table, ids), parallelism)
         return all_pieces
+
+    def _appended(self, table: Table, snapshots: Sequence[int]) -> list[bytes]:
+        """The rows that snapshots appended, in the order of the commits."""
+        columns = self._current_columns(table)
+        splits = table.changes(snapshots[0] - 1, snapshots[-1], "delta", columns)
+        several = table.partition_keys or table.bucket > 1
+        if not several or min(len(splits), len(snapshots)) < 2:
+            return splits
+        # The core plans a range partition by partition and bucket by bucket.
+        return [
+            split for one in snapshots for split in table.changes(one - 1, one, "delta", columns)
+        ]
 
     def _readable(self, snapshot: Snapshot) -> bool:
         overwrite = snapshot.commit_kind == "OVERWRITE" and snapshot.commit_user != EXPIRY_USER
