@@ -132,6 +132,20 @@ def test_a_target_whose_keys_move_between_partitions(
     assert audit(shop.warehouse.options, "default.dst").foreign_snapshots == 1
 
 
+def test_rows_that_replace_others_come_batch_by_batch(shop: Shop) -> None:
+    """A range of an append table is read partition by partition."""
+    shop.do("CREATE TABLE src (k INT, p STRING, v INT) PARTITIONED BY (p)")
+    script = (
+        "CREATE TABLE IF NOT EXISTS dst (k INT PRIMARY KEY NOT ENFORCED, p STRING, v INT);"
+        "INSERT INTO dst SELECT k, p, v FROM src"
+    )
+    for v, p in enumerate("cba"):
+        shop.do(f"INSERT INTO src VALUES (1, '{p}', {v})")
+        shop.settle_here(script)
+    assert shop.rows("dst") == [{"k": 1, "p": "a", "v": 2}]
+    assert audit(shop.warehouse.options, "default.dst").equal
+
+
 def test_an_append_table_is_read_in_the_order_of_its_commits(shop: Shop) -> None:
     """More files than one split holds; which row of a key comes first or last decides a target."""
     shop.do("CREATE TABLE src (k INT, v INT) WITH ('bucket' = '-1');")

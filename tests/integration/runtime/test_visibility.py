@@ -103,6 +103,28 @@ def test_rows_that_may_wait_are_counted(shop: Shop, options: str, named: str) ->
     assert values(shop, "dst") == {1: 1, 2: 2, 3: 3}
 
 
+@pytest.mark.parametrize(
+    "options", ["'deletion-vectors.enabled' = 'true'", "'merge-engine' = 'first-row'"]
+)
+def test_an_audit_starts_from_a_state_whose_rows_are_visible(shop: Shop, options: str) -> None:
+    """Each batch commits rows that a SELECT sees only in the snapshot of a compaction after it."""
+    shop.do(table("src", LOOKUP))
+    for number in range(3):
+        shop.do(f"INSERT INTO src VALUES ({number}, {number})")
+        shop.settle_here(copy("src", "dst", options))
+    expire = "sys.expire_snapshots(`table` => 'default.src', retain_max => 1, retain_min => 1)"
+    shop.told(f"CALL {expire}")
+    shop.do("INSERT INTO src VALUES (3, 3)")
+    shop.settle_here(copy("src", "dst", options))
+    done = audit(shop.warehouse.options, "default.dst")
+    assert done.from_snapshot and done.equal and done.complete
+    shop.do("ALTER TABLE dst SET ('write-only' = 'true'); INSERT INTO src VALUES (4, 4)")
+    shop.settle_here(copy("src", "dst", f"{options}, 'write-only' = 'true'"))
+    done = audit(shop.warehouse.options, "default.dst")
+    assert (done.rows, done.equal) == (4, True)
+    assert [(one.table, one.waiting_rows) for one in done.unread] == [("default.dst", 1)]
+
+
 def test_rows_that_may_wait_are_named_when_a_run_is_stopped(shop: Shop) -> None:
     for name in ("waits", "moves"):
         options = f"{LOOKUP}, 'write-only' = 'true'" if name == "waits" else LOOKUP

@@ -6,7 +6,12 @@ from dataclasses import dataclass
 
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.read.table import Table
-from streamhouse.paimon.read.visibility import Moment, delaying_option, least_level
+from streamhouse.paimon.read.visibility import (
+    Moment,
+    delaying_option,
+    least_level,
+    rows_visible_at,
+)
 from streamhouse.paimon.storage.snapshots import Snapshot
 from streamhouse.sql.plan import AsOf
 
@@ -47,6 +52,11 @@ def waiting(table: Table, snapshot: int, moment: Moment) -> InvisibleRows:
         if level < min_level
     )
     return InvisibleRows(table.identifier, rows, option)
+
+
+def hidden_rows(table: Table, snapshot: int) -> InvisibleRows:
+    """Count the rows that a SELECT of `snapshot` does not see, because they wait for compaction."""
+    return waiting(table, snapshot, rows_visible_at(bool(table.primary_key), table.options))
 
 
 class Watched:

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.catalog.warehouse import Warehouse
+from streamhouse.paimon.changelog.invisible_rows import hidden_rows
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.schema.options.remove_record_option import remove_option
 from streamhouse.paimon.storage.snapshots import Snapshot
@@ -45,7 +46,8 @@ class Difference:
 class Audit:
     """The result of an audit: what was compared, at which snapshot, and what differs.
 
-    `unread` is what the view lacks because its queries have not read it yet. `from_snapshot` is
+    `unread` is what the view lacks because its queries have not read it yet, and the rows of the
+    view itself that wait for compaction. `from_snapshot` is
     the snapshot of the view that the recomputation started from, without proving it, because its
     inputs have expired or it was overwritten; 0 if everything was recomputed. `batches`,
     `joined_rows`, `waiting_rows` (pending for a lookup) and `foreign_snapshots` (by other writers)
@@ -87,12 +89,12 @@ def audit(warehouse: Mapping[str, str], identifier: str) -> Audit:
     """Recompute the table `database.table` from its lineage and compare it, row by row.
 
     Compares the newest snapshot whose batches are all in the lineage (while queries run, it is
-    about a second behind). In tables with a primary key, DOUBLE values are equal if they differ by
-    at most 0.005 or 1 in 10^12, since the order of addition differs. Rows of other writers
-    (INSERT … VALUES, other programs) are taken as they were written. If snapshots have expired,
-    the recomputation starts from the earliest state of the view after which all source and lookup
-    snapshots still exist. Raises `TableError` if no query of a script writes the table,
-    `DataLossError` if there is no such state.
+    about a second behind), and whose rows are all visible. In tables with a primary key, DOUBLE
+    values are equal if they differ by at most 0.005 or 1 in 10^12, since the order of addition
+    differs. Rows of other writers (INSERT … VALUES, other programs) are taken as they were written.
+    If snapshots have expired, the recomputation starts from the earliest state of the view after
+    which all source and lookup snapshots still exist. Raises `TableError` if no query of a script
+    writes the table, `DataLossError` if there is no such state.
     """
     address = TableAddress(dict(warehouse), identifier)
     table = address.open()
@@ -100,7 +102,7 @@ def audit(warehouse: Mapping[str, str], identifier: str) -> Audit:
     batches = [Batch.of(row) for row in rows]
     definitions = {row["fingerprint"]: row["definition"] for row in rows if row["definition"]}
     covered = {batch.query_id: batch.number for batch in batches}
-    newest = newest_recorded(table, covered)
+    newest = _newest_visible(table, newest_recorded(table, covered))
     counts = _Counts()
     with tempfile.TemporaryDirectory(prefix="streamhouse-audit-") as folder:
         temporary = _TemporaryTable(table, folder)
@@ -113,7 +115,8 @@ def audit(warehouse: Mapping[str, str], identifier: str) -> Audit:
         differences = tuple(_compare(table, actual, expected))
     return Audit(
         identifier, newest, counts.batches, counts.joined, counts.waiting, counts.foreign,
-        actual.num_rows, counts.base, differences, unread(address, batches, definitions),
+        actual.num_rows, counts.base, differences,
+        (*unread(address, batches, definitions), *_invisible(table)),
     )  # fmt: skip
 
 
@@ -132,6 +135,23 @@ def newest_recorded(table: Table, covered: Mapping[str, int]) -> int | None:
         if not open_users:
             break
     return newest
+
+
+def _newest_visible(table: Table, newest: int | None) -> int | None:
+    """The newest snapshot up to `newest` of which a SELECT sees all rows; None if there is none."""
+    for snapshot in table.snapshots.newest_first():
+        if (
+            newest is not None
+            and snapshot.id <= newest
+            and not hidden_rows(table, snapshot.id).rows
+        ):
+            return snapshot.id
+    return None
+
+
+def _invisible(table: Table) -> tuple[Unread, ...]:
+    rows = hidden_rows(table, table.latest_snapshot_id() or 0).rows
+    return (Unread(table.identifier, 0, rows),) if rows else ()
 
 
 def _until(table: Table, user: str, newest: int | None) -> int | None:
@@ -172,7 +192,8 @@ def _expected(
     ]
     counts.foreign = len(foreign)
     any_order = Combine.of(table.columns, table.primary_key, table.options) is not None
-    grouped = any_order or (len(users) == 1 and not foreign)
+    # A source gives the rows of several batches by partition or bucket, not batch by batch.
+    grouped = any_order or (not table.primary_key and len(users) == 1 and not foreign)
     parts: list[tuple[int, pa.Table, pa.Table | None]] = []
     if base:
         parts.append((base, _rows(table, base), None))

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from streamhouse.connectors.specs import SourceSpec
 from streamhouse.errors import DataLossError, TableError
 from streamhouse.paimon.catalog.table_address import TableAddress
+from streamhouse.paimon.changelog.invisible_rows import hidden_rows
 from streamhouse.paimon.changelog.stream_source import PaimonSource
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.storage.snapshots import Snapshot
@@ -47,6 +48,7 @@ def provable_range(
 ) -> ProvableRange:
     """The earliest possible start of an audit of the first of `snapshots` (newest first).
 
+    A snapshot of which a SELECT does not see all rows is no start.
     Raises `DataLossError` if there is none: even after the newest snapshot inputs have expired.
     """
     needed = {
@@ -55,15 +57,20 @@ def provable_range(
     }
     first = snapshots[-1].id if snapshots else 1
     overwritten = next((s.id for s in snapshots if s.commit_kind == "OVERWRITE"), 0)
-    if first == 1 and not any(needed.values()):
+    everything = first == 1 and not any(needed.values())
+    if everything and (not overwritten or not hidden_rows(table, overwritten).rows):
         return ProvableRange(overwritten)
     for snapshot in reversed(snapshots):
         if snapshot.id < overwritten:
             continue
         after = {user: _next_batch(user, snapshot.id, snapshots, batches) for user in needed}
-        if all(after[user] >= needed[user] for user in needed) and all(
-            pending_rows_at(address, user, after[user], batches, definitions) is not None
-            for user in needed
+        if (
+            all(after[user] >= needed[user] for user in needed)
+            and all(
+                pending_rows_at(address, user, after[user], batches, definitions) is not None
+                for user in needed
+            )
+            and not hidden_rows(table, snapshot.id).rows
         ):
             return ProvableRange(snapshot.id, after)
     raise DataLossError(
