@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import random
 import signal
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from tests.integration.object_store.faulty_proxy import Fault, FaultyProxy
 from tests.integration.runtime.conftest import Run
 from typer.testing import CliRunner
 
@@ -98,6 +101,38 @@ def test_a_pipeline_and_all_commands(
     watch.until(lambda: "customer" in watch.out)
     watch.signal(signal.SIGINT)
     assert watch.wait().code == 130
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("fault", [Fault.REFUSED, Fault.CUT_BEFORE, Fault.CUT_AFTER])
+def test_a_pipeline_outlives_outages_of_the_store(
+    lake: str, tmp_path: Path, proxy: FaultyProxy, fault: Fault
+) -> None:
+    path = tmp_path / "sales.sql"
+    slow = "'number-of-rows' = '60000', 'rows-per-second' = '1000'"
+    text = SCRIPT.replace("'number-of-rows' = '3000'", slow)
+    path.write_text(text.replace("'fields.id.end' = '3000'", "'fields.id.end' = '60000'"))
+    arguments = ["run", str(path), "--warehouse", lake, "--until-caught-up"]
+    pipeline = Run(tmp_path, arguments, {"AWS_ENDPOINT_URL_S3": proxy.url})
+    table, chance = Warehouse(lake), random.Random(fault.name)
+
+    def commits() -> int:
+        names = table.tables("shop") if "shop" in table.databases() else []
+        return table.table("shop.spending").latest_snapshot_id() or 0 if "spending" in names else 0
+
+    for _ in range(3):
+        before = commits()
+        pipeline.until(lambda least=before + 3: commits() >= least)
+        time.sleep(chance.uniform(0.0, 1.0))
+        proxy.choose = lambda request: fault
+        time.sleep(chance.uniform(5.0, 25.0))
+        proxy.choose = lambda request: None
+    ended = pipeline.wait()
+    assert ended.code == 0, ended.err
+    assert len(proxy.injected) > 10
+    assert rows(lake, "SELECT COUNT(DISTINCT id) AS n FROM shop.orders") == [{"n": 60_000}]
+    totals = "SELECT SUM(orders) AS n, SUM(total) AS total FROM shop.large"
+    assert rows(lake, totals) == [{"n": 60_000, "total": 120_000}]
 
 
 def test_a_query_needs_its_checkpoint(lake: str, tmp_path: Path) -> None:

@@ -8,11 +8,11 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import pymysql
 
-from streamhouse.errors import ConnectError, OptionError, StreamhouseError, TableError
+from streamhouse.errors import ConnectError, OptionError, StoreError, StreamhouseError, TableError
 from streamhouse.options import nearest
 from streamhouse.paimon.catalog.alter_table import alter_table
 from streamhouse.paimon.catalog.table_declaration import checked
@@ -24,10 +24,12 @@ from streamhouse.paimon.storage import rust_core
 from streamhouse.paimon.storage.files import is_local, local_path, remember
 from streamhouse.paimon.storage.lock import creation_lock
 from streamhouse.paimon.storage.s3_client import core_options
+from streamhouse.paimon.storage.store_retries import is_temporary, retried
 from streamhouse.sql.changes import Change, SetDefault
 from streamhouse.sql.options.store_options import canonical_options, is_object_store
 from streamhouse.sql.plan import AsOf, Column
 
+Answer = TypeVar("Answer")
 _KEY_TOO_LONG = 1071
 _FOLLOWED_CHECK_S = 2.0
 _tables: dict[tuple[int, tuple[tuple[str, str], ...], str, bool, bool], _Opened] = {}
@@ -76,8 +78,7 @@ class Warehouse:
     def databases(self) -> list[str]:
         """Names of all databases, sorted."""
         try:
-            with self._names() as names:
-                return sorted(names.list_databases())
+            return sorted(self._listed(lambda names: names.list_databases()))
         except rust_core.CATALOG_ERRORS as error:
             if is_local(self.path) and not os.path.isdir(self.path):
                 return []
@@ -316,7 +317,7 @@ class Warehouse:
         if self._metastore == "jdbc":
             self._check_readable(database, TableName.parse(name))
         try:
-            rust = self._rust_catalog(caches).get_table((database, name))
+            rust = self._answered(lambda: self._rust_catalog(caches).get_table((database, name)))
         except rust_core.CATALOG_ERRORS:
             self._check_readable(database, TableName.parse(name))
             # Another process may have created it between the first attempt and the check.
@@ -396,9 +397,29 @@ class Warehouse:
             yield catalog
 
     def _table_names(self, database: str) -> list[str]:
-        with self._names() as names:
-            found: list[str] = names.list_tables(database)
-        return found
+        return self._listed(lambda names: names.list_tables(database))
+
+    def _listed(self, names_of: Callable[[Any], list[str]]) -> list[str]:
+        def listed() -> list[str]:
+            with self._names() as names:
+                return names_of(names)
+
+        return self._answered(listed)
+
+    def _answered(self, ask: Callable[[], Answer]) -> Answer:
+        """What the catalog answers; it is asked again while its object store fails."""
+
+        def answer() -> Answer:
+            try:
+                return ask()
+            except rust_core.CATALOG_ERRORS as error:
+                if not is_temporary(error):
+                    raise
+                reason = " ".join(str(error).split())
+                text = f"the warehouse {self.path} cannot be read: {reason}"
+                raise StoreError(text) from error
+
+        return retried(answer)
 
     def _rust_catalog(self, caches: bool = False) -> Any:
         return rust_core.catalog(self.options, caches)
