@@ -117,12 +117,13 @@ def test_a_pipeline_outlives_outages_of_the_store(
     table, chance = Warehouse(lake), random.Random(fault.name)
 
     def commits() -> int:
-        names = table.tables("shop") if "shop" in table.databases() else []
-        return table.table("shop.spending").latest_snapshot_id() or 0 if "spending" in names else 0
+        known = table.exists("shop", "spending")
+        return table.table("shop.spending").latest_snapshot_id() or 0 if known else 0
 
+    least = 0
     for _ in range(3):
-        before = commits()
-        pipeline.until(lambda least=before + 3: commits() >= least)
+        least = commits() + 3
+        pipeline.until(lambda: commits() >= least)
         time.sleep(chance.uniform(0.0, 1.0))
         proxy.choose = lambda request: fault
         time.sleep(chance.uniform(5.0, 25.0))

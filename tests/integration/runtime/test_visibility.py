@@ -113,7 +113,7 @@ def test_an_audit_starts_from_a_state_whose_rows_are_visible(shop: Shop, options
         shop.do(f"INSERT INTO src VALUES ({number}, {number})")
         shop.settle_here(copy("src", "dst", options))
     expire = "sys.expire_snapshots(`table` => 'default.src', retain_max => 1, retain_min => 1)"
-    shop.told(f"CALL {expire}")
+    shop.printed(f"CALL {expire}")
     shop.do("INSERT INTO src VALUES (3, 3)")
     shop.settle_here(copy("src", "dst", options))
     done = audit(shop.warehouse.options, "default.dst")
