@@ -7,6 +7,7 @@ import random
 import signal
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -116,14 +117,13 @@ def test_a_pipeline_outlives_outages_of_the_store(
     pipeline = Run(tmp_path, arguments, {"AWS_ENDPOINT_URL_S3": proxy.url})
     table, chance = Warehouse(lake), random.Random(fault.name)
 
-    def commits() -> int:
+    def commits(least: int = 0) -> int:
         known = table.exists("shop", "spending")
-        return table.table("shop.spending").latest_snapshot_id() or 0 if known else 0
+        found = table.table("shop.spending").latest_snapshot_id() or 0 if known else 0
+        return found if found >= least else 0
 
-    least = 0
     for _ in range(3):
-        least = commits() + 3
-        pipeline.until(lambda: commits() >= least)
+        pipeline.until(partial(commits, commits() + 3))
         time.sleep(chance.uniform(0.0, 1.0))
         proxy.choose = lambda request: fault
         time.sleep(chance.uniform(5.0, 25.0))
