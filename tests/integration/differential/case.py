@@ -172,6 +172,10 @@ def _middle(random: Random, source: Layout, feed: str) -> Layout:
     if source.partition == "key":
         fixed["partition"] = "key"
     made = drawn(random, **fixed)
+    removes = source.keyed and source.partition != "across" and source.removals != "ignore"
+    if made.partition == "across" and removes:
+        # A table whose keys cross partitions takes no removals.
+        return replace(made, partition="none")
     if feed in RETRACTING and "p" in source.merged:
         # A merge of what is taken back makes it null, and so it is no key.
         return replace(made, partition="none")
