@@ -21,20 +21,19 @@ from streamhouse.errors import (
     StreamhouseError,
     UnsupportedSqlError,
 )
-from streamhouse.lookup.dimension import DimensionSpec, is_server
+from streamhouse.lookup.dimension import is_server
 from streamhouse.lookup.refresh import RefreshRule
-from streamhouse.lookup.strategies.selection import Choice, choose_all, refresh_rule
 from streamhouse.lookup.strategies.server_lookup import with_secrets
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.runtime.batch import bounded_statements, dml
-from streamhouse.runtime.batch.insert_columns import given_columns
 from streamhouse.runtime.call_statement import ProcedureCalls
 from streamhouse.runtime.console import ConsoleSelect
+from streamhouse.runtime.explain import explain, lookup_strategies, planned_insert
 from streamhouse.runtime.monitoring.reporter import Reporter
 from streamhouse.runtime.monitoring.run_reports import RunListener
 from streamhouse.runtime.pipeline import Pipeline
 from streamhouse.runtime.printer import Printer
-from streamhouse.runtime.query_spec import LOOKUP_JOURNAL, QuerySpec, unshuffled
+from streamhouse.runtime.query_spec import LOOKUP_JOURNAL, QuerySpec
 from streamhouse.runtime.reset.continuous_targets import Place, checkpoint_roots, continuous_targets
 from streamhouse.runtime.reset.marker import any_left
 from streamhouse.runtime.reset.reset import finish, reset
@@ -178,7 +177,7 @@ class Script:
                 if not define(self._session, statement):
                     self._execute(statement)
             except SqlError as error:
-                self._explain_renamed(error)
+                self._mention_renamed(error)
                 raise
 
     def _execute(self, statement: plan.Statement) -> None:
@@ -207,14 +206,14 @@ class Script:
             case plan.Show() | plan.Describe():
                 self._table(described(self._session, statement))
             case plan.Explain():
-                self._explain(statement)
+                self._table({"plan": explain(self._session, statement)})
             case _:
                 raise UnsupportedSqlError("this statement is not supported")
 
     def _notice(self, table: plan.Name, text: object) -> None:
         self._printer.notice(f"{'.'.join(table)}: {text}")
 
-    def _explain_renamed(self, error: SqlError) -> None:
+    def _mention_renamed(self, error: SqlError) -> None:
         """Extend the error of a missing column if that column was renamed or dropped."""
         match = _NO_COLUMN.search(error.message)
         became = None if match is None else self._session.renaming_of(match[1])
@@ -233,49 +232,6 @@ class Script:
     def _table(self, columns: Mapping[str, Sequence[str | None]]) -> None:
         table = pa.table({name: pa.array(v, pa.string()) for name, v in columns.items()})
         self._printer.rows(table.to_reader())
-
-    def _explain(self, statement: plan.Explain) -> None:
-        inner = statement.statement
-        if isinstance(inner, plan.StatementSet):
-            lines = []
-            for insert in inner.inserts:
-                lines += [f"INSERT INTO {'.'.join(insert.target)}", *self._explained_insert(insert)]
-        elif isinstance(inner, Insert):
-            lines = self._explained_insert(inner)
-        elif isinstance(inner, plan.Select):
-            queries = analyze_streams(inner.query, self._session)
-            lines = [line for query in queries for line in self._explained_query(query, None)]
-        else:
-            raise UnsupportedSqlError("EXPLAIN takes an INSERT or a SELECT")
-        self._table({"plan": lines})
-
-    def _explained_insert(self, statement: Insert) -> list[str]:
-        target = self._session.table(statement.target)
-        queries = self._planned(statement, target)
-        lines = [line for query in queries for line in self._explained_query(query, target)]
-        options = {**registry.table_options(target), **statement.options}
-        delivery = registry.connector(target.connector).delivery(target, options)
-        sink = f"sink: {'.'.join(target.name)} (connector '{target.connector}'), {delivery}"
-        return [*lines, sink.replace("`", "'")]
-
-    def _explained_query(self, query: StreamQuery, target: TableInfo | None) -> list[str]:
-        lines = [f"source: {'.'.join(query.source.name)} ({', '.join(query.source_columns)})"]
-        for lookup, choice in zip(query.lookups, self._strategies(query, target), strict=True):
-            words = refresh_rule(lookup, choice).words()
-            refresh = f", {words}" if words else ""
-            retry = "" if lookup.retry is None else f", retries every {lookup.retry.delay_ms} ms"
-            lines.append(
-                f"lookup: {'.'.join(lookup.table.name)} by {', '.join(lookup.keys)}, "
-                f"{'LEFT' if lookup.left else 'INNER'}{retry}{refresh}; strategy: {choice}"
-            )
-        if query.upsert:
-            lines.append(query.upsert)
-        if query.distinct is not None:
-            lines.append(
-                f"count of distinct values: {', '.join(query.distinct.columns)}, from a table of "
-                f"values; its kernel: {query.distinct.sql}"
-            )
-        return [*lines, f"kernel: {query.rows_sql}"]
 
     def _select(self, query: Query) -> None:
         if self._is_bounded_query(query):
@@ -307,7 +263,7 @@ class Script:
         registry.check_sink(target, statement.position)
         if target.connector == "paimon":
             self._check_hint(statement)
-        planned = self._planned(statement, target)
+        planned = planned_insert(self._session, statement, target)
         if any(query.source.name == target.name for query in planned):
             raise UnsupportedSqlError(
                 "INSERT into the table that the query reads would feed itself forever; write to "
@@ -317,22 +273,6 @@ class Script:
             )
         for query, part in self._parts(statement, target, planned):
             self._pipeline.add(self._continuous(statement, target, query, part))
-
-    def _planned(self, statement: Insert, target: TableInfo) -> list[StreamQuery]:
-        """The continuous queries of an INSERT."""
-        given = given_columns(target, statement)
-        queries = analyze_streams(
-            statement.query, self._session, target, given, statement.partition
-        )
-        refused = registry.connector(target.connector).refused_changes(target)
-        if refused is not None and any(query.row_kinds for query in queries):
-            raise UnsupportedSqlError(
-                f"INSERT INTO {'.'.join(statement.target)} (connector '{target.connector}'): the "
-                f"query updates and deletes rows; {refused}",
-                line=statement.position.line,
-                column=statement.position.column,
-            )
-        return queries
 
     def _check_hint(self, statement: Insert) -> None:
         """Reject an OPTIONS hint on a continuous INSERT; print a notice for `sink.` options."""
@@ -443,7 +383,7 @@ class Script:
             unmatched=address.side_table("unmatched") if waits else None,
             query_id="",
             parallelism=int(session.settings.get("parallelism.default", "2")),
-            choices=self._strategies(query, target),
+            choices=lookup_strategies(self._session, query, target),
             distinct=address.side_table("distinct") if query.distinct is not None else None,
             sink=session.endpoints.sink(target, statement.options),
             bad_records=session.endpoints.bad_records(query),
@@ -463,22 +403,11 @@ class Script:
             self._printer.notice(notice)
         return continuous
 
-    def _strategies(self, query: StreamQuery, target: TableInfo | None) -> tuple[Choice, ...]:
-        """The lookup strategy of each lookup of a query."""
-        addresses = [
-            (lookup, self._session.endpoints.dimension(lookup)) for lookup in query.lookups
-        ]
-        specs = [
-            DimensionSpec(lookup, at.warehouse, at.identifier, at.schema_id)
-            for lookup, at in addresses
-        ]
-        return tuple(choose_all(specs, None if target is None else unshuffled(query, target)))
-
     def _notice_ineffective(self, query: StreamQuery) -> None:
         for lookup in query.lookups:
             where = f"lookup of {lookup.table.name[-1]}"
             if is_server(lookup):
-                # `_strategies` has checked its options.
+                # `lookup_strategies` has checked its options.
                 continue
             RefreshRule.of(lookup)
             for key in check_lookup(lookup.options, where):

@@ -8,7 +8,7 @@ import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from streamhouse.engine import Limits
+from streamhouse.duckdb_engine import Limits
 from streamhouse.errors import OptionError
 from streamhouse.serve.auth.tokens import HOW_TO, Token
 from streamhouse.serve.streams.follow_settings import FollowSettings

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from streamhouse.cli.script_text import parsed
-from streamhouse.engine import run_bounded
+from streamhouse.duckdb_engine import run_bounded
 from streamhouse.errors import QueryError, SqlError, UnsupportedSqlError
 from streamhouse.graph.build import graph_of
 from streamhouse.runtime.execute import execute

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamhouse.engine import run_bounded
+from streamhouse.duckdb_engine import run_bounded
 from streamhouse.errors import QueryError, SqlError, StreamhouseError, TableError
 from streamhouse.sql.batch.bounded_query import analyze_bounded
 from streamhouse.sql.parser import literal_reader

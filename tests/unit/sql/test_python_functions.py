@@ -16,7 +16,7 @@ from tests.single_stream import analyze_stream
 from tests.unit.sql.conftest import Catalog
 
 from streamhouse.duckdb_connection import LastingConnection
-from streamhouse.engine import run_bounded
+from streamhouse.duckdb_engine import run_bounded
 from streamhouse.errors import QueryError, SqlError
 from streamhouse.sql.batch.bounded_query import analyze_bounded
 from streamhouse.sql.expressions.udf_conversion import widens

@@ -36,7 +36,7 @@ def query(
     opened = open_warehouse(warehouse, option)
 
     from streamhouse.cli import output
-    from streamhouse.engine import bounded_reader
+    from streamhouse.duckdb_engine import bounded_reader
     from streamhouse.serve.formats import row_formats
     from streamhouse.serve.views.warehouse_tables import WarehouseTables
     from streamhouse.sql.batch.bounded_query import analyze_bounded

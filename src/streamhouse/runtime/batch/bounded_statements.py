@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from streamhouse.connectors import registry
-from streamhouse.engine import bounded_reader
+from streamhouse.duckdb_engine import bounded_reader
 from streamhouse.errors import TableError
 from streamhouse.options import choice
 from streamhouse.paimon.catalog.table_address import TableAddress

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from streamhouse.engine import Batches, bounded_reader
+from streamhouse.duckdb_engine import Batches, bounded_reader
 from streamhouse.errors import UnsupportedSqlError
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.java.sidecar import Sidecar

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from streamhouse.connectors.base import BoundedSink, WrittenBatch
-from streamhouse.engine import bounded_reader
+from streamhouse.duckdb_engine import bounded_reader
 from streamhouse.errors import UnsupportedSqlError
 from streamhouse.runtime.batch.insert_columns import given_columns
 from streamhouse.runtime.batch.progress_line import progress

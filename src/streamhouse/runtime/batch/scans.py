@@ -8,7 +8,7 @@ import pyarrow as pa
 from pypaimon_rust.datafusion import Split
 
 from streamhouse.connectors.registry import connector, effective_options
-from streamhouse.engine import Batches, warehouse_scanner
+from streamhouse.duckdb_engine import Batches, warehouse_scanner
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.read.conditions import Filter
 from streamhouse.paimon.read.table import Table

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import pyarrow as pa
 
-from streamhouse.engine import Batches, Scanner, bounded_reader
+from streamhouse.duckdb_engine import Batches, Scanner, bounded_reader
 from streamhouse.errors import TableError
 from streamhouse.paimon.read.table import Table
 from streamhouse.serve.queries.pinned_tables import Pin, Pins

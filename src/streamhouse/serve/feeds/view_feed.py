@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from streamhouse.engine import bounded_reader, run_bounded, warehouse_scanner
+from streamhouse.duckdb_engine import bounded_reader, run_bounded, warehouse_scanner
 from streamhouse.errors import TableError
 from streamhouse.paimon.storage.table_identity import Identity
 from streamhouse.serve.feeds.table_feed import Change, Feed, with_kind

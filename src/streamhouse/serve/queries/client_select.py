@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
-from streamhouse.engine import bounded_reader
+from streamhouse.duckdb_engine import bounded_reader
 from streamhouse.errors import TableError, UnsupportedSqlError
 from streamhouse.options import nearest
 from streamhouse.serve.queries import output

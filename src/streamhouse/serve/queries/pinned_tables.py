@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from streamhouse.engine import Batches
+from streamhouse.duckdb_engine import Batches
 from streamhouse.errors import OptionError, TableError
 from streamhouse.paimon.read.time_travel import named, pinned, record, settled
 from streamhouse.sql.options.time_travel import split_options

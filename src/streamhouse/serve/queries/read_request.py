@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from streamhouse.engine import Limits
+from streamhouse.duckdb_engine import Limits
 from streamhouse.serve.auth.scope import EVERYTHING, Scope
 from streamhouse.serve.queries.output import Target
 from streamhouse.serve.views.served_view import ServedView

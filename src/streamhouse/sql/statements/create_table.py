@@ -10,7 +10,8 @@ from sqlglot.tokenizer_core import Token, TokenType
 from streamhouse.sql.parser import dialect
 from streamhouse.sql.parser.token_cursor import Cursor
 from streamhouse.sql.plan import Column, ComputedColumn, CreateTable, Position
-from streamhouse.sql.types import UNSUPPORTED_TYPES, base
+from streamhouse.sql.statements.watermark import Watermark, parse_watermark
+from streamhouse.sql.types import UNSUPPORTED_TYPES
 from streamhouse.sql.udf.call import declarations_in
 
 _PLAIN = {
@@ -174,8 +175,7 @@ class _Body:
     computed: list[ComputedColumn] = field(default_factory=list)
     primary_key: tuple[str, ...] = ()
     key_start: int = 0
-    watermark: str | None = None
-    watermark_start: int = 0
+    watermark: Watermark | None = None
 
     def taken(self) -> set[str]:
         return {c.name for c in self.columns} | {c.name for c in self.computed}
@@ -219,7 +219,8 @@ def parse_create_table(
     )
     return CreateTable(
         position, text, name, columns, tuple(body.computed), body.primary_key, partitioned,
-        options, comment, temporary, if_not_exists, body.watermark,
+        options, comment, temporary, if_not_exists,
+        None if body.watermark is None else body.watermark.column,
     )  # fmt: skip
 
 
@@ -241,7 +242,8 @@ def _like(cursor: Cursor) -> NoReturn:
 def _item(cursor: Cursor, body: _Body) -> None:
     """Parse one column, computed column, watermark or constraint."""
     if cursor.at("WATERMARK", "FOR"):
-        _watermark(cursor, body)
+        body.watermark, expression = parse_watermark(cursor, body.watermark)
+        _checked_expression(cursor, expression)
         return
     if cursor.at("CONSTRAINT") or cursor.at("PRIMARY", "KEY"):
         start = cursor.offset
@@ -260,34 +262,6 @@ def _item(cursor: Cursor, body: _Body) -> None:
     if cursor.at("UNIQUE") and cursor.peek(1) == "(":
         cursor.unsupported("UNIQUE is not supported; use PRIMARY KEY … NOT ENFORCED")
     _column(cursor, body)
-
-
-def _watermark(cursor: Cursor, body: _Body) -> None:
-    """`WATERMARK FOR column AS expression`: parsed and checked, without effect (decision 090)."""
-    start = cursor.offset
-    cursor.expect("WATERMARK", "FOR")
-    if body.watermark is not None:
-        raise cursor.error("a table has one WATERMARK; this is the second", start)
-    body.watermark_start = cursor.offset
-    body.watermark = cursor.identifier("the column of the time")
-    cursor.expect("AS")
-    expression = cursor.until(",")
-    if not expression:
-        cursor.fail("expected an expression")
-    _checked_expression(cursor, expression)
-
-
-def _check_watermark(cursor: Cursor, body: _Body) -> None:
-    if body.watermark is None:
-        return
-    if body.watermark not in body.taken():
-        names = ", ".join(column.name for column in body.columns)
-        message = f"WATERMARK: there is no column '{body.watermark}'; known: {names}"
-        raise cursor.error(message, body.watermark_start)
-    kind = next((c.type for c in body.columns if c.name == body.watermark), "TIMESTAMP")
-    if base(kind) not in ("TIMESTAMP", "TIMESTAMP_LTZ"):
-        message = f"WATERMARK: column '{body.watermark}' is {kind}; it must be a TIMESTAMP"
-        raise cursor.error(message, body.watermark_start)
 
 
 def _column(cursor: Cursor, body: _Body) -> None:
@@ -373,4 +347,5 @@ def _check(cursor: Cursor, body: _Body, partitioned: tuple[str, ...], partition_
     if not names:
         message = "a table needs at least one column that is neither computed nor METADATA"
         raise cursor.error(message, cursor.offset)
-    _check_watermark(cursor, body)
+    if body.watermark is not None:
+        body.watermark.check(cursor, body.columns, body.computed)

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from streamhouse.engine import Limits, bounded_reader, run_bounded
+from streamhouse.duckdb_engine import Limits, bounded_reader, run_bounded
 from streamhouse.errors import DataLossError, LimitError, StreamhouseError, TableError
 from streamhouse.sql.plan import BoundedQuery, BoundedScan, TableInfo
 
@@ -123,7 +123,7 @@ def test_queries_see_no_files(shop: Any, tmp_path: Any) -> None:
 
 def test_a_program_without_a_file_gets_no_progress_bar() -> None:
     code = """
-from streamhouse.engine import run_bounded
+from streamhouse.duckdb_engine import run_bounded
 from streamhouse.sql.plan import BoundedQuery
 asked = BoundedQuery((), "SELECT current_setting('enable_progress_bar') AS shown", ("shown",))
 print(run_bounded(asked, lambda scan: None).to_pylist())
