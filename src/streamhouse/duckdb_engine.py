@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
 
+from streamhouse import memory_limits
 from streamhouse.errors import LimitError, NoSpaceError, QueryError, TimeLimitError, is_full
 from streamhouse.sql.expressions.value_errors import readable
 from streamhouse.sql.functions.builtin_udfs import register
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from streamhouse.paimon.catalog.warehouse import Warehouse
 
 THREADS = 2
-MEMORY_LIMIT = "1GB"
 BATCH_ROWS = 65_536
 _AGAIN_S = 0.1
 
@@ -49,7 +49,7 @@ class Limits:
     """
 
     seconds: float | None = None
-    memory: str = MEMORY_LIMIT
+    memory: str = memory_limits.BOUNDED_QUERY
     spill: str | None = None
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streamhouse import memory_limits
 from streamhouse.duckdb_connection import LastingConnection
 from streamhouse.errors import StreamhouseError, TableError
 from streamhouse.merge_functions import merge_function
@@ -86,7 +87,7 @@ class Kernel:
             schema = schema.append(pa.field(ROW, pa.int64()))
         self._schema = schema.append(pa.field(ROW_KIND, pa.string())) if query.row_kinds else schema
         self._names = self._schema.names
-        self._db = LastingConnection(query.functions, threads=1, memory_limit="2GB")
+        self._db = LastingConnection(query.functions, threads=1, memory_limit=memory_limits.KERNEL)
 
     @property
     def schema(self) -> pa.Schema:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from streamhouse.connectors.kept_records import KeptRecords, Rejecting
+from streamhouse.connectors.bad_record_table import BadRecordReplays, Rejecting
 from streamhouse.connectors.specs import SourceSpec
 from streamhouse.errors import DataLossError
 from streamhouse.runtime.query_spec import QuerySpec
@@ -62,7 +62,7 @@ def open_source(spec: QuerySpec, source: SourceSpec, pruned: bool = True) -> Sou
     """Open a source of a query; raises as `SourceSpec.open`. `pruned`: only the columns needed."""
     opened = source.open(spec.query.source_columns if pruned else None)
     if spec.bad_records is not None and isinstance(opened, Rejecting):
-        opened.replay_from(KeptRecords(spec.bad_records, spec.query_id))
+        opened.replay_from(BadRecordReplays(spec.bad_records, spec.query_id))
     return opened
 
 

@@ -15,11 +15,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streamhouse.connectors.bad_record_table import Replay
 from streamhouse.connectors.base import WrittenBatch
 from streamhouse.connectors.filesystem.commit_log import CommitLog, StagedFile
 from streamhouse.connectors.filesystem.partitions import partition_values, split_rows
 from streamhouse.connectors.filesystem.source import FilesystemSource
-from streamhouse.connectors.kept_records import Replay
 from streamhouse.connectors.registry import check_declaration, connector
 from streamhouse.connectors.specs import SinkSpec, SourceSpec
 from streamhouse.errors import DataLossError, OptionError, RecordError, StreamhouseError, TableError
@@ -279,7 +279,7 @@ def test_bad_records_are_left_out_and_read_again(tmp_path: Path) -> None:
     path.unlink()
 
     class Kept:
-        """What `KeptRecords` does for a request up to batch 0, of which one record was mended."""
+        """`BadRecordReplays` of a request up to batch 0, one record of which was corrected."""
 
         def requested(self) -> int:
             return 0

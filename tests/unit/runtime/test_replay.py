@@ -7,11 +7,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from streamhouse.connectors.bad_record_table import BadRecordReplays, Replay, create_tables, rows_of
 from streamhouse.connectors.kafka.options import parse
 from streamhouse.connectors.kafka.positions import Position
 from streamhouse.connectors.kafka.records import Layout
 from streamhouse.connectors.kafka.source import KafkaSource
-from streamhouse.connectors.kept_records import KeptRecords, Replay, create_tables, rows_of
 from streamhouse.errors import TableError
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.catalog.warehouse import Warehouse
@@ -65,13 +65,13 @@ def test_each_request_covers_what_no_earlier_one_did(address: TableAddress) -> N
     assert request_replay(warehouse, "late.bad") == {}
     keep(address, "q", 3, b'{"id": 1}', b"bad")
     keep(address, "other", 9, b"bad")
-    own = KeptRecords(address, "q")
+    own = BadRecordReplays(address, "q")
     assert own.requested() == -1
     assert request_replay(warehouse, "late.bad") == {"q": 2, "other": 1}
     assert request_replay(warehouse, "late.bad") == {}
     keep(address, "q", 4, b'{"id": 2}')
     assert request_replay(warehouse, "late.bad") == {"q": 1}
-    assert KeptRecords(address, "q").requested() == 4
+    assert BadRecordReplays(address, "q").requested() == 4
     assert [row["value"] for row in own.rows(Replay(3, 4))] == [b'{"id": 2}']
 
 
@@ -83,7 +83,7 @@ def test_a_source_reads_kept_records_as_the_messages_that_they_were(address: Tab
     }  # fmt: skip
     options = parse(given, "t")
     source = KafkaSource(options, Layout.of(COLUMNS, options, "t"))
-    source.replay_from(KeptRecords(address, "q"))
+    source.replay_from(BadRecordReplays(address, "q"))
     before = Position({"t": "x"}, {("t", 0): 5})
     after = Position({"t": "x"}, {("t", 0): 5}, replayed=3)
     assert Position.parse(after.offset()) == after

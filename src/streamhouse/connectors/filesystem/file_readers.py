@@ -75,7 +75,7 @@ class FileReader:
             for batch in rows(path, file, opened):
                 yield self._complete(batch, values)
 
-    def read_kept(self, rows: Sequence[Mapping[str, Any]]) -> Iterator[pa.RecordBatch]:
+    def read_replayed(self, rows: Sequence[Mapping[str, Any]]) -> Iterator[pa.RecordBatch]:
         """The rows of bad records that were kept, whose files may be gone."""
         for file, kept in groupby(rows, self._kept_file):
             path, records = self._folder.address(file.name), list(kept)

@@ -10,11 +10,11 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
+from streamhouse.connectors.bad_record_table import BadRecordReplays, Replay
 from streamhouse.connectors.filesystem.file_readers import FileReader
 from streamhouse.connectors.filesystem.folders import folder_of
 from streamhouse.connectors.filesystem.listing import DataFile
 from streamhouse.connectors.filesystem.options import parse
-from streamhouse.connectors.kept_records import KeptRecords, Replay
 from streamhouse.connectors.specs import SourceSpec
 from streamhouse.errors import DataLossError
 from streamhouse.source import Lag, Offset
@@ -44,7 +44,7 @@ class FilesystemSource:
         self._listed_s = 0.0
         self._files: list[DataFile] = []
         self._unread: tuple[tuple[str, float], list[DataFile]] = (("", 0.0), [])
-        self._kept: KeptRecords | None = None
+        self._replays: BadRecordReplays | None = None
 
     @property
     def schema(self) -> pa.Schema:
@@ -72,7 +72,7 @@ class FilesystemSource:
 
     def _requested(self) -> int:
         """The batch up to which bad records are to be read again; -1 if there is no request."""
-        return -1 if self._kept is None else self._kept.requested()
+        return -1 if self._replays is None else self._replays.requested()
 
     def partitions(
         self, start: Offset, end: Offset, parallelism: int = 1
@@ -96,8 +96,8 @@ class FilesystemSource:
 
     def read(self, partition: tuple[DataFile, ...] | Replay) -> Iterator[pa.RecordBatch]:
         if isinstance(partition, Replay):
-            assert self._kept is not None
-            yield from self._reader.read_kept(self._kept.rows(partition))
+            assert self._replays is not None
+            yield from self._reader.read_replayed(self._replays.rows(partition))
             return
         for file in partition:
             yield from self._reader.read(file)
@@ -106,9 +106,9 @@ class FilesystemSource:
         """The bad records that `read` has left out since the last call."""
         return self._reader.rejected.take()
 
-    def replay_from(self, kept: KeptRecords) -> None:
+    def replay_from(self, replays: BadRecordReplays) -> None:
         """Read bad records again when that is requested."""
-        self._kept = kept
+        self._replays = replays
 
     def committed(self, end: Offset) -> None:
         pass

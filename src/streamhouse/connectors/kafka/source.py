@@ -13,13 +13,13 @@ import pyarrow as pa
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
 from streamhouse.connectors.bad_record_collector import CORRECT_TABLE, RejectedRecords
+from streamhouse.connectors.bad_record_table import BadRecordReplays, Replay
 from streamhouse.connectors.kafka.client import Client, Partition, consumer
 from streamhouse.connectors.kafka.options import UNBOUNDED, KafkaOptions
 from streamhouse.connectors.kafka.positions import Bounds, Position
 from streamhouse.connectors.kafka.reader import ADVICE, PartitionReader, Range, lost
 from streamhouse.connectors.kafka.records import Layout, Records
 from streamhouse.connectors.kafka.replayed_message import ReplayedMessage, place
-from streamhouse.connectors.kept_records import KeptRecords, Replay
 from streamhouse.errors import ConnectError, DataLossError
 from streamhouse.source import Lag, Offset
 
@@ -50,7 +50,7 @@ class KafkaSource:
         self.changelog = self._records.changelog
         self.bounded = options.bounded != UNBOUNDED
         self._split = not self.changelog
-        self._kept: KeptRecords | None = None
+        self._replays: BadRecordReplays | None = None
         self._forget()
 
     def _forget(self) -> None:
@@ -64,7 +64,7 @@ class KafkaSource:
 
     def __getstate__(self) -> dict[str, Any]:
         fixed = ("_options", "_layout", "_upserts", "_records", "changelog", "bounded", "_split")
-        return {key: self.__dict__[key] for key in (*fixed, "_kept")}
+        return {key: self.__dict__[key] for key in (*fixed, "_replays")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -111,7 +111,7 @@ class KafkaSource:
         if until is not None:
             ends = {one: min(end, until.get(one, end)) for one, end in ends.items()}
         after = _limited(following, ends, min(max_rows or BATCH_RECORDS, BATCH_RECORDS))
-        replayed = max(before.replayed, -1 if self._kept is None else self._kept.requested())
+        replayed = max(before.replayed, -1 if self._replays is None else self._replays.requested())
         if start and after == before.next and not began and replayed == before.replayed:
             return start
         ids = {**before.ids, **{name: one[0] for name, one in self._topics.items()}}
@@ -142,16 +142,16 @@ class KafkaSource:
         self, piece: Range | Replay
     ) -> Iterator[Sequence[Message]] | Iterator[Sequence[ReplayedMessage]]:
         if isinstance(piece, Replay):
-            assert self._kept is not None
-            rows = self._kept.rows(piece)
+            assert self._replays is not None
+            rows = self._replays.rows(piece)
             return iter([[ReplayedMessage(row) for row in rows]] if rows else [])
         if self._reader is None:
             self._reader = PartitionReader(self._options)
         return self._reader.read(piece)
 
-    def replay_from(self, kept: KeptRecords) -> None:
+    def replay_from(self, replays: BadRecordReplays) -> None:
         """Read bad records again when that is requested."""
-        self._kept = kept
+        self._replays = replays
 
     def _reject(self, message: Message | ReplayedMessage, reason: str) -> None:
         kind, moment = message.timestamp()

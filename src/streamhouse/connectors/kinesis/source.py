@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from streamhouse.connectors.bad_record_collector import CORRECT_TABLE, RejectedRecords
-from streamhouse.connectors.kept_records import KeptRecords, Replay
+from streamhouse.connectors.bad_record_table import BadRecordReplays, Replay
 from streamhouse.connectors.kinesis.offsets import ShardOffset, StreamOffset
 from streamhouse.connectors.kinesis.options import KinesisOptions
 from streamhouse.connectors.kinesis.poller import ShardPoller
@@ -67,7 +67,7 @@ class KinesisSource:
         self._listed_at: float | None = None
         self._read: dict[str, list[Record]] = {}
         self._rejected = RejectedRecords(options.bad_records, CORRECT_TABLE)
-        self._kept: KeptRecords | None = None
+        self._replays: BadRecordReplays | None = None
 
     @property
     def schema(self) -> pa.Schema:
@@ -100,7 +100,7 @@ class KinesisSource:
 
     def _requested(self) -> int:
         """The batch up to which bad records are to be read again; -1 if there is no request."""
-        return -1 if self._kept is None else self._kept.requested()
+        return -1 if self._replays is None else self._replays.requested()
 
     def _first(self) -> StreamOffset:
         """Where a new query begins."""
@@ -165,8 +165,8 @@ class KinesisSource:
 
     def _parts(self, piece: ShardRange | Replay) -> Iterator[Sequence[UserRecord]]:
         if isinstance(piece, Replay):
-            assert self._kept is not None
-            yield [from_bad_record(row) for row in self._kept.rows(piece)]
+            assert self._replays is not None
+            yield [from_bad_record(row) for row in self._replays.rows(piece)]
             return
         records = piece.records or tuple(self._fetched(piece))
         for first in range(0, len(records), _DECODED):
@@ -176,9 +176,9 @@ class KinesisSource:
         """The bad records that `read` has left out since the last call."""
         return self._rejected.take()
 
-    def replay_from(self, kept: KeptRecords) -> None:
+    def replay_from(self, replays: BadRecordReplays) -> None:
         """Read bad records again when that is requested."""
-        self._kept = kept
+        self._replays = replays
 
     def _fetched(self, partition: ShardRange) -> Iterator[Record]:
         """The records of a partition, from the stream; `DataLossError` if some are gone."""

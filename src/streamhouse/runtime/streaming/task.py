@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from pyspark import TaskContext
 
 from streamhouse.arrow_batches import gathered
-from streamhouse.connectors import kept_records
+from streamhouse.connectors import bad_record_table
 from streamhouse.connectors.base import Sink, SinkWriter
 from streamhouse.connectors.paimon.sink import PaimonSinkWriter
 from streamhouse.lookup.strategies.selection import choose_all
@@ -221,7 +221,7 @@ class Task:
         first = 0
         missed: list[Any] = []
         source = sources_for(self._spec)[piece.source]
-        if isinstance(source, kept_records.Rejecting):
+        if isinstance(source, bad_record_table.Rejecting):
             source.rejected()  # of an attempt that failed
         if isinstance(source, CountingChanges):
             source.changes_read()
@@ -240,7 +240,7 @@ class Task:
 
     def _reject(self, source: Source) -> None:
         """Collect the records that the source has left out."""
-        if not isinstance(source, kept_records.Rejecting):
+        if not isinstance(source, bad_record_table.Rejecting):
             return
         rejected = source.rejected()
         self._out.bad += rejected.num_rows
@@ -248,7 +248,7 @@ class Task:
             name = ".".join(self._spec.query.source.name[1:])
             task, query_id = self._task, self._spec.query_id
             self._out.rejected.append(
-                kept_records.rows_of(rejected, name, task.now_ms, query_id, task.batch)
+                bad_record_table.rows_of(rejected, name, task.now_ms, query_id, task.batch)
             )
 
     def _joined(self, src: pa.Table) -> pa.Array:

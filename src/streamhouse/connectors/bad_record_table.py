@@ -1,8 +1,8 @@
-"""The table of bad records: what sources could not decode, and which of it is to be read again.
+"""The table of bad records (dead letters): records that sources could not decode, and replays.
 
-Each row has the query that left the record out, and the number of its batch. A query commits its
-batches in order. So the rows of a query up to a batch do not change any more, and a request to
-replay them is the number of that batch. Requests are in the table `<table>__replays`.
+A row names the query that left the record out, and the number of its batch. A query commits its
+batches in order, so its rows up to a committed batch never change. A request to replay them is the
+number of that batch, in the table `<table>__replays`.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class Replay:
     upto: int
 
 
-class KeptRecords:
+class BadRecordReplays:
     """The bad records of one query, which its source can read again."""
 
     def __init__(self, address: TableAddress, query: str) -> None:
@@ -160,5 +160,5 @@ class Rejecting(Protocol):
     def rejected(self) -> pa.Table:
         """The bad records that `read` has left out since the last call: rows of `BAD_RECORDS`."""
 
-    def replay_from(self, kept: KeptRecords) -> None:
+    def replay_from(self, replays: BadRecordReplays) -> None:
         """Read bad records again when that is requested; the source's offsets have the requests."""
