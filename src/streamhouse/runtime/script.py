@@ -26,9 +26,6 @@ from streamhouse.lookup.refresh import RefreshRule
 from streamhouse.lookup.strategies.server_lookup import with_secrets
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.runtime.batch import bounded_statements, dml
-from streamhouse.runtime.call_statement import ProcedureCalls
-from streamhouse.runtime.console import ConsoleSelect
-from streamhouse.runtime.explain import explain, lookup_strategies, planned_insert
 from streamhouse.runtime.monitoring.reporter import Reporter
 from streamhouse.runtime.monitoring.run_reports import RunListener
 from streamhouse.runtime.pipeline import Pipeline
@@ -44,6 +41,9 @@ from streamhouse.runtime.shared_target import check_apart, own_name
 from streamhouse.runtime.spark.options import DEFAULT_MASTER, SparkOptions
 from streamhouse.runtime.state.checkpoint import Checkpoint, part_names
 from streamhouse.runtime.state.checkpoint_claim import note_place
+from streamhouse.runtime.statements.call import ProcedureCalls
+from streamhouse.runtime.statements.explain import explain, lookup_strategies, planned_insert
+from streamhouse.runtime.statements.streaming_select import StreamingSelect
 from streamhouse.runtime.streaming.query import ContinuousQuery
 from streamhouse.runtime.sync.procedures import is_sync, options_of_call
 from streamhouse.runtime.sync.run import SyncRun, new_query
@@ -163,7 +163,7 @@ class Script:
     def _run_continuous(self) -> None:
         if self._selects:
             selects = [
-                ConsoleSelect(self._session, query, self._printer) for query in self._selects
+                StreamingSelect(self._session, query, self._printer) for query in self._selects
             ]
             self._selects = []
             self._pipeline.run(self._options.until_caught_up, selects)

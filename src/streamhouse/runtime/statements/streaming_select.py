@@ -1,4 +1,4 @@
-"""A streaming SELECT on the console: prints each change as it arrives, until stopped."""
+"""A streaming SELECT: prints each change as it arrives, until stopped."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from streamhouse.sql.plan import StreamQuery
 from streamhouse.types import arrow_type
 
 
-class ConsoleSelect:
+class StreamingSelect:
     """Runs in the driver without a checkpoint: each start begins at the source's initial offset."""
 
     def __init__(self, session: Session, query: StreamQuery, printer: Printer) -> None:

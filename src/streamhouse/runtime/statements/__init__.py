@@ -1,0 +1,1 @@
+"""Statements that neither define nor write: EXPLAIN, CALL, and a streaming SELECT."""
