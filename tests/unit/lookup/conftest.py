@@ -17,7 +17,7 @@ from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.write.commit import TableCommitter, TableWriter
 from streamhouse.runtime.kernel import Kernel, numbered
-from streamhouse.runtime.streaming.dimensions import Dimensions
+from streamhouse.runtime.streaming.dimensions.open_dimensions import Dimensions
 from streamhouse.source import ROW_KIND
 from streamhouse.sql.plan import Column, Name, Select, StreamQuery, TableInfo
 from streamhouse.sql.statements.script import parse_script

@@ -21,7 +21,7 @@ from streamhouse.lookup.strategies.full import FullDimension
 from streamhouse.lookup.strategies.selection import Choice
 from streamhouse.paimon.read.table import Table
 from streamhouse.runtime.kernel import Kernel
-from streamhouse.runtime.streaming.dimensions import Dimensions
+from streamhouse.runtime.streaming.dimensions.open_dimensions import Dimensions
 from streamhouse.source import Offset
 from streamhouse.sql.plan import Column
 from streamhouse.types import arrow_type

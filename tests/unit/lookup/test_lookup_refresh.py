@@ -18,7 +18,7 @@ from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.storage.snapshots import Snapshot
 from streamhouse.paimon.write.commit import TableCommitter, TableWriter
-from streamhouse.runtime.streaming.dimension_versions import (
+from streamhouse.runtime.streaming.dimensions.versions import (
     Pins,
     pinned_partitions,
     preloading_version,

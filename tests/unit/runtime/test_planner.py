@@ -16,7 +16,7 @@ from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.write.commit import TableCommitter, TableWriter
 from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.state import pending_rows
-from streamhouse.runtime.streaming import preload_reports
+from streamhouse.runtime.streaming.dimensions import preload_reports
 from streamhouse.runtime.streaming.planner import Planner
 from streamhouse.source import Offset
 from streamhouse.sql.plan import Column, LookupJoin, StreamQuery, TableInfo

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from streamhouse.runtime.streaming import preload_reports
+from streamhouse.runtime.streaming.dimensions import preload_reports
 
 END = {"batch": 7, "coming": {"dim_0": {"snapshot": 3}, "dim_1": {"snapshot": 4}}}
 

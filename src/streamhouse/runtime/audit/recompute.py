@@ -29,7 +29,7 @@ from streamhouse.runtime.query_sources import source_offsets
 from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.state.lookup_journal import LookupJournal
 from streamhouse.runtime.state.query_definition import spec_of
-from streamhouse.runtime.streaming.dimension_versions import pinned_partitions
+from streamhouse.runtime.streaming.dimensions.versions import pinned_partitions
 from streamhouse.runtime.streaming.planner import Planner
 from streamhouse.source import ROW_KIND, Offset
 from streamhouse.sql.functions.builtin_udfs import register

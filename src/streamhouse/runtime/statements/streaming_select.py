@@ -12,8 +12,8 @@ from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.runtime.kernel import Kernel, numbered
 from streamhouse.runtime.printer import Printer
 from streamhouse.runtime.session.session import Session
-from streamhouse.runtime.streaming.dimension_versions import Pins
-from streamhouse.runtime.streaming.dimensions import Dimensions
+from streamhouse.runtime.streaming.dimensions.open_dimensions import Dimensions
+from streamhouse.runtime.streaming.dimensions.versions import Pins
 from streamhouse.runtime.streaming.task import chunks
 from streamhouse.source import ROW_KIND, Offset
 from streamhouse.sql.plan import StreamQuery

@@ -8,7 +8,7 @@ reads:
 - `now`: the current timestamp of the batch (epoch ms);
 - `of`: what it reads, and `source`: the source's own offset (`runtime.query_sources`);
 - `dims`: the snapshot of each lookup's table (0: before the first), with the keys that
-  `streaming.dimension_versions` adds;
+  `streaming.dimensions.versions` adds;
 - `pending`: the snapshot of the pending table (0: no row of it is due, nor needed for the order of
   later ones);
 - `distinct`, if distinct values are counted: the snapshot of their table (0: before the first).
@@ -28,8 +28,8 @@ from pathlib import Path
 from streamhouse.runtime.query_sources import Piece, QuerySources
 from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.state.pending_rows import PendingRows, PendingState
-from streamhouse.runtime.streaming import preload_reports
-from streamhouse.runtime.streaming.dimension_versions import Pins
+from streamhouse.runtime.streaming.dimensions import preload_reports
+from streamhouse.runtime.streaming.dimensions.versions import Pins
 from streamhouse.runtime.streaming.small_batches import SmallBatches
 from streamhouse.source import Lag, Offset
 

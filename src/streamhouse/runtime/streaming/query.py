@@ -22,8 +22,8 @@ from streamhouse.runtime.state.checkpoint_claim import claim
 from streamhouse.runtime.state.lineage import Lineage
 from streamhouse.runtime.state.query_definition import definition_json
 from streamhouse.runtime.state.retention_holds import RetentionHolds
-from streamhouse.runtime.streaming import preload_reports
 from streamhouse.runtime.streaming.batch_commit import BatchCommitter, CommittedBatch
+from streamhouse.runtime.streaming.dimensions import preload_reports
 from streamhouse.runtime.streaming.fused_source import FORMAT
 from streamhouse.runtime.streaming.planner import Planner
 from streamhouse.runtime.streaming.progress import ContinuousProgress

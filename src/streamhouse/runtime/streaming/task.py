@@ -29,7 +29,7 @@ from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.state import pending_rows as pending
 from streamhouse.runtime.state.distinct_counts import DistinctValues
 from streamhouse.runtime.state.lookup_journal import LookupJournal
-from streamhouse.runtime.streaming.dimensions import Dimensions
+from streamhouse.runtime.streaming.dimensions.open_dimensions import Dimensions
 from streamhouse.runtime.streaming.planner import TaskInput
 from streamhouse.source import ROW_KIND, CountingChanges, Source
 

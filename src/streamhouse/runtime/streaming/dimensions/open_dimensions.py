@@ -11,7 +11,7 @@ from streamhouse.lookup.dimension import Dimension, DimensionSpec, ServerRows, i
 from streamhouse.lookup.strategies.background_refresh import DoubleBufferedDimension
 from streamhouse.lookup.strategies.selection import Choice, open_dimension, refresh_rule
 from streamhouse.runtime.kernel import Kernel
-from streamhouse.runtime.streaming.dimension_versions import pinned_partitions, preloading_version
+from streamhouse.runtime.streaming.dimensions.versions import pinned_partitions, preloading_version
 from streamhouse.source import Offset
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class Dimensions:
         ]
 
     def at(self, end: Offset, recorded: Mapping[str, pa.Table] | None = None) -> None:
-        """Switch to the versions in the offset of a batch (see `dimension_versions`).
+        """Switch to the versions in the offset of a batch (see `versions`).
 
         Also starts the preload of `coming` versions. `recorded` is what an earlier run of the batch
         found on servers.

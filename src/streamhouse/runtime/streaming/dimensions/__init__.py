@@ -1,0 +1,1 @@
+"""The dimensions of a continuous query: which version a batch joins, preloads, open tables."""
