@@ -1,4 +1,4 @@
-"""The order of the tests: the longest files come first, so that none is left for the end."""
+"""Sorts the tests: the longest files run first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The project's documents, taken apart for the tests that hold them to the code."""
+"""Parses the project's documents for tests that compare them with the code."""
 
 from __future__ import annotations
 

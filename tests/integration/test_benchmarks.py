@@ -1,4 +1,4 @@
-"""The benchmarks of tables, of lookups and of the server run; how fast is not looked at."""
+"""The benchmarks of tables, lookups and the server run; no speed is checked."""
 
 from __future__ import annotations
 

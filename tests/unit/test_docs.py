@@ -1,4 +1,4 @@
-"""What documents say about names, options and scripts is what the code knows."""
+"""The docs agree with the code: names, options, scripts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A connection for months: nothing is lost when it is opened anew."""
+"""A connection that is reopened keeps its settings and relations."""
 
 from __future__ import annotations
 

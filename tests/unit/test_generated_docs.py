@@ -1,4 +1,4 @@
-"""Docs that are made from the code are as the code is."""
+"""Generated docs are up to date."""
 
 from __future__ import annotations
 

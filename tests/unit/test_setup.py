@@ -1,4 +1,4 @@
-"""What set-up reports when it cannot go on; that it works is shown by `make fresh`."""
+"""Set-up's errors; `make fresh` shows that it works."""
 
 from __future__ import annotations
 

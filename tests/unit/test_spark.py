@@ -1,4 +1,4 @@
-"""Settings of Spark that depend on where it runs."""
+"""Spark settings that depend on the environment."""
 
 from __future__ import annotations
 

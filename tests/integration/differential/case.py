@@ -1,4 +1,4 @@
-"""One case of the differential test: everything about it follows from its seed."""
+"""One case of the differential test, generated from its seed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Paimon's Java core as a second writer and reader: what Flink's connector does with a table."""
+"""Paimon's Java core as a second writer and reader, as Flink's connector uses it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Copies of a part of a source's rows, which rows leave and come back to."""
+"""Queries that copy a part of a source's rows; rows leave that part and return to it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What happens to the tables of a case, round by round: plain data, drawn from the case's seed."""
+"""The changes of a case's tables, round by round: plain data, generated from its seed."""
 
 from __future__ import annotations
 

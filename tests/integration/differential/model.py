@@ -1,4 +1,4 @@
-"""A table as plain Python: what each merge engine makes of the rows that are written."""
+"""A table in plain Python: the rows that each merge engine makes of the written ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plays many cases at once: each in its own database, their queries in one script and one Spark."""
+"""Runs many cases at once: each in its own database, all queries in one script and one Spark."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.integration.differential.case import Case
 from tests.integration.differential.core import JavaCore
 from tests.integration.differential.history import Round
 from tests.integration.differential.play import FILLING, SCRIPT, Play
-from tests.integration.runtime.conftest import Shop, Told, rest
+from tests.integration.runtime.conftest import CollectedOutput, Shop, rest
 
 from streamhouse.cli.errors import explain
 from streamhouse.procedures.context import Context
@@ -100,7 +100,7 @@ class Pack:
         outside = [(play, play.filling()) for play in self._running]
         readers = [(play, play.queries()) for play in self._running]
         deadline = DEADLINE_S + A_QUERY_S * sum(len(queries) for _, queries in readers)
-        output = Told()
+        output = CollectedOutput()
         try:
             with (
                 self._concurrently(FILLING, outside),
@@ -125,9 +125,9 @@ class Pack:
                 rest(looked)
 
     @contextmanager
-    def _concurrently(self, name: str, scripts: Queries) -> Iterator[Told]:
+    def _concurrently(self, name: str, scripts: Queries) -> Iterator[CollectedOutput]:
         """Run scripts in a thread while the `with` lasts; gives what they tell until its end."""
-        queries, output = [query for _, each in scripts for query in each], Told()
+        queries, output = [query for _, each in scripts for query in each], CollectedOutput()
         if not queries:
             yield output
             return
@@ -153,7 +153,7 @@ class Pack:
         return [line for one in scripts for line in self._settle(name, [one])]
 
     def _run(self, name: str, queries: Sequence[str]) -> list[str]:
-        output, seconds = Told(), DEADLINE_S + A_QUERY_S * len(queries)
+        output, seconds = CollectedOutput(), DEADLINE_S + A_QUERY_S * len(queries)
         deadline = time.monotonic() + seconds
         options = ScriptOptions(
             name,

@@ -1,4 +1,4 @@
-"""One case while it is played: its tables, its readers, and what was found wrong."""
+"""Runs one case: its tables, its readers, and the differences that were found."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.integration.differential.lookup_readers import Waiting, strategies
 from tests.integration.differential.model import Event
 from tests.integration.differential.readers import PLAIN, Given, Reader, Seen, differences
 from tests.integration.differential.source import Source, rows_of
-from tests.integration.runtime.conftest import Told
+from tests.integration.runtime.conftest import CollectedOutput
 
 from streamhouse import execute
 from streamhouse.errors import StreamhouseError
@@ -132,7 +132,7 @@ class Play:
 
     def _run_here(self, statements: Iterator[str] | Sequence[str]) -> None:
         options = ScriptOptions(SCRIPT, self._warehouse.options, until_caught_up=True)
-        Script(options, Told()).run(parse_script(";\n".join(statements)))
+        Script(options, CollectedOutput()).run(parse_script(";\n".join(statements)))
 
     def _refused(self, what: str, error: StreamhouseError) -> None:
         self.refusals.append(Refusal(self.case, what, str(error)))

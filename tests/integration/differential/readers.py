@@ -1,4 +1,4 @@
-"""What reads a source: the tables it fills, its SQL, and what these tables must hold."""
+"""Queries that read a source: the tables they fill, their SQL, and the expected rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run of the differential test has played, refused and found, by each dimension's values."""
+"""Reports what a differential test ran, refused and found, by each dimension's values."""
 
 from __future__ import annotations
 

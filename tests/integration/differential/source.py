@@ -1,4 +1,4 @@
-"""One source table of a case, filled change by change, with its plain model beside it."""
+"""One source table of a case, filled change by change, with its plain model."""
 
 from __future__ import annotations
 

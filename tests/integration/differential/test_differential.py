@@ -1,4 +1,4 @@
-"""Generated cases: what readers have made of a table's changes, against plain Python.
+"""Generated cases: the tables that readers fill equal those of a model in plain Python.
 
 A case is a source table of some layout, how it is filled, and what reads it, all drawn from a
 seed. After each run until caught up, and after each change of a live one, the source and each

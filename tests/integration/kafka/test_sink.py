@@ -1,4 +1,4 @@
-"""A topic of a real broker as a sink: what consumers see after crashes between any two steps."""
+"""A topic of a real broker as a sink: consumers see each row once after any crash."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SQL scripts over a real broker: into tables, out of them, by key, and cut off in between."""
+"""SQL scripts over a real broker: sources, sinks, upserts, and interruptions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fixtures of the change data capture tests."""
+"""Fixtures of the tests of change data capture."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`streamhouse check mysql` names all that is missing, and its fixes mend it."""
+"""`streamhouse check mysql` reports everything that is missing, and its fixes work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Options of Flink CDC against a real server: what works, and what a notice promises."""
+"""Options of Flink CDC against a real server: they work, or have the effect of their notice."""
 
 from __future__ import annotations
 

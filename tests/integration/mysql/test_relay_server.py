@@ -1,4 +1,4 @@
-"""The relay log when its own files or the server's go, and when the server goes itself."""
+"""The relay log if its files or the server's are deleted, or the server ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a user sees of a long snapshot: on the terminal, and in the list of pipelines."""
+"""The progress of a long snapshot, on the terminal and in the list of pipelines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Faults of the store: nothing lost, nothing doubled, as a model in plain Python has it."""
+"""Faults of the store lose and duplicate no row; a plain model has the expected ones."""
 
 from __future__ import annotations
 

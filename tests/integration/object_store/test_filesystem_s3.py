@@ -1,4 +1,4 @@
-"""The `filesystem` connector in an object store: each row once, whatever is cut off or fails."""
+"""The `filesystem` connector in an object store: each row once after any failure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A random history of one table, each step played on the table and on a plain model."""
+"""A random history of one table, each step applied to the table and to a plain model."""
 
 from __future__ import annotations
 

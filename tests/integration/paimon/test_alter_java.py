@@ -1,4 +1,4 @@
-"""What ALTER TABLE makes of a table, the Java core reads as we do."""
+"""The Java core reads altered tables as we do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The archive of the core's classes: set-up makes it, and the JVM takes it."""
+"""Set-up makes the class archive of the Java core, and the JVM uses it."""
 
 from __future__ import annotations
 

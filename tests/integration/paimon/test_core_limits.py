@@ -1,4 +1,4 @@
-"""What the installed Rust core still does wrongly: a test that fails tells of a workaround to drop.
+"""Known errors of the installed Rust core; a failure here means that a workaround can go.
 
 Each test reads or writes past the workaround. It passes as long as the core has the fault.
 """

@@ -1,4 +1,4 @@
-"""Old snapshots go by the table's options, and never what somebody still needs."""
+"""Snapshots expire by the table's options, but never those that a reader needs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Generated histories: after each step we, the Java core and a plain model agree on the table."""
+"""Generated histories: after each step we, the Java core and a plain model agree."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A Java writer that stays open between compactions gives what a new one each time would."""
+"""A Java writer that stays open between compactions writes what new writers would."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a retraction takes away stays away, whichever files a compaction picks, in both cores."""
+"""Retracted values do not reappear, whichever files a compaction picks, in both cores."""
 
 from __future__ import annotations
 

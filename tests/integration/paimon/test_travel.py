@@ -1,4 +1,4 @@
-"""What Paimon's Java core reads of versions, branches and system tables, we read the same."""
+"""Versions, branches and system tables: we read what Paimon's Java core reads."""
 
 from __future__ import annotations
 

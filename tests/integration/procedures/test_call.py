@@ -16,7 +16,7 @@ from streamhouse.runtime.script import Script, ScriptOptions
 from streamhouse.sql.statements.script import parse_script
 
 
-class Kept:
+class CollectedOutput:
     def __init__(self) -> None:
         self.tables: list[list[dict[str, Any]]] = []
 
@@ -40,7 +40,7 @@ def test_a_script_calls_procedures_in_order(lake: Lake) -> None:
         SET 'execution.runtime-mode' = 'batch';
         SELECT id FROM called;
     """
-    kept = Kept()
+    kept = CollectedOutput()
     options = ScriptOptions("s.sql", dict(lake.warehouse.options), until_caught_up=True)
     Script(options, kept).run(parse_script(text))
     tag, compacted, back, rows = kept.tables

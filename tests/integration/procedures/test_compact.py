@@ -1,4 +1,4 @@
-"""Compaction by procedures: what is compacted, how, and that rows stay what they were."""
+"""Compaction by procedures: which files it compacts, and that rows stay the same."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Something that goes on in a thread beside what is tested."""
+"""Repeats a step in a thread while a test runs."""
 
 from __future__ import annotations
 

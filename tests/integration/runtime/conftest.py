@@ -196,7 +196,7 @@ def _command(pid: int) -> str:
     return "gone"
 
 
-class Told:
+class CollectedOutput:
     """A printer that keeps what it is given, row by row."""
 
     def __init__(self) -> None:
@@ -302,14 +302,14 @@ class Shop:
     def settle_here(self, text: str, name: str = "shop.sql", **how: bool) -> str:
         """The same without a process and a Spark of its own, which take long to start; what it
         told. `how` are further options of the script."""
-        printed = Told()
+        printed = CollectedOutput()
         options = ScriptOptions(name, self.warehouse.options, until_caught_up=True, **how)  # type: ignore[arg-type]
         Script(options, printed).run(parse_script(text))
         return "\n".join(printed.lines)
 
     @contextlib.contextmanager
     def running_here(
-        self, text: str, name: str = "shop.sql", printed: Told | None = None
+        self, text: str, name: str = "shop.sql", printed: CollectedOutput | None = None
     ) -> Iterator[Until]:
         """Run a script in a thread until the `with` ends; gives what waits while it runs.
 
@@ -318,7 +318,7 @@ class Shop:
 
         def run(stopped: Callable[[], bool]) -> None:
             options = ScriptOptions(name, self.warehouse.options, stopped=stopped)
-            Script(options, printed or Told()).run(parse_script(text))
+            Script(options, printed or CollectedOutput()).run(parse_script(text))
 
         with in_thread(run) as until:
             yield until
@@ -341,7 +341,7 @@ class Shop:
 
     def printed(self, text: str) -> str:
         """What a script that needs no Spark prints, as plain text; in this process."""
-        printed = Told()
+        printed = CollectedOutput()
         options = ScriptOptions("told", self.warehouse.options, until_caught_up=True)
         Script(options, printed).run(parse_script(text))
         return "\n".join(printed.lines)

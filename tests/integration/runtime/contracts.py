@@ -1,4 +1,4 @@
-"""The contracts of two shops in MySQL, and all that was ever told of them: the truth of a test."""
+"""The contracts of two shops in MySQL, with every version ever written: the expected result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The revenue view over generated orders, and what must be true of it, whatever happened."""
+"""The revenue view over generated orders, and the invariants that must hold after any failure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A command on a terminal of its own, and what it writes there as it comes."""
+"""Runs a command on a pseudo-terminal and collects its output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The audit says equal for what the stream did, and finds what it did not do."""
+"""The audit reports equality for what a stream wrote, and finds rows that it did not write."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import uuid
 import pyarrow as pa
 import pytest
 from tests.integration.runtime import revenue
-from tests.integration.runtime.conftest import Dying, Shop, Told
+from tests.integration.runtime.conftest import CollectedOutput, Dying, Shop
 
 from streamhouse.errors import TableError
 from streamhouse.paimon.write.commit import TableCommitter, TableWriter
@@ -50,7 +50,7 @@ def test_tables_of_another_catalog_are_read_there(shop: Shop) -> None:
     join = """INSERT INTO named SELECT s.id, d.name FROM other.`default`.src AS s
         LEFT JOIN other.`default`.dim FOR SYSTEM_TIME AS OF s.pt AS d ON s.id = d.id;"""
     options = ScriptOptions("two", until_caught_up=True)
-    Script(options, Told()).run(parse_script(script + fill + join))
+    Script(options, CollectedOutput()).run(parse_script(script + fill + join))
 
     assert shop.rows("named") == [{"id": 1, "name": "right"}, {"id": 2, "name": None}]
     result = audit(shop.warehouse.options, "default.named")

@@ -1,4 +1,4 @@
-"""Dimensions that change as a whole are read beside; a kill meanwhile changes nothing."""
+"""Dimensions that are replaced as a whole load in the background; a kill changes no result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Continuous queries into tables of all bucket layouts, alone and beside other writers."""
+"""Continuous queries into tables of all bucket layouts, alone and with concurrent writers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A MySQL table kept in a Paimon table by a script, across restarts, and what can go wrong."""
+"""A script keeps a MySQL table in a Paimon table, across restarts and failures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A consumer of one query is taken up by another, and Paimon's own core sees and moves it."""
+"""One query continues from the consumer of another; Paimon's Java core reads and moves it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A driver or a worker dies at any moment: the view still comes to what its orders come to."""
+"""A driver or a worker is killed at any moment: the view still has the sums of its orders."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The demo as a stranger runs it, without a terminal, and with a kill."""
+"""The demo as a new user runs it, without a terminal, and with a kill."""
 
 from __future__ import annotations
 

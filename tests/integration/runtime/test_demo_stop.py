@@ -1,4 +1,4 @@
-"""The demos under the signals of a terminal and of a supervisor: they end in order, with 130."""
+"""The demos under the signals of terminals and supervisors: an orderly end, exit code 130."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Members counted once a month: right under updates, after kills, for Java, and for the audit."""
+"""COUNT(DISTINCT) per month: right under updates and after kills, for Java and for the audit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A query that fails for no fault of the user's goes on by itself, a few times."""
+"""A query restarts a few times after a failure that is not the user's fault."""
 
 from __future__ import annotations
 

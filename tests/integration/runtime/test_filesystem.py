@@ -1,4 +1,4 @@
-"""Continuous queries over files, and into files: each row once, whatever is cut off."""
+"""Continuous queries from files and into files: each row exactly once, after any interruption."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`--from-scratch`: views are computed anew, once, whatever is killed, and can be audited then."""
+"""`--from-scratch` recomputes views exactly once after any kill; audits pass afterwards."""
 
 from __future__ import annotations
 

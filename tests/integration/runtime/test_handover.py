@@ -1,4 +1,4 @@
-"""Spark's JVM outlives a driver that is killed alone, and the next driver goes on with it."""
+"""Spark's JVM outlives a driver that is killed alone; the next driver takes it over."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scripts and commands inside another program: what they start, they end, and nothing else."""
+"""Scripts and commands inside another program end what they started, and nothing else."""
 
 from __future__ import annotations
 

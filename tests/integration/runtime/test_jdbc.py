@@ -1,4 +1,4 @@
-"""A MySQL table looked up by a stream: misses, NULL keys, waiting rows, kills, the audit."""
+"""A stream looks up a MySQL table: misses, NULL keys, pending rows, kills, the audit."""
 
 from __future__ import annotations
 

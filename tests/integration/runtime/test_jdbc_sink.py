@@ -1,4 +1,4 @@
-"""MySQL as a sink: upserts and deletes, every batch once whatever is killed, values, errors."""
+"""MySQL as a sink: upserts and deletes, each batch once after any kill, values, errors."""
 
 from __future__ import annotations
 

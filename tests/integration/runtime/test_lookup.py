@@ -1,4 +1,4 @@
-"""Lookup joins as they run: who waits, for how long, and what becomes of those in vain."""
+"""Lookup joins with retries: which rows wait, for how long, and where unmatched rows go."""
 
 from __future__ import annotations
 

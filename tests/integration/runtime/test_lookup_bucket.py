@@ -1,4 +1,4 @@
-"""Lookups whose stream is shuffled by the dimension's buckets give what others give."""
+"""Lookups with a bucket shuffle have the results of the other strategies."""
 
 from __future__ import annotations
 

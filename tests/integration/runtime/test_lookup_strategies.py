@@ -1,4 +1,4 @@
-"""Strategies in running queries: what a batch joined is joined again after a kill."""
+"""Lookup strategies in running queries: a replayed batch joins the same rows after a kill."""
 
 from __future__ import annotations
 

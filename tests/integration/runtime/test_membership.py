@@ -1,4 +1,4 @@
-"""The membership warehouse as a stranger runs it: each figure equal, over a kill and a repair."""
+"""The membership warehouse as a new user runs it: equal results after a kill and a repair."""
 
 from __future__ import annotations
 

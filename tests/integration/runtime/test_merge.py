@@ -1,4 +1,4 @@
-"""The merge job of the revenue view, while orders stream in: nothing lost, nothing twice."""
+"""The merge job of the revenue view while orders stream in: no row lost, none twice."""
 
 from __future__ import annotations
 

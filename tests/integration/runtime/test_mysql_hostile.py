@@ -1,4 +1,4 @@
-"""A pipeline over a hostile MySQL: any transaction, any passable DDL, and nobody stays alive.
+"""A pipeline over MySQL under random transactions, DDL and kills of every process.
 
 A sync gets DDL that alters its tables, too.
 

@@ -1,4 +1,4 @@
-"""Several MySQL tables by one binlog reader, over one connection."""
+"""Several MySQL tables share one binlog reader and one connection."""
 
 from __future__ import annotations
 

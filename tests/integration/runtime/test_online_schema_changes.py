@@ -1,4 +1,4 @@
-"""A sync beside gh-ost and pt-online-schema-change, killed in between, in each mode."""
+"""A sync during gh-ost and pt-online-schema-change, killed in between, in each mode."""
 
 from __future__ import annotations
 

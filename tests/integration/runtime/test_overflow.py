@@ -1,4 +1,4 @@
-"""Sums that exceed their type are errors, whichever way the rows come to them."""
+"""Sums that exceed their type are errors, however their rows arrive."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Python functions of a module beside the script: on executors, after kills, and when changed."""
+"""Python functions of a module next to the script: on executors, after kills and changes."""
 
 from __future__ import annotations
 

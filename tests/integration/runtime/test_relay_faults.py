@@ -1,4 +1,4 @@
-"""A pipeline over MySQL whose server restarts, whose driver dies, whose binlog is reset."""
+"""A pipeline over MySQL: the server restarts, the driver is killed, the binlog is reset."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A day repaired by INSERT, on the membership warehouse's kind of table, beside other writers."""
+"""INSERT repairs a day of a table like the membership warehouse's, with concurrent writers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables that keep next to nothing, expired all the time, under queries that are killed."""
+"""Tables with minimal retention expire all the time, under queries that are killed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scores over orders that are corrected, moved and cancelled, across kills; proven by the audit."""
+"""Scores over orders that are corrected, moved and cancelled, across kills; audited."""
 
 from __future__ import annotations
 

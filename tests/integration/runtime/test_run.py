@@ -1,4 +1,4 @@
-"""What `streamhouse run` does for its user: resume, stop, say what is wrong in one line."""
+"""`streamhouse run`: resumes, stops, and reports errors in one line."""
 
 from __future__ import annotations
 

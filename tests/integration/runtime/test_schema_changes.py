@@ -1,4 +1,4 @@
-"""Tables are altered while a pipeline reads, joins and writes them; it goes on, or says why not."""
+"""Tables are altered while a pipeline uses them: it continues, or its error says why not."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.integration.runtime.conftest import Shop, Told
+from tests.integration.runtime.conftest import CollectedOutput, Shop
 
 from streamhouse.errors import OptionError, UnsupportedSqlError
 from streamhouse.runtime.monitoring.status import Statuses
@@ -63,7 +63,7 @@ def test_no_warehouse_is_needed(spark_here: None, capsys: pytest.CaptureFixture[
         INSERT INTO shown SELECT id FROM made WHERE id > 1;
         INSERT INTO gone SELECT id FROM made;"""
     for _ in range(2):
-        output = Told()
+        output = CollectedOutput()
         Script(ScriptOptions("made", until_caught_up=True), output).run(parse_script(text))
 
         assert (capsys.readouterr().out, output.lines) == ("+I[2]\n+I[3]\n", [])

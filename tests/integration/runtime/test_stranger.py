@@ -1,4 +1,4 @@
-"""A warehouse of the membership scenario's form in the words of others, against plain SQL.
+"""A membership warehouse by another author's script, compared with plain SQL.
 
 The scripts are written as for Flink and Paimon: other names and spellings, settings of a cluster,
 a catalog of their own, statement sets. They run, the shops go on, they run again; then each table
@@ -15,7 +15,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 import pytest
-from tests.integration.runtime.conftest import Run, Told
+from tests.integration.runtime.conftest import CollectedOutput, Run
 from tests.integration.runtime.contracts import Business
 
 from streamhouse.demo.mariadb import PASSWORD, USER, MariaDB
@@ -269,7 +269,7 @@ class Lake:
     def run_here(self, *texts: str) -> None:
         """The same in this process, which takes less long to start."""
         options = ScriptOptions("crm.sql", until_caught_up=True)
-        Script(options, Told()).run(parse_script(self._text(*texts)))
+        Script(options, CollectedOutput()).run(parse_script(self._text(*texts)))
 
     def _text(self, *texts: str) -> str:
         values = {"warehouse": self.path, "port": self.server.port}

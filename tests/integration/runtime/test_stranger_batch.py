@@ -1,4 +1,4 @@
-"""Bounded scripts in the words of others: a day overwritten, a branch brought home; plain SQL."""
+"""Bounded scripts by another author: INSERT OVERWRITE, branches; compared with plain SQL."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ QUALIFY row_number() OVER (PARTITION BY day_, id ORDER BY at_ DESC) = 1
 """
 
 
-class Kept:
+class CollectedOutput:
     """What a script said."""
 
     def __init__(self) -> None:
@@ -117,8 +117,8 @@ class Cold:
         )
         self.truth.executemany("INSERT INTO bronze VALUES (?, ?, ?, ?, ?)", self.raw)
 
-    def run(self, text: str) -> Kept:
-        kept = Kept()
+    def run(self, text: str) -> CollectedOutput:
+        kept = CollectedOutput()
         listed = ", ".join(
             "({}, DATE '{}', {}, '{}', TIMESTAMP '{}')".format(
                 amount, day, key, who.replace("'", "''"), at

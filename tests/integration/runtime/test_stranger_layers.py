@@ -1,4 +1,4 @@
-"""Four layers over a log that is out of order, in Chinese: DATE partitions, nulls, plain SQL.
+"""Four layers over an out-of-order log, with Chinese names, DATE partitions and nulls.
 
 The log is what a message queue would have held: orders are corrected, cancelled and late in it.
 Refunds are updated and deleted. One script fills all layers, changes what they read, and goes on.

@@ -1,4 +1,4 @@
-"""UNION ALL and ROW_NUMBER() = 1 in a running pipeline, across a kill; proven by the audit."""
+"""UNION ALL and ROW_NUMBER() = 1 in a running pipeline, across a kill; audited."""
 
 from __future__ import annotations
 

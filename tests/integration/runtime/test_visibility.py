@@ -1,9 +1,9 @@
-"""Readers see every change of a table, also where only a compaction makes changes visible."""
+"""Readers see every change of a table, also if only a compaction makes it visible."""
 
 from __future__ import annotations
 
 import pytest
-from tests.integration.runtime.conftest import Shop, Told
+from tests.integration.runtime.conftest import CollectedOutput, Shop
 
 from streamhouse.errors import DataLossError
 from streamhouse.paimon.changelog.consumers import Consumers, query_consumer
@@ -130,7 +130,7 @@ def test_rows_that_may_wait_are_named_when_a_run_is_stopped(shop: Shop) -> None:
         options = f"{LOOKUP}, 'write-only' = 'true'" if name == "waits" else LOOKUP
         shop.do(table(name, options) + f"INSERT INTO {name} VALUES (1, 1), (2, 2)")
     shop.do(table("two", "'changelog-producer' = 'none'"))
-    output = Told()
+    output = CollectedOutput()
     with shop.running_here(copy("waits", "one") + copy("moves", "two"), printed=output) as until:
         until(lambda: len(values(shop, "two")) == 2)
         shop.do("INSERT INTO waits VALUES (3, 3)")

@@ -1,4 +1,4 @@
-"""`streamhouse query` over real tables, in each format, and what it says when it cannot."""
+"""`streamhouse query` over real tables, in each format, and its errors."""
 
 from __future__ import annotations
 

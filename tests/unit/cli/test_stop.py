@@ -1,4 +1,4 @@
-"""A signal asks for a stop, which is looked at between two steps; a second one ends at once."""
+"""A signal stops a run between two steps; a second one ends it at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Uploads that a store does not know any more, which moto answers differently from Amazon S3."""
+"""Uploads that an S3 store no longer has; moto and Amazon S3 answer differently."""
 
 from __future__ import annotations
 

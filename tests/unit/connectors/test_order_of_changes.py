@@ -1,4 +1,4 @@
-"""Changes of several tables, put back into the order of the binlog."""
+"""Sorts the changes of several tables into the order of the binlog."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Connectors are found by the names of their folders, and say what their tables can do."""
+"""Finds connectors by the names of their folders, and reads their capabilities."""
 
 from __future__ import annotations
 

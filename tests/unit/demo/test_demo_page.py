@@ -1,4 +1,4 @@
-"""The page of a demo: a server of its own that comes up beside it and ends with it."""
+"""The demo's page: a server that starts and ends with the demo."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What happens in the membership business follows from its seed."""
+"""The seed determines all changes of the membership business."""
 
 from __future__ import annotations
 

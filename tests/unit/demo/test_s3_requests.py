@@ -1,4 +1,4 @@
-"""What a private S3 server records of its requests, and what the benchmark makes of it."""
+"""The request log of a private S3 server, and the benchmark's evaluation of it."""
 
 from __future__ import annotations
 

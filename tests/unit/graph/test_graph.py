@@ -1,4 +1,4 @@
-"""`streamhouse graph`: what a script moves, drawn, and nothing made of it."""
+"""`streamhouse graph` draws a script's tables and queries, and creates none."""
 
 from __future__ import annotations
 

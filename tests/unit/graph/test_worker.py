@@ -1,4 +1,4 @@
-"""Scripts are planned for a server: what is wrong is told with its place, and nothing is made."""
+"""Plans scripts for a server: errors have positions, and nothing is created."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parts of records: their places, and rows of bad records as the parts that they were."""
+"""Positions of user records, and records read from the table of bad records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is read beside is joined by the batch that says so, and no other; the rows are the same."""
+"""A batch joins exactly the version in its offset, preloaded or not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A dimension by its buckets: rows and keys meet in the same task, unchanged buckets stay."""
+"""Bucket shuffle: rows and keys meet in the same task; unchanged buckets stay cached."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a process keeps of the answers of a server."""
+"""The cache of rows found on a server."""
 
 from __future__ import annotations
 

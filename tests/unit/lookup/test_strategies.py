@@ -1,4 +1,4 @@
-"""All strategies give the same join at every snapshot, forwards and back, whatever they hold."""
+"""All lookup strategies give the same join at every snapshot, forwards and backwards."""
 
 from __future__ import annotations
 

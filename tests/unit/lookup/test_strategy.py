@@ -1,4 +1,4 @@
-"""Which strategy a lookup takes, and what is said when it cannot be the one that was asked for."""
+"""Selects the strategy of a lookup, and explains why a requested one is impossible."""
 
 from __future__ import annotations
 

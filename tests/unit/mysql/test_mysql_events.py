@@ -1,4 +1,4 @@
-"""Where transactions end in a stream of binlog events, told event by event."""
+"""Finds the ends of transactions in a stream of binlog events."""
 
 from __future__ import annotations
 

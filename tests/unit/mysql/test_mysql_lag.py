@@ -1,4 +1,4 @@
-"""How far behind a reader of a MySQL table is, as its relay log tells."""
+"""The lag of a reader of a MySQL table, from its relay log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A relay log's files: what is written is read again from any position, and never half of it."""
+"""The files of a relay log can be read from any position, and never partially written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a relay log starts, by how far its queries are behind."""
+"""Chooses where a relay log starts from the positions of its queries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Statements as they can stand in a binlog: which tables they affect, by parsing them."""
+"""Finds the tables that a statement of the binlog affects, by parsing it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Changing tables: what is refused, what the options become, and reading across the versions."""
+"""ALTER TABLE: refused changes, resulting options, and reads across schema versions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Level 0 between those who fill it and those who empty it."""
+"""Writers wait while a bucket has too many level-0 files."""
 
 from __future__ import annotations
 

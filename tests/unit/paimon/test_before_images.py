@@ -1,4 +1,4 @@
-"""An update to an older time must lose, not remove the row."""
+"""An update to an older time has no effect; it must not remove the row."""
 
 from __future__ import annotations
 

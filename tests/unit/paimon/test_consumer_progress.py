@@ -1,4 +1,4 @@
-"""Readers with a `consumer-id` go on where the last one of that name stopped."""
+"""A reader resumes where the last one with its `consumer-id` stopped."""
 
 from __future__ import annotations
 

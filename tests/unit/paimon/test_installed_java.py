@@ -1,4 +1,4 @@
-"""Whether the Java that is there will do."""
+"""Checks the version of the installed Java."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Offsets are refused by anything that they are not offsets of."""
+"""Offsets of another table are refused."""
 
 from __future__ import annotations
 

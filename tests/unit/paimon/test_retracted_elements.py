@@ -1,5 +1,4 @@
-"""What a retraction takes out of a collection is out, whether one write holds all rows or each has
-its own."""
+"""Elements that a retraction removes are gone, however the rows are split into writes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Changes of a key come to the same row whether one write holds them or each has its own."""
+"""Changes of a key give the same row, whether one write has them all or each has one."""
 
 from __future__ import annotations
 

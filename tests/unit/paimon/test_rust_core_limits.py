@@ -1,4 +1,4 @@
-"""What is said of the Rust core's limits names modules that are there."""
+"""The list of the Rust core's limits names modules that exist."""
 
 from __future__ import annotations
 

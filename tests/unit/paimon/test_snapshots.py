@@ -1,4 +1,4 @@
-"""Snapshots as their files tell of them, while somebody writes."""
+"""Reads snapshot files while a writer creates them."""
 
 from __future__ import annotations
 

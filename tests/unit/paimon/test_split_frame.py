@@ -1,4 +1,4 @@
-"""Serialised splits are taken apart as pypaimon does it, and put together unchanged."""
+"""Parses serialised splits as pypaimon does, and serialises them unchanged."""
 
 from __future__ import annotations
 

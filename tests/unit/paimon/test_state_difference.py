@@ -1,4 +1,4 @@
-"""Whatever two states there are: the changes between them, applied to one, make the other."""
+"""The computed changes between two states turn the one into the other."""
 
 from __future__ import annotations
 

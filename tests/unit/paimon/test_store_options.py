@@ -1,4 +1,4 @@
-"""One name for each option of an object store, whichever tool's name it was given by."""
+"""Options of object stores by any tool's names become one name each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sums that their columns cannot hold are refused, by every way in which they come together."""
+"""Sums that exceed their column's type are refused, however their rows arrive."""
 
 from __future__ import annotations
 

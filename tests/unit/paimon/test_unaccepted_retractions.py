@@ -1,4 +1,4 @@
-"""Tables that take no row back are given none that is only replaced, and a removal is an error."""
+"""Tables without retractions get only the new rows of updates, and refuse deletes."""
 
 from __future__ import annotations
 

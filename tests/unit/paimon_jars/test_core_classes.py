@@ -1,4 +1,4 @@
-"""Which archive of classes the JVM of Paimon's core is to use."""
+"""Selects the class archive for the JVM of Paimon's core."""
 
 from __future__ import annotations
 

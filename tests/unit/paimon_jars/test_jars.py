@@ -1,4 +1,4 @@
-"""Where the jar of the Java core is looked for."""
+"""Finds the jar of the Java core."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CALL in scripts: where it runs, and what is said about mistakes; no JVM is needed for those."""
+"""CALL in scripts without a JVM: where it runs, and its errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When a pipeline has caught up, and how often it looks whether it has."""
+"""Decides when a pipeline has caught up, and how often it checks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The checkpoint's folder: who runs it, which query it belongs to, where it stands."""
+"""The checkpoint's folder: lock, identity of the query, last batch."""
 
 from __future__ import annotations
 

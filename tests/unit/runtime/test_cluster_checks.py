@@ -1,4 +1,4 @@
-"""What a user is told about a cluster before tasks fail on it."""
+"""Checks of a cluster before tasks run on it."""
 
 from __future__ import annotations
 

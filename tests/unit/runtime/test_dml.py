@@ -18,7 +18,7 @@ from streamhouse.sql.statements.script import parse_script
 Rows = list[tuple[Any, ...]]
 
 
-class Kept:
+class CollectedOutput:
     """A printer that keeps the notices."""
 
     def __init__(self) -> None:
@@ -41,7 +41,7 @@ class Lab:
         self.folder = folder
 
     def __call__(self, text: str) -> list[str]:
-        kept = Kept()
+        kept = CollectedOutput()
         Script(ScriptOptions("s.sql", {"warehouse": str(self.folder)}), kept).run(
             parse_script(text)
         )

@@ -1,4 +1,4 @@
-"""Changes of rows while another writer commits: as if at one moment, all or nothing."""
+"""UPDATE, DELETE and MERGE while another writer commits are atomic."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A draft of a warehouse: what a script would make of it, without a change to it."""
+"""A dry run shows what a script would create, and writes nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What becomes of a JVM and of Python processes when their driver is killed."""
+"""Takes over the JVM and the Python processes of a killed driver."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""INSERT of a query's rows into a keyed table: what differs is written, and nothing else."""
+"""INSERT into a table with a primary key writes only the rows that differ."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How Spark's JVM is started: directly, or by spark-submit where only that does all."""
+"""The command that starts Spark's JVM: directly, or by spark-submit where that is needed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A lineage that grows is read on from where it was read to."""
+"""Reads only the new rows of a growing lineage table."""
 
 from __future__ import annotations
 

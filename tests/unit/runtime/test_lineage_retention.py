@@ -1,4 +1,4 @@
-"""Lineage of batches whose snapshots have expired goes; what an audit needs stays."""
+"""Deletes the lineage of expired snapshots, and keeps what an audit needs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A log keeps what was said last, whatever its length."""
+"""A trimmed log keeps its last lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What batches found on servers: kept exactly, read again, removed when nobody can ask for it."""
+"""The journal of rows found on servers: exact values, replays, and removal."""
 
 from __future__ import annotations
 

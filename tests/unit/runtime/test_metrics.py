@@ -1,4 +1,4 @@
-"""What a query counts of itself."""
+"""Counters of a query."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When a batch must be one task: where several could mix up the changes of a key."""
+"""A batch is one task if several could reorder the changes of a key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Offsets that hold all a batch reads: planned again they give the same tasks."""
+"""An offset determines a batch: planning it again gives the same tasks."""
 
 from __future__ import annotations
 

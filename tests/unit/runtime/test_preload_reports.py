@@ -1,4 +1,4 @@
-"""What tasks have loaded is told from the driver to its planner, for one batch."""
+"""The driver reports to the planner what tasks have preloaded, for one batch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The line that tells how far a statement is: on a terminal only, and gone at the end."""
+"""The progress line of a statement: only on a terminal, and erased at the end."""
 
 from __future__ import annotations
 

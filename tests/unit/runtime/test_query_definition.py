@@ -1,4 +1,4 @@
-"""A query's definition survives its way through JSON, which the lineage keeps for ever."""
+"""A query's definition stays the same through JSON, as the lineage stores it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which queries' views are refused to be computed as one batch, and the way round."""
+"""Queries whose views cannot be recomputed as one batch, and what to do instead."""
 
 from __future__ import annotations
 

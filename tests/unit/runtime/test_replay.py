@@ -1,4 +1,4 @@
-"""Bad records that are kept in a table, requested again, and read again, without a broker."""
+"""Replays bad records from their table, without a broker."""
 
 from __future__ import annotations
 

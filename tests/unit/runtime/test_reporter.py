@@ -1,4 +1,4 @@
-"""A running script tells of itself, and is never held up by it."""
+"""A running script writes its status, and never waits for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The consumers of a query stand where a batch that was cut off can still be run again."""
+"""Consumers of a query hold the snapshots that a replayed batch needs."""
 
 from __future__ import annotations
 

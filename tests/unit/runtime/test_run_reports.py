@@ -1,4 +1,4 @@
-"""What a run reports: when, and in which words."""
+"""When a run reports its progress, and its texts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Statements of a script that need no Spark, and what is said about those that are wrong."""
+"""Statements of a script that need no Spark, and their errors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from streamhouse.runtime.script import Script, ScriptOptions
 from streamhouse.sql.statements.script import parse_script
 
 
-class Kept:
+class CollectedOutput:
     """A printer that keeps what it is given."""
 
     def __init__(self) -> None:
@@ -34,7 +34,7 @@ class Kept:
         self.changed.extend(batch.to_pylist())
 
 
-Run = Callable[[str], Kept]
+Run = Callable[[str], CollectedOutput]
 
 PEOPLE = """
 CREATE TABLE people (id INT, name STRING, PRIMARY KEY (id) NOT ENFORCED) WITH ('bucket' = '1');
@@ -47,44 +47,46 @@ BATCH = "SET 'execution.runtime-mode' = 'batch';"
 def run(tmp_path: Path) -> Run:
     """Runs a script over one warehouse, until it has caught up."""
 
-    def go(text: str) -> Kept:
-        kept = Kept()
+    def go(text: str) -> CollectedOutput:
+        output = CollectedOutput()
         options = ScriptOptions("s.sql", {"warehouse": str(tmp_path)}, until_caught_up=True)
-        Script(options, kept).run(parse_script(text))
-        return kept
+        Script(options, output).run(parse_script(text))
+        return output
 
     return go
 
 
 def test_values_and_bounded_queries(run: Run) -> None:
-    kept = run(PEOPLE + BATCH + "SELECT name FROM people WHERE id = 2;")
-    assert kept.notices == ["people: 2 rows written"]
-    assert kept.tables == [[{"name": "Ben"}]]
-    kept = run(BATCH + "INSERT INTO people SELECT id + 1, name FROM people; SELECT * FROM people;")
-    assert [tuple(row.values()) for row in kept.tables[0]] == [(1, "Ann"), (2, "Ann"), (3, "Ben")]
+    output = run(PEOPLE + BATCH + "SELECT name FROM people WHERE id = 2;")
+    assert output.notices == ["people: 2 rows written"]
+    assert output.tables == [[{"name": "Ben"}]]
+    output = run(
+        BATCH + "INSERT INTO people SELECT id + 1, name FROM people; SELECT * FROM people;"
+    )
+    assert [tuple(row.values()) for row in output.tables[0]] == [(1, "Ann"), (2, "Ann"), (3, "Ben")]
 
 
 def test_insert_overwrite_replaces_all_rows(run: Run) -> None:
     run(PEOPLE)
-    kept = run("INSERT OVERWRITE people VALUES (7, 'Eve');" + BATCH + "SELECT * FROM people;")
-    assert kept.tables == [[{"id": 7, "name": "Eve"}]]
+    output = run("INSERT OVERWRITE people VALUES (7, 'Eve');" + BATCH + "SELECT * FROM people;")
+    assert output.tables == [[{"id": 7, "name": "Eve"}]]
     with pytest.raises(SqlError, match="line 1, column 1: INSERT OVERWRITE from a stream"):
         run("INSERT OVERWRITE people SELECT id, name FROM people;")
 
 
 def test_insert_takes_columns_by_name_and_leaves_the_rest_null(run: Run) -> None:
     insert = "INSERT INTO people (name, id) VALUES ('Zoe', 9); INSERT INTO people (id) VALUES (8);"
-    kept = run(PEOPLE + insert + BATCH + "SELECT name FROM people WHERE id > 7 ORDER BY id;")
-    assert kept.tables == [[{"name": None}, {"name": "Zoe"}]]
+    output = run(PEOPLE + insert + BATCH + "SELECT name FROM people WHERE id > 7 ORDER BY id;")
+    assert output.tables == [[{"name": None}, {"name": "Zoe"}]]
 
 
 def test_a_select_over_a_table_prints_its_rows_as_changes(run: Run) -> None:
-    kept = run(PEOPLE + "SELECT id FROM people WHERE name <> 'Ben';")
-    assert kept.changed == [{"rowkind": "+I", "id": 1}]
+    output = run(PEOPLE + "SELECT id FROM people WHERE name <> 'Ben';")
+    assert output.changed == [{"rowkind": "+I", "id": 1}]
 
 
 def test_a_bounded_generator_ends(run: Run) -> None:
-    kept = run(
+    output = run(
         """
         CREATE TEMPORARY TABLE made (id INT) WITH (
           'connector' = 'datagen', 'fields.id.kind' = 'sequence', 'fields.id.start' = '1',
@@ -93,16 +95,16 @@ def test_a_bounded_generator_ends(run: Run) -> None:
         SELECT id * 2 AS twice FROM made;
         """
     )
-    assert [row["twice"] for row in kept.changed] == [2, 4, 6]
+    assert [row["twice"] for row in output.changed] == [2, 4, 6]
 
 
 def test_show_describe_set_explain(run: Run) -> None:
-    kept = run(
+    output = run(
         PEOPLE
         + "SHOW CATALOGS; SHOW DATABASES; SHOW TABLES; DESCRIBE people;"
         + "SET 'pipeline.name' = 'p'; SET; RESET; SET; EXPLAIN SELECT id FROM people;"
     )
-    names = [[row[next(iter(row))] for row in table] for table in kept.tables]
+    names = [[row[next(iter(row))] for row in table] for table in output.tables]
     assert names[:6] == [
         ["default_catalog"], ["default"], ["people"], ["id", "name"], ["pipeline.name"], []
     ]  # fmt: skip
@@ -110,13 +112,13 @@ def test_show_describe_set_explain(run: Run) -> None:
 
 
 def test_explain_says_what_a_sink_guarantees(run: Run) -> None:
-    kept = run(
+    output = run(
         PEOPLE
         + "CREATE TEMPORARY TABLE shown (id INT) WITH ('connector' = 'print');"
         + "EXPLAIN INSERT INTO shown SELECT id FROM people;"
         + "EXPLAIN INSERT INTO people SELECT id + 9, name FROM people;"
     )
-    assert [rows[-1]["plan"] for rows in kept.tables] == [
+    assert [rows[-1]["plan"] for rows in output.tables] == [
         "sink: default_catalog.default.shown (connector 'print'), at-least-once: a batch that runs "
         "again is printed again",
         "sink: default_catalog.default.people (connector 'paimon'), exactly-once: each micro-batch "
@@ -198,16 +200,16 @@ def test_a_hint_on_a_continuous_insert_is_not_passed_over(run: Run) -> None:
 
 @pytest.mark.parametrize("scheme", ["file:", "file://", ""])
 def test_a_catalog_may_be_a_file_uri(tmp_path: Path, scheme: str) -> None:
-    folder, kept = tmp_path / "ware house", Kept()
+    folder, output = tmp_path / "ware house", CollectedOutput()
     text = (
         f"SET 'state.backend' = 'rocksdb'; CREATE CATALOG c WITH ('type' = 'paimon', "
         f"'warehouse' = '{scheme}{folder}'); USE CATALOG c; {PEOPLE}"
         "INSERT INTO people SELECT nam FROM people;"
     )
     with pytest.raises(SqlError, match="there is no column 'nam'"):
-        Script(ScriptOptions("s.sql"), kept).run(parse_script(text))
+        Script(ScriptOptions("s.sql"), output).run(parse_script(text))
     assert (folder / "default.db/people/snapshot").is_dir()
-    assert "SET 'state.backend' has no effect here" in kept.notices[0]
+    assert "SET 'state.backend' has no effect here" in output.notices[0]
 
 
 def test_what_is_shown_is_what_was_asked_for(run: Run) -> None:
@@ -220,12 +222,12 @@ def test_what_is_shown_is_what_was_asked_for(run: Run) -> None:
         "CREATE TEMPORARY TABLE s (id INT) WITH ('connector' = 'jdbc', 'url' = "
         "'jdbc:mysql://h/d', 'table-name' = 's', 'username' = 'u', 'password' = 'hidd3n');"
     )
-    kept = run(
+    output = run(
         f"{PEOPLE} {source} CREATE DATABASE other; {table} SHOW CURRENT CATALOG; USE other;"
         "SHOW CURRENT DATABASE; SHOW TABLES; SHOW TABLES IN `default`; SHOW COLUMNS FROM t;"
         "SHOW CREATE TABLE t; SHOW CREATE TABLE `default`.s; SHOW FUNCTIONS;"
     )
-    names = [[row[next(iter(row))] for row in displayed] for displayed in kept.tables]
+    names = [[row[next(iter(row))] for row in displayed] for displayed in output.tables]
     assert names[:4] == [["default_catalog"], ["other"], ["t"], ["people", "s"]]
     assert names[4] == ["k", "id", "v", "p"]
     ((made,), (secret,), known) = names[5:]
@@ -239,11 +241,11 @@ def test_what_is_shown_is_what_was_asked_for(run: Run) -> None:
 
 
 def test_an_empty_table_is_followed_from_its_end(run: Run) -> None:
-    kept = run(
+    output = run(
         "CREATE TABLE t (id INT) WITH ('bucket' = '-1');"
         "SELECT * FROM t /*+ OPTIONS('scan.mode' = 'latest') */;"
     )
-    assert kept.changed == []
+    assert output.changed == []
 
 
 def test_a_table_that_feeds_itself_is_refused(run: Run) -> None:
@@ -259,16 +261,16 @@ INSERT INTO t VALUES (1, 2);
 
 
 def test_queries_of_one_moment_end_in_any_mode(run: Run) -> None:
-    kept = run(
+    output = run(
         TRAVELS + "SELECT v FROM t VERSION AS OF 1;"
         "SELECT a.v AS a, b.v AS b FROM t VERSION AS OF 1 AS a JOIN t VERSION AS OF 2 AS b "
         "ON a.id = b.id;"
         "SELECT snapshot_id FROM t$snapshots ORDER BY 1;"
         "INSERT INTO t SELECT id + 1, v FROM t VERSION AS OF 1;" + BATCH + "SELECT * FROM t;"
     )
-    assert kept.tables[:2] == [[{"v": 1}], [{"a": 1, "b": 2}]]
-    assert kept.tables[2] == [{"snapshot_id": 1}, {"snapshot_id": 2}]
-    assert [tuple(row.values()) for row in kept.tables[3]] == [(1, 2), (2, 1)]
+    assert output.tables[:2] == [[{"v": 1}], [{"a": 1, "b": 2}]]
+    assert output.tables[2] == [{"snapshot_id": 1}, {"snapshot_id": 2}]
+    assert [tuple(row.values()) for row in output.tables[3]] == [(1, 2), (2, 1)]
     (described,) = run("DESCRIBE t$tags;").tables
     assert described[0] == {"name": "tag_name", "type": "STRING", "null": "FALSE", "key": None}
 
@@ -280,15 +282,15 @@ def test_a_branch_is_written_by_its_name(run: Run, tmp_path: Path) -> None:
     table = CatalogFactory.create({"warehouse": str(tmp_path)}).get_table("default.t")
     table.create_tag("one", 1)
     table.branch_manager().create_branch("b", "one")
-    kept = run(
+    output = run(
         "INSERT INTO t$branch_b VALUES (5, 5); INSERT INTO `t$branch_b` VALUES (6, 6);"
         + BATCH
         + "SELECT * FROM t$branch_b ORDER BY id; SELECT * FROM t;"
         "SELECT * FROM t /*+ OPTIONS('branch' = 'b') */ AS x WHERE x.id = 6;"
         "INSERT OVERWRITE t$branch_b SELECT id, v FROM t; SELECT * FROM t$branch_b;"
     )
-    assert kept.notices[0] == "t$branch_b: 1 row written"
-    found = [[tuple(row.values()) for row in table] for table in kept.tables]
+    assert output.notices[0] == "t$branch_b: 1 row written"
+    found = [[tuple(row.values()) for row in table] for table in output.tables]
     assert found == [[(1, 1), (5, 5), (6, 6)], [(1, 2)], [(6, 6)], [(1, 2)]]
     for text, message in (
         ("INSERT INTO t$branch_c VALUES (1, 1);", "has no branch 'c'; known: b"),
@@ -303,14 +305,14 @@ def test_a_branch_is_written_by_its_name(run: Run, tmp_path: Path) -> None:
 def test_spellings_often_met_are_taken_for_the_right_ones(run: Run, tmp_path: Path) -> None:
     from streamhouse.paimon.catalog.warehouse import Warehouse
 
-    kept = run(
+    output = run(
         "CREATE TABLE t (k INT PRIMARY KEY NOT ENFORCED, s INT, u INT, w INT) WITH ("
         "'bucket' = '1', 'merge-engine' = 'aggregate', 'changelog-producer' = 'lookup', "
         "'fields.s.aggregation-function' = 'SUM', 'fields.u.aggregate-function' = 'last_non_null', "
         "'fields.w.aggregate-function' = 'last_value', 'lookup.wait' = 'true');"
         "ALTER TABLE t SET ('changelog-producer.lookup-wait' = 'false');"
     )
-    assert kept.notices == [
+    assert output.notices == [
         "table default.t: option 'merge-engine': 'aggregate' is read as 'aggregation'",
         "table default.t: option 'fields.s.aggregation-function' is read as "
         "'fields.s.aggregate-function'",

@@ -1,11 +1,11 @@
-"""Names that scripts for Flink use, and what a user is told of what they declare."""
+"""Names that scripts for Flink use, and notices about their declarations."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
-from tests.unit.runtime.test_script import Kept
+from tests.unit.runtime.test_script import CollectedOutput
 
 from streamhouse.cli.script_text import read_script
 from streamhouse.errors import OptionError, TableError
@@ -26,11 +26,11 @@ WARNED = (
 )
 
 
-def run(text: str, warehouse: Path | None = None) -> Kept:
-    kept = Kept()
+def run(text: str, warehouse: Path | None = None) -> CollectedOutput:
+    output = CollectedOutput()
     given = None if warehouse is None else {"warehouse": str(warehouse)}
-    Script(ScriptOptions("s.sql", given, until_caught_up=True), kept).run(parse_script(text))
-    return kept
+    Script(ScriptOptions("s.sql", given, until_caught_up=True), output).run(parse_script(text))
+    return output
 
 
 @pytest.mark.parametrize(
@@ -46,15 +46,15 @@ def run(text: str, warehouse: Path | None = None) -> Kept:
 def test_temporary_tables_may_be_in_flinks_own_catalog(tmp_path: Path, select: str) -> None:
     view = "CREATE TEMPORARY VIEW seen AS SELECT id, PROCTIME() AS p FROM made; "
     text = f"CREATE TABLE made {MADE} {view}" + LAKE + "USE CATALOG lake; " + select
-    kept = run(text.format(path=tmp_path))
-    assert [row["id"] for row in kept.changed] == [1, 2, 3]
-    assert kept.notices == [f"table default.made: {WARNED}"]
+    output = run(text.format(path=tmp_path))
+    assert [row["id"] for row in output.changed] == [1, 2, 3]
+    assert output.notices == [f"table default.made: {WARNED}"]
 
 
 def test_flinks_database_is_the_default_one_of_a_given_warehouse(tmp_path: Path) -> None:
     text = f"USE default_catalog.default_database; CREATE TABLE made {MADE}"
-    kept = run(text + "SELECT id FROM default_database.made", tmp_path)
-    assert len(kept.changed) == 3
+    output = run(text + "SELECT id FROM default_database.made", tmp_path)
+    assert len(output.changed) == 3
     # A database of that name that is there is meant itself.
     session = Session({"warehouse": str(tmp_path)})
     assert session.full(("default_database", "t")) == ("default_catalog", "default", "t")

@@ -1,4 +1,4 @@
-"""One large file is read by all tasks: each takes its chunks, and all take each row once."""
+"""Several tasks share a large file: each row is read exactly once."""
 
 from __future__ import annotations
 

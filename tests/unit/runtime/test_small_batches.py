@@ -1,4 +1,4 @@
-"""Small batches of a bucket shuffle are joined where they are read, all others are spread."""
+"""Small batches skip the bucket shuffle."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What makes Spark's processes start quickly: the archive of classes, and the workers' Python."""
+"""Spark's quick start: the class archive and the workers' Python."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What pipelines told of themselves, and what of it is true now."""
+"""The status file of a pipeline, and its correction if the process has died."""
 
 from __future__ import annotations
 

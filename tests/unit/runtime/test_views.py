@@ -1,4 +1,4 @@
-"""Views: made, kept, read as their tables are, and what is said about those that are wrong."""
+"""Views: created, stored, read, and their errors."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.runtime.test_script import BATCH, Kept, Run
+from tests.unit.runtime.test_script import BATCH, CollectedOutput, Run
 from tests.unit.runtime.test_script import run as run
 from typer.testing import CliRunner
 
@@ -33,22 +33,22 @@ CREATE VIEW IF NOT EXISTS scores (who, points) COMMENT 'it''s so' AS
 Rows = list[tuple[Any, ...]]
 
 
-def rows(kept: Kept, place: int = -1) -> Rows:
-    return [tuple(row.values()) for row in kept.tables[place]]
+def rows(output: CollectedOutput, place: int = -1) -> Rows:
+    return [tuple(row.values()) for row in output.tables[place]]
 
 
 def test_a_view_is_read_like_its_table(run: Run) -> None:
-    kept = run(ORDERS + VIEWS + "SELECT who, points FROM scores WHERE points > 50;")
-    assert kept.changed == [
+    output = run(ORDERS + VIEWS + "SELECT who, points FROM scores WHERE points > 50;")
+    assert output.changed == [
         {"rowkind": "+I", "who": "Ben", "points": 70},
     ]
-    kept = run(BATCH + "SELECT * FROM scores ORDER BY points;")
-    assert kept.tables == [[{"who": "Ann", "points": 50}, {"who": "Ben", "points": 70}]]
-    kept = run(
+    output = run(BATCH + "SELECT * FROM scores ORDER BY points;")
+    assert output.tables == [[{"who": "Ann", "points": 50}, {"who": "Ben", "points": 70}]]
+    output = run(
         BATCH + "SELECT s.who, COUNT(*) FROM scores AS s JOIN monday m ON m.agent = s.who "
         "WHERE s.points IN (SELECT points FROM scores) GROUP BY s.who ORDER BY 1;"
     )
-    assert rows(kept) == [("Ann", 1), ("Ben", 1)]
+    assert rows(output) == [("Ann", 1), ("Ben", 1)]
 
 
 def test_a_view_is_joined_by_its_own_processing_time(run: Run) -> None:
@@ -56,8 +56,8 @@ def test_a_view_is_joined_by_its_own_processing_time(run: Run) -> None:
         "SELECT m.id, a.city FROM monday AS m "
         "LEFT JOIN agents FOR SYSTEM_TIME AS OF m.proc_time AS a ON a.name = m.agent;"
     )
-    kept = run(ORDERS + VIEWS + text)
-    assert kept.changed == [
+    output = run(ORDERS + VIEWS + text)
+    assert output.changed == [
         {"rowkind": "+I", "id": 1, "city": "Oslo"}, {"rowkind": "+I", "id": 2, "city": None}
     ]  # fmt: skip
     assert rows(run(BATCH + text)) == [(1, "Oslo"), (2, None)]
@@ -70,14 +70,14 @@ def test_statements_that_change_rows_read_views(run: Run) -> None:
         "WHEN NOT MATCHED THEN INSERT (name, city) VALUES (s.who, 'new');"
         "UPDATE agents SET city = 'seen' WHERE name IN (SELECT agent FROM monday WHERE id = 1);"
     )
-    kept = run(BATCH + "SELECT * FROM agents;")
-    assert rows(kept) == [("Ann", "seen"), ("Ben", "new")]
+    output = run(BATCH + "SELECT * FROM agents;")
+    assert rows(output) == [("Ann", "seen"), ("Ben", "new")]
 
 
 def test_a_view_keeps_its_columns_and_its_database(run: Run) -> None:
     run(ORDERS + VIEWS + "ALTER TABLE orders ADD extra INT; CREATE DATABASE other;")
-    kept = run(BATCH + "USE other; SELECT * FROM `default`.monday WHERE id = 1;")
-    assert list(kept.tables[0][0]) == ["id", "agent", "score", "day_", "proc_time"]
+    output = run(BATCH + "USE other; SELECT * FROM `default`.monday WHERE id = 1;")
+    assert list(output.tables[0][0]) == ["id", "agent", "score", "day_", "proc_time"]
     (described,) = run("DESCRIBE scores;").tables
     assert [(row["name"], row["type"]) for row in described] == [
         ("who", "STRING"), ("points", "INT")
@@ -86,22 +86,22 @@ def test_a_view_keeps_its_columns_and_its_database(run: Run) -> None:
 
 def test_hints_reach_the_table(run: Run) -> None:
     run(ORDERS + VIEWS + "INSERT INTO orders VALUES (4, 'Cid', 1, 'mon');")
-    kept = run(BATCH + "SELECT id FROM monday /*+ OPTIONS('scan.snapshot-id' = '1') */;")
-    assert rows(kept) == [(1,), (2,)]
-    kept = run("SELECT who FROM scores /*+ OPTIONS('scan.mode' = 'latest') */ AS s;")
-    assert kept.changed == []
+    output = run(BATCH + "SELECT id FROM monday /*+ OPTIONS('scan.snapshot-id' = '1') */;")
+    assert rows(output) == [(1,), (2,)]
+    output = run("SELECT who FROM scores /*+ OPTIONS('scan.mode' = 'latest') */ AS s;")
+    assert output.changed == []
     run("CREATE VIEW old AS SELECT id FROM orders VERSION AS OF 1;")
     assert rows(run("SELECT * FROM old;")) == [(1,), (2,), (3,)]
 
 
 def test_temporary_views_are_of_their_script(run: Run) -> None:
-    kept = run(
+    output = run(
         ORDERS + "CREATE TEMPORARY VIEW mine AS SELECT id FROM orders;"
         "CREATE TEMPORARY VIEW yours AS SELECT id + 1 AS id FROM mine; SHOW VIEWS; SHOW TABLES;"
         + BATCH
         + "SELECT MAX(id) FROM yours; DROP TEMPORARY VIEW yours; SHOW VIEWS;"
     )
-    assert [rows(kept, n) for n in range(4)] == [
+    assert [rows(output, n) for n in range(4)] == [
         [("mine",), ("yours",)],
         [("agents",), ("mine",), ("orders",), ("yours",)],
         [(4,)],
@@ -112,9 +112,9 @@ def test_temporary_views_are_of_their_script(run: Run) -> None:
 
 
 def test_shown_text_makes_the_same_view(run: Run, tmp_path: Path) -> None:
-    kept = run(ORDERS + VIEWS + "SHOW CREATE VIEW scores; SHOW VIEWS;")
-    ((text,),) = rows(kept, 0)
-    assert rows(kept, 1) == [("monday",), ("scores",)]
+    output = run(ORDERS + VIEWS + "SHOW CREATE VIEW scores; SHOW VIEWS;")
+    ((text,),) = rows(output, 0)
+    assert rows(output, 1) == [("monday",), ("scores",)]
     (statement,) = parse_script(text)
     assert isinstance(statement, CreateView) and statement.comment == "it's so"
     run("DROP VIEW scores;" + text + ";")
@@ -208,5 +208,5 @@ def test_a_passing_table_needs_a_passing_view(run: Run) -> None:
     )
     with pytest.raises(StreamhouseError, match="write CREATE TEMPORARY VIEW"):
         run(made + "CREATE VIEW v AS SELECT id FROM made;")
-    kept = run(made + "CREATE TEMPORARY VIEW v AS SELECT id * 2 AS n FROM made; SELECT n FROM v;")
-    assert [row["n"] for row in kept.changed] == [2, 4, 6]
+    output = run(made + "CREATE TEMPORARY VIEW v AS SELECT id * 2 AS n FROM made; SELECT n FROM v;")
+    assert [row["n"] for row in output.changed] == [2, 4, 6]

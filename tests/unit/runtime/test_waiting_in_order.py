@@ -1,4 +1,4 @@
-"""Rows of a changelog that wait for a lookup, in any order of changes, lookups and batches."""
+"""Pending rows of a changelog keep the order of each key, for any order of events."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Python processes that Spark starts are forked from one that has all loaded, and are as others."""
+"""Spark's Python processes are forks of one that has imported the libraries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scripts that were shown with stars, edited, and are to be run again."""
+"""Restores the secrets of a script that was shown with masked ones and edited."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Connections for texts of users share a database, and nothing else."""
+"""Connections for users' SQL texts share a database, and nothing else."""
 
 from __future__ import annotations
 

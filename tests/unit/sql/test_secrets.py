@@ -1,4 +1,4 @@
-"""A script's text as it may be shown: no value of a secret option is left in it."""
+"""Masks every secret option in a script's text."""
 
 from __future__ import annotations
 

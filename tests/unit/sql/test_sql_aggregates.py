@@ -1,4 +1,4 @@
-"""Aggregates of queries that end and of continuous ones: Flink 1.20's types and values."""
+"""Aggregates of bounded and continuous queries: Flink 1.20's types and values."""
 
 from __future__ import annotations
 

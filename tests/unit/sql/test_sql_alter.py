@@ -1,4 +1,4 @@
-"""ALTER TABLE in both dialects, and what is said of mistakes in it."""
+"""ALTER TABLE in both dialects, and its errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Queries that end, executed."""
+"""Bounded queries, executed."""
 
 from __future__ import annotations
 

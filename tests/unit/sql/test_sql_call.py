@@ -1,4 +1,4 @@
-"""CALL statements: both peers' spellings, and what is said about wrong ones."""
+"""CALL in Flink's and Spark's spelling, and its errors."""
 
 from __future__ import annotations
 

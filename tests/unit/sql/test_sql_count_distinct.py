@@ -1,4 +1,4 @@
-"""COUNT(DISTINCT …) of a continuous GROUP BY: what is planned, and what is refused where."""
+"""COUNT(DISTINCT …) of a continuous GROUP BY: its plan, and unsupported forms."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What scripts written for Flink hold beside the plain forms: settings, casts, constants, views."""
+"""Other elements of scripts for Flink: settings, casts, constants, views."""
 
 from __future__ import annotations
 

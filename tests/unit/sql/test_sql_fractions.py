@@ -1,4 +1,4 @@
-"""The text of a TIMESTAMP(p) has p digits behind the second, wherever it comes from."""
+"""The text of a TIMESTAMP(p) has p fractional digits, whatever its source."""
 
 from __future__ import annotations
 

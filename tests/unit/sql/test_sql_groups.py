@@ -1,4 +1,4 @@
-"""GROUP BY of streams: keys made of the groups, values of a whole group, and what is refused."""
+"""GROUP BY over streams: keys, aggregates, and unsupported forms."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lists, maps and rows: declared, made, and written to where they belong."""
+"""ARRAY, MAP and ROW values: declared, constructed and written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Options that the SQL layer checks by itself."""
+"""Options that the SQL layer checks itself."""
 
 from __future__ import annotations
 

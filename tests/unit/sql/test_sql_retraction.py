@@ -1,4 +1,4 @@
-"""Sums over changing rows: what the planner writes, run over every order of histories."""
+"""Sums over changing rows: the planner's SQL, executed over all orders of changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ROW_NUMBER() = 1 as a keyed upsert: which targets keep those rows, and what else is said."""
+"""ROW_NUMBER() = 1 as an upsert by key: allowed targets, and errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scripts as statements, and every mistake told with line and column."""
+"""Parses scripts into statements; every error has a line and a column."""
 
 from __future__ import annotations
 

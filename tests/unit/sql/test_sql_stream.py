@@ -1,4 +1,4 @@
-"""Continuous queries, executed: what DuckDB gives for the SQL that the planner writes."""
+"""Continuous queries: the planner's SQL, executed in DuckDB."""
 
 from __future__ import annotations
 

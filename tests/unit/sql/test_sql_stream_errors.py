@@ -1,4 +1,4 @@
-"""What a continuous query cannot be, told with its place and a way round."""
+"""Unsupported continuous queries: errors with positions and alternatives."""
 
 from __future__ import annotations
 

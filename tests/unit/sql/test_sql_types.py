@@ -1,4 +1,4 @@
-"""Flink's types beside DuckDB's."""
+"""Flink's types and the DuckDB types that stand for them."""
 
 from __future__ import annotations
 

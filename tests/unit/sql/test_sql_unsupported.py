@@ -1,4 +1,4 @@
-"""What is understood and not supported: each construct is named at its place, with a way round."""
+"""Unsupported constructs: errors with positions and alternatives."""
 
 from __future__ import annotations
 

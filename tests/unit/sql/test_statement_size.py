@@ -1,4 +1,4 @@
-"""Long statements: work grows with the length of the text, and too deep ones are an error."""
+"""Long statements take linear time; too deeply nested ones are an error."""
 
 from __future__ import annotations
 

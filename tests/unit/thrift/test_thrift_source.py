@@ -1,4 +1,4 @@
-"""What the Thrift server reads by, and whom it lets in, without a JVM."""
+"""The Thrift server's data source and its authentication, without a JVM."""
 
 from __future__ import annotations
 

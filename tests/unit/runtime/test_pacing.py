@@ -1,4 +1,4 @@
-"""How long queries and compactions leave each other alone."""
+"""Pauses of queries and compactions."""
 
 from __future__ import annotations
 

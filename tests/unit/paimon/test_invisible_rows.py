@@ -1,4 +1,4 @@
-"""Which tables hold rows that wait for a compaction."""
+"""Finds tables with rows that wait for a compaction."""
 
 from __future__ import annotations
 

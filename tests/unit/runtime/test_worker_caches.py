@@ -1,4 +1,4 @@
-"""What a worker keeps of a query between batches, and not beyond what the query is."""
+"""A worker caches the state of a query between batches, until the query changes."""
 
 from __future__ import annotations
 
