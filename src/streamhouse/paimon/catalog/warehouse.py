@@ -23,6 +23,7 @@ from streamhouse.paimon.schema.table_name import MAIN, TableName, split_identifi
 from streamhouse.paimon.storage import rust_core
 from streamhouse.paimon.storage.files import is_local, local_path, remember
 from streamhouse.paimon.storage.lock import creation_lock
+from streamhouse.paimon.storage.parallel import begin
 from streamhouse.paimon.storage.s3_client import core_options
 from streamhouse.paimon.storage.store_retries import is_temporary, retried
 from streamhouse.sql.changes import Change, SetDefault
@@ -32,7 +33,8 @@ from streamhouse.sql.plan import AsOf, Column
 Answer = TypeVar("Answer")
 _KEY_TOO_LONG = 1071
 _FOLLOWED_CHECK_S = 2.0
-_tables: dict[tuple[int, tuple[tuple[str, str], ...], str, bool, bool], _Opened] = {}
+_Key = tuple[int, tuple[tuple[str, str], ...], str, bool, bool]
+_tables: dict[_Key, _Opened] = {}
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,29 @@ class _Opened:
     table: Table
     checked_at: float
     generation: int
+
+
+_checking: set[tuple[object, ...]] = set()
+
+
+def _check_soon(key: _Key, opened: _Opened) -> None:
+    """Compare a table's schema while its user goes on, which would have to wait for it later."""
+    if key in _checking:
+        return
+    _checking.add(key)
+
+    def check() -> None:
+        began = time.monotonic()
+        try:
+            # If it differs, or the store fails, the next user finds out.
+            if opened.table.versions.stamp() == opened.stamp and _tables.get(key) is opened:
+                _tables[key] = replace(opened, checked_at=began)
+        except StreamhouseError:
+            return
+        finally:
+            _checking.discard(key)
+
+    begin(check)
 
 
 class Warehouse:
@@ -291,6 +316,8 @@ class Warehouse:
         if opened is not None and caches and opened.generation != rust_core.metadata_generation():
             opened = None
         if opened is not None and followed and now - opened.checked_at < _FOLLOWED_CHECK_S:
+            if now - opened.checked_at > _FOLLOWED_CHECK_S / 2:
+                _check_soon(key, opened)
             return opened.table
         if opened is None or opened.stamp is None or opened.table.versions.stamp() != opened.stamp:
             if opened is not None and followed:

@@ -22,6 +22,8 @@ from streamhouse.paimon.read.rust_core import (
 from streamhouse.paimon.schema import evolution
 from streamhouse.paimon.schema.file_formats import avro_rows, nanosecond_timestamps, orc_values
 from streamhouse.paimon.storage import rust_core
+from streamhouse.paimon.storage.mirror.plan import changes
+from streamhouse.paimon.storage.mirror.read import fetched
 from streamhouse.paimon.storage.split_files import SplitFrame
 from streamhouse.paimon.storage.store_retries import is_temporary, retried
 
@@ -91,8 +93,23 @@ class TableReader:
         """As `Table.changes`."""
         postpone_bucket.check_followed(self._table)
         self._table.snapshots.await_named()
+        planned = self._changes_by_copy(after, until, mode, columns)
+        if planned is not None:
+            return planned
         scan = self._builder(columns, None, None).new_incremental_scan(after, until, mode)
         return self._plan(scan, after + 1)
+
+    def _changes_by_copy(
+        self, after: int, until: int, mode: str, columns: Sequence[str] | None
+    ) -> list[bytes] | None:
+        """As `changes`, without requests of the core; None if that is not possible."""
+
+        def plan(rust: Any) -> Sequence[Any]:
+            builder = self._builder(columns, None, None, rust=rust)
+            splits: Sequence[Any] = builder.new_incremental_scan(after, until, mode).plan().splits()
+            return splits
+
+        return changes(self._table, after, until, plan)
 
     def read(
         self,
@@ -158,15 +175,18 @@ class TableReader:
         schema = self._table.read_schema(columns, row_kind)
         one_by_one, from_orc = self.checked(schema.names, pieces)
         for group in batch_size.groups(pieces, self._batch_rows, one_by_one):
-            builder = self._builder(columns, None, None if group.hidden else filter, group.rows)
-            if row_kind:
-                builder = builder.with_include_row_kind(True)
-            batches = self._batches(builder, group.splits)
-            for batch in batch_size.sized(batches, group.rows, self._batch_rows):
-                if filter is not None and group.hidden:
-                    batch = batch_size.matching(batch, filter)
-                rows = conformed(batch, schema)
-                yield rows if from_orc is None else from_orc.read(rows)
+            where = None if group.hidden else filter
+            with fetched(self._table, group.splits) as local:
+                rust, splits = local or (None, group.splits)
+                builder = self._builder(columns, None, where, group.rows, rust)
+                if row_kind:
+                    builder = builder.with_include_row_kind(True)
+                batches = self._batches(builder, splits)
+                for batch in batch_size.sized(batches, group.rows, self._batch_rows):
+                    if filter is not None and group.hidden:
+                        batch = batch_size.matching(batch, filter)
+                    rows = conformed(batch, schema)
+                    yield rows if from_orc is None else from_orc.read(rows)
 
     def checked(
         self, columns: Sequence[str], splits: Sequence[bytes]
@@ -206,12 +226,14 @@ class TableReader:
         snapshot: int | None,
         filter: Filter | None,
         rows: int | None = None,
+        rust: Any = None,
     ) -> Any:
+        """A builder of reads, of `rust` instead of the table's own."""
         options = {"read.batch-size": str(rows or self._batch_rows)}
         if snapshot is not None:
             options["scan.snapshot-id"] = str(snapshot)
         try:
-            builder = self._table.rust.new_read_builder(options)
+            builder = (rust or self._table.rust).new_read_builder(options)
         except rust_core.ERRORS as error:
             raise self._plan_error(error, snapshot) from error
         if columns is not None:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 from streamhouse.errors import DataLossError
+from streamhouse.paimon.storage.object_files import ObjectFiles
+from streamhouse.paimon.storage.parallel import together
 
 if TYPE_CHECKING:
     from streamhouse.paimon.read.table import Table
@@ -51,7 +54,9 @@ class SchemaVersions:
 
         None if the schema has a newer version or is gone, and on object stores.
         """
-        folder = f"{self._table.root}/schema"
-        if self._table.files.stamp(f"{folder}/schema-{self._table.schema_id + 1}") is not None:
-            return None
-        return self._table.files.stamp(f"{folder}/schema-{self._table.schema_id}")
+        folder, files, own = f"{self._table.root}/schema", self._table.files, self._table.schema_id
+        paths = [f"{folder}/schema-{number}" for number in (own + 1, own)]
+        if isinstance(files, ObjectFiles):
+            newer, stamp = together([partial(files.stamp, path) for path in paths])
+            return None if newer is not None else stamp
+        return None if files.stamp(paths[0]) is not None else files.stamp(paths[1])

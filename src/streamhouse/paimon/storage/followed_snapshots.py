@@ -9,13 +9,16 @@ A snapshot file changes only if a table is rolled back or created again. Both ar
 
 from __future__ import annotations
 
+import hashlib
 import os
 import threading
 import time
 from dataclasses import dataclass, field
 
-from streamhouse.paimon.storage.lock import commit_stamp
+from streamhouse.errors import StreamhouseError
+from streamhouse.paimon.storage.lock import announce, commit_news, commit_stamp
 from streamhouse.paimon.storage.object_files import ObjectFiles
+from streamhouse.paimon.storage.parallel import begin, together
 from streamhouse.paimon.storage.rust_core import forget_metadata
 from streamhouse.paimon.storage.snapshots import Snapshot, Snapshots, from_json
 
@@ -31,18 +34,24 @@ class _Known:
     latest: int = 0
     tag: str | None = None
     snapshots: dict[int, Snapshot] = field(default_factory=dict)
+    texts: dict[int, str] = field(default_factory=dict)
     verified_at: float = float("-inf")
+    verifying: bool = False
     probed_at: float = float("-inf")
-    stamp: int = 0
+    stamp: int | None = 0
+    neighbour: str | None = None
+    """The folder (`storage.mirror`) of the process of this machine that has committed last."""
 
     def forget(self) -> None:
         self.latest, self.tag = 0, None
         self.snapshots.clear()
+        self.texts.clear()
         self.verified_at = self.probed_at = float("-inf")
 
-    def add(self, snapshot: Snapshot, tag: str) -> None:
-        self.snapshots[snapshot.id] = snapshot
+    def add(self, snapshot: Snapshot, text: str, tag: str) -> None:
+        self.snapshots[snapshot.id], self.texts[snapshot.id] = snapshot, text
         self.snapshots.pop(snapshot.id - _KEPT, None)
+        self.texts.pop(snapshot.id - _KEPT, None)
         if snapshot.id >= self.latest:
             self.latest, self.tag = snapshot.id, tag
 
@@ -73,8 +82,11 @@ class FollowedSnapshots(Snapshots):
         known, now = self._known, time.monotonic()
         with known.lock:
             stamp = commit_stamp(self._location)
-            if now - known.probed_at >= within_s or stamp != known.stamp:
+            if stamp is None or now - known.probed_at >= within_s or stamp != known.stamp:
                 self._verify_if_due()
+                if stamp and self._hear(stamp) and within_s:
+                    known.probed_at, known.stamp = now, stamp
+                    return known.latest
                 while self._take(known.latest + 1):
                     pass
                 known.probed_at, known.stamp = now, stamp
@@ -99,13 +111,90 @@ class FollowedSnapshots(Snapshots):
                 if (newest.commit_user, newest.commit_identifier) == (user, identifier):
                     return
 
+    def add_commit(self, text: str, tag: str, folder: str) -> None:
+        """Add the snapshot that this process has just committed on top of the newest one.
+
+        `folder` has its metadata. Other processes of this machine are told when the lock ends.
+        """
+        known, snapshot = self._known, from_json(text)
+        with known.lock:
+            known.add(snapshot, text, tag)
+            known.verified_at = time.monotonic()
+        store = self._store_digest
+        announce(self._location, {"store": store, "id": snapshot.id, "tag": tag, "folder": folder})
+
+    @property
+    def neighbour(self) -> str | None:
+        """A folder of this machine that has metadata of the newest snapshots, if one is known."""
+        return self._known.neighbour
+
+    def hear(self) -> None:
+        """Take, without a request, what another process of this machine has just committed."""
+        known, stamp = self._known, commit_stamp(self._location)
+        with known.lock:
+            if stamp:
+                self._hear(stamp)
+
+    def _hear(self, stamp: int) -> bool:
+        """Take the snapshots that another process of this machine has just committed.
+
+        Returns whether the newest known one is now the one that it has committed last.
+        """
+        known, news = self._known, commit_news(self._location, stamp)
+        if news is None or news["store"] != self._store_digest:
+            return False
+        newest, folder = int(news["id"]), str(news["folder"])
+        if not 0 < known.latest <= newest <= known.latest + _KEPT:
+            return False
+        texts = []
+        for number in range(known.latest + 1, newest + 1):
+            try:
+                with open(f"{folder}/snapshot/snapshot-{number}", encoding="utf-8") as file:
+                    texts.append(file.read())
+            except OSError:
+                return False
+        for text in texts:
+            known.add(from_json(text), text, str(news["tag"]))
+        known.neighbour = folder
+        return bool(known.tag == news["tag"])
+
+    @property
+    def _store_digest(self) -> str:
+        """Identifies the store for other processes."""
+        _, *store = self._objects.store
+        return hashlib.sha256(repr(store).encode()).hexdigest()
+
+    def texts(self, first: int, last: int) -> list[str] | None:
+        """The files of some snapshots, oldest first; None if not all of them are kept here."""
+        known = self._known
+        with known.lock:
+            found = [known.texts.get(number) for number in range(first, last + 1)]
+            return None if None in found else [text for text in found if text is not None]
+
     def await_named(self) -> None:
         """Does not wait: that would take more requests than listing the snapshots."""
 
     def verify(self) -> bool:
-        with self._known.lock:
-            self._known.verified_at = float("-inf")
-            return self._verify_if_due()
+        """As `Snapshots.verify`; it looks for newer snapshots at the same time."""
+        known = self._known
+        with known.lock:
+            if known.tag is None:
+                known.verified_at = float("-inf")
+                return self._verify_if_due()
+            stamp, number = commit_stamp(self._location), known.latest
+            tag, following = together(
+                [
+                    lambda: self._objects.tag(self._path(number)),
+                    lambda: self._objects.read_tagged(self._path(number + 1)),
+                ]
+            )
+            if not self._checked(tag):
+                return False
+            if self._add(number + 1, following):
+                while self._take(known.latest + 1):
+                    pass
+            known.probed_at, known.stamp = time.monotonic(), stamp
+            return True
 
     def _verify_if_due(self) -> bool:
         """False if the known snapshots were forgotten, since the newest one is not there as it was.
@@ -114,8 +203,36 @@ class FollowedSnapshots(Snapshots):
         """
         known, now = self._known, time.monotonic()
         if now - known.verified_at < VERIFY_S:
+            if now - known.verified_at > VERIFY_S / 2 and known.tag and not known.verifying:
+                self._verify_soon(known)
             return True
-        same = known.tag is not None and self._objects.tag(self._path(known.latest)) == known.tag
+        return self._checked(
+            None if known.tag is None else self._objects.tag(self._path(known.latest))
+        )
+
+    def _verify_soon(self, known: _Known) -> None:
+        """Verify while the caller goes on, which would have to wait for it later."""
+        number, expected, began = known.latest, known.tag, time.monotonic()
+        known.verifying = True
+
+        def verify() -> None:
+            try:
+                tag = self._objects.tag(self._path(number))
+                # If it is another one, the next look finds out. No lock: its holder may wait for
+                # a thread of this pool.
+                if tag == expected and began > known.verified_at and known.tag is not None:
+                    known.verified_at = began
+            except StreamhouseError:
+                return
+            finally:
+                known.verifying = False
+
+        begin(verify)
+
+    def _checked(self, tag: str | None) -> bool:
+        """Whether the newest known snapshot has this ETag, so that what is known is so still."""
+        known, now = self._known, time.monotonic()
+        same = known.tag is not None and tag == known.tag
         replaced = known.tag is not None and not same
         if not same:
             known.forget()
@@ -129,7 +246,10 @@ class FollowedSnapshots(Snapshots):
 
     def _take(self, snapshot_id: int) -> bool:
         """Read one snapshot, unless there is none; returns whether there is."""
-        found = self._objects.read_tagged(self._path(snapshot_id))
+        return self._add(snapshot_id, self._objects.read_tagged(self._path(snapshot_id)))
+
+    def _add(self, snapshot_id: int, found: tuple[str, str] | None) -> bool:
+        """Add a snapshot whose file has this text and ETag; returns whether there is one."""
         if found is None:
             return False
         try:
@@ -139,5 +259,5 @@ class FollowedSnapshots(Snapshots):
             snapshot = super().find(snapshot_id)
         if snapshot is None:
             return False
-        self._known.add(snapshot, found[1])
+        self._known.add(snapshot, *found)
         return True

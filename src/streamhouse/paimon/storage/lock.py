@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import json
 import os
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from typing import Any
 
 from streamhouse.errors import CommitConflictError
 from streamhouse.paimon.storage import jdbc_lock
@@ -43,20 +45,57 @@ def commit_lock(location: str, wait_s: float = LOCK_WAIT_S) -> Iterator[None]:
             _stamp(location, path)
 
 
-def commit_stamp(location: str) -> int:
-    """A number that changes when a process of this machine has committed to a remote table."""
+def commit_stamp(location: str) -> int | None:
+    """A number that changes when a process of this machine has committed to a remote table.
+
+    None if that cannot be known, since the lock's file is another user's.
+    """
     try:
-        return os.stat(_lock_path(location, _COMMIT)).st_mtime_ns
+        found = os.stat(_lock_path(location, _COMMIT))
     except FileNotFoundError:
         return 0
+    return found.st_mtime_ns if found.st_uid == os.getuid() else None
+
+
+def announce(location: str, news: Mapping[str, Any]) -> None:
+    """Leave `news` about a commit to other processes of this machine; the lock is held.
+
+    They are left when the lock ends.
+    """
+    _news()[_lock_path(location, _COMMIT)] = news
+
+
+def commit_news(location: str, stamp: int) -> Mapping[str, Any] | None:
+    """The news of the commit that has set this stamp, if there are any, and they are our user's."""
+    try:
+        with open(f"{_lock_path(location, _COMMIT)}.news", encoding="utf-8") as file:
+            if os.fstat(file.fileno()).st_uid != os.getuid():
+                return None
+            news: dict[str, Any] = json.load(file)
+    except (OSError, ValueError):
+        return None
+    return news if news.get("stamp") == stamp else None
 
 
 def _stamp(location: str, path: str) -> None:
-    if not is_local(location):
-        now = time.time_ns()
-        # The file may be another user's. Then readers look for snapshots without being told.
-        with suppress(PermissionError):
-            os.utime(path, ns=(now, now))
+    news, now = _news().pop(path, None), time.time_ns()
+    if is_local(location):
+        return
+    # The files may be another user's. Then readers look for snapshots without being told.
+    with suppress(PermissionError):
+        if news is not None:
+            temporary = f"{path}.news-{os.getpid()}"
+            with open(temporary, "w", encoding="utf-8") as file:
+                json.dump({**news, "stamp": now}, file)
+            os.replace(temporary, f"{path}.news")
+        os.utime(path, ns=(now, now))
+
+
+def _news() -> dict[str, Mapping[str, Any]]:
+    if not hasattr(_thread, "news"):
+        _thread.news = {}
+    news: dict[str, Mapping[str, Any]] = _thread.news
+    return news
 
 
 @contextmanager

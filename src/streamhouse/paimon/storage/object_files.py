@@ -41,6 +41,11 @@ class ObjectFiles:
         body = self._get(path)
         return None if body is None else body[0].decode()
 
+    def read_bytes(self, path: str) -> bytes | None:
+        """The content of an object; None if there is no such object."""
+        body = self._get(path)
+        return None if body is None else body[0]
+
     def read_tagged(self, path: str) -> tuple[str, str] | None:
         """The text of an object, and its ETag; None if there is no such object."""
         body = self._get(path)
@@ -105,9 +110,14 @@ class ObjectFiles:
         return _Upload(self, path)
 
     def write_text(self, path: str, text: str) -> None:
+        self.write_bytes(path, text.encode())
+
+    def write_bytes(self, path: str, content: bytes) -> str:
+        """Create or replace an object; returns its ETag."""
         bucket, key = place_of(path)
         with self._explained():
-            self._client.put_object(Bucket=bucket, Key=key, Body=text.encode())
+            answer = self._client.put_object(Bucket=bucket, Key=key, Body=content)
+        return str(answer["ETag"])
 
     def write_new(self, path: str, text: str) -> str | None:
         """Write an object that must not exist; returns its ETag, None if it exists."""

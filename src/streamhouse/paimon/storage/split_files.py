@@ -199,6 +199,14 @@ class SplitFrame:
         parts.append(bytes([self.streaming, self.raw]))
         return b"".join(parts)
 
+    def moved(self, folder: str) -> SplitFrame:
+        """The same split with its files in another folder."""
+        *_, size = _HEAD.unpack_from(self.head)
+        at, path = _HEAD.size + size + _INT.size, folder.encode()
+        rest = self.head[at + _SHORT.size + _short(self.head, at) :]
+        head = self.head[:at] + _SHORT.pack(len(path)) + path + rest
+        return replace(self, head=head, folder=folder)
+
     def only(self, predicate: Callable[[SplitFile], bool]) -> SplitFrame:
         """The same split with only the files for which `predicate` is true."""
         return replace(self, files=tuple(file for file in self.files if predicate(file)))

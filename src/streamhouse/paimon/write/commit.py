@@ -24,7 +24,11 @@ from streamhouse.paimon.schema.options.remove_record_option import removes_recor
 from streamhouse.paimon.schema.table_name import MAIN, TableName
 from streamhouse.paimon.storage import rust_core
 from streamhouse.paimon.storage.data_files import data_files
+from streamhouse.paimon.storage.followed_snapshots import FollowedSnapshots
 from streamhouse.paimon.storage.lock import LOCK_WAIT_S, commit_lock
+from streamhouse.paimon.storage.mirror.commit import MirroredCommit
+from streamhouse.paimon.storage.mirror.followed import parts
+from streamhouse.paimon.storage.mirror.write import MirroredWrite
 from streamhouse.paimon.storage.split_groups import file_ids as _ids
 from streamhouse.paimon.storage.store_retries import retried
 from streamhouse.paimon.write.before_images import BeforeImageFilter, hides_by_sequence
@@ -138,7 +142,11 @@ class TableWriter:
             builder = _overwrite_builder(self._table, commit_user, partition)
         else:
             builder = self._table.rust.new_stream_write_builder().with_commit_user(commit_user)
-        self._writer: Any = builder.new_write()
+        self._builder = builder
+        self._writer: Any = None
+        self._held: MirroredWrite | None = None
+        if followed and not overwrite:
+            self._held = MirroredWrite.of(self._table, commit_user)
         self._kinds: bool | None = None
         self._added = AddedRows(self._table)
 
@@ -173,9 +181,26 @@ class TableWriter:
             rows = self._orc.fitted(rows)
         self._added.take(rows)
         try:
-            self._writer.write_arrow(rows)
+            if self._held is None:
+                self._opened().write_arrow(rows)
+            elif not self._held.take(rows):
+                self._write_held()
         except rust_core.ERRORS as error:
             raise write_error(self._table, error) from error
+
+    def _opened(self) -> Any:
+        """The Rust core's writer."""
+        if self._writer is None:
+            self._writer = self._builder.new_write()
+        return self._writer
+
+    def _write_held(self) -> None:
+        """Write the rows that were held, and from now on all others, by the core itself."""
+        held, self._held = self._held, None
+        if held is not None:
+            for rows in held.rows:
+                self._opened().write_arrow(rows)
+            held.close()
 
     def _with_row_kinds(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The batch, with row kinds if the first one had them, which the Rust core goes by."""
@@ -209,8 +234,12 @@ class TableWriter:
 
     def _closed_files(self, identifier: int) -> Sequence[Any]:
         try:
+            few = None if self._held is None else self._held.closed_files(identifier)
+            if few is not None:
+                return few
+            self._write_held()
             arguments = () if self._overwrite else (True, identifier)
-            messages: Sequence[Any] = self._writer.prepare_commit(*arguments)
+            messages: Sequence[Any] = self._opened().prepare_commit(*arguments)
         except rust_core.ERRORS as error:
             raise write_error(self._table, error) from error
         return messages
@@ -220,8 +249,10 @@ class TableWriter:
         # The Rust writer must be dropped in the thread that created it, not by Python's garbage
         # collector.
         writer, self._writer = self._writer, None
-        if writer is not None:
-            writer.close()
+        held, self._held = self._held, None
+        for one in (writer, held):
+            if one is not None:
+                one.close()
 
 
 def _buffer_options(table: Table, buffer_bytes: int | None) -> dict[str, str]:
@@ -262,6 +293,7 @@ class TableCommitter:
         self._checked_until = 0
         self._last_identifier = -1
         self._opened: Table | None = None
+        self._mirrored: MirroredCommit | None = None
         self._refresh()
 
     @property
@@ -277,6 +309,18 @@ class TableCommitter:
             builder = self._table.rust.new_stream_write_builder().with_commit_user(self._user)
             self._commit: Any = builder.new_commit()
             self._sums = SumLimits(table, self._table)
+            self._open_mirror(table)
+
+    def _open_mirror(self, table: Table) -> None:
+        """Commit with few requests, if the table is in an object store."""
+        mirrored, self._mirrored = self._mirrored, None
+        if mirrored is not None:
+            mirrored.close()
+        found = parts(table)
+        if found is not None:
+            self._mirrored = MirroredCommit(
+                found[0], table.root, table.schema, self._table.schema, self._user
+            )
 
     def commit(self, identifier: int, messages: Sequence[bytes], lock_held: bool = False) -> bool:
         """Make the rows of `messages` visible under `identifier`, which must increase.
@@ -317,6 +361,8 @@ class TableCommitter:
             return False
         self._check_sums(identifier, messages)
         if known:
+            if self._commit_mirrored(identifier, commit_messages):
+                return True
             self._commit.commit(identifier, commit_messages)
             committed = True
         else:
@@ -328,6 +374,20 @@ class TableCommitter:
             self._checked_until, self._last_identifier, self._opened = 0, -1, None
             rust_core.forget_metadata()
         return committed
+
+    def _commit_mirrored(self, identifier: int, commit_messages: Sequence[Any]) -> bool:
+        """Commit by a local copy of the metadata; False if that is not possible."""
+        snapshots, newest = self._table.snapshots, self._checked_until
+        if self._mirrored is None or not isinstance(snapshots, FollowedSnapshots):
+            return False
+        base = snapshots.texts(newest, newest)
+        done = base and self._mirrored.commit(base[0], identifier, commit_messages)
+        if not done:
+            return False
+        snapshots.add_commit(*done, self._mirrored.folder)
+        self._checked_until, self._last_identifier = newest + 1, identifier
+        self._sums.committed()
+        return True
 
     def _note(self, identifier: int, committed: bool) -> None:
         """Remember the newest snapshot after a commit."""
@@ -361,7 +421,8 @@ class TableCommitter:
         return self._has(identifier)
 
     def _has(self, identifier: int) -> bool:
-        latest = self._table.latest_snapshot_id() or 0
+        # `verify` has just looked for newer ones.
+        latest = self._table.latest_snapshot_id(LOCK_WAIT_S) or 0
         if latest < self._checked_until:
             # The table was rolled back, or dropped and created again.
             self._checked_until, self._last_identifier = 0, -1

@@ -108,8 +108,10 @@ class BatchCommitter:
         for identifier, committer in self._side_tables.items():
             if identifier == self._journal:
                 continue
-            with timed(identifier):
-                committer.commit(number, messages.get(identifier, []))
+            own = messages.get(identifier, [])
+            if own:
+                with timed(identifier):
+                    committer.commit(number, own)
             reached(f"{identifier.rpartition('__')[2]}-committed", number, self._target)
         if any(report["repeated"] for report in reports):
             self.remove_leftovers(number, {report["attempt"] for report in reports})

@@ -33,7 +33,9 @@ from streamhouse.runtime.streaming.dimensions.versions import Pins
 from streamhouse.runtime.streaming.small_batches import SmallBatches
 from streamhouse.source import Lag, Offset
 
-_PENDING_WITHIN_S = 0.1
+_PENDING_WITHIN_S = 10.0
+"""How old the state of waiting rows may be; commits of this machine, so all that write them for
+this query, are seen at once."""
 SHARED_ROWS = 500_000
 """From this number of rows on, several tasks share a split, if there are more tasks than splits."""
 
@@ -91,12 +93,6 @@ class Planner:
         due = waiting is not None and waiting.due(now)
         if after == before and not due:
             return start
-        if self._pending is not None:
-            # The rows that the previous batch has left, exactly.
-            waiting = self._pending.waiting()
-            due = waiting.due(now)
-            if after == before and not due:
-                return start
         end = {
             "batch": int(start.get("batch", -1)) + 1,
             "now": now,

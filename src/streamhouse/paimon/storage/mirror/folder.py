@@ -1,0 +1,195 @@
+"""A local folder that has some of the metadata of a table in an object store.
+
+It has the layout of a table, so the Rust core opens it as one. Manifests and lists of manifests
+never change, so each is fetched once. Snapshots are those that the caller knows to be current.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from functools import partial
+from typing import Any
+
+import fastavro
+from pypaimon_rust.datafusion import Table as RustTable
+
+from streamhouse.paimon.storage.object_files import ObjectFiles
+from streamhouse.paimon.storage.parallel import together
+from streamhouse.work_folder import work_folder
+
+_PREFIX = "streamhouse-metadata-"
+LISTS = ("baseManifestList", "deltaManifestList", "changelogManifestList")
+_PARTS = ("snapshot", "schema", "manifest")
+_PURGE_EVERY = 64
+_MOST_BYTES = 16 << 20
+_folders: dict[int, str] = {}
+
+
+class MirrorFolder:
+    """The local folder of one table whose root is `root`; not for several threads at once.
+
+    Raises `OSError` for metadata that is gone or large, `StoreError` if the store fails.
+    """
+
+    def __init__(self, files: ObjectFiles, root: str, schema: Mapping[str, Any]) -> None:
+        self._files = files
+        self._root = root
+        self.path = os.path.join(tempfile.mkdtemp(dir=_process_folder()), "db.db", "table")
+        for part in _PARTS:
+            os.makedirs(os.path.join(self.path, part))
+        self._write(f"schema/schema-{schema['id']}", json.dumps(schema).encode())
+        self._held = 0
+        self._neighbour: str | None = None
+
+    def open(self, schema: Mapping[str, Any]) -> Any:
+        """The Rust core's table on this folder; `schema` has the options to read or write with."""
+        return RustTable.from_resolved_schema(
+            self.path, json.dumps(schema), database="db", table="table"
+        )
+
+    def hold(
+        self,
+        texts: Sequence[str],
+        manifests: bool,
+        lists: Sequence[str] = LISTS,
+        neighbour: str | None = None,
+    ) -> None:
+        """Hold snapshots, at least one and oldest first, with their lists of manifests.
+
+        The last one is the newest. With `manifests`, also what the lists name. `neighbour`: the
+        folder of another process, which may have some of it.
+        """
+        self._neighbour = neighbour
+        records = [json.loads(text) for text in texts]
+        keys = (*lists, "indexManifest")
+        names = {one[key] for one in records for key in keys if one.get(key)}
+        self._fetch(names)
+        if manifests:
+            named = {one[key] for one in records for key in lists if one.get(key)}
+            sizes = {name: size for one in named for name, size in self._named_by(one).items()}
+            missing = sum(size for name, size in sizes.items() if not self._has(name))
+            if missing > _MOST_BYTES:
+                raise OSError(f"{missing} bytes of manifests are not here")
+            self._fetch(set(sizes))
+        self._remove_after(int(records[-1]["id"]))
+        for record, text in zip(records, texts, strict=True):
+            self._write(f"snapshot/snapshot-{record['id']}", text.encode())
+        self._write("snapshot/LATEST", str(records[-1]["id"]).encode())
+        self._purge(records)
+
+    def names(self) -> set[str]:
+        """The files, relative to the folder, without snapshots and schemas."""
+        found = set()
+        for folder, _, files in os.walk(self.path):
+            part = os.path.relpath(folder, self.path)
+            if part.split(os.sep)[0] not in ("snapshot", "schema"):
+                found |= {os.path.join(part, name) for name in files}
+        return found
+
+    def upload(self, names: Sequence[str]) -> None:
+        """Copy files from here to the store."""
+        together([partial(self._upload, name) for name in names])
+
+    def read(self, name: str) -> bytes | None:
+        """A file's content; None if there is none."""
+        try:
+            with open(os.path.join(self.path, name), "rb") as file:
+                return file.read()
+        except FileNotFoundError:
+            return None
+
+    def delete(self, names: Sequence[str]) -> None:
+        """Delete files from here."""
+        for name in names:
+            os.remove(os.path.join(self.path, name))
+
+    def remove(self) -> None:
+        """Delete the folder."""
+        shutil.rmtree(os.path.dirname(os.path.dirname(self.path)), ignore_errors=True)
+
+    def _upload(self, name: str) -> None:
+        content = self.read(name)
+        assert content is not None
+        self._files.write_bytes(f"{self._root}/{name}", content)
+
+    def _fetch(self, names: set[str]) -> None:
+        missing = [one for one in sorted(names) if not self._has(one)]
+        if missing:
+            together([partial(self._fetch_one, name) for name in missing])
+
+    def _has(self, name: str) -> bool:
+        """Whether a file is here, or can be linked to that of another process."""
+        if os.path.exists(self._place(name)):
+            return True
+        if self._neighbour is None:
+            return False
+        try:
+            os.link(f"{self._neighbour}/manifest/{name}", self._place(name))
+        except OSError:
+            return False
+        return True
+
+    def _fetch_one(self, name: str) -> None:
+        content = self._files.read_bytes(f"{self._root}/manifest/{name}")
+        if content is None:
+            raise FileNotFoundError(f"{self._root}/manifest/{name}")
+        self._write(f"manifest/{name}", content)
+
+    def _named_by(self, name: str) -> dict[str, int]:
+        """The manifests that a list names, and their sizes."""
+        with open(self._place(name), "rb") as file:
+            records: Any = fastavro.reader(file)
+            return {str(one["_FILE_NAME"]): int(one["_FILE_SIZE"]) for one in records}
+
+    def _remove_after(self, number: int) -> None:
+        """Remove snapshots after this one: the table was rolled back, or a plan ends earlier."""
+        for name in os.listdir(os.path.join(self.path, "snapshot")):
+            found = name.removeprefix("snapshot-")
+            if found.isdigit() and int(found) > number:
+                os.remove(os.path.join(self.path, "snapshot", name))
+
+    def _place(self, name: str) -> str:
+        return os.path.join(self.path, "manifest", name)
+
+    def _write(self, name: str, content: bytes) -> None:
+        path = os.path.join(self.path, name)
+        # Complete under its name: another thread's error may have ended a fetch half-way.
+        with open(f"{path}.tmp", "wb") as file:
+            file.write(content)
+        os.replace(f"{path}.tmp", path)
+
+    def _purge(self, records: Sequence[Mapping[str, Any]]) -> None:
+        """Delete, now and then, what the held snapshots do not need."""
+        self._held += 1
+        if self._held % _PURGE_EVERY:
+            return
+        needed = {
+            str(one[key]) for one in records for key in (*LISTS, "indexManifest") if key in one
+        }
+        for name in list(needed):
+            if os.path.exists(self._place(name)) and "list" in name:
+                needed |= self._named_by(name).keys()
+        for name in os.listdir(os.path.join(self.path, "manifest")):
+            if name not in needed:
+                os.remove(self._place(name))
+        oldest = int(records[0]["id"]) - _PURGE_EVERY
+        for name in os.listdir(os.path.join(self.path, "snapshot")):
+            number = name.removeprefix("snapshot-")
+            if number.isdigit() and int(number) < oldest:
+                os.remove(os.path.join(self.path, "snapshot", name))
+
+
+def _process_folder() -> str:
+    """This process's folder for all of them, deleted when it ends."""
+    folder = _folders.get(os.getpid())
+    if folder is None:
+        stack = ExitStack()
+        folder = _folders[os.getpid()] = stack.enter_context(work_folder(_PREFIX))
+        atexit.register(stack.close)
+    return folder

@@ -1,0 +1,75 @@
+"""Reads of few small files of a followed table in an object store: fetched at once, read locally.
+
+The Rust core takes two requests for each, one file after the other.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from streamhouse.paimon.storage.mirror.followed import parts
+from streamhouse.paimon.storage.mirror.pool import borrowed
+from streamhouse.paimon.storage.object_files import ObjectFiles
+from streamhouse.paimon.storage.parallel import together
+from streamhouse.paimon.storage.split_files import SplitFrame
+
+if TYPE_CHECKING:
+    from streamhouse.paimon.read.table import Table
+
+_MOST_BYTES = 8 << 20
+_MOST_FILES = 32
+
+
+@contextmanager
+def fetched(table: Table, splits: Sequence[bytes]) -> Iterator[tuple[Any, Sequence[bytes]] | None]:
+    """The Rust core's table on a local folder, and the splits with their files there.
+
+    None if the core must read from the store itself, which also raises the errors.
+    """
+    followed = parts(table)
+    frames = [] if followed is None else _small(table, splits)
+    if not frames or followed is None:
+        yield None
+        return
+    files, _ = followed
+    with borrowed(files, table.root, table.schema) as folder:
+        moved = [frame.moved(frame.folder.replace(table.root, folder.path, 1)) for frame in frames]
+        places = {
+            old: new
+            for before, after in zip(frames, moved, strict=True)
+            for old, new in zip(before.paths(), after.paths(), strict=True)
+        }
+        found = together([partial(_fetch, files, old, new) for old, new in places.items()])
+        try:
+            here = folder.open(table.schema), [frame.serialize() for frame in moved]
+            yield here if all(found) else None
+        finally:
+            for there, path in zip(found, places.values(), strict=True):
+                if there:
+                    os.remove(path)
+
+
+def _small(table: Table, splits: Sequence[bytes]) -> list[SplitFrame]:
+    """The splits, if their files are few and small and have no others beside them, else none."""
+    frames = [SplitFrame.parse(split) for split in splits]
+    files = [file for frame in frames for file in frame.files]
+    alone = all(
+        not frame.vectors and frame.folder.startswith(f"{table.root}/") for frame in frames
+    ) and all("/" not in file.name and file.schema_id == table.schema_id for file in files)
+    few = len(files) <= _MOST_FILES and sum(file.size for file in files) <= _MOST_BYTES
+    return frames if alone and few else []
+
+
+def _fetch(files: ObjectFiles, path: str, place: str) -> bool:
+    """Copy a file here; returns whether there is one."""
+    content = files.read_bytes(path)
+    if content is None:
+        return False
+    os.makedirs(os.path.dirname(place), exist_ok=True)
+    with open(place, "wb") as file:
+        file.write(content)
+    return True

@@ -1,0 +1,171 @@
+"""Queries plan, write and commit by local copies of metadata: few requests, and the same rows."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from pypaimon_rust.datafusion import CommitMessage
+from tests.integration.object_store.faulty_proxy import Fault, FaultyProxy, Request
+
+from streamhouse.demo.s3_server import S3Server
+from streamhouse.paimon.catalog.warehouse import Warehouse
+from streamhouse.paimon.changelog.stream_source import PaimonSource
+from streamhouse.paimon.storage.mirror import write as mirrored_write
+from streamhouse.paimon.write.commit import TableCommitter, TableWriter
+from streamhouse.sql.plan import Column
+
+USER, OTHER = "0f8fad5b-d9cb-469f-a165-70867728950e", "7c9e6679-7425-40de-944b-e07fc1f90ae7"
+
+
+@pytest.fixture
+def warehouse(lake: str, s3: S3Server, proxy: FaultyProxy) -> Warehouse:
+    """A warehouse behind the proxy, with an empty table `shop.t` that has a key."""
+    warehouse = Warehouse({"warehouse": lake, **s3.options(proxy.url)})
+    warehouse.create_database("shop")
+    columns = [Column("id", "INT", False), Column("n", "INT")]
+    warehouse.create_table("shop", "t", columns, ["id"], options={"bucket": "2"})
+    return warehouse
+
+
+def prepared(
+    warehouse: Warehouse, user: str, number: int, rows: dict[int, int], followed: bool = True
+) -> list[bytes]:
+    """Write rows as a task does."""
+    writer = TableWriter(warehouse.options, "shop.t", user, followed=followed)
+    try:
+        for key, value in rows.items():
+            columns = {"id": pa.array([key], pa.int32()), "n": pa.array([value], pa.int32())}
+            writer.write(pa.record_batch(columns))
+        return writer.prepare(number)
+    finally:
+        writer.close()
+
+
+def rows_of(warehouse: Warehouse, followed: bool = False) -> dict[int, int]:
+    table = warehouse.followed("shop.t", caches=True) if followed else warehouse.table("shop.t")
+    rows = [row for batch in table.read() for row in batch.to_pylist()]
+    assert len({row["id"] for row in rows}) == len(rows)
+    return {row["id"]: row["n"] for row in rows}
+
+
+def kinds(proxy: FaultyProxy) -> list[str]:
+    """Record the requests from now on, as method and kind of object.
+
+    Without those of schemas, which are compared every two seconds.
+    """
+    seen: list[str] = []
+
+    def note(request: Request) -> None:
+        name = request.path.partition("?")[0].rpartition("/")[2]
+        kind = "manifest" if name.startswith("manifest") else name
+        if not name.startswith("schema"):
+            seen.append(f"{request.method} {'data' if name.endswith('parquet') else kind}")
+
+    proxy.choose = note
+    return seen
+
+
+def test_a_batch_takes_few_requests(warehouse: Warehouse, proxy: FaultyProxy) -> None:
+    committer = TableCommitter(warehouse.options, "shop.t", USER, followed=True)
+    for number in range(3):
+        committer.commit(number, prepared(warehouse, USER, number, {number: number}))
+    seen = kinds(proxy)
+    messages = prepared(warehouse, USER, 3, {0: 3})
+    # The process has committed all snapshots itself, and has their metadata.
+    assert sorted(seen) == ["GET snapshot-4", "HEAD snapshot-3", "PUT data"]
+    seen.clear()
+    assert committer.commit(3, messages)
+    waited = ["PUT .commit-lock", "GET snapshot-4", "HEAD snapshot-3", *["PUT manifest"] * 3]
+    waited += ["PUT snapshot-4", "DELETE .commit-lock"]
+    assert sorted(one for one in seen if one != "PUT LATEST") == sorted(waited)
+    assert rows_of(warehouse) == {0: 3, 1: 1, 2: 2}
+
+
+def test_later_rows_of_a_key_win_whoever_wrote_them(warehouse: Warehouse) -> None:
+    one, two = (
+        TableCommitter(warehouse.options, "shop.t", user, followed=True) for user in (USER, OTHER)
+    )
+    for number in range(6):
+        keys = range(4)
+        one.commit(number, prepared(warehouse, USER, number, {key: 2 * number for key in keys}))
+        later = {key: 2 * number + 1 for key in keys if key % 2}
+        two.commit(number, prepared(warehouse, OTHER, number, later, followed=number % 2 == 0))
+        expected = {key: 2 * number + key % 2 for key in keys}
+        assert rows_of(warehouse) == rows_of(warehouse, followed=True) == expected
+
+
+def test_many_rows_go_to_the_store_themselves(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    committer = TableCommitter(warehouse.options, "shop.t", USER, followed=True)
+    committer.commit(0, prepared(warehouse, USER, 0, {key: 0 for key in range(9)}))
+    monkeypatch.setattr(mirrored_write, "_MOST_BYTES", 20)
+    committer.commit(1, prepared(warehouse, USER, 1, {key: 1 for key in range(9)}))
+    assert rows_of(warehouse) == {key: 1 for key in range(9)}
+
+
+def test_a_source_reads_what_was_committed(warehouse: Warehouse) -> None:
+    columns = [Column("id", "INT")]
+    warehouse.create_table("shop", "log", columns, options={"bucket": "-1"})
+    committer = TableCommitter(warehouse.options, "shop.log", USER, followed=True)
+    source = PaimonSource(warehouse.options, "shop.log")
+    offset, found = {"snapshot": 0}, []
+    for number in range(8):
+        writer = TableWriter(warehouse.options, "shop.log", USER, followed=True)
+        writer.write(pa.record_batch({"id": pa.array([number, -number], pa.int32())}))
+        committer.commit(number, writer.prepare(number))
+        writer.close()
+        if number % 3 == 1:
+            end = source.latest_offset(offset)
+            for piece in source.partitions(offset, end):
+                found += [row for batch in source.read(piece) for row in batch["id"].to_pylist()]
+            offset = end
+    end = source.latest_offset(offset)
+    for piece in source.partitions(offset, end):
+        found += [row for batch in source.read(piece) for row in batch["id"].to_pylist()]
+    assert sorted(found) == sorted(sign * number for number in range(8) for sign in (1, -1))
+
+
+def test_a_snapshot_of_a_writer_without_the_lock_stays(
+    warehouse: Warehouse, s3: S3Server, proxy: FaultyProxy
+) -> None:
+    direct = Warehouse({**warehouse.options, **s3.options()})
+    committer = TableCommitter(warehouse.options, "shop.t", USER, followed=True)
+    for number in range(2):
+        committer.commit(number, prepared(warehouse, USER, number, {number: number}))
+    theirs = prepared(warehouse, OTHER, 0, {8: 8}, followed=False)
+    taken: list[str] = []
+
+    def take(request: Request) -> None:
+        if request.method == "PUT" and request.path.endswith("/snapshot-3") and not taken:
+            taken.append(request.path)
+            builder = direct.table("shop.t").rust.new_stream_write_builder()
+            commit = builder.with_commit_user(OTHER).new_commit()
+            commit.commit(0, [CommitMessage.deserialize(message) for message in theirs])
+
+    messages = prepared(warehouse, USER, 2, {2: 2})
+    proxy.choose = take
+    assert committer.commit(2, messages)
+    assert taken
+    assert rows_of(warehouse) == {0: 0, 1: 1, 2: 2, 8: 8}
+    assert warehouse.table("shop.t").latest_snapshot_id() == 4
+
+
+@pytest.mark.parametrize("fault", [Fault.CUT_AFTER, Fault.REFUSED_AFTER, Fault.CUT_BEFORE])
+def test_a_lost_answer_to_a_snapshot_is_no_second_commit(
+    warehouse: Warehouse, proxy: FaultyProxy, fault: Fault
+) -> None:
+    committer = TableCommitter(warehouse.options, "shop.t", USER, followed=True)
+    for number in range(2):
+        committer.commit(number, prepared(warehouse, USER, number, {number: number}))
+    messages = prepared(warehouse, USER, 2, {2: 2})
+
+    def lose(request: Request) -> Fault | None:
+        snapshot = request.method == "PUT" and request.path.endswith("/snapshot-3")
+        return fault if snapshot and not proxy.injected else None
+
+    proxy.choose = lose
+    committer.commit(2, messages)
+    assert proxy.injected
+    assert rows_of(warehouse) == {0: 0, 1: 1, 2: 2}
+    assert warehouse.table("shop.t").latest_snapshot_id() == 3
