@@ -13,6 +13,7 @@ from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.changelog.invisible_rows import InvisibleRows
 from streamhouse.paimon.maintenance.service import Maintenance
 from streamhouse.paimon.read.visibility import changes_visible, hides_new_rows
+from streamhouse.paimon.storage.store_retries import retried
 from streamhouse.runtime import shared_readers
 from streamhouse.runtime.batch.progress_line import progress
 from streamhouse.runtime.monitoring.copy_line import CopyingQuery, CopyLine
@@ -177,7 +178,7 @@ class Pipeline:
         offsets: dict[int, Offset] = {}
         for step in range(len(looks)):
             index = (self._unsettled + step) % len(looks)
-            offset = looks[index].settled()
+            offset = retried(looks[index].settled)
             if offset is None:
                 self._unsettled = index
                 return None
@@ -206,7 +207,7 @@ class Pipeline:
 
     def _waiting(self) -> list[InvisibleRows]:
         """Committed rows of all tables that are invisible until a compaction."""
-        return [one for each in self._maintenance.values() for one in each.waiting()]
+        return [one for each in self._maintenance.values() for one in retried(each.waiting)]
 
     def _notice_left_invisible(self) -> None:
         """Print which rows stay invisible, also to the next run, until somebody compacts them."""

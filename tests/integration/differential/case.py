@@ -148,9 +148,12 @@ def _filled(layout: Layout, feed: str) -> Layout:
 
     Flink finds the bucket of a new key, not the Java core. Sums are not taken back where keys move
     between partitions. Where the Java core writes, it depends on what else is in the commit whether
-    `last_non_null_value` keeps a value that is taken back.
+    `last_non_null_value` keeps a value that is taken back; beside sums it depends on the other
+    columns (`sql.streaming.retraction`).
     """
-    if layout.engine == "aggregation" and feed.startswith("java") and layout.removals != "remove":
+    signed = feed in RETRACTING and "sum" in layout.merged.values()
+    unclear = feed.startswith("java") or signed
+    if layout.engine == "aggregation" and unclear and layout.removals != "remove":
         replaced = {"last_non_null_value": "last_value"}
         functions = tuple((name, replaced.get(how, how)) for name, how in layout.functions)
         layout = replace(layout, functions=functions)

@@ -110,7 +110,7 @@ def test_a_pipeline_outlives_outages_of_the_store(
     lake: str, tmp_path: Path, proxy: FaultyProxy, fault: Fault
 ) -> None:
     path = tmp_path / "sales.sql"
-    slow = "'number-of-rows' = '60000', 'rows-per-second' = '1000'"
+    slow = "'number-of-rows' = '60000', 'rows-per-second' = '500'"
     text = SCRIPT.replace("'number-of-rows' = '3000'", slow)
     path.write_text(text.replace("'fields.id.end' = '3000'", "'fields.id.end' = '60000'"))
     arguments = ["run", str(path), "--warehouse", lake, "--until-caught-up"]

@@ -132,6 +132,15 @@ def test_a_target_whose_keys_move_between_partitions(
     assert audit(shop.warehouse.options, "default.dst").foreign_snapshots == 1
 
 
+def test_the_last_batch_may_write_nothing(shop: Shop) -> None:
+    shop.do("CREATE TABLE src (k INT, v INT); CREATE TABLE dst (k INT, v INT);")
+    for value in (5, 0, 0):
+        shop.do(f"INSERT INTO src VALUES (1, {value})")
+        shop.settle_here("INSERT INTO dst SELECT k, v FROM src WHERE v > 0")
+        result = audit(shop.warehouse.options, "default.dst")
+        assert (result.rows, result.equal) == (1, True)
+
+
 def test_rows_that_replace_others_come_batch_by_batch(shop: Shop) -> None:
     """A range of an append table is read partition by partition."""
     shop.do("CREATE TABLE src (k INT, p STRING, v INT) PARTITIONED BY (p)")

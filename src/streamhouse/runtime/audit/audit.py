@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import uuid
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -214,15 +214,17 @@ def _expected(
             else None
         )
         recomputation = Recomputation(address, definitions, waiting if waiting else None)
+        numbers = sorted(number for writer, number in snapshot_ids if writer == user)
         # If expiry determined the base snapshot, all of these batches come after it.
         at_snapshot = base if first else 0
         for run in _between(query_batches, snapshot_ids, removals):
             for step in recomputation.steps(run, grouped and (not base or bool(first))):
-                at_snapshot = max(
-                    at_snapshot, snapshot_ids.get((user, step.last.number), at_snapshot)
-                )
+                # The last batches of the step may have written nothing.
+                written = bisect_right(numbers, step.last.number)
+                if written:
+                    at_snapshot = max(at_snapshot, snapshot_ids[user, numbers[written - 1]])
                 counts.joined += step.hits.num_rows
-                if at_snapshot > base or first:
+                if not base or first or at_snapshot > base:
                     parts.append((at_snapshot, step.rows, None))
         counts.waiting += 0 if recomputation.waiting is None else recomputation.waiting.num_rows
     # The rows of the base snapshot come first; the sort is stable within a snapshot.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from streamhouse.paimon.storage.store_retries import retried
 from streamhouse.runtime.state.retention_holds import RetentionHolds
 from streamhouse.runtime.streaming.planner import Planner
 from streamhouse.source import Lag, Offset
@@ -44,8 +43,7 @@ class ContinuousProgress:
 
     def settled(self) -> Offset | None:
         assert self._planner is not None
-        planner, last = self._planner, self._last
-        return last if retried(lambda: planner.settled(last)) else None
+        return self._last if self._planner.settled(self._last) else None
 
     def lag(self) -> Lag | None:
         return None if self._planner is None else self._planner.lag(self._last)
