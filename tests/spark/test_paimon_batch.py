@@ -33,7 +33,7 @@ def rows(frame: DataFrame) -> list[tuple[Any, ...]]:
     return sorted(tuple(row) for row in frame.collect())
 
 
-def test_every_type_goes_in_and_comes_out(spark: SparkSession, warehouse: Warehouse) -> None:
+def test_every_type_is_written_and_read(spark: SparkSession, warehouse: Warehouse) -> None:
     columns = [
         Column("id", "BIGINT"), Column("b", "BOOLEAN"), Column("t", "TINYINT"),
         Column("s", "SMALLINT"), Column("i", "INT"), Column("f", "FLOAT"), Column("d", "DOUBLE"),
@@ -223,7 +223,7 @@ def test_overwrite_replaces_the_table(spark: SparkSession, warehouse: Warehouse)
         assert rows(read(spark, warehouse, f"db.{name}")) == [(2, 2)]
 
 
-def test_overwrite_of_partitions_goes_by_the_tables_option(
+def test_overwrite_of_partitions_follows_the_tables_option(
     spark: SparkSession, warehouse: Warehouse
 ) -> None:
     warehouse.create_table("db", "t", PAIR, partitioned_by=["v"])
@@ -281,7 +281,7 @@ def another(spark: SparkSession) -> Iterator[SparkSession]:
 
 
 @pytest.mark.parametrize("given", [None, "123456"])
-def test_batches_to_python_are_bounded_by_rows_unless_the_session_says_otherwise(
+def test_batches_to_python_are_bounded_by_rows_unless_the_session_sets_another_limit(
     another: SparkSession, given: str | None
 ) -> None:
     key, session = "spark.sql.execution.arrow.maxBytesPerBatch", another

@@ -61,7 +61,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("producer", ["full-compaction", "lookup"])
-def test_rows_that_wait_for_compaction_are_told_once(folder: Path, producer: str) -> None:
+def test_rows_that_wait_for_compaction_are_reported_once(folder: Path, producer: str) -> None:
     sums = Sums(folder, producer)
     with Sidecar(sums.warehouse.options) as sidecar:
         sums.add((1, 10), (2, 20))

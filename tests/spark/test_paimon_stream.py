@@ -125,7 +125,7 @@ def test_read_limits_bound_each_batch(
     assert sorted(seen) == [(number, v) for number in range(6) for v in range(2)]
 
 
-def test_available_now_ends_although_the_table_goes_on(
+def test_available_now_ends_while_the_table_grows(
     spark: SparkSession, tables: Warehouse, tmp_path: Path
 ) -> None:
     add(tables, "db.plain", "(1, 1)")
@@ -214,7 +214,7 @@ def test_an_expired_snapshot_stops_the_stream_in_words(
         query.stop()
 
 
-def test_a_stream_of_a_consumer_goes_on_without_a_checkpoint(
+def test_a_stream_of_a_consumer_continues_without_a_checkpoint(
     spark: SparkSession, tables: Warehouse, tmp_path: Path
 ) -> None:
     add(tables, "db.plain", "(1, 1)")
@@ -226,7 +226,7 @@ def test_a_stream_of_a_consumer_goes_on_without_a_checkpoint(
     assert seen == [(2, 2)]
 
 
-def test_a_stream_goes_on_while_its_tables_are_altered(
+def test_a_stream_continues_while_its_tables_are_altered(
     spark: SparkSession, tables: Warehouse, tmp_path: Path
 ) -> None:
     add(tables, "db.plain", "(1, 1)")
@@ -254,7 +254,7 @@ def test_a_stream_goes_on_while_its_tables_are_altered(
     assert rows == [(None, 1, 1), (None, 2, 2)]
 
 
-def test_a_stream_ends_when_a_column_that_it_writes_has_gone(
+def test_a_stream_ends_when_a_column_that_it_writes_is_dropped(
     spark: SparkSession, tables: Warehouse, tmp_path: Path
 ) -> None:
     add(tables, "db.plain", "(1, 1)")

@@ -71,7 +71,7 @@ def test_batch_reads_at_a_moment(spark: SparkSession, items: Warehouse) -> None:
     assert rows(joined.selectExpr("o.v", "n.v")) == [(2, 3)]
 
 
-def test_what_cannot_be_read_is_told(spark: SparkSession, items: Warehouse) -> None:
+def test_what_cannot_be_read_is_reported(spark: SparkSession, items: Warehouse) -> None:
     for options, message in (
         ({"tag": "tow"}, "has no tag 'tow'; did you mean 'two'"),
         ({"snapshot": "1", "scan.snapshot-id": "1"}, "are aliases; set one of them"),

@@ -84,7 +84,7 @@ def test_many_buckets_are_compacted_by_the_executors(
     assert everything(context.sidecar, "db.sales") == before
 
 
-def test_an_append_table_is_compacted_by_as_many_tasks_as_asked_for(
+def test_an_append_table_is_compacted_by_as_many_tasks_as_requested(
     warehouse: Warehouse, context: Context
 ) -> None:
     warehouse.create_table(
@@ -239,7 +239,7 @@ def test_what_cannot_be_sorted(warehouse: Warehouse, context: Context) -> None:
         sort(context, name, order_strategy="zorder", order_by="p")
 
 
-def test_errors_of_the_java_core_are_told_beside_spark(
+def test_errors_of_the_java_core_are_reported_by_spark(
     spark: SparkSession, warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     translated: list[object] = []

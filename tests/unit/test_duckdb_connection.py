@@ -12,7 +12,9 @@ from streamhouse import duckdb_connection
 from streamhouse.duckdb_connection import LastingConnection
 
 
-def test_what_is_set_and_kept_outlives_a_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_settings_and_relations_survive_a_reopened_connection(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(duckdb_connection, "QUERIES", 3)
     opened = []
     connect = duckdb.connect
@@ -39,7 +41,7 @@ def test_what_is_set_and_kept_outlives_a_connection(monkeypatch: pytest.MonkeyPa
     lasting.close()
 
 
-def test_relations_of_a_query_that_fails_are_gone() -> None:
+def test_relations_of_a_failed_query_are_dropped() -> None:
     lasting = LastingConnection(threads=1)
     with pytest.raises(duckdb.Error):
         lasting.run("SELECT CAST(name AS INT) FROM src", src=pa.table({"name": ["a"]}))

@@ -158,7 +158,7 @@ def test_mariadb_has_to_make_a_database(project: Path) -> None:
     assert "https" not in done.stderr
 
 
-def test_without_sudo_a_user_is_told_what_root_has_to_run(project: Path) -> None:
+def test_without_sudo_a_user_is_reported_what_root_has_to_run(project: Path) -> None:
     as_user(project)
     program(project, "apt-get", "exit 1")
     for name in ("chromium", "my_print_defaults"):

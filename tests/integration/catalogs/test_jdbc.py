@@ -150,7 +150,7 @@ def test_options_are_checked_alike(tmp_path: Path, given: Mapping[str, str], tex
     assert ended.exit_code == 1 and text in " ".join(ended.stderr.split()), ended.stderr
 
 
-def test_a_database_that_does_not_answer_is_said(tmp_path: Path) -> None:
+def test_a_database_that_does_not_answer_is_reported(tmp_path: Path) -> None:
     options = {
         "warehouse": str(tmp_path),
         "metastore": "jdbc",

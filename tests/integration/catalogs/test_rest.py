@@ -95,7 +95,7 @@ def test_a_warehouse_has_a_name_of_its_own(server: RestServer, warehouse: Wareho
     assert named.tables("shop") == ["t"]
 
 
-def test_a_wrong_token_is_said(server: RestServer) -> None:
+def test_a_wrong_token_is_reported(server: RestServer) -> None:
     options = {**server.options, "token": "hushhush"}
     with pytest.raises(StreamhouseError, match="cannot be read: .*token") as raised:
         Warehouse(options).databases()

@@ -231,7 +231,7 @@ def _more(shop: Shop, than: int) -> bool:
 
 
 @pytest.mark.soak
-def test_what_executors_lack_is_told_in_one_line(hosts: Cluster, shop: Shop) -> None:
+def test_what_executors_lack_is_reported_in_one_line(hosts: Cluster, shop: Shop) -> None:
     shop.do(revenue.TABLES + revenue.CUSTOMERS)
     script = revenue.whole(10, 100)
     python, driver = "spark.pyspark.python", "spark.driver.host"

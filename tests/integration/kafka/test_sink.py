@@ -154,7 +154,7 @@ def test_exactly_once_locks_out_another_run_of_the_query(topic: Topic) -> None:
     assert sorted(one[2] for one in values(topic)) == json_of(1, 2)
 
 
-def test_exactly_once_does_not_guess_if_its_number_is_gone(topic: Topic) -> None:
+def test_exactly_once_fails_if_its_batch_number_is_lost(topic: Topic) -> None:
     to = sink(topic, ONCE)
     with pytest.raises(DataLossError, match="whether batch 5 is in it: commit offset 5 "):
         to.committer(uuid.uuid4().hex).commit(written(to, 5, 1), nothing)

@@ -187,7 +187,7 @@ def test_what_retention_has_deleted_unread_is_data_loss(topic: Topic, opened: Op
         list(planned.source.read(piece))
 
 
-def test_a_topic_that_was_created_anew_is_data_loss(topic: Topic, opened: Open) -> None:
+def test_a_topic_that_was_recreated_is_data_loss(topic: Topic, opened: Open) -> None:
     topic.send(row(1))
     stream = opened(topic.name)
     stream.batch()

@@ -64,7 +64,7 @@ def test_the_user_can_follow_the_binlog_but_not_write(mariadb: MariaDB) -> None:
         connection.close()
 
 
-def test_a_missing_server_says_how_to_get_it(
+def test_the_error_of_a_missing_server_says_how_to_install_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("shutil.which", lambda name, path=None: None)

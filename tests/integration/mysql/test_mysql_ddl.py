@@ -90,7 +90,7 @@ def test_the_stream_ends_when_partitions_go(database: Database, operation: str) 
             catch_up(source, offset)
 
 
-def test_the_stream_goes_on_after_others(followed: tuple[Database, MySqlSource, Offset]) -> None:
+def test_the_stream_continues_after_others(followed: tuple[Database, MySqlSource, Offset]) -> None:
     rows = rows_after(
         followed,
         "CREATE TABLE Twin (id INT PRIMARY KEY)",

@@ -127,7 +127,7 @@ def test_a_chunk_of_large_rows_takes_little_memory(database: Database) -> None:
     assert kilobytes < 60_000 < resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
 
 
-def test_a_snapshot_goes_on_where_its_connection_was_lost(
+def test_a_snapshot_continues_where_its_connection_was_lost(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rows change before and after the place that was reached; each is read once, as it was."""

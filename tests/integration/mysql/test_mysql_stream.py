@@ -186,7 +186,7 @@ def _held(source: MySqlSource, key: list[str]) -> dict[tuple[Any, ...], dict[str
 
 @pytest.mark.parametrize("relayed", [False, True], ids=["alone", "relayed"])
 @pytest.mark.parametrize("name", list(TABLES))
-def test_the_changes_make_the_table_whatever_happens_meanwhile(
+def test_the_changes_rebuild_a_table_that_changes_all_the_while(
     database: Database, tmp_path: Path, name: str, relayed: bool
 ) -> None:
     create, key = TABLES[name]

@@ -235,7 +235,7 @@ def test_rows_are_found_by_keys_of_every_type(database: Database) -> None:
     table.close()
 
 
-def test_keys_that_a_declaration_cuts_are_not_asked_for(database: Database) -> None:
+def test_keys_that_a_declaration_cuts_are_not_queried(database: Database) -> None:
     database.run("CREATE TABLE t (a DATETIME(6), b DATETIME(3), c INT, d VARCHAR(9), e TIMESTAMP)")
     cut = [Column("a", "TIMESTAMP(3)"), Column("b", "TIMESTAMP(3)"), Column("c", "STRING")]
     crossed = [Column("d", "INT"), Column("e", "TIMESTAMP(3)")]

@@ -194,7 +194,7 @@ def test_startup_modes(own_database: Database, tmp_path: Path, mode: str) -> Non
     opened.close()
 
 
-def test_new_tables_are_read_if_asked_for(
+def test_new_tables_are_read_if_requested(
     database: Database, opened: Opened, tmp_path: Path
 ) -> None:
     enabled = {"scan.newly-added-table.enabled": "true"}

@@ -31,7 +31,7 @@ def test_the_demo_deletes_only_its_own(lake: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.soak
-def test_the_demo_comes_out_even_over_a_kill(tmp_path: Path) -> None:
+def test_the_demo_has_the_expected_sums_after_a_kill(tmp_path: Path) -> None:
     command = [str(Path(sys.executable).with_name("streamhouse")), "demo", "--json"]
     rate = ["--seconds", "10", "--orders-per-second", "300", "--kill-every", "4"]
     ended = subprocess.run(

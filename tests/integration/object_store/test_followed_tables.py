@@ -109,7 +109,7 @@ def test_commits_of_this_machine_are_seen_at_once(warehouse: Warehouse) -> None:
         assert table.latest_snapshot_id(within_s=60) == number
 
 
-def test_commits_of_other_machines_are_seen_when_asked(warehouse: Warehouse) -> None:
+def test_commits_of_other_machines_are_found_by_a_new_request(warehouse: Warehouse) -> None:
     Writer(warehouse).write(1)
     table = warehouse.followed("shop.t")
     assert table.latest_snapshot_id() == 1

@@ -129,7 +129,7 @@ def test_a_holder_renews_its_lock(
                 pass
 
 
-def test_a_holder_that_lost_its_lock_says_so(
+def test_a_holder_that_lost_its_lock_fails(
     lake: str, files: ObjectFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(locks, "LEASE_S", 0.0)

@@ -99,7 +99,7 @@ def test_every_widened_type_is_read_alike(warehouse: Warehouse, java: Sidecar, f
                 assert found == value, (old, new)
 
 
-def test_defaults_stand_for_what_is_missing(warehouse: Warehouse, java: Sidecar) -> None:
+def test_defaults_replace_missing_values(warehouse: Warehouse, java: Sidecar) -> None:
     execute(
         warehouse,
         "CREATE TABLE d (id INT PRIMARY KEY NOT ENFORCED, v INT) WITH ('bucket' = '1');"

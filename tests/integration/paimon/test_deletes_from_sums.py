@@ -79,7 +79,7 @@ def sums(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sums]:
         ("full-compaction", "false"),
     ],
 )
-def test_a_deleted_row_starts_anew(sums: Sums, producer: str, removes: str) -> None:
+def test_a_deleted_row_starts_again(sums: Sums, producer: str, removes: str) -> None:
     name = f"t_{producer.replace('-', '_')}_{removes}"
     sums(f"""
         CREATE TABLE {name} (country STRING PRIMARY KEY NOT ENFORCED, orders BIGINT,
@@ -175,7 +175,7 @@ def test_functions_that_take_nothing_back_need_the_option(sums: Sums) -> None:
     assert sums.rows("peaks") == [("Chile", 2, 3.0), ("Peru", 9, 9.0)]
 
 
-def test_partial_update_starts_anew_too(sums: Sums) -> None:
+def test_partial_update_starts_again_too(sums: Sums) -> None:
     sums("""
         CREATE TABLE parts (country STRING PRIMARY KEY NOT ENFORCED, orders BIGINT, revenue DOUBLE)
           WITH ('bucket' = '1', 'merge-engine' = 'partial-update',

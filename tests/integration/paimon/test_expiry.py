@@ -70,7 +70,7 @@ def test_snapshots_go_by_the_options(shared: tuple[Lake, Sidecar]) -> None:
         orders(table, snapshot=3)
 
 
-def test_nothing_goes_before_its_time(
+def test_nothing_expires_too_early(
     shared: tuple[Lake, Sidecar], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lake, java = shared
@@ -167,7 +167,7 @@ def test_consumers_of_readers_expire_by_the_option(shared: tuple[Lake, Sidecar])
     assert [one.id for one in Consumers(table).all()] == ["live"]
 
 
-def test_a_consumer_never_goes_back(shared: tuple[Lake, Sidecar]) -> None:
+def test_a_consumer_never_moves_back(shared: tuple[Lake, Sidecar]) -> None:
     lake, _ = shared
     consumers = Consumers(made(lake, "monotone", 1))
     assert consumers.hold("x", 0) == 1

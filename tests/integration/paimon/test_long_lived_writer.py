@@ -80,7 +80,9 @@ def notes(table: str, lake: Lake) -> list[Path]:
     return list(Path(Warehouse(lake.options).table(table).location).glob(".compaction-*"))
 
 
-def test_kept_writers_tell_the_same_changes_as_new_ones(shared: tuple[Lake, Sidecar]) -> None:
+def test_long_lived_writers_write_the_same_changes_as_new_ones(
+    shared: tuple[Lake, Sidecar],
+) -> None:
     lake, java = shared
     kept, new = created(lake, "kept"), created(lake, "new")
     for name, keep in ((kept, True), (new, False)):

@@ -124,9 +124,7 @@ def test_writers_that_wait_never_see_a_full_level_0(
     assert java.read(name).to_pylist()[0]["orders"] == 44
 
 
-def test_a_table_that_was_only_read_is_kept_once_a_query_writes_it(
-    lake: Any, make_sale: Any
-) -> None:
+def test_a_table_is_maintained_once_a_query_writes_it(lake: Any, make_sale: Any) -> None:
     name = lake.sales()
     for identifier in range(6):
         lake.commit(name, identifier, make_sale(("China", 1, 1.0)))
@@ -279,9 +277,7 @@ def test_starting_twice_is_an_error_and_a_stop_ends_all(lake: Any) -> None:
     maintenance.stop()
 
 
-def test_a_branch_that_is_written_is_looked_after_beside_its_table(
-    lake: Any, java: Sidecar
-) -> None:
+def test_maintenance_covers_a_written_branch_and_its_table(lake: Any, java: Sidecar) -> None:
     name = lake.sales(**{"snapshot.num-retained.min": "1", "snapshot.num-retained.max": "2"})
     branch = f"{name}$branch_trial"
     row = {"country": "China", "orders": 1, "revenue": 0.5}

@@ -108,7 +108,7 @@ def read(table: Any, columns: list[str] | None = None) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("form", ["orc", "parquet"])
-def test_rows_that_are_gone_stay_away(warehouse: Warehouse, java: Sidecar, form: str) -> None:
+def test_deleted_rows_do_not_reappear(warehouse: Warehouse, java: Sidecar, form: str) -> None:
     table = made(warehouse, java, f"all_{form}", list(TYPES), {"file.format": form})
     splits = table.splits()
     assert any(b"index-" in split for split in splits), "no deletion vector, so nothing is tried"

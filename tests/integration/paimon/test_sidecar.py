@@ -204,9 +204,7 @@ def test_only_the_named_partitions_are_compacted(lake: Any, java: Sidecar) -> No
         assert files == {"mon": 6, "tue": 1}
 
 
-def test_compaction_beside_a_committing_writer_keeps_totals(
-    lake: Any, java: Sidecar, make_sale: Any
-) -> None:
+def test_compaction_during_commits_keeps_totals(lake: Any, java: Sidecar, make_sale: Any) -> None:
     name = lake.sales()
     lake.commit(name, 0, make_sale(("China", 1, 0.5), ("Chad", 1, 1.0)))
     failures: list[BaseException] = []
@@ -326,7 +324,7 @@ LAYOUTS = [
 
 @pytest.mark.parametrize("how", [{"full": True}, {}, {"keep": True}], ids=str)
 @pytest.mark.parametrize(("engine", "producer", "vectors"), LAYOUTS)
-def test_a_compaction_beside_an_alter_table_keeps_the_new_column(
+def test_a_compaction_during_an_alter_table_keeps_the_new_column(
     lake: Any, java: Sidecar, monkeypatch: pytest.MonkeyPatch,
     engine: str, producer: str, vectors: str, how: Any,
 ) -> None:  # fmt: skip
@@ -357,7 +355,7 @@ def test_a_compaction_beside_an_alter_table_keeps_the_new_column(
     assert by_key(lake.rows(name), "id") == by_key(java.read(name).to_pylist(), "id")
 
 
-def test_an_append_compaction_beside_an_alter_table_keeps_the_new_column(
+def test_an_append_compaction_during_an_alter_table_keeps_the_new_column(
     lake: Any, java: Sidecar, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     schema = pa.schema([pa.field("id", pa.int64())])
@@ -473,7 +471,7 @@ def test_secrets_are_not_in_messages() -> None:
     assert "***" in str(raised.value)
 
 
-def test_a_jar_that_is_not_paimon_is_said(
+def test_a_jar_that_is_not_paimon_is_reported(
     lake: Any, own: Sidecar, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("STREAMHOUSE_PAIMON_JAR", __file__)
@@ -482,7 +480,7 @@ def test_a_jar_that_is_not_paimon_is_said(
     assert own.pid is None
 
 
-def test_a_jar_that_cannot_be_fetched_is_said(
+def test_a_jar_that_cannot_be_fetched_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("STREAMHOUSE_PAIMON_JAR", raising=False)
@@ -494,7 +492,7 @@ def test_a_jar_that_cannot_be_fetched_is_said(
     assert not list(tmp_path.rglob("*.jar"))
 
 
-def test_a_missing_table_is_said(lake: Any, java: Sidecar) -> None:
+def test_a_missing_table_is_reported(lake: Any, java: Sidecar) -> None:
     with pytest.raises(TableError, match=f"table '{lake.database}.nothing' does not exist"):
         java.compact(f"{lake.database}.nothing")
     with pytest.raises(TableError, match="database.table"):
@@ -554,7 +552,7 @@ def test_the_jvm_dies_with_its_killed_parent(lake: Any, make_sale: Any) -> None:
     assert gone(jvm.pid)
 
 
-def test_a_call_says_nothing_on_the_terminal(
+def test_a_call_prints_nothing_on_the_terminal(
     lake: Any, own: Sidecar, make_sale: Any, capfd: pytest.CaptureFixture[str]
 ) -> None:
     name = lake.sales()

@@ -107,7 +107,7 @@ def test_branches(lake: Lake) -> None:
     assert branches(lake, name) == []
 
 
-def test_a_branch_that_began_empty_replaces_no_commit_unasked(lake: Lake) -> None:
+def test_a_branch_that_began_empty_replaces_no_commit_unless_forced(lake: Lake) -> None:
     name = table(lake, 1)
     before = lake.rows(name)
     procedures.create_branch(lake.context, name, "empty")

@@ -102,7 +102,7 @@ def failed(ended: Ended) -> str:
     return ended.err
 
 
-def test_mistakes_are_told_in_one_line(shop: Shop, customers: MariaDB) -> None:
+def test_mistakes_are_reported_in_one_line(shop: Shop, customers: MariaDB) -> None:
     mariadb = customers
     wrong = SECRET.replace("'", "''")
     assert "password" in failed(shop.run(script(mariadb, password=wrong), "--until-caught-up"))

@@ -21,7 +21,7 @@ INSERT INTO total SELECT 1, price FROM orders
   /*+ OPTIONS('consumer-id' = 'board', 'consumer.mode' = 'exactly-once') */;"""
 
 
-def test_another_query_goes_on_where_the_first_stopped(shop: Shop) -> None:
+def test_another_query_continues_where_the_first_stopped(shop: Shop) -> None:
     options = shop.warehouse.options
     streamhouse.execute(options, f"{TABLES} INSERT INTO orders VALUES (1, 10), (2, 20)")
     shop.settle_here(QUERY.format(tables=TABLES, name="one"))

@@ -49,7 +49,7 @@ def test_a_query_survives_a_lost_python_worker(shop: Shop) -> None:
 
 
 @pytest.mark.soak
-def test_a_driver_goes_on_when_its_jvm_dies(shop: Shop) -> None:
+def test_a_driver_continues_when_its_jvm_is_killed(shop: Shop) -> None:
     shop.do(revenue.TABLES + revenue.CUSTOMERS)
     # With --from-scratch it is in test_from_scratch. Orders come for longer than the first batch
     # may take.

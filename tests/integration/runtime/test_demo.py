@@ -41,7 +41,7 @@ def demo(folder: Path, *arguments: str, timeout: float = 600) -> dict[str, objec
     return result
 
 
-def test_the_demo_comes_out_even_over_a_kill(tmp_path: Path) -> None:
+def test_the_demo_has_the_expected_sums_after_a_kill(tmp_path: Path) -> None:
     rate = ("--seconds", "2", "--orders-per-second", "400", "--kill-every", "1")
     result = demo(tmp_path, *rate, "--page")
     assert str(result["page"]).startswith("http://127.0.0.1:")

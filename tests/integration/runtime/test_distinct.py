@@ -26,7 +26,7 @@ def check(shop: Shop, expected: dict[str, tuple[int, int, int]]) -> None:
     assert {month: counts for month, counts in found.items() if any(counts)} == expected
 
 
-def test_members_are_counted_once_whatever_happens(shop: Shop, dying: Dying) -> None:
+def test_members_are_counted_once_after_any_fault(shop: Shop, dying: Dying) -> None:
     options = shop.warehouse.options
     change = streamhouse.execute
     change(options, TABLES)

@@ -44,7 +44,7 @@ main()
 """
 
 
-def test_a_failed_query_goes_on_and_says_why(tmp_path: Path) -> None:
+def test_a_failed_query_continues_and_explains_why(tmp_path: Path) -> None:
     script, warehouse = tmp_path / "numbers.sql", tmp_path / "warehouse"
     script.write_text(SCRIPT)
     ended = subprocess.run(

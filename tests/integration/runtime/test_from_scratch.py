@@ -52,7 +52,7 @@ def test_a_kill_at_any_step_leaves_nothing_twice_and_nothing_out(
         assert proved.equal and proved.from_snapshot == proved.foreign_snapshots == 0
 
 
-def test_a_fresh_process_of_the_same_command_goes_on(shop: Shop) -> None:
+def test_a_fresh_process_of_the_same_command_continues(shop: Shop) -> None:
     shop.do(revenue.TABLES + revenue.CUSTOMERS)
     # Orders come for longer than the first batch may take.
     script = revenue.whole(rows=3_000, rate=500)
@@ -81,7 +81,7 @@ def test_views_over_another_table_are_what_it_has(shop: Shop) -> None:
         assert proved.equal and proved.from_snapshot == proved.foreign_snapshots == 0, proved
 
 
-def test_what_is_kept_counts_as_written_by_others(shop: Shop) -> None:
+def test_kept_rows_count_as_written_by_others(shop: Shop) -> None:
     shop.do(SOURCE.format("a") + SUMS + "INSERT INTO a VALUES (1, 2), (1, 3), (2, 4)")
     shop.settle_here(VIEWS.format("a"))
     shop.do("DROP TABLE a;" + SOURCE.format("b") + "INSERT INTO b VALUES (1, 1), (3, 9)")

@@ -210,7 +210,7 @@ def test_plans_and_selects(shop: Shop, customers: MariaDB) -> None:
         ),
     ],
 )
-def test_what_is_wrong_is_told_before_anything_runs(
+def test_what_is_wrong_is_reported_before_anything_runs(
     shop: Shop,
     customers: MariaDB,
     changes: dict[str, str],

@@ -319,7 +319,7 @@ def test_a_decimal_is_not_rounded(server: MariaDB) -> None:
     assert rows(server, "prices") == [(1, Decimal("1.5"))]
 
 
-def test_a_table_without_transactions_is_told(
+def test_a_table_without_transactions_is_reported(
     server: MariaDB, caplog: pytest.LogCaptureFixture
 ) -> None:
     server.execute("ALTER TABLE sunk.people ENGINE = MyISAM")

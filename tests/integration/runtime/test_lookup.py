@@ -48,7 +48,7 @@ JOIN prices FOR SYSTEM_TIME AS OF o.at AS p ON o.customer_id = p.customer_id AND
 """
 
 
-def test_rows_wait_join_late_or_are_kept(shop: Shop) -> None:
+def test_rows_wait_join_late_or_stay_unmatched(shop: Shop) -> None:
     shop.do(TABLES)
     with shop.running_here(QUERIES) as until:
         wait_and_join(shop, until)

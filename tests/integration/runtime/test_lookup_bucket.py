@@ -116,7 +116,7 @@ def test_what_is_shuffled_is_right_after_a_kill(shop: Shop, dying: Dying) -> Non
     assert {row["region"]: row["n"] for row in shop.rows("bucket_last")} == wanted
 
 
-def test_explain_says_why(shop: Shop) -> None:
+def test_explain_explains_why(shop: Shop) -> None:
     shop.do(TABLES + TARGETS)
     query = QUERIES.replace(HINT, "'shuffle'='true'").split(";\n")[0]
     output = shop.printed("EXPLAIN " + query + ";")

@@ -78,7 +78,7 @@ def test_a_row_that_waits_finds_its_partner_by_its_key(shop: Shop) -> None:
         until(lambda: names() == ["Ann", "Bob", "Cid"])
 
 
-def test_explain_tells_the_strategy_and_why(shop: Shop) -> None:
+def test_explain_shows_the_strategy_and_why(shop: Shop) -> None:
     shop.do(TABLES)
     output = shop.printed(f"EXPLAIN {QUERY.format(strategy='partial').strip()}")
     assert "strategy: partial by primary key (set by hint)" in output

@@ -39,7 +39,7 @@ def test_rows_that_a_merge_inserts_show_at_once(shop: Shop) -> None:
     assert shop.rows("firsts") == [{"id": 1, "v": 1}, {"id": 2, "v": 5}]
 
 
-def test_merge_beside_a_stream(shop: Shop) -> None:
+def test_merge_during_a_stream(shop: Shop) -> None:
     options = shop.warehouse.options
     shop.do(revenue.TABLES + revenue.CUSTOMERS)
 

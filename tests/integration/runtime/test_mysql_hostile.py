@@ -216,7 +216,7 @@ def replayed(shop: Shop, name: str, key: list[str]) -> dict[tuple[Any, ...], dic
 
 @pytest.mark.soak
 @pytest.mark.parametrize("metadata", ["FULL", "NO_LOG"])
-def test_tables_equal_mysql_whatever_dies(shop: Shop, installed: Installed, metadata: str) -> None:
+def test_tables_equal_mysql_after_any_kill(shop: Shop, installed: Installed, metadata: str) -> None:
     seconds = float(os.environ.get("STREAMHOUSE_HOSTILE_SECONDS", "600"))
     seed = int(os.environ.get("STREAMHOUSE_HOSTILE_SEED", str(int(time.time()))))
     print(f"seed {seed}")
@@ -246,7 +246,7 @@ def test_tables_equal_mysql_whatever_dies(shop: Shop, installed: Installed, meta
 
 @pytest.mark.soak
 @pytest.mark.parametrize("metadata", ["FULL", "NO_LOG"])
-def test_a_sync_follows_schema_changes_whatever_dies(
+def test_a_sync_follows_schema_changes_after_any_kill(
     shop: Shop, installed: Installed, metadata: str
 ) -> None:
     seconds = float(os.environ.get("STREAMHOUSE_HOSTILE_SECONDS", "600"))

@@ -71,7 +71,7 @@ def kinds(shop: Shop, name: str) -> Sequence[str]:
     )
 
 
-def test_each_mode_starts_where_it_says_and_resumes_after_a_kill(
+def test_each_mode_starts_at_its_position_and_resumes_after_a_kill(
     shop: Shop, server: MariaDB
 ) -> None:
     changed(

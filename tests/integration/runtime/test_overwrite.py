@@ -126,7 +126,7 @@ def test_the_first_of_each_key_shows_at_once(lab: Lab) -> None:
     assert lab.rows("firsts", ["id", "v"]) == [(2, 5), (3, 7), (4, 9)]
 
 
-def test_a_table_may_ask_for_the_compaction(lab: Lab) -> None:
+def test_a_table_option_requests_the_compaction(lab: Lab) -> None:
     lab.run("INSERT INTO lower_ VALUES (1, 1)")
     before = lab.latest("lower_")
     lab.run("INSERT OVERWRITE lower_ VALUES (2, 5), (2, 6), (3, 7)")

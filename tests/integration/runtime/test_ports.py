@@ -20,7 +20,7 @@ INSERT INTO numbers SELECT id FROM made;
 RPC_REQUEST = 3
 
 
-def test_nobody_else_reaches_them(shop: Shop) -> None:
+def test_clients_without_the_secret_cannot_connect(shop: Shop) -> None:
     shop.do(TABLE)
     run = shop.start(SCRIPT)
     run.until(lambda: shop.rows("numbers"))

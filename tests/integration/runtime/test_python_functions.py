@@ -77,7 +77,7 @@ def sales(shop: Shop) -> dict[tuple[str, str], tuple[int, int]]:
     return {key: counts for key, counts in found.items() if any(counts)}
 
 
-def test_a_query_goes_on_after_kills_and_with_a_changed_module(functions: Shop) -> None:
+def test_a_query_continues_after_kills_and_with_a_changed_module(functions: Shop) -> None:
     shop, change = functions, streamhouse.execute
     options = shop.warehouse.options
     change(options, TABLES)

@@ -127,7 +127,7 @@ FROM raw WHERE v_date BETWEEN '2026-06-01' AND '2026-06-01'
 """
 
 
-def test_a_repair_shows_at_once_and_tells_the_differences_only(lab: Lab) -> None:
+def test_a_repair_is_visible_at_once_and_writes_only_differences(lab: Lab) -> None:
     lab.sidecar.compact("default.ods")
     before = lab.warehouse.table("default.ods").latest_snapshot_id() or 0
     done = lab.run(REPAIR)

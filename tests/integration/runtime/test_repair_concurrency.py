@@ -123,7 +123,7 @@ def repair_beside(shop: Shop, until: Until) -> None:
     assert (again.updated, again.snapshot) == (0, None)
 
 
-def test_sums_are_repaired_by_sql_beside_the_pipeline(
+def test_sums_are_repaired_by_sql_during_the_pipeline(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     options = shop.warehouse.options

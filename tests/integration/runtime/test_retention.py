@@ -75,7 +75,7 @@ def expired(shop: Shop, java: Sidecar) -> Iterator[list[int]]:
             raise failures[0]
 
 
-def test_kills_beside_constant_expiry_change_nothing(
+def test_kills_during_constant_expiry_change_nothing(
     shop: Shop, dying: Dying, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slow, fast = revenue.whole(12_000, rate=600), revenue.whole(15_000, rate=100_000)

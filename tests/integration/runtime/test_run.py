@@ -40,7 +40,7 @@ def one_line(ended: Ended) -> str:
 
 
 @pytest.mark.soak
-def test_a_second_run_goes_on(shop: Shop) -> None:
+def test_a_second_run_resumes(shop: Shop) -> None:
     places = shop.folder / "places"
     first = shop.settle(
         GENERATED.format(rate=5_000, rows=1_000, twice="id * 2"), "--checkpoints", str(places)
@@ -61,7 +61,7 @@ def test_a_second_run_goes_on(shop: Shop) -> None:
     assert all(row["twice"] == 2 * row["id"] for row in rows)
 
 
-def test_a_stop_comes_between_two_batches(shop: Shop) -> None:
+def test_a_run_stops_between_two_batches(shop: Shop) -> None:
     script = GENERATED.format(rate=2_000, rows=10_000_000, twice="id * 2")
     script = script.partition("SET 'execution.runtime-mode'")[0]
     # As a Spark leaves it that is killed in its first batch.
@@ -145,7 +145,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
-def test_a_full_disk_is_said_and_nothing_lost(small_disk: Path) -> None:
+def test_a_full_disk_is_an_error_without_lost_rows(small_disk: Path) -> None:
     # What the command says goes elsewhere: here there is no room for it.
     shop = Shop(small_disk.parent, place=small_disk / "warehouse")
     script = GENERATED.format(rate=20_000, rows=60_000, twice="id * 2")

@@ -64,7 +64,7 @@ def insert(shop: Shop, text: str) -> None:
     execute(shop.warehouse, f"INSERT INTO {text}")
 
 
-def test_a_pipeline_goes_on_while_its_tables_change(shop: Shop) -> None:
+def test_a_pipeline_continues_while_its_tables_change(shop: Shop) -> None:
     shop.do(TABLES)
     with shop.running_here(QUERIES) as wait:
         until(

@@ -140,7 +140,7 @@ def test_the_status_names_the_sink(shop: Shop) -> None:
         ),
     ],
 )
-def test_what_cannot_be_is_told(
+def test_unsupported_statements_are_errors(
     shop: Shop, text: str, error: type[Exception], message: str
 ) -> None:
     with pytest.raises(error, match=message):

@@ -370,7 +370,7 @@ def difference(truth: duckdb.DuckDBPyConnection, found: pa.Table, sql: str, empt
 
 
 @pytest.mark.parametrize("table", EXPECTED)
-def test_each_table_is_what_plain_sql_says(
+def test_each_table_equals_plain_sql(
     lake: tuple[Lake, duckdb.DuckDBPyConnection, str], table: str
 ) -> None:
     made, truth, _ = lake
@@ -388,7 +388,9 @@ def test_java_reads_the_same(lake: tuple[Lake, duckdb.DuckDBPyConnection, str]) 
             assert difference(truth, found, "(FROM by_java)", "false") == [], table
 
 
-def test_what_has_no_effect_is_told(lake: tuple[Lake, duckdb.DuckDBPyConnection, str]) -> None:
+def test_options_without_effect_have_notices(
+    lake: tuple[Lake, duckdb.DuckDBPyConnection, str],
+) -> None:
     output = lake[2]
     for key in ("table.exec.state.ttl", "state.backend.type", "execution.checkpointing.mode"):
         assert f"notice: SET '{key}' has no effect here: " in output

@@ -251,7 +251,7 @@ def layers(
 
 
 @pytest.mark.parametrize("table", EXPECTED)
-def test_each_layer_is_what_plain_sql_says(layers: tuple[Shop, Any], table: str) -> None:
+def test_each_layer_equals_plain_sql(layers: tuple[Shop, Any], table: str) -> None:
     shop, truth = layers
     opened = shop.warehouse.table(table)
     found = pa.Table.from_batches(list(opened.read()), opened.arrow_schema)

@@ -533,7 +533,7 @@ def test_a_script_syncs_and_joins(shop: Shop, mariadb: MariaDB) -> None:
     assert there(shop.warehouse, "ods.alone") == [(1, "Oman"), (2, "Mali")]
 
 
-def test_it_goes_on_after_the_death_of_the_jvm(
+def test_it_continues_after_a_kill_of_the_jvm(
     mariadb: MariaDB, tmp_path: Path, quick_spark: None
 ) -> None:
     fresh(mariadb, "sync_jvm")

@@ -103,7 +103,7 @@ LARGE = "/views/shop.big"
     ],
     ids=["alone", "two on a connection", "with a body", "with a filter"],
 )
-def test_abandoned_large_reads_block_nobody(server: Server, request_bytes: bytes) -> None:
+def test_abandoned_large_reads_block_no_other_client(server: Server, request_bytes: bytes) -> None:
     small = f"{server.url}/views/shop.sales"
     seconds_of(small)
     for _ in range(ABANDONED):

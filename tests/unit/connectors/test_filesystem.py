@@ -149,7 +149,7 @@ def test_a_commit_that_was_cut_off_is_completed(
     assert len(files(tmp_path)) == 2
 
 
-def test_a_lost_file_is_told(tmp_path: Path) -> None:
+def test_a_lost_file_is_reported(tmp_path: Path) -> None:
     log = CommitLog(tmp_path, "q")
     with pytest.raises(DataLossError, match="of batch 0 is missing: it was committed"):
         log.commit(0, [StagedFile(".streamhouse/q/0-a/x.json", "x.json")])

@@ -36,7 +36,7 @@ def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stubber]:
 
 
 @pytest.mark.parametrize("there", [True, False])
-def test_an_upload_that_is_gone_was_completed_if_its_object_is_there(
+def test_an_upload_that_is_missing_was_completed_if_its_object_is_there(
     store: Stubber, there: bool
 ) -> None:
     store.add_client_error("get_object", "NoSuchKey", http_status_code=404)

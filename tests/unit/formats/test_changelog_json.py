@@ -89,7 +89,7 @@ def test_canal() -> None:
     ]
 
 
-def test_canal_reads_only_the_tables_that_are_asked_for() -> None:
+def test_canal_reads_only_the_tables_that_are_requested() -> None:
     one = {"data": [BEFORE], "type": "INSERT", "database": "shop", "table": "orders"}
     other = {**one, "table": "customers"}
     found = decoded("canal-json", one, other, **{"table.include": "ord.*"})

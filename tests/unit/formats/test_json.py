@@ -374,7 +374,7 @@ def test_null_keys_and_null_fields() -> None:
     assert encoder.encode(rows) == [b'{"row":{"k":1}}']
 
 
-def test_a_map_with_a_null_key_cannot_be_written_unless_an_option_says_how() -> None:
+def test_a_map_with_a_null_key_is_written_only_by_an_option() -> None:
     from streamhouse.formats.json.encode import _object
 
     pairs = [(None, 1), ("x", 2)]

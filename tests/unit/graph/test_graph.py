@@ -129,7 +129,7 @@ def test_definitions_are_followed_without_being_made(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_views_stand_between_tables_and_queries(tmp_path: Path) -> None:
+def test_views_are_drawn_between_tables_and_queries(tmp_path: Path) -> None:
     found = graph(
         "CREATE TABLE a (i INT, j INT); CREATE TABLE b (i INT); CREATE TABLE c (i INT);"
         "CREATE VIEW v AS SELECT i FROM a WHERE j > 0; CREATE VIEW w AS SELECT i FROM v;"
@@ -217,7 +217,7 @@ def test_tables_of_a_warehouse_are_known(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_mistakes_are_told_with_their_place(
+def test_mistakes_are_reported_with_their_place(
     text: str, error: type[Exception], message: str
 ) -> None:
     with pytest.raises(error, match=re.escape(message)):
@@ -249,7 +249,7 @@ def test_circles_are_drawn_once() -> None:
     assert displayed(graph("CREATE TABLE a (i INT)")) == "the script moves no rows\n"
 
 
-def test_a_query_over_several_tables_stands_below_each() -> None:
+def test_a_query_over_several_tables_is_drawn_below_each() -> None:
     tables = "CREATE TABLE a (i INT); CREATE TABLE b (i INT); CREATE TABLE t (i INT);"
     found = graph(f"{tables} INSERT INTO t SELECT i FROM a UNION ALL SELECT i FROM b")
     assert displayed(found).splitlines() == [

@@ -54,7 +54,7 @@ def test_a_good_script_is_drawn(place: str) -> None:
         ("\nUSE nowhere", "there is no database 'nowhere'", 2, 1),
     ],
 )
-def test_a_mistake_is_told_with_its_place(
+def test_a_mistake_is_reported_with_its_place(
     place: str, sql: str, part: str, line: int, column: int
 ) -> None:
     message, *where = wrong(place, sql)
@@ -74,7 +74,7 @@ def test_what_runs_already_may_be_there(place: str) -> None:
     assert len(found["graph"]["edges"]) == 3
 
 
-def test_no_server_is_asked_and_no_place_but_the_warehouse(place: str, tmp_path: Path) -> None:
+def test_only_the_warehouse_is_read(place: str, tmp_path: Path) -> None:
     other = tmp_path / "other"
     execute(str(other), "CREATE TABLE secret (i INT)")
     text = (
@@ -129,7 +129,7 @@ SCRAPS = (
 
 @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(st.sampled_from(SCRAPS), max_size=14).map(" ".join), st.booleans())
-def test_scraps_are_planned_or_told(place: str, text: str, applied: bool) -> None:
+def test_fragments_are_planned_or_are_errors(place: str, text: str, applied: bool) -> None:
     found = request(place, f"{TABLES}{text}", applied=applied, svg=True)
     assert found["ok"] or "the script cannot be planned" not in found["error"]["message"], found
     assert list(Path(place).iterdir()) == []

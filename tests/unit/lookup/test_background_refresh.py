@@ -139,7 +139,9 @@ def unread(*given: Any) -> None:
 
 
 @pytest.mark.parametrize("strategy", WHOLE)
-def test_what_is_loaded_is_joined_once_a_batch_says_so(prices: Prices, strategy: str) -> None:
+def test_a_preloaded_version_is_joined_from_the_batch_that_selects_it(
+    prices: Prices, strategy: str
+) -> None:
     one, two = prices.write(), prices.write()
     join = prices.process(strategy)
     assert joined(join, offset(one, two)) == [one] * 20
@@ -170,7 +172,7 @@ def test_batches_go_on_until_it_is_loaded(prices: Prices, strategy: str, gate: G
 
 
 @pytest.mark.parametrize("strategy", [*WHOLE, "partial"])
-def test_a_process_that_was_never_asked_joins_the_same(prices: Prices, strategy: str) -> None:
+def test_a_process_without_a_preload_joins_the_same(prices: Prices, strategy: str) -> None:
     one, two = prices.write(), prices.write()
     join = prices.process(strategy)
     assert joined(join, offset(two)) == [two] * 20
@@ -212,7 +214,7 @@ def test_few_changes_after_it_are_taken_in(
 
 
 @pytest.mark.parametrize("strategy", WHOLE)
-def test_what_nobody_waits_for_any_more_is_let_go(prices: Prices, strategy: str) -> None:
+def test_an_unused_preload_is_closed(prices: Prices, strategy: str) -> None:
     one, two = prices.write(), prices.write()
     join = prices.process(strategy)
     joined(join, offset(one, two))
@@ -285,7 +287,7 @@ def rolled_back(prices: Prices, snapshot: int, keys: Sequence[int]) -> int:
     return prices.write(keys)
 
 
-def test_a_worn_cache_is_read_anew_before_it_must_be(
+def test_a_cache_with_many_changes_is_reloaded_early(
     prices: Prices, gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(full, "MOST_CHANGES", 10)

@@ -65,12 +65,12 @@ def test_texts_go_by_their_letters_and_numbers_by_their_value() -> None:
         ("dt=max_pt();dt=1", ("dt",), "cannot be combined with ';'"),
     ],
 )
-def test_mistakes_are_told(text: str, keys: tuple[str, ...], message: str) -> None:
+def test_mistakes_are_reported(text: str, keys: tuple[str, ...], message: str) -> None:
     with pytest.raises(OptionError, match=message.replace("(", r"\(")):
         rule(text, keys)
 
 
-def test_a_text_that_is_no_day_is_told() -> None:
+def test_a_text_that_is_no_day_is_reported() -> None:
     with pytest.raises(OptionError, match="partition key 'dt': 'new' is not a value of type date"):
         rule("dt=new,h=1").choose(FOUND, DAY_HOUR)
 

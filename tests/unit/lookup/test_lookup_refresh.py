@@ -171,7 +171,7 @@ def test_without_the_option_nothing_is_waited_for(
         assert (snapshot(after), next_version(after)) == (snapshot(before) + 1, None)
 
 
-def test_of_shuffled_buckets_any_change_is_read_anew(
+def test_of_shuffled_buckets_any_change_is_read_again(
     dimension: Dimension, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(changed_keys, "FEW_ROWS", 2)
@@ -201,7 +201,7 @@ def test_after_a_long_pause_the_newest_is_joined(
         assert (snapshot(late), next_version(late)) == (2, None)
 
 
-def test_what_was_coming_and_is_gone_is_not_waited_for(
+def test_an_expired_next_version_is_not_waited_for(
     dimension: Dimension, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(changed_keys, "FEW_ROWS", 0)
@@ -291,7 +291,7 @@ def test_what_takes_long_to_read(
     )
 
 
-def test_a_snapshot_that_is_gone_is_not_kept(dimension: Dimension) -> None:
+def test_an_expired_snapshot_is_not_joined(dimension: Dimension) -> None:
     pins = dimension.pins({"lookup.continuous.discovery-interval": "1 h"})
     first = pins.chosen({}, 0)
     dimension.write("a")
@@ -300,7 +300,7 @@ def test_a_snapshot_that_is_gone_is_not_kept(dimension: Dimension) -> None:
     assert snapshot(pins.chosen(first, 1)) == 2
 
 
-def test_another_table_or_choice_starts_anew(dimension: Dimension) -> None:
+def test_another_table_or_choice_starts_again(dimension: Dimension) -> None:
     hour = {"lookup.continuous.discovery-interval": "1 h"}
     first = dimension.pins(hour).chosen({}, 0)
     dimension.write("b")
@@ -335,7 +335,7 @@ def test_partitions_have_an_interval_of_their_own(dimension: Dimension) -> None:
     assert (snapshot(third), pinned_partitions(third, "dim_0")) == (2, [("b",)])
 
 
-def test_a_hint_goes_before_the_tables_own_option(dimension: Dimension) -> None:
+def test_a_hint_overrides_the_tables_own_option(dimension: Dimension) -> None:
     dimension.write("b")
     own = {"scan.partitions": "day=a", "lookup.continuous.discovery-interval": "1 h"}
     hint = {"lookup.dynamic-partition": "max_two_pt()", "continuous.discovery-interval": "0 s"}
@@ -348,12 +348,12 @@ def test_a_hint_goes_before_the_tables_own_option(dimension: Dimension) -> None:
     "text",
     ["8:00->9:00", "2026-01-01 08:00", "2026-01-02 00:00->2026-01-01 00:00", "x->y", "2026,"],
 )
-def test_periods_that_cannot_be_read_are_told(text: str) -> None:
+def test_periods_that_cannot_be_read_are_reported(text: str) -> None:
     with pytest.raises(OptionError, match="is not a list of periods; write '2026-01-31 08:00->"):
         RefreshRule.parse({BLACK: text}, (), "lookup of t")
 
 
-def test_rules_are_told_in_words() -> None:
+def test_rules_are_described_as_text() -> None:
     options = {
         "scan.partitions": "max_pt()",
         "lookup.continuous.discovery-interval": "1 min",

@@ -30,7 +30,7 @@ def test_nothing_is_kept_by_default() -> None:
     assert none.get((1,), 0.0) is None
 
 
-def test_the_key_that_nobody_asked_for_longest_goes_first() -> None:
+def test_the_least_recently_used_key_is_evicted_first() -> None:
     held = cache(max_rows="2")
     for key in (1, 2):
         held.put((key,), ROWS, 0.0)
@@ -48,14 +48,14 @@ def test_answers_expire_after_they_were_read() -> None:
     assert len(held) == 0
 
 
-def test_answers_expire_after_they_were_asked_for() -> None:
+def test_answers_expire_after_their_last_use() -> None:
     held = cache(expire_after_access="10 s")
     held.put((1,), ROWS, 100.0)
     assert held.get((1,), 109.0) == held.get((1,), 118.0) == ROWS
     assert held.get((1,), 128.0) is None
 
 
-def test_that_a_key_has_no_row_need_not_be_kept() -> None:
+def test_missing_keys_can_be_left_out_of_the_cache() -> None:
     held = cache(cache_missing_key="false")
     held.put((1,), (), 0.0)
     held.put((2,), ROWS, 0.0)
@@ -73,7 +73,7 @@ def spec(
     return DimensionSpec(lookup, {}, "d.customers")
 
 
-def test_the_plan_tells_the_cache_and_no_secret() -> None:
+def test_the_plan_shows_the_cache_and_no_secret() -> None:
     assert str(choose(spec())) == "by key from MySQL (cache NONE)"
     described = str(choose(spec("partial", lookup_cache="PARTIAL")))
     assert described == "by key from MySQL (cache PARTIAL, 100,000 keys)"
@@ -100,6 +100,6 @@ def test_it_is_drawn_without_secrets() -> None:
         (spec(password="x"), "lookup of customers: unknown option 'password'"),
     ],
 )
-def test_what_cannot_be_looked_up_is_told(wrong: DimensionSpec, message: str) -> None:
+def test_what_cannot_be_looked_up_is_reported(wrong: DimensionSpec, message: str) -> None:
     with pytest.raises(OptionError, match=message):
         choose(wrong)

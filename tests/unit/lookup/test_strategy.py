@@ -37,7 +37,7 @@ def chosen(
     return str(choose(spec, unshuffled))
 
 
-def test_the_rule_goes_by_size_and_key(lab: Lab) -> None:
+def test_the_rule_depends_on_size_and_key(lab: Lab) -> None:
     assert chosen(lab) == (
         "full cache (100 rows, about 4.3 kB, are within lookup.cache-max-memory-size, 256.0 MB)"
     )

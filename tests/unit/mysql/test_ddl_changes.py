@@ -103,7 +103,7 @@ def test_statements_about_nothing() -> None:
     assert outcome("ALTER TABLE t2 RENAME TO t3") is None
 
 
-def test_a_table_that_is_gone_comes_back() -> None:
+def test_a_dropped_table_is_created_again() -> None:
     found = outcome("CREATE TABLE t (id INT PRIMARY KEY, x INT)", exists=False)
     assert found is not None and (found.verb, found.after) == ("CREATE", None)
     assert outcome("RENAME TABLE x TO t", exists=False) is not None

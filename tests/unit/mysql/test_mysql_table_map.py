@@ -87,7 +87,7 @@ def test_full_metadata() -> None:
     assert _columns(event, mariadb=True)[2].collation == 8
 
 
-def test_signs_of_numbers_beside_a_year() -> None:
+def test_signs_of_numbers_next_to_a_year() -> None:
     types = [FIELD_TYPE.TINY, FIELD_TYPE.YEAR, FIELD_TYPE.LONG, FIELD_TYPE.LONG]
     signs = (1, b"\x70")
     assert [c.unsigned for c in _columns(_event(types, b"", signs), mariadb=True)] == [

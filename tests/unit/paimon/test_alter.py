@@ -74,7 +74,7 @@ def shop(warehouse: Warehouse) -> Shop:
     return Shop(warehouse)
 
 
-def test_a_column_goes_where_it_is_told_and_keeps_its_comment(shop: Shop) -> None:
+def test_a_column_moves_and_keeps_its_comment(shop: Shop) -> None:
     shop.alter("sums ADD (x INT COMMENT 'new' AFTER id, y STRING FIRST, z DATE)")
     shop.alter("sums ALTER COLUMN v COMMENT 'sum'")
     columns = shop.table("sums").columns
@@ -231,7 +231,7 @@ def test_changes_of_old_files_keep_their_kinds(shop: Shop, producer: str) -> Non
     assert read({}, end) == [(2, 3, "+I"), (3, 2**40, "+I")]
 
 
-def test_a_running_writer_goes_on_by_the_ids_of_its_columns(shop: Shop) -> None:
+def test_a_running_writer_continues_by_the_ids_of_its_columns(shop: Shop) -> None:
     shop.write("log", 0, {"id": 1, "v": 1, "w": 1}, planned=0)
     shop.alter("log RENAME v TO x")
     shop.alter("log DROP w")
@@ -243,7 +243,7 @@ def test_a_running_writer_goes_on_by_the_ids_of_its_columns(shop: Shop) -> None:
     assert shop.table("log").snapshot(2).schema_id == 3
 
 
-def test_a_running_reader_goes_on_until_its_column_is_dropped(shop: Shop) -> None:
+def test_a_running_reader_continues_until_its_column_is_dropped(shop: Shop) -> None:
     source = PaimonSource(shop.warehouse.options, "default.log", ["id", "v"])
     shop.write("log", 0, {"id": 1, "v": 1, "w": 1})
     shop.alter("log RENAME v TO x")

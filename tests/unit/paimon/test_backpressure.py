@@ -43,7 +43,7 @@ def test_a_writer_waits_until_the_next_commit_fits(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("way", ["unlimited", "ended", "stopped"])
-def test_nobody_waits_for_a_compaction_that_will_not_come(
+def test_no_query_waits_for_a_compaction_that_will_not_run(
     way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "LONGEST_WAIT_S", 60.0)

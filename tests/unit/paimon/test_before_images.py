@@ -30,7 +30,7 @@ def test_it_loses_across_two_batches_of_rows(lab: Lab, first: list[tuple[int, in
     assert (1, 10) in lab.content(table)
 
 
-def test_a_row_whose_key_changes_goes(lab: Lab) -> None:
+def test_a_row_whose_key_changes_is_removed(lab: Lab) -> None:
     table = lab.make("t", NEWEST)
     lab.write(table, 1, [(1, 10, "+I"), (2, 10, "+I"), (3, 10, "+I")])
     lab.write(table, 2, [(1, 10, "-U"), (7, 11, "+U"), (2, 12, "-D")], [(3, 13, "-U")])

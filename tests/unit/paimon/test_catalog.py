@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 NESTED = "ROW<`a b` INT NOT NULL, l ARRAY<MAP<STRING, DECIMAL(5, 1)>>>"
 
 
-def test_a_table_comes_back_as_it_was_made(warehouse: Warehouse) -> None:
+def test_a_table_is_read_back_as_created(warehouse: Warehouse) -> None:
     columns = [
         Column("id", "BIGINT"),
         Column("name", "VARCHAR(20)", nullable=False, comment="as signed"),
@@ -95,7 +95,7 @@ def test_a_record_is_not_removed_in_part(warehouse: Warehouse, options: dict[str
     assert warehouse.tables("db") == []
 
 
-def test_what_exists_or_is_missing_is_said(lab: Lab) -> None:
+def test_what_exists_or_is_missing_is_reported(lab: Lab) -> None:
     warehouse = lab.warehouse
     lab.make("orders")
     with pytest.raises(TableError, match="did you mean 'orders'"):
@@ -117,7 +117,7 @@ def test_what_exists_or_is_missing_is_said(lab: Lab) -> None:
     assert warehouse.databases() == []
 
 
-def test_a_table_made_anew_is_opened_anew(lab: Lab) -> None:
+def test_a_recreated_table_is_reopened(lab: Lab) -> None:
     lab.make("t")
     assert lab.warehouse.table("db.t") is lab.warehouse.table("db.t")
     lab.warehouse.drop_table("db", "t")
@@ -138,7 +138,7 @@ def test_a_table_created_while_it_is_opened(lab: Lab, monkeypatch: pytest.Monkey
     assert lab.warehouse.table("db.t").arrow_schema.names == ["v"]
 
 
-def test_the_newest_snapshot_is_found_whatever_the_hint_says(lab: Lab) -> None:
+def test_the_newest_snapshot_is_found_despite_a_wrong_hint(lab: Lab) -> None:
     table = lab.make("t")
     assert (table.latest_snapshot_id(), table.earliest_snapshot_id()) == (None, None)
     for batch in range(1, 4):

@@ -77,7 +77,7 @@ def test_leftovers_of_uncommitted_batches_go_and_nothing_else_does(lab: Lab) -> 
     assert lab.content(table) == [(1, 10)]
 
 
-def test_committed_files_are_no_leftovers_even_when_asked_for_their_batch(lab: Lab) -> None:
+def test_committed_files_are_no_leftovers_even_of_the_given_batch(lab: Lab) -> None:
     table = lab.make("t", {"changelog-producer": "input"})
     for batch in (1, 2):
         lab.write(table, batch, [(batch, batch)])
@@ -185,7 +185,7 @@ def test_commits_at_one_moment_are_all_kept(lab: Lab) -> None:
     assert kept == {(user, batch) for user in users for batch in range(15)}
 
 
-def test_a_lock_that_is_held_too_long_is_said(lab: Lab) -> None:
+def test_a_lock_that_is_held_too_long_is_reported(lab: Lab) -> None:
     location = lab.make("t").location
     with commit_lock(location), pytest.raises(CommitConflictError, match="another process"):
         with commit_lock(location, wait_s=0.01):
@@ -204,7 +204,7 @@ def test_rows_without_a_kind_are_inserts_beside_those_with_one(lab: Lab) -> None
     assert lab.content(table) == [(2, 20), (3, 30), (4, 40)]
 
 
-def test_kinds_that_come_too_late_are_told(lab: Lab) -> None:
+def test_row_kinds_after_rows_without_are_errors(lab: Lab) -> None:
     table = lab.make("t")
     writer = TableWriter(lab.warehouse.options, table.identifier, USER)
     writer.write(lab.batch([(1, 10)]))

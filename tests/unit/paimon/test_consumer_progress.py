@@ -88,7 +88,7 @@ def test_paimon_reads_the_position_from_its_own_file(lab: Lab) -> None:
     assert drain(lab, reader(lab, table)) == [(1, 1)]
 
 
-def test_a_batch_is_read_again_as_it_was_whatever_the_consumer_says_now(lab: Lab) -> None:
+def test_a_replayed_batch_ignores_the_consumers_new_position(lab: Lab) -> None:
     table = lab.make("t")
     lab.write(table, 1, [(1, 1)])
     source = reader(lab, table)
@@ -142,7 +142,7 @@ def test_progress_can_be_ignored_and_is_then_set_back(lab: Lab) -> None:
     assert positions(table) == {"c1": 4}
 
 
-def test_a_consumer_that_outlived_its_time_starts_anew(lab: Lab) -> None:
+def test_a_consumer_that_outlived_its_time_starts_again(lab: Lab) -> None:
     table = lab.make("t")
     lab.write(table, 1, [(1, 1)])
     drain(lab, reader(lab, table, consumer_expiration__time="1 min"))
@@ -158,7 +158,7 @@ def test_a_consumer_that_outlived_its_time_starts_anew(lab: Lab) -> None:
     assert Consumers(table).drop_dead() == ["c1", "streamhouse-before-c1"]
 
 
-def test_a_position_that_is_not_there_is_told(lab: Lab) -> None:
+def test_a_position_that_is_not_there_is_reported(lab: Lab) -> None:
     table = lab.make("t")
     lab.write(table, 1, [(1, 1)])
     Consumers(table).hold("c1", 7)
@@ -181,7 +181,7 @@ def test_a_position_that_is_not_there_is_told(lab: Lab) -> None:
         ({"consumer-id": "c", "consumer.ignore-progress": "1"}, "neither 'true' nor 'false'"),
     ],
 )
-def test_wrong_options_are_told(lab: Lab, options: dict[str, str], message: str) -> None:
+def test_wrong_options_are_reported(lab: Lab, options: dict[str, str], message: str) -> None:
     table = lab.make("t")
     with pytest.raises(OptionError, match=message):
         PaimonSource(lab.warehouse.options, table.identifier, options=options)

@@ -54,7 +54,7 @@ def test_deletes_are_ignored_from_the_moment_on_that_files_have_none(lake: str) 
     assert rows(lake) == [(1, 1), (2, 3)]
 
 
-def test_sums_apply_deletes_whatever_the_option_says(lake: str) -> None:
+def test_sums_apply_deletes_despite_the_option(lake: str) -> None:
     make(lake, f"'bucket' = '1', {SUMS}, 'changelog-producer' = 'input'")
     execute(lake, "ALTER TABLE d.t SET ('ignore-delete' = 'true')")
     assert rows(lake) == [(1, 1), (2, 2)]

@@ -37,7 +37,7 @@ def test_each_value_is_a_key_of_its_own(kind: pa.DataType, values: list[object])
         assert found.tolist() == [number == place for number in range(len(values))]
 
 
-def test_keys_of_several_columns_are_told_apart() -> None:
+def test_keys_of_several_columns_are_distinguished() -> None:
     every = list(itertools.product(range(6), "abcde", (b"x", b"y", b"z"), (True, False)))
     chance = random.Random(1)
     chance.shuffle(every)

@@ -93,7 +93,7 @@ def test_a_renamed_option_is_the_one_of_today(scripts: Scripts, key: str) -> Non
 
 
 @pytest.mark.parametrize("key", [*DROPPED, "kafka.group.id"])
-def test_a_dropped_option_is_kept_and_its_notice_tells_why(scripts: Scripts, key: str) -> None:
+def test_a_dropped_option_is_kept_with_a_notice(scripts: Scripts, key: str) -> None:
     value = VALUES.get(key, "true")
     scripts.run(create(key, value))
     assert scripts.written() == {key: value}
@@ -109,7 +109,7 @@ def test_a_dropped_option_is_kept_and_its_notice_tells_why(scripts: Scripts, key
     assert scripts.written() == {}
 
 
-def test_every_option_is_told_of_in_the_guide() -> None:
+def test_the_guide_names_every_option() -> None:
     section = GUIDE.read_text().split("## Options of earlier releases")[1].split("\n## ")[0]
     rows = dict(re.findall(r"^\| `([^`]+)` \| ([^|]+) \|", section, re.MULTILINE))
     rows.pop("fields.<column>.default-value")
@@ -164,7 +164,7 @@ def test_options_of_a_table_that_an_earlier_release_made(scripts: Scripts) -> No
     assert "file-operation.thread-num" not in scripts.table().options
 
 
-def test_todays_name_goes_first_in_a_table_that_has_both() -> None:
+def test_todays_name_wins_in_a_table_that_has_both() -> None:
     assert stored({"write.compaction-skip": "true", "write-only": "false"}) == {
         "write-only": "false"
     }

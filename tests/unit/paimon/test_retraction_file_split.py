@@ -169,7 +169,7 @@ def test_one_write_or_many_make_the_same_rows(
 
 
 @pytest.mark.parametrize("kind", ["removing", "aggregation, removing"])
-def test_a_record_that_was_removed_starts_anew(warehouse: Warehouse, kind: str) -> None:
+def test_a_record_that_was_removed_starts_again(warehouse: Warehouse, kind: str) -> None:
     old = {"k": 1, "v": 6, "w": 1, "s": "a"}
     new = {"k": 1, "v": 2, "w": 2, "s": None}
     apart, at_once = (Written(warehouse, name, TABLES[kind]) for name in ("apart", "once"))

@@ -100,7 +100,7 @@ def test_keys_are_written_in_order_whether_their_tasks_sent_or_staged_them(
     assert len(lab.data_files(table)) == 4
 
 
-def test_what_a_killed_run_left_goes_before_the_next_commit(lab: Lab, start: Start) -> None:
+def test_files_of_a_killed_run_are_deleted_before_the_next_commit(lab: Lab, start: Start) -> None:
     table = lab.make("t", keyed=False)
     writer = start(table)
     writer.commit([task(lab, writer, [(1, 1, "+I")])], 0)
@@ -161,7 +161,7 @@ def test_a_stream_holds_what_a_replay_is_recognised_by(
     assert sorted(row[0] for row in lab.content(table) if row[1] == 1) == [0, 1, 2]
 
 
-def test_batch_writes_beside_each_other_give_each_key_one_row(
+def test_concurrent_batch_writes_give_each_key_one_row(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Both look a new key up in the index of dynamic buckets before either has committed."""

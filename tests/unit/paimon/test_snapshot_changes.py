@@ -209,7 +209,7 @@ def test_rows_come_as_what_happened_to_them(store: Store) -> None:
     assert found[2] == [(*two, "-D")]
 
 
-def test_changes_of_columns_that_nobody_reads_are_none(store: Store) -> None:
+def test_changes_of_unread_columns_are_no_changes(store: Store) -> None:
     table = store.make({})
     store.write(table, [("a", 1, 1, "x", 0, "+I")])
     store.write(table, [("a", 1, 2, "x", 0, "+I")])

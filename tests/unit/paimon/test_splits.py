@@ -22,7 +22,7 @@ FILES = 8
         ({}, {"source.split.target-size": "128 mb"}, 1),
     ],
 )
-def test_a_backlog_is_cut_for_many_tasks_unless_told_otherwise(
+def test_a_backlog_is_split_for_many_tasks_by_default(
     lab: Lab, table_options: dict[str, str], scan_options: dict[str, str], pieces: int
 ) -> None:
     table = lab.make("t", table_options, keyed=False)

@@ -58,7 +58,7 @@ def test_an_outage_is_waited_for_with_one_warning(
     assert [record.message for record in caplog.records] == ["500; trying again for up to 60 s"]
 
 
-def test_a_store_that_is_gone_is_an_error_after_a_minute(clock: Clock) -> None:
+def test_an_unreachable_store_is_an_error_after_a_minute(clock: Clock) -> None:
     with pytest.raises(StoreError):
         failing_until(clock, 1_000.0)
     assert 55.0 < clock.now <= 60.0

@@ -171,7 +171,7 @@ def test_max_rows_cuts_the_first_read_and_one_large_snapshot_by_splits(lab: Lab)
     assert sorted(row for rows in batches for row in rows) == changed
 
 
-def test_latest_starts_with_what_comes_next(lab: Lab) -> None:
+def test_latest_starts_with_the_next_change(lab: Lab) -> None:
     table = lab.make("t")
     empty = stream(lab, table, mode="latest")
     start = empty.latest_offset({})
@@ -185,7 +185,7 @@ def test_latest_starts_with_what_comes_next(lab: Lab) -> None:
     assert drain(lab, source, start)[0] == [[(2, 2, "+I")]]
 
 
-def test_columns_are_projected_in_the_order_asked_for(lab: Lab) -> None:
+def test_columns_are_projected_in_the_requested_order(lab: Lab) -> None:
     table = lab.make("t")
     lab.write(table, 1, [(1, 5)])
     source = PaimonSource(lab.warehouse.options, "db.t", ["v"])
@@ -205,7 +205,7 @@ def test_an_overwrite_can_be_an_error_or_passed_over(lab: Lab, keyed: bool) -> N
     assert drain(lab, source, {"snapshot": 1})[0] == [[(2, 2, "+I") if keyed else (2, 2)]]
 
 
-def test_an_expired_snapshot_is_said_to_be_lost(lab: Lab) -> None:
+def test_an_expired_snapshot_is_data_loss(lab: Lab) -> None:
     table = lab.make("t")
     for batch in range(1, 5):
         lab.write(table, batch, [(batch, batch)])
@@ -217,7 +217,7 @@ def test_an_expired_snapshot_is_said_to_be_lost(lab: Lab) -> None:
         stream(lab, table).partitions({}, {"snapshot": 1})
 
 
-def test_a_table_made_anew_is_noticed(lab: Lab) -> None:
+def test_a_recreated_table_is_noticed(lab: Lab) -> None:
     table = lab.make("t")
     lab.write(table, 1, [(1, 1)])
     with pytest.raises(DataLossError, match="rolled back or created again"):

@@ -43,14 +43,14 @@ def test_a_removal_is_an_error_before_it_is_written(lab: Lab, engine: str, kind:
 
 
 @pytest.mark.parametrize("key", ["ignore-delete", "partial-update.ignore-delete"])
-def test_removals_are_left_out_where_the_table_says_so(lab: Lab, key: str) -> None:
+def test_removals_are_left_out_by_a_table_option(lab: Lab, key: str) -> None:
     table = lab.make("t", {**FILLED, key: "true"})
     lab.write(table, 1, FIRST)
     lab.write(table, 2, [(1, 10, "-D"), (2, 10, "-U"), (3, 1, "+U")])
     assert lab.content(table) == [(1, 10), (2, 10), (3, 1)]
 
 
-def test_removals_are_taken_where_the_table_says_so(lab: Lab) -> None:
+def test_removals_are_accepted_by_a_table_option(lab: Lab) -> None:
     table = lab.make("t", {**FILLED, "partial-update.remove-record-on-delete": "true"})
     lab.write(table, 1, [*FIRST, (3, 1, "+I")])
     lab.write(table, 2, [(1, 10, "-D"), (2, 10, "-U"), (9, 9, "+U"), (3, 1, "-U"), (3, 2, "+U")])

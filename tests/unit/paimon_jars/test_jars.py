@@ -17,7 +17,7 @@ def test_the_environment_variable_wins(tmp_path: Path, monkeypatch: pytest.Monke
     assert jars.paimon_jar() == jar
 
 
-def test_a_variable_that_names_no_file_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_variable_that_names_no_file_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(jars.JAR_VARIABLE, "/nowhere/x.jar")
     with pytest.raises(StreamhouseError, match="STREAMHOUSE_PAIMON_JAR is '/nowhere/x.jar'"):
         jars.paimon_jar()
@@ -40,7 +40,7 @@ def test_a_home_without_settings_has_a_cache(
     assert jars.cache_folder() == tmp_path / ".cache" / "streamhouse" / "jars"
 
 
-def test_a_cache_that_cannot_be_written_is_said(
+def test_a_cache_that_cannot_be_written_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv(jars.JAR_VARIABLE, raising=False)

@@ -39,7 +39,7 @@ def test_full_compactions_make_the_changelog() -> None:
     assert (policies.commits, policies.seconds, policies.full_commits) == (5, 1.0, 20)
 
 
-def test_a_full_compaction_can_be_asked_for_by_time() -> None:
+def test_a_full_compaction_can_be_requested_by_time() -> None:
     policies = MaintenancePolicy.of(True, {"compaction.optimization-interval": "2 min"}, PACE)
     assert policies.full_seconds == 120
 
@@ -52,7 +52,7 @@ def test_postpone_tables_are_not_compacted() -> None:
     assert MaintenancePolicy.of(True, {"bucket": "-2"}, PACE).commits is None
 
 
-def test_a_wrong_trigger_is_said() -> None:
+def test_a_wrong_trigger_is_reported() -> None:
     with pytest.raises(OptionError, match="num-sorted-run.compaction-trigger"):
         MaintenancePolicy.of(True, {"num-sorted-run.compaction-trigger": "0"}, PACE)
 

@@ -24,7 +24,7 @@ def test_only_one_process_runs_a_query(tmp_path: Path) -> None:
     second.release()
 
 
-def test_the_lock_goes_with_its_process(tmp_path: Path) -> None:
+def test_the_lock_ends_with_its_process(tmp_path: Path) -> None:
     hold = (
         "import sys, pathlib, os; from streamhouse.runtime.state.checkpoint import Checkpoint;"
         "Checkpoint(pathlib.Path(sys.argv[1]), 'p', 'd.t').acquire(); os.kill(os.getpid(), 9)"
@@ -45,7 +45,7 @@ def test_the_query_id_stays(tmp_path: Path) -> None:
         Checkpoint(tmp_path, "p", "d.t").query_id()
 
 
-def test_it_stands_where_spark_has_committed(tmp_path: Path) -> None:
+def test_its_position_is_the_last_batch_that_spark_has_committed(tmp_path: Path) -> None:
     checkpoint = Checkpoint(tmp_path, "p", "d.t")
     assert (checkpoint.last_committed(), checkpoint.last_offset()) == (-1, {})
     for folder, number, text in (

@@ -154,7 +154,7 @@ def test_an_executor_names_what_it_lacks(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_cluster_without_executors_is_told_once() -> None:
+def test_a_cluster_without_executors_is_reported_once() -> None:
     now, counts, messages = 0.0, iter([1, *[0] * 9, 1, 1, 0, 1]), list[str]()
     watch = executors.ExecutorWatch(lambda: next(counts), messages.append, lambda: now)
     for second in range(0, 28, 2):

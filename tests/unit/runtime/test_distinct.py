@@ -207,7 +207,7 @@ def test_an_append_table_is_counted_across_batches(folder: Path) -> None:
         assert world.counts() == expected(rows)
 
 
-def test_the_table_of_values_says_how_often_each_is_there(folder: Path) -> None:
+def test_the_table_of_values_counts_each(folder: Path) -> None:
     world = World(folder, keyed=True)
     rows: dict[int, Row] = {1: ("2026-01", 1, "new", 1.0), 2: ("2026-01", 1, "old", 1.0)}
     world.write(0, [record(key, row, "+I") for key, row in rows.items()])
@@ -222,7 +222,7 @@ def test_the_table_of_values_says_how_often_each_is_there(folder: Path) -> None:
     assert {row["_query"] for row in read} == {world.spec.query_id}
 
 
-def test_a_value_that_was_never_counted_is_told(folder: Path) -> None:
+def test_a_value_that_was_never_counted_is_reported(folder: Path) -> None:
     world = World(folder, keyed=True, raw=True)
     world.write(0, [record(1, ("2026-01", 1, "new", 1.0), "+I")])
     world.batch()

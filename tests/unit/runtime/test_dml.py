@@ -139,7 +139,7 @@ def test_update_and_delete(lab: Lab) -> None:
     ]  # fmt: skip
 
 
-def test_an_append_table_is_written_anew(lab: Lab) -> None:
+def test_an_append_table_is_rewritten(lab: Lab) -> None:
     lab(NEWS + "INSERT INTO news VALUES (1, 'Anna', 10), (5, 'Eve', 1);")
     assert lab("DELETE FROM news WHERE n = 1") == [
         "news: 1 deleted (all files of the table were rewritten)"

@@ -112,7 +112,7 @@ def test_a_statement_that_is_overtaken_is_computed_again(
     assert len(files) == 1, "what the other tries wrote is gone"
 
 
-def test_rows_that_are_inserted_beside_an_update_are_not_hidden(
+def test_rows_inserted_during_an_update_stay_visible(
     warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     streamhouse.execute(

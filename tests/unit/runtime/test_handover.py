@@ -140,7 +140,7 @@ def test_the_jvm_is_there_for_the_next_driver(driver: Callable[..., Driver]) -> 
     assert not Path(killed.address).exists()
 
 
-def test_nothing_that_the_old_driver_ran_goes_on(driver: Callable[..., Driver]) -> None:
+def test_everything_that_the_old_driver_ran_is_ended(driver: Callable[..., Driver]) -> None:
     killed = driver()
     with killed.fork("waiting") as waiting, killed.fork("leaving") as leaving:
         worker, left_behind = said(waiting), said(leaving)

@@ -121,7 +121,7 @@ def test_a_changelog_of_its_own_gets_the_rows_as_they_were(lab: Lab) -> None:
     assert sorted(lab.changelog()) == [("+I", 3, 3.0), ("+U", 2, 5.0), ("-U", 2, 2.0)]
 
 
-def test_equal_rows_are_written_when_asked_for(lab: Lab) -> None:
+def test_equal_rows_are_written_when_requested(lab: Lab) -> None:
     lab.ods()
     lab.fill("ods", row(1, 1))
     lab.fill("raw", row(1, 1))

@@ -42,7 +42,7 @@ def kernel(rows_sql: str, combine: Combine | None = None, changelog: bool = Fals
 JOIN = "SELECT d.country, src.price AS revenue FROM src JOIN dim_0 d ON d.id = src.id"
 
 
-def test_rows_are_joined_and_misses_told() -> None:
+def test_rows_are_joined_and_misses_reported() -> None:
     made = kernel(JOIN)
     src = numbered(ORDERS, 100)
     misses = made.misses(src)
@@ -91,7 +91,7 @@ def test_the_time_of_the_batch_is_fixed() -> None:
     assert rows.column("country").to_pylist() == ["2023-11-14 22:13:20.123"]
 
 
-def test_what_cannot_be_computed_or_kept_is_said() -> None:
+def test_values_that_cannot_be_computed_or_stored_are_errors() -> None:
     src = numbered(ORDERS, 0)
     with pytest.raises(
         StreamhouseError, match="cannot compute a row: .* is not a valid INT; change"

@@ -26,7 +26,7 @@ def write(options: dict[str, str], identifier: int, batches: list[int]) -> None:
     TableCommitter(options, ADDRESS, USER).commit(identifier, messages)
 
 
-def test_each_row_comes_once(tmp_path: Path) -> None:
+def test_each_row_is_read_once(tmp_path: Path) -> None:
     options = {"warehouse": str(tmp_path)}
     warehouse = Warehouse(options)
     warehouse.create_database("db")

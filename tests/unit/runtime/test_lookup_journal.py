@@ -96,7 +96,7 @@ def test_a_batch_that_found_nothing_has_looked(spec: QuerySpec) -> None:
     assert journal.first_kept() == 3
 
 
-def test_much_is_kept_in_pieces(spec: QuerySpec, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_rows_are_stored_in_pieces(spec: QuerySpec, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lookup_journal, "PIECE_ROWS", 2)
     journal = LookupJournal(spec)
     found = taken(spec, *(ROW | {"id": number} for number in range(5)))
@@ -104,7 +104,7 @@ def test_much_is_kept_in_pieces(spec: QuerySpec, monkeypatch: pytest.MonkeyPatch
     assert journal.recorded(0) == {"dim_0": found["dim_0"].rows}
 
 
-def test_other_columns_than_were_looked_up_are_told(spec: QuerySpec) -> None:
+def test_other_columns_than_the_looked_up_ones_are_errors(spec: QuerySpec) -> None:
     journal = LookupJournal(spec)
     commit(spec, 0, journal.rows(0, taken(spec, ROW)))
     (lookup,) = spec.query.lookups
@@ -114,7 +114,9 @@ def test_other_columns_than_were_looked_up_are_told(spec: QuerySpec) -> None:
         LookupJournal(changed).recorded(0)
 
 
-def test_what_no_audit_can_ask_for_goes(spec: QuerySpec, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_that_no_audit_needs_are_removed(
+    spec: QuerySpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
     journal = LookupJournal(spec)
     everything = pa.concat_tables(
         table for number in range(250) for table in journal.rows(number, taken(spec, ROW))

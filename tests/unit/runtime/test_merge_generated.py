@@ -127,9 +127,7 @@ def play(folder: Path, keyed: bool, target: list[Row], source: list[Row], clause
 
 
 @pytest.mark.parametrize("keyed", [True, False], ids=["keyed", "append"])
-def test_merge_is_what_the_model_says(
-    keyed: bool, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_merge_equals_the_model(keyed: bool, tmp_path_factory: pytest.TempPathFactory) -> None:
     folder = tmp_path_factory.mktemp("merge")
 
     @settings(

@@ -36,7 +36,7 @@ def test_a_rate_is_over_the_last_seconds(clock: Clock) -> None:
     assert metrics.read().rows == 15_000
 
 
-def test_a_query_that_has_just_begun_is_not_told_as_slow(clock: Clock) -> None:
+def test_a_query_that_has_just_started_is_not_reported_as_slow(clock: Clock) -> None:
     metrics = QueryMetrics(clock)
     assert metrics.read() == (0, 0, 0, None, None, None, 0, None, None)
     clock.now += 60

@@ -16,7 +16,7 @@ def test_quick_compactions_follow_each_other_quickly(took: float | None, pause: 
     assert Maintenance({}, tuple)._pause(state, policy) == pause
 
 
-def test_compactions_that_nobody_waits_for_keep_their_distance() -> None:
+def test_compactions_without_waiting_queries_pause() -> None:
     policy = MaintenancePolicy.of(True, {}, Pace())
     assert (
         Maintenance({}, tuple)._pause(_State(policy=policy, durations={"compact": 0.02}), policy)

@@ -45,7 +45,7 @@ def test_it_counts_for_the_batch_after(tmp_path: Path) -> None:
     assert [file.name for file in tmp_path.iterdir()] == ["loaded.json"]
 
 
-def test_a_run_that_ends_meanwhile_is_told_nothing(tmp_path: Path) -> None:
+def test_a_run_that_ends_meanwhile_gets_no_report(tmp_path: Path) -> None:
     preload_reports.write(tmp_path / "gone", END, reports(["dim_0"]))
     preload_reports.write(tmp_path, {"batch": 7}, reports([]))
     assert list(tmp_path.iterdir()) == []

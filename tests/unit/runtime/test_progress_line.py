@@ -34,7 +34,7 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
     return made
 
 
-def test_a_line_shows_the_part_and_its_rows_and_goes(
+def test_a_line_shows_the_part_and_its_rows_until_the_end(
     terminal: Terminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Here and not in the fixture: pytest sets it anew for each phase of a test.

@@ -45,7 +45,7 @@ def test_a_query_of_the_batchs_time_is_refused() -> None:
     check("SELECT order_id, order_time FROM orders")
 
 
-def test_what_mysql_does_not_tell_any_more_is_refused() -> None:
+def test_past_states_of_mysql_are_refused() -> None:
     with pytest.raises(TableError, match=f"follows a MySQL table.*{WAY_ROUND}"):
         check("SELECT id, country FROM customers_cdc", "mysql-cdc")
     with pytest.raises(TableError, match=f"looks up a table in MySQL.*{WAY_ROUND}"):

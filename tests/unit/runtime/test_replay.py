@@ -75,7 +75,7 @@ def test_each_request_covers_what_no_earlier_one_did(address: TableAddress) -> N
     assert [row["value"] for row in own.rows(Replay(3, 4))] == [b'{"id": 2}']
 
 
-def test_a_source_reads_kept_records_as_the_messages_that_they_were(address: TableAddress) -> None:
+def test_a_source_reads_bad_records_as_the_original_messages(address: TableAddress) -> None:
     keep(address, "q", 3, b'{"id": 1}', b"bad")
     given = {
         "topic": "t", "properties.bootstrap.servers": "k:9092", "format": "json",

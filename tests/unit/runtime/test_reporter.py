@@ -105,9 +105,7 @@ def reported(options: dict[str, str], name: str = "p") -> Status:
     return found
 
 
-def test_it_tells_what_its_queries_do(
-    options: dict[str, str], query: OneQuery, clock: Clock
-) -> None:
+def test_it_reports_its_queries(options: dict[str, str], query: OneQuery, clock: Clock) -> None:
     reporter = Reporter("SELECT 1", restarts=2, clock=clock)
     reporter.begin([query], tuple)
     first = reported(options)
@@ -133,7 +131,7 @@ def test_it_tells_what_its_queries_do(
     assert found.lag == Lag(seconds=1.23, snapshots=2)
 
 
-def test_what_stands_still_is_told_seldom(
+def test_an_unchanged_status_is_written_rarely(
     options: dict[str, str], query: OneQuery, clock: Clock, tmp_path: Path
 ) -> None:
     reporter = Reporter("", clock=clock)
@@ -148,7 +146,7 @@ def test_what_stands_still_is_told_seldom(
     assert file.stat().st_ino != before
 
 
-def test_of_many_queries_a_few_are_asked_each_time(options: dict[str, str], clock: Clock) -> None:
+def test_of_many_queries_a_few_are_updated_each_time(options: dict[str, str], clock: Clock) -> None:
     address = TableAddress(options, "d.t")
     queries = [OneQuery(address, target=f"d.t{n}", behind=Lag(seconds=n)) for n in range(10)]
     reporter = Reporter("", clock=clock)
@@ -160,7 +158,7 @@ def test_of_many_queries_a_few_are_asked_each_time(options: dict[str, str], cloc
     assert [one.lag for one in reported(options).queries] == [Lag(seconds=n) for n in range(10)]
 
 
-def test_an_error_is_told_without_secrets(
+def test_an_error_is_reported_without_secrets(
     options: dict[str, str], query: OneQuery, clock: Clock
 ) -> None:
     reporter = Reporter("", clock=clock)
@@ -173,7 +171,9 @@ def test_an_error_is_told_without_secrets(
     assert found.ended_ms is not None and found.error_ms is not None
 
 
-def test_a_good_end_is_told(options: dict[str, str], query: OneQuery, clock: Clock) -> None:
+def test_a_successful_end_is_reported(
+    options: dict[str, str], query: OneQuery, clock: Clock
+) -> None:
     reporter = Reporter("", clock=clock)
     reporter.begin([query], tuple)
     query.metrics.batch(7, 0.1)
@@ -182,7 +182,7 @@ def test_a_good_end_is_told(options: dict[str, str], query: OneQuery, clock: Clo
     assert (found.state, found.error, found.queries[0].rows) == ("stopped", None, 7)
 
 
-def test_maintenance_is_told(options: dict[str, str], query: OneQuery, clock: Clock) -> None:
+def test_maintenance_is_reported(options: dict[str, str], query: OneQuery, clock: Clock) -> None:
     policies = [
         MaintenancePolicy(1, 2, (5.0, "old")),
         MaintenancePolicy(3, 4, (6.0, "token: hidden")),
@@ -195,7 +195,7 @@ def test_maintenance_is_told(options: dict[str, str], query: OneQuery, clock: Cl
     assert (found.last_error, found.last_error_ms) == ("token: ***", 6_000)
 
 
-def test_a_process_that_begins_anew_keeps_its_error(
+def test_a_restarted_process_keeps_its_error(
     options: dict[str, str], query: OneQuery, clock: Clock
 ) -> None:
     reporter = Reporter("", clock=clock)
@@ -210,7 +210,7 @@ def test_a_process_that_begins_anew_keeps_its_error(
     assert after.began_ms == before.began_ms
 
 
-def test_a_second_script_of_one_name_is_told_beside(
+def test_a_second_script_of_one_name_gets_another_name(
     options: dict[str, str], query: OneQuery, clock: Clock, other: Process
 ) -> None:
     now = time.time_ns() // 1_000_000
@@ -220,7 +220,7 @@ def test_a_second_script_of_one_name_is_told_beside(
     assert reported(options, "p-2").process == own()
 
 
-def test_a_name_that_was_asked_for_is_not_changed(
+def test_a_requested_name_is_not_changed(
     options: dict[str, str], query: OneQuery, clock: Clock, other: Process
 ) -> None:
     now = time.time_ns() // 1_000_000
@@ -238,7 +238,7 @@ def test_a_name_that_was_asked_for_is_not_changed(
     assert Statuses(options).names() == ["m", "n"]
 
 
-def test_nothing_is_told_of_a_script_that_only_defines(
+def test_a_script_of_definitions_has_no_status(
     options: dict[str, str], clock: Clock, tmp_path: Path
 ) -> None:
     reporter = Reporter("", clock=clock)

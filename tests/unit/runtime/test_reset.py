@@ -135,7 +135,7 @@ def test_targets_that_are_kept_are_those_of_the_script_at_the_next_reset(world: 
     assert world.rows("out") == []
 
 
-def test_rows_of_statements_go_too_and_it_is_told(world: World) -> None:
+def test_rows_of_statements_are_removed_with_a_notice(world: World) -> None:
     execute(str(world.folder), "INSERT INTO out VALUES (1, 1), (2, 2)")
     assert world.reset()[0] == (
         "default.out: starts from scratch; 2 rows removed, including those of INSERT … VALUES "
@@ -218,7 +218,7 @@ def test_checkpoints_of_parts_that_the_script_had_go_too(world: World) -> None:
     assert len(checkpoints_for(world.folder / ".checkpoints", "p", "default.out")) == 2
 
 
-def test_a_reader_that_has_a_name_begins_anew_as_well(world: World) -> None:
+def test_a_named_reader_starts_again_as_well(world: World) -> None:
     text = TABLES + "INSERT INTO out SELECT id, v FROM src /*+ OPTIONS('consumer-id' = 'me') */;"
     consumers = Consumers(world.address("src").open())
     consumers.hold("me", 5)

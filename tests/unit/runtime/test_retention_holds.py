@@ -210,7 +210,7 @@ def test_a_batch_in_flight_keeps_idle_positions_where_they_are(world: World) -> 
     assert world.at("out") == 1
 
 
-def test_a_commit_that_nobody_can_tell_of_any_more_is_said(world: World) -> None:
+def test_a_commit_whose_record_has_expired_is_an_error(world: World) -> None:
     for number in range(4):
         world.write("out", world.query_id, number)
     world.log("offsets", 3, world.offset(3, source=0, dim=0))
@@ -236,7 +236,7 @@ def test_a_commit_that_nobody_can_tell_of_any_more_is_said(world: World) -> None
     assert world.at("out") == 6
 
 
-def test_what_is_joined_while_another_is_read_beside_stays(
+def test_the_joined_version_is_held_while_the_next_one_loads(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (lookup,) = world.spec.query.lookups

@@ -111,7 +111,7 @@ def test_show_describe_set_explain(run: Run) -> None:
     assert names[6][0] == "source: default_catalog.default.people (id)"
 
 
-def test_explain_says_what_a_sink_guarantees(run: Run) -> None:
+def test_explain_shows_what_a_sink_guarantees(run: Run) -> None:
     output = run(
         PEOPLE
         + "CREATE TEMPORARY TABLE shown (id INT) WITH ('connector' = 'print');"
@@ -212,7 +212,7 @@ def test_a_catalog_may_be_a_file_uri(tmp_path: Path, scheme: str) -> None:
     assert "SET 'state.backend' has no effect here" in output.notices[0]
 
 
-def test_what_is_shown_is_what_was_asked_for(run: Run) -> None:
+def test_show_lists_the_requested_objects(run: Run) -> None:
     table = (
         "CREATE TABLE other.t (k STRING COMMENT 'a ''key''', id INT, v DECIMAL(10, 2), "
         "p AS PROCTIME(), PRIMARY KEY (k, id) NOT ENFORCED) PARTITIONED BY (k) "

@@ -70,7 +70,7 @@ def test_tables_that_last_need_a_warehouse(tmp_path: Path) -> None:
         run(text)
 
 
-def test_options_of_a_connector_that_change_nothing_are_told() -> None:
+def test_options_of_a_connector_that_change_nothing_are_reported() -> None:
     given = {
         "connector": "mysql-cdc", "hostname": "db", "username": "u", "password": "hidden-word",
         "database-name": "d", "table-name": "t",

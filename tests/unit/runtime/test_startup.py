@@ -108,7 +108,9 @@ def test_another_java_has_another_archive(tmp_path: Path, monkeypatch: pytest.Mo
     assert class_archive.archive_path() != before
 
 
-def test_making_it_says_why_it_failed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_error_of_making_it_has_a_reason(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "no java"))
     path = class_archive.archive_path()
     with pytest.raises(StreamhouseError, match="the archive of Spark's classes could not be made"):

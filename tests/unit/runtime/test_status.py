@@ -56,7 +56,7 @@ def process_of(one: subprocess.Popen[bytes]) -> Process:
     return found
 
 
-def test_what_was_told_is_read(statuses: Statuses) -> None:
+def test_a_written_status_is_read(statuses: Statuses) -> None:
     assert statuses.names() == [] and statuses.read("p") is None
     changed_status = replace(status(own()), maintenance=MaintenanceStatus(1, 2, "e", 3), error="x")
     statuses.write(changed_status)
@@ -121,7 +121,9 @@ def test_another_process_with_the_same_number_is_not_taken_for_it(statuses: Stat
     assert found is not None and found.state == "failed"
 
 
-def test_a_process_elsewhere_lives_as_long_as_it_is_heard_of(statuses: Statuses) -> None:
+def test_a_process_on_another_host_counts_as_alive_while_its_status_is_fresh(
+    statuses: Statuses,
+) -> None:
     elsewhere = Process(1, 1, "another", "host-b")
     statuses.write(status(elsewhere, age_s=LOST_AFTER_S / 2))
     found = statuses.read("p")
@@ -152,7 +154,7 @@ def test_one_that_is_to_start_does_so_in_time_or_has_failed(statuses: Statuses) 
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"process": 1}', '{"process": {"pid": 1}}'])
-def test_what_nobody_told_is_passed_over(statuses: Statuses, tmp_path: Path, text: str) -> None:
+def test_an_unreadable_status_is_none(statuses: Statuses, tmp_path: Path, text: str) -> None:
     statuses.write(status(own()))
     (tmp_path / ".pipelines/p/status.json").write_text(text)
     assert statuses.read("p") is None
@@ -175,7 +177,9 @@ def test_only_what_has_ended_is_forgotten(statuses: Statuses, tmp_path: Path) ->
     assert statuses.names() == ["live"]
 
 
-def test_files_that_stay_are_told(statuses: Statuses, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_that_cannot_be_deleted_are_reported(
+    statuses: Statuses, monkeypatch: pytest.MonkeyPatch
+) -> None:
     statuses.write(replace(status(own()), state="stopped"))
     monkeypatch.setattr(shutil, "rmtree", lambda *_, **__: None)
     with pytest.raises(PipelineError, match="this user may not remove some files"):

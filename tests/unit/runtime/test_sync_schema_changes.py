@@ -71,7 +71,7 @@ def test_renamed_in_one_shard_only(plan: Plan) -> None:
     assert found == ["id INT", "v INT", "w INT", "own DATE", "replaced w"]
 
 
-def test_lenient_keeps_what_is_gone(plan: Plan) -> None:
+def test_lenient_keeps_dropped_columns(plan: Plan) -> None:
     found = plan("id INT|w INT|name DATE", "lenient", renamed={"v": "w"})
     assert found == [
         "id INT", "v INT", "name_old VARCHAR(20)", "own DATE", "w INT", "name DATE",

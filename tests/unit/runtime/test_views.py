@@ -111,7 +111,7 @@ def test_temporary_views_are_of_their_script(run: Run) -> None:
         run("SELECT id FROM mine;")
 
 
-def test_shown_text_makes_the_same_view(run: Run, tmp_path: Path) -> None:
+def test_the_text_of_show_create_creates_the_same_view(run: Run, tmp_path: Path) -> None:
     output = run(ORDERS + VIEWS + "SHOW CREATE VIEW scores; SHOW VIEWS;")
     ((text,),) = rows(output, 0)
     assert rows(output, 1) == [("monday",), ("scores",)]
@@ -186,7 +186,7 @@ def test_what_a_view_reads_may_go(run: Run) -> None:
         run("SELECT who FROM scores;")
 
 
-def test_a_view_that_came_to_read_itself_is_told(run: Run, tmp_path: Path) -> None:
+def test_a_view_that_reads_itself_is_an_error(run: Run, tmp_path: Path) -> None:
     run(ORDERS + VIEWS)
     folder = tmp_path / "default.db/.views"
     (folder / "monday.json").write_text((folder / "scores.json").read_text())

@@ -93,7 +93,7 @@ def test_a_fork_is_as_python_itself(place: Path, parent: WorkerParent) -> None:
     assert forked["said"] == "some\nwords" and forked["given"] == "é"
 
 
-def test_forks_run_beside_each_other(place: Path, parent: WorkerParent) -> None:
+def test_forks_run_concurrently(place: Path, parent: WorkerParent) -> None:
     with start(place, parent.address, "-m", "waiting") as waiting:
         try:
             assert waiting.stdout is not None
@@ -131,7 +131,7 @@ def test_a_hidden_sitecustomize_runs(tmp_path: Path) -> None:
     assert (done.stdout, done.stderr) == ("customized\nstarted\n", "")
 
 
-def test_how_a_fork_ends_is_told(place: Path, parent: WorkerParent) -> None:
+def test_the_exit_of_a_fork_is_reported(place: Path, parent: WorkerParent) -> None:
     with start(place, parent.address, "-m", "killed") as killed:
         killed.communicate(timeout=DEADLINE_S)
     assert killed.returncode == 128 + signal.SIGKILL

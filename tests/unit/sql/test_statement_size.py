@@ -127,7 +127,7 @@ def test_a_hundred_levels_can_be_planned(catalog: Catalog, nested: Callable[[int
 
 @pytest.mark.parametrize("depth", [300, 1200])
 @pytest.mark.parametrize("nested", DEEP, ids=lambda one: one.__name__)
-def test_more_levels_are_planned_or_an_error_that_says_so(
+def test_more_levels_are_planned_or_a_clear_error(
     catalog: Catalog, nested: Callable[[int], str], depth: int
 ) -> None:
     try:
