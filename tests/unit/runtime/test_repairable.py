@@ -49,4 +49,4 @@ def test_past_states_of_mysql_are_refused() -> None:
     with pytest.raises(TableError, match=f"follows a MySQL table.*{WAY_ROUND}"):
         check("SELECT id, country FROM customers_cdc", "mysql-cdc")
     with pytest.raises(TableError, match=f"looks up a table in MySQL.*{WAY_ROUND}"):
-        check("SELECT order_id FROM orders", with_lookup=True)
+        check("SELECT order_id FROM orders", looked_up=True)
