@@ -24,7 +24,7 @@ _COMBINERS = {"sum": "sum", "min": "min", "max": "max"}
 
 
 @dataclass(frozen=True)
-class Combine:
+class PartialAggregation:
     """Partial aggregation before a write.
 
     `keys` is the target's primary key, `functions` the other columns with their functions.
@@ -36,7 +36,7 @@ class Combine:
     @classmethod
     def of(
         cls, columns: Sequence[Column], primary_key: Sequence[str], options: Mapping[str, str]
-    ) -> Combine | None:
+    ) -> PartialAggregation | None:
         """How to pre-aggregate rows for an aggregation table; None where their order matters."""
         if options.get("merge-engine") != "aggregation" or not primary_key:
             return None
@@ -75,7 +75,7 @@ class Kernel:
         self,
         query: StreamQuery,
         schema: pa.Schema,
-        combine: Combine | None,
+        combine: PartialAggregation | None,
         number: bool = False,
     ) -> None:
         self._query = query

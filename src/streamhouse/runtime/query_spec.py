@@ -10,7 +10,7 @@ from streamhouse.connectors.specs import SinkSpec, SourceSpec
 from streamhouse.lookup.dimension import DimensionSpec, is_server
 from streamhouse.lookup.strategies.selection import BUCKET, IN_ORDER, Choice
 from streamhouse.paimon.catalog.table_address import TableAddress
-from streamhouse.runtime.kernel import Combine
+from streamhouse.runtime.kernel import PartialAggregation
 from streamhouse.source import Keyed, Source
 from streamhouse.sql.plan import LookupJoin, LookupRetry, StreamQuery, TableInfo
 from streamhouse.sql.streaming import lone_retractions
@@ -123,12 +123,12 @@ class QuerySpec:
         """Whether rows that wait for a lookup must keep the order of their key's changes."""
         return self.retry is not None and self.query.row_kinds
 
-    def combine(self) -> Combine | None:
+    def combine(self) -> PartialAggregation | None:
         """How rows are pre-aggregated before the write; None if they must not be."""
         if self.query.row_kinds or self.sink is not None:
             return None
         target = self.target.planned()
-        return Combine.of(target.columns, target.primary_key, target.options)
+        return PartialAggregation.of(target.columns, target.primary_key, target.options)
 
     def one_task(self, sources: Sequence[Source]) -> bool:
         """Whether a batch must be one task, to keep the order of the changes of each key."""
@@ -160,7 +160,7 @@ def unshuffled(query: StreamQuery, target: TableInfo) -> str | None:
     """Why the rows of a query cannot be shuffled before the join; None if they can."""
     if any(is_server(lookup) for lookup in query.lookups):
         return "a single task looks up the keys in MySQL"
-    combine = Combine.of(target.columns, target.primary_key, target.options)
+    combine = PartialAggregation.of(target.columns, target.primary_key, target.options)
     if query.source.options.get("bad-records", "fail") != "fail":
         return "the task that reads the records also writes the bad ones"
     if query.distinct is not None:

@@ -23,7 +23,7 @@ from pyspark.sql.streaming.datasource import ReadLimit
 from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.streaming import task as task_caches
 from streamhouse.runtime.streaming.fused_source import SPEC, FusedReader
-from streamhouse.runtime.streaming.shuffle import BLOCKS, Gathering, Joining
+from streamhouse.runtime.streaming.shuffle import BLOCKS, GatherStep, JoinStep
 from streamhouse.runtime.streaming.stream_run import StreamRun
 from streamhouse.source import Offset
 
@@ -60,8 +60,8 @@ def shuffled(frame: LocalFrame, spec: QuerySpec) -> LocalFrame:
             for number in range(batch.num_rows):
                 row = batch.slice(number, 1)
                 parts[row.column("part")[0].as_py()].append(row.cast(BLOCKS))
-        joined = [out for part in sorted(parts) for out in Joining(spec)(iter(parts[part]))]
-        return list(Gathering(spec)(iter(joined))) if spec.gathered else joined
+        joined = [out for part in sorted(parts) for out in JoinStep(spec)(iter(parts[part]))]
+        return list(GatherStep(spec)(iter(joined))) if spec.gathered else joined
 
     return LocalFrame(run)
 

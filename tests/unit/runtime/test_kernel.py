@@ -6,7 +6,14 @@ import pyarrow as pa
 import pytest
 
 from streamhouse.errors import StreamhouseError, TableError
-from streamhouse.runtime.kernel import Combine, Kernel, conformed, numbered, only, without
+from streamhouse.runtime.kernel import (
+    Kernel,
+    PartialAggregation,
+    conformed,
+    numbered,
+    only,
+    without,
+)
 from streamhouse.sql.plan import Column, StreamQuery, TableInfo
 
 SALES = pa.schema(
@@ -33,7 +40,9 @@ def query(rows_sql: str, changelog: bool = False) -> StreamQuery:
     )
 
 
-def kernel(rows_sql: str, combine: Combine | None = None, changelog: bool = False) -> Kernel:
+def kernel(
+    rows_sql: str, combine: PartialAggregation | None = None, changelog: bool = False
+) -> Kernel:
     made = Kernel(query(rows_sql, changelog), SALES, combine)
     made.bind(0, {"dim_0": PEOPLE})
     return made
@@ -59,7 +68,7 @@ def test_a_new_version_of_a_dimension_takes_effect() -> None:
 
 
 def test_rows_for_an_aggregation_table_are_combined() -> None:
-    combine = Combine.of(COLUMNS, ["country"], OPTIONS)
+    combine = PartialAggregation.of(COLUMNS, ["country"], OPTIONS)
     made = kernel(JOIN, combine)
     rows = made.rows(numbered(ORDERS, 0)).sort_by("country")
     assert rows.to_pylist() == [
@@ -80,8 +89,8 @@ def test_rows_for_an_aggregation_table_are_combined() -> None:
     ],
 )
 def test_rows_whose_order_matters_are_not_combined(options: dict[str, str]) -> None:
-    assert Combine.of(COLUMNS, ["country"], options) is None
-    assert Combine.of(COLUMNS, [], OPTIONS) is None
+    assert PartialAggregation.of(COLUMNS, ["country"], options) is None
+    assert PartialAggregation.of(COLUMNS, [], OPTIONS) is None
 
 
 def test_the_time_of_the_batch_is_fixed() -> None:

@@ -8,35 +8,44 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
-from streamhouse.procedures.sorting.shuffle import RANGES, SAMPLE, WRITTEN, Cut, Sample, Write
+from streamhouse.procedures.sorting.shuffle import (
+    RANGES,
+    SAMPLE,
+    WRITTEN,
+    RangePartitioner,
+    Sample,
+    Write,
+)
 from streamhouse.procedures.spark_job import collected, slots
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-class SortWork(Protocol):
+class SortRunner(Protocol):
     """Runs the steps of a sort over the splits of a table; returns the rows of their results."""
 
     def sampled(self, splits: Sequence[bytes], sample: Sample) -> Sequence[Any]: ...
 
-    def written(self, splits: Sequence[bytes], cut: Cut, write: Write) -> Sequence[Any]: ...
+    def written(
+        self, splits: Sequence[bytes], partitioner: RangePartitioner, write: Write
+    ) -> Sequence[Any]: ...
 
 
-class Here:
+class LocalSort:
     """Sorts in this process, with all rows in memory: for tables too small for a Spark job."""
 
     def sampled(self, splits: Sequence[bytes], sample: Sample) -> Sequence[Mapping[str, Any]]:
         return _rows(sample(_split_batches(splits)))
 
     def written(
-        self, splits: Sequence[bytes], cut: Cut, write: Write
+        self, splits: Sequence[bytes], partitioner: RangePartitioner, write: Write
     ) -> Sequence[Mapping[str, Any]]:
-        return _rows(write(cut(_split_batches(splits))))
+        return _rows(write(partitioner(_split_batches(splits))))
 
 
 @dataclass(frozen=True)
-class Job:
+class SparkSort:
     """Sorts the table `name` in a Spark job.
 
     `parallelism`: tasks that read, and the most that write; None: up to four per slot that read,
@@ -52,10 +61,16 @@ class Job:
         result = self._frame(splits, tasks).mapInArrow(sample, SAMPLE)
         return collected(result, f"sample {self.name}", tasks)
 
-    def written(self, splits: Sequence[bytes], cut: Cut, write: Write) -> Sequence[Any]:
+    def written(
+        self, splits: Sequence[bytes], partitioner: RangePartitioner, write: Write
+    ) -> Sequence[Any]:
         tasks = self.parallelism or self._tasks(splits)
-        writers = cut.count if self.parallelism is None else min(cut.count, self.parallelism)
-        frame = self._frame(splits, tasks).mapInArrow(cut, RANGES)
+        writers = (
+            partitioner.count
+            if self.parallelism is None
+            else min(partitioner.count, self.parallelism)
+        )
+        frame = self._frame(splits, tasks).mapInArrow(partitioner, RANGES)
         result = frame.repartitionById(writers, "range").mapInArrow(write, WRITTEN)
         return collected(result, f"sort {self.name}", tasks + writers)
 

@@ -46,7 +46,7 @@ class Sample:
 
 
 @dataclass(frozen=True)
-class Cut:
+class RangePartitioner:
     """Task that assigns each row to a range.
 
     `cuts` has for each partition (the values of `keys`) the number of its first range, and the

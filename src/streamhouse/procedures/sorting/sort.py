@@ -25,8 +25,8 @@ from streamhouse.procedures.bucket_groups import Group, groups_of, partition_tab
 from streamhouse.procedures.commit_messages import commit, deserialised
 from streamhouse.procedures.context import Context
 from streamhouse.procedures.result_rows import rows
-from streamhouse.procedures.sorting.runner import Here, Job, SortWork
-from streamhouse.procedures.sorting.shuffle import Cut, Sample, Write
+from streamhouse.procedures.sorting.runner import LocalSort, SortRunner, SparkSort
+from streamhouse.procedures.sorting.shuffle import RangePartitioner, Sample, Write
 from streamhouse.procedures.sorting.space_filling_curves import MOST_COLUMNS, Curve, is_sortable
 
 STRATEGIES = ("order", "zorder", "hilbert")
@@ -143,11 +143,11 @@ class _Sort:
         after = self._reads(filters, new_snapshot)
         return self._rows(filters, before, after, new_snapshot)
 
-    def _work(self, parallelism: int | None) -> SortWork:
+    def _work(self, parallelism: int | None) -> SortRunner:
         size = sum(group.size for group in self.groups)
         if parallelism is None and not self.context.has_spark and size <= _LOCAL_BYTES:
-            return Here()
-        return Job(self.context.spark(), self.table.identifier, parallelism)
+            return LocalSort()
+        return SparkSort(self.context.spark(), self.table.identifier, parallelism)
 
     def _splits(self) -> list[bytes]:
         """The Rust core's splits of the selected partitions, at the fixed snapshot."""
@@ -160,7 +160,7 @@ class _Sort:
             split for split in splits if _partition(self.table, split, self.snapshot) in partitions
         ]
 
-    def _sample(self, work: SortWork, splits: Sequence[bytes]) -> tuple[pa.Table, int]:
+    def _sample(self, work: SortRunner, splits: Sequence[bytes]) -> tuple[pa.Table, int]:
         """A sample of rows, with their partition and sort columns, and the number of all rows."""
         from pypaimon_rust.datafusion import Split
 
@@ -175,7 +175,7 @@ class _Sort:
             result["rows"] for result in results
         )
 
-    def _cut(self, curve: Curve, sample: pa.Table) -> Cut:
+    def _cut(self, curve: Curve, sample: pa.Table) -> RangePartitioner:
         """The ranges of the curve for each partition: one for each file of the target size."""
         target = self._target_bytes()
         keys = self.table.partition_keys
@@ -194,7 +194,9 @@ class _Sort:
             bounds = {mine[len(mine) * part // count] for part in range(1, count)}
             cuts[owner] = (first, tuple(sorted(bounds)))
             first += len(bounds) + 1
-        return Cut(self.table.catalog_options, self.table.identifier, keys, curve, cuts, first)
+        return RangePartitioner(
+            self.table.catalog_options, self.table.identifier, keys, curve, cuts, first
+        )
 
     def _target_bytes(self) -> int:
         options = {**self.table.options, **self.options}

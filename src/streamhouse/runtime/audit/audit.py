@@ -24,7 +24,7 @@ from streamhouse.paimon.write.commit_retries import CHANGE_USER
 from streamhouse.runtime.audit.provable_range import pending_rows_at, provable_range
 from streamhouse.runtime.audit.recompute import Batch, Recomputation
 from streamhouse.runtime.audit.unread_source_rows import Unread, unread
-from streamhouse.runtime.kernel import Combine
+from streamhouse.runtime.kernel import PartialAggregation
 from streamhouse.runtime.state.lineage import recorded_lineage
 from streamhouse.source import ROW_KIND
 
@@ -191,7 +191,7 @@ def _expected(
         if s.commit_user not in users and s.commit_kind == "APPEND" and s.id > base
     ]
     counts.foreign = len(foreign)
-    any_order = Combine.of(table.columns, table.primary_key, table.options) is not None
+    any_order = PartialAggregation.of(table.columns, table.primary_key, table.options) is not None
     # A source gives the rows of several batches by partition or bucket, not batch by batch.
     grouped = any_order or (not table.primary_key and len(users) == 1 and not foreign)
     parts: list[tuple[int, pa.Table, pa.Table | None]] = []

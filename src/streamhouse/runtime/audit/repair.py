@@ -44,7 +44,7 @@ _COMMUTES = ("sum", "last_non_null_value")
 
 
 @dataclass(frozen=True)
-class Repaired:
+class RepairResult:
     """Counts of missing (`inserted`), wrong (`updated`) and surplus (`deleted`) rows.
 
     `snapshot` is the id of the repair's commit; None if nothing was written.
@@ -59,7 +59,7 @@ class Repaired:
 
 def repair(
     warehouse: Mapping[str, str], identifier: str, where: str | None = None, dry_run: bool = False
-) -> Repaired:
+) -> RepairResult:
     """Recompute the view `database.table` and commit the differences, in one snapshot.
 
     `where` is a condition on its primary key; without it the whole view is repaired. `dry_run`
@@ -112,7 +112,7 @@ class _Attempt:
         self._functions = functions_of(self._table)
         self.lineage_lags = False
 
-    def run(self, dry_run: bool) -> Repaired | None:
+    def run(self, dry_run: bool) -> RepairResult | None:
         """Recompute, compare and commit; None if another try is needed."""
         self._progress.part("computing", None)
         with TemporaryTable(self._table) as temporary:
@@ -131,12 +131,12 @@ class _Attempt:
         )  # fmt: skip
         inserted, updated, deleted = difference.counts
         if dry_run or not (inserted or updated or deleted):
-            return Repaired(table.identifier, inserted, updated, deleted, None)
+            return RepairResult(table.identifier, inserted, updated, deleted, None)
         self._progress.part("writing", None)
         committed = self._commit(difference)
         if committed is None:
             return None
-        return Repaired(table.identifier, inserted, updated, deleted, committed)
+        return RepairResult(table.identifier, inserted, updated, deleted, committed)
 
     def _recompute(self, temporary: TemporaryTable) -> bool:
         """Write the expected rows into `temporary`; False if another try is needed."""

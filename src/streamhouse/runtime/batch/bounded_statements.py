@@ -43,7 +43,7 @@ def select(session: Session, query: Query) -> Iterator[pa.RecordBatchReader]:
 
 
 @dataclass(frozen=True)
-class Inserted:
+class InsertResult:
     """How many rows an INSERT produced, and how many of them were new or changed existing rows.
 
     If the rows are written without a comparison with the table, all count as inserted.
@@ -60,7 +60,7 @@ class Inserted:
         return f"{text}: {self.inserted:,} inserted, {self.updated:,} updated, the others unchanged"
 
 
-def insert(session: Session, statement: Insert, sidecar: Sidecar | None = None) -> Inserted:
+def insert(session: Session, statement: Insert, sidecar: Sidecar | None = None) -> InsertResult:
     """Write the rows of VALUES or of a bounded SELECT, in one commit; returns the row counts.
 
     A SELECT into a `deduplicate` table writes only rows that differ from the table's rows, unless
@@ -76,7 +76,7 @@ def insert(session: Session, statement: Insert, sidecar: Sidecar | None = None) 
     registry.check_sink(target, statement.position)
     if target.connector != "paimon":
         rows = insert_into_sink(session, statement, target)
-        return Inserted(rows, rows)
+        return InsertResult(rows, rows)
     columns = given_columns(target, statement)
     plan = analyze_bounded(statement.query, session, target, columns)
     address = session.endpoints.address(target)
@@ -99,7 +99,7 @@ def _write_all(
     address: TableAddress,
     bar: Progress,
     sidecar: Sidecar | None,
-) -> Inserted:
+) -> InsertResult:
     """Write all rows without comparing them with the table, then compact if they are invisible."""
     reads_target = statement.overwrite and any(
         scan.table.connector == "paimon" and session.endpoints.address(scan.table) == address
@@ -113,7 +113,7 @@ def _write_all(
 
             bar.part("compacting", None)
             make_visible(address.warehouse, address.open(), java)
-    return Inserted(rows, rows)
+    return InsertResult(rows, rows)
 
 
 @contextmanager
@@ -150,21 +150,30 @@ def _insert_rows(
     address: TableAddress,
     bar: Progress,
     sidecar: Sidecar | None,
-) -> Inserted:
+) -> InsertResult:
     # Imported here, since only a few statements need these modules.
-    from streamhouse.runtime.batch.insert_differences import EQUAL_ROWS, Renewal, compares
+    from streamhouse.runtime.batch.insert_differences import (
+        EQUAL_ROWS,
+        DifferenceInsert,
+        can_skip_equal_rows,
+    )
     from streamhouse.runtime.batch.wait_for_compaction import make_visible
 
     table, options = address.open(), dict(statement.options)
     equal = choice(EQUAL_ROWS, options.pop(EQUAL_ROWS, "skip"), ("skip", "write"))
     statement = replace(statement, options=options)
     job = _Insert(session, statement, plan, table, bar)
-    if equal == "skip" and not options and compares(table) and table.latest_snapshot_id():
-        renewed = Renewal(address.warehouse, table, bar).run(job.tables(), job.total)
-        result = Inserted(renewed.rows, renewed.inserted, renewed.updated)
+    if (
+        equal == "skip"
+        and not options
+        and can_skip_equal_rows(table)
+        and table.latest_snapshot_id()
+    ):
+        renewed = DifferenceInsert(address.warehouse, table, bar).run(job.tables(), job.total)
+        result = InsertResult(renewed.rows, renewed.inserted, renewed.updated)
     else:
         rows = job.run(False)
-        result = Inserted(rows, rows)
+        result = InsertResult(rows, rows)
     if result.inserted or result.updated:
         bar.part("compacting", None)
         make_visible(address.warehouse, address.open(), sidecar)

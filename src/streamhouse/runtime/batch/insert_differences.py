@@ -38,7 +38,7 @@ _WRITTEN_ROWS = 262_144
 
 
 @dataclass(frozen=True)
-class Renewed:
+class InsertCounts:
     """How many rows a statement produced, and how many were new or changed existing rows."""
 
     rows: int
@@ -46,7 +46,7 @@ class Renewed:
     updated: int
 
 
-def compares(table: Table) -> bool:
+def can_skip_equal_rows(table: Table) -> bool:
     """Whether a table has the same rows if equal rows are skipped."""
     options = table.options
     engine = options.get("merge-engine", "deduplicate").lower()
@@ -62,8 +62,8 @@ def compares(table: Table) -> bool:
     )
 
 
-class Renewal:
-    """Writes the differing rows of one INSERT; `table` must be one that `compares`."""
+class DifferenceInsert:
+    """Writes the differing rows of one INSERT into a table where `can_skip_equal_rows`."""
 
     def __init__(self, warehouse: Mapping[str, str], table: Table, progress: Progress) -> None:
         self._warehouse = warehouse
@@ -74,7 +74,7 @@ class Renewal:
         self._committer = TableCommitter(warehouse, table.identifier, self._user)
         self._differ = Differ()
 
-    def run(self, rows: Iterable[pa.Table], total: int | None) -> Renewed:
+    def run(self, rows: Iterable[pa.Table], total: int | None) -> InsertCounts:
         """Write and commit, in one snapshot or, if nothing differs, in none.
 
         `total` is the approximate number of rows to read. Rows that others change meanwhile count
@@ -90,7 +90,7 @@ class Renewal:
                     temporary.write(part)
                 merged = temporary.finish()
                 inserted, updated = self._write(merged)
-                return Renewed(count, inserted, updated)
+                return InsertCounts(count, inserted, updated)
         finally:
             self._differ.close()
             # A JVM may start next, and needs the memory.
@@ -107,7 +107,7 @@ class Renewal:
 class _Try:
     """One try: compares with the newest snapshot and commits, unless others replaced rows."""
 
-    def __init__(self, renewal: Renewal, merged: Table, lock_held: bool) -> None:
+    def __init__(self, renewal: DifferenceInsert, merged: Table, lock_held: bool) -> None:
         self._renewal = renewal
         self._merged = merged
         self._lock_held = lock_held

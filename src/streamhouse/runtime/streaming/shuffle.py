@@ -60,9 +60,9 @@ def shuffled(frame: DataFrame, spec: QuerySpec) -> DataFrame:
     count = parts(spec)
     placed = frame.repartitionById(count, frame["part"])
     if not spec.gathered:
-        return placed.mapInArrow(Joining(spec), _RESULT)
-    joined = placed.mapInArrow(Joining(spec), _JOINED)
-    return joined.coalesce(1).mapInArrow(Gathering(spec), _RESULT)
+        return placed.mapInArrow(JoinStep(spec), _RESULT)
+    joined = placed.mapInArrow(JoinStep(spec), _JOINED)
+    return joined.coalesce(1).mapInArrow(GatherStep(spec), _RESULT)
 
 
 def parts(spec: QuerySpec) -> int:
@@ -141,7 +141,7 @@ class WholeTask(Task):
 
 
 @dataclass(frozen=True)
-class Joining:
+class JoinStep:
     """Runs a `JoinTask` on the blocks of one task; picklable."""
 
     spec: QuerySpec
@@ -242,7 +242,7 @@ class JoinTask(Task):
 
 
 @dataclass(frozen=True)
-class Gathering:
+class GatherStep:
     """Runs a `GatherTask` on the joined rows of a batch; picklable."""
 
     spec: QuerySpec

@@ -19,13 +19,13 @@ from streamhouse.connectors.mysql_cdc.binlog.sql.alter import (
 from streamhouse.connectors.mysql_cdc.binlog.sql.effects import (
     Definition,
     Effect,
+    EffectKind,
     Other,
     Parsed,
     Temporary,
-    What,
     effects_of,
 )
-from streamhouse.connectors.mysql_cdc.binlog.sql.token_cursor import TableName, Unclear
+from streamhouse.connectors.mysql_cdc.binlog.sql.token_cursor import TableName, UnclearStatement
 from streamhouse.connectors.mysql_cdc.binlog.sql.tokens import Kind, Token
 from streamhouse.connectors.mysql_cdc.server.connection import Session
 from streamhouse.connectors.mysql_cdc.server.position import START_AGAIN, Position
@@ -87,7 +87,7 @@ class ParsedStatement:
         """Whether it creates the table, and does nothing else to it."""
         return all(
             isinstance(parsed, Definition)
-            and {effect.what for effect in _of(parsed, name)} == {What.CREATED}
+            and {effect.what for effect in _of(parsed, name)} == {EffectKind.CREATED}
             for parsed in self.parsed
         )
 
@@ -155,10 +155,10 @@ class StatementCheck:
         if not effects or self._is_temporary(name, statement, where):
             return
         for effect in effects:
-            repaired = effect.what is What.REPAIRED and not self._captured.table.consistent
-            if effect.what is What.REPLACED or repaired:
+            repaired = effect.what is EffectKind.REPAIRED and not self._captured.table.consistent
+            if effect.what is EffectKind.REPLACED or repaired:
                 self._replace(effect, statement, where)
-            elif effect.what is What.ALTERED:
+            elif effect.what is EffectKind.ALTERED:
                 self._alter(effect, statement, where)
 
     def _replace(self, effect: Effect, statement: Statement, where: Position) -> None:
@@ -179,7 +179,7 @@ class StatementCheck:
         charset = None if self.known is None else self.known.charset
         try:
             changes = changes_of(effect.specs, charset, self._captured.mariadb)
-        except Unclear:
+        except UnclearStatement:
             self._refuse(statement, where, "it is not of a form that is understood")
         if effect.ignore and (changes or _has_word(effect.specs, _FILTERS)):
             changes = [*changes, RowsChanged("may drop or change rows, as it says IGNORE")]
@@ -291,7 +291,7 @@ def _fills(parsed: Definition) -> bool:
 def _parsed(found: Sequence[Token], database: str, ignores_case: bool) -> Parsed | None:
     try:
         return effects_of(found, database, ignores_case)
-    except Unclear:
+    except UnclearStatement:
         return None
 
 

@@ -45,7 +45,7 @@ class TableRows(NamedTuple):
     numbers: Numbers = ()
 
 
-class _Whole:
+class _AllEvents:
     """Row events of a table whose rows have all been read."""
 
     def __init__(self, writer: RowWriter, share: KeyShare | None) -> None:
@@ -69,7 +69,7 @@ class _Whole:
     def close(self) -> None: ...
 
 
-class _Members:
+class _FilteredEvents:
     """Changes of the rows that the snapshot of a table has read, up to a key."""
 
     def __init__(self, writer: RowWriter, snapshot_filter: SnapshotFilter) -> None:
@@ -117,7 +117,7 @@ class PartReader:
         if not changing:
             return
         ranges: list[TableRange] = []
-        gathered: list[_Whole | _Members] = []
+        gathered: list[_AllEvents | _FilteredEvents] = []
         for _, part in changing:
             assert part.changes is not None
             captured = part.table.captured_table(self._options, self._server, self._relay)
@@ -138,11 +138,11 @@ class PartReader:
             for one in gathered:
                 one.close()
 
-    def _decoder_of(self, part: TablePart, captured: CapturedTable) -> _Whole | _Members:
+    def _decoder_of(self, part: TablePart, captured: CapturedTable) -> _AllEvents | _FilteredEvents:
         writer = part.table.writer(self._zone)
         if part.up_to is None:
-            return _Whole(writer, part.share)
-        return _Members(writer, SnapshotFilter(captured, part.up_to, captured.options))
+            return _AllEvents(writer, part.share)
+        return _FilteredEvents(writer, SnapshotFilter(captured, part.up_to, captured.options))
 
     def snapshot(self, number: int, part: TablePart) -> Iterator[TableRows]:
         """The rows of the part's chunks; `number`: the part's index."""
@@ -202,7 +202,7 @@ def _merged(
 
 
 def _all_taken(
-    changing: Sequence[tuple[int, TablePart]], gathered: Sequence[_Whole | _Members]
+    changing: Sequence[tuple[int, TablePart]], gathered: Sequence[_AllEvents | _FilteredEvents]
 ) -> list[TableRows]:
     pairs = zip(changing, gathered, strict=True)
     return [

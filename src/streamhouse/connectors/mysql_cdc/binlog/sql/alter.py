@@ -6,7 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from streamhouse.connectors.mysql_cdc.binlog.sql.token_cursor import TokenCursor, Unclear, split
+from streamhouse.connectors.mysql_cdc.binlog.sql.token_cursor import (
+    TokenCursor,
+    UnclearStatement,
+    split,
+)
 from streamhouse.connectors.mysql_cdc.binlog.sql.tokens import Kind, Token
 from streamhouse.connectors.mysql_cdc.binlog.sql.types import ColumnSpec, column_spec
 
@@ -109,7 +113,7 @@ def changes_of(
 ) -> list[Change]:
     """The changes of an ALTER TABLE, in order; `charset`: the table's default one.
 
-    Raises `Unclear` for a part of an unknown form.
+    Raises `UnclearStatement` for a part of an unknown form.
     """
     changes: list[Change] = []
     ordering = partitions = False
@@ -242,7 +246,7 @@ def _changed(words: TokenCursor, charset: str | None, mariadb: bool) -> list[Cha
     words.skip("COLUMN")
     words.skip("IF", "EXISTS")
     if words.word() == "(":
-        raise Unclear  # MODIFY (…) of MariaDB's Oracle mode
+        raise UnclearStatement  # MODIFY (…) of MariaDB's Oracle mode
     old = words.name()
     name = words.name() if renames else old
     after, rest = _place(words.rest())
@@ -263,7 +267,7 @@ def _renamed(words: TokenCursor) -> list[Change]:
 def _converted(words: TokenCursor) -> list[Change]:
     if words.skip("CONVERT", "TO"):
         if not (words.skip("CHARACTER", "SET") or words.skip("CHARSET")):
-            raise Unclear
+            raise UnclearStatement
         charset = words.take().text.lower()
         return [Converted(None if charset == "default" else _charset(charset))]
     if words.word() == "CONVERT":
@@ -299,5 +303,5 @@ def _options(words: TokenCursor) -> list[Change]:
         elif option in ("ENGINE", "TYPE") and value.upper() not in _ENGINES:
             changes.append(RowsChanged(f"moves the rows to the storage engine {value}"))
         elif option == "SEQUENCE":
-            raise Unclear
+            raise UnclearStatement
     return changes

@@ -13,14 +13,14 @@ from typing import TypeAlias
 from streamhouse.connectors.mysql_cdc.binlog.sql.token_cursor import (
     TableName,
     TokenCursor,
-    Unclear,
+    UnclearStatement,
     outer_words,
     split,
 )
 from streamhouse.connectors.mysql_cdc.binlog.sql.tokens import Kind, Token
 
 
-class What(Enum):
+class EffectKind(Enum):
     """How a statement affects a table."""
 
     REPLACED = "replaced"
@@ -40,7 +40,7 @@ class Effect:
     the table's name to the one that was `formerly` there, and the name `now` to the table.
     """
 
-    what: What
+    what: EffectKind
     table: TableName
     specs: Sequence[Sequence[Token]] = ()
     ignore: bool = False
@@ -100,8 +100,8 @@ _INDEX_KINDS = ("UNIQUE", "FULLTEXT", "SPATIAL", "VECTOR", "ONLINE", "OFFLINE", 
 def effects_of(found: Sequence[Token], database: str, fold: bool) -> Parsed:
     """What the statement of these tokens does; `database`: the session's default one.
 
-    `fold`: names of tables and databases become lower-case. Raises `Unclear` for a definition
-    statement of an unknown form.
+    `fold`: names of tables and databases become lower-case. Raises `UnclearStatement` for a
+    definition statement of an unknown form.
     """
     words = TokenCursor(found, fold)
     while words.skip(";") or words.skip("("):
@@ -143,7 +143,7 @@ def _drop(words: TokenCursor, database: str) -> Parsed:
         index = words.name()
         words.expect("ON")
         spec = [Token(Kind.WORD, "DROP"), Token(Kind.WORD, "INDEX"), Token(Kind.NAME, index)]
-        return Definition((Effect(What.ALTERED, words.table(database), [spec]),))
+        return Definition((Effect(EffectKind.ALTERED, words.table(database), [spec]),))
     return _object(words)
 
 
@@ -162,7 +162,7 @@ def _create(words: TokenCursor, database: str) -> Parsed:
         rest = words.rest()
         if temporary:
             return Other(table, table) if _selects(rest) else Temporary(created=(table,))
-        what = What.REPLACED if replace else What.CREATED
+        what = EffectKind.REPLACED if replace else EffectKind.CREATED
         return Definition((Effect(what, table, [rest], written=_selects(rest)),))
     ignore = words.word() == "IGNORE"
     start = words.at
@@ -173,7 +173,7 @@ def _create(words: TokenCursor, database: str) -> Parsed:
         while not words.skip("ON"):
             words.take()
         spec = [Token(Kind.WORD, "ADD"), Token(Kind.WORD, "UNIQUE" if unique else "INDEX")]
-        return Definition((Effect(What.ALTERED, words.table(database), [spec], ignore),))
+        return Definition((Effect(EffectKind.ALTERED, words.table(database), [spec], ignore),))
     return _object(words)
 
 
@@ -194,8 +194,8 @@ def _alter(words: TokenCursor, database: str) -> Parsed:
         specs = split(words.rest())
         parts = [TokenCursor(spec, words.fold) for spec in specs]
         others = [other for part in parts for other in _other_tables(part, database)]
-        altered = Effect(What.ALTERED, table, specs, ignore)
-        return Definition((altered, *(Effect(What.REPLACED, other) for other in others)))
+        altered = Effect(EffectKind.ALTERED, table, specs, ignore)
+        return Definition((altered, *(Effect(EffectKind.REPLACED, other) for other in others)))
     if words.word() in (*_DATABASES, "SEQUENCE"):
         return _NOTHING
     return _object(words)
@@ -248,7 +248,7 @@ def _rename(words: TokenCursor, database: str) -> Parsed:
     after = {old: new for new, old in place.items()}
     return Definition(
         tuple(
-            Effect(What.REPLACED, name, formerly=place.get(name), now=after.get(name))
+            Effect(EffectKind.REPLACED, name, formerly=place.get(name), now=after.get(name))
             for name in names
         )
     )
@@ -268,17 +268,17 @@ def _repair(words: TokenCursor, database: str) -> Parsed:
         return _NOTHING
     words.at += 1
     names = _names(words, database)
-    return Definition(tuple(Effect(What.REPAIRED, name) for name in names))
+    return Definition(tuple(Effect(EffectKind.REPAIRED, name) for name in names))
 
 
 def _object(words: TokenCursor) -> Parsed:
     if words.word() in _OBJECTS:
         return _NOTHING
-    raise Unclear
+    raise UnclearStatement
 
 
 def _replaced(*names: TableName) -> Definition:
-    return Definition(tuple(Effect(What.REPLACED, name) for name in names))
+    return Definition(tuple(Effect(EffectKind.REPLACED, name) for name in names))
 
 
 def _names(words: TokenCursor, database: str) -> tuple[TableName, ...]:
@@ -333,7 +333,7 @@ def _loaded(words: TokenCursor, database: str) -> TableName | None:
 def _table_or_none(words: TokenCursor, database: str) -> TableName | None:
     try:
         return words.table(database)
-    except Unclear:
+    except UnclearStatement:
         return None
 
 

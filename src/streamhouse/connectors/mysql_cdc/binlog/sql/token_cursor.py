@@ -19,7 +19,7 @@ class TableName(NamedTuple):
     name: str | None
 
 
-class Unclear(Exception):
+class UnclearStatement(Exception):
     """The statement is not of a form that is known."""
 
 
@@ -58,28 +58,28 @@ class TokenCursor:
             self.at += 1
 
     def take(self) -> Token:
-        """The next token; raises `Unclear` at the end."""
+        """The next token; raises `UnclearStatement` at the end."""
         if not self:
-            raise Unclear
+            raise UnclearStatement
         self.at += 1
         return self.tokens[self.at - 1]
 
     def expect(self, *words: str) -> None:
-        """Skip the words; raises `Unclear` if others follow."""
+        """Skip the words; raises `UnclearStatement` if others follow."""
         if not self.skip(*words):
-            raise Unclear
+            raise UnclearStatement
 
     def end(self, *tails: str) -> None:
-        """Skip these words; raises `Unclear` if anything else is left."""
+        """Skip these words; raises `UnclearStatement` if anything else is left."""
         self.skip_any(";", ")", *tails)
         if self:
-            raise Unclear
+            raise UnclearStatement
 
     def name(self) -> str:
         """A name, quoted or not."""
         token = self.take()
         if token.kind not in (Kind.NAME, Kind.WORD):
-            raise Unclear
+            raise UnclearStatement
         return token.text
 
     def part(self) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from streamhouse.connectors.mysql_cdc.binlog.sql.token_cursor import TokenCursor, Unclear
+from streamhouse.connectors.mysql_cdc.binlog.sql.token_cursor import TokenCursor, UnclearStatement
 from streamhouse.connectors.mysql_cdc.binlog.sql.tokens import Kind, Token
 from streamhouse.connectors.mysql_cdc.server.values.types import MySqlColumn
 
@@ -90,7 +90,7 @@ def _is_text(column: MySqlColumn) -> bool:
 def _type_word(words: TokenCursor) -> str:
     token = words.take()
     if token.kind is not Kind.WORD:
-        raise Unclear
+        raise UnclearStatement
     kind = token.text.upper()
     if kind in ("NATIONAL", "LONG"):
         return f"{kind} {words.take().text.upper()}"
@@ -110,7 +110,7 @@ def _arguments(words: TokenCursor) -> list[Token]:
 def _numbers(words: TokenCursor) -> list[int]:
     texts = [token.text for token in _arguments(words)]
     if not all(text.isdigit() for text in texts):
-        raise Unclear
+        raise UnclearStatement
     return [int(text) for text in texts]
 
 
