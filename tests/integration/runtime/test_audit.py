@@ -139,6 +139,11 @@ def test_the_last_batch_may_write_nothing(shop: Shop) -> None:
         shop.settle_here("INSERT INTO dst SELECT k, v FROM src WHERE v > 0")
         result = audit(shop.warehouse.options, "default.dst")
         assert (result.rows, result.equal) == (1, True)
+    # Also once what it read has expired.
+    shop.do("INSERT INTO src VALUES (1, 0)")
+    expire = "sys.expire_snapshots(`table` => 'default.src', retain_max => 1, retain_min => 1)"
+    shop.printed(f"CALL {expire}")
+    assert audit(shop.warehouse.options, "default.dst").equal
 
 
 def test_rows_that_replace_others_come_batch_by_batch(shop: Shop) -> None:

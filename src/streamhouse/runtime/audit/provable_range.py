@@ -63,7 +63,10 @@ def provable_range(
     for snapshot in reversed(snapshots):
         if snapshot.id < overwritten:
             continue
-        after = {user: _next_batch(user, snapshot.id, snapshots, batches) for user in needed}
+        after = {
+            user: _next_batch(user, snapshot.id, snapshots, batches, least)
+            for user, least in needed.items()
+        }
         if (
             all(after[user] >= needed[user] for user in needed)
             and all(
@@ -178,20 +181,18 @@ def _needs(
 
 
 def _next_batch(
-    user: str, snapshot: int, snapshots: Sequence[Snapshot], batches: Sequence[Batch]
+    user: str, snapshot: int, snapshots: Sequence[Snapshot], batches: Sequence[Batch], least: int
 ) -> int:
-    """The first batch of a query that is not in the view's snapshot.
+    """The first batch of a query that is not in the view's snapshot; `least` or more if possible.
 
-    Batches that wrote nothing make no snapshot. Where their position is unknown, they count as
-    part of the snapshot.
+    Batches that wrote nothing make no snapshot: those after the query's last commit in the snapshot
+    may count as part of it or not. Where the last commit is unknown, they do.
     """
     later = [s for s in snapshots if s.commit_user == user and s.id > snapshot]
     before = next((s for s in snapshots if s.commit_user == user and s.id <= snapshot), None)
-    if before is not None:
-        return before.commit_identifier + 1
-    if later:
-        return later[-1].commit_identifier
-    return max((b.number for b in batches if b.query_id == user), default=-1) + 1
+    last = max((b.number for b in batches if b.query_id == user), default=-1) + 1
+    most = later[-1].commit_identifier if later else last
+    return most if before is None else min(max(before.commit_identifier + 1, least), most)
 
 
 def _spec(
