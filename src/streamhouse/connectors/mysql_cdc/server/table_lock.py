@@ -6,6 +6,7 @@ docs/decisions/145-tables-without-a-key.md says why it is needed, and why it tak
 from __future__ import annotations
 
 import contextlib
+import itertools
 import sys
 import time
 from typing import Any
@@ -24,11 +25,12 @@ from streamhouse.connectors.mysql_cdc.server.table import TableDefinition
 from streamhouse.connectors.mysql_cdc.server.values.types import quote
 from streamhouse.errors import ConnectError, TableError
 
-_KINDS = (("READ", 2), ("WRITE", 1))
-"""The locks that are tried in turn, with the seconds to wait for each.
+_READ_S = 2
+"""How long a READ lock is tried for: writers that overlap can keep it waiting for ever."""
+_WRITE_S = (1, 2, 4, 8)
+"""How long a WRITE lock is tried for then: meanwhile others wait for it, and open transactions end.
 
-Nobody waits for one who waits for a READ lock, so writers that overlap can keep it waiting. All
-wait for one who waits for a WRITE lock.
+The last one is repeated.
 """
 _DENIED = frozenset({ER.DBACCESS_DENIED_ERROR, ER.TABLEACCESS_DENIED_ERROR, ER.ACCESS_DENIED_ERROR})
 _TIMEOUT, _DEADLOCK = ER.LOCK_WAIT_TIMEOUT, ER.LOCK_DEADLOCK
@@ -60,10 +62,10 @@ class TableLock:
         run(self.connection, "SET SESSION innodb_table_locks = 1")
         began = time.monotonic()
         reported = began + _QUIET_S - _PROGRESS_S
-        while True:
-            for kind, seconds in _KINDS:
-                if self.tried(kind, seconds):
-                    return
+        for turn in itertools.count():
+            seconds = _WRITE_S[min(turn, len(_WRITE_S) - 1)]
+            if self.tried("READ", _READ_S) or self.tried("WRITE", seconds):
+                return
             now = time.monotonic()
             if now - began >= self._options.lock_timeout_ms / 1000:
                 raise self._timeout(now - began)
