@@ -29,6 +29,10 @@ LOOKUP_JOURNAL_STEP = "looked_up-committed"
 SYNC_STEP = "table-committed"
 """The step after the commit to one of the tables of a sync, in any order of the tables."""
 
+TABLE_STEP = "table-created"
+"""The step of a sync after it has created a table, before a catalogue has it; its number is always
+0."""
+
 ALTERED_STEP = "target-altered"
 """The step of a sync's planner after it has altered a table, before the batch exists; its number is
 always 0."""

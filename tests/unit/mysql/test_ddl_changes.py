@@ -7,7 +7,12 @@ from dataclasses import replace
 import pytest
 
 from streamhouse.connectors.mysql_cdc.binlog.captured_table import CapturedTable
-from streamhouse.connectors.mysql_cdc.binlog.ddl_change import ANY, DdlChange, DdlChanges
+from streamhouse.connectors.mysql_cdc.binlog.ddl_change import (
+    ANY,
+    DdlChange,
+    DdlChanges,
+    KeptColumns,
+)
 from streamhouse.connectors.mysql_cdc.binlog.query import Statement
 from streamhouse.connectors.mysql_cdc.binlog.sql.tokens import Lexis
 from streamhouse.connectors.mysql_cdc.server.options import parse
@@ -138,3 +143,45 @@ def test_a_repair_is_of_no_effect_with_innodb() -> None:
     statement = Statement("d", "REPAIR TABLE t QUICK", Lexis(), strict=True)
     found = outcomes.of(statement, Position("binlog.1", 100))
     assert found is not None and found.reload is not None
+
+
+@pytest.mark.parametrize(
+    ("text", "kept", "is_new"),
+    [
+        ("TRUNCATE TABLE t", True, False),
+        ("ALTER TABLE t ADD INDEX (v)", True, False),
+        ("ALTER TABLE t ENGINE = InnoDB, COMMENT = 'x'", True, False),
+        ("CREATE INDEX i ON t (v)", True, False),
+        ("DROP INDEX i ON t", True, False),
+        ("ALTER TABLE t DROP PARTITION p", True, False),
+        ("ALTER TABLE other ADD x INT", True, False),
+        ("CREATE TABLE IF NOT EXISTS t (id INT)", True, False),
+        # The table has the columns that these give it, but may have had others before.
+        ("ALTER TABLE t ADD COLUMN IF NOT EXISTS v INT", False, False),
+        ("ALTER TABLE t DROP COLUMN IF EXISTS x", False, False),
+        ("ALTER TABLE t MODIFY v INT", False, False),
+        ("ALTER TABLE t RENAME COLUMN x TO v", False, False),
+        ("ALTER TABLE t CONVERT TO CHARACTER SET utf8mb4", False, False),
+        ("ALTER TABLE t DROP PRIMARY KEY, ADD PRIMARY KEY (id)", False, False),
+        ("ALTER TABLE t WHATEVER", False, False),
+        ("CREATE TABLE t (id INT)", True, True),
+        ("CREATE OR REPLACE TABLE t (id INT)", True, True),
+        ("DROP TABLE t", True, True),
+        ("DROP DATABASE d", True, True),
+        ("RENAME TABLE x TO t", True, True),
+    ],
+)
+def test_what_keeps_the_columns_that_a_table_had(text: str, kept: bool, is_new: bool) -> None:
+    columns = KeptColumns(CapturedTable(OPTIONS, TABLE, COLUMNS))
+    where = Position("binlog.1", 100)
+    assert columns.by(Statement("d", text, Lexis(), strict=True), where) is kept
+    assert columns.is_new is is_new
+    after = columns.by(Statement("d", "TRUNCATE t", Lexis(), strict=True), where)
+    assert after is kept
+
+
+def test_an_index_may_have_become_the_key() -> None:
+    table = replace(TABLE, index="one")
+    columns = KeptColumns(CapturedTable(OPTIONS, table, COLUMNS))
+    statement = Statement("d", "ALTER TABLE t ADD UNIQUE one (id)", Lexis(), strict=True)
+    assert not columns.by(statement, Position("binlog.1", 100))

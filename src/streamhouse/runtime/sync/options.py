@@ -23,7 +23,6 @@ METADATA: Mapping[str, str] = {
     TIME: "TIMESTAMP_LTZ(3)",
 }
 """The metadata columns of a sync, with their types."""
-_STARTS = ("initial", "latest-offset", "snapshot")
 _TINYINT1 = ("jdbc.properties.tinyInt1isBit", "treat-tinyint1-as-boolean.enabled")
 _EFFECTIVE = (
     *_TINYINT1, "include-comments.enabled", "schema-change.enabled",
@@ -119,7 +118,7 @@ class SyncOptions:
     @property
     def skips_snapshot(self) -> bool:
         """Whether the first tables are followed without reading their rows."""
-        return self.mysql.startup_mode == "latest-offset"
+        return not self.mysql.has_snapshot
 
     @property
     def metadata_names(self) -> dict[str, str]:
@@ -308,11 +307,6 @@ def _mysql(conf: Mapping[str, str]) -> MySqlOptions:
         raise OptionError(
             "--mysql-conf scan.read-changelog-as-append-only.enabled: a sync writes tables with a "
             "primary key, so it cannot read changes as inserts"
-        )
-    if options.startup_mode not in _STARTS:
-        raise OptionError(
-            f"--mysql-conf scan.startup.mode: '{options.startup_mode}' is not supported in a "
-            f"sync; it is one of {', '.join(_STARTS)}"
         )
     return options
 

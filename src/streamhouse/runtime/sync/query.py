@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
+from streamhouse.connectors.mysql_cdc.database.past_start import (
+    PastStart,
+    absent_tables,
+    past_start,
+)
 from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress
 from streamhouse.connectors.mysql_cdc.database.relay import DatabaseRelay
 from streamhouse.connectors.mysql_cdc.database.tables.catalogue import Catalogues
@@ -15,7 +21,8 @@ from streamhouse.connectors.mysql_cdc.database.tables.discovery import Discovery
 from streamhouse.connectors.mysql_cdc.database.tables.followed_table import FollowedTable
 from streamhouse.connectors.mysql_cdc.database.tables.versions import TableVersions
 from streamhouse.connectors.mysql_cdc.server.connection import Session
-from streamhouse.connectors.mysql_cdc.server.table import check_server
+from streamhouse.connectors.mysql_cdc.server.position import Position
+from streamhouse.connectors.mysql_cdc.server.table import Server, check_server
 from streamhouse.errors import DataLossError
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.runtime.monitoring.metrics import QueryMetrics
@@ -25,6 +32,7 @@ from streamhouse.runtime.state.checkpoint_claim import claim
 from streamhouse.runtime.streaming.query import QueryFailed
 from streamhouse.runtime.streaming.stream_run import StreamRun
 from streamhouse.runtime.streaming.throttle import Throttle
+from streamhouse.runtime.sync.created_tables import CreatedTables
 from streamhouse.runtime.sync.mapping.comments import copy_comments
 from streamhouse.runtime.sync.micro_batch.commit import SyncCommitter
 from streamhouse.runtime.sync.micro_batch.data_source import FORMAT, SyncDataSource
@@ -75,6 +83,7 @@ class SyncQuery:
         self._session = Session(options.mysql)
         self._relay: DatabaseRelay | None = None
         self._watch: TableWatch | None = None
+        self._past: tuple[PastStart, Server] | None = None
         self._throttle = Throttle()
         self._committer: SyncCommitter | None = None
 
@@ -115,12 +124,8 @@ class SyncQuery:
         """Find the tables, and create those that are missing in Paimon."""
         self._check_origin()
         server = check_server(self._session, self._options.mysql)
-        resume = self.progress.database
         self._relay = DatabaseRelay(
-            self._options.mysql,
-            [],
-            self._checkpoint.path,
-            None if resume is None else resume.position,
+            self._options.mysql, [], self._checkpoint.path, self._resume_position(server)
         )
         self._spec = SyncSpec(
             self._query_id,
@@ -131,11 +136,17 @@ class SyncQuery:
         )
         self._holds = SyncHolds(self._spec, self._checkpoint.path)
         self._committer = SyncCommitter(self._spec, self._before_commit)
-        before = self._catalogues.latest().tables.values()
+        before = list(self._catalogues.latest().tables.values())
+        self._start_in_the_past(before, self._catalogues.latest_number())
         self._relay.follow([table.names for table in before])
         self._holds.add(dict.fromkeys(table.target for table in before), self.progress.replayed)
         self._tables = SyncTables(
-            self._options, self._catalogues, self._session, self._notice, self._join
+            self._options,
+            self._catalogues,
+            self._session,
+            self._notice,
+            self._join,
+            CreatedTables(self._checkpoint.path),
         )
         self._tables.start()
         self.progress.prepared(self._relay, server, self._tables.look)
@@ -230,9 +241,33 @@ class SyncQuery:
         if self.progress.replayed:
             self._holds.before_commit(targets)
 
+    def _resume_position(self, server: Server) -> Position | None:
+        """Where the binlog is read from; None: from its end on."""
+        resume = self.progress.database
+        if resume is not None:
+            return resume.position
+        if not self._options.mysql.starts_in_the_past:
+            return None
+        past = PastStart.read(self._checkpoint.path)
+        if past is None or self._catalogues.latest_number() < past.catalogue:
+            past = past_start(self._session, self._options.mysql, server)
+            self._past = past, server
+        return past.position
+
+    def _start_in_the_past(self, tables: Sequence[FollowedTable], catalogue: int) -> None:
+        """Note where the first tables begin, before a batch reads them."""
+        if self._past is None or not tables:
+            return
+        start, server = self._past
+        self._past = None
+        options = self._options.mysql
+        gone = absent_tables(start, tables, self._session, options, server)
+        replace(start, catalogue=catalogue, gone=gone).write(self._checkpoint.path)
+
     def _join(self, tables: Sequence[FollowedTable]) -> None:
         """Prepare for new tables, before a batch reads them."""
         assert self._relay is not None
+        self._start_in_the_past(tables, self._catalogues.latest_number() + 1)
         self._holds.add(dict.fromkeys(table.target for table in tables))
         self._relay.follow([table.names for table in tables])
         names = ", ".join(table.full_name for table in tables[:3])

@@ -20,6 +20,7 @@ from streamhouse.errors import SchemaChangeError, TableError
 from streamhouse.options import nearest
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.schema import types
+from streamhouse.runtime.sync.created_tables import CreatedTables
 from streamhouse.runtime.sync.mapping.targets import Target, Targets
 from streamhouse.runtime.sync.options import SyncOptions
 
@@ -29,7 +30,8 @@ _SHOWN = 5
 class SyncTables:
     """Keeps the newest catalogue up to date; driver only, thread-safe.
 
-    `joining` is called with the names of tables, and their targets, before a catalogue has them.
+    `joining` is called with the names of tables, and their targets, before a catalogue has them;
+    `created` notes the tables that are created in Paimon until then.
     """
 
     def __init__(
@@ -39,10 +41,11 @@ class SyncTables:
         session: Session,
         notice: Callable[[str], None],
         joining: Callable[[Sequence[FollowedTable]], None],
+        created: CreatedTables,
     ) -> None:
         self._options, self._catalogues, self._session = options, catalogues, session
         self._discovery = Discovery(session, options.mysql, options.tables)
-        self._targets = Targets(options, notice)
+        self._targets, self._created = Targets(options, notice, created), created
         self._notice, self._joining = notice, joining
         self._skipped: set[TableNames] = set()
         self._lock = threading.Lock()
@@ -101,6 +104,7 @@ class SyncTables:
         self._joining(tables)
         next_id = old.next_id + len(tables)
         self._catalogues.add([*old.tables.values(), *tables], next_id, zone)
+        self._created.clear()
         return len(tables)
 
     def _followed(self, source: FoundTable, target: Target, id: str) -> FollowedTable:
@@ -114,11 +118,13 @@ class SyncTables:
     def _followable(self, found: Sequence[FoundTable]) -> list[FoundTable]:
         found = [self._with_valid_name(one) for one in found]
         refused = [one for one in found if one.reason is not None]
-        if refused and not self._options.skip_unsupported:
-            reasons = "; ".join(str(one.reason) for one in refused[:_SHOWN])
-            more = f"; and {len(refused) - _SHOWN} more" if len(refused) > _SHOWN else ""
+        whole = self._options.table is None
+        fatal = [one for one in refused if not (whole and one.left_out)]
+        if fatal and not self._options.skip_unsupported:
+            reasons = "; ".join(str(one.reason) for one in fatal[:_SHOWN])
+            more = f"; and {len(fatal) - _SHOWN} more" if len(fatal) > _SHOWN else ""
             raise TableError(
-                f"{len(refused)} of the selected tables cannot be followed: {reasons}{more}. "
+                f"{len(fatal)} of the selected tables cannot be followed: {reasons}{more}. "
                 "Exclude them (--excluding-tables), or leave them out with --skip-unsupported"
             )
         for one in refused:
@@ -197,6 +203,11 @@ class SyncTables:
         return server_zone(self._session, selected, "--mysql-conf server-time-zone=…")
 
     def _nothing(self) -> TableError:
+        if self._skipped:
+            return TableError(
+                f"none of the {len(self._skipped)} selected tables of MySQL at "
+                f"{self._options.mysql.address} can be followed; the notices say why"
+            )
         tables = replace(self._options.tables, including=".*", excluding=None)
         names = Discovery(self._session, self._options.mysql, tables).names()
         hint = nearest(self._options.tables.including, [name for _, name in names])

@@ -17,12 +17,14 @@ from streamhouse.connectors.mysql_cdc.binlog.sql.alter import (
     Changed,
     Converted,
     Dropped,
+    IndexDropped,
     Renamed,
+    RowsChanged,
 )
 from streamhouse.connectors.mysql_cdc.binlog.sql.effects import Effect
 from streamhouse.connectors.mysql_cdc.binlog.statements import ParsedStatement, StatementCheck
 from streamhouse.connectors.mysql_cdc.server.position import Position
-from streamhouse.connectors.mysql_cdc.server.table import TableDefinition
+from streamhouse.connectors.mysql_cdc.server.table import PRIMARY, TableDefinition
 from streamhouse.errors import SchemaChangeError
 
 ANY = "*"
@@ -108,6 +110,42 @@ class DdlChanges(StatementCheck):
         self._found.append(
             DdlChange(str(statement), "ALTER", after, reload, renames(changes), dropped)
         )
+
+
+class KeptColumns(StatementCheck):
+    """Whether the columns of a table, and its key, have been the same before some statements.
+
+    `is_new`: after one of them, the table is another one, perhaps of a new name.
+    """
+
+    def __init__(self, captured: CapturedTable) -> None:
+        super().__init__(captured, captured.table)
+        self._kept = True
+        self.is_new = False
+
+    def by(self, statement: Statement, where: Position) -> bool:
+        """Whether they were the same before the next statement."""
+        known = self.known
+        parsed = ParsedStatement(statement, self._captured.ignores_case)
+        name = parsed.name(self._captured.table.database, self._captured.table.name)
+        conditional = any(token.text.upper() == "EXISTS" for token in statement.readings[0])
+        self.is_new |= parsed.creates(name) and not conditional
+        try:
+            self.take(statement, where)
+        except SchemaChangeError:
+            self._kept = False
+        finally:
+            self.known = known
+        return self._kept
+
+    def _replace(self, effect: Effect, statement: Statement, where: Position) -> None:
+        self.is_new |= _verb(statement) != "TRUNCATE"
+
+    def _alter(self, effect: Effect, statement: Statement, where: Position) -> None:
+        if self._captured.table.index != PRIMARY:
+            self._kept = False  # The index that is the key now may be a new one.
+        for change in self._changes(effect, statement, where):
+            self._kept &= isinstance(change, RowsChanged | IndexDropped)
 
 
 def renames(changes: Sequence[Change]) -> dict[str, str]:

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from streamhouse.connectors.mysql_cdc.change_reader import log_view
+from streamhouse.connectors.mysql_cdc.database.past_start import PastStart
 from streamhouse.connectors.mysql_cdc.database.progress import (
     UNKNOWN_STATEMENT,
     DatabaseProgress,
@@ -47,7 +48,8 @@ class EvolvingSource(DatabaseSource):
     `relay`: the folder of the relay log, which has the changes of all tables. Offsets are those of
     `DatabaseProgress`; the same two offsets give the same parts, except that tables which the
     newest catalogue lacks are left out. `follower` decides about statements that alter the tables.
-    `skip_snapshot`: the first tables are followed from now on.
+    `skip_snapshot`: the first tables are followed from now on, or from the `PastStart` that the
+    checkpoint has.
     """
 
     def __init__(
@@ -61,6 +63,7 @@ class EvolvingSource(DatabaseSource):
     ) -> None:
         catalogues = Catalogues(checkpoint)
         super().__init__(options, catalogues, relay, skip_snapshot)
+        self._past = PastStart.read(checkpoint) if options.starts_in_the_past else None
         self._versions = TableVersions(checkpoint)
         self._at, self._follower = TablesAt(catalogues, self._versions), follower
         self._discovery = Discovery(self._session, options, filter)
@@ -128,6 +131,10 @@ class EvolvingSource(DatabaseSource):
     # -- the rows of tables
 
     def _begin(self, newest: Catalogue) -> Offset:
+        if self._past is not None:
+            past = self._past
+            begin = DatabaseProgress(past.catalogue, past.position, past.known, gone=past.gone)
+            return begin.to_offset()
         snapshot: dict[str, KeyJson | None] = dict.fromkeys(newest.tables)
         position, known = self._binlog.settled_position(self._current)
         self._binlog.check_prepared(position)
@@ -155,7 +162,7 @@ class EvolvingSource(DatabaseSource):
             return self._moved(before, bound).to_offset()
         if added:
             self._binlog.check_prepared(position)
-        after = replace(before, position=position, known=known)
+        after = replace(before, position=position, known=_skipping(known, before, position))
         if before.stale:
             if before.statements and not self._server.mariadb:
                 # On MySQL, the batch of a reload reads the binlog, too, by the columns at its end.
@@ -300,7 +307,7 @@ class EvolvingSource(DatabaseSource):
             raise DataLossError(f"the reader of the binlog has ended before {end}")
         prepared = {xid: at for xid, at in state.prepared.items() if at < end}
         known = BinlogState(state.binlogs.get(end.file), self._binlog.still_prepared(prepared))
-        return replace(before, position=end, known=known)
+        return replace(before, position=end, known=_skipping(known, before, end))
 
     # -- statements
 
@@ -360,3 +367,9 @@ class EvolvingSource(DatabaseSource):
 
     def _view(self) -> RelayView | None:
         return log_view(self._relay)
+
+
+def _skipping(known: BinlogState, before: DatabaseProgress, end: Position) -> BinlogState:
+    """What is known at the end of a batch, with what is to be left out after it."""
+    skip = before.known.skip
+    return known if skip is None else replace(known, skip=skip.after(end))

@@ -218,6 +218,11 @@ class MySqlOptions:
         return self.startup_mode in ("initial", "snapshot")
 
     @property
+    def starts_in_the_past(self) -> bool:
+        """Whether a stream begins at an earlier position of the binlog."""
+        return not self.has_snapshot and self.startup_mode != "latest-offset"
+
+    @property
     def startup_searched(self) -> bool:
         """Whether the start of `specific-offset` has to be searched in the binlog."""
         return self.startup_gtids is not None or bool(self.skip_events or self.skip_rows)

@@ -189,11 +189,15 @@ def key_of(
     return found, chosen
 
 
+class NotSyncedError(TableError):
+    """A table that a sync of its whole database leaves out, as Paimon's action does."""
+
+
 def check_key_exists(table: TableDefinition) -> None:
-    """Raise `TableError` if the rows of a table of a sync have no key."""
+    """Raise `NotSyncedError` if the rows of a table of a sync have no key."""
     if not table.key:
         # MariaDB and MySQL have invisible columns, so that statements need not know of it.
-        raise TableError(
+        raise NotSyncedError(
             f"MySQL table {table.full_name} has no primary key, and no unique key of NOT NULL "
             "columns, which a sync needs; add a primary key, such as ALTER TABLE "
             f"{quote(table.database)}.{quote(table.name)} ADD COLUMN row_id BIGINT NOT NULL "
@@ -223,7 +227,7 @@ def check_logged(
     `cascades`: the names of its foreign keys, each with its rules for UPDATE and DELETE.
     """
     if kind in ("VIEW", "SYSTEM VIEW"):
-        raise TableError(
+        raise NotSyncedError(
             f"MySQL table {table} is a view, which has no changes of its own in the binlog; "
             "follow its base tables, and write the view's query in the script"
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -11,6 +12,8 @@ from streamhouse.options import nearest
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.schema.table_name import split_identifier
+from streamhouse.runtime.failpoint import TABLE_STEP, reached
+from streamhouse.runtime.sync.created_tables import CreatedTables
 from streamhouse.runtime.sync.mapping.computed_columns import ComputedColumn, computed_columns
 from streamhouse.runtime.sync.mapping.reconciliation import Reconciliation, Wanted, is_wider
 from streamhouse.runtime.sync.options import METADATA, SyncOptions
@@ -36,17 +39,26 @@ class Target:
 
 
 class Targets:
-    """Plans and creates the Paimon tables of a sync."""
+    """Plans and creates the Paimon tables of a sync.
 
-    def __init__(self, options: SyncOptions, notice: Callable[[str], None]) -> None:
-        self._options, self._notice = options, notice
+    `created`: where tables are noted before they are created.
+    """
+
+    def __init__(
+        self,
+        options: SyncOptions,
+        notice: Callable[[str], None],
+        created: CreatedTables | None = None,
+    ) -> None:
+        self._options, self._notice, self._created = options, notice, created
         self._warehouse = Warehouse(options.warehouse)
         self._computed = computed_columns(options)
 
     def ensure(self, found: Sequence[FoundTable], own: Collection[str] = ()) -> list[Target]:
         """The targets of these tables; creates those that are missing.
 
-        Those that the sync writes already (`own`) get the columns that they lack. Raises
+        Those that the sync writes already (`own`) get the columns that they lack. Those that it
+        has only created are created again, in case that MySQL's table has other columns now. Raises
         `TableError` for tables that cannot be merged, or that an existing Paimon table cannot hold;
         with `ignore_incompatible` these are left out, with a notice.
         """
@@ -58,13 +70,16 @@ class Targets:
             self._warehouse.create_database(self._options.database, if_not_exists=True)
         # Listed once: with hundreds of tables, this is most of the time that they take.
         existing = set(self._warehouse.tables(self._options.database)) if groups else set()
+        there = {one for one in groups if split_identifier(one)[1] in existing}
+        there -= self._dropped(there - set(own))
+        planned = self._noted({one: own for one, own in groups.items() if one not in there})
         targets = []
         for identifier, sources in groups.items():
             try:
-                exists = split_identifier(identifier)[1] in existing
-                if exists and identifier in own:
+                if identifier in there and identifier in own:
                     self._widen(identifier, sources)
-                targets.append(self._ensured(identifier, sources, exists))
+                target = planned.get(identifier) or self.planned(identifier, sources)
+                targets.append(self._ensured(target, identifier in there))
             except TableError as error:
                 if not self._options.ignore_incompatible:
                     raise
@@ -82,8 +97,32 @@ class Targets:
                     "choose another --table-prefix"
                 )
 
-    def _ensured(self, identifier: str, sources: Sequence[FoundTable], exists: bool) -> Target:
-        target = self.planned(identifier, sources)
+    def _dropped(self, identifiers: Iterable[str]) -> set[str]:
+        """Drop the tables that an earlier run has created, and died before it could use them."""
+        if self._created is None:
+            return set()
+        dropped = set()
+        for identifier in identifiers:
+            if self._created.has(self._warehouse.table(identifier)):
+                self._warehouse.drop_table(*split_identifier(identifier))
+                dropped.add(identifier)
+        return dropped
+
+    def _noted(self, missing: Mapping[str, Sequence[FoundTable]]) -> dict[str, Target]:
+        """The targets to create, which are noted first, in one file; without impossible ones."""
+        planned = {}
+        for identifier, sources in missing.items():
+            with contextlib.suppress(TableError):  # raised again where it is created
+                planned[identifier] = self.planned(identifier, sources)
+        if self._created is not None:
+            self._created.note({
+                identifier: ([column.name for column in target.columns], target.primary_key)
+                for identifier, target in planned.items()
+            })  # fmt: skip
+        return planned
+
+    def _ensured(self, target: Target, exists: bool) -> Target:
+        identifier = target.identifier
         database, name = split_identifier(identifier)
         if not exists:
             self._warehouse.create_table(
@@ -96,6 +135,7 @@ class Targets:
                 target.comment,
                 if_not_exists=True,
             )
+            reached(TABLE_STEP, 0, identifier)
         return self._matched(target, self._warehouse.table(identifier))
 
     def _widen(self, identifier: str, sources: Sequence[FoundTable]) -> None:

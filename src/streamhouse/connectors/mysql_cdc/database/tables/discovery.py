@@ -15,6 +15,7 @@ from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
 from streamhouse.connectors.mysql_cdc.server.table import (
     COLUMN_FACTS,
     KEY_FACTS,
+    NotSyncedError,
     TableDefinition,
     charset_of,
     check_key_exists,
@@ -52,7 +53,8 @@ FROM information_schema.referential_constraints WHERE constraint_schema IN %s
 class FoundTable:
     """A selected table: its definition, or the reason why it cannot be followed.
 
-    `rows` is the server's estimate. `comments`: of its columns, by name.
+    `rows` is the server's estimate. `comments`: of its columns, by name. `left_out`: by a sync of
+    the whole database, since it is a view, or has no key.
     """
 
     names: TableNames
@@ -61,6 +63,7 @@ class FoundTable:
     rows: int
     comment: str | None
     comments: Mapping[str, str] = field(default_factory=dict)
+    left_out: bool = False
 
     @property
     def full_name(self) -> str:
@@ -155,15 +158,17 @@ class Discovery:
         cascades: Sequence[tuple[Any, ...]],
     ) -> FoundTable:
         kind, engine, collation, rows, comment = facts
-        definition, reason = None, None
+        definition, reason, left_out = None, None, False
         try:
             definition = self._definition(names, (kind, engine, collation), columns, keys, cascades)
         except ConnectError:
             raise
         except TableError as error:
-            reason = str(error)
+            reason, left_out = str(error), isinstance(error, NotSyncedError)
         comments = {str(row[1]): str(row[0]) for row in columns if row[0]}
-        return FoundTable(names, definition, reason, int(rows or 0), comment or None, comments)
+        return FoundTable(
+            names, definition, reason, int(rows or 0), comment or None, comments, left_out
+        )
 
     def _definition(
         self,

@@ -1,0 +1,47 @@
+"""The Paimon tables that a sync creates, until a catalogue has them.
+
+If the process dies in between, nothing else tells that such a table is not the user's. MySQL's
+table may have other columns by the next run, and the target must not keep the old ones.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from streamhouse.durable_files import replace_text
+from streamhouse.paimon.read.table import Table
+
+_FILE = "created-tables.json"
+
+
+class CreatedTables:
+    """The columns and keys by table, in a file of the sync's checkpoint; driver only."""
+
+    def __init__(self, checkpoint: Path) -> None:
+        self._path = checkpoint / _FILE
+
+    def note(self, tables: Mapping[str, tuple[Sequence[str], Sequence[str]]]) -> None:
+        """Note tables, with their columns and primary keys, before they are created."""
+        if tables:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            noted = {name: [list(names), list(key)] for name, (names, key) in tables.items()}
+            replace_text(self._path, json.dumps(self._all() | noted))
+
+    def has(self, table: Table) -> bool:
+        """Whether a table is as it was created by this sync, and nobody has written to it."""
+        as_noted = [[column.name for column in table.columns], list(table.primary_key)]
+        is_same = self._all().get(table.identifier) == as_noted
+        return is_same and table.latest_snapshot_id() is None
+
+    def clear(self) -> None:
+        """Forget all, as a catalogue has them."""
+        self._path.unlink(missing_ok=True)
+
+    def _all(self) -> dict[str, list[list[str]]]:
+        try:
+            found: dict[str, list[list[str]]] = json.loads(self._path.read_text())
+        except FileNotFoundError:
+            return {}
+        return found
