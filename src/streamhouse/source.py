@@ -170,11 +170,11 @@ class CheckedStart(Protocol):
 
 
 @runtime_checkable
-class Copying(Protocol):
-    """A source that begins with a copy of a table, which can take long."""
+class Snapshotting(Protocol):
+    """A source that begins with a snapshot of a table, which can take long."""
 
     def rows_left(self, offset: Offset) -> int | None:
-        """About how many rows of the copy are left after `offset`; None once it is complete.
+        """About how many rows of the snapshot are left after `offset`; None once it is complete.
 
         Driver only; does not query a server.
         """

@@ -16,13 +16,16 @@ from streamhouse.paimon.read.visibility import changes_visible, hides_new_rows
 from streamhouse.paimon.storage.store_retries import retried
 from streamhouse.runtime import shared_readers
 from streamhouse.runtime.batch.progress_line import progress
-from streamhouse.runtime.monitoring.copy_line import CopyingQuery, CopyLine
 from streamhouse.runtime.monitoring.reporter import Reported, Reporter
 from streamhouse.runtime.monitoring.run_reports import (
     Outcome,
     RunListener,
     RunReports,
     SilentListener,
+)
+from streamhouse.runtime.monitoring.snapshot_progress_line import (
+    SnapshotProgressLine,
+    SnapshotQuery,
 )
 from streamhouse.runtime.shared_readers import SharedReaders
 from streamhouse.runtime.shared_target import WritingQuery
@@ -50,7 +53,7 @@ _CHECK_S = 0.125
 _STARTS_AT_ONCE = 2
 
 
-class RunningQuery(Reported, CopyingQuery, WritingQuery, shared_readers.Query, Protocol):
+class RunningQuery(Reported, SnapshotQuery, WritingQuery, shared_readers.Query, Protocol):
     """What a pipeline needs of a query; see `streaming.query` and `sync.query`."""
 
     @property
@@ -115,7 +118,7 @@ class Pipeline:
         self._awaited: list[TableAddress] = []
         """The tables of `_reads` whose changes become visible only after a compaction."""
         self._shared = SharedReaders()
-        self._copies = CopyLine()
+        self._snapshot_line = SnapshotProgressLine()
         self._worked = False
         self._check_at = 0.0
         self._checked = -1
@@ -164,7 +167,7 @@ class Pipeline:
                 time.sleep(_TICK_S)
             self._notice_left_invisible()
         finally:
-            self._copies.close()
+            self._snapshot_line.close()
             for side in sides:
                 side.close()
 
@@ -234,7 +237,7 @@ class Pipeline:
             worked()
         for side in sides:
             side.step()
-        self._copies.step(self._running)
+        self._snapshot_line.step(self._running)
         self._reports.step()
         if self._watch is not None:
             self._watch.step()

@@ -18,12 +18,12 @@ from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.source import (
     Checked,
     CheckedStart,
-    Copying,
     Counted,
     Lag,
     Lagging,
     Offset,
     Settling,
+    Snapshotting,
     Source,
 )
 
@@ -178,7 +178,7 @@ class QuerySources:
         lefts = [
             source.rows_left(at)
             for source, at in zip(self._sources, before, strict=True)
-            if isinstance(source, Copying)
+            if isinstance(source, Snapshotting)
         ]
         known = [left for left in lefts if left is not None]
         return sum(known) if known else None

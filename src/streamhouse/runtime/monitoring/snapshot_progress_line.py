@@ -1,4 +1,4 @@
-"""A progress line on the terminal while queries copy the rows that their tables begin with."""
+"""A progress line on the terminal while queries read the snapshots of their source tables."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from streamhouse.runtime.source_progress import SourceProgress
 _EVERY_S = 0.5
 
 
-class CopyingQuery(Protocol):
+class SnapshotQuery(Protocol):
     """What the line needs of a query; see `runtime.streaming.query.ContinuousQuery`."""
 
     metrics: QueryMetrics
@@ -23,7 +23,7 @@ class CopyingQuery(Protocol):
     def progress(self) -> SourceProgress: ...
 
 
-class CopyLine:
+class SnapshotProgressLine:
     """The rows that queries have copied, the rate, and the time left, while stderr is a terminal.
 
     It ends when no query has rows left to copy.
@@ -35,7 +35,7 @@ class CopyLine:
         self._rows = 0
         self._due = clock()
 
-    def step(self, queries: Sequence[CopyingQuery]) -> None:
+    def step(self, queries: Sequence[SnapshotQuery]) -> None:
         """Update the line if it is due; called often."""
         if self._clock() < self._due or not sys.stderr.isatty():
             return
