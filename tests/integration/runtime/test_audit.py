@@ -68,7 +68,7 @@ def test_equal_after_waiting_moving_and_a_crash(shop: Shop, dying: Dying) -> Non
     shop.do(revenue.TABLES + moved)
     # The rate is in the rows, by their times; the run after the crash finds the batch committed.
     slow, fast = revenue.whole(rows=6_000, rate=200), revenue.whole(rows=6_000, rate=50_000)
-    batch = revenue.checkpoint(shop, "orders").last_committed() + 1
+    batch = revenue.checkpoint(shop, "orders").logs.last_committed() + 1
     point = f"target-committed:{batch}:default.orders"
     with dying(slow, point):
         pass

@@ -28,7 +28,7 @@ def test_a_crash_after_each_step_changes_nothing(shop: Shop, killed: Sequence[st
     shop.do(revenue.TABLES + revenue.CUSTOMERS)
     for step in STEPS:
         # A batch after the one that is replayed, so that each step is met in a fresh one too.
-        batch = revenue.checkpoint(shop, "country_sales").last_committed() + 2
+        batch = revenue.checkpoint(shop, "country_sales").logs.last_committed() + 2
         point = f"{step}:{batch}:default.country_sales"
         if step in killed:
             ended = shop.run(slow, "--until-caught-up", STREAMHOUSE_FAILPOINT=point)
@@ -72,7 +72,7 @@ def test_kills_at_random_moments_under_load(shop: Shop, kills: int) -> None:
     shop.do(revenue.TABLES + revenue.CUSTOMERS)
     for _ in range(kills):
         run = shop.start(slow, "--until-caught-up")
-        before = revenue.checkpoint(shop, "country_sales").last_committed()
+        before = revenue.checkpoint(shop, "country_sales").logs.last_committed()
         run.until(partial(_moved, shop, before))
         time.sleep(moments.uniform(0.0, 1.5))
         run.kill()
@@ -81,4 +81,4 @@ def test_kills_at_random_moments_under_load(shop: Shop, kills: int) -> None:
 
 
 def _moved(shop: Shop, before: int) -> bool:
-    return revenue.checkpoint(shop, "country_sales").last_committed() > before
+    return revenue.checkpoint(shop, "country_sales").logs.last_committed() > before

@@ -125,4 +125,4 @@ def _audit(shop: Shop, table: str) -> Audit:
 
 def _has_committed(shop: Shop) -> bool:
     checkpoint: Checkpoint = revenue.checkpoint(shop, "country_sales")
-    return checkpoint.last_committed() >= 0
+    return checkpoint.logs.last_committed() >= 0

@@ -35,7 +35,7 @@ def _is_jvm(pid: int) -> bool:
 
 
 def batches(shop: Shop) -> int:
-    return revenue.checkpoint(shop, "country_sales").last_committed()
+    return revenue.checkpoint(shop, "country_sales").logs.last_committed()
 
 
 def more(shop: Shop, before: int) -> bool:

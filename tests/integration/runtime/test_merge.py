@@ -57,7 +57,7 @@ def test_merge_during_a_stream(shop: Shop) -> None:
         gone = streamhouse.execute(options, "DELETE FROM country_sales WHERE country = 'Peru'")
         assert gone.deleted
         until(lambda: 0 < orders("Peru"))
-        until(lambda: revenue.checkpoint(shop, "country_sales").last_committed() > 7)
+        until(lambda: revenue.checkpoint(shop, "country_sales").logs.last_committed() > 7)
 
     result = audit(options, VIEW)
     assert result.differences == ()

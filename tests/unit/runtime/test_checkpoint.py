@@ -47,7 +47,7 @@ def test_the_query_id_stays(tmp_path: Path) -> None:
 
 def test_its_position_is_the_last_batch_that_spark_has_committed(tmp_path: Path) -> None:
     checkpoint = Checkpoint(tmp_path, "p", "d.t")
-    assert (checkpoint.last_committed(), checkpoint.last_offset()) == (-1, {})
+    assert (checkpoint.logs.last_committed(), checkpoint.logs.last_offset()) == (-1, {})
     for folder, number, text in (
         ("offsets", 0, {"batch": 0}),
         ("offsets", 1, {"batch": 1}),
@@ -57,8 +57,8 @@ def test_its_position_is_the_last_batch_that_spark_has_committed(tmp_path: Path)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("v1\n{}\n" + json.dumps(text))
     (checkpoint.path / "offsets" / ".2.tmp").touch()
-    assert (checkpoint.last_committed(), checkpoint.last_offset()) == (0, {"batch": 0})
-    assert checkpoint.logged() == {0: {"batch": 0}, 1: {"batch": 1}}
+    assert (checkpoint.logs.last_committed(), checkpoint.logs.last_offset()) == (0, {"batch": 0})
+    assert checkpoint.logs.logged() == {0: {"batch": 0}, 1: {"batch": 1}}
 
 
 def test_a_run_begins_with_an_empty_folder_of_its_own(tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ def unfinished_files(target: TableAddress, checkpoints: Sequence[Checkpoint]) ->
     for checkpoint in checkpoints:
         query, first = checkpoint.known_id(), 0
         with suppress(OSError, ValueError, KeyError):
-            first = int(checkpoint.last_offset().get("batch", -1)) + 1
+            first = int(checkpoint.logs.last_offset().get("batch", -1)) + 1
         if query is not None:
             committer = TableCommitter(target.warehouse, target.identifier, query)
             committer.remove_leftovers(query_tag(query), first)

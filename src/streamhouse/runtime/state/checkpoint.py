@@ -24,7 +24,7 @@ from urllib.parse import quote, unquote
 from streamhouse.errors import StreamhouseError
 from streamhouse.paimon.maintenance.other_compactors import LOCK
 from streamhouse.paimon.storage.files import is_local, local_path
-from streamhouse.source import Offset
+from streamhouse.runtime.state.batch_logs import BatchLogs
 from streamhouse.sql.options.store_options import s3_location
 from streamhouse.sql.plan import StreamQuery
 
@@ -115,11 +115,12 @@ def _folder(pipeline: str) -> str:
 
 
 class Checkpoint:
-    """The checkpoint folder of one query."""
+    """The checkpoint folder of one query; `logs`: the batches that Spark has planned and done."""
 
     def __init__(self, root: Path, pipeline: str, target: str) -> None:
         self.path = (root / _folder(pipeline) / target).absolute()
         self.pipeline = pipeline
+        self.logs = BatchLogs(self.path)
         self._lock: int | None = None
 
     def acquire(self, wait_s: float = 30.0) -> None:
@@ -147,17 +148,7 @@ class Checkpoint:
         os.ftruncate(handle, 0)
         os.pwrite(handle, str(os.getpid()).encode(), 0)
         self._lock = handle
-        self._remove_unfinished()
-
-    def _remove_unfinished(self) -> None:
-        """Delete what a killed Spark had begun to write into its logs.
-
-        With such a file in the offset log, and no offset, Spark refuses to begin the first batch
-        (STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY), at each start again.
-        """
-        for log in ("offsets", "commits"):
-            for path in (self.path / log).glob(".*.tmp"):
-                path.unlink(missing_ok=True)
+        self.logs.remove_incomplete()
 
     def release(self) -> None:
         """Release the lock, so that another process can run the query."""
@@ -215,32 +206,6 @@ class Checkpoint:
         path.mkdir(mode=0o700)
         return path
 
-    def last_committed(self) -> int:
-        """The last batch in Spark's commit log; -1 before the first."""
-        return max(self._numbers("commits"), default=-1)
-
-    def last_logged(self) -> int:
-        """The last batch in Spark's offset log; -1 before the first."""
-        return max(self._numbers("offsets"), default=-1)
-
-    def logged_s(self, number: int) -> float:
-        """When a batch was written to the offset log (epoch seconds)."""
-        return (self.path / "offsets" / str(number)).stat().st_mtime
-
-    def logged(self) -> dict[int, Offset]:
-        """End offsets of the batches in Spark's offset log, by Spark's batch number."""
-        return {number: self._offset(number) for number in sorted(self._numbers("offsets"))}
-
-    def unfinished(self) -> list[Offset]:
-        """End offsets of batches in the offset log that are not in the commit log."""
-        last = self.last_committed()
-        return [offset for number, offset in self.logged().items() if number > last]
-
-    def last_offset(self) -> Offset:
-        """The end of the last committed batch; `{}` before the first."""
-        last = self.last_committed()
-        return self._offset(last) if last >= 0 and last in self._numbers("offsets") else {}
-
     def previous(self) -> dict[str, Any] | None:
         """The last record of `remember`; None before the first."""
         path = self.path / "query.json"
@@ -249,16 +214,6 @@ class Checkpoint:
     def remember(self, record: dict[str, Any]) -> None:
         """Store what the query computes in `query.json`."""
         _write(self.path / "query.json", json.dumps(record, indent=1))
-
-    def _numbers(self, folder: str) -> set[int]:
-        path = self.path / folder
-        names = os.listdir(path) if path.exists() else []
-        return {int(name) for name in names if name.isdigit()}
-
-    def _offset(self, number: int) -> Offset:
-        lines = (self.path / "offsets" / str(number)).read_text().splitlines()
-        offset: Offset = json.loads(lines[-1])
-        return offset
 
 
 def _alive(pid: str) -> bool:

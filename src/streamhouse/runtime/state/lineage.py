@@ -113,9 +113,9 @@ class Lineage:
         previous = checkpoint.previous()
         if previous is not None:
             self._former = _Definition.of(previous["definition"])
-        last = checkpoint.last_committed()
+        last = checkpoint.logs.last_committed()
         start: Offset = {}
-        for number, end in checkpoint.logged().items():
+        for number, end in checkpoint.logs.logged().items():
             batch = int(end.get("batch", -1))
             if number <= last and batch > self._covered:
                 self._unwritten.append(BatchRecord(batch, start, end, None, None, earlier=True))

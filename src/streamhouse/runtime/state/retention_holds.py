@@ -71,7 +71,7 @@ class RetentionHolds:
         self._moved_at = 0.0
         self._candidate: _Candidate | None = None
         self._positions: dict[_Key, int] = {}
-        self._replayed = checkpoint.last_logged() <= checkpoint.last_committed()
+        self._replayed = checkpoint.logs.last_logged() <= checkpoint.logs.last_committed()
 
     @property
     def replayed(self) -> bool:
@@ -88,8 +88,8 @@ class RetentionHolds:
         for address in self._written_tables():
             if self._consumers(address).get(self._id) is None:
                 _lower(positions, address, self._first_position(address))
-        logged = self._checkpoint.logged()
-        committed = self._checkpoint.last_committed()
+        logged = self._checkpoint.logs.logged()
+        committed = self._checkpoint.logs.last_committed()
         replayable = [offset for number, offset in logged.items() if number >= committed]
         for offset in replayable or [{}]:
             self._read_positions(positions, offset)
@@ -124,8 +124,8 @@ class RetentionHolds:
             _key(address): address.follow().latest_snapshot_id(_LATEST_WITHIN_S) or 1
             for address in (*self._written_tables(), *(table for _, table in self._spec.pinned))
         }
-        batch = self._checkpoint.last_committed()
-        if self._checkpoint.last_logged() > batch:
+        batch = self._checkpoint.logs.last_committed()
+        if self._checkpoint.logs.last_logged() > batch:
             self._candidate = None
             self._move_consumers({})
             return
@@ -216,10 +216,10 @@ class RetentionHolds:
         if last is not None:
             return last.id
         earliest = table.earliest_snapshot_id()
-        number = self._checkpoint.last_logged()
+        number = self._checkpoint.logs.last_logged()
         if earliest is None or earliest == 1:
             return latest
-        if table.snapshot(earliest).time_ms <= self._checkpoint.logged_s(number) * 1000:
+        if table.snapshot(earliest).time_ms <= self._checkpoint.logs.logged_s(number) * 1000:
             return latest
         raise DataLossError(
             f"table {table.identifier}: batch {number} of the query in {self._checkpoint.path} was "

@@ -54,7 +54,7 @@ class ContinuousQuery:
         self._checkpoint = checkpoint
         checkpoint.acquire()
         try:
-            self.progress = ContinuousProgress(checkpoint.last_offset())
+            self.progress = ContinuousProgress(checkpoint.logs.last_offset())
             self._spec: QuerySpec = replace(spec, query_id=checkpoint.query_id())
             claim(spec.target.warehouse, checkpoint)
             self._run = StreamRun(checkpoint.run_folder())
@@ -120,7 +120,7 @@ class ContinuousQuery:
         self._planner = Planner(spec)
         inputs = self._planner.inputs
         inputs.check(self.progress.last_offset)
-        for offset in self._checkpoint.unfinished():
+        for offset in self._checkpoint.logs.unfinished():
             inputs.check(offset)
         if spec.shuffle is not None:
             ordered = spec.query.ordered and not spec.query.grouped

@@ -277,7 +277,7 @@ class SyncQuery:
 
     def _drop_old_catalogues(self) -> None:
         """Delete the catalogues and versions that no batch in Spark's offset log has."""
-        logged = [one for one in self._checkpoint.logged().values() if one]
+        logged = [one for one in self._checkpoint.logs.logged().values() if one]
         if logged:
             self._catalogues.drop_before(min(int(one["source"]["tables"]) for one in logged))
             used = {name for one in logged for name in one["source"].get("versions", {}).values()}

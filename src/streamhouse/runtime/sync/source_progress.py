@@ -25,8 +25,8 @@ class SyncProgress:
         self, options: SyncOptions, checkpoint: Checkpoint, catalogues: Catalogues
     ) -> None:
         self._options, self._catalogues = options, catalogues
-        self._last: Offset = checkpoint.last_offset()
-        self._replayed = checkpoint.last_logged() <= checkpoint.last_committed()
+        self._last: Offset = checkpoint.logs.last_offset()
+        self._replayed = checkpoint.logs.last_logged() <= checkpoint.logs.last_committed()
         self._unread = UnreadTargets(checkpoint.path)
         self._session = Session(options.mysql)
         self._lags = Lags()
