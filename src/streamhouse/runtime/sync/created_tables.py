@@ -29,6 +29,10 @@ class CreatedTables:
             noted = {name: [list(names), list(key)] for name, (names, key) in tables.items()}
             replace_text(self._path, json.dumps(self._all() | noted))
 
+    def names(self) -> frozenset[str]:
+        """The tables that have been noted."""
+        return frozenset(self._all())
+
     def has(self, table: Table) -> bool:
         """Whether a table is as it was created by this sync, and nobody has written to it."""
         as_noted = [[column.name for column in table.columns], list(table.primary_key)]

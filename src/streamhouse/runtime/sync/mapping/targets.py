@@ -102,7 +102,7 @@ class Targets:
         if self._created is None:
             return set()
         dropped = set()
-        for identifier in identifiers:
+        for identifier in self._created.names().intersection(identifiers):
             if self._created.has(self._warehouse.table(identifier)):
                 self._warehouse.drop_table(*split_identifier(identifier))
                 dropped.add(identifier)
