@@ -23,7 +23,7 @@ class Source:
         self.table, self.layout, self.feed = table, layout, feed
         self.model = Model(layout)
         self.states: list[list[dict[Key, Row]]] = []
-        """After each round: the states of its rows, one after each change."""
+        """After each round: the states of its rows, one after each change that readers may see."""
         self._core, self._warehouse = core, core.warehouse
         self._upstream = Model(Layout(partition=layout.partition))
         self._commits = 0
@@ -61,11 +61,13 @@ class Source:
 
     def fill(self, changes: Sequence[Change]) -> None:
         """A round: write the changes, one commit each, into the table or its upstream."""
-        states = []
+        self.states.append([])
         for change in changes:
             self._fill(change)
-            states.append({key: dict(row) for key, row in self.model.rows.items()})
-        self.states.append(states)
+            self._add_state()
+
+    def _add_state(self) -> None:
+        self.states[-1].append({key: dict(row) for key, row in self.model.rows.items()})
 
     def _fill(self, change: Change) -> None:
         if change.action == "insert":
@@ -100,25 +102,25 @@ class Source:
             self.model.write(events)
 
     def _change_upstream(self, events: Sequence[Event]) -> None:
-        """Rows and removals of the upstream, whose changes reach the table."""
-        changes = list[Event]()
+        """Rows and removals of the upstream, one commit each, whose changes reach the table."""
         for kind, row in events:
             old = self._upstream.rows.get(self._upstream.key(row))
             if kind == "-D":
                 self._run(f"DELETE FROM {self.up} WHERE {self._where([self.model.key(row)])}")
-                changes += self._upstream.change(old, None)
+                changes = self._upstream.change(old, None)
             else:
                 self._run(f"INSERT INTO {self.up} VALUES ({_texts(row)})")
-                changes += self._upstream.change(old, row)
-        if self._followed:
-            self.model.write(changes)
+                changes = self._upstream.change(old, row)
+            if self._followed:
+                self.model.write(changes)
+                self._add_state()
 
     def follow(self) -> None:
         """The query that fills the table runs now: it begins with the rows of its upstream."""
         if self.feed == "keyed-stream" and not self._followed:
             self._followed = True
             self.model.write([("+I", row) for row in self._upstream.rows.values()])
-            self.states[-1].append({key: dict(row) for key, row in self.model.rows.items()})
+            self._add_state()
 
     def _merge(self, change: Change) -> None:
         rows = ", ".join(
