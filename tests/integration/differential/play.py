@@ -205,7 +205,9 @@ class Play:
         return [one.query() for one in self.sources] if other else []
 
     def reached(self) -> bool:
-        """Whether all is as it must be by now, as far as the targets tell."""
+        """Whether all is as it must be by now, as far as the tables tell."""
+        if self.case.feed in STREAMED and not self.filled():
+            return False
         given = list(self._given())
         return not any(self._wrong(reader, given) for reader in self.readers)
 
