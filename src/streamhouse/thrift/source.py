@@ -108,7 +108,7 @@ class ViewReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         from streamhouse.serve.export.extract import Extracts
 
-        extract = Extracts(Warehouse(self._catalog), self._name).look()
+        extract = Extracts(Warehouse(self._catalog), self._name).pin()
         with extract.open(lambda rows: None) as rows:
             yield from for_spark(rows.batches, self._schema)
 

@@ -40,7 +40,7 @@ TYPES = {
 def computed(text: str) -> tuple[str, Any]:
     """The type of a column, and its first value; the second one must be null."""
     (column,) = parsed([text])
-    typed = column.typed(TYPES)
+    typed = column.with_type(TYPES)
     values = typed.values(VALUES, 2, 1_700_000_000_123)
     if typed.function not in ("cast", "now"):
         assert values[1].as_py() is None

@@ -24,7 +24,7 @@ def rows(extract: Extract, tick: Callable[[int], None] = lambda rows: None) -> l
 
 
 def look(shop: Any, name: str, *columns: str, moment: str | None = None) -> Extract:
-    return Extracts(shop.warehouse, name, columns or None, moment).look()
+    return Extracts(shop.warehouse, name, columns or None, moment).pin()
 
 
 def test_rows_are_sorted_by_primary_key(shop: Any) -> None:
@@ -52,20 +52,20 @@ def test_extract_is_pinned_to_its_snapshot(shop: Any) -> None:
 def test_state_changes_only_with_the_rows(shop: Any) -> None:
     table = shop.sales()
     extracts = Extracts(shop.warehouse, table)
-    empty = extracts.look()
+    empty = extracts.pin()
     assert (empty.snapshot, empty.time_ms, rows(empty)) == (None, None, [])
-    assert extracts.look().state == empty.state
+    assert extracts.pin().state == empty.state
     shop.write(table, ("Chad", 1, 1.5))
-    one = extracts.look()
-    assert one.state != empty.state and extracts.look().state == one.state
+    one = extracts.pin()
+    assert one.state != empty.state and extracts.pin().state == one.state
     shop.warehouse.alter_table(table, AddColumn(Column("city", "STRING")))
-    wider = extracts.look()
+    wider = extracts.pin()
     assert wider.state != one.state
     assert rows(wider) == [("Chad", 1, 1.5, None)]
     shop.warehouse.drop_table("shop", "sales")
     shop.sales()
     shop.write(table, ("Chad", 1, 1.5))
-    assert extracts.look().state not in (one.state, wider.state)
+    assert extracts.pin().state not in (one.state, wider.state)
 
 
 def test_append_tables_and_branches(shop: Any) -> None:
@@ -123,14 +123,14 @@ def test_a_view_of_several_tables(views: Any) -> None:
     views.write("shop.sales", ("Peru", 2, 1.0))
     last = views.write("shop.other", ("Peru", 3, 1.0))
     extracts = Extracts(views.warehouse, "shop.both")
-    found = extracts.look()
+    found = extracts.pin()
     assert found.snapshot == 2
     assert found.time_ms == views.warehouse.table("shop.other").snapshot(last).time_ms
     assert rows(found) == [("Peru", 3)]
     views.write("shop.other", ("Peru", 4, 1.0))
-    assert (found.state != extracts.look().state, rows(found)) == (True, [("Peru", 3)])
+    assert (found.state != extracts.pin().state, rows(found)) == (True, [("Peru", 3)])
     keep(views.warehouse, "both", "SELECT country FROM shop.sales", "country")
-    assert rows(extracts.look()) == [("Peru",)]
+    assert rows(extracts.pin()) == [("Peru",)]
     assert rows(look(views, "shop.both", moment="0 s")) == [("Peru",)]
 
 

@@ -21,7 +21,7 @@ from streamhouse.source import ROW_KIND
 class Framing(Protocol):
     """How records name the schema that they were written with; picklable."""
 
-    def written(self, record: bytes) -> tuple[Any, int]:
+    def writer_schema(self, record: bytes) -> tuple[Any, int]:
         """The parsed schema of a record, and where its value begins; raises `ValueError`."""
 
     def header(self, schema: dict[str, Any]) -> bytes:
@@ -62,7 +62,7 @@ class AvroDecoder:
         return Decoded(rows, np.array(kept, np.int64), bad)
 
     def _value(self, record: bytes) -> Any:
-        schema, start = self._framing.written(record)
+        schema, start = self._framing.writer_schema(record)
         data = io.BytesIO(record)
         data.seek(start)
         try:

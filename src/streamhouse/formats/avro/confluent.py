@@ -67,7 +67,7 @@ class Registry:
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_schemas": {}}
 
-    def written(self, record: bytes) -> tuple[Any, int]:
+    def writer_schema(self, record: bytes) -> tuple[Any, int]:
         if len(record) < _HEADER.size or record[0] != 0:
             raise ValueError("the record has no header of Confluent's registry")
         _, number = _HEADER.unpack_from(record)

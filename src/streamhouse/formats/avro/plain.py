@@ -46,7 +46,7 @@ class NoFraming:
     def __getstate__(self) -> dict[str, Any]:
         return {"_schema": self._schema, "_parsed": None}
 
-    def written(self, record: bytes) -> tuple[Any, int]:
+    def writer_schema(self, record: bytes) -> tuple[Any, int]:
         if self._parsed is None:
             self._parsed = fastavro.parse_schema(self._schema)
         return self._parsed, 0

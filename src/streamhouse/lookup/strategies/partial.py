@@ -172,9 +172,9 @@ class PartialDimension:
         rows = self._reader.count(group)
         if not rows:
             return None
-        looked_up = self._cold[group] = self._cold.get(group, 0) + keys.num_rows
-        few = looked_up * ROWS_A_KEY < rows and self._reader.filter(keys) is not None
-        if few or looked_up < 0:
+        lookup_count = self._cold[group] = self._cold.get(group, 0) + keys.num_rows
+        few = lookup_count * ROWS_A_KEY < rows and self._reader.filter(keys) is not None
+        if few or lookup_count < 0:
             return None
         limit, size = self._options.disk, 0
         segments = []

@@ -36,7 +36,7 @@ def retried(work: Callable[[], Result], tries: int | None = None) -> Result:
     Gives up after `tries`, or else once the work has failed for `OUTAGE_S` seconds, at least
     `LEAST_TRIES` times. What has given up so is not repeated by a caller either.
     """
-    failed_at, pause, told, attempt = 0.0, _FIRST_PAUSE_S, False, 1
+    failed_at, pause, warned, attempt = 0.0, _FIRST_PAUSE_S, False, 1
     while True:
         try:
             return work()
@@ -48,9 +48,9 @@ def retried(work: Callable[[], Result], tries: int | None = None) -> Result:
             if tries is None and attempt >= LEAST_TRIES and now + pause - failed_at > OUTAGE_S:
                 error.lasting = True
                 raise
-            if now - failed_at > _SILENT_S and not told:
+            if now - failed_at > _SILENT_S and not warned:
                 _LOG.warning("%s; trying again for up to %g s", error, OUTAGE_S)
-                told = True
+                warned = True
             else:
                 _LOG.info("trying again in %g s: %s", pause, error)
         time.sleep(pause)

@@ -27,7 +27,7 @@ class SortRunner(Protocol):
 
     def sampled(self, splits: Sequence[bytes], sample: Sample) -> Sequence[Any]: ...
 
-    def written(
+    def sort(
         self, splits: Sequence[bytes], partitioner: RangePartitioner, write: Write
     ) -> Sequence[Any]: ...
 
@@ -38,7 +38,7 @@ class LocalSort:
     def sampled(self, splits: Sequence[bytes], sample: Sample) -> Sequence[Mapping[str, Any]]:
         return _rows(sample(_split_batches(splits)))
 
-    def written(
+    def sort(
         self, splits: Sequence[bytes], partitioner: RangePartitioner, write: Write
     ) -> Sequence[Mapping[str, Any]]:
         return _rows(write(partitioner(_split_batches(splits))))
@@ -61,7 +61,7 @@ class SparkSort:
         result = self._frame(splits, tasks).mapInArrow(sample, SAMPLE)
         return collected(result, f"sample {self.name}", tasks)
 
-    def written(
+    def sort(
         self, splits: Sequence[bytes], partitioner: RangePartitioner, write: Write
     ) -> Sequence[Any]:
         tasks = self.parallelism or self._tasks(splits)

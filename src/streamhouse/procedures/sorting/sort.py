@@ -126,7 +126,7 @@ class _Sort:
         user = f"sort{uuid.uuid4().hex}"
         write = Write(self.table.catalog_options, name, curve, user, dict(self._write_options()))
         try:
-            written = work.written(splits, cut, write)
+            written = work.sort(splits, cut, write)
             messages = [
                 bytes(result["message"]) for result in written if result["message"] is not None
             ]

@@ -181,11 +181,13 @@ class OrderedTask(Task):
 
     def _write(self) -> list[tuple[str, bytes]]:
         for src, rows in self._new:
-            still = [number for number, one in enumerate(rows) if one.row_id not in self._cancelled]
-            if still:
-                waiting = src.take(pa.array(still, pa.int64()))
-                self._put_all(waiting, [rows[number] for number in still], "+I")
-            self._out.missed += len(still)
+            remaining = [
+                number for number, one in enumerate(rows) if one.row_id not in self._cancelled
+            ]
+            if remaining:
+                waiting = src.take(pa.array(remaining, pa.int64()))
+                self._put_all(waiting, [rows[number] for number in remaining], "+I")
+            self._out.missed += len(remaining)
         return super()._write()
 
     def _keys(self, src: pa.Table) -> list[Hashable]:

@@ -260,7 +260,7 @@ class GatherStep:
             yield pa.RecordBatch.from_arrays(passed.columns[:3], schema=RESULT)
         if report is not None:
             task = TaskInput(0, report["start"], report["end"], (), due=False)
-            yield retried(lambda: GatherTask(self.spec, task).written(blocks))
+            yield retried(lambda: GatherTask(self.spec, task).write(blocks))
 
 
 class GatherTask(Task):
@@ -269,7 +269,7 @@ class GatherTask(Task):
     def _loaded(self) -> list[str] | None:
         return None
 
-    def written(self, blocks: list[pa.Table]) -> pa.RecordBatch:
+    def write(self, blocks: list[pa.Table]) -> pa.RecordBatch:
         """Rows of `RESULT`."""
         rows = self._kernel.combine(blocks)
         if ROW in rows.column_names:

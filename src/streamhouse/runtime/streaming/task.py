@@ -58,12 +58,12 @@ def _key(spec: QuerySpec) -> tuple[int, str, str]:
     A Python worker may outlive the run that started it, and the next run of the same SELECT may
     have other options, or other versions of its tables.
     """
-    looked_up = [sorted(lookup.table.options.items()) for lookup in spec.query.lookups]
+    lookup_options = [sorted(lookup.table.options.items()) for lookup in spec.query.lookups]
     tables = (
         spec.sources,
         [sorted(source.options.items()) for source in spec.sources],
         spec.lookups,
-        looked_up,
+        lookup_options,
         spec.target,
         sorted(spec.target.warehouse.items()),
         spec.sink,

@@ -21,7 +21,7 @@ from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.read.visibility import hides_new_rows
 from streamhouse.runtime.sync.mapping.computed_columns import computed_columns
 from streamhouse.runtime.sync.mapping.reconciliation import refused
-from streamhouse.runtime.sync.mapping.rows import moved
+from streamhouse.runtime.sync.mapping.rows import split_key_updates
 from streamhouse.runtime.sync.options import SyncOptions
 from streamhouse.source import ROW_KIND
 
@@ -120,7 +120,7 @@ class Reload:
             kinds = changes.column(ROW_KIND).combine_chunks()
             columns = [changes.column(name).combine_chunks() for name in partition]
             at = changes.schema.get_field_index(ROW_KIND)
-            changes = changes.set_column(at, ROW_KIND, moved(kinds, columns))
+            changes = changes.set_column(at, ROW_KIND, split_key_updates(kinds, columns))
         yield from changes.combine_chunks().to_batches(max_chunksize=_WRITTEN_ROWS)
 
 

@@ -77,14 +77,14 @@ class Export:
         read; then the old file stays.
         """
         for attempt in range(1, _TRIES + 1):
-            extract = self._extracts.look()
+            extract = self._extracts.pin()
             if extract.state == self._state:
                 return None
             try:
                 done = self._replace(extract, progress)
             except DataLossError:
                 # The snapshot expired while it was read: retry, unless there is no newer one.
-                if attempt == _TRIES or self._extracts.look().state == extract.state:
+                if attempt == _TRIES or self._extracts.pin().state == extract.state:
                     raise
             else:
                 self._state = extract.state

@@ -79,7 +79,7 @@ class Extracts:
         self._columns = columns
         self._moment = moment
 
-    def look(self) -> Extract:
+    def pin(self) -> Extract:
         """Pin the current snapshots, or those of the moment.
 
         Raises `TableError`, `SqlError` or `DataLossError` if something is missing; the message

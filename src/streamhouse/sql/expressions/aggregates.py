@@ -53,7 +53,7 @@ def _with_aggregate(whole: exp.Expr, aggregate_node: exp.Expr) -> exp.Expr:
 
 
 def translated(whole: exp.Expr) -> exp.Expr:
-    """Translate an aggregate whose DuckDB form does not depend on types (see `typed`)."""
+    """Translate an aggregate whose DuckDB form does not depend on types (see `with_flink_type`)."""
     core = _core(whole)
     if isinstance(core, exp.AnonymousAggFunc) and core.name in _BRACKETS:
         return _json(whole, core)
@@ -109,7 +109,7 @@ def _without_nulls_words(whole: exp.Expr) -> exp.Expr:
     return new
 
 
-def typed(whole: exp.Expr, relations: Relations) -> exp.Expr | None:
+def with_flink_type(whole: exp.Expr, relations: Relations) -> exp.Expr | None:
     """Give SUM, AVG or COLLECT Flink's result type; other aggregates stay.
 
     None if the argument's type is unknown; a SUM then stays as it is.
@@ -177,6 +177,6 @@ def widen(node: exp.Expr) -> None:
 
 
 def widened(item: exp.Expr) -> exp.Expr:
-    """A sum of `typed`, cast to BIGINT or DOUBLE instead of its argument's type; others as is."""
+    """A sum cast to BIGINT or DOUBLE instead of its argument's type; other aggregates stay."""
     wider = item.meta.get(_NARROWED)
     return item if wider is None else cast(item.this, wider)

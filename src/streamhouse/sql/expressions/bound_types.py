@@ -35,7 +35,7 @@ def resolved(
         elif isinstance(node, exp.Div):
             new, message = decimals.divided(node, relations), _DIVISION
         elif aggregates.is_complete(node):
-            new, message = aggregates.typed(node, relations), _AGGREGATE
+            new, message = aggregates.with_flink_type(node, relations), _AGGREGATE
         else:
             continue
         if new is None:

@@ -101,7 +101,7 @@ def simplify(script: Script, tree: exp.Expr) -> exp.Expr:
             if isinstance(node, exp.HexString):
                 return _located(_bytes(node.name), node)
             if isinstance(node, exp.Anonymous):
-                return _located(udf_conversion.typed(script, node), node)
+                return _located(udf_conversion.with_result_type(script, node), node)
             if isinstance(node, exp.Fetch) and node.args.get("count") is None:
                 node.set("count", number(1))
         except functions.ArgumentError as failure:
@@ -231,7 +231,7 @@ def _check_types(script: Script, tree: exp.Expr) -> None:
 def _keep_date(node: exp.Expr) -> exp.Expr:
     """Make a DATE ± whole days, months or years a DATE; in DuckDB it is a TIMESTAMP."""
     if isinstance(node, exp.Cast):
-        return times.typed(node)
+        return times.with_flink_type(node)
     if not isinstance(node, exp.Add | exp.Sub):
         return node
     left, right = node.left.unnest(), node.right.unnest()

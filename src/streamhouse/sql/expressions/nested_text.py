@@ -58,7 +58,7 @@ class _Element:
     kind: exp.Expr
     precision: int | None = None
 
-    def typed(self, element: exp.Expr) -> exp.DataType | None:
+    def set_type(self, element: exp.Expr) -> exp.DataType | None:
         """Set the type on an element and return it; None if it is unknown."""
         if not isinstance(self.kind, exp.DataType):
             return None
@@ -120,7 +120,7 @@ def _text_or_null(
     element: exp.Expr, element_type: _Element, text: Text, depth: int
 ) -> exp.Expr | None:
     """The text of an element; a null is `NULL`. None if its type is unknown."""
-    kind = element_type.typed(element)
+    kind = element_type.set_type(element)
     if kind is None:
         return None
     nested = kind.is_type(exp.DType.ARRAY, exp.DType.LIST, exp.DType.MAP, exp.DType.STRUCT)

@@ -19,7 +19,7 @@ _MOMENTS = ("TIMESTAMP", "TIMESTAMP_LTZ")
 _WHOLE = {"TINYINT": 3, "SMALLINT": 5, "INT": 10, "BIGINT": 19}
 
 
-def typed(script: Script, node: exp.Expr) -> exp.Expr:
+def with_result_type(script: Script, node: exp.Expr) -> exp.Expr:
     """A call cast to its result type, if its function has been defined; else the node itself.
 
     Raises `SqlError` for a wrong number of arguments.

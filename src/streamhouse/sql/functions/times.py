@@ -1,7 +1,8 @@
 """Builds DuckDB expressions for Flink's date and time functions.
 
 Some functions return a DATE for a DATE, a TIME for a TIME and a TIMESTAMP for a TIMESTAMP. Types
-are unknown when a call is built, so the call is marked, and `typed` corrects its type later.
+are unknown when a call is built, so the call is marked, and `with_flink_type`
+corrects its type later.
 """
 
 from __future__ import annotations
@@ -97,14 +98,14 @@ def _unit(node: exp.Expr) -> str:
 
 
 def _argument(node: exp.Expr) -> exp.Cast:
-    """The moment argument of a call cast to TIMESTAMP, marked for `typed`."""
+    """The moment argument of a call cast to TIMESTAMP, marked for `with_flink_type`."""
     tree = cast(node, "TIMESTAMP")
     tree.meta[_ARGUMENT] = True
     return tree
 
 
 def _marked(tree: exp.Cast, unit: str) -> exp.Cast:
-    """Mark a TIMESTAMP call whose type `typed` corrects to that of its argument.
+    """Mark a TIMESTAMP call whose type `with_flink_type` corrects to that of its argument.
 
     For a TIME it becomes a TIME; for a DATE it becomes a DATE if the unit is a day or longer.
     """
@@ -152,7 +153,7 @@ def argument(node: exp.Expr) -> exp.Expr | None:
     return None if marked is None else marked.this
 
 
-def typed(node: exp.Cast) -> exp.Expr:
+def with_flink_type(node: exp.Cast) -> exp.Expr:
     """Cast a marked call to DATE or TIME where Flink returns that; its argument must be typed."""
     moment_argument = argument(node)
     if moment_argument is None:

@@ -29,7 +29,7 @@ def inlined(parsed: Parsed, resolver: Resolver) -> Parsed:
     if not isinstance(resolver, ViewResolver):
         return parsed
     used: list[str] = []
-    tree = _Views(parsed.script, resolver, used).replaced(parsed.tree, ())
+    tree = _Views(parsed.script, resolver, used).inlined(parsed.tree, ())
     # A changed view must change the fingerprint of the query.
     canonical = "\n".join([parsed.canonical, *used])
     return Parsed(parsed.script, tree, canonical) if used else parsed
@@ -43,7 +43,7 @@ class _Views:
     resolver: ViewResolver
     used: list[str]
 
-    def replaced(self, tree: exp.Expr, enclosing: tuple[Name, ...]) -> exp.Expr:
+    def inlined(self, tree: exp.Expr, enclosing: tuple[Name, ...]) -> exp.Expr:
         for table in names.leaves(tree):
             if not isinstance(table.this, exp.Identifier):
                 continue
@@ -70,7 +70,7 @@ class _Views:
                 "table that it reads",
             )
         position = {key: table.this.meta[key] for key in _POSITION_KEYS if key in table.this.meta}
-        inner = self.replaced(_body(view, position), (*enclosing, view.name))
+        inner = self.inlined(_body(view, position), (*enclosing, view.name))
         _pass_options(self.script, table, inner)
         alias = table.args.get("alias") or exp.TableAlias(this=table.this.copy())
         new = exp.Subquery(this=inner, alias=alias.copy())

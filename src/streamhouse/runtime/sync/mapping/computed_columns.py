@@ -54,7 +54,7 @@ class ComputedColumn:
     arguments: tuple[str, ...]
     type: str = ""
 
-    def typed(self, columns: Mapping[str, str]) -> ComputedColumn:
+    def with_type(self, columns: Mapping[str, str]) -> ComputedColumn:
         """The same with its type; `columns`: the types of the columns it can use."""
         if self.column is not None and self.column not in columns:
             raise OptionError(

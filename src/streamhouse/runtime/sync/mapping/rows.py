@@ -34,7 +34,7 @@ class TargetRows:
         kinds = {options.spelt(name): kind for name, kind in source.columns}
         self._computed = []
         for column in computed_columns(options):
-            typed = column.typed(kinds)
+            typed = column.with_type(kinds)
             kinds[typed.name] = typed.type
             self._computed.append(typed)
         own = {options.spelt(column.name) for column in source.definition.key}
@@ -59,7 +59,7 @@ class TargetRows:
                 "find the row by; give --primary-keys and a new table, or exclude the table"
             )
         if seconds is not None and self._moving:
-            kinds = moved(kinds, [columns[name] for name in self._moving])
+            kinds = split_key_updates(kinds, [columns[name] for name in self._moving])
         return pa.record_batch([*columns.values(), kinds], names=[*columns, ROW_KIND])
 
     def _metadata(self, name: str, rows: int, seconds: Seconds | None) -> pa.Array:
@@ -71,7 +71,7 @@ class TargetRows:
         return times.cast(pa.timestamp("s", "UTC")).cast(arrow_type(METADATA[name]))
 
 
-def moved(kinds: pa.Array, columns: Sequence[pa.Array]) -> pa.Array:
+def split_key_updates(kinds: pa.Array, columns: Sequence[pa.Array]) -> pa.Array:
     """The kinds, with `-D` and `+I` for an update (two rows in a row) that changes a column."""
     befores = np.flatnonzero(_plain(pc.equal(kinds, "-U")))
     if not len(befores):

@@ -233,7 +233,7 @@ class Targets:
         known, typed = dict(kinds), []
         for column in self._computed:
             try:
-                one = column.typed(known)
+                one = column.with_type(known)
             except OptionError as error:
                 raise TableError(f"{identifier}: {error}") from None
             known[one.name] = one.type
