@@ -17,6 +17,9 @@ from tests.integration.mysql.history import Database, catch_up, rows_of
 
 from streamhouse.connectors.mysql_cdc import keyless_snapshot
 from streamhouse.connectors.mysql_cdc.database.sharding.declared_table import open_source
+from streamhouse.connectors.mysql_cdc.server.connection import run
+from streamhouse.connectors.mysql_cdc.server.position import Position
+from streamhouse.connectors.mysql_cdc.server.table import Server
 from streamhouse.connectors.mysql_cdc.server.table_lock import TableLock
 from streamhouse.demo.mariadb import PASSWORD
 from streamhouse.errors import ConnectError, DataLossError, SchemaChangeError, TableError
@@ -309,6 +312,30 @@ def test_a_statement_between_the_lock_and_the_rows(
     monkeypatch.setattr(TableLock, "release", released)
     with pytest.raises(SchemaChangeError):
         rows_of(source, start, end)
+
+
+def test_a_lock_that_is_lost_begins_again(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database.run("CREATE TABLE t (a INT)", "INSERT INTO t VALUES (7), (8)")
+    source = database.source("t")
+    start = source.initial_offset()
+    end = source.latest_offset(start)
+    position, killed = TableLock.position, 0
+
+    def lost(lock: TableLock, server: Server) -> Position:
+        nonlocal killed
+        killed += 1
+        if killed == 1:
+            # What is deleted now is before the end of the binlog, but not in the snapshot.
+            (number,) = run(lock.connection, "SELECT CONNECTION_ID()")[0]
+            database.run(f"KILL {number}", "DELETE FROM t WHERE a = 7")
+        return position(lock, server)
+
+    monkeypatch.setattr(TableLock, "position", lost)
+    assert sorted(row["a"] for row in rows_of(source, start, end)) == [7, 8]
+    assert killed == 2
+    assert [row["a"] for row in catch_up(source, end)[1]] == [7]
 
 
 def test_a_lost_connection_begins_again(

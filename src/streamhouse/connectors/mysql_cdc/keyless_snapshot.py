@@ -101,13 +101,13 @@ class KeylessReader:
             lock.acquire()
             if self._table.consistent:
                 run(connection, "START TRANSACTION WITH CONSISTENT SNAPSHOT")
-                seen = self._server.position(self._session)
+                seen = lock.position(self._server)
                 lock.release()
                 # From here on, no statement can alter the table until the transaction ends.
                 run(connection, f"SELECT 1 FROM {self._name} LIMIT 0")
             else:
                 self._check_prepared()
-                seen = self._server.position(self._session)
+                seen = lock.position(self._server)
             differences = self._differences(seen, self._server.position(self._session))
             self._select(connection, file, differences)
         if differences.surplus:
