@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 import uuid
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
@@ -184,7 +184,7 @@ def _expected(
     # Starting from an empty snapshot is the same as recomputing everything.
     empty = any(s.id == base and s.total_record_count == 0 for s in snapshots)
     counts.base = 0 if empty else base
-    snapshot_ids = {(s.commit_user, s.commit_identifier): s.id for s in snapshots}
+    commits = _Commits(snapshots)
     foreign = [
         s
         for s in snapshots
@@ -214,15 +214,11 @@ def _expected(
             else None
         )
         recomputation = Recomputation(address, definitions, waiting if waiting else None)
-        numbers = sorted(number for writer, number in snapshot_ids if writer == user)
         # If expiry determined the base snapshot, all of these batches come after it.
         at_snapshot = base if first else 0
-        for run in _between(query_batches, snapshot_ids, removals):
+        for run in _between(query_batches, commits, removals):
             for step in recomputation.steps(run, grouped and (not base or bool(first))):
-                # The last batches of the step may have written nothing.
-                written = bisect_right(numbers, step.last.number)
-                if written:
-                    at_snapshot = max(at_snapshot, snapshot_ids[user, numbers[written - 1]])
+                at_snapshot = max(at_snapshot, commits.last_up_to(step.last))
                 counts.joined += step.hits.num_rows
                 if not base or first or at_snapshot > base:
                     parts.append((at_snapshot, step.rows, None))
@@ -251,17 +247,30 @@ def _foreign(table: Table, snapshot: Snapshot) -> tuple[pa.Table, pa.Table | Non
     return rows.filter(pc.invert(deleted)), removed if removed.num_rows else None
 
 
-def _between(
-    batches: list[Batch], snapshot_ids: Mapping[tuple[str, int], int], removals: list[int]
-) -> Iterator[list[Batch]]:
+class _Commits:
+    """The snapshots of a view in which its queries have committed batches."""
+
+    def __init__(self, snapshots: Sequence[Snapshot]) -> None:
+        """`snapshots`: newest first."""
+        self._by_user: dict[str, tuple[list[int], list[int]]] = {}
+        for snapshot in reversed(snapshots):
+            numbers, ids = self._by_user.setdefault(snapshot.commit_user, ([], []))
+            numbers.append(snapshot.commit_identifier)
+            ids.append(snapshot.id)
+
+    def last_up_to(self, batch: Batch) -> int:
+        """The snapshot of the query's last commit up to a batch, which may have written nothing.
+
+        0 if there is none.
+        """
+        numbers, ids = self._by_user.get(batch.query_id, ([], []))
+        count = bisect_right(numbers, batch.number)
+        return ids[count - 1] if count else 0
+
+
+def _between(batches: list[Batch], commits: _Commits, removals: list[int]) -> Iterator[list[Batch]]:
     """A query's batches, grouped so that no removal of records falls inside a group."""
-    numbered: list[tuple[int, Batch]] = []
-    snapshot_id = 0
-    for batch in batches:
-        snapshot_id = max(
-            snapshot_id, snapshot_ids.get((batch.query_id, batch.number), snapshot_id)
-        )
-        numbered.append((bisect_left(removals, snapshot_id), batch))
+    numbered = [(bisect_left(removals, commits.last_up_to(batch)), batch) for batch in batches]
     for _, run in groupby(numbered, key=lambda pair: pair[0]):
         yield [batch for _, batch in run]
 
