@@ -84,7 +84,10 @@ class PartitionReader:
         received, self._waiting = self._waiting, []
         if not received:
             received = self._consumer.consume(MESSAGES, _POLL_S)
-        event = next((i for i, one in enumerate(received) if one.error() is not None), None)
+        errors = list(map(Message.error, received))
+        event = None
+        if not set(map(type, errors)) <= {type(None)}:
+            event = next(place for place, one in enumerate(errors) if one is not None)
         messages = received[:event]
         if messages and messages[-1].offset() + 1 >= wanted.end:
             inside = _before(messages, wanted.end)

@@ -68,7 +68,8 @@ def _decimals(found: pa.Array, values: Sequence[Any], kind: pa.DataType) -> pa.A
     if not _unmixed(values):
         return None
     floats = found.fill_null(0.0).to_numpy(zero_copy_only=False)
-    scaled = np.rint(floats * unit)
+    with np.errstate(over="ignore"):
+        scaled = np.rint(floats * unit)
     # If the float is the one nearest to a decimal of this scale, its text was that decimal, or a
     # text that rounds to it: with 15 digits, decimals are farther apart than floats.
     if not (np.abs(scaled) < 10**kind.precision).all() or not (scaled / unit == floats).all():
@@ -78,12 +79,19 @@ def _decimals(found: pa.Array, values: Sequence[Any], kind: pa.DataType) -> pa.A
 
 def _of_integers(unscaled: Any, found: pa.Array, kind: pa.DataType) -> pa.Array:
     """Decimals by their unscaled numbers, null where `found` is null."""
-    words = np.empty((len(unscaled), 2), np.int64)
-    words[:, 0] = unscaled
-    words[:, 1] = unscaled >> 63
     valid = pc.is_valid(found)
     validity = valid.buffers()[1] if found.null_count else None
     if validity is not None and valid.offset:
         valid = pa.concat_arrays([valid])
         validity = valid.buffers()[1]
+    return decimals(unscaled, kind, validity)
+
+
+def decimals(
+    unscaled: Any, kind: pa.Decimal128Type, validity: pa.Buffer | None = None
+) -> pa.Decimal128Array:
+    """Decimals by their unscaled numbers of 64 bits; `validity`: which are not null."""
+    words = np.empty((len(unscaled), 2), np.int64)
+    words[:, 0] = unscaled
+    words[:, 1] = unscaled >> 63
     return pa.Array.from_buffers(kind, len(unscaled), [validity, pa.py_buffer(words)])

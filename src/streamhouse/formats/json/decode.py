@@ -15,6 +15,7 @@ from streamhouse.formats.base import BadRecord, Decoded
 from streamhouse.formats.json.columns import column
 from streamhouse.formats.json.exact import Misfit, NeedsText, converter, misfit, parse_exactly
 from streamhouse.formats.json.options import JsonOptions
+from streamhouse.formats.json.regular import RegularDecoder
 from streamhouse.formats.type_names import type_name
 
 Rows: TypeAlias = Callable[[Any], list[tuple[str, Any]]]
@@ -193,13 +194,18 @@ class JsonDecoder:
     def __init__(self, schema: pa.Schema, options: JsonOptions) -> None:
         self._schema, self._options = schema, options
         self._columns: Columns | None = None
+        self._regular: RegularDecoder | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_columns": None}
+        return {**self.__dict__, "_columns": None, "_regular": None}
 
     def decode(self, records: Sequence[bytes | None]) -> Decoded:
-        if self._columns is None:
+        if self._columns is None or self._regular is None:
             self._columns = Columns(self._schema, self._options)
+            self._regular = RegularDecoder(self._schema, self._options.standard)
+        regular = self._regular.columns(records)
+        if regular is not None:
+            return Decoded(pa.RecordBatch.from_arrays(regular, schema=self._schema))
         found = parsed(records, self._options.ignore_parse_errors)
         arrays = self._columns.arrays(found, records)
         return without_bad(arrays, self._schema, found, self._options.ignore_parse_errors)
