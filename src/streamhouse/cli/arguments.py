@@ -111,7 +111,7 @@ def check_store(catalog: Mapping[str, str]) -> None:
     from streamhouse.sql.options.store_options import is_object_store
 
     if is_object_store(catalog["warehouse"]):
-        from streamhouse.paimon.storage.s3_client import check_bucket
+        from streamhouse.paimon.storage.object_store.s3_client import check_bucket
 
         check_bucket(catalog, catalog["warehouse"])
 

@@ -13,7 +13,7 @@ from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.changelog.invisible_rows import InvisibleRows
 from streamhouse.paimon.maintenance.service import Maintenance
 from streamhouse.paimon.read.visibility import changes_visible, hides_new_rows
-from streamhouse.paimon.storage.store_retries import retried
+from streamhouse.paimon.storage.object_store.store_retries import retried
 from streamhouse.runtime import shared_readers
 from streamhouse.runtime.batch.progress_line import progress
 from streamhouse.runtime.monitoring.reporter import Reported, Reporter

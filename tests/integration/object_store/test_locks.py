@@ -15,9 +15,9 @@ from tests.integration.object_store.faulty_proxy import Fault, FaultyProxy, Requ
 from streamhouse.demo.s3_server import S3Server
 from streamhouse.errors import CommitConflictError, StreamhouseError
 from streamhouse.paimon.catalog.warehouse import Warehouse
-from streamhouse.paimon.storage import object_lock as locks
-from streamhouse.paimon.storage.object_files import ObjectFiles
-from streamhouse.paimon.storage.object_lock import object_lock
+from streamhouse.paimon.storage.object_store import object_lock as locks
+from streamhouse.paimon.storage.object_store.object_files import ObjectFiles
+from streamhouse.paimon.storage.object_store.object_lock import object_lock
 from streamhouse.sql.plan import Column
 
 COMMITS = 8

@@ -19,7 +19,7 @@ from streamhouse.cli.main import build
 from streamhouse.demo.s3_server import SECRET_KEY, S3Server
 from streamhouse.errors import StreamhouseError
 from streamhouse.paimon.catalog.warehouse import Warehouse
-from streamhouse.paimon.storage import s3_client
+from streamhouse.paimon.storage.object_store import s3_client
 from streamhouse.runtime.state.checkpoint import Checkpoint, checkpoints_of
 from streamhouse.runtime.state.checkpoint_claim import claim, claims, release
 

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from streamhouse.paimon.storage.parallel import begin, together
+from streamhouse.paimon.storage.object_store.parallel import begin, together
 
 
 def test_calls_run_at_the_same_time_and_results_keep_their_order() -> None:

@@ -7,8 +7,8 @@ import logging
 import pytest
 
 from streamhouse.errors import StoreError, TableError
-from streamhouse.paimon.storage import store_retries
-from streamhouse.paimon.storage.store_retries import retried
+from streamhouse.paimon.storage.object_store import store_retries
+from streamhouse.paimon.storage.object_store.store_retries import retried
 
 
 class Clock:

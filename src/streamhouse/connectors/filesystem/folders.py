@@ -10,11 +10,11 @@ from typing import IO, TYPE_CHECKING, Protocol
 
 from streamhouse.connectors.filesystem.listing import DataFile, is_hidden
 from streamhouse.errors import OptionError
-from streamhouse.paimon.storage.store_retries import retried
+from streamhouse.paimon.storage.object_store.store_retries import retried
 from streamhouse.sql.options.store_options import is_object_store
 
 if TYPE_CHECKING:
-    from streamhouse.paimon.storage.staged_objects import StagedObjects
+    from streamhouse.paimon.storage.object_store.staged_objects import StagedObjects
 
 
 class Folder(Protocol):
@@ -104,8 +104,8 @@ def folder_of(path: str, store: Mapping[str, str]) -> Folder:
 def objects_of(path: str, store: Mapping[str, str]) -> StagedObjects:
     """The objects of a folder; raises `StreamhouseError` if its bucket does not answer."""
     # AWS's client takes a third of a second to import.
-    from streamhouse.paimon.storage.s3_client import check_bucket
-    from streamhouse.paimon.storage.staged_objects import StagedObjects
+    from streamhouse.paimon.storage.object_store.s3_client import check_bucket
+    from streamhouse.paimon.storage.object_store.staged_objects import StagedObjects
 
     check_bucket(store, path)
     return StagedObjects(path, store)

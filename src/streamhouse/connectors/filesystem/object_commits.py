@@ -14,7 +14,7 @@ from functools import partial
 from streamhouse.connectors.filesystem.commit_log import OWN_FOLDER, StagedFile
 from streamhouse.connectors.filesystem.folders import objects_of
 from streamhouse.errors import DataLossError
-from streamhouse.paimon.storage.store_retries import retried
+from streamhouse.paimon.storage.object_store.store_retries import retried
 
 _NAME = re.compile(r"part-(?P<query>[^-]+)-(?P<batch>\d{8})-(?P<attempt>[^-]+)-\d+\.")
 

@@ -23,9 +23,9 @@ from streamhouse.paimon.schema.table_name import MAIN, TableName, split_identifi
 from streamhouse.paimon.storage import rust_core
 from streamhouse.paimon.storage.files import is_local, local_path, remember
 from streamhouse.paimon.storage.lock import creation_lock
-from streamhouse.paimon.storage.parallel import begin
-from streamhouse.paimon.storage.s3_client import core_options
-from streamhouse.paimon.storage.store_retries import is_temporary, retried
+from streamhouse.paimon.storage.object_store.parallel import begin
+from streamhouse.paimon.storage.object_store.s3_client import core_options
+from streamhouse.paimon.storage.object_store.store_retries import is_temporary, retried
 from streamhouse.sql.changes import Change, SetDefault
 from streamhouse.sql.options.store_options import canonical_options, is_object_store
 from streamhouse.sql.plan import AsOf, Column

@@ -27,7 +27,7 @@ from streamhouse.paimon.schema.options.remove_record_option import removes_recor
 from streamhouse.paimon.schema.table_name import TableName, branch_root
 from streamhouse.paimon.storage.files import files_of, is_local
 from streamhouse.paimon.storage.lock import commit_lock
-from streamhouse.paimon.storage.s3_client import core_options
+from streamhouse.paimon.storage.object_store.s3_client import core_options
 from streamhouse.sql.options.catalog_options import file_system_options
 from streamhouse.sql.options.store_options import ENDPOINT, canonical_options, is_object_store
 

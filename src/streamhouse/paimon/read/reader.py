@@ -24,8 +24,8 @@ from streamhouse.paimon.schema.file_formats import avro_rows, nanosecond_timesta
 from streamhouse.paimon.storage import rust_core
 from streamhouse.paimon.storage.mirror.plan import changes
 from streamhouse.paimon.storage.mirror.read import fetched
+from streamhouse.paimon.storage.object_store.store_retries import is_temporary, retried
 from streamhouse.paimon.storage.split_files import SplitFrame
-from streamhouse.paimon.storage.store_retries import is_temporary, retried
 
 if TYPE_CHECKING:
     from streamhouse.paimon.read.table import Table

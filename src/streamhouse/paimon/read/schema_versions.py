@@ -8,8 +8,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from streamhouse.errors import DataLossError
-from streamhouse.paimon.storage.object_files import ObjectFiles
-from streamhouse.paimon.storage.parallel import together
+from streamhouse.paimon.storage.object_store.object_files import ObjectFiles
+from streamhouse.paimon.storage.object_store.parallel import together
 
 if TYPE_CHECKING:
     from streamhouse.paimon.read.table import Table

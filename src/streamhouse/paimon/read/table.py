@@ -20,7 +20,7 @@ from streamhouse.paimon.schema.options.bucket_rules import crosses_partitions
 from streamhouse.paimon.schema.table_name import branch_root
 from streamhouse.paimon.storage.files import Files, files_of
 from streamhouse.paimon.storage.followed_snapshots import FollowedSnapshots
-from streamhouse.paimon.storage.object_files import ObjectFiles
+from streamhouse.paimon.storage.object_store.object_files import ObjectFiles
 from streamhouse.paimon.storage.snapshots import Snapshot, Snapshots
 from streamhouse.source import ROW_KIND
 from streamhouse.sql.options.renamed_options import stored

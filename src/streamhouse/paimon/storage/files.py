@@ -191,8 +191,8 @@ def files_of(location: str, options: Mapping[str, str]) -> Files:
     if is_local(location):
         return LocalFiles()
     if is_object_store(location):
-        from streamhouse.paimon.storage.object_files import ObjectFiles
-        from streamhouse.paimon.storage.s3_client import check_bucket
+        from streamhouse.paimon.storage.object_store.object_files import ObjectFiles
+        from streamhouse.paimon.storage.object_store.s3_client import check_bucket
 
         check_bucket(options, location)
         return ObjectFiles(location, options)

@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 
 from streamhouse.errors import StreamhouseError
 from streamhouse.paimon.storage.lock import announce, commit_news, commit_stamp
-from streamhouse.paimon.storage.object_files import ObjectFiles
-from streamhouse.paimon.storage.parallel import begin, together
+from streamhouse.paimon.storage.object_store.object_files import ObjectFiles
+from streamhouse.paimon.storage.object_store.parallel import begin, together
 from streamhouse.paimon.storage.rust_core import forget_metadata
 from streamhouse.paimon.storage.snapshots import Snapshot, Snapshots, from_json
 

@@ -126,8 +126,8 @@ def _between_machines(
         return jdbc_lock.jdbc_lock(options, location, wait_s, activity)
     if not is_object_store(location):
         return nullcontext()
-    from streamhouse.paimon.storage.object_files import ObjectFiles
-    from streamhouse.paimon.storage.object_lock import object_lock
+    from streamhouse.paimon.storage.object_store.object_files import ObjectFiles
+    from streamhouse.paimon.storage.object_store.object_lock import object_lock
 
     files = ObjectFiles(location, options)
     if not files.conditional_writes:

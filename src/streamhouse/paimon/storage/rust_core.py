@@ -14,7 +14,7 @@ import pyarrow as pa
 from pypaimon_rust.datafusion import PaimonCatalog, SQLContext
 
 from streamhouse.errors import DataLossError, StreamhouseError
-from streamhouse.paimon.storage.s3_client import check_bucket, core_options
+from streamhouse.paimon.storage.object_store.s3_client import check_bucket, core_options
 from streamhouse.sql.options.catalog_options import file_system_options
 from streamhouse.sql.options.store_options import is_object_store
 

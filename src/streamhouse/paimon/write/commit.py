@@ -29,8 +29,8 @@ from streamhouse.paimon.storage.lock import LOCK_WAIT_S, commit_lock
 from streamhouse.paimon.storage.mirror.commit import MirroredCommit
 from streamhouse.paimon.storage.mirror.followed import parts
 from streamhouse.paimon.storage.mirror.write import MirroredWrite
+from streamhouse.paimon.storage.object_store.store_retries import retried
 from streamhouse.paimon.storage.split_groups import file_ids as _ids
-from streamhouse.paimon.storage.store_retries import retried
 from streamhouse.paimon.write.before_images import BeforeImageFilter, hides_by_sequence
 from streamhouse.paimon.write.product_columns import Products
 from streamhouse.paimon.write.remove_record_on_delete import removals_without_values

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from streamhouse.errors import CommitConflictError, StoreError, StreamhouseError, TableError
 from streamhouse.paimon.read.table import Table
-from streamhouse.paimon.storage.store_retries import is_temporary
+from streamhouse.paimon.storage.object_store.store_retries import is_temporary
 
 
 def write_error(table: Table, error: Exception) -> StreamhouseError:

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 
 from streamhouse.errors import StreamhouseError
 from streamhouse.paimon.storage.files import files_of, is_local
-from streamhouse.paimon.storage.object_files import ObjectFiles
+from streamhouse.paimon.storage.object_store.object_files import ObjectFiles
 from streamhouse.runtime.state.checkpoint import FOLDER, Checkpoint, checkpoints_of
 
 _noted: set[str] = set()

@@ -90,7 +90,7 @@ class FusedReader(DataSourceStreamReader):
         return ReadAllAvailable() if rows is None else ReadMaxRows(rows)
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
-        from streamhouse.paimon.storage.store_retries import retried
+        from streamhouse.paimon.storage.object_store.store_retries import retried
 
         rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         deadline = time.monotonic() + _IDLE_WAIT_S
@@ -103,7 +103,7 @@ class FusedReader(DataSourceStreamReader):
         return start
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
-        from streamhouse.paimon.storage.store_retries import retried
+        from streamhouse.paimon.storage.object_store.store_retries import retried
         from streamhouse.runtime.streaming.small_batches import is_small_batch
 
         spec = self._spec()
@@ -115,7 +115,7 @@ class FusedReader(DataSourceStreamReader):
         return [TaskPartition(task, spread) for task in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        from streamhouse.paimon.storage.store_retries import retried_task
+        from streamhouse.paimon.storage.object_store.store_retries import retried_task
         from streamhouse.runtime.streaming.ordered_task import task_of
 
         assert isinstance(partition, TaskPartition)

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from streamhouse.connectors import bad_record_table
 from streamhouse.lookup.dimension import is_server
 from streamhouse.paimon.catalog.table_address import TableAddress
-from streamhouse.paimon.storage.store_retries import retried
+from streamhouse.paimon.storage.object_store.store_retries import retried
 from streamhouse.runtime.monitoring.metrics import QueryMetrics
 from streamhouse.runtime.query_description import QueryDescription
 from streamhouse.runtime.query_spec import QuerySpec

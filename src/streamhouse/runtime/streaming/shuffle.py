@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from streamhouse.arrow_batches import gathered
 from streamhouse.errors import StreamhouseError
 from streamhouse.lookup.strategies.bucket import BucketKey, bucket_key
-from streamhouse.paimon.storage.store_retries import retried, retried_task
+from streamhouse.paimon.storage.object_store.store_retries import retried, retried_task
 from streamhouse.runtime.kernel import ROW, numbered, only
 from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.streaming.planner import TaskInput

@@ -15,8 +15,8 @@ from typing import Any
 
 from streamhouse.errors import StoreError
 from streamhouse.paimon.storage.mirror.folder import MirrorFolder
-from streamhouse.paimon.storage.object_files import ObjectFiles
-from streamhouse.paimon.storage.parallel import begin, together
+from streamhouse.paimon.storage.object_store.object_files import ObjectFiles
+from streamhouse.paimon.storage.object_store.parallel import begin, together
 from streamhouse.paimon.storage.rust_core import ERRORS
 
 _LOG = logging.getLogger("streamhouse.storage")

@@ -19,8 +19,8 @@ from typing import Any
 import fastavro
 from pypaimon_rust.datafusion import Table as RustTable
 
-from streamhouse.paimon.storage.object_files import ObjectFiles
-from streamhouse.paimon.storage.parallel import together
+from streamhouse.paimon.storage.object_store.object_files import ObjectFiles
+from streamhouse.paimon.storage.object_store.parallel import together
 from streamhouse.work_folder import work_folder
 
 _PREFIX = "streamhouse-metadata-"

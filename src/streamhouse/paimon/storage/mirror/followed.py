@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from streamhouse.paimon.storage.followed_snapshots import FollowedSnapshots
-from streamhouse.paimon.storage.object_files import ObjectFiles
+from streamhouse.paimon.storage.object_store.object_files import ObjectFiles
 
 if TYPE_CHECKING:
     from streamhouse.paimon.read.table import Table

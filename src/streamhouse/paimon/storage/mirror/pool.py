@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from streamhouse.paimon.storage.mirror.folder import MirrorFolder
-from streamhouse.paimon.storage.object_files import ObjectFiles
+from streamhouse.paimon.storage.object_store.object_files import ObjectFiles
 
 _free: dict[tuple[object, ...], list[MirrorFolder]] = {}
 

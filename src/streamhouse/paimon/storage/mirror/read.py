@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from streamhouse.paimon.storage.mirror.followed import parts
 from streamhouse.paimon.storage.mirror.pool import borrowed
-from streamhouse.paimon.storage.object_files import ObjectFiles
-from streamhouse.paimon.storage.parallel import together
+from streamhouse.paimon.storage.object_store.object_files import ObjectFiles
+from streamhouse.paimon.storage.object_store.parallel import together
 from streamhouse.paimon.storage.split_files import SplitFrame
 
 if TYPE_CHECKING:

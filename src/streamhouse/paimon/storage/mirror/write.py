@@ -17,7 +17,7 @@ from streamhouse.paimon.storage.followed_snapshots import FollowedSnapshots
 from streamhouse.paimon.storage.mirror.folder import MirrorFolder
 from streamhouse.paimon.storage.mirror.followed import parts
 from streamhouse.paimon.storage.mirror.pool import borrowed
-from streamhouse.paimon.storage.object_files import ObjectFiles
+from streamhouse.paimon.storage.object_store.object_files import ObjectFiles
 from streamhouse.paimon.storage.rust_core import ERRORS
 
 if TYPE_CHECKING:

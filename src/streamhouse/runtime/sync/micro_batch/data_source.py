@@ -50,7 +50,7 @@ class SyncReader(FusedReader):
         return [SyncPartition(task) for task in self._plan().tasks(start, end)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        from streamhouse.paimon.storage.store_retries import retried_task
+        from streamhouse.paimon.storage.object_store.store_retries import retried_task
         from streamhouse.runtime.sync.micro_batch.task import SyncTask
 
         assert isinstance(partition, SyncPartition)

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Any
 
-from streamhouse.paimon.storage import s3_client
-from streamhouse.paimon.storage.s3_client import bucket_and_key
-from streamhouse.paimon.storage.store_retries import retried
+from streamhouse.paimon.storage.object_store import s3_client
+from streamhouse.paimon.storage.object_store.s3_client import bucket_and_key
+from streamhouse.paimon.storage.object_store.store_retries import retried
 from streamhouse.sql.options.store_options import CONDITIONAL, canonical_options, s3_location
 
 _IN_MEMORY = 16 << 20

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from streamhouse.errors import CommitConflictError, StreamhouseError
-from streamhouse.paimon.storage.object_files import ObjectFiles
+from streamhouse.paimon.storage.object_store.object_files import ObjectFiles
 
 _LOG = logging.getLogger("streamhouse.storage")
 LEASE_S = 20.0

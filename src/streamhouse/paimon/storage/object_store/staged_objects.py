@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 
-from streamhouse.paimon.storage import s3_client
-from streamhouse.paimon.storage.object_files import ObjectFiles, place_of
+from streamhouse.paimon.storage.object_store import s3_client
+from streamhouse.paimon.storage.object_store.object_files import ObjectFiles, place_of
 
 _PART_BYTES = 16 << 20
 

@@ -1,0 +1,1 @@
+"""Files, locks and retries of S3-compatible object stores."""
