@@ -26,7 +26,8 @@ import numpy as np
 import pyarrow as pa
 
 from streamhouse.paimon.catalog.warehouse import Warehouse
-from streamhouse.paimon.write.commit import TableCommitter, TableWriter
+from streamhouse.paimon.write.commit import TableCommitter
+from streamhouse.paimon.write.table_writer import TableWriter
 
 CUSTOMERS = 10_000
 COUNTRIES = 50

@@ -27,7 +27,8 @@ import pymysql
 import streamhouse
 from streamhouse.demo.mariadb import MariaDB
 from streamhouse.paimon.catalog.warehouse import Warehouse
-from streamhouse.paimon.write.commit import TableCommitter, TableWriter
+from streamhouse.paimon.write.commit import TableCommitter
+from streamhouse.paimon.write.table_writer import TableWriter
 
 GOAL = 0.8
 USER = PASSWORD = "jdbc"

@@ -43,7 +43,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamhouse.paimon.catalog.warehouse import Warehouse
-from streamhouse.paimon.write.commit import TableCommitter, TableWriter
+from streamhouse.paimon.write.commit import TableCommitter
+from streamhouse.paimon.write.table_writer import TableWriter
 from streamhouse.sql.plan import Column
 
 GOALS = {"full": 0.25, "bucket": 0.15, "partial": 1.0}

@@ -52,7 +52,8 @@ from streamhouse.paimon.maintenance.service import Maintenance
 from streamhouse.paimon.read.reader import READ_BATCH_ROWS
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.write.bucket_hash import bucket_of
-from streamhouse.paimon.write.commit import TableCommitter, TableWriter
+from streamhouse.paimon.write.commit import TableCommitter
+from streamhouse.paimon.write.table_writer import TableWriter
 from streamhouse.sql.plan import Column
 
 SLOTS = 2

@@ -25,7 +25,8 @@ import pyarrow as pa
 
 import streamhouse
 from streamhouse.paimon.catalog.warehouse import Warehouse
-from streamhouse.paimon.write.commit import TableCommitter, TableWriter
+from streamhouse.paimon.write.commit import TableCommitter
+from streamhouse.paimon.write.table_writer import TableWriter
 
 GOAL_SECONDS = 60.0
 DAY = "2026-06-01"

@@ -41,7 +41,8 @@ import uvloop
 from websockets.asyncio.client import ClientConnection, connect
 
 from streamhouse.paimon.catalog.warehouse import Warehouse
-from streamhouse.paimon.write.commit import TableCommitter, TableWriter
+from streamhouse.paimon.write.commit import TableCommitter
+from streamhouse.paimon.write.table_writer import TableWriter
 from streamhouse.sql.plan import Column
 
 TABLE = "shop.numbers"

@@ -20,7 +20,8 @@ from streamhouse import procedures
 from streamhouse.errors import CommitConflictError, TableError, UnsupportedSqlError
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.java.sidecar import Sidecar
-from streamhouse.paimon.write.commit import TableCommitter, TableWriter
+from streamhouse.paimon.write.commit import TableCommitter
+from streamhouse.paimon.write.table_writer import TableWriter
 from streamhouse.procedures import Context, commit_messages
 from streamhouse.procedures.sorting import sort as sort_module
 from streamhouse.sql.plan import Column

@@ -10,7 +10,8 @@ import pyarrow as pa
 from streamhouse.connectors.bad_record_table import COLUMNS, requests_of, waiting
 from streamhouse.errors import TableError
 from streamhouse.paimon.catalog.table_address import TableAddress
-from streamhouse.paimon.write.commit import TableCommitter, TableWriter, file_prefix
+from streamhouse.paimon.write.commit import TableCommitter
+from streamhouse.paimon.write.table_writer import TableWriter, file_prefix
 
 
 def request_replay(warehouse: Mapping[str, str], table: str) -> dict[str, int]:

@@ -20,7 +20,8 @@ from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.java.sidecar import Sidecar
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.storage.lock import commit_lock
-from streamhouse.paimon.write.commit import TableCommitter, TableWriter
+from streamhouse.paimon.write.commit import TableCommitter
+from streamhouse.paimon.write.table_writer import TableWriter
 from streamhouse.sql.plan import Column
 
 COLUMNS = [Column("id", "INT", False), Column("name", "STRING")]

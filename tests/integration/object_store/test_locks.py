@@ -24,7 +24,8 @@ COMMITS = 8
 WRITER = """
 import sys, uuid
 import pyarrow as pa
-from streamhouse.paimon.write.commit import TableCommitter, TableWriter
+from streamhouse.paimon.write.commit import TableCommitter
+from streamhouse.paimon.write.table_writer import TableWriter
 lake, first, count, followed = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), bool(sys.argv[4])
 options, user = {"warehouse": lake}, str(uuid.uuid4())
 committer = TableCommitter(options, "shop.t", user, followed)

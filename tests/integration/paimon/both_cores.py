@@ -16,7 +16,8 @@ from streamhouse.paimon.read.rust_core import lookup_merge
 from streamhouse.paimon.read.system_tables import open_table
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.read.visibility import hides_new_rows
-from streamhouse.paimon.write.commit import TableCommitter, TableWriter
+from streamhouse.paimon.write.commit import TableCommitter
+from streamhouse.paimon.write.table_writer import TableWriter
 from streamhouse.sql.plan import Column
 
 KEYS = 40

@@ -30,7 +30,8 @@ from streamhouse.paimon.java.sidecar import Sidecar
 from streamhouse.paimon.maintenance.expiry import expire
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.storage.lock import commit_lock
-from streamhouse.paimon.write.commit import TableCommitter, query_tag
+from streamhouse.paimon.write.commit import TableCommitter
+from streamhouse.paimon.write.table_writer import query_tag
 from streamhouse.source import ROW_KIND
 from streamhouse.sql.changes import (
     AddColumn,

@@ -12,7 +12,8 @@ from typing import Any
 import pyarrow as pa
 
 from streamhouse.paimon.catalog.warehouse import Warehouse
-from streamhouse.paimon.write.commit import TableCommitter, TableWriter, file_prefix
+from streamhouse.paimon.write.commit import TableCommitter
+from streamhouse.paimon.write.table_writer import TableWriter, file_prefix
 from streamhouse.source import ROW_KIND
 
 STEPS = ("opened", "written", "prepared", "committing", "committed")

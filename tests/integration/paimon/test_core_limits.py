@@ -20,7 +20,7 @@ from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.java.sidecar import JAVA_OPTIONS, Sidecar
 from streamhouse.paimon.read.rust_core.limits import CORE_VERSION, LIMITS
 from streamhouse.paimon.read.table import Table
-from streamhouse.paimon.write.commit import writable
+from streamhouse.paimon.write.table_writer import writable
 from streamhouse.sql.changes import AddColumn
 from streamhouse.sql.plan import Column
 

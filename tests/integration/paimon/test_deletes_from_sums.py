@@ -19,7 +19,8 @@ from streamhouse.paimon.changelog.stream_source import PaimonSource
 from streamhouse.paimon.java.sidecar import Sidecar
 from streamhouse.paimon.maintenance.full_compaction import Purge
 from streamhouse.paimon.write import commit_retries
-from streamhouse.paimon.write.commit import TableCommitter, TableWriter
+from streamhouse.paimon.write.commit import TableCommitter
+from streamhouse.paimon.write.table_writer import TableWriter
 
 Row = tuple[str, int | None, float | None]
 

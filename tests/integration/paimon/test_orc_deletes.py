@@ -18,7 +18,8 @@ from streamhouse.paimon.read.rust_core import batch_size
 from streamhouse.paimon.read.rust_core.batch_size import Group
 from streamhouse.paimon.read.system_tables import open_table
 from streamhouse.paimon.read.table import Table
-from streamhouse.paimon.write.commit import TableCommitter, TableWriter
+from streamhouse.paimon.write.commit import TableCommitter
+from streamhouse.paimon.write.table_writer import TableWriter
 from streamhouse.sql.plan import Column
 
 ROWS = 3_000

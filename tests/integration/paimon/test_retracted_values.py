@@ -12,7 +12,8 @@ import pytest
 
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.java import bucket_compaction
-from streamhouse.paimon.write.commit import TableCommitter, TableWriter
+from streamhouse.paimon.write.commit import TableCommitter
+from streamhouse.paimon.write.table_writer import TableWriter
 from streamhouse.procedures.compaction.compact import compact
 from streamhouse.procedures.context import Context
 from streamhouse.sql.plan import Column

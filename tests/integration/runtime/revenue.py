@@ -11,7 +11,7 @@ import fastavro
 import pytest
 from tests.integration.runtime.conftest import Shop
 
-from streamhouse.paimon.write.commit import query_tag
+from streamhouse.paimon.write.table_writer import query_tag
 from streamhouse.runtime.state.checkpoint import Checkpoint
 
 COUNTRIES = ("Norway", "Chile", "Norway", "Kenya", "Peru", "Chile", "Japan", "Japan")

@@ -11,7 +11,8 @@ from tests.integration.runtime import revenue
 from tests.integration.runtime.conftest import CollectedOutput, Dying, Shop
 
 from streamhouse.errors import TableError
-from streamhouse.paimon.write.commit import TableCommitter, TableWriter
+from streamhouse.paimon.write.commit import TableCommitter
+from streamhouse.paimon.write.table_writer import TableWriter
 from streamhouse.runtime.audit.audit import audit
 from streamhouse.runtime.script import Script, ScriptOptions
 from streamhouse.sql.statements.script import parse_script

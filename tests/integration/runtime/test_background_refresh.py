@@ -9,7 +9,8 @@ from typing import Any
 import pyarrow as pa
 from tests.integration.runtime.conftest import Dying, Shop
 
-from streamhouse.paimon.write.commit import TableCommitter, TableWriter
+from streamhouse.paimon.write.commit import TableCommitter
+from streamhouse.paimon.write.table_writer import TableWriter
 from streamhouse.runtime.audit.audit import audit
 
 ROWS = 12_000

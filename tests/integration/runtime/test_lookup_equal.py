@@ -11,7 +11,8 @@ import pyarrow as pa
 from tests.integration.runtime.conftest import Shop
 
 from streamhouse.paimon.java.sidecar import Sidecar
-from streamhouse.paimon.write.commit import TableCommitter, TableWriter
+from streamhouse.paimon.write.commit import TableCommitter
+from streamhouse.paimon.write.table_writer import TableWriter
 from streamhouse.sql.plan import Column
 
 STRATEGIES = ("full", "partial", "bucket")

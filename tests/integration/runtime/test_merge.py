@@ -13,8 +13,8 @@ from tests.integration.runtime.conftest import Shop
 import streamhouse
 from streamhouse.paimon.java.sidecar import Sidecar
 from streamhouse.paimon.write import commit_retries
-from streamhouse.paimon.write.commit import query_tag
 from streamhouse.paimon.write.commit_retries import CHANGE_USER
+from streamhouse.paimon.write.table_writer import query_tag
 from streamhouse.runtime.audit.audit import audit
 from streamhouse.runtime.streaming import batch_commit
 

@@ -17,8 +17,9 @@ from tests.integration.runtime.terminal import on_terminal
 import streamhouse
 from streamhouse.errors import CommitConflictError, TableError
 from streamhouse.paimon.storage.lock import commit_lock
-from streamhouse.paimon.write.commit import TableCommitter, TableWriter
+from streamhouse.paimon.write.commit import TableCommitter
 from streamhouse.paimon.write.commit_retries import CHANGE_USER
+from streamhouse.paimon.write.table_writer import TableWriter
 from streamhouse.runtime.audit import repair as repair_module
 from streamhouse.runtime.audit.audit import audit
 from streamhouse.runtime.audit.repair import repair

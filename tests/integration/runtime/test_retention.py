@@ -21,7 +21,8 @@ from streamhouse.errors import StreamhouseError
 from streamhouse.paimon.changelog.consumers import Consumers
 from streamhouse.paimon.java.sidecar import Sidecar
 from streamhouse.paimon.maintenance.expiry import expire
-from streamhouse.paimon.write.commit import TableCommitter, TableWriter
+from streamhouse.paimon.write.commit import TableCommitter
+from streamhouse.paimon.write.table_writer import TableWriter
 from streamhouse.runtime.audit.audit import audit
 from streamhouse.runtime.state import lineage_retention
 

@@ -15,7 +15,8 @@ from streamhouse.lookup.dimension import DimensionSpec
 from streamhouse.lookup.strategies.selection import Choice
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.read.table import Table
-from streamhouse.paimon.write.commit import TableCommitter, TableWriter
+from streamhouse.paimon.write.commit import TableCommitter
+from streamhouse.paimon.write.table_writer import TableWriter
 from streamhouse.runtime.kernel import Kernel, numbered
 from streamhouse.runtime.streaming.dimensions.open_dimensions import Dimensions
 from streamhouse.source import ROW_KIND

@@ -17,7 +17,8 @@ from streamhouse.lookup.options import CacheOptions
 from streamhouse.lookup.strategies.bucket import BucketDimension, BucketKey, bucket_key
 from streamhouse.lookup.strategies.selection import choose, choose_all
 from streamhouse.paimon.catalog.warehouse import Warehouse
-from streamhouse.paimon.write.commit import TableCommitter, TableWriter
+from streamhouse.paimon.write.commit import TableCommitter
+from streamhouse.paimon.write.table_writer import TableWriter
 from streamhouse.sql.plan import Column, LookupJoin, TableInfo
 
 COLUMNS = (

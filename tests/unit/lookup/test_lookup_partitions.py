@@ -14,7 +14,8 @@ from streamhouse.lookup import partitions
 from streamhouse.lookup.partitions import Partition, PartitionRule
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.read.table import Table
-from streamhouse.paimon.write.commit import TableCommitter, TableWriter
+from streamhouse.paimon.write.commit import TableCommitter
+from streamhouse.paimon.write.table_writer import TableWriter
 from streamhouse.sql.plan import Column
 
 DAY_HOUR = (pa.field("dt", pa.date32()), pa.field("h", pa.int32()))

@@ -17,7 +17,8 @@ from streamhouse.lookup.strategies.selection import Choice
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.storage.snapshots import Snapshot
-from streamhouse.paimon.write.commit import TableCommitter, TableWriter
+from streamhouse.paimon.write.commit import TableCommitter
+from streamhouse.paimon.write.table_writer import TableWriter
 from streamhouse.runtime.streaming.dimensions.versions import (
     Pins,
     pinned_partitions,

@@ -13,7 +13,8 @@ from pypaimon import CatalogFactory
 
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.read.table import Table
-from streamhouse.paimon.write.commit import TableCommitter, TableWriter, file_prefix
+from streamhouse.paimon.write.commit import TableCommitter
+from streamhouse.paimon.write.table_writer import TableWriter, file_prefix
 from streamhouse.sql.plan import Column
 
 USER = "0f8fad5b-d9cb-469f-a165-70867728950e"

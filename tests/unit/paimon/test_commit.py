@@ -10,7 +10,7 @@ import pytest
 from streamhouse.errors import CommitConflictError, StreamhouseError, TableError
 from streamhouse.paimon.read.time_travel import pinned
 from streamhouse.paimon.storage.lock import commit_lock
-from streamhouse.paimon.write.commit import TableWriter, file_prefix, query_tag
+from streamhouse.paimon.write.table_writer import TableWriter, file_prefix, query_tag
 from streamhouse.paimon.write.write_error import write_error
 from streamhouse.sql.plan import AsOf
 

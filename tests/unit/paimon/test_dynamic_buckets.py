@@ -12,8 +12,9 @@ from tests.processes import FORKS
 
 from streamhouse.errors import CommitConflictError
 from streamhouse.paimon.catalog.warehouse import Warehouse
-from streamhouse.paimon.write.commit import TableCommitter, TableWriter
+from streamhouse.paimon.write.commit import TableCommitter
 from streamhouse.paimon.write.commit_retries import rows_changed
+from streamhouse.paimon.write.table_writer import TableWriter
 from streamhouse.runtime.batch import bounded_statements
 from streamhouse.runtime.execute import execute
 

@@ -14,7 +14,8 @@ import pytest
 
 from streamhouse.errors import TableError
 from streamhouse.paimon.catalog.warehouse import Warehouse
-from streamhouse.paimon.write.commit import TableCommitter, TableWriter
+from streamhouse.paimon.write.commit import TableCommitter
+from streamhouse.paimon.write.table_writer import TableWriter
 from streamhouse.sql.plan import Column
 
 Row = dict[str, Any]

@@ -15,7 +15,7 @@ from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.spark import sink, staging
 from streamhouse.paimon.spark.datasource import PaimonDataSource
 from streamhouse.paimon.spark.sink import PaimonStreamWriter, PaimonWriter, Written
-from streamhouse.paimon.write.commit import query_tag
+from streamhouse.paimon.write.table_writer import query_tag
 
 if TYPE_CHECKING:
     from tests.unit.paimon.conftest import Lab

@@ -21,8 +21,9 @@ from streamhouse.paimon.changelog.offset_origin import bare
 from streamhouse.paimon.changelog.stream_source import PaimonSource
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.storage.lock import commit_lock
-from streamhouse.paimon.write.commit import TableCommitter, TableWriter
+from streamhouse.paimon.write.commit import TableCommitter
 from streamhouse.paimon.write.rows import to_table
+from streamhouse.paimon.write.table_writer import TableWriter
 from streamhouse.source import Offset
 from streamhouse.sql.plan import Column
 

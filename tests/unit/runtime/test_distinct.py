@@ -16,7 +16,8 @@ from tests.single_stream import analyze_stream
 import streamhouse
 from streamhouse.errors import StreamhouseError
 from streamhouse.paimon.catalog.table_address import TableAddress
-from streamhouse.paimon.write.commit import TableCommitter, TableWriter
+from streamhouse.paimon.write.commit import TableCommitter
+from streamhouse.paimon.write.table_writer import TableWriter
 from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.session.session import Session
 from streamhouse.runtime.state.distinct_counts import create_table

@@ -15,7 +15,8 @@ import pytest
 
 import streamhouse
 from streamhouse.paimon.catalog.warehouse import Warehouse
-from streamhouse.paimon.write.commit import TableCommitter, TableWriter
+from streamhouse.paimon.write.commit import TableCommitter
+from streamhouse.paimon.write.table_writer import TableWriter
 from streamhouse.runtime.batch import bounded_statements, dml
 
 WRITER = "0f8fad5b-d9cb-469f-a165-70867728950e"

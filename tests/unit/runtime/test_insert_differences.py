@@ -16,7 +16,8 @@ import streamhouse
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.changelog import key_preserving_partitions
 from streamhouse.paimon.changelog.consumers import Consumers, query_consumer
-from streamhouse.paimon.write.commit import TableCommitter, TableWriter
+from streamhouse.paimon.write.commit import TableCommitter
+from streamhouse.paimon.write.table_writer import TableWriter
 from streamhouse.runtime.batch import insert_differences
 from streamhouse.runtime.batch.dml import Changed
 from streamhouse.sql.plan import AsOf

@@ -8,7 +8,8 @@ import pyarrow as pa
 
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.catalog.warehouse import Warehouse
-from streamhouse.paimon.write.commit import TableCommitter, TableWriter
+from streamhouse.paimon.write.commit import TableCommitter
+from streamhouse.paimon.write.table_writer import TableWriter
 from streamhouse.runtime.state.lineage import COLUMNS, LineageFeed
 
 USER = "0f0e0d0c-0000-4000-8000-000000000001"

@@ -10,7 +10,8 @@ from tests.unit.runtime.test_planner import Tables
 
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.catalog.warehouse import Warehouse
-from streamhouse.paimon.write.commit import TableCommitter, TableWriter
+from streamhouse.paimon.write.commit import TableCommitter
+from streamhouse.paimon.write.table_writer import TableWriter
 from streamhouse.runtime.state import lineage_retention
 from streamhouse.runtime.state.lineage import COLUMNS, BatchRecord, Lineage, read_lineage
 from streamhouse.sql.plan import Column

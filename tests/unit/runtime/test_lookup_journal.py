@@ -15,7 +15,8 @@ from tests.single_stream import analyze_stream
 import streamhouse
 from streamhouse.errors import StreamhouseError
 from streamhouse.lookup.dimension import ServerRows
-from streamhouse.paimon.write.commit import TableCommitter, TableWriter
+from streamhouse.paimon.write.commit import TableCommitter
+from streamhouse.paimon.write.table_writer import TableWriter
 from streamhouse.runtime.query_spec import LOOKUP_JOURNAL, QuerySpec
 from streamhouse.runtime.session.session import Session
 from streamhouse.runtime.state import lineage_retention, lookup_journal

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 import streamhouse
 from streamhouse.errors import StreamhouseError
 from streamhouse.paimon.catalog.warehouse import Warehouse
-from streamhouse.paimon.write.commit import TableCommitter, TableWriter
+from streamhouse.paimon.write.commit import TableCommitter
+from streamhouse.paimon.write.table_writer import TableWriter
 from streamhouse.sql.plan import Column
 
 USER = "0f8fad5b-d9cb-469f-a165-70867728950e"

@@ -15,7 +15,8 @@ from streamhouse.connectors.kafka.source import KafkaSource
 from streamhouse.errors import TableError
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.catalog.warehouse import Warehouse
-from streamhouse.paimon.write.commit import TableCommitter, TableWriter, file_prefix
+from streamhouse.paimon.write.commit import TableCommitter
+from streamhouse.paimon.write.table_writer import TableWriter, file_prefix
 from streamhouse.runtime.replay import request_replay
 from streamhouse.source import BAD_RECORDS
 from streamhouse.sql.plan import Column

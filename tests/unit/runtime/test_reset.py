@@ -12,7 +12,8 @@ import pytest
 from streamhouse.errors import OptionError, SqlError, StreamhouseError, TableError
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.changelog.consumers import Consumers, query_consumer
-from streamhouse.paimon.write.commit import TableCommitter, TableWriter
+from streamhouse.paimon.write.commit import TableCommitter
+from streamhouse.paimon.write.table_writer import TableWriter
 from streamhouse.runtime.execute import execute
 from streamhouse.runtime.failpoint import RESET_STEPS
 from streamhouse.runtime.reset import reset as module

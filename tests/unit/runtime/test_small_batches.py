@@ -14,7 +14,8 @@ from streamhouse.connectors.specs import SourceSpec
 from streamhouse.lookup.strategies.selection import BUCKET, Choice
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.catalog.warehouse import Warehouse
-from streamhouse.paimon.write.commit import TableCommitter, TableWriter
+from streamhouse.paimon.write.commit import TableCommitter
+from streamhouse.paimon.write.table_writer import TableWriter
 from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.streaming import small_batches
 from streamhouse.runtime.streaming.fused_source import SPEC, FusedReader, TaskPartition

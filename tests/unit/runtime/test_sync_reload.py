@@ -13,7 +13,8 @@ import pytest
 from streamhouse.errors import SchemaChangeError
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.read.table import Table
-from streamhouse.paimon.write.commit import TableCommitter, TableWriter
+from streamhouse.paimon.write.commit import TableCommitter
+from streamhouse.paimon.write.table_writer import TableWriter
 from streamhouse.runtime.sync import reload
 from streamhouse.runtime.sync.reload import Reload, check_reloadable
 from streamhouse.source import ROW_KIND

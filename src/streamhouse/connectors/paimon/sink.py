@@ -11,8 +11,9 @@ from streamhouse.connectors.base import WrittenBatch
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.storage.lock import commit_lock
-from streamhouse.paimon.write.commit import TableCommitter, TableWriter, file_prefix, query_tag
+from streamhouse.paimon.write.commit import TableCommitter
 from streamhouse.paimon.write.commit_retries import rows_changed, with_retries
+from streamhouse.paimon.write.table_writer import TableWriter, file_prefix, query_tag
 
 
 class PaimonSink:

@@ -30,15 +30,11 @@ from streamhouse.paimon.spark.staging import Staged, stage, staged_rows
 from streamhouse.paimon.storage.files import Files, files_of
 from streamhouse.paimon.storage.lock import commit_lock
 from streamhouse.paimon.write.buckets import Grouping
-from streamhouse.paimon.write.commit import (
-    TableCommitter,
-    TableWriter,
-    file_prefix,
-    overwrite_table,
-    query_tag,
-)
+from streamhouse.paimon.write.commit import TableCommitter
 from streamhouse.paimon.write.commit_retries import rows_changed, with_retries
+from streamhouse.paimon.write.overwrite import overwrite_table
 from streamhouse.paimon.write.rows import check_columns
+from streamhouse.paimon.write.table_writer import TableWriter, file_prefix, query_tag
 from streamhouse.source import ROW_KIND
 
 _QUERY_ID = "sql.streaming.queryId"

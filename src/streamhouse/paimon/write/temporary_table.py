@@ -9,7 +9,8 @@ import pyarrow as pa
 
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.read.table import Table
-from streamhouse.paimon.write.commit import TableCommitter, TableWriter
+from streamhouse.paimon.write.commit import TableCommitter
+from streamhouse.paimon.write.table_writer import TableWriter
 from streamhouse.source import ROW_KIND
 
 _KEPT = (

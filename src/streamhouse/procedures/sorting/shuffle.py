@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from streamhouse.paimon.catalog.warehouse import Warehouse
-from streamhouse.paimon.write.commit import TableWriter, file_prefix
+from streamhouse.paimon.write.table_writer import TableWriter, file_prefix
 from streamhouse.procedures.sorting.space_filling_curves import Curve
 
 SAMPLE = "sample BINARY, rows BIGINT"

@@ -19,8 +19,9 @@ from streamhouse.paimon.changelog.invisible_rows import hidden_rows
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.schema.options.remove_record_option import remove_option
 from streamhouse.paimon.storage.snapshots import Snapshot
-from streamhouse.paimon.write.commit import TableCommitter, TableWriter
+from streamhouse.paimon.write.commit import TableCommitter
 from streamhouse.paimon.write.commit_retries import CHANGE_USER
+from streamhouse.paimon.write.table_writer import TableWriter
 from streamhouse.runtime.audit.provable_range import pending_rows_at, provable_range
 from streamhouse.runtime.audit.recompute import Batch, Recomputation
 from streamhouse.runtime.audit.unread_source_rows import Unread, unread

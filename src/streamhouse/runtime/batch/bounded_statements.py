@@ -20,8 +20,10 @@ from streamhouse.paimon.java.sidecar import Sidecar
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.schema.options.iceberg_metadata import keeps_iceberg
 from streamhouse.paimon.storage.lock import commit_lock
-from streamhouse.paimon.write.commit import TableCommitter, TableWriter, overwrite_table
+from streamhouse.paimon.write.commit import TableCommitter
 from streamhouse.paimon.write.commit_retries import rows_changed, with_retries
+from streamhouse.paimon.write.overwrite import overwrite_table
+from streamhouse.paimon.write.table_writer import TableWriter
 from streamhouse.runtime.batch.insert_columns import given_columns
 from streamhouse.runtime.batch.insert_into_sink import insert_into_sink
 from streamhouse.runtime.batch.progress_line import Progress, progress

@@ -19,13 +19,10 @@ from streamhouse.paimon.maintenance.full_compaction import Purge
 from streamhouse.paimon.read.visibility import hides_new_rows
 from streamhouse.paimon.schema.options.iceberg_metadata import keeps_iceberg
 from streamhouse.paimon.storage.lock import commit_lock
-from streamhouse.paimon.write.commit import (
-    TableCommitter,
-    TableWriter,
-    overwrite_table,
-    truncate_table,
-)
+from streamhouse.paimon.write.commit import TableCommitter
 from streamhouse.paimon.write.commit_retries import CHANGE_USER, attempt, remove_dead
+from streamhouse.paimon.write.overwrite import overwrite_table, truncate_table
+from streamhouse.paimon.write.table_writer import TableWriter
 from streamhouse.runtime.batch import unfinished_delete
 from streamhouse.runtime.batch.change_count import ChangeCount
 from streamhouse.runtime.batch.row_kinds import dml_strategy, kinds, remaining

@@ -16,8 +16,9 @@ from streamhouse.paimon.maintenance.full_compaction import Purge
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.schema.options.remove_record_option import remove_option
 from streamhouse.paimon.storage.lock import commit_lock
-from streamhouse.paimon.write.commit import TableCommitter, TableWriter
+from streamhouse.paimon.write.commit import TableCommitter
 from streamhouse.paimon.write.commit_retries import CHANGE_USER, attempt, dead, prefix_of
+from streamhouse.paimon.write.table_writer import TableWriter
 from streamhouse.source import ROW_KIND
 
 

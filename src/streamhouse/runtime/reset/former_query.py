@@ -12,7 +12,8 @@ from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.changelog.consumers import BEFORE, Consumers, query_consumer
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.schema.table_name import TableName
-from streamhouse.paimon.write.commit import TableCommitter, query_tag
+from streamhouse.paimon.write.commit import TableCommitter
+from streamhouse.paimon.write.table_writer import query_tag
 from streamhouse.runtime.state.checkpoint import Checkpoint
 from streamhouse.runtime.state.side_tables import empty_table, unmatched_table
 

@@ -27,7 +27,8 @@ from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.schema.table_name import split_identifier
 from streamhouse.paimon.storage.object_store.store_retries import retried
-from streamhouse.paimon.write.commit import TableCommitter, TableWriter, file_prefix, query_tag
+from streamhouse.paimon.write.commit import TableCommitter
+from streamhouse.paimon.write.table_writer import TableWriter, file_prefix, query_tag
 from streamhouse.runtime.failpoint import reached
 from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.state import lineage_retention

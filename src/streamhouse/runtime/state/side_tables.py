@@ -12,13 +12,9 @@ from streamhouse.errors import TableError
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.storage.lock import commit_lock
-from streamhouse.paimon.write.commit import (
-    TableWriter,
-    file_prefix,
-    overwrite_table,
-    truncate_table,
-)
 from streamhouse.paimon.write.commit_retries import CHANGE_USER
+from streamhouse.paimon.write.overwrite import overwrite_table, truncate_table
+from streamhouse.paimon.write.table_writer import TableWriter, file_prefix
 from streamhouse.runtime.query_spec import LOOKUP_JOURNAL
 
 BY_QUERY = {

@@ -14,7 +14,8 @@ from pyspark.sql import DataFrame
 
 from streamhouse.connectors.base import WrittenBatch
 from streamhouse.paimon.read.table import Table
-from streamhouse.paimon.write.commit import TableCommitter, query_tag
+from streamhouse.paimon.write.commit import TableCommitter
+from streamhouse.paimon.write.table_writer import query_tag
 from streamhouse.runtime.failpoint import LOOKUP_JOURNAL_STEP, reached
 from streamhouse.runtime.monitoring.commit_times import Commit, timed
 from streamhouse.runtime.query_spec import QuerySpec

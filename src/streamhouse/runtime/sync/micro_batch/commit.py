@@ -15,8 +15,9 @@ from pyspark.sql import DataFrame
 from streamhouse.errors import CommitConflictError
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.storage.lock import commit_lock
-from streamhouse.paimon.write.commit import TableCommitter, query_tag
+from streamhouse.paimon.write.commit import TableCommitter
 from streamhouse.paimon.write.commit_retries import TRIES, rows_changed
+from streamhouse.paimon.write.table_writer import query_tag
 from streamhouse.runtime.failpoint import SYNC_STEP, reached
 from streamhouse.runtime.monitoring.commit_times import Commit, timed
 from streamhouse.runtime.streaming.batch_commit import Messages, collected
