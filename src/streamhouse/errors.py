@@ -7,6 +7,7 @@ StreamhouseError            one readable message: what failed, what to change
 │   └── UnsupportedSqlError a statement is valid, but not supported
 ├── TableError              a table, column or database is missing or of the wrong shape
 │   ├── AlteredTableError   a table in MySQL lacks what a statement reads: it was altered
+│   ├── NotSyncedError      a sync of a MySQL database leaves a table out
 │   └── TooLargeError       a response would have too many rows
 ├── ConnectError            a server cannot be reached, refuses the login, or is misconfigured
 │   └── ClusterError        executors of a Spark cluster cannot start, or cannot run tasks
@@ -98,6 +99,10 @@ class TableError(StreamhouseError):
 
 class AlteredTableError(TableError):
     """A table in MySQL was dropped or altered, so that a statement cannot read it."""
+
+
+class NotSyncedError(TableError):
+    """A table that a sync of its whole MySQL database leaves out, as Paimon's action does."""
 
 
 class RecordError(StreamhouseError):

@@ -199,9 +199,9 @@ def test_rows_without_a_key_are_appended_once(
         f"REVOKE ALL ON sunk.* FROM {USER}",
         f"GRANT SELECT, INSERT ON sunk.log TO {USER}",
     )
-    script = made + declared(server, "log", columns, **{"sink.delivery-guarantee": "exactly-once"})
+    strict = made + declared(server, "log", columns, **{"sink.delivery-guarantee": "exactly-once"})
     with pytest.raises(StreamhouseError, match="cannot be written exactly once: .*GRANT CREATE"):
-        shop.settle_here(script + insert)
+        shop.settle_here(strict + insert)
     script = f"SET 'pipeline.name' = 'again'; {script}"
     with shop.failing_here(script, "target-committed:0"):
         pass

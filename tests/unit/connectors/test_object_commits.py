@@ -41,11 +41,11 @@ def test_an_upload_that_is_missing_was_completed_if_its_object_is_there(
 ) -> None:
     store.add_client_error("get_object", "NoSuchKey", http_status_code=404)
     log = ObjectCommitLog("s3://b/x", STORE, "q")
-    store.add_response("put_object", {})
+    store.add_response("put_object", {"ETag": "e"})
     store.add_client_error("complete_multipart_upload", "NoSuchUpload", http_status_code=404)
     if there:
         store.add_response("head_object", {"ContentLength": 1})
-        store.add_response("put_object", {})
+        store.add_response("put_object", {"ETag": "e"})
         log.commit(0, [StagedFile(UPLOAD, "a.json")])
     else:
         store.add_client_error("head_object", "404", http_status_code=404)

@@ -15,7 +15,7 @@ from streamhouse.connectors.mysql_cdc.server.requirements import (
     variables_of,
 )
 from streamhouse.connectors.mysql_cdc.server.values.types import MySqlColumn, quote
-from streamhouse.errors import ConnectError, StreamhouseError, TableError
+from streamhouse.errors import ConnectError, NotSyncedError, StreamhouseError, TableError
 from streamhouse.options import nearest
 
 COLUMN_FACTS = """
@@ -187,10 +187,6 @@ def key_of(
         return PRIMARY, ()
     _, _, found, chosen = min(usable, key=lambda one: one[:3])
     return found, chosen
-
-
-class NotSyncedError(TableError):
-    """A table that a sync of its whole database leaves out, as Paimon's action does."""
 
 
 def check_key_exists(table: TableDefinition) -> None:

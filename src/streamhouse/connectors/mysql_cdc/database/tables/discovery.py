@@ -15,7 +15,6 @@ from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
 from streamhouse.connectors.mysql_cdc.server.table import (
     COLUMN_FACTS,
     KEY_FACTS,
-    NotSyncedError,
     TableDefinition,
     charset_of,
     check_key_exists,
@@ -24,7 +23,7 @@ from streamhouse.connectors.mysql_cdc.server.table import (
     is_consistent,
     key_of,
 )
-from streamhouse.errors import ConnectError, TableError
+from streamhouse.errors import ConnectError, NotSyncedError, TableError
 from streamhouse.options import nearest
 
 TableNames = tuple[str, str]
