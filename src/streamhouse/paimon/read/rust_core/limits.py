@@ -77,7 +77,7 @@ LIMITS = (
     Limit(
         "orc writer",
         "writes no timestamps into ORC files",
-        "paimon.write.commit: writable, which writes Parquet for the compaction to turn into ORC",
+        "paimon.write.table_writer: writable writes Parquet, which a compaction turns into ORC",
     ),
     Limit(
         "orc vectors",
