@@ -189,15 +189,21 @@ def key_of(
     return found, chosen
 
 
+def add_key(table: TableDefinition) -> str:
+    """How to add a primary key to a table without one; for messages."""
+    # MariaDB and MySQL have invisible columns, so that statements need not know of it.
+    return (
+        f"add a primary key, such as ALTER TABLE {quote(table.database)}.{quote(table.name)} ADD "
+        "COLUMN row_id BIGINT NOT NULL AUTO_INCREMENT INVISIBLE PRIMARY KEY"
+    )
+
+
 def check_key_exists(table: TableDefinition) -> None:
     """Raise `NotSyncedError` if the rows of a table of a sync have no key."""
     if not table.key:
-        # MariaDB and MySQL have invisible columns, so that statements need not know of it.
         raise NotSyncedError(
             f"MySQL table {table.full_name} has no primary key, and no unique key of NOT NULL "
-            "columns, which a sync needs; add a primary key, such as ALTER TABLE "
-            f"{quote(table.database)}.{quote(table.name)} ADD COLUMN row_id BIGINT NOT NULL "
-            "AUTO_INCREMENT INVISIBLE PRIMARY KEY, or declare the table in a script"
+            f"columns, which a sync needs; {add_key(table)}, or declare the table in a script"
         )
 
 

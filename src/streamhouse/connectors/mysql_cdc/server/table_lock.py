@@ -22,7 +22,7 @@ from streamhouse.connectors.mysql_cdc.server.connection import (
 )
 from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
 from streamhouse.connectors.mysql_cdc.server.position import Position
-from streamhouse.connectors.mysql_cdc.server.table import Server, TableDefinition
+from streamhouse.connectors.mysql_cdc.server.table import Server, TableDefinition, add_key
 from streamhouse.connectors.mysql_cdc.server.values.types import quote
 from streamhouse.errors import ConnectError, TableError
 
@@ -128,12 +128,7 @@ class TableLock:
 
 def without_lock(table: TableDefinition) -> str:
     """What else can be done about a table without a key; for messages."""
-    # MariaDB and MySQL have invisible columns, so that statements need not know of it.
-    return (
-        f"add a primary key, such as ALTER TABLE {quote(table.database)}.{quote(table.name)} ADD "
-        "COLUMN row_id BIGINT NOT NULL AUTO_INCREMENT INVISIBLE PRIMARY KEY, or read only its "
-        "changes, with 'scan.startup.mode' = 'latest-offset'"
-    )
+    return f"{add_key(table)}, or read only its changes, with 'scan.startup.mode' = 'latest-offset'"
 
 
 def check_lockable(options: MySqlOptions, table: TableDefinition) -> None:
