@@ -14,6 +14,7 @@ from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.schema.table_name import TableName
 from streamhouse.paimon.write.commit import TableCommitter
 from streamhouse.paimon.write.table_writer import query_tag
+from streamhouse.runtime.state.batch_logs import next_batch
 from streamhouse.runtime.state.checkpoint import Checkpoint
 from streamhouse.runtime.state.side_tables import empty_table, unmatched_table
 
@@ -52,7 +53,7 @@ def unfinished_files(target: TableAddress, checkpoints: Sequence[Checkpoint]) ->
     for checkpoint in checkpoints:
         query, first = checkpoint.known_id(), 0
         with suppress(OSError, ValueError, KeyError):
-            first = int(checkpoint.logs.last_offset().get("batch", -1)) + 1
+            first = next_batch(checkpoint.logs.last_offset())
         if query is not None:
             committer = TableCommitter(target.warehouse, target.identifier, query)
             committer.remove_leftovers(query_tag(query), first)

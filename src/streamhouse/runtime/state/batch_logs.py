@@ -9,6 +9,11 @@ from pathlib import Path
 from streamhouse.source import Offset
 
 
+def next_batch(end: Offset) -> int:
+    """The number of the batch after the one that ends at an offset; 0 after `{}`."""
+    return int(end.get("batch", -1)) + 1
+
+
 class BatchLogs:
     """Spark's offset log and commit log in a checkpoint's `folder`.
 

@@ -27,6 +27,7 @@ from pathlib import Path
 
 from streamhouse.runtime.query_sources import Piece, QuerySources
 from streamhouse.runtime.query_spec import QuerySpec
+from streamhouse.runtime.state.batch_logs import next_batch
 from streamhouse.runtime.state.pending_rows import PendingRows, PendingState
 from streamhouse.runtime.streaming.dimensions import preload_reports
 from streamhouse.runtime.streaming.dimensions.versions import Pins
@@ -94,7 +95,7 @@ class Planner:
         if after == before and not due:
             return start
         end = {
-            "batch": int(start.get("batch", -1)) + 1,
+            "batch": next_batch(start),
             "now": now,
             **self._inputs.recorded(after),
             **self._pins.chosen(start, now, preload_reports.read(self._folder, start)),

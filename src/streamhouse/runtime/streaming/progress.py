@@ -19,11 +19,6 @@ class ContinuousProgress:
     def last_offset(self) -> Offset:
         return self._last
 
-    @property
-    def next_batch(self) -> int:
-        """The number of the batch that is committed next."""
-        return int(self._last.get("batch", -1)) + 1
-
     def prepared(self, planner: Planner, holds: RetentionHolds) -> None:
         """Read the sources through this planner from now on."""
         self._planner, self._holds = planner, holds

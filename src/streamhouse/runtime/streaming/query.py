@@ -17,6 +17,7 @@ from streamhouse.runtime.monitoring.metrics import QueryMetrics
 from streamhouse.runtime.query_description import QueryDescription
 from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.state import distinct_counts, lookup_journal, pending_rows
+from streamhouse.runtime.state.batch_logs import next_batch
 from streamhouse.runtime.state.checkpoint import Checkpoint
 from streamhouse.runtime.state.checkpoint_claim import claim
 from streamhouse.runtime.state.lineage import Lineage
@@ -133,7 +134,7 @@ class ContinuousQuery:
             self._lineage = Lineage(spec)
             self._lineage.recover(self._checkpoint)
         self._committer = BatchCommitter(spec)
-        self._committer.remove_leftovers(self.progress.next_batch)
+        self._committer.remove_leftovers(next_batch(self.progress.last_offset))
         self._checkpoint.remember(
             {
                 "fingerprint": spec.query.fingerprint,
@@ -178,7 +179,7 @@ class ContinuousQuery:
         retried(lambda: self._holds.batch_begins(before))
         is_shuffled = False
         if self._spec.shuffle is not None:
-            whole = is_small_batch(self._run.folder, self.progress.next_batch)
+            whole = is_small_batch(self._run.folder, next_batch(self.progress.last_offset))
             is_shuffled = not whole
             frame = frame.select(*RESULT.names) if whole else shuffled(frame, self._spec)
         batch = self._committer.commit(frame)

@@ -27,6 +27,7 @@ from streamhouse.errors import DataLossError
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.runtime.monitoring.metrics import QueryMetrics
 from streamhouse.runtime.query_description import QueryDescription
+from streamhouse.runtime.state.batch_logs import next_batch
 from streamhouse.runtime.state.checkpoint import Checkpoint
 from streamhouse.runtime.state.checkpoint_claim import claim
 from streamhouse.runtime.streaming.query import QueryFailed
@@ -152,7 +153,7 @@ class SyncQuery:
         self.progress.prepared(self._relay, server, self._tables.look)
         self._drop_old_catalogues()
         if not self.progress.replayed:
-            self._committer.remove_leftovers(self.tables, self.progress.next_batch)
+            self._committer.remove_leftovers(self.tables, next_batch(self.progress.last_offset))
 
     def start(self, spark: SparkSession) -> None:
         """Start the query; call `prepare` first."""

@@ -43,11 +43,6 @@ class SyncProgress:
         return self._replayed
 
     @property
-    def next_batch(self) -> int:
-        """The number of the batch that is committed next."""
-        return int(self._last.get("batch", -1)) + 1
-
-    @property
     def database(self) -> DatabaseProgress | None:
         """How far the last committed batch has read the databases; None before the first."""
         return DatabaseProgress.from_offset(self._last.get("source", {}))

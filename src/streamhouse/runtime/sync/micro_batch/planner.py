@@ -14,6 +14,7 @@ from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress
 from streamhouse.connectors.mysql_cdc.database.table_part import TablePart
 from streamhouse.connectors.mysql_cdc.database.tables.catalogue import Catalogues
 from streamhouse.connectors.mysql_cdc.key_share import shares
+from streamhouse.runtime.state.batch_logs import next_batch
 from streamhouse.runtime.sync.added_columns import AddedColumns
 from streamhouse.runtime.sync.evolution import SchemaEvolution
 from streamhouse.runtime.sync.micro_batch.spec import SyncSpec, SyncTaskInput
@@ -50,7 +51,7 @@ class SyncPlanner:
         if after == before:
             return start
         return {
-            "batch": int(start.get("batch", -1)) + 1,
+            "batch": next_batch(start),
             "now": max(time.time_ns() // 1_000_000, int(start.get("now", 0)) + 1),
             "of": self._spec.options.origin,
             "source": after,
