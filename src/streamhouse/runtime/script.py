@@ -398,7 +398,7 @@ class Script:
         checkpoint = Checkpoint(place.root, place.pipeline, name)
         check_apart(statement, spec, checkpoint, self._pipeline.queries)
         continuous = ContinuousQuery(spec, checkpoint, place.pipeline)
-        notice = continuous.change_notice()
+        notice = continuous.start_notice()
         if notice:
             self._printer.notice(notice)
         return continuous

@@ -8,6 +8,7 @@ import pytest
 
 from streamhouse import execute
 from streamhouse.errors import DataLossError, OptionError, StreamhouseError, TableError
+from streamhouse.paimon.changelog.commit_order import is_replayable
 from streamhouse.paimon.changelog.offset_origin import bare
 from streamhouse.paimon.changelog.stream_source import PaimonSource
 from streamhouse.paimon.read.table import Table
@@ -146,10 +147,35 @@ def test_appended_rows_are_in_the_order_of_commits(
     rows = [(1, "cab"[number * 7 % 5 % 3], number) for number in range(12)]
     for row in rows:
         execute(lab.warehouse, f"INSERT INTO db.moved VALUES {row}")
-    end = source.latest_offset({})
+    end = source.latest_offset({"snapshot": 2})
     start = {**end, "snapshot": 2}
     for parallelism in (1, 3):
         assert [v for *_, v in take(lab, source, start, end, parallelism)] == list(range(2, 12))
+    for most in (None, 1, 5):
+        batches, _ = drain(lab, PaimonSource(lab.warehouse.options, "db.moved"), {}, most)
+        assert [v for batch in batches for *_, v in batch] == list(range(12)), most
+
+
+def test_the_first_read_follows_buckets_where_a_snapshot_is_missing(lab: Lab) -> None:
+    execute(lab.warehouse, "CREATE TABLE db.moved (p STRING, v INT) PARTITIONED BY (p)")
+    table = lab.warehouse.table("db.moved")
+    for number in range(12):
+        execute(lab.warehouse, f"INSERT INTO db.moved VALUES ('{'ab'[number % 2]}', {number})")
+    assert is_replayable(table, 12)
+    os.remove(f"{table.location}/snapshot/snapshot-1")
+    assert not is_replayable(table, table.latest_snapshot_id() or 0)
+    batches, _ = drain(lab, PaimonSource(lab.warehouse.options, "db.moved"), {})
+    assert sorted(v for batch in batches for *_, v in batch) == list(range(12))
+
+
+def test_the_first_read_leaves_out_rows_that_an_overwrite_has_removed(lab: Lab) -> None:
+    execute(lab.warehouse, "CREATE TABLE db.moved (p STRING, v INT) PARTITIONED BY (p)")
+    execute(lab.warehouse, "INSERT INTO db.moved VALUES ('a', 1), ('b', 2)")
+    execute(lab.warehouse, "INSERT OVERWRITE db.moved PARTITION (p = 'a') VALUES (3)")
+    table = lab.warehouse.table("db.moved")
+    assert not is_replayable(table, table.latest_snapshot_id() or 0)
+    batches, _ = drain(lab, PaimonSource(lab.warehouse.options, "db.moved"), {})
+    assert sorted(v for batch in batches for *_, v in batch) == [2, 3]
 
 
 def test_max_rows_cuts_the_first_read_and_one_large_snapshot_by_splits(lab: Lab) -> None:

@@ -23,7 +23,9 @@ _SHORT = struct.Struct(">H")
 _FIELDS_AT = 8
 """A file's metadata is a BinaryRow: a word of null bits, then a word per field, little-endian."""
 _NAME, _SIZE, _ROWS, _VALUE_STATS, _MIN_SEQUENCE = 0, 1, 2, 6, 7
-_SCHEMA_ID, _LEVEL, _DELETED, _VALUE_STATS_COLUMNS, _EXTERNAL_PATH = 9, 10, 13, 16, 17
+_SCHEMA_ID, _LEVEL, _DELETED, _SOURCE, _VALUE_STATS_COLUMNS, _EXTERNAL_PATH = 9, 10, 13, 15, 16, 17
+_COMPACTED = 1
+"""The file source of files that a compaction wrote; 0: an append."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,11 @@ class SplitFile:
     def deleted_rows(self) -> int:
         """How many of its rows are retractions (`-U`, `-D`); 0 if its writer did not count them."""
         return 0 if self._is_null(_DELETED) else self._long(_DELETED)
+
+    @property
+    def is_compacted(self) -> bool:
+        """Whether a compaction wrote it; False if its writer did not say."""
+        return not self._is_null(_SOURCE) and self.row[_FIELDS_AT + 8 * _SOURCE] == _COMPACTED
 
     @property
     def min_sequence(self) -> int:

@@ -25,6 +25,7 @@ from streamhouse.runtime.state.query_definition import definition_json
 from streamhouse.runtime.state.retention_holds import RetentionHolds
 from streamhouse.runtime.streaming.batch_commit import BatchCommitter, CommittedBatch
 from streamhouse.runtime.streaming.dimensions import preload_reports
+from streamhouse.runtime.streaming.first_read import unordered_first_read
 from streamhouse.runtime.streaming.fused_source import FORMAT
 from streamhouse.runtime.streaming.planner import Planner
 from streamhouse.runtime.streaming.progress import ContinuousProgress
@@ -90,9 +91,14 @@ class ContinuousQuery:
             written.append(self._spec.target.side_table("lineage").identifier)
         return written
 
-    def change_notice(self) -> str | None:
-        """A notice for the user if another SELECT ran with this checkpoint before; else None."""
+    def start_notice(self) -> str | None:
+        """What the user should know of where this query starts; None where that needs no word.
+
+        Another SELECT ran with this checkpoint before, or the first read is not in commit order.
+        """
         before = self._checkpoint.previous()
+        if not self.progress.last_offset:
+            return unordered_first_read(self._spec)
         if before is None or before["fingerprint"] == self._spec.query.fingerprint:
             return None
         named = self.description

@@ -1,0 +1,58 @@
+"""The order in which a new query first reads an append table."""
+
+from __future__ import annotations
+
+from streamhouse.connectors.specs import SourceSpec
+from streamhouse.paimon.changelog.commit_order import (
+    has_compacted_files,
+    has_several_buckets,
+    is_replayable,
+)
+from streamhouse.paimon.changelog.scan_options import ScanOptions
+from streamhouse.runtime.query_spec import QuerySpec
+
+_FULL_READS = ("full", "snapshot-full")
+
+
+def unordered_first_read(spec: QuerySpec) -> str | None:
+    """A notice if the rows stored depend on an order that the first read does not keep; else None.
+
+    They depend on it if the target has a key, no sequence field, and a merge function that depends
+    on the order.
+    """
+    if spec.sink is not None or not _depends_on_order(spec):
+        return None
+    for source in spec.sources:
+        if source.address is not None and _mixes_commits(spec, source):
+            return (
+                f"the first read of {source.address.identifier} follows its files, because not all "
+                "of its commits can be read one by one: of several rows with one key of "
+                f"{spec.target.identifier}, the row of an older commit may be merged last; give "
+                f"{spec.target.identifier} a 'sequence.field' if this matters"
+            )
+    return None
+
+
+def _depends_on_order(spec: QuerySpec) -> bool:
+    target = spec.target.planned()
+    if not target.primary_key or spec.combine() is not None:
+        return False
+    return not any(key.endswith("sequence.field") for key in target.options)
+
+
+def _mixes_commits(spec: QuerySpec, source: SourceSpec) -> bool:
+    """Whether a row of an older commit may follow one of a newer commit with the same key."""
+    assert source.address is not None
+    table = source.address.planned()
+    scan = ScanOptions.parse(source.options, f"table {table.identifier}")
+    latest = table.latest_snapshot_id()
+    if table.primary_key or scan.start not in _FULL_READS or latest is None:
+        return False
+    snapshot = latest if scan.snapshot_id is None else scan.snapshot_id
+    if scan.start == "full" and (snapshot == 1 or is_replayable(table, snapshot)):
+        return False
+    passed = {spec.query.passed.get(name) for name in spec.target.planned().primary_key}
+    one_bucket_per_key = table.bucket <= 1 and set(table.partition_keys) <= passed
+    if has_several_buckets(table) and not one_bucket_per_key:
+        return True
+    return has_compacted_files(table.splits(snapshot))
