@@ -2,8 +2,9 @@
 
 A source is plain Python and does not depend on Spark. `streamhouse.runtime` runs it in a fused
 query (read, join, aggregate and write in one task); `streamhouse.spark` wraps the same object as a
-Spark data source. Offsets are JSON objects of str, int and bool (nested dicts and lists allowed);
-two equal offsets mean that there is nothing new.
+Spark data source. `Source` is what every source implements; the protocols after it are what a
+source can do besides, by defining the method. Offsets are JSON objects of str, int and bool (nested
+dicts and lists allowed); two equal offsets mean that there is nothing new.
 """
 
 from __future__ import annotations
@@ -23,11 +24,17 @@ ROW_KINDS = ("+I", "-U", "+U", "-D")
 
 
 class Source(Protocol):
-    """A replayable source: the same two offsets give the same rows, in the same order."""
+    """A replayable source: the same two offsets give the same rows, in the same order.
+
+    The driver and each Python worker of an executor open an object of their own, and use it for
+    many batches. Only partitions go from the driver to the others, pickled; so `read` uses nothing
+    that another method has stored in the object. Exactly-once delivery follows from replays: after
+    a crash, a planned range is read again, by other processes.
+    """
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns of the rows, without the row kind."""
+        """The columns of the rows, without the row kind; `specs.arrow_schema` of those declared."""
 
     @property
     def changelog(self) -> bool:
@@ -47,7 +54,9 @@ class Source(Protocol):
         """The newest offset after `start` (`start` itself if there is nothing new); driver only.
 
         With `max_rows`, the range up to the offset has about that many rows, and at least one
-        indivisible unit, such as a transaction.
+        indivisible unit, such as a transaction. An idle query calls this up to 100 times a second,
+        so a source that queries a server limits how often it does. A `StoreError` is retried; other
+        errors end the query, such as `DataLossError` if rows after `start` are gone.
         """
 
     def partitions(self, start: Offset, end: Offset, parallelism: int = 1) -> Sequence[Any]:
@@ -60,7 +69,7 @@ class Source(Protocol):
         """Called once the rows up to `end` are committed: the query will not read them again."""
 
     def finished(self, offset: Offset) -> bool:
-        """Whether a bounded source has ended at `offset`; always False for unbounded ones."""
+        """Whether a `Bounded` source has ended at `offset`; always False for unbounded ones."""
 
     def close(self) -> None:
         """Release connections."""
@@ -105,6 +114,15 @@ class Lag:
     def known(self) -> bool:
         """Whether any part of the lag is known."""
         return self != Lag()
+
+
+@runtime_checkable
+class Bounded(Protocol):
+    """A source that may have an end, at which `--until-caught-up` and bounded queries stop."""
+
+    @property
+    def bounded(self) -> bool:
+        """Whether `finished` will be True at some offset; until then the source may still grow."""
 
 
 @runtime_checkable

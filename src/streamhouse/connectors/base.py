@@ -146,11 +146,13 @@ class SharedReader(Protocol):
 class Connector:
     """The tables of one kind: `CREATE TABLE … WITH ('connector' = '…')`.
 
-    A subclass declares in `capabilities` what its tables can do, and overrides the methods for
-    that; the others raise `OptionError`.
+    A subclass sets `name`, `summary` and `capabilities` (what its tables can do), and overrides a
+    method for each capability: `source` for `stream`, `scan` for `scan`, `sink` for `sink`. Those
+    that it does not override raise `OptionError`.
     """
 
     name: str
+    """As in `'connector' = '…'`: the name of its folder, with `-` for `_`."""
     summary: str
     """One sentence for the docs."""
     options: tuple[Option, ...] = ()
@@ -181,7 +183,8 @@ class Connector:
     def check(self, table: TableInfo, options: Mapping[str, str], where: str) -> None:
         """Raise `OptionError` for options or columns that a declared table cannot have.
 
-        `options` excludes `connector` and the options without effect.
+        `options` excludes `connector` and the options without effect. An override that checks
+        values or columns calls this one first, which finds unknown and missing options.
         """
         known = [option.key for option in self.options]
         check_known(options, known, where)
@@ -200,16 +203,21 @@ class Connector:
     def offset_origin(self, spec: SourceSpec, name: Sequence[str]) -> str:
         """The identity of what the offsets belong to; a query does not resume if it has changed.
 
-        `name` is the table's full name in the script.
+        `name` is the table's full name in the script, which is the default: override it if an
+        option, such as a path or a host, decides what the offsets mean.
         """
         return f"{self.name} {'.'.join(name)}"
 
     def source(self, spec: SourceSpec, names: Sequence[str] | None) -> Source:
-        """The table as a stream; `names`: the columns needed (None: all), if it can prune."""
+        """The table as a stream; `names`: the columns needed (None: all), if it can prune.
+
+        `spec.columns` are the columns of the table, `spec.options` its options with the secrets
+        that they refer to. The driver calls it, and each Python worker once.
+        """
         raise OptionError(f"connector '{self.name}' cannot be read as a stream")
 
     def scan(self, table: TableInfo, options: Mapping[str, str], columns: Sequence[str]) -> Scan:
-        """A bounded read of the table's current rows."""
+        """A bounded read of the table's current rows: exactly `columns`, in this order."""
         raise OptionError(f"connector '{self.name}' cannot be read")
 
     def sink(self, spec: SinkSpec) -> Sink:

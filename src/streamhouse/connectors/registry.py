@@ -29,11 +29,37 @@ def names() -> tuple[str, ...]:
 
 @cache
 def connector(name: str) -> Connector:
-    """The connector of that name; `OptionError` with the most similar name if there is none."""
+    """The connector of that name.
+
+    Raises `OptionError` with the most similar name if there is none, or for what its folder lacks.
+    """
     if name not in names():
         raise OptionError(f"unknown connector '{name}'; {nearest(name, names())}")
-    module = import_module(f"{connectors.__name__}.{name.replace('-', '_')}.connector")
-    loaded: Connector = module.CONNECTOR
+    path = f"{connectors.__name__}.{name.replace('-', '_')}.connector"
+    try:
+        module = import_module(path)
+    except ModuleNotFoundError as error:
+        if error.name != path:
+            raise
+        raise OptionError(
+            f"connector '{name}' has a folder, but no module {path}; add it, and define CONNECTOR"
+        ) from error
+    loaded = getattr(module, "CONNECTOR", None)
+    if not isinstance(loaded, Connector):
+        raise OptionError(
+            f"connector '{name}': {path} defines no CONNECTOR, or one that is not an instance of "
+            "Connector; write CONNECTOR = C(), where C is its subclass of Connector"
+        )
+    for required in ("name", "summary", "capabilities"):
+        if not hasattr(loaded, required):
+            raise OptionError(
+                f"connector '{name}': set {type(loaded).__name__}.{required} in {path}"
+            )
+    if loaded.name != name:
+        raise OptionError(
+            f"connector '{name}': {type(loaded).__name__}.name is '{loaded.name}' in {path}; "
+            f"write '{name}', as its folder is named, or rename the folder"
+        )
     return loaded
 
 

@@ -16,6 +16,7 @@ from streamhouse.connectors.specs import SourceSpec
 from streamhouse.errors import DataLossError
 from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.source import (
+    Bounded,
     Checked,
     CheckedStart,
     Counted,
@@ -160,7 +161,9 @@ class QuerySources:
     def settled(self, offset: Offset) -> bool:
         """Whether no source has rows after the offset of a batch, and all bounded ones ended."""
         before = self.offsets(offset)
-        return all(_settled(source, at) for source, at in zip(self._sources, before, strict=True))
+        return all(
+            source_settled(source, at) for source, at in zip(self._sources, before, strict=True)
+        )
 
     def lag(self, offset: Offset) -> Lag | None:
         """The lag of a reader at the offset of a batch; None if no source knows it."""
@@ -189,8 +192,9 @@ class QuerySources:
             source.close()
 
 
-def _settled(source: Source, offset: Offset) -> bool:
-    if getattr(source, "bounded", False) and not source.finished(offset):
+def source_settled(source: Source, offset: Offset) -> bool:
+    """Whether a source has no rows after `offset`, and has ended if it is bounded."""
+    if isinstance(source, Bounded) and source.bounded and not source.finished(offset):
         return False
     if isinstance(source, Settling):
         return source.settled(offset)

@@ -48,7 +48,9 @@ class ComputedColumn:
 
 @dataclass(frozen=True)
 class Capabilities:
-    """What the planner may do with a table; the defaults are those of a Paimon table.
+    """What the planner may do with a table.
+
+    The defaults are those of a Paimon table, so most other connectors set several to False.
 
     - `stream`: a continuous query can read it.
     - `changelog`: that stream has updates and deletes; None: if the table has a primary key.

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import pickle
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from tests.documents import ROOT, blocks
 
 from streamhouse import connectors
 from streamhouse.connectors import registry
+from streamhouse.connectors.base import Connector
 from streamhouse.connectors.specs import SinkSpec, SourceSpec
-from streamhouse.errors import OptionError, UnsupportedSqlError
+from streamhouse.errors import DataLossError, OptionError, UnsupportedSqlError
+from streamhouse.source import Offset, Source
 from streamhouse.sql.plan import Column, Position, TableInfo
 
 COLUMNS = (Column("id", "INT"),)
@@ -48,6 +54,8 @@ def trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "__init__.py").write_text("")
     (folder / "connector.py").write_text(TRIAL)
     monkeypatch.setattr(connectors, "__path__", [*connectors.__path__, str(tmp_path)])
+    for name in [name for name in sys.modules if "trial_numbers" in name]:
+        del sys.modules[name]
     registry.names.cache_clear()
 
 
@@ -103,6 +111,71 @@ def test_a_new_connector_takes_only_a_folder() -> None:
         SourceSpec("trial-numbers", {}, COLUMNS).open()
     with pytest.raises(OptionError, match="'trial-numbers' cannot be written"):
         SinkSpec("trial-numbers", {}, COLUMNS).open()
+
+
+@pytest.mark.parametrize(
+    ("module", "message"),
+    [
+        (None, r"'trial-numbers' has a folder, but no module .*trial_numbers\.connector; add it"),
+        ("", r"trial_numbers\.connector defines no CONNECTOR, .* write CONNECTOR = C\(\)"),
+        (TRIAL.replace("= Numbers()", "= Numbers"), "not an instance of Connector; write"),
+        (TRIAL.replace("    summary =", "    note ="), r"set Numbers\.summary in .*\.connector"),
+        (TRIAL.replace("trial-numbers", "numbers"), "name is 'numbers' .* write 'trial-numbers'"),
+    ],
+)
+@pytest.mark.usefixtures("trial")
+def test_a_mistake_in_a_connectors_folder_is_named(
+    tmp_path: Path, module: str | None, message: str
+) -> None:
+    path = tmp_path / "trial_numbers" / "connector.py"
+    if module is None:
+        path.unlink()
+    else:
+        path.write_text(module)
+
+    with pytest.raises(OptionError, match=message):
+        registry.connector("trial-numbers")
+
+
+def test_the_streaming_source_in_contributing_reads_complete_lines_and_replays_them(
+    tmp_path: Path,
+) -> None:
+    example = next(
+        block
+        for block in blocks(ROOT / "CONTRIBUTING.md", "python")
+        if "class LinesSource" in block.text
+    )
+    names: dict[str, Any] = {}
+    exec(compile(example.text, str(example), "exec"), names)
+    file = tmp_path / "lines.txt"
+    file.write_text("one\ntwo\nthr")
+    kind: Connector = names["CONNECTOR"]
+    spec = SourceSpec("lines", {"path": str(file)}, (Column("line", "STRING"),))
+
+    def read(source: Source, start: Offset, end: Offset) -> list[str]:
+        return [
+            line
+            for piece in source.partitions(start, end)
+            for batch in source.read(pickle.loads(pickle.dumps(piece)))
+            for line in batch.column("line").to_pylist()
+        ]
+
+    source = kind.source(spec, None)
+    first = source.latest_offset(source.initial_offset(), 1)
+    second = source.latest_offset(first)
+    assert read(source, source.initial_offset(), first) == ["one"]
+    assert read(source, first, second) == ["two"]
+    assert source.latest_offset(second) == second
+
+    with file.open("a") as appended:
+        appended.write("ee\n")
+    another = kind.source(spec, None)
+    assert read(another, first, second) == ["two"]
+    assert read(another, second, another.latest_offset(second)) == ["three"]
+
+    file.write_text("")
+    with pytest.raises(DataLossError, match=r"was truncated; run the script with --from-scratch"):
+        another.latest_offset(second)
 
 
 def test_an_insert_into_a_source_names_the_connectors_with_a_sink() -> None:

@@ -11,6 +11,7 @@ from streamhouse.lookup.strategies.selection import choose_all
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.runtime.kernel import Kernel, numbered
 from streamhouse.runtime.printer import Printer
+from streamhouse.runtime.query_sources import source_settled
 from streamhouse.runtime.session.session import Session
 from streamhouse.runtime.streaming.dimensions.open_dimensions import Dimensions
 from streamhouse.runtime.streaming.dimensions.versions import Pins
@@ -68,10 +69,7 @@ class StreamingSelect:
 
     def settled(self) -> Offset | None:
         """The current offset, if the source has nothing newer; else None."""
-        if getattr(self._source, "bounded", False) and not self._source.finished(self._offset):
-            return None
-        latest = self._source.latest_offset(self._offset)
-        return self._offset if latest == self._offset else None
+        return self._offset if source_settled(self._source, self._offset) else None
 
     def close(self) -> None:
         self._source.close()
