@@ -59,8 +59,8 @@ class Encoder(Protocol):
     def changelog(self) -> bool:
         """Whether the records express updates and deletes; else all rows must be inserts."""
 
-    def encode(self, rows: pa.RecordBatch) -> Sequence[bytes | None]:
-        """One record for each row, which may have a last column `rowkind`.
+    def encode(self, rows: pa.RecordBatch) -> pa.BinaryArray:
+        """One record for each row, which may have a last column `rowkind`; null for no record.
 
         Raises `RecordError` for a value that the format cannot express.
         """

@@ -108,9 +108,10 @@ class RawCodec:
             return record.decode(self._charset)
         return record
 
-    def encode(self, rows: pa.RecordBatch) -> list[bytes | None]:
+    def encode(self, rows: pa.RecordBatch) -> pa.BinaryArray:
         values = rows.column(self._field.name).to_pylist()
-        return [None if value is None else self._record(value) for value in values]
+        records = [None if value is None else self._record(value) for value in values]
+        return pa.array(records, pa.binary())
 
     def _record(self, value: Any) -> bytes:
         if self._format is not None:

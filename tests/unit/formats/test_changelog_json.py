@@ -107,7 +107,7 @@ def test_written_changes_are_read_as_they_were(form: str) -> None:
             "rowkind": pa.array(["-U", "+U", "-D", "+I"]),
         }
     )
-    records = format_of(form).encoder(SCHEMA, {}, f"{form}.").encode(batch)
+    records = format_of(form).encoder(SCHEMA, {}, f"{form}.").encode(batch).to_pylist()
     found = decoded(form, *records)
     kinds = [row[-1] for row in rows(found)]
     assert kinds == ["-D", "+I", "-D", "+I"]

@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Protocol
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from streamhouse.connectors.filesystem.options import FilesystemOptions
 from streamhouse.errors import TableError
+from streamhouse.formats.arrow_bytes import bytes_of
 from streamhouse.formats.base import Encoder, RecordError
 
 _ROWS_AT_ONCE = 65_536
@@ -48,7 +50,8 @@ class LinesWriter:
             records = self._encoder.encode(rows)
         except RecordError as error:
             raise TableError(f"filesystem: a row cannot be written: {error}") from None
-        text = b"".join(record + b"\n" for record in records if record is not None)
+        lines = pc.binary_join_element_wise(records.drop_null(), b"\n", b"")
+        text = bytes_of(lines)
         self._file.write(text)
         self.size += len(text)
 

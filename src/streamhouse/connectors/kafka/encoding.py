@@ -58,9 +58,9 @@ class Encoding:
         if self._key is not None:
             keys = [rows.column(name) for name in layout.key_columns]
             batch = pa.RecordBatch.from_arrays(keys, schema=layout.key)
-            columns[KEY] = pa.array(self._key.encode(batch), pa.binary())
+            columns[KEY] = self._key.encode(batch)
         names = [*layout.value.names, *([ROW_KIND] if ROW_KIND in rows.schema.names else [])]
-        values = pa.array(self._value.encode(rows.select(names)), pa.binary())
+        values = self._value.encode(rows.select(names))
         if self._upserts:
             gone = pc.is_in(rows.column(ROW_KIND), pa.array(["-D", "-U"]))
             values = pc.if_else(gone, pa.scalar(None, pa.binary()), values)

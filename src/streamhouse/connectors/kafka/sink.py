@@ -22,12 +22,14 @@ from streamhouse.connectors.driver_rows import DriverRowsWriter, rows_of
 from streamhouse.connectors.kafka.client import TIMEOUT_S, consumer, created, kafka_error
 from streamhouse.connectors.kafka.encoding import HEADERS, KEY, TIMESTAMP, VALUE, Encoding
 from streamhouse.connectors.kafka.options import KafkaOptions
+from streamhouse.connectors.kafka.sink_partitions import SinkPartitions
 from streamhouse.errors import (
     CommitConflictError,
     ConnectError,
     DataLossError,
     StreamhouseError,
 )
+from streamhouse.formats.arrow_bytes import values_of
 
 _TRANSACTION_MS = "600000"
 _FLUSH_S = 120.0
@@ -41,15 +43,14 @@ _CONFIG = {
     "partitioner": "murmur2_random",
     "log_level": "0",
 }
+_ROWS_AT_ONCE = 10_000
+"""The client's reports are handled after so many records; new Python values reuse memory."""
 _NOT_FOR_PRODUCER = (
     "group.id",
     "auto.offset.reset",
     "isolation.level",
     "max.partition.fetch.bytes",
 )
-
-
-_ANY_PARTITION = -1
 
 
 class KafkaSink:
@@ -106,7 +107,7 @@ class KafkaSinkCommitter:
         self._id = f"{prefix}-{query_id}"
         self._producer: Producer | None = None
         self._failed: KafkaError | None = None
-        self._partitions = 1
+        self._partitions: SinkPartitions | None = None
 
     def commit(self, write: Callable[[], WrittenBatch | None], discard: Callable[[], None]) -> bool:
         with ThreadPoolExecutor(1) as pool:
@@ -206,51 +207,44 @@ class KafkaSinkCommitter:
             config["transactional.id"] = self._id
             config.setdefault("transaction.timeout.ms", _TRANSACTION_MS)
         producer: Producer = created(Producer, config)
-        metadata = producer.list_topics(self._topic, TIMEOUT_S).topics[self._topic]
-        if metadata.error is not None:
-            raise KafkaException(metadata.error)
-        self._partitions = len(metadata.partitions)
+        self._partitions = SinkPartitions.of(producer, self._topic)
         if self._exactly_once:
             producer.init_transactions(_FLUSH_S)
         self._failed, self._producer = None, producer
         return producer
 
     def _produce(self, producer: Producer, messages: Sequence[bytes]) -> None:
+        partitions = self._partitions
+        if partitions is None or partitions.outdated:
+            partitions = self._partitions = SinkPartitions.of(producer, self._topic)
         number = 0
         for task, message in enumerate(messages):
             for batch in rows_of([message]):
-                self._produce_batch(producer, batch, task, number)
-                number += batch.num_rows
+                for first in range(0, batch.num_rows, _ROWS_AT_ONCE):
+                    part = batch.slice(first, _ROWS_AT_ONCE)
+                    chosen = partitions.of_rows(part, self._options.partitioner, task, number)
+                    self._produce_rows(producer, part, chosen)
+                    number += part.num_rows
 
-    def _produce_batch(
-        self, producer: Producer, batch: pa.RecordBatch, task: int, first: int
+    def _produce_rows(
+        self, producer: Producer, batch: pa.RecordBatch, partitions: Iterable[int]
     ) -> None:
-        # Arguments by position: this loop is most of the sink's time.
+        # Arguments by position, and keywords only if needed: this loop is most of the sink's time.
         produce, topic, delivered = producer.produce, self._topic, self._delivered
         records = zip(
-            _column(VALUE, batch),
-            _column(KEY, batch),
-            self._partitions_of(batch.num_rows, task, first),
-            _extras(batch),
-            strict=True,
+            _column(VALUE, batch), _column(KEY, batch), partitions, _extras(batch), strict=True
         )
-        for row, (value, key, partition, extra) in enumerate(records):
+        for value, key, partition, extra in records:
             while True:
                 try:
-                    produce(topic, value, key, partition, delivered, **extra)
+                    if extra is None:
+                        produce(topic, value, key, partition, delivered)
+                    else:
+                        produce(topic, value, key, partition, delivered, **extra)
                     break
                 except BufferError:
                     producer.poll(0.1)
-            if not row % 10_000:
-                producer.poll(0)
-
-    def _partitions_of(self, rows: int, task: int, first: int) -> Iterable[int]:
-        """The partition of each row; `_ANY_PARTITION` leaves the choice to the key's hash."""
-        if self._options.partitioner == "fixed":
-            return repeat(task % self._partitions, rows)
-        if self._options.partitioner == "round-robin":
-            return (row % self._partitions for row in range(first, first + rows))
-        return repeat(_ANY_PARTITION, rows)
+        producer.poll(0)
 
     def _delivered(self, error: KafkaError | None, message: object) -> None:
         if error is not None and self._failed is None:
@@ -292,19 +286,18 @@ def _fenced(error: KafkaException) -> bool:
     return isinstance(cause, KafkaError) and cause.code() in fenced
 
 
-def _column(name: str, batch: pa.RecordBatch) -> Iterable[Any]:
+def _column(name: str, batch: pa.RecordBatch) -> Iterable[bytes | None]:
     """The values of a column; None for each row if the records have no such part."""
     if name not in batch.schema.names:
         return repeat(None, batch.num_rows)
-    values: list[Any] = batch.column(name).to_pylist()
-    return values
+    return values_of(batch.column(name))
 
 
-def _extras(batch: pa.RecordBatch) -> Iterable[dict[str, Any]]:
-    """The timestamp and the headers of each record, as far as it has them."""
+def _extras(batch: pa.RecordBatch) -> Iterable[dict[str, Any] | None]:
+    """The timestamp and the headers of each record, as far as it has them; None if none can."""
     names = [name for name in (TIMESTAMP, HEADERS) if name in batch.schema.names]
     if not names:
-        return repeat({}, batch.num_rows)
+        return repeat(None, batch.num_rows)
     rows = zip(*(batch.column(name).to_pylist() for name in names), strict=True)
     return [
         {name: one for name, one in zip(names, row, strict=True) if one is not None} for row in rows

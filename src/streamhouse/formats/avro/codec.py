@@ -105,13 +105,13 @@ class AvroEncoder:
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_parsed": None, "_header": None}
 
-    def encode(self, rows: pa.RecordBatch) -> list[bytes | None]:
+    def encode(self, rows: pa.RecordBatch) -> pa.BinaryArray:
         if self._parsed is None:
             self._parsed = fastavro.parse_schema(self._raw)
             self._header = self._framing.header(self._raw)
         assert self._header is not None
         columns = [_values(rows.column(name)) for name in self._names]
-        records: list[bytes | None] = []
+        records: list[bytes] = []
         for row in zip(*columns, strict=True):
             out = io.BytesIO()
             out.write(self._header)
@@ -122,7 +122,7 @@ class AvroEncoder:
             except (ValueError, TypeError, OverflowError) as error:
                 raise RecordError(f"a row cannot be written as Avro: {error}") from None
             records.append(out.getvalue())
-        return records
+        return pa.array(records, pa.binary())
 
 
 def _values(array: pa.Array) -> list[Any]:

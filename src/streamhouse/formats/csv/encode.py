@@ -28,12 +28,13 @@ class CsvEncoder:
         special = [options.delimiter, "\n", "\r", *filter(None, (options.quote, options.escape))]
         self._special = special + (["#"] if options.comments else [])
 
-    def encode(self, rows: pa.RecordBatch) -> list[bytes | None]:
+    def encode(self, rows: pa.RecordBatch) -> pa.BinaryArray:
         delimiter = self._options.delimiter
-        return [
+        records = [
             delimiter.join(map(self._field, one.values())).encode()
             for one in self._values.objects(rows)
         ]
+        return pa.array(records, pa.binary())
 
     def _field(self, value: Any) -> str:
         if value is None:

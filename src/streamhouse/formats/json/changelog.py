@@ -61,15 +61,16 @@ class ChangelogEncoder:
         self._objects = JsonEncoder(schema, options)
         self._written = written
 
-    def encode(self, rows: pa.RecordBatch) -> list[bytes | None]:
+    def encode(self, rows: pa.RecordBatch) -> pa.BinaryArray:
         kinds = ["+I"] * rows.num_rows
         if ROW_KIND in rows.schema.names:
             kinds = rows.column(ROW_KIND).to_pylist()
         objects = self._objects.objects(rows)
-        return [
+        records = [
             orjson.dumps(self._written(kind in _ADDED, one))
             for kind, one in zip(kinds, objects, strict=True)
         ]
+        return pa.array(records, pa.binary())
 
 
 class _Debezium(Format):

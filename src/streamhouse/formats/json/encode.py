@@ -32,12 +32,12 @@ class JsonEncoder:
         self._names = [name for name in schema.names if name != ROW_KIND]
         self._options = options
 
-    def encode(self, rows: pa.RecordBatch) -> list[bytes | None]:
+    def encode(self, rows: pa.RecordBatch) -> pa.BinaryArray:
         if not self._options.ignore_null_fields:
             found = texts.objects(rows, self._names, self._options.standard)
             if found is not None:
                 return found
-        return [orjson.dumps(one) for one in self.objects(rows)]
+        return pa.array([orjson.dumps(one) for one in self.objects(rows)], pa.binary())
 
     def objects(self, rows: pa.RecordBatch) -> list[dict[str, Any]]:
         """The rows as dicts that orjson can write."""

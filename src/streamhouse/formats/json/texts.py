@@ -19,7 +19,7 @@ _DECIMAL_SCALE = 6
 """Up to this scale, Arrow never writes a decimal with an exponent."""
 
 
-def objects(rows: pa.RecordBatch, names: Sequence[str], standard: str) -> list[bytes | None] | None:
+def objects(rows: pa.RecordBatch, names: Sequence[str], standard: str) -> pa.BinaryArray | None:
     """A JSON object with the columns `names` of each row; None if a type has no text here."""
     if not names:
         return None
@@ -30,9 +30,7 @@ def objects(rows: pa.RecordBatch, names: Sequence[str], standard: str) -> list[b
             return None
         columns.append(f"{',' if number else '{'}{orjson.dumps(name).decode()}:")
         columns.append(texts_of(rows.column(name)).fill_null("null"))
-    joined = pc.binary_join_element_wise(*columns, "}", "")
-    written: list[bytes | None] = joined.cast(pa.binary()).to_pylist()
-    return written
+    return pc.binary_join_element_wise(*columns, "}", "").cast(pa.binary())
 
 
 def _texts_of(kind: pa.DataType, standard: str) -> _Texts | None:

@@ -20,6 +20,7 @@ from streamhouse.runtime.failpoint import LOOKUP_JOURNAL_STEP, reached
 from streamhouse.runtime.monitoring.commit_times import Commit, timed
 from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.state.lineage import BatchRecord
+from streamhouse.runtime.streaming.message_files import taken
 
 log = logging.getLogger("streamhouse.query")
 
@@ -169,8 +170,10 @@ def collected(frame: DataFrame) -> tuple[Messages, list[dict[str, Any]]]:
     messages: dict[str, list[bytes]] = defaultdict(list)
     reports: list[dict[str, Any]] = []
     for row in frame.collect():
-        if row["report"] is not None:
+        if row["table"] is None:
             reports.append(json.loads(row["report"]))
+        elif row["message"] is None:
+            messages[row["table"]].append(taken(row["report"]))
         else:
             messages[row["table"]].append(bytes(row["message"]))
     return messages, reports

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from streamhouse.runtime.query_spec import QuerySpec
+    from streamhouse.runtime.streaming.message_files import MessageFiles
     from streamhouse.runtime.streaming.planner import Planner, TaskInput
     from streamhouse.source import Offset
 
@@ -64,11 +65,14 @@ class FusedDataSource(DataSource):
 
 
 class TaskPartition(InputPartition):
-    """One task of a batch; `spread`: its rows are shuffled to other tasks."""
+    """One task of a batch; `spread`: its rows are shuffled to other tasks.
 
-    def __init__(self, task: TaskInput, spread: bool) -> None:
+    `files` are for its large messages.
+    """
+
+    def __init__(self, task: TaskInput, spread: bool, files: MessageFiles) -> None:
         super().__init__(None)
-        self.task, self.spread = task, spread
+        self.task, self.spread, self.files = task, spread, files
 
 
 class FusedReader(DataSourceStreamReader):
@@ -104,6 +108,7 @@ class FusedReader(DataSourceStreamReader):
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         from streamhouse.paimon.storage.object_store.store_retries import retried
+        from streamhouse.runtime.streaming.message_files import MessageFiles
         from streamhouse.runtime.streaming.small_batches import is_small_batch
 
         spec = self._spec()
@@ -112,7 +117,8 @@ class FusedReader(DataSourceStreamReader):
         )
         one = spec.shuffle is not None and not spread
         tasks = retried(lambda: self._plan().tasks(start, end, one))
-        return [TaskPartition(task, spread) for task in tasks]
+        files = MessageFiles.at(self._folder)
+        return [TaskPartition(task, spread, files) for task in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         from streamhouse.paimon.storage.object_store.store_retries import retried_task
@@ -124,7 +130,8 @@ class FusedReader(DataSourceStreamReader):
         repeats = spec.sink is None and spec.lookup_journal is None
         warehouse = spec.target.warehouse if repeats else {}
         if spec.shuffle is None:
-            return retried_task(warehouse, lambda: task_of(spec, partition.task).run())
+            results = retried_task(warehouse, lambda: task_of(spec, partition.task).run())
+            return partition.files.put(results)
         from streamhouse.runtime.streaming.shuffle import ReadTask, WholeTask
 
         if partition.spread:

@@ -40,7 +40,8 @@ RESULT = pa.schema(
         pa.field("report", pa.string()),
     ]
 )
-"""What a task returns to the driver: commit messages of its tables, then one report (JSON)."""
+"""What a task returns to the driver: commit messages of its tables, then one report (JSON), which
+has no table. A large message may be a file (`streaming.message_files`)."""
 
 CHUNK_ROWS = 262_144
 CHUNK_BYTES = 32 * 1024 * 1024

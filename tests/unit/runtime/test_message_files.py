@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from streamhouse.runtime.streaming.message_files import LARGE_BYTES, MessageFiles, taken
+from streamhouse.runtime.streaming.task import RESULT
+
+LARGE, SMALL = bytes(range(256)) * (LARGE_BYTES // 256), b"small"
+ROWS = [
+    {"table": "t", "message": SMALL, "report": None},
+    {"table": "t", "message": LARGE, "report": None},
+    {"table": None, "message": None, "report": "{}"},
+]
+
+
+def results() -> Iterator[pa.RecordBatch]:
+    yield pa.RecordBatch.from_pylist(ROWS, schema=RESULT)
+
+
+def test_a_large_message_is_a_file_until_it_is_taken(tmp_path: Path) -> None:
+    files = pickle.loads(pickle.dumps(MessageFiles.at(tmp_path)))
+    (found,) = files.put(results())
+    small, large, report = found.to_pylist()
+    assert (small, report) == (ROWS[0], ROWS[2])
+    assert (large["table"], large["message"]) == ("t", None)
+    assert Path(large["report"]).parent == tmp_path
+    assert taken(large["report"]) == LARGE
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("other", ["machine", "device", "inode"])
+def test_a_task_that_sees_another_folder_sends_the_message(tmp_path: Path, other: str) -> None:
+    files = MessageFiles.at(tmp_path)
+    machine, device, inode = files.identity
+    identity = {
+        "machine": ("another machine", device, inode),
+        "device": (machine, -1, inode),
+        "inode": (machine, device, -1),
+    }[other]
+    (found,) = replace(files, identity=identity).put(results())
+    assert found.to_pylist() == ROWS
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_task_without_the_folder_sends_the_message(tmp_path: Path) -> None:
+    files = MessageFiles.at(tmp_path)
+    tmp_path.rmdir()
+    (found,) = files.put(results())
+    assert found.to_pylist() == ROWS
+
+
+def test_a_task_that_cannot_write_a_file_sends_the_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path, data: bytes) -> int:
+        path.touch()
+        raise OSError("no space left")
+
+    files = MessageFiles.at(tmp_path)
+    monkeypatch.setattr(Path, "write_bytes", full)
+    (found,) = files.put(results())
+    assert found.to_pylist() == ROWS
+    assert not list(tmp_path.iterdir())
