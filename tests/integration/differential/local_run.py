@@ -123,11 +123,10 @@ class LocalRun(StreamRun):
             number = max(done, default=-1) + 1
             start: Offset = self._logged(number - 1) if number else {}
             while not self._holding.is_set():
+                # Spark logs an empty batch 0 too if the source is empty when the query starts.
                 if (self._checkpoint / "offsets" / str(number)).exists():
                     end = self._logged(number)
-                else:
-                    end = reader.latestOffset(start, limit)
-                if end == start:
+                elif (end := reader.latestOffset(start, limit)) == start:
                     self._holding.wait(_IDLE_S)
                     continue
                 self._batch(reader, number, start, end)

@@ -164,7 +164,7 @@ class Pack:
         with self._timed(name):
             Script(options, output).run(parse_script(_text(queries)))
         if time.monotonic() > deadline:
-            raise TimeoutError(f"not caught up after {seconds:.0f} s")
+            raise TimeoutError(f"not caught up after {seconds:.0f} s; it said: {output.lines[-8:]}")
         return output.lines
 
     def _kill(self, number: int, scripts: Queries) -> None:
