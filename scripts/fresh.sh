@@ -12,6 +12,7 @@
 # --possible   only tell whether it can run on this machine
 #
 # FRESH_DIR    the folder for the root file systems, about 8 GB (default: /var/tmp)
+# FRESH_AFTER  a file: demos and unit tests of root and user wait until it exists; set-up does not
 # FRESH_KEEP   1: leave them there
 #
 # Needs root, Debian's apt-get, and leave to mount; installs mmdebstrap where it is missing. The
@@ -221,6 +222,7 @@ check() {
     stage 'set-up' "$root" "$user" make setup || return 1
     downloads from "$root" "$user"
   } 8>"$work/setup.lock"
+  until [ -z "${FRESH_AFTER:-}" ] || [ -e "$FRESH_AFTER" ]; do sleep 1; done
   stage 'demo' "$root" "$user" make demo 'ARGS=--json --seconds 20' || return 1
   grep -q '"equal": true' "$logs/$user-demo.log" || {
     say "$user" '== demo FAILED: its view is not what its orders give ("equal": true is missing)'
