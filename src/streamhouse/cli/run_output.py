@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _MOST_NAMED = 3
 
 
-class _Started:
+class _StartTimer:
     """Measures the time since the first call of `starting`, which alone is shown."""
 
     def __init__(self) -> None:
@@ -36,7 +36,7 @@ class _Started:
         return 0.0 if self._began is None else time.monotonic() - self._began
 
 
-class TextOutput(_Started):
+class TextOutput(_StartTimer):
     """Prints results on standard output; notices and reports on standard error."""
 
     def notice(self, text: str) -> None:
@@ -86,7 +86,7 @@ class StartOutput(TextOutput):
         pass
 
 
-class JsonOutput(_Started):
+class JsonOutput(_StartTimer):
     """Prints one JSON object a line on standard output; its key `event` says what it is."""
 
     def notice(self, text: str) -> None:

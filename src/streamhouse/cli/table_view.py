@@ -31,7 +31,7 @@ FRAME_LINES = 8
 NEW, CHANGED, REMOVED = "green", "bold black on yellow", "red"
 
 
-class View:
+class TableView:
     """The state of one watched table, and what the last change did to it.
 
     A table with a primary key shows its first rows in the order of the key; an append table its

@@ -93,16 +93,16 @@ class RawCodec:
         rows = pa.record_batch([pa.array(values, self._field.type)], schema=self._schema)
         if not bad:
             return Decoded(rows)
-        gone = {one.index for one in bad}
-        kept = [index for index in range(len(records)) if index not in gone]
-        return Decoded(rows, np.array(kept, np.int64), bad)
+        bad_indexes = {one.index for one in bad}
+        good = [index for index in range(len(records)) if index not in bad_indexes]
+        return Decoded(rows, np.array(good, np.int64), bad)
 
     def _value(self, record: bytes) -> Any:
         if self._format is not None:
-            wanted = struct.calcsize(self._format)
-            if len(record) != wanted:
+            size = struct.calcsize(self._format)
+            if len(record) != size:
                 kind = type_name(self._field.type)
-                raise ValueError(f"{kind} has {wanted} bytes, but the record has {len(record)}")
+                raise ValueError(f"{kind} has {size} bytes, but the record has {len(record)}")
             return struct.unpack(self._format, record)[0]
         if pa.types.is_string(self._field.type):
             return record.decode(self._charset)

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 SQL, ISO = "SQL", "ISO-8601"
 STANDARDS = (SQL, ISO)
-_MOMENT = re.compile(
+_TIMESTAMP = re.compile(
     r"(\d{4})-(\d\d)-(\d\d)([ T])(\d\d):(\d\d):(\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d)?", re.ASCII
 )
 _TIME = re.compile(r"(\d\d):(\d\d)(?::(\d\d)(?:\.(\d{1,9}))?)?Z?", re.ASCII)
@@ -33,9 +33,9 @@ def separator(standard: str) -> str:
     return " " if standard == SQL else "T"
 
 
-def moment(text: str, kind: pa.TimestampType, standard: str) -> int:
+def parse_timestamp(text: str, kind: pa.TimestampType, standard: str) -> int:
     """A timestamp's number in the unit of its Arrow type; `ValueError` for another text."""
-    match = _MOMENT.fullmatch(text)
+    match = _TIMESTAMP.fullmatch(text)
     if match is None or match[4] != separator(standard):
         raise ValueError(text)
     if (match[9] is None) != (kind.tz is None):
@@ -49,10 +49,10 @@ def moment(text: str, kind: pa.TimestampType, standard: str) -> int:
             raise ValueError(text)
         offset = hours * 3600 + minutes * 60
         seconds += offset if match[9][0] == "-" else -offset
-    return in_range(seconds * _PER_SECOND[kind.unit] + _fraction(match[8], kind.unit), text)
+    return checked_int64(seconds * _PER_SECOND[kind.unit] + _fraction(match[8], kind.unit), text)
 
 
-def in_range(number: int, text: str) -> int:
+def checked_int64(number: int, text: str) -> int:
     """The number, if 64 bits hold it; else `ValueError`."""
     if not -(2**63) <= number < 2**63:
         raise ValueError(text)
@@ -60,11 +60,11 @@ def in_range(number: int, text: str) -> int:
 
 
 def _fraction(digits: str | None, unit: str) -> int:
-    wanted = _DIGITS[unit]
-    return int((digits or "").ljust(wanted, "0")[:wanted] or 0)
+    length = _DIGITS[unit]
+    return int((digits or "").ljust(length, "0")[:length] or 0)
 
 
-def time(text: str, unit: str) -> int:
+def parse_time(text: str, unit: str) -> int:
     """A time of day's number in `unit`; `ValueError` for another text."""
     match = _TIME.fullmatch(text)
     if match is None:
@@ -76,7 +76,7 @@ def time(text: str, unit: str) -> int:
     return whole * _PER_SECOND[unit] + _fraction(match[4], unit)
 
 
-def date(text: str) -> int:
+def parse_date(text: str) -> int:
     """A date's days since 1970; `ValueError` for another text."""
     match = _DATE.fullmatch(text)
     if match is None:
@@ -84,8 +84,8 @@ def date(text: str) -> int:
     return (datetime.date(*(int(part) for part in match.groups())) - _EPOCH.date()).days
 
 
-def moments(texts: pa.Array, kind: pa.TimestampType, standard: str) -> pa.Array | None:
-    """All timestamps of a string array at once; None if one of them needs `moment`."""
+def parse_timestamps(texts: pa.Array, kind: pa.TimestampType, standard: str) -> pa.Array | None:
+    """All timestamps of a string array at once; None if one of them needs `parse_timestamp`."""
     plain = texts
     if kind.tz is not None:
         if not _all(pc.ends_with(texts, "Z")):
@@ -109,7 +109,7 @@ def _all(mask: pa.Array) -> bool:
     return bool(pc.all(mask).as_py() is not False)
 
 
-def moment_texts(array: pa.Array, standard: str) -> pa.StringArray:
+def timestamp_texts(array: pa.Array, standard: str) -> pa.StringArray:
     """Timestamps as text, with as few digits of a second as they need."""
     unit = array.type.unit
     texts = array.cast(pa.timestamp(unit)).cast(pa.string())

@@ -11,7 +11,7 @@ import pyarrow as pa
 from streamhouse.errors import OptionError
 from streamhouse.paimon.storage.snapshots import EXPIRY_USER
 from streamhouse.procedures.arguments import age_ms, moment_ms, parse_options
-from streamhouse.procedures.bucket_groups import partition_specs
+from streamhouse.procedures.bucket_entries import partition_specs
 from streamhouse.procedures.commit_messages import COMMIT_USER, closing
 from streamhouse.procedures.consumers import refuse_if_held
 from streamhouse.procedures.context import Context

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from streamhouse.serve.admission.fair_queue import Lane, Turn
+from streamhouse.serve.admission.fair_queue import Lane, Slot
 from streamhouse.serve.errors import Problem
 
 LONG_S = 30.0
@@ -27,7 +27,7 @@ class Asking:
     def __init__(self, lane: Lane) -> None:
         self.lane = lane
         self.order: list[str] = []
-        self.turns: list[Turn] = []
+        self.turns: list[Slot] = []
 
     async def request_slot(self, client: str, seconds: float = LONG_S) -> asyncio.Task[None]:
         async def take() -> None:

@@ -118,11 +118,11 @@ def _interval(every: str | None, warehouse: str) -> int:
 
 def _print_once(table: str, warehouse: Warehouse, moment: str, format: WatchFormat) -> None:
     from streamhouse.cli.output import console
-    from streamhouse.cli.table_view import View
+    from streamhouse.cli.table_view import TableView
     from streamhouse.serve.feeds.static_feed import StaticFeed
 
     feed = StaticFeed(warehouse, table, moment)
-    view, change = View(feed), feed.poll()
+    view, change = TableView(feed), feed.poll()
     if format is WatchFormat.JSON:
         _print_json(iter([change] if change is not None else []), sys.stdout)
     else:
@@ -224,9 +224,9 @@ def _record(snapshot: int, kind: str, row: dict[str, Any]) -> dict[str, Any]:
 
 def _print_states(feed: Feed, every_ms: int, out: IO[str]) -> None:
     from streamhouse.cli.output import console
-    from streamhouse.cli.table_view import View
+    from streamhouse.cli.table_view import TableView
 
-    view, printer = View(feed), console(out)
+    view, printer = TableView(feed), console(out)
     for change in _changes(feed, every_ms):
         if view.take(change):
             printer.print(view.render())
@@ -239,9 +239,9 @@ def _print_live(feed: Feed, every_ms: int, out: IO[str]) -> None:
     from rich.live import Live
 
     from streamhouse.cli.output import console
-    from streamhouse.cli.table_view import View
+    from streamhouse.cli.table_view import TableView
 
-    view, screen = View(feed), console(out)
+    view, screen = TableView(feed), console(out)
     with Live(view.render(screen.height), console=screen, auto_refresh=False) as live:
         for change in _polls(feed, every_ms):
             if change is not None:

@@ -34,7 +34,7 @@ def literals(column: MySqlColumn, values: pa.Array, zone: str) -> pa.Array:
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
         return _bytes(column, values.cast(pa.binary()))
     if pa.types.is_timestamp(kind):
-        return _quoted(_moments(column, values, zone))
+        return _quoted(_timestamps(column, values, zone))
     if pa.types.is_decimal(kind) or pa.types.is_date(kind) or pa.types.is_time(kind):
         return _quoted(_text(values))
     if pa.types.is_list(kind) and column.family == "set":
@@ -69,7 +69,7 @@ def _bytes(column: MySqlColumn, values: pa.Array) -> pa.Array:
     return pc.binary_join_element_wise(_BINARY, _escaped(values), _QUOTE, _NOTHING)
 
 
-def _moments(column: MySqlColumn, values: pa.Array, zone: str) -> pa.Array:
+def _timestamps(column: MySqlColumn, values: pa.Array, zone: str) -> pa.Array:
     """Texts of timestamps, without the digits that the column does not hold."""
     zoned_type = _LOCAL if values.type.tz is None else _INSTANT
     micros = values.cast(zoned_type, safe=False)

@@ -19,7 +19,7 @@ DATABASE = "membership"
 DESK = 1
 """The agent whose orders are only inserted, by which `Probes` measures freshness."""
 ACTOR = 13
-"""The agent whose orders only the demo's act changes."""
+"""The agent whose orders only the demo's scripted changes affect."""
 AGENTS, PRODUCTS, CITIES, MEMBERS = 12, 6, 8, 20_000
 _COLUMNS = "id, v_date, member_id, agent_id, product_id, city_id, kind, amount, status, event_time"
 _COPY = f"INSERT INTO member_event ({_COLUMNS}) SELECT {_COLUMNS} FROM member_order"
@@ -252,11 +252,11 @@ class Business:
     def _run(self) -> None:
         try:
             with self._mariadb.connect(DATABASE, multi_statements=True) as connection:
-                self._play(connection)
+                self._commit_steps(connection)
         except Exception as error:  # noqa: BLE001  # `check` raises it in the main thread
             self._error = error
 
-    def _play(self, connection: pymysql.Connection[Any]) -> None:
+    def _commit_steps(self, connection: pymysql.Connection[Any]) -> None:
         started = time.monotonic()
         pace = Pace(self._rate)
         while not self._stopped.is_set():

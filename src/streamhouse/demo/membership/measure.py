@@ -7,7 +7,7 @@ from typing import Any
 
 from streamhouse.demo.driver import Check
 from streamhouse.demo.membership.scenario import Membership, report
-from streamhouse.demo.membership.steps import Act
+from streamhouse.demo.membership.steps import ScriptedChanges
 from streamhouse.demo.progress import print_progress
 from streamhouse.demo.revenue.scenario import Kills, PeakMemory
 from streamhouse.errors import StreamhouseError
@@ -31,23 +31,23 @@ def measure(
         scenario.start()
         wait_for_board(scenario, check)
         scenario.business.start()
-        act = Act(scenario)
+        changes = ScriptedChanges(scenario)
         try:
-            minutes = _play(scenario, seconds, kills, act, check)
+            minutes = _run_steps(scenario, seconds, kills, changes, check)
             scenario.business.stop()
             print_progress(f"{scenario.business.changes:,} changes; stopping")
             _await_board(scenario, check)
             scenario.probes.stop()
             scenario.driver.stop()
-            _drain(scenario, act, check)
+            _drain(scenario, changes, check)
         finally:
-            act.stop()
+            changes.stop()
     except KeyboardInterrupt:
         print_progress("interrupted; stopping between two batches")
         scenario.driver.stop()
         raise
     print_progress("recomputing all results from ODS and from MySQL")
-    return {**report(scenario, kills, act.done, memory.stop()), "minutes": minutes}
+    return {**report(scenario, kills, changes.done, memory.stop()), "minutes": minutes}
 
 
 def wait_for_board(scenario: Membership, check: Check) -> None:
@@ -63,17 +63,21 @@ def wait_for_board(scenario: Membership, check: Check) -> None:
         time.sleep(0.05)
 
 
-def _play(
-    scenario: Membership, seconds: float, kills: Kills | None, act: Act, check: Check
+def _run_steps(
+    scenario: Membership,
+    seconds: float,
+    kills: Kills | None,
+    changes: ScriptedChanges,
+    check: Check,
 ) -> list[dict[str, float] | None]:
-    """Run for `seconds`, and while the act needs the pipeline; returns each minute's freshness."""
+    """Run for `seconds`, and while changes need the pipeline; returns freshness by minute."""
     started = reported = time.monotonic()
     minutes: list[dict[str, float] | None] = []
     while time.monotonic() - started < seconds:
         check()
         scenario.driver.check()
         scenario.business.check()
-        for message in (kills.step(scenario) if kills else None, act.step()):
+        for message in (kills.step(scenario) if kills else None, changes.step()):
             print_progress(message)
         if time.monotonic() - reported >= _PROGRESS_EVERY_S:
             reported = time.monotonic()
@@ -85,11 +89,11 @@ def _play(
                 f"{scenario.probes.recent()}"
             )
         time.sleep(0.05)
-    for message in act.finish():
+    for message in changes.finish():
         check()
         scenario.driver.check()
         print_progress(message)
-        if act.followed:
+        if changes.followed:
             break
     return minutes
 
@@ -103,15 +107,15 @@ def _await_board(scenario: Membership, check: Check) -> None:
         time.sleep(0.05)
 
 
-def _drain(scenario: Membership, act: Act, check: Check) -> None:
-    """Process the remaining changes, and play the rest of the act, which needs no pipeline."""
+def _drain(scenario: Membership, changes: ScriptedChanges, check: Check) -> None:
+    """Process the remaining changes, and make the scripted changes that need no pipeline."""
 
     def step() -> None:
         check()
-        print_progress(act.step())
+        print_progress(changes.step())
 
     print_progress("processing the remaining changes")
     scenario.drain(step)
-    for message in act.finish():
+    for message in changes.finish():
         check()
         print_progress(message)

@@ -25,7 +25,7 @@ _TAG, _DAY = "before-the-mistake", "2000-01-01"
 _JOURNAL = "INSERT INTO member_event SELECT NULL, o.* FROM member_order AS o WHERE id = %s"
 
 
-class Act:
+class ScriptedChanges:
     """Makes the scripted changes in small steps, which the demo's own loop calls."""
 
     def __init__(self, scenario: Membership, first_s: float = _FIRST_S) -> None:
@@ -39,14 +39,14 @@ class Act:
         """Whether all steps are over, with the expected effects."""
         self.followed = False
         """Whether all steps that need the running pipeline are over."""
-        self._steps = self._play()
+        self._steps = self._run_steps()
 
     def step(self) -> str | None:
         """Do what is due; returns a message for the user, if any."""
         return next(self._steps, None)
 
     def finish(self) -> Iterator[str | None]:
-        """Play the rest without pauses; yields at each step a message for the user, if any."""
+        """Make the remaining changes without pauses; yields a message, if any, at each step."""
         self._first_s = self._pause_s = 0.0
         while not self.done:
             yield self.step()
@@ -58,7 +58,7 @@ class Act:
             self._job.kill()
             self._job.wait()
 
-    def _play(self) -> Iterator[str | None]:
+    def _run_steps(self) -> Iterator[str | None]:
         yield from self._pause(self._first_s)
         yield from self._correction()
         yield from self._pause(self._pause_s)

@@ -11,11 +11,11 @@ from rich.live import Live
 from rich.panel import Panel
 from rich.text import Text
 
-from streamhouse.cli.table_view import View
+from streamhouse.cli.table_view import TableView
 from streamhouse.demo.driver import Check
 from streamhouse.demo.membership.measure import wait_for_board
 from streamhouse.demo.membership.scenario import MEMBER_BOARD, SPRINT_BOARD, Membership
-from streamhouse.demo.membership.steps import Act
+from streamhouse.demo.membership.steps import ScriptedChanges
 from streamhouse.demo.page import Page
 from streamhouse.demo.revenue.scenario import Kills
 from streamhouse.serve.feeds.table_feed import Feed
@@ -44,8 +44,8 @@ class LiveView:
         self._page = page
         self._console = Console()
         self._messages: list[str] = []
-        self._views: list[tuple[Feed, View]] = []
-        self._act: Act | None = None
+        self._views: list[tuple[Feed, TableView]] = []
+        self._scripted: ScriptedChanges | None = None
         self._changes: list[tuple[float, int]] = []
 
     def run(self) -> None:
@@ -69,8 +69,8 @@ class LiveView:
         scenario = self._scenario
         for name in (SPRINT_BOARD, MEMBER_BOARD):
             feed = Feed(scenario.warehouse, name)
-            self._views.append((feed, View(feed)))
-        self._act = Act(scenario)
+            self._views.append((feed, TableView(feed)))
+        self._scripted = ScriptedChanges(scenario)
         scenario.business.start()
         started = time.monotonic()
         plain = not sys.stdout.isatty()
@@ -100,8 +100,8 @@ class LiveView:
             change = feed.poll()
             if change is not None:
                 view.take(change)
-        assert self._act is not None
-        for message in (self._kills and self._kills.step(scenario), self._act.step()):
+        assert self._scripted is not None
+        for message in (self._kills and self._kills.step(scenario), self._scripted.step()):
             if message:
                 self._messages = [
                     *self._messages[1 - _MAX_MESSAGES :],
@@ -139,8 +139,8 @@ class LiveView:
     def _end(self) -> None:
         scenario = self._scenario
         scenario.business.stop()
-        if self._act is not None:
-            self._act.stop()
+        if self._scripted is not None:
+            self._scripted.stop()
         with self._console.status("stopping between two batches …"):
             scenario.driver.stop()
         if not self._views:

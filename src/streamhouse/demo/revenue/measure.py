@@ -7,7 +7,7 @@ import time
 from streamhouse.demo.driver import Check
 from streamhouse.demo.progress import print_progress
 from streamhouse.demo.revenue.scenario import Kills, PeakMemory, Scenario, report
-from streamhouse.demo.revenue.steps import Act
+from streamhouse.demo.revenue.steps import ScriptedChanges
 from streamhouse.errors import StreamhouseError
 
 _PROGRESS_EVERY_S = 5.0
@@ -27,11 +27,11 @@ def measure(
         print_progress("starting the pipeline")
         scenario.start()
         first = wait_for_view(scenario, check)
-        act = Act(scenario, seconds)
+        changes = ScriptedChanges(scenario, seconds)
         try:
-            minutes = _play(scenario, first, seconds, kills, act, check)
+            minutes = _run_steps(scenario, first, seconds, kills, changes, check)
         finally:
-            act.stop()
+            changes.stop()
         print_progress("stopping")
         scenario.freshness.end()
         scenario.driver.stop()
@@ -42,7 +42,7 @@ def measure(
         scenario.driver.stop()
         raise
     print_progress("recomputing the view from its orders")
-    return {**report(scenario, kills, act.merge_ok, memory.stop()), "minutes": minutes}
+    return {**report(scenario, kills, changes.merge_ok, memory.stop()), "minutes": minutes}
 
 
 def wait_for_view(scenario: Scenario, check: Check) -> float:
@@ -60,21 +60,21 @@ def wait_for_view(scenario: Scenario, check: Check) -> float:
     )
 
 
-def _play(
+def _run_steps(
     scenario: Scenario,
     first: float,
     seconds: float,
     kills: Kills | None,
-    act: Act,
+    changes: ScriptedChanges,
     check: Check,
 ) -> list[dict[str, float] | None]:
-    """Run until `seconds` after `first` and the act's end; returns each minute's freshness."""
+    """Run until `seconds` after `first`, and all changes are made; returns freshness by minute."""
     reported = first
     minutes: list[dict[str, float] | None] = []
     while time.time() - first < seconds:
         check()
         scenario.driver.check()
-        for message in (kills.step(scenario) if kills else None, act.step()):
+        for message in (kills.step(scenario) if kills else None, changes.step()):
             print_progress(message)
         if time.time() - reported >= _PROGRESS_EVERY_S:
             reported = time.time()
@@ -85,7 +85,7 @@ def _play(
                 f"{reported - first:.0f} of {seconds:.0f} s, {scenario.freshness.recent()}"
             )
         time.sleep(0.05)
-    for message in act.finish():
+    for message in changes.finish():
         check()
         scenario.driver.check()
         print_progress(message)

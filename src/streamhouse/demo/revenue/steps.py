@@ -20,7 +20,7 @@ _STEP_S = 90.0
 _MERGE = Path(__file__).parent / "merge.sql"
 
 
-class Act:
+class ScriptedChanges:
     """Makes the scripted changes in small steps, which the demo's own loop calls.
 
     Each step waits until the view shows the one before it, so that the result is the same whenever
@@ -35,14 +35,14 @@ class Act:
         self._started = time.monotonic()
         self._merge: subprocess.Popen[bytes] | None = None
         self._merged = False
-        self._steps = self._play()
+        self._steps = self._run_steps()
 
     def step(self) -> str | None:
         """Do what is due; returns a message for the user, if any."""
         return next(self._steps, None)
 
     def finish(self) -> Iterator[str | None]:
-        """Play the rest without waiting; yields at each step a message for the user, if any."""
+        """Make the remaining changes without waiting; yields a message, if any, at each step."""
         self._move_s = self._santa_s = 0.0
         while not self._merged:
             yield self.step()
@@ -67,7 +67,7 @@ class Act:
             and rows.get(NEW, {}).get("orders", 0) > 0
         )
 
-    def _play(self) -> Iterator[str | None]:
+    def _run_steps(self) -> Iterator[str | None]:
         scenario = self._scenario
         yield from self._until(lambda: time.monotonic() - self._started >= self._move_s)
         scenario.execute(MOVE)

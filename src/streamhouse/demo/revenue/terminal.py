@@ -11,11 +11,11 @@ from rich.live import Live
 from rich.panel import Panel
 from rich.text import Text
 
-from streamhouse.cli.table_view import View
+from streamhouse.cli.table_view import TableView
 from streamhouse.demo.driver import Check
 from streamhouse.demo.page import Page
 from streamhouse.demo.revenue.scenario import ORDERS, UNMATCHED, VIEW, Kills, Scenario
-from streamhouse.demo.revenue.steps import Act
+from streamhouse.demo.revenue.steps import ScriptedChanges
 from streamhouse.errors import StreamhouseError, TableError
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.serve.feeds.table_feed import Feed
@@ -43,9 +43,9 @@ class LiveView:
         self._page = page
         self._console = Console()
         self._messages: list[str] = []
-        self._act: Act | None = None
+        self._changes: ScriptedChanges | None = None
         self._feed: Feed | None = None
-        self._view: View | None = None
+        self._view: TableView | None = None
         self._orders: list[tuple[float, int]] = []
         self._freshness: dict[str, float] | None = None
         self._measured = 0.0
@@ -84,11 +84,11 @@ class LiveView:
                     self._feed = Feed(Warehouse(self._scenario.warehouse), VIEW)
                 time.sleep(0.05)
         self._started = time.time()
-        self._act = Act(self._scenario, self._seconds)
+        self._changes = ScriptedChanges(self._scenario, self._seconds)
 
     def _watch(self) -> None:
         assert self._feed is not None
-        self._view = View(self._feed)
+        self._view = TableView(self._feed)
         plain = not sys.stdout.isatty()
         with Live(self._frame(), console=self._console, auto_refresh=False) as live:
             while self._seconds is None or time.time() - self._started < self._seconds:
@@ -97,17 +97,17 @@ class LiveView:
                 change = self._feed.poll()
                 if change is not None:
                     self._view.take(change)
-                self._play()
+                self._run_steps()
                 self._measure()
                 if not plain:
                     live.update(self._frame(), refresh=True)
                 time.sleep(0.05)
             live.update(self._frame(), refresh=True)
 
-    def _play(self) -> None:
-        assert self._act is not None
+    def _run_steps(self) -> None:
+        assert self._changes is not None
         self._scenario.driver.check()
-        for message in (self._kills and self._kills.step(self._scenario), self._act.step()):
+        for message in (self._kills and self._kills.step(self._scenario), self._changes.step()):
             if message:
                 self._add_message(message)
 
@@ -159,8 +159,8 @@ class LiveView:
         return sum(n or 0 for n in rows.column("orders").to_pylist())
 
     def _end(self) -> None:
-        if self._act is not None:
-            self._act.stop()
+        if self._changes is not None:
+            self._changes.stop()
         with self._console.status("stopping between two batches …"):
             self._scenario.driver.stop()
         if self._feed is None:

@@ -44,7 +44,7 @@ def _plain(kind: pa.DataType) -> Convert:
     if pa.types.is_decimal(kind):
         return _decimal(kind)
     if pa.types.is_timestamp(kind):
-        return _moment(kind)
+        return _timestamp(kind)
     if pa.types.is_time(kind):
         return lambda v: v if isinstance(v, datetime.time) else None
     if pa.types.is_date(kind):
@@ -80,7 +80,7 @@ def _decimal(kind: pa.DataType) -> Convert:
     return convert
 
 
-def _moment(kind: pa.TimestampType) -> Convert:
+def _timestamp(kind: pa.TimestampType) -> Convert:
     def convert(value: Any) -> Any:
         if not isinstance(value, datetime.datetime):
             return None

@@ -138,7 +138,7 @@ def _cast(texts: pa.Array, kind: pa.DataType) -> pa.Array | None:
     if pa.types.is_string(kind):
         return texts
     if pa.types.is_timestamp(kind):
-        return times.moments(texts, kind, times.SQL)
+        return times.parse_timestamps(texts, kind, times.SQL)
     if not (pa.types.is_integer(kind) or pa.types.is_decimal(kind) or pa.types.is_float64(kind)):
         return None
     # PyArrow also reads hexadecimal numbers, `inf` and `nan`.

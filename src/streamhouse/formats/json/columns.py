@@ -24,7 +24,7 @@ def column(values: Sequence[Any], kind: pa.DataType, standard: str) -> pa.Array 
             # PyArrow refuses values of other types.
             return pa.array(values, kind)
         if pa.types.is_timestamp(kind):
-            return times.moments(pa.array(values, pa.string()), kind, standard)
+            return times.parse_timestamps(pa.array(values, pa.string()), kind, standard)
         if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
             return _numbers(pa.array(values), values, kind)
     except _FAILURES:

@@ -64,7 +64,7 @@ def _values_of(field: pa.Field, options: JsonOptions) -> _Values:
     if pa.types.is_decimal(kind):
         return _decimals
     if pa.types.is_timestamp(kind):
-        return lambda array: list(times.moment_texts(array, options.standard).to_pylist())
+        return lambda array: list(times.timestamp_texts(array, options.standard).to_pylist())
     if pa.types.is_time(kind):
         return times.time_texts
     if pa.types.is_date(kind):

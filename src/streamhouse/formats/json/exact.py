@@ -92,9 +92,9 @@ def _plain(kind: pa.DataType, options: JsonOptions) -> Convert:
     if pa.types.is_decimal(kind):
         return _decimal(kind)
     if pa.types.is_timestamp(kind):
-        return lambda value: times.moment(_text(value), kind, options.standard)
+        return lambda value: times.parse_timestamp(_text(value), kind, options.standard)
     if pa.types.is_time(kind):
-        return lambda value: times.time(_text(value), kind.unit)
+        return lambda value: times.parse_time(_text(value), kind.unit)
     return _BY_TYPE[kind]
 
 
@@ -220,7 +220,7 @@ def _bytes(value: Any) -> bytes:
 
 
 def _date(value: Any) -> int:
-    return times.date(_text(value))
+    return times.parse_date(_text(value))
 
 
 _BY_TYPE: dict[pa.DataType, Convert] = {

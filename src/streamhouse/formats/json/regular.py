@@ -144,7 +144,9 @@ def _maker(kind: pa.DataType, standard: str) -> tuple[bool, _Make] | None:
     if pa.types.is_decimal(kind) and kind.precision <= MOST_DIGITS and 0 <= kind.scale <= 8:
         return False, lambda block, starts, ends: _decimals(block, starts, ends, kind)
     if pa.types.is_timestamp(kind):
-        return True, lambda block, starts, ends: _moments(block.texts(starts, ends), kind, standard)
+        return True, lambda block, starts, ends: _timestamps(
+            block.texts(starts, ends), kind, standard
+        )
     return None
 
 
@@ -155,8 +157,8 @@ def _decimals(block: Block, starts: Numbers, ends: Numbers, kind: pa.Decimal128T
     return decimals(found, kind)
 
 
-def _moments(texts: pa.Array, kind: pa.TimestampType, standard: str) -> pa.Array:
-    found = times.moments(texts, kind, standard)
+def _timestamps(texts: pa.Array, kind: pa.TimestampType, standard: str) -> pa.Array:
+    found = times.parse_timestamps(texts, kind, standard)
     if found is None:
         raise Irregular
     return found

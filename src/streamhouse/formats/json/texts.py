@@ -43,7 +43,7 @@ def _texts_of(kind: pa.DataType, standard: str) -> _Texts | None:
     if pa.types.is_date(kind):
         return lambda array: _quoted(_plain(array))
     if pa.types.is_timestamp(kind):
-        return lambda array: _quoted(times.moment_texts(array, standard))
+        return lambda array: _quoted(times.timestamp_texts(array, standard))
     return None
 
 

@@ -12,10 +12,10 @@ import pyarrow as pa
 from streamhouse.errors import CommitConflictError, OptionError, TableError
 from streamhouse.options import choice, integer
 from streamhouse.procedures.arguments import names, parse_options, split_options
-from streamhouse.procedures.bucket_groups import Group, groups_of, selected
+from streamhouse.procedures.bucket_entries import BucketEntry, bucket_entries, select_entries
 from streamhouse.procedures.commit_messages import COMMIT_USER, closing, commit, deserialised
 from streamhouse.procedures.compaction.sent_jar import send_jar
-from streamhouse.procedures.compaction.worker import RESULT, Work
+from streamhouse.procedures.compaction.worker import RESULT, CompactionTask
 from streamhouse.procedures.context import Context
 from streamhouse.procedures.registry import Options, procedure
 from streamhouse.procedures.result_rows import row, rows
@@ -127,7 +127,7 @@ class Compaction:
         dynamic: dict[str, str | None] = {**_OPTIONS, **options}
         if full and self._append:
             dynamic.setdefault("compaction.min.file-num", "2")
-        self._work = Work(self._table.catalog_options, table, dynamic, self._append, full)
+        self._work = CompactionTask(self._table.catalog_options, table, dynamic, self._append, full)
 
     def run(
         self,
@@ -137,10 +137,10 @@ class Compaction:
     ) -> tuple[str, int, int, int, int | None]:
         """Compact and commit; returns a row of `COMPACTED`. Retries after commit conflicts."""
         for tries_left in reversed(range(_TRIES)):
-            groups = self._groups()
-            matches = selected(groups, self._table, partitions, where, idle)
+            entries = self._entries()
+            matches = select_entries(entries, self._table, partitions, where, idle)
             messages = self._messages(matches)
-            before = sum(group.files for group in matches)
+            before = sum(entry.files for entry in matches)
             try:
                 # Without messages there was nothing to compact: others may have done it.
                 snapshot = self._commit(messages) if messages else None
@@ -148,36 +148,38 @@ class Compaction:
                 if not tries_left:
                     raise
                 continue
-            keys = {(group.partition, group.bucket) for group in matches}
-            after = [group for group in self._groups(snapshot)
-                     if (group.partition, group.bucket) in keys]  # fmt: skip
-            return self._name, len(matches), before, sum(group.files for group in after), snapshot
+            keys = {(entry.partition, entry.bucket) for entry in matches}
+            after = [entry for entry in self._entries(snapshot)
+                     if (entry.partition, entry.bucket) in keys]  # fmt: skip
+            return self._name, len(matches), before, sum(entry.files for entry in after), snapshot
         raise AssertionError("the last try returns or raises")
 
-    def _groups(self, snapshot: int | None = None) -> list[Group]:
-        return self._context.java(self._name, lambda jvm, table: groups_of(jvm, table, snapshot))
+    def _entries(self, snapshot: int | None = None) -> list[BucketEntry]:
+        return self._context.java(
+            self._name, lambda jvm, table: bucket_entries(jvm, table, snapshot)
+        )
 
-    def _messages(self, groups: Sequence[Group]) -> list[bytes]:
-        if not groups:
+    def _messages(self, entries: Sequence[BucketEntry]) -> list[bytes]:
+        if not entries:
             return []
         if self._append:
-            payloads = self._tasks(groups)
+            payloads = self._tasks(entries)
             weights = [1] * len(payloads)
         else:
-            payloads = [(group.partition, group.bucket) for group in groups]
-            weights = [group.size for group in groups]
+            payloads = [(entry.partition, entry.bucket) for entry in entries]
+            weights = [entry.size for entry in entries]
         if not payloads:
             return []
-        if self._is_job(payloads, groups):
+        if self._is_job(payloads, entries):
             return self._job(payloads, weights)
         return self._work.run(self._context.sidecar, payloads)
 
-    def _is_job(self, payloads: Sequence[Any], groups: Sequence[Group]) -> bool:
+    def _is_job(self, payloads: Sequence[Any], entries: Sequence[BucketEntry]) -> bool:
         if len(payloads) < 2:
             return False
         if self._parallelism is not None:
             return self._parallelism > 1
-        size = sum(group.size for group in groups)
+        size = sum(entry.size for entry in entries)
         return len(payloads) > _JOB_GROUPS and (self._context.has_spark or size > _JOB_BYTES)
 
     def _job(self, payloads: Sequence[tuple[bytes, int]], weights: Sequence[int]) -> list[bytes]:
@@ -192,9 +194,9 @@ class Compaction:
         title = f"compact {self._name}: {len(payloads)} groups"
         return [bytes(row[0]) for row in collected(result, title, tasks)]
 
-    def _tasks(self, groups: Sequence[Group]) -> list[tuple[bytes, int]]:
+    def _tasks(self, entries: Sequence[BucketEntry]) -> list[tuple[bytes, int]]:
         """The Java core's compaction tasks for small files in partitions of an append table."""
-        partitions = list({group.partition: None for group in groups})
+        partitions = list({entry.partition: None for entry in entries})
 
         def work(jvm: Any, table: Any) -> list[tuple[bytes, int]]:
             paimon = jvm.org.apache.paimon

@@ -1,4 +1,4 @@
-"""Compacts groups of files with the Java core: on the driver, or in a Spark task."""
+"""Compacts the files of buckets with the Java core: on the driver, or in a Spark task."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _NICE = 5
 
 
 @dataclass(frozen=True)
-class Work:
-    """The settings that all tasks of one compaction share.
+class CompactionTask:
+    """The task of a compaction: settings that all of its tasks share.
 
     `append`: the payloads are the Java core's tasks for an append table; otherwise they are pairs
     of partition and bucket. `table_options` override the table's own. `jar`: see `send_jar`.
@@ -36,7 +36,7 @@ class Work:
     jar: str | None = None
 
     def run(self, sidecar: Sidecar, payloads: Sequence[tuple[bytes, int]]) -> list[bytes]:
-        """Compact the groups; returns serialised commit messages, which the driver commits."""
+        """Compact the buckets; returns serialised commit messages, which the driver commits."""
         work = self._append if self.append else self._buckets
         return sidecar.call(
             self.table, lambda jvm, table: work(jvm, table, payloads), self.table_options

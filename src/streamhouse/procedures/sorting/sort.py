@@ -21,7 +21,12 @@ from streamhouse.options import nearest
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.storage.split_groups import file_ids
 from streamhouse.paimon.write.commit import TableCommitter
-from streamhouse.procedures.bucket_groups import Group, groups_of, partition_table, selected
+from streamhouse.procedures.bucket_entries import (
+    BucketEntry,
+    bucket_entries,
+    partition_table,
+    select_entries,
+)
 from streamhouse.procedures.commit_messages import commit, deserialised
 from streamhouse.procedures.context import Context
 from streamhouse.procedures.result_rows import rows
@@ -64,11 +69,11 @@ def sort_table(
     snapshot = table.latest_snapshot_id()
     if snapshot is None:
         return rows(_SORTED, [])
-    groups = context.java(name, lambda jvm, java_table: groups_of(jvm, java_table, snapshot))
-    groups_to_sort = selected(groups, table, partitions, where)
-    if not groups_to_sort:
+    entries = context.java(name, lambda jvm, java_table: bucket_entries(jvm, java_table, snapshot))
+    matches = select_entries(entries, table, partitions, where)
+    if not matches:
         return rows(_SORTED, [])
-    return _Sort(context, table, strategy, tuple(columns), groups_to_sort, snapshot, options).run(
+    return _Sort(context, table, strategy, tuple(columns), matches, snapshot, options).run(
         parallelism
     )
 
@@ -108,7 +113,7 @@ class _Sort:
     table: Table
     strategy: str
     columns: tuple[str, ...]
-    groups: Sequence[Group]
+    entries: Sequence[BucketEntry]
     snapshot: int
     options: Mapping[str, str]
 
@@ -144,7 +149,7 @@ class _Sort:
         return self._rows(filters, before, after, new_snapshot)
 
     def _work(self, parallelism: int | None) -> SortRunner:
-        size = sum(group.size for group in self.groups)
+        size = sum(entry.size for entry in self.entries)
         if parallelism is None and not self.context.has_spark and size <= _LOCAL_BYTES:
             return LocalSort()
         return SparkSort(self.context.spark(), self.table.identifier, parallelism)
@@ -152,7 +157,7 @@ class _Sort:
     def _splits(self) -> list[bytes]:
         """The Rust core's splits of the selected partitions, at the fixed snapshot."""
         splits = self.table.splits(self.snapshot)
-        specs = list({group.partition: group.spec for group in self.groups}.values())
+        specs = list({entry.partition: entry.spec for entry in self.entries}.values())
         if not self.table.partition_keys:
             return splits
         partitions = set(_tuples(partition_table(specs, self.table), self.table.partition_keys))
@@ -179,8 +184,8 @@ class _Sort:
         """The ranges of the curve for each partition: one for each file of the target size."""
         target = self._target_bytes()
         keys = self.table.partition_keys
-        specs = {one.partition: one.spec for one in self.groups}
-        sizes = {one: sum(group.size for group in self.groups if group.partition == one)
+        specs = {one.partition: one.spec for one in self.entries}
+        sizes = {one: sum(entry.size for entry in self.entries if entry.partition == one)
                  for one in specs}  # fmt: skip
         known = _tuples(partition_table(list(specs.values()), self.table), keys) if keys else [()]
         places = curve.positions(sample)
@@ -209,7 +214,7 @@ class _Sort:
 
     def _commit(self, splits: Sequence[bytes], messages: Sequence[bytes]) -> int:
         """Replace the old files by the new ones, as a compaction."""
-        partitions = list({one.partition: None for one in self.groups})
+        partitions = list({one.partition: None for one in self.entries})
         location, snapshot = self.table.location, self.snapshot
         read = file_ids(*splits)
 
@@ -239,7 +244,7 @@ class _Sort:
 
     def _reads(self, filters: Sequence[tuple[str, str]], snapshot: int) -> tuple[int, list[int]]:
         """How many files there are, and how many each filter reads, as the Java core plans it."""
-        partitions = list({one.partition: None for one in self.groups})
+        partitions = list({one.partition: None for one in self.entries})
 
         def work(jvm: Any, java_table: Any) -> tuple[int, list[int]]:
             all_files = sum(

@@ -20,7 +20,7 @@ from streamhouse.paimon.read.visibility import hides_new_rows
 from streamhouse.paimon.schema.options.iceberg_metadata import keeps_iceberg
 from streamhouse.paimon.storage.files import files_of
 from streamhouse.procedures.commit_messages import commit, deserialised
-from streamhouse.procedures.compaction.worker import Work
+from streamhouse.procedures.compaction.worker import CompactionTask
 
 _WAIT_S = 120.0
 _POLL_S = 0.2
@@ -82,14 +82,15 @@ def java_core(warehouse: Mapping[str, str], sidecar: Sidecar | None) -> Iterator
 def _compact(sidecar: Sidecar, warehouse: Mapping[str, str], table: Table) -> None:
     """Compact the buckets with level-0 files, two in parallel, in one commit."""
     name = table.identifier
-    groups = sidecar.call(name, _new_groups)
+    buckets = sidecar.call(name, _buckets_with_new_files)
     latest = table.latest_snapshot_id() or 0
     with (
         compaction_marker(files_of(table.location, warehouse), table.root, latest) as names,
         ThreadPoolExecutor(_THREADS) as pool,
     ):
-        work = Work(warehouse, name, {**_COMPACT_OPTIONS, **names}, append=False, full=False)
-        results = pool.map(lambda group: work.run(sidecar, [group]), groups)
+        options = {**_COMPACT_OPTIONS, **names}
+        task = CompactionTask(warehouse, name, options, append=False, full=False)
+        results = pool.map(lambda bucket: task.run(sidecar, [bucket]), buckets)
         messages = [message for result in results for message in result]
         if messages:
             sidecar.call(
@@ -98,7 +99,7 @@ def _compact(sidecar: Sidecar, warehouse: Mapping[str, str], table: Table) -> No
             )
 
 
-def _new_groups(jvm: Any, table: Any) -> list[tuple[bytes, int]]:
+def _buckets_with_new_files(jvm: Any, table: Any) -> list[tuple[bytes, int]]:
     """Partition (serialised) and bucket of each bucket with level-0 files."""
     serialize = jvm.org.apache.paimon.utils.SerializationUtils.serializeBinaryRow
     entries = table.newSnapshotReader().withLevel(0).bucketEntries()

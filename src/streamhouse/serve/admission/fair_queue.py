@@ -14,7 +14,7 @@ _WEIGHT = 0.2
 """Weight of the newest turn in the moving average of the turns' duration."""
 
 
-class Turn:
+class Slot:
     """A slot of a lane, held until `end` or the end of the `with`."""
 
     def __init__(self, lane: Lane, client: str) -> None:
@@ -22,7 +22,7 @@ class Turn:
         self._client = client
         self._began = time.monotonic()
 
-    def __enter__(self) -> Turn:
+    def __enter__(self) -> Slot:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -68,11 +68,11 @@ class Lane:
         """Whether the client would get a slot at once."""
         return self._free > 0 and self._may(client) and self._next() is None
 
-    async def take(self, client: str, seconds: float) -> Turn:
+    async def take(self, client: str, seconds: float) -> Slot:
         """Wait for a slot; `Problem` busy if the queue is full, or none is free in `seconds`."""
         if self.admits(client):
             self._count(client)
-            return Turn(self, client)
+            return Slot(self, client)
         self._make_room(client)
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(client, deque()).append(waiter)
@@ -84,7 +84,7 @@ class Lane:
             if isinstance(error, TimeoutError):
                 raise self._busy(f"no slot was free within {seconds:g} s") from None
             raise
-        return Turn(self, client)
+        return Slot(self, client)
 
     def leave(self, client: str, seconds: float) -> None:
         """Release a slot of the client, which held it for so many seconds."""

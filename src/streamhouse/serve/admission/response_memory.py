@@ -19,7 +19,7 @@ _RETRY = {"Retry-After": "10"}
 
 
 @dataclass(eq=False)
-class Delivery:
+class UnsentResponse:
     """One response being sent, of `size` bytes; `end` aborts its connection."""
 
     client: str
@@ -39,7 +39,7 @@ class Delivery:
         return self.sent / max(self.seconds, 0.001)
 
 
-class Outgoing:
+class UnsentResponses:
     """The responses that are not fully sent yet, on disk or in memory.
 
     Their total size is at most `most` bytes, and half of that per client; a single response may
@@ -49,35 +49,35 @@ class Outgoing:
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._deliveries: set[Delivery] = set()
+        self._responses: set[UnsentResponse] = set()
         self.held = 0
         self.cut = 0
 
     @property
     def count(self) -> int:
         """The number of responses being sent."""
-        return len(self._deliveries)
+        return len(self._responses)
 
-    def begin(self, client: str, size: int, end: Callable[[], None]) -> Delivery:
+    def begin(self, client: str, size: int, end: Callable[[], None]) -> UnsentResponse:
         """Add a response; `Problem` busy if there is no room for it."""
         if size > SMALL_BYTES:
             self.make_room(client, size)
-        delivery = Delivery(client, size, end)
-        self._deliveries.add(delivery)
+        response = UnsentResponse(client, size, end)
+        self._responses.add(response)
         self.held += size
-        return delivery
+        return response
 
-    def finish(self, delivery: Delivery) -> None:
+    def finish(self, response: UnsentResponse) -> None:
         """Remove a response that was sent or aborted."""
-        if delivery in self._deliveries:
-            self._deliveries.remove(delivery)
-            self.held -= delivery.size
+        if response in self._responses:
+            self._responses.remove(response)
+            self.held -= response.size
 
-    def abort_stalled(self, delivery: Delivery) -> None:
+    def abort_stalled(self, response: UnsentResponse) -> None:
         """Abort a response whose client is too slow, and count it in `cut`."""
         self.cut += 1
-        self.finish(delivery)
-        delivery.end()
+        self.finish(response)
+        response.end()
 
     def make_room(self, client: str, size: int = 0) -> None:
         """Make room for `size` more bytes of a client; `Problem` busy if that is impossible."""
@@ -89,7 +89,7 @@ class Outgoing:
                     "close their connections, then try again",
                     _RETRY,
                 )
-        while self._deliveries and self.held + size > self._most:
+        while self._responses and self.held + size > self._most:
             if not self._cut_slowest():
                 raise Problem(
                     "busy",
@@ -100,17 +100,17 @@ class Outgoing:
                 )
 
     def _of(self, client: str) -> int:
-        return sum(delivery.size for delivery in self._deliveries if delivery.client == client)
+        return sum(response.size for response in self._responses if response.client == client)
 
     def _cut_slowest(self, client: str | None = None) -> bool:
         """Abort the slowest response, of one client or of any; False if none is old enough."""
         slow = [
-            delivery
-            for delivery in self._deliveries
-            if delivery.seconds > _PATIENCE_S and client in (None, delivery.client)
+            response
+            for response in self._responses
+            if response.seconds > _PATIENCE_S and client in (None, response.client)
         ]
         if slow:
             self.abort_stalled(
-                max(slow, key=lambda delivery: (self._of(delivery.client), -delivery.rate))
+                max(slow, key=lambda response: (self._of(response.client), -response.rate))
             )
         return bool(slow)

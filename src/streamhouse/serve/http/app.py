@@ -13,7 +13,7 @@ from starlette.middleware.cors import CORSMiddleware
 
 from streamhouse.serve import errors
 from streamhouse.serve.admission.lanes import READERS, Admission
-from streamhouse.serve.admission.response_memory import Outgoing
+from streamhouse.serve.admission.response_memory import UnsentResponses
 from streamhouse.serve.admission.thread_pool import LaneThreads, WarehousePool
 from streamhouse.serve.http.health import Health
 from streamhouse.serve.http.metrics import Metrics
@@ -47,7 +47,7 @@ def create_app(settings: ServerSettings) -> FastAPI:
 
     `settings`; `views`, the `Catalogue`; `hub`, the change streams; `admission`, the lanes in which
     requests queue; `threads`, the thread pool of the lane for small reads; `warehouse_pool`, which
-    reads tables in these threads; `outgoing`, the responses being sent; `folder`, where their
+    reads tables in these threads; `unsent`, the responses being sent; `folder`, where their
     temporary files are; `health`, for probes; `queries`, which runs reads and SELECTs; `metrics`;
     `end`, which closes all streams; `streams`, the number of open ones.
     """
@@ -68,14 +68,14 @@ def create_app(settings: ServerSettings) -> FastAPI:
     state.started = time.time()
     state.views = Catalogue(settings.views)
     state.admission = Admission(settings)
-    state.outgoing = Outgoing(settings.answer_bytes)
+    state.unsent = UnsentResponses(settings.answer_bytes)
     state.threads = LaneThreads(state.admission.small, READERS)
     state.warehouse_pool = WarehousePool(settings.warehouse, state.threads)
     state.health = Health(settings.warehouse)
     state.hub = Hub(_opener(settings), settings.follow)
-    state.metrics = Metrics(state.hub.stats, state.admission.lanes, state.outgoing)
+    state.metrics = Metrics(state.hub.stats, state.admission.lanes, state.unsent)
     state.queries = Queries(
-        settings, state.warehouse_pool, state.admission, state.outgoing, state.metrics
+        settings, state.warehouse_pool, state.admission, state.unsent, state.metrics
     )
     state.streams = 0
     state.ending = False
@@ -97,7 +97,7 @@ def create_app(settings: ServerSettings) -> FastAPI:
                 "X-Streamhouse-Truncated",
             ],
         )
-    app.add_middleware(Access, settings=settings, metrics=state.metrics, outgoing=state.outgoing)
+    app.add_middleware(Access, settings=settings, metrics=state.metrics, unsent=state.unsent)
     return app
 
 

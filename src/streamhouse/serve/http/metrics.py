@@ -15,7 +15,7 @@ from streamhouse.serve.pipelines.source_metrics import HELP
 
 if TYPE_CHECKING:
     from streamhouse.serve.admission.fair_queue import Lane
-    from streamhouse.serve.admission.response_memory import Outgoing
+    from streamhouse.serve.admission.response_memory import UnsentResponses
     from streamhouse.serve.streams.hub import ChannelStats
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
@@ -29,17 +29,17 @@ class Metrics:
         self,
         streams: Callable[[], Iterable[ChannelStats]],
         lanes: Iterable[Lane],
-        outgoing: Outgoing,
+        unsent: UnsentResponses,
     ) -> None:
         self._streams = streams
         self._registry = CollectorRegistry()
-        self._gauge("answers", "Responses that are being sent").set_function(lambda: outgoing.count)
+        self._gauge("answers", "Responses that are being sent").set_function(lambda: unsent.count)
         self._gauge("answer_bytes", "Total size of the responses that are being sent").set_function(
-            lambda: outgoing.held
+            lambda: unsent.held
         )
         self._gauge(
             "answers_cut", "Clients that were disconnected because they read too slowly"
-        ).set_function(lambda: outgoing.cut)
+        ).set_function(lambda: unsent.cut)
         running = self._gauge("running", "Requests that are running, by kind", "kind")
         waiting = self._gauge("waiting", "Requests that wait for a slot, by kind", "kind")
         for lane in lanes:

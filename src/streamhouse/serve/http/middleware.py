@@ -23,7 +23,7 @@ from streamhouse.options import hide_secrets
 from streamhouse.serve.access_log import LOGGER, log_request
 from streamhouse.serve.admission.lanes import CLIENT
 from streamhouse.serve.admission.rate_limits import Rate
-from streamhouse.serve.admission.response_memory import Delivery, Outgoing
+from streamhouse.serve.admission.response_memory import UnsentResponse, UnsentResponses
 from streamhouse.serve.errors import Problem, problem_of
 from streamhouse.serve.formats.cells import printable
 from streamhouse.serve.http.authorization import check_origin, token_scope
@@ -47,19 +47,19 @@ class Access:
     """The outermost ASGI application: limits, default headers, access log and metrics."""
 
     def __init__(
-        self, app: ASGIApp, settings: ServerSettings, metrics: Metrics, outgoing: Outgoing
+        self, app: ASGIApp, settings: ServerSettings, metrics: Metrics, unsent: UnsentResponses
     ) -> None:
         self._app = app
         self._settings = settings
         self._metrics = metrics
-        self._outgoing = outgoing
+        self._unsent = unsent
         self._rate = Rate(settings.rate)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
             return
-        exchange = _Exchange(scope, send, self._outgoing, self._settings.send_s)
+        exchange = _Exchange(scope, send, self._unsent, self._settings.send_s)
         self._metrics.open.inc()
         try:
             try:
@@ -165,7 +165,7 @@ class _Exchange:
     A HEAD is passed to the application as a GET whose body is dropped here.
     """
 
-    def __init__(self, scope: Scope, send: Send, outgoing: Outgoing, send_s: float) -> None:
+    def __init__(self, scope: Scope, send: Send, unsent: UnsentResponses, send_s: float) -> None:
         self.method = _method(scope)
         self._head_only = self.method == "HEAD"
         self.scope: Scope = {**scope, "method": "GET", HEAD: True} if self._head_only else scope
@@ -176,9 +176,9 @@ class _Exchange:
         """Whether the client has disconnected."""
         self.began = time.perf_counter()
         self._send = send
-        self._outgoing = outgoing
+        self._unsent = unsent
         self._send_s = send_s
-        self._delivery: Delivery | None = None
+        self._response: UnsentResponse | None = None
 
     async def send(self, message: Message) -> None:
         kind = message["type"]
@@ -201,12 +201,12 @@ class _Exchange:
         await self._send(message)
 
     async def _reserve(self, size: int) -> None:
-        """Register the response with `Outgoing`; if there is no room, send an error instead."""
+        """Count the response as unsent; if there is no room for it, send an error instead."""
         if self._head_only or self.streams or self.status is not None or not size:
             return
         client = self.scope.get(CLIENT, "")
         try:
-            self._delivery = self._outgoing.begin(client, size, self.abort)
+            self._response = self._unsent.begin(client, size, self.abort)
         except Problem as problem:
             self._head_only = False
             await problem.response()(self.scope, _disconnected_message, self.send)
@@ -227,19 +227,19 @@ class _Exchange:
                 async with asyncio.timeout(self._send_s):
                     await self._send({**message, "body": piece, "more_body": more})
             except TimeoutError:
-                if self._delivery is None:
+                if self._response is None:
                     self.abort()
                 else:
-                    self._outgoing.abort_stalled(self._delivery)
+                    self._unsent.abort_stalled(self._response)
                 raise ClientDisconnect from None
             self.bytes += len(piece)
-            if self._delivery is not None:
-                self._delivery.sent += len(piece)
+            if self._response is not None:
+                self._response.sent += len(piece)
 
     def close(self) -> None:
-        """Unregister the response from `Outgoing`."""
-        if self._delivery is not None:
-            self._outgoing.finish(self._delivery)
+        """Do not count the response as unsent any more."""
+        if self._response is not None:
+            self._unsent.finish(self._response)
 
     def abort(self) -> None:
         """Abort the connection, so that a client cannot take a partial response for a whole one."""

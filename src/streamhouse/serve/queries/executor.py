@@ -27,7 +27,7 @@ from streamhouse.serve.queries.read_request import ReadRequest, ReadResult, Rows
 if TYPE_CHECKING:
     from streamhouse.paimon.catalog.warehouse import Warehouse
     from streamhouse.serve.admission.lanes import Admission
-    from streamhouse.serve.admission.response_memory import Outgoing
+    from streamhouse.serve.admission.response_memory import UnsentResponses
     from streamhouse.serve.http.metrics import Metrics
     from streamhouse.serve.settings import ServerSettings
 
@@ -48,13 +48,13 @@ class Queries:
         settings: ServerSettings,
         pool: WarehousePool,
         admission: Admission,
-        outgoing: Outgoing,
+        unsent: UnsentResponses,
         metrics: Metrics,
     ) -> None:
         self._settings = settings
         self._pool = pool
         self._admission = admission
-        self._outgoing = outgoing
+        self._unsent = unsent
         self._idle: list[_Worker] = []
         self._ending: set[asyncio.Task[None]] = set()
         self._metrics = metrics
@@ -118,7 +118,7 @@ class Queries:
         started_at, seconds = time.monotonic(), request.limits.seconds
         assert seconds is not None
         # Before the query runs, since a response that may not be sent would be wasted.
-        self._outgoing.make_room(client)
+        self._unsent.make_room(client)
         heavy = self._admission.heavy
         if not request.trusted and not heavy.admits(client) and seconds > 2 * LONG_S:
             result = await self._try_light_lane(client, request, seconds / 4)

@@ -1,9 +1,9 @@
 """The change stream of one served view and all its subscribers, on the event loop.
 
-A follower thread polls for changes and encodes them. The channel appends the events to a linked
-list that all subscribers read. A new subscriber gets the initial state, or the events that it has
-missed, and continues after the link that was the last at that moment, so that no event is lost or
-sent twice.
+A thread (`ViewPoller`) polls for changes and encodes them. The channel appends the events to a
+linked list that all subscribers read. A new subscriber gets the initial state, or the events that
+it has missed, and continues after the link that was the last at that moment, so that no event is
+lost or sent twice.
 
 docs/decisions/060-subscribers-share-one-event-chain.md says why.
 """
@@ -29,10 +29,10 @@ from streamhouse.serve.feeds.table_feed import Feed
 from streamhouse.serve.streams.encoding import Stopped, events
 from streamhouse.serve.streams.event import CHANGES, Moment, heartbeat
 from streamhouse.serve.streams.follow_settings import FollowSettings
-from streamhouse.serve.streams.initial_state import InitialStates, Work
+from streamhouse.serve.streams.initial_state import InitialStates, StreamResources
 from streamhouse.serve.streams.resume import LATEST, Position
 from streamhouse.serve.streams.subscriber import Link, Start, Subscription
-from streamhouse.serve.streams.view_poller import Follower, PollResult, PollStats
+from streamhouse.serve.streams.view_poller import PollResult, PollStats, ViewPoller
 from streamhouse.serve.views.served_view import ServedView
 
 _TRIES = 5
@@ -62,7 +62,7 @@ class Channel:
         view: ServedView,
         open_feed: Callable[[ServedView], Feed],
         settings: FollowSettings,
-        work: Work,
+        work: StreamResources,
         ended: Callable[[Channel], None],
     ) -> None:
         self.view = view
@@ -83,14 +83,14 @@ class Channel:
         self._heartbeat_timer: asyncio.TimerHandle | None = None
         self._last_sent_at = self._loop.time()
         self._starts = InitialStates(view, open_feed, settings, work, self._current_position)
-        self._follower = Follower(
+        self._poller = ViewPoller(
             view.name,
             partial(open_feed, view),
             settings,
             partial(self._post, self._on_result),
             partial(self._post, self._end_missing),
         )
-        self._follower.start()
+        self._poller.start()
 
     @property
     def readers(self) -> int:
@@ -110,7 +110,7 @@ class Channel:
     @property
     def poll_stats(self) -> PollStats:
         """Statistics of the polls."""
-        return self._follower.poll_stats
+        return self._poller.poll_stats
 
     @property
     def history_bytes(self) -> int:
@@ -186,18 +186,18 @@ class Channel:
             self._head = self._head.append(None, end_error)
             self._wake()
         self._starts.close()
-        self._follower.stop()
+        self._poller.stop()
         self._ended(self)
 
     def join(self, seconds: float) -> None:
-        """Wait for the follower's thread to end; blocks, so not for the event loop."""
-        self._follower.join(seconds)
+        """Wait for the poller's thread to end; blocks, so not for the event loop."""
+        self._poller.join(seconds)
 
     async def _poll(self) -> PollResult:
         if self._closed:
             raise self._stopped()
         done: asyncio.Future[BaseException | None] = self._loop.create_future()
-        self._follower.poll_now(partial(self._post, _set_result, done))
+        self._poller.poll_now(partial(self._post, _set_result, done))
         error = await done
         if self._closed:
             raise self._stopped()
@@ -335,12 +335,12 @@ class Channel:
             self.close()
 
     def _post(self, function: Callable[..., None], *values: object) -> None:
-        """Call the function on the event loop; called from the follower's thread."""
+        """Call the function on the event loop; called from the poller's thread."""
         try:
             self._loop.call_soon_threadsafe(function, *values)
         except RuntimeError:
             # The event loop has closed, and all subscriptions with it.
-            self._follower.stop()
+            self._poller.stop()
 
     def _stopped(self) -> StreamhouseError:
         if self._end_error is not None:

@@ -13,7 +13,7 @@ from streamhouse.errors import BusyError
 from streamhouse.serve.feeds.table_feed import Feed
 from streamhouse.serve.streams.channel import Channel
 from streamhouse.serve.streams.follow_settings import FollowSettings
-from streamhouse.serve.streams.initial_state import Work
+from streamhouse.serve.streams.initial_state import StreamResources
 from streamhouse.serve.streams.resume import LATEST, Position
 from streamhouse.serve.streams.state_encoding import States
 from streamhouse.serve.streams.subscriber import Subscription
@@ -68,7 +68,7 @@ class Hub:
         self._stopping = threading.Event()
         self._workers = ThreadPoolExecutor(_WORKERS, thread_name_prefix="stream")
         states = States(self._settings.state_bytes)
-        self._work = Work(self._workers, states, self._trim, self._stopping.is_set)
+        self._work = StreamResources(self._workers, states, self._trim, self._stopping.is_set)
 
     async def subscribe(self, view: ServedView, last_id: str | None = None) -> Subscription:
         """Subscribe to a view: all of its rows, then each change, in order.
@@ -90,7 +90,7 @@ class Hub:
             return channel.attach(start, str(position) if isinstance(position, Position) else None)
 
     async def close(self) -> None:
-        """End all subscriptions and follower threads; waits at most a second for the threads."""
+        """End all subscriptions and poller threads; waits at most a second for the threads."""
         self._stopping.set()
         channels = list(self._channels.values())
         for channel in channels:

@@ -13,7 +13,7 @@ from streamhouse.serve.feeds.table_feed import Feed
 from streamhouse.serve.streams.encoding import Chunk, events, row_count
 from streamhouse.serve.streams.event import SNAPSHOT, Event, Moment
 from streamhouse.serve.streams.follow_settings import FollowSettings
-from streamhouse.serve.streams.resume import Now, Position, missed
+from streamhouse.serve.streams.resume import Position, ResumeTarget, missed
 from streamhouse.serve.streams.state_encoding import States, memory_chunks, read_chunks
 from streamhouse.serve.streams.subscriber import Link, Start
 from streamhouse.serve.streams.view_poller import PollResult, same_columns
@@ -22,7 +22,7 @@ from streamhouse.serve.views.served_view import ServedView
 T = TypeVar("T")
 
 
-class Work:
+class StreamResources:
     """What all streams of a hub share: worker threads and memory limits."""
 
     def __init__(
@@ -57,7 +57,7 @@ class InitialStates:
         view: ServedView,
         open_feed: Callable[[ServedView], Feed],
         settings: FollowSettings,
-        work: Work,
+        work: StreamResources,
         current_position: Callable[[], tuple[PollResult, Link]],
     ) -> None:
         self.rows_encoded = 0
@@ -192,7 +192,7 @@ class InitialStates:
     def _read_missed(self, position: Position, now: PollResult) -> tuple[Event, ...] | None:
         feed = self._open_feed(self._view)
         try:
-            end = Now(now.moment, now.state)
+            end = ResumeTarget(now.moment, now.state)
             name, stopping = self._view.name, self._work.stopping
             return missed(feed, position, end, self._settings, name, stopping)
         finally:

@@ -54,7 +54,7 @@ class Position:
 
 
 @dataclass(frozen=True)
-class Now:
+class ResumeTarget:
     """The end of the missed changes: a moment, and the rows of a table with a primary key."""
 
     moment: Moment
@@ -64,7 +64,7 @@ class Now:
 def missed(
     feed: Feed,
     position: Position,
-    now: Now,
+    now: ResumeTarget,
     settings: FollowSettings,
     name: str,
     stopping: Callable[[], bool],
@@ -134,7 +134,7 @@ def _same_columns(feed: Feed, table: Table, snapshot: int) -> bool:
 def _compared(
     feed: Feed,
     then: Moment,
-    now: Now,
+    now: ResumeTarget,
     settings: FollowSettings,
     name: str,
     stopping: Callable[[], bool],
@@ -157,7 +157,7 @@ def _compared(
 def _one_by_one(
     feed: Feed,
     then: Moment,
-    now: Now,
+    now: ResumeTarget,
     settings: FollowSettings,
     name: str,
     stopping: Callable[[], bool],

@@ -58,7 +58,7 @@ class PollResult:
 
 @dataclass
 class PollStats:
-    """Poll statistics; written by the follower's thread, read by any thread.
+    """Poll statistics; written by the poller's thread, read by any thread.
 
     `error` is the last poll's error, None after a success.
     """
@@ -72,7 +72,7 @@ class PollStats:
 Callback = Callable[[BaseException | None], None]
 
 
-class Follower:
+class ViewPoller:
     """Polls a feed in a thread, encodes the changes once, and passes them to `on_result`.
 
     `open_feed`, the feed, `on_result`, `on_missing` and the callbacks of `poll_now` all run in that

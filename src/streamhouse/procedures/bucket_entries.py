@@ -1,4 +1,4 @@
-"""Lists the partitions and buckets of a table, and selects those that a procedure works on."""
+"""Lists the buckets of a table by partition, and selects those that a procedure works on."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Spec = Mapping[str, str | None]
 
 
 @dataclass(frozen=True)
-class Group:
+class BucketEntry:
     """The files of one bucket of one partition.
 
     `partition` is Paimon's own serialised row; `size` is in bytes; `changed_ms` is the creation
@@ -39,24 +39,24 @@ class Group:
     changed_ms: int
 
 
-def groups_of(jvm: Any, table: Any, snapshot: int | None = None) -> list[Group]:
-    """All groups of a table of the Java core, at its newest snapshot or another."""
+def bucket_entries(jvm: Any, table: Any, snapshot: int | None = None) -> list[BucketEntry]:
+    """The entries of all buckets of a table of the Java core, at its newest snapshot or another."""
     reader = table.newSnapshotReader()
     if snapshot is not None:
         reader = reader.withSnapshot(jvm.java.lang.Long.valueOf(snapshot))
     serialize = jvm.org.apache.paimon.utils.SerializationUtils.serializeBinaryRow
     specs: dict[bytes, Spec] = {}
-    groups = []
-    for entry in reader.bucketEntries():
-        row = entry.partition()
+    entries = []
+    for java_entry in reader.bucketEntries():
+        row = java_entry.partition()
         key = bytes(serialize(row))
         if key not in specs:
             specs[key] = spec_of(jvm, table, row)
-        groups.append(
-            Group(key, specs[key], int(entry.bucket()), int(entry.fileCount()),
-                  int(entry.fileSizeInBytes()), int(entry.lastFileCreationTime()))
+        entries.append(
+            BucketEntry(key, specs[key], int(java_entry.bucket()), int(java_entry.fileCount()),
+                  int(java_entry.fileSizeInBytes()), int(java_entry.lastFileCreationTime()))
         )  # fmt: skip
-    return sorted(groups, key=lambda group: (group.partition, group.bucket))
+    return sorted(entries, key=lambda entry: (entry.partition, entry.bucket))
 
 
 def spec_of(jvm: Any, table: Any, row: Any) -> Spec:
@@ -80,14 +80,14 @@ def _strings(jvm: Any, values: Sequence[str]) -> Any:
     return strings
 
 
-def selected(
-    groups: Sequence[Group],
+def select_entries(
+    entries: Sequence[BucketEntry],
     table: Table,
     partitions: str | None = None,
     where: str | None = None,
     partition_idle_time: str | None = None,
-) -> list[Group]:
-    """The groups of the partitions that the arguments select; by default all.
+) -> list[BucketEntry]:
+    """The entries of the partitions that the arguments select; by default all.
 
     `partitions` is `dt=1,hh=08;dt=2`, `where` a condition over partition columns;
     `partition_idle_time` excludes partitions that got a new file within that time. Raises
@@ -95,7 +95,7 @@ def selected(
     """
     if partitions is not None and where is not None:
         raise OptionError("give either 'partitions' or 'where', not both")
-    matches = list(groups)
+    matches = list(entries)
     if partitions is not None:
         where = _condition(parse_partitions(partitions, "argument 'partitions'"), table)
     if where is not None:
@@ -103,17 +103,17 @@ def selected(
     if partition_idle_time is not None:
         before = int(time.time() * 1000) - duration_ms("partition_idle_time", partition_idle_time)
         newest: dict[bytes, int] = {}
-        for group in matches:
-            newest[group.partition] = max(newest.get(group.partition, 0), group.changed_ms)
-        matches = [group for group in matches if newest[group.partition] <= before]
+        for entry in matches:
+            newest[entry.partition] = max(newest.get(entry.partition, 0), entry.changed_ms)
+        matches = [entry for entry in matches if newest[entry.partition] <= before]
     return matches
 
 
 def partition_specs(context: Context, name: str, partitions: str) -> list[Spec]:
     """The partitions of a table that an argument such as `dt=1;dt=2` selects."""
-    groups = context.java(name, groups_of)
-    matches = selected(groups, context.table(name), partitions)
-    return list({group.partition: group.spec for group in matches}.values())
+    entries = context.java(name, bucket_entries)
+    matches = select_entries(entries, context.table(name), partitions)
+    return list({entry.partition: entry.spec for entry in matches}.values())
 
 
 def partition_table(specs: Sequence[Spec], table: Table) -> pa.Table:
@@ -145,7 +145,7 @@ def _check_column(name: str, table: Table) -> None:
         raise OptionError(f"'{name}' is not a partition column of table {table.identifier}; {hint}")
 
 
-def _filtered(groups: Sequence[Group], table: Table, where: str) -> list[Group]:
+def _filtered(entries: Sequence[BucketEntry], table: Table, where: str) -> list[BucketEntry]:
     try:
         tree = sqlglot.parse_one(where, dialect="spark")
     except SqlglotError as error:
@@ -154,8 +154,8 @@ def _filtered(groups: Sequence[Group], table: Table, where: str) -> list[Group]:
         _check_column(column.name, table)
     if tree.find(exp.Query, exp.Command, exp.DDL, exp.DML):
         raise OptionError("argument 'where' must be a condition over partition columns")
-    specs = list({group.partition: group.spec for group in groups}.values())
-    keys = list({group.partition: None for group in groups})
+    specs = list({entry.partition: entry.spec for entry in entries}.values())
+    keys = list({entry.partition: None for entry in entries})
     if not keys:
         return []
     numbered = partition_table(specs, table).append_column("__place", pa.array(range(len(keys))))
@@ -169,4 +169,4 @@ def _filtered(groups: Sequence[Group], table: Table, where: str) -> list[Group]:
             first = str(error).splitlines()[0]
             raise OptionError(f"argument 'where': {where!r} fails: {first}") from None
     partitions = {keys[index] for (index,) in matches}
-    return [group for group in groups if group.partition in partitions]
+    return [entry for entry in entries if entry.partition in partitions]
