@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from streamhouse.errors import DataLossError, StreamhouseError
+from streamhouse.errors import DataLossError
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.changelog.change_reader import ChangeReader
 from streamhouse.paimon.changelog.commit_order import (
@@ -29,7 +29,7 @@ from streamhouse.paimon.changelog.read_units import (
     inserts,
 )
 from streamhouse.paimon.changelog.scan_options import ScanOptions
-from streamhouse.paimon.changelog.snapshot_changes import SnapshotStates
+from streamhouse.paimon.changelog.snapshot_units import SnapshotUnits, snapshots_between
 from streamhouse.paimon.read.rust_core.postpone_bucket import check_followed
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.read.visibility import (
@@ -42,7 +42,6 @@ from streamhouse.paimon.read.visibility import (
 )
 from streamhouse.paimon.schema.evolution import columns_now
 from streamhouse.paimon.schema.options.remove_record_option import purges_remove_rows
-from streamhouse.paimon.storage.snapshots import EXPIRY_USER, Snapshot
 from streamhouse.paimon.storage.split_groups import Bound, Piece, pieces
 from streamhouse.source import Lag, Offset
 
@@ -113,15 +112,21 @@ class PaimonSource:
         self._kinds = self._keyed or row_kinds
         producers = ("lookup", "full-compaction", "input") if self._scan.raw else PRODUCED
         produced = self._keyed and producer(table.options) in producers
-        self._mode = "changelog" if produced else "delta"
-        self._computed = self._keyed and self._mode == "delta" and not self._scan.raw
+        self._computed = self._keyed and not produced and not self._scan.raw
         self._hidden = self._computed and hides_new_rows(table)
-        self._purged = self._computed and purges_remove_rows(table.options)
+        self._units = SnapshotUnits(
+            identifier,
+            "changelog" if produced else "delta",
+            computed=self._computed,
+            hidden=self._hidden,
+            purged=self._computed and purges_remove_rows(table.options),
+            overwrite=self._scan.overwrite,
+            planned=self._planned,
+            columns=self._columns,
+        )
         self._origin = Origin(self._moment(table))
         self._watched = Watched()
         self._waiting_since: float | None = None
-        self._plans: dict[int, list[ReadUnit]] = {}
-        self._states = SnapshotStates()
         self._reader = ChangeReader(self._columns, self._keyed, self._kinds, produced)
         self._idle = (0, 0)
         self._until: int | None = None
@@ -131,10 +136,8 @@ class PaimonSource:
 
     def __getstate__(self) -> dict[str, Any]:
         fresh: dict[str, Any] = {
-            "_plans": {},
             "_idle": (0, 0),
             "_scan_table": None,
-            "_states": SnapshotStates(),
             "_progress": None,
             "_watched": Watched(),
         }
@@ -248,16 +251,16 @@ class PaimonSource:
             return []
         table = self.table
         if not start and self._scan.start in ("full", "snapshot-full"):
-            splits = self._full_splits(table, end["snapshot"])
+            splits = self._units.state(table, end["snapshot"])
             return self._state_pieces(splits[: end.get("split", len(splits))], end, parallelism)
         if "split" in start:
-            units = self._range(table, start, end)
+            units = self._units.range(table, start, end)
             if not start.get("changes"):
                 return self._state_pieces(units, end, parallelism)
             return divided(units, parallelism)
         after = start["snapshot"] if start else self._before_first(end)
         if "split" in end:
-            units = self._changed(table, end["snapshot"])[: self._checked_split(table, end)]
+            units = self._units.changes(table, end["snapshot"])[: self._units.position(table, end)]
             return divided(units, parallelism)
         return self._change_pieces(table, after, end["snapshot"], parallelism)
 
@@ -265,10 +268,10 @@ class PaimonSource:
         if not start or "split" in start or "split" in end or self._hidden:
             return None
         total = 0
-        for snapshot in self._snapshots(self.table, start["snapshot"], end["snapshot"]):
-            if snapshot.commit_kind == "OVERWRITE" and self._rows_of(snapshot):
+        for snapshot in snapshots_between(self.table, start["snapshot"], end["snapshot"]):
+            if snapshot.commit_kind == "OVERWRITE" and self._units.change_count(snapshot):
                 return None
-            total += self._rows_of(snapshot)
+            total += self._units.change_count(snapshot)
         return total
 
     def read(self, partition: Piece) -> Iterator[pa.RecordBatch]:
@@ -276,7 +279,7 @@ class PaimonSource:
         yield from self._reader.read(table, partition, self._current_columns(table))
 
     def committed(self, end: Offset) -> None:
-        self._plans.clear()
+        self._units.forget()
         self.store_progress(end)
 
     def store_progress(self, end: Offset) -> None:
@@ -310,7 +313,7 @@ class PaimonSource:
             snapshot = table.snapshots.find(number)
             if snapshot is None:
                 return None
-            if self._rows_of(snapshot):
+            if self._units.change_count(snapshot):
                 waited = max(0.0, time.time() - snapshot.time_ms / 1000)
                 return Lag(seconds=waited, snapshots=latest - number + 1)
         if latest <= first + _IDLE_SNAPSHOTS:
@@ -323,8 +326,7 @@ class PaimonSource:
     def close(self) -> None:
         if self._progress is not None:
             self._progress.flush(self.table)
-        self._plans.clear()
-        self._states.clear()
+        self._units.close()
         self._reader.close()
 
     def _first_offset(self, table: Table, latest: int | None, bound: Bound | None) -> Offset:
@@ -350,13 +352,13 @@ class PaimonSource:
             return {"snapshot": 0}
         if bound is None:
             return {"snapshot": snapshot}
-        return bounded_offset(snapshot, self._full_splits(table, snapshot), 0, bound, False)
+        return bounded_offset(snapshot, self._units.state(table, snapshot), 0, bound, False)
 
     def _replays(self, table: Table, snapshot: int) -> bool:
         """Whether to read all commits instead of the newest snapshot, to keep their order."""
         if self._keyed or self._scan.start != "full" or snapshot == 1:
             return False
-        splits = self._full_splits(table, snapshot)
+        splits = self._units.state(table, snapshot)
         mixed = has_several_buckets(table) or has_compacted_files(splits)
         return mixed and is_replayable(table, snapshot)
 
@@ -375,8 +377,8 @@ class PaimonSource:
         snapshot = int(start["snapshot"])
         if bound is None:
             return {"snapshot": snapshot}
-        units = self._units(table, start)
-        return bounded_offset(snapshot, units, self._checked_split(table, start), bound, changes)
+        units = self._units.at(table, start)
+        return bounded_offset(snapshot, units, self._units.position(table, start), bound, changes)
 
     def _next_snapshots(
         self, table: Table, start: Offset, latest: int, bound: Bound | None
@@ -384,16 +386,16 @@ class PaimonSource:
         position, used, end = int(start["snapshot"]), 0, 0
         idle_from, idle_until = self._idle
         first = max(idle_until, position) + 1 if idle_from == position else position + 1
-        for snapshot in self._snapshots(table, first - 1, latest):
-            count = self._rows_of(snapshot)
+        for snapshot in snapshots_between(table, first - 1, latest):
+            count = self._units.change_count(snapshot)
             if count == 0:
                 continue
             if bound is not None:
-                used += self._weight(table, snapshot, count, bound)
+                used += self._units.weight(table, snapshot, count, bound)
                 if used > bound.most and end:
                     return {"snapshot": end}
                 if used > bound.most and not table.crosses_partitions:
-                    splits = self._changed(table, snapshot.id)
+                    splits = self._units.changes(table, snapshot.id)
                     return bounded_offset(snapshot.id, splits, 0, bound, True)
             end = snapshot.id
         if end or latest - position >= _IDLE_SNAPSHOTS:
@@ -401,40 +403,12 @@ class PaimonSource:
         self._idle = (position, latest)
         return start
 
-    def _weight(self, table: Table, snapshot: Snapshot, rows: int, bound: Bound) -> int:
-        """How much of a bound a snapshot's changes use.
-
-        The number of rows that an APPEND wrote is known without planning.
-        """
-        if bound.what == "rows" and snapshot.commit_kind == "APPEND":
-            return rows
-        return sum(bound.weigh(unit) for unit in self._changed(table, snapshot.id))
-
-    def _snapshots(self, table: Table, after: int, until: int) -> Iterator[Snapshot]:
-        for snapshot_id in range(after + 1, until + 1):
-            yield table.snapshot(snapshot_id)
-
-    def _rows_of(self, snapshot: Snapshot) -> int:
-        """How many changes a snapshot has, 1 where that is unknown; 0 if there are none to read."""
-        if snapshot.commit_user == EXPIRY_USER:
-            return 0
-        if snapshot.commit_kind == "OVERWRITE":
-            return 0 if self._scan.overwrite == "skip" else 1
-        if self._mode == "changelog":
-            return snapshot.changelog_record_count or 0
-        if self._hidden:
-            return 1 if snapshot.commit_kind == "COMPACT" else 0
-        if self._purged and snapshot.purges:
-            return 1
-        if snapshot.commit_kind != "APPEND":
-            return 0
-        count = snapshot.delta_record_count
-        return 1 if count is None else count
-
     def _change_pieces(self, table: Table, after: int, until: int, parallelism: int) -> list[Piece]:
-        snapshots = [one for one in self._snapshots(table, after, until) if self._readable(one)]
+        snapshots = [
+            one for one in snapshots_between(table, after, until) if self._units.has_changes(one)
+        ]
         if self._keyed:
-            pieces_by_snapshot = [in_order(self._changed(table, one.id)) for one in snapshots]
+            pieces_by_snapshot = [in_order(self._units.changes(table, one.id)) for one in snapshots]
             groups = tuple(
                 group
                 for snapshot_pieces in pieces_by_snapshot
@@ -446,31 +420,12 @@ class PaimonSource:
         for is_overwrite, run in groupby(snapshots, lambda one: one.commit_kind == "OVERWRITE"):
             ids = [one.id for one in run]
             if is_overwrite:
-                all_pieces += in_order([unit for one in ids for unit in self._changed(table, one)])
+                all_pieces += in_order(
+                    [unit for one in ids for unit in self._units.changes(table, one)]
+                )
             else:
-                all_pieces += pieces(self._appended(table, ids), parallelism)
+                all_pieces += pieces(self._units.appended(table, ids), parallelism)
         return all_pieces
-
-    def _appended(self, table: Table, snapshots: Sequence[int]) -> list[bytes]:
-        """The rows that snapshots appended, in the order of the commits."""
-        columns = self._current_columns(table)
-        splits = table.changes(snapshots[0] - 1, snapshots[-1], "delta", columns)
-        if not has_several_buckets(table) or min(len(splits), len(snapshots)) < 2:
-            return splits
-        # The core plans a range partition by partition and bucket by bucket.
-        return [
-            split for one in snapshots for split in table.changes(one - 1, one, "delta", columns)
-        ]
-
-    def _readable(self, snapshot: Snapshot) -> bool:
-        overwrite = snapshot.commit_kind == "OVERWRITE" and snapshot.commit_user != EXPIRY_USER
-        if overwrite and self._scan.overwrite == "error":
-            raise StreamhouseError(
-                f"table {self._identifier}: snapshot {snapshot.id} is an overwrite, and the option "
-                "'scan.overwrite' is 'error'; set it to 'difference' to read what it changed, to "
-                "'skip' to ignore it, or start from a fresh checkpoint to read the table anew"
-            )
-        return self._rows_of(snapshot) > 0
 
     def _state_pieces(
         self, splits: Sequence[ReadUnit], end: Offset, parallelism: int
@@ -478,51 +433,6 @@ class PaimonSource:
         if not self._keyed:
             return divided(splits, parallelism)
         return inserts(splits, int(end["snapshot"]), parallelism)
-
-    def _full_splits(self, table: Table, snapshot: int) -> list[bytes]:
-        return self._states.splits(table, snapshot)
-
-    def _changed(self, table: Table, snapshot: int) -> list[ReadUnit]:
-        """The units to read of one snapshot, in order; each must be read as a whole."""
-        if snapshot not in self._plans:
-            metadata = table.snapshot(snapshot)
-            if not self._readable(metadata):
-                return []
-            units: list[ReadUnit] = []
-            if self._computed or metadata.commit_kind == "OVERWRITE":
-                written = metadata.commit_kind == "APPEND"
-                units += self._states.differences(table, snapshot, written)
-            else:
-                units += sorted(
-                    table.changes(snapshot - 1, snapshot, self._mode, self._current_columns(table))
-                )
-            self._plans = {snapshot: units}
-        return self._plans[snapshot]
-
-    def _units(self, table: Table, offset: Offset) -> Sequence[ReadUnit]:
-        """The units that an offset in the middle of a snapshot counts."""
-        load = self._changed if offset.get("changes") else self._full_splits
-        return load(table, int(offset["snapshot"]))
-
-    def _range(self, table: Table, start: Offset, end: Offset) -> Sequence[ReadUnit]:
-        first = self._checked_split(table, start)
-        if end["snapshot"] != start["snapshot"]:
-            raise StreamhouseError(
-                f"table {self._identifier}: cannot read from {start} to {end}; this checkpoint "
-                "was written by another query"
-            )
-        units = self._units(table, start)
-        return units[first : end.get("split", len(units))]
-
-    def _checked_split(self, table: Table, offset: Offset) -> int:
-        units = self._units(table, offset)
-        if len(units) != offset["splits"]:
-            raise DataLossError(
-                f"table {self._identifier}: snapshot {offset['snapshot']} was read in "
-                f"{offset['splits']} splits and now has {len(units)}; set "
-                f"source.split.target-size back to its earlier value, or {ANEW}"
-            )
-        return int(offset["split"])
 
 
 def _complete(table: Table, snapshot: int) -> int | None:

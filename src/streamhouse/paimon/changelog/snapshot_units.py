@@ -1,0 +1,172 @@
+"""What there is to read of each snapshot of a followed table: how many changes, in which units."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal
+
+from streamhouse.errors import DataLossError, StreamhouseError
+from streamhouse.paimon.changelog.commit_order import has_several_buckets
+from streamhouse.paimon.changelog.offset_origin import ANEW
+from streamhouse.paimon.changelog.read_units import ReadUnit
+from streamhouse.paimon.changelog.snapshot_changes import SnapshotStates
+from streamhouse.paimon.read.table import Table
+from streamhouse.paimon.schema.evolution import columns_now
+from streamhouse.paimon.storage.snapshots import EXPIRY_USER, Snapshot
+from streamhouse.paimon.storage.split_groups import Bound
+from streamhouse.source import Offset
+
+
+class SnapshotUnits:
+    """The changes of each snapshot, and the units (`ReadUnit`) that have them; driver only.
+
+    `mode`: whether splits are those of the `changelog` files or of the data files (`delta`).
+    `computed`: changes are the differences of two states instead. `hidden`: rows become visible by
+    a compaction, so only COMPACT snapshots have changes. `purged`: those that drop records have
+    changes, too. `overwrite` is the option `scan.overwrite`. `columns` have the names of schema
+    version `planned`. Keeps the units of one snapshot, for the batches that divide it.
+    """
+
+    def __init__(
+        self,
+        identifier: str,
+        mode: Literal["changelog", "delta"],
+        *,
+        computed: bool,
+        hidden: bool,
+        purged: bool,
+        overwrite: str,
+        planned: int,
+        columns: Sequence[str],
+    ) -> None:
+        self._identifier = identifier
+        self._mode = mode
+        self._computed = computed
+        self._hidden = hidden
+        self._purged = purged
+        self._overwrite = overwrite
+        self._schema_id, self._columns = planned, columns
+        self._planned: dict[int, list[ReadUnit]] = {}
+        self._states = SnapshotStates()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_planned": {}, "_states": SnapshotStates()}
+
+    def forget(self) -> None:
+        """Forget the units of the snapshot that was planned last."""
+        self._planned.clear()
+
+    def close(self) -> None:
+        """Free all that was planned."""
+        self._planned.clear()
+        self._states.clear()
+
+    def change_count(self, snapshot: Snapshot) -> int:
+        """How many changes a snapshot has, 1 where that is unknown; 0 if there are none to read."""
+        if snapshot.commit_user == EXPIRY_USER:
+            return 0
+        if snapshot.commit_kind == "OVERWRITE":
+            return 0 if self._overwrite == "skip" else 1
+        if self._mode == "changelog":
+            return snapshot.changelog_record_count or 0
+        if self._hidden:
+            return 1 if snapshot.commit_kind == "COMPACT" else 0
+        if self._purged and snapshot.purges:
+            return 1
+        if snapshot.commit_kind != "APPEND":
+            return 0
+        count = snapshot.delta_record_count
+        return 1 if count is None else count
+
+    def has_changes(self, snapshot: Snapshot) -> bool:
+        """Whether there is anything to read; `StreamhouseError` for a refused overwrite."""
+        overwrite = snapshot.commit_kind == "OVERWRITE" and snapshot.commit_user != EXPIRY_USER
+        if overwrite and self._overwrite == "error":
+            raise StreamhouseError(
+                f"table {self._identifier}: snapshot {snapshot.id} is an overwrite, and the option "
+                "'scan.overwrite' is 'error'; set it to 'difference' to read what it changed, to "
+                "'skip' to ignore it, or start from a fresh checkpoint to read the table anew"
+            )
+        return self.change_count(snapshot) > 0
+
+    def weight(self, table: Table, snapshot: Snapshot, rows: int, bound: Bound) -> int:
+        """How much of a bound a snapshot's changes use.
+
+        The number of rows that an APPEND wrote is known without planning.
+        """
+        if bound.what == "rows" and snapshot.commit_kind == "APPEND":
+            return rows
+        return sum(bound.weigh(unit) for unit in self.changes(table, snapshot.id))
+
+    def state(self, table: Table, snapshot: int) -> list[bytes]:
+        """The splits of all rows at a snapshot."""
+        return self._states.splits(table, snapshot)
+
+    def changes(self, table: Table, snapshot: int) -> list[ReadUnit]:
+        """The units of the changes of one snapshot, in order; each must be read as a whole."""
+        if snapshot not in self._planned:
+            metadata = table.snapshot(snapshot)
+            if not self.has_changes(metadata):
+                return []
+            units: list[ReadUnit] = []
+            if self._computed or metadata.commit_kind == "OVERWRITE":
+                written = metadata.commit_kind == "APPEND"
+                units += self._states.differences(table, snapshot, written)
+            else:
+                units += sorted(
+                    table.changes(
+                        snapshot - 1,
+                        snapshot,
+                        self._mode,
+                        columns_now(table, self._schema_id, self._columns),
+                    )
+                )
+            self._planned = {snapshot: units}
+        return self._planned[snapshot]
+
+    def appended(self, table: Table, snapshots: Sequence[int]) -> list[bytes]:
+        """The rows that snapshots appended, in the order of the commits."""
+        columns = columns_now(table, self._schema_id, self._columns)
+        splits = table.changes(snapshots[0] - 1, snapshots[-1], "delta", columns)
+        if not has_several_buckets(table) or min(len(splits), len(snapshots)) < 2:
+            return splits
+        # The core plans a range partition by partition and bucket by bucket.
+        return [
+            split for one in snapshots for split in table.changes(one - 1, one, "delta", columns)
+        ]
+
+    def at(self, table: Table, offset: Offset) -> Sequence[ReadUnit]:
+        """The units that an offset in the middle of a snapshot counts."""
+        load = self.changes if offset.get("changes") else self.state
+        return load(table, int(offset["snapshot"]))
+
+    def range(self, table: Table, start: Offset, end: Offset) -> Sequence[ReadUnit]:
+        """The units from an offset in the middle of a snapshot to another one, or to its end."""
+        first = self.position(table, start)
+        if end["snapshot"] != start["snapshot"]:
+            raise StreamhouseError(
+                f"table {self._identifier}: cannot read from {start} to {end}; this checkpoint "
+                "was written by another query"
+            )
+        units = self.at(table, start)
+        return units[first : end.get("split", len(units))]
+
+    def position(self, table: Table, offset: Offset) -> int:
+        """How many units of its snapshot are before an offset.
+
+        Raises `DataLossError` if the snapshot is divided in another way than when it was read.
+        """
+        units = self.at(table, offset)
+        if len(units) != offset["splits"]:
+            raise DataLossError(
+                f"table {self._identifier}: snapshot {offset['snapshot']} was read in "
+                f"{offset['splits']} splits and now has {len(units)}; set "
+                f"source.split.target-size back to its earlier value, or {ANEW}"
+            )
+        return int(offset["split"])
+
+
+def snapshots_between(table: Table, after: int, until: int) -> Iterator[Snapshot]:
+    """The snapshots from `after` (exclusive) to `until`."""
+    for snapshot_id in range(after + 1, until + 1):
+        yield table.snapshot(snapshot_id)
