@@ -33,7 +33,10 @@ def create_branch(
         if branch in _branches(found):
             if ignore_if_exists:
                 return row(branch=branch, tag=tag)
-            raise TableError(f"table {table} already has a branch '{branch}'")
+            raise TableError(
+                f"table {table} already has a branch '{branch}'; choose another name, or call with "
+                "ignore_if_exists => true"
+            )
         if tag is None:
             found.createBranch(branch)
         else:
@@ -72,7 +75,9 @@ def rename_branch(context: Context, table: str, from_branch: str, to_branch: str
     def work(jvm: Any, found: Any) -> pa.Table:
         _check_exists(found, table, from_branch)
         if to_branch in _branches(found):
-            raise TableError(f"table {table} already has a branch '{to_branch}'")
+            raise TableError(
+                f"table {table} already has a branch '{to_branch}'; choose another name"
+            )
         found.renameBranch(from_branch, to_branch)
         return row(from_branch=from_branch, to_branch=to_branch)
 
@@ -95,7 +100,8 @@ def fast_forward(context: Context, table: str, branch: str, force: bool = False)
         earliest = snapshots.earliestSnapshotId()
         if earliest is None:
             raise TableError(
-                f"branch '{branch}' of table {table} has no snapshot to fast-forward to"
+                f"branch '{branch}' of table {table} has no snapshot to fast-forward to; "
+                "insert rows into it first"
             )
         if not force:
             base, branch_table = context.table(table), context.table(f"{table}$branch_{branch}")

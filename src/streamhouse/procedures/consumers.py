@@ -41,8 +41,12 @@ def reset_consumer(
         if next_snapshot_id is None:
             manager.deleteConsumer(consumer_id)
             return rows(_DONE, [(consumer_id, None, "removed")])
-        if not found.snapshotManager().snapshotExists(next_snapshot_id):
-            raise TableError(f"table {table} has no snapshot {next_snapshot_id}")
+        snapshots = found.snapshotManager()
+        if not snapshots.snapshotExists(next_snapshot_id):
+            raise TableError(
+                f"table {table} has no snapshot {next_snapshot_id}; "
+                f"{snapshots.earliestSnapshotId()} to {snapshots.latestSnapshotId()} are left"
+            )
         consumer = jvm.org.apache.paimon.consumer.Consumer(next_snapshot_id)
         manager.resetConsumer(consumer_id, consumer)
         return rows(_DONE, [(consumer_id, next_snapshot_id, "set")])

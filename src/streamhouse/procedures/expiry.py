@@ -130,7 +130,9 @@ def expire_partitions(
     (`update-time`). Arguments replace the table's `partition.*` options. Returns `partition`.
     """
     if not context.table(table).partition_keys:
-        raise OptionError(f"table {table} has no partitions")
+        raise OptionError(
+            f"table {table} has no partitions; for old rows of other tables use DELETE"
+        )
     dynamic: dict[str, str | None] = {**parse_options(options, "sys.expire_partitions")}
     overrides = {
         "partition.expiration-strategy": expire_strategy,

@@ -36,7 +36,7 @@ def rollback_to(
     `current_snapshot_id`.
     """
     if (tag is None) == (snapshot_id is None):
-        raise OptionError("sys.rollback_to takes either a tag or a snapshot_id")
+        raise OptionError("sys.rollback_to takes either a tag or a snapshot_id; give one")
     goal: str | int = snapshot_id if snapshot_id is not None else str(tag)
     if isinstance(goal, str) and goal.isdigit():
         goal = int(goal)
@@ -56,7 +56,10 @@ def rollback_to_timestamp(
     def goal(java_table: Any) -> int:
         snapshot = java_table.snapshotManager().earlierOrEqualTimeMills(moment)
         if snapshot is None or snapshot.timeMillis() > moment:
-            raise DataLossError(f"table {table}: no snapshot as early as {timestamp} is left")
+            raise DataLossError(
+                f"table {table}: no snapshot as early as {timestamp} is left; the oldest is "
+                f"{java_table.snapshotManager().earliestSnapshotId()}"
+            )
         return int(snapshot.id())
 
     return _rollback(context, table, goal, force)
@@ -76,7 +79,10 @@ def rollback_to_watermark(
         ]
         earlier = [id for at, id in snapshots if at is not None and _NO_WATERMARK < at <= watermark]
         if not earlier:
-            raise DataLossError(f"table {table}: no snapshot of watermark {watermark} is left")
+            raise DataLossError(
+                f"table {table}: no snapshot of watermark {watermark} is left; the oldest is "
+                f"{java_table.snapshotManager().earliestSnapshotId()}"
+            )
         return max(earlier)
 
     return _rollback(context, table, goal, force)

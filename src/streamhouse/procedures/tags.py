@@ -62,7 +62,10 @@ def create_tag_from_timestamp(
             if candidate is not None and candidate.timeMillis() >= moment
         ]
         if not later:
-            raise TableError(f"table {table} has no snapshot as late as {timestamp}")
+            raise TableError(
+                f"table {table} has no snapshot as late as {timestamp}; give an earlier time, or "
+                "call sys.create_tag for the newest snapshot"
+            )
         first = min(later, key=lambda candidate: int(candidate.timeMillis()))
         snapshot, time_ms = int(first.id()), int(first.timeMillis())
         _create(jvm, found, tag, snapshot, time_retained)
@@ -190,7 +193,7 @@ def _snapshot(table: Any, name: str, snapshot_id: int | None) -> int:
     latest = manager.latestSnapshotId()
     if snapshot_id is None:
         if latest is None:
-            raise TableError(f"table {name} has no snapshot yet")
+            raise TableError(f"table {name} has no snapshot yet; insert rows first")
         return int(latest)
     tagged = [int(snapshot.id()) for snapshot in table.tagManager().tags().keySet()]
     if not manager.snapshotExists(snapshot_id) and snapshot_id not in tagged:
@@ -209,6 +212,9 @@ def _check_exists(table: Any, name: str, tag: str) -> None:
 
 def _check_new(table: Any, name: str, tag: str) -> None:
     if tag.isdigit():
-        raise OptionError(f"a tag's name must not be a number ('{tag}'): numbers are snapshot ids")
+        raise OptionError(
+            f"a tag's name must not be a number ('{tag}'): numbers are snapshot ids; put a letter "
+            "before it"
+        )
     if tag in [str(existing) for existing in table.tagManager().allTagNames()]:
         raise TableError(f"table {name} already has a tag '{tag}'; sys.replace_tag changes it")

@@ -8,10 +8,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from streamhouse.connectors.datagen.disorder import share
 from streamhouse.connectors.datagen.field import Field
 from streamhouse.connectors.datagen.field_options import field_of
-from streamhouse.connectors.datagen.nested import Array, ColumnValues, Map, Nullable, Row
+from streamhouse.connectors.datagen.nested import Array, ColumnValues, Map, Row, with_nulls
 from streamhouse.connectors.datagen.row_numbers import RowNumbers
 from streamhouse.errors import OptionError
 from streamhouse.options import integer
@@ -84,12 +83,7 @@ def _column(column: Column, options: Mapping[str, str], seed: str) -> ColumnValu
         return FieldValues(field_of(column, options, seed))
     made = _part(column.name, parsed, options, seed)
     key = f"fields.{column.name}.null-rate"
-    rate = share(key, options.get(key, "0"))
-    if rate == 0:
-        return made
-    if not column.nullable:
-        raise OptionError(f"option '{key}': column '{column.name}' is NOT NULL")
-    return Nullable(made, column.name, rate)
+    return with_nulls(made, column, column.name, key, options.get(key, "0"))
 
 
 def _part(path: str, parsed: Any, options: Mapping[str, str], seed: str) -> ColumnValues:

@@ -194,7 +194,8 @@ class _ColumnOptions:
             fits = fits and _INT64[0] <= low and high <= _INT64[1]
         if not fits:
             raise OptionError(
-                f"option '{self._prefix[:-1]}': {low} to {high} do not fit {self._column.type}"
+                f"option '{self._prefix[:-1]}': {low} to {high} do not fit {self._column.type}; "
+                "set bounds within its range"
             )
 
     def _length(self) -> int:
@@ -204,7 +205,10 @@ class _ColumnOptions:
         key = self._prefix + "length"
         length = integer(key, self._own.get("length", str(default)), 0)
         if self._size is not None and length > self._size:
-            raise OptionError(f"option '{key}': {length} is more than {self._column.type} holds")
+            raise OptionError(
+                f"option '{key}': {length} is more than {self._column.type} holds; the most is "
+                f"{self._size}"
+            )
         return length
 
     def _null_rate(self) -> float:
@@ -214,7 +218,9 @@ class _ColumnOptions:
         if not 0 <= rate <= 1:
             raise OptionError(f"option '{key}': '{text}' is not between 0 and 1")
         if rate > 0 and not self._column.nullable:
-            raise OptionError(f"option '{key}': column '{self._column.name}' is NOT NULL")
+            raise OptionError(
+                f"option '{key}': column '{self._column.name}' is NOT NULL; leave this option out"
+            )
         return rate
 
 

@@ -8,8 +8,11 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 
+from streamhouse.connectors.datagen.disorder import share
 from streamhouse.connectors.datagen.random_streams import unit_interval
 from streamhouse.connectors.datagen.row_numbers import RowNumbers
+from streamhouse.errors import OptionError
+from streamhouse.sql.plan import Column
 
 
 class ColumnValues(Protocol):
@@ -93,3 +96,20 @@ class Nullable:
         absent = unit_interval(rows.bits(self.name, "null")) < self.rate
         places = pa.array(np.arange(len(rows)), mask=absent)
         return values.take(places)
+
+
+def with_nulls(
+    values: ColumnValues, column: Column, name: str, key: str, text: str
+) -> ColumnValues:
+    """The values with nulls at the rate `text` of the option `key`; `name` seeds which are null.
+
+    Raises `OptionError` for a rate of a column that is NOT NULL.
+    """
+    rate = share(key, text)
+    if rate == 0:
+        return values
+    if not column.nullable:
+        raise OptionError(
+            f"option '{key}': column '{column.name}' is NOT NULL; leave this option out"
+        )
+    return Nullable(values, name, rate)

@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 from streamhouse.connectors.datagen.disorder import OPTIONS as DISORDER
-from streamhouse.connectors.datagen.disorder import Disorder, share
-from streamhouse.connectors.datagen.nested import Array, ColumnValues, Map, Nullable, Row
+from streamhouse.connectors.datagen.disorder import Disorder
+from streamhouse.connectors.datagen.nested import Array, ColumnValues, Map, Row, with_nulls
 from streamhouse.connectors.datagen.options import RATE_OPTIONS
 from streamhouse.connectors.datagen.row_numbers import RowNumbers
 from streamhouse.connectors.faker.columns import Scalar
@@ -103,12 +103,7 @@ class _Fields:
         size = _SIZE.match(column.type.strip())
         made = self._part(field.type, path, None if size is None else int(size[1]))
         key = f"{path}.null-rate"
-        rate = share(key, self._take(key) or "0")
-        if rate == 0:
-            return made
-        if not column.nullable:
-            raise OptionError(f"option '{key}': column '{column.name}' is NOT NULL")
-        return Nullable(made, path, rate)
+        return with_nulls(made, column, path, key, self._take(key) or "0")
 
     def check_used(self) -> None:
         for key in self._given:

@@ -50,7 +50,8 @@ class _Filesystem(Connector):
             name = key.partition(".")[0]
             if name in TEXT_FORMATS and name != parsed.format:
                 raise OptionError(
-                    f"{where}: option '{key}' does not apply to 'format' = '{parsed.format}'"
+                    f"{where}: option '{key}' does not apply to 'format' = '{parsed.format}'; "
+                    "leave it out"
                 )
         stored_columns = tuple(one for one in table.columns if one.metadata is None)
         if len(table.partitioned_by) == len(stored_columns):

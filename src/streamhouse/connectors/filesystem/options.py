@@ -113,7 +113,9 @@ def parse(options: Mapping[str, str]) -> FilesystemOptions:
         raise OptionError(f"option '{_INTERVAL}': '{interval}' is too short; the least is '1ms'")
     default = options.get(_NAME, DEFAULT_PARTITION)
     if not default or "/" in default:
-        raise OptionError(f"option '{_NAME}': '{default}' is no name of a folder")
+        raise OptionError(
+            f"option '{_NAME}': '{default}' is not a name of a folder; write one without '/'"
+        )
     compression = choice(_COMPRESSION, options.get(_COMPRESSION, "zstd").lower(), COMPRESSIONS)
     path = required(options, "path", WHERE)
     return FilesystemOptions(
@@ -159,6 +161,7 @@ def store_options(options: Mapping[str, str], path: str) -> dict[str, str]:
     if found and not is_object_store(path):
         raise OptionError(
             f"option '{next(iter(found))}' is of an object store, but the option 'path' is '{path}'"
+            "; leave it out, or write a path that begins with 's3://'"
         )
     if found or is_object_store(path):
         canonical_options({"warehouse": path, **found}, WHERE)

@@ -78,6 +78,6 @@ def _value(field: pa.Field, text: str, default_name: str) -> pa.Scalar:
         return pa.array([unquote(text)]).cast(field.type)[0]
     except pa.ArrowException:
         raise TableError(
-            f"filesystem: the folder '{field.name}={text}' is no value of the partition column, "
-            f"which is {field.type}"
+            f"filesystem: the folder '{field.name}={text}' is not a value of the partition "
+            f"column, which is {field.type}; rename the folder, or declare the column as STRING"
         ) from None

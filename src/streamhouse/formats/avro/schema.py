@@ -56,7 +56,9 @@ def _kind(kind: pa.DataType, name: str) -> Any:
         return {"type": "int", "logicalType": "time-millis"}
     if pa.types.is_map(kind):
         if not pa.types.is_string(kind.key_type):
-            raise OptionError(f"format avro: the keys of {type_name(kind)} must be STRING")
+            raise OptionError(
+                f"format avro: the keys of {type_name(kind)} must be STRING; declare them so"
+            )
         return {"type": "map", "values": _nullable(kind.item_field, name)}
     if pa.types.is_list(kind):
         return {"type": "array", "items": _nullable(kind.value_field, name)}
@@ -64,5 +66,8 @@ def _kind(kind: pa.DataType, name: str) -> Any:
         fields = [_field(field, name) for field in kind]
         return {"type": "record", "name": name, "fields": fields}
     if kind not in _PLAIN:
-        raise OptionError(f"format avro cannot hold {type_name(kind)}")
+        raise OptionError(
+            f"format avro cannot hold {type_name(kind)}; declare another type, or use another "
+            "format"
+        )
     return _PLAIN[kind]

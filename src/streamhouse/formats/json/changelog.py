@@ -97,7 +97,9 @@ class _Debezium(Format):
     ) -> ChangelogEncoder:
         parsed, rest = _split(options, ("schema-include",), where)
         if boolean(f"{where}schema-include", rest.get("schema-include", "false")):
-            raise OptionError(f"option '{where}schema-include' applies only to a source")
+            raise OptionError(
+                f"option '{where}schema-include' applies only to a source; leave it out"
+            )
         return ChangelogEncoder(schema, parsed, _debezium_record)
 
 
@@ -220,7 +222,9 @@ def _split(
 ) -> tuple[JsonOptions, dict[str, str]]:
     """The options of JSON, and those of the format itself."""
     if "fail-on-missing-field" in options:
-        raise OptionError(f"option '{where}fail-on-missing-field' does not apply to changes")
+        raise OptionError(
+            f"option '{where}fail-on-missing-field' does not apply to changes; leave it out"
+        )
     plain = {key: value for key, value in options.items() if key not in own}
     return JsonOptions.parse(plain, where), {k: v for k, v in options.items() if k in own}
 

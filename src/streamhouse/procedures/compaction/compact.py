@@ -273,7 +273,7 @@ def compact_manifest(context: Context, table: str, options: Options | None = Non
     def work(jvm: Any, java_table: Any) -> pa.Table:
         latest = java_table.snapshotManager().latestSnapshotId()
         if latest is None:
-            raise TableError(f"table {table} has no snapshot yet")
+            raise TableError(f"table {table} has no snapshot yet; insert rows first")
         with closing(java_table.copy({"write-only": "true"}).newCommit(COMMIT_USER)) as committer:
             committer.compactManifests()
         return row(table=table, snapshot_id=int(java_table.snapshotManager().latestSnapshotId()))

@@ -88,7 +88,9 @@ def _check(table: Table, columns: Sequence[str]) -> None:
         )
     for key in ("deletion-vectors.enabled", "row-tracking.enabled", "data-evolution.enabled"):
         if table.options.get(key, "false").lower() == "true":
-            raise UnsupportedSqlError(f"{where}: a table with '{key}' cannot be sorted")
+            raise UnsupportedSqlError(
+                f"{where}: a table with '{key}' cannot be sorted; compact it without order_strategy"
+            )
     if len(columns) > MOST_COLUMNS:
         raise UnsupportedSqlError(f"order_by takes at most {MOST_COLUMNS} columns")
     for column in columns:
@@ -103,7 +105,8 @@ def _check(table: Table, columns: Sequence[str]) -> None:
         column_type = table.arrow_schema.field(column).type
         if not is_sortable(column_type):
             raise TableError(
-                f"{where}: rows cannot be sorted by '{column}', which is {column_type}"
+                f"{where}: rows cannot be sorted by '{column}', which is {column_type}; leave it "
+                "out of order_by"
             )
 
 
@@ -294,7 +297,10 @@ def _files(
     """Java's metadata of the data files of some partitions in a snapshot."""
     utils = jvm.org.apache.paimon.utils.SerializationUtils
     if not table.snapshotManager().snapshotExists(snapshot):
-        raise DataLossError(f"snapshot {snapshot} expired while the table was being sorted")
+        raise DataLossError(
+            f"snapshot {snapshot} expired while the table was being sorted; raise the table's "
+            "'snapshot.time-retained' and call sys.compact again"
+        )
     reader = table.newSnapshotReader().withSnapshot(jvm.java.lang.Long.valueOf(snapshot))
     if filter is not None:
         reader = reader.withFilter(filter)

@@ -182,6 +182,13 @@ class Statuses:
         folder = _folder(name)
         return f"{self._root}/{folder}/{file}"
 
+    def find(self, name: str) -> Status:
+        """The status of a pipeline; `TableError`, which names the nearest one, if there is none."""
+        status = self.read(name)
+        if status is None:
+            raise TableError(f"there is no pipeline '{name}'; {nearest(name, self.names())}")
+        return status
+
     def has(self, name: str, file: str) -> bool:
         return self._files.exists(self.path(name, file))
 

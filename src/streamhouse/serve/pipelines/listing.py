@@ -28,8 +28,6 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from streamhouse.errors import TableError
-from streamhouse.options import nearest
 from streamhouse.runtime.monitoring.status import (
     SCRIPT,
     MaintenanceStatus,
@@ -56,11 +54,7 @@ class Pipelines:
 
     def find(self, name: str) -> Pipeline:
         """One pipeline; `TableError`, which names the nearest match, if it does not exist."""
-        status = self._statuses.read(name)
-        if status is None:
-            suggestion = nearest(name, self._statuses.names())
-            raise TableError(f"there is no pipeline '{name}'; {suggestion}")
-        return self._record(status)
+        return self._record(self._statuses.find(name))
 
     def forget(self, name: str) -> None:
         """Delete the files of a pipeline that has ended; raises as `Statuses.forget`."""

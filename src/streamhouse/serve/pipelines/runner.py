@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from streamhouse.errors import OptionError, PipelineError, TableError
+from streamhouse.errors import OptionError, PipelineError
 from streamhouse.options import hide_secrets
 from streamhouse.paimon.storage.files import is_local, local_path
 from streamhouse.runtime.monitoring.log_file import LOG, LogFile
@@ -106,7 +106,7 @@ class Runner:
             elif status.state == "running":
                 self._terminate(name, status.process)
             else:
-                raise PipelineError(f"pipeline '{name}' is not running")
+                raise PipelineError(f"pipeline '{name}' is not running; start it first")
 
     def forget(self, name: str) -> None:
         """Delete the files of a pipeline that has ended, whoever started it; keeps checkpoints.
@@ -156,9 +156,7 @@ class Runner:
 
     def _status(self, name: str) -> Status:
         """The status of a pipeline that a server started; else `TableError` or `PipelineError`."""
-        status = self._statuses.read(name)
-        if status is None:
-            raise TableError(f"there is no pipeline '{name}'")
+        status = self._statuses.find(name)
         if not is_local(self._warehouse) or not self._statuses.has(name, SCRIPT):
             raise PipelineError(
                 f"pipeline '{name}' was not started by a server; stop and start it where it was "
@@ -214,7 +212,7 @@ class Runner:
     def _terminate(self, name: str, process: Process | None) -> None:
         """Send SIGTERM to a process, if its command line is that of the pipeline."""
         if process is None:
-            raise PipelineError(f"pipeline '{name}' is already ending")
+            raise PipelineError(f"pipeline '{name}' is already ending; wait for its end")
         if not process.here:
             raise PipelineError(
                 f"pipeline '{name}' is running on {process.host}; stop it with a server there"
@@ -237,7 +235,7 @@ class Runner:
             except (PermissionError, ProcessLookupError):
                 raise PipelineError(
                     f"this server has no permission to stop pipeline '{name}' "
-                    f"(process {process.pid})"
+                    f"(process {process.pid}); stop it as the user who started it"
                 ) from None
 
     def _command(self, name: str) -> list[str]:
