@@ -73,6 +73,21 @@ def test_read_limits_and_parallel_pieces(topic: Topic, opened: Open) -> None:
     assert max(sizes) <= 18
 
 
+def test_a_batch_at_the_end_of_a_topic_does_not_wait_for_more_records(
+    topic: Topic, opened: Open
+) -> None:
+    topic.send(row(0))
+    stream = opened(topic.name)
+    stream.batch()
+    took = []
+    for number in range(1, 6):
+        topic.send(row(number))
+        began = time.monotonic()
+        assert ids(stream.until(1)) == [number]
+        took.append(time.monotonic() - began)
+    assert min(took) < 0.7
+
+
 def test_startup_modes(topic: Topic, opened: Open) -> None:
     topic.send(row(1), timestamp=NOW - 2_000)
     topic.send(row(2), timestamp=NOW - 1_000)

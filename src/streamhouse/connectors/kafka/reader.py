@@ -12,8 +12,11 @@ from streamhouse.connectors.kafka.client import consumer, kafka_error
 from streamhouse.connectors.kafka.options import KafkaOptions
 from streamhouse.errors import ConnectError, DataLossError
 
-MESSAGES = 16_384
+MESSAGES = 4_096
+"""Decoding more at once is slower: the values leave the processor's cache."""
 _POLL_S = 1.0
+_FILL_S = 0.02
+"""How long messages are waited for to be decoded with others that are there."""
 _SILENCE_S = 60.0
 _FAST = {
     "enable.partition.eof": "true",
@@ -41,6 +44,8 @@ class PartitionReader:
         self._options = options
         self._consumer: Consumer | None = None
         self._at: tuple[str, int, int] | None = None
+        self._next_offset = 0
+        """Behind the last message of the current range."""
         self._waiting: list[Message] = []
 
     def read(self, wanted: Range) -> Iterator[list[Message]]:
@@ -49,11 +54,12 @@ class PartitionReader:
         Raises `DataLossError` if the brokers have deleted a part of it.
         """
         self._go_to(wanted)
-        self._at = None
+        self._at, self._next_offset = None, wanted.start
         deadline = time.monotonic() + _SILENCE_S
         while True:
             messages, done = self._next(wanted)
             if messages:
+                self._next_offset = messages[-1].offset() + 1
                 deadline = time.monotonic() + _SILENCE_S
                 yield messages
             if done:
@@ -83,7 +89,7 @@ class PartitionReader:
         assert self._consumer is not None
         received, self._waiting = self._waiting, []
         if not received:
-            received = self._consumer.consume(MESSAGES, _POLL_S)
+            received = self._received(self._consumer, wanted.end - self._next_offset)
         errors = list(map(Message.error, received))
         event = None
         if not set(map(type, errors)) <= {type(None)}:
@@ -97,6 +103,20 @@ class PartitionReader:
             return messages, False
         self._waiting = received[event + 1 :]
         return messages, self._ends(received[event], wanted)
+
+    def _received(self, client: Consumer, most: int) -> list[Message]:
+        """Messages and events, at least one if it comes in time.
+
+        `consume` returns only when it has all that it is asked for, or its time is over. So it is
+        not asked for more than the range can have, and waits long for the first one only.
+        """
+        first = client.poll(_POLL_S)
+        if first is None:
+            return []
+        most = min(most, MESSAGES) - 1
+        if first.error() is not None or most < 1:
+            return [first]
+        return [first, *client.consume(most, _FILL_S)]
 
     def _ends(self, event: Message, wanted: Range) -> bool:
         """Whether the range ends at an event among the messages; raises errors."""

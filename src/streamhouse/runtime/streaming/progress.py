@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+
 from streamhouse.runtime.state.retention_holds import RetentionHolds
 from streamhouse.runtime.streaming.planner import Planner
 from streamhouse.source import Lag, Offset
@@ -14,6 +17,7 @@ class ContinuousProgress:
         self._last = last
         self._planner: Planner | None = None
         self._holds: RetentionHolds | None = None
+        self._running = False
 
     @property
     def last_offset(self) -> Offset:
@@ -27,6 +31,15 @@ class ContinuousProgress:
         """Record the end offset of a committed batch."""
         self._last = end
 
+    @contextlib.contextmanager
+    def batch(self) -> Iterator[None]:
+        """While a batch runs."""
+        self._running = True
+        try:
+            yield
+        finally:
+            self._running = False
+
     def closed(self) -> None:
         """Forget the planner, which the query has closed."""
         self._planner = None
@@ -38,6 +51,9 @@ class ContinuousProgress:
 
     def settled(self) -> Offset | None:
         assert self._planner is not None
+        if self._running:
+            # The sources need not be asked, which would take processor time from the batch.
+            return None
         return self._last if self._planner.settled(self._last) else None
 
     def lag(self) -> Lag | None:

@@ -188,7 +188,8 @@ class ContinuousQuery:
             whole = is_small_batch(self._run.folder, next_batch(self.progress.last_offset))
             is_shuffled = not whole
             frame = frame.select(*RESULT.names) if whole else shuffled(frame, self._spec)
-        batch = self._committer.commit(frame)
+        with self.progress.batch():
+            batch = self._committer.commit(frame)
         if batch is None:
             return
         if self._lineage is not None:
