@@ -42,7 +42,6 @@ FORKS.set_forkserver_preload(
         "streamhouse.serve.http.app",
         "streamhouse.serve.http.server",
         "streamhouse.serve.queries.client_select",
-        "streamhouse.serve.queries.flink_types",
         "streamhouse.serve.queries.view_rows",
         "streamhouse.serve.queries.worker",
     ]

@@ -1,4 +1,4 @@
-"""Converts Flink's column types to Arrow's."""
+"""Converts between Flink's column types and Arrow's."""
 
 from __future__ import annotations
 
@@ -22,6 +22,19 @@ NAMES: dict[pa.DataType, str] = {
     pa.date32(): "DATE",
 }
 """The names of Arrow types that need no parameters."""
+_WIDER_NAMES: dict[pa.DataType, str] = {
+    pa.uint8(): "SMALLINT",
+    pa.uint16(): "INT",
+    pa.uint32(): "BIGINT",
+    pa.uint64(): "DECIMAL(20, 0)",
+    pa.large_string(): "STRING",
+    pa.string_view(): "STRING",
+    pa.large_binary(): "BYTES",
+    pa.binary_view(): "BYTES",
+    pa.null(): "STRING",
+}
+"""Types of query results that no column has, and the types that hold their values."""
+_DIGITS = {"s": 0, "ms": 3, "us": 6, "ns": 9}
 _PLAIN: dict[str, pa.DataType] = {
     "BOOLEAN": pa.bool_(),
     "TINYINT": pa.int8(),
@@ -62,3 +75,25 @@ def arrow_type(flink_type: str) -> pa.DataType:
             return pa.timestamp(unit, tz="UTC" if name == "TIMESTAMP_LTZ" else None)
     known = [*_PLAIN, "DECIMAL", "TIMESTAMP", "TIMESTAMP_LTZ"]
     raise OptionError(f"type {flink_type} is not supported here; {nearest(name, known)}")
+
+
+def flink_type(kind: pa.DataType) -> str:
+    """The type in Flink's spelling, such as `DECIMAL(10, 2)` or `ARRAY<STRING>`."""
+    if (name := NAMES.get(kind) or _WIDER_NAMES.get(kind)) is not None:
+        return name
+    if pa.types.is_decimal(kind):
+        return f"DECIMAL({kind.precision}, {kind.scale})"
+    if pa.types.is_timestamp(kind):
+        word = "TIMESTAMP" if kind.tz is None else "TIMESTAMP_LTZ"
+        return f"{word}({_DIGITS[kind.unit]})"
+    if pa.types.is_time(kind):
+        return f"TIME({_DIGITS[kind.unit]})"
+    if pa.types.is_map(kind):
+        return f"MAP<{flink_type(kind.key_type)}, {flink_type(kind.item_type)}>"
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return f"ARRAY<{flink_type(kind.value_type)}>"
+    if pa.types.is_struct(kind):
+        return f"ROW<{', '.join(f'`{field.name}` {flink_type(field.type)}' for field in kind)}>"
+    if pa.types.is_fixed_size_binary(kind):
+        return f"BINARY({kind.byte_width})"
+    return str(kind).upper()

@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from streamhouse.errors import OptionError
 from streamhouse.formats.base import BadRecord, Decoded, Format, RecordError
-from streamhouse.formats.type_names import type_name
 from streamhouse.options import Option, check_known, choice
+from streamhouse.types import flink_type
 
 _ENDIAN = ("big-endian", "little-endian")
 _NUMBERS = {
@@ -64,7 +64,7 @@ class RawCodec:
         kind = self._field.type
         if kind not in (*_NUMBERS, pa.string(), pa.binary()):
             raise OptionError(
-                f"format raw cannot hold {type_name(kind)} (column '{self._field.name}'); declare "
+                f"format raw cannot hold {flink_type(kind)} (column '{self._field.name}'); declare "
                 "it as BYTES, STRING, BOOLEAN or a number"
             )
         self._charset = options.get("charset", "UTF-8")
@@ -101,7 +101,7 @@ class RawCodec:
         if self._format is not None:
             size = struct.calcsize(self._format)
             if len(record) != size:
-                kind = type_name(self._field.type)
+                kind = flink_type(self._field.type)
                 raise ValueError(f"{kind} has {size} bytes, but the record has {len(record)}")
             return struct.unpack(self._format, record)[0]
         if pa.types.is_string(self._field.type):

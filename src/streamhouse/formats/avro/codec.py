@@ -14,8 +14,8 @@ import pyarrow as pa
 from streamhouse.formats.avro.schema import record_schema
 from streamhouse.formats.avro.values import converter
 from streamhouse.formats.base import BadRecord, Decoded, RecordError
-from streamhouse.formats.type_names import type_name
 from streamhouse.source import ROW_KIND
+from streamhouse.types import flink_type
 
 
 class Framing(Protocol):
@@ -84,7 +84,7 @@ def _converted(value: Any, name: str, field: pa.Field, convert: Any) -> Any:
         raise ValueError(f"column '{name}': {error}") from None
     if found is None and not field.nullable:
         raise ValueError(
-            f"column '{name}' is {type_name(field.type)} NOT NULL, but null or missing"
+            f"column '{name}' is {flink_type(field.type)} NOT NULL, but null or missing"
         )
     return found
 

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 
 from streamhouse.errors import OptionError
-from streamhouse.formats.type_names import type_name
+from streamhouse.types import flink_type
 
 _PLAIN: dict[pa.DataType, Any] = {
     pa.bool_(): "boolean",
@@ -57,7 +57,7 @@ def _kind(kind: pa.DataType, name: str) -> Any:
     if pa.types.is_map(kind):
         if not pa.types.is_string(kind.key_type):
             raise OptionError(
-                f"format avro: the keys of {type_name(kind)} must be STRING; declare them so"
+                f"format avro: the keys of {flink_type(kind)} must be STRING; declare them so"
             )
         return {"type": "map", "values": _nullable(kind.item_field, name)}
     if pa.types.is_list(kind):
@@ -67,7 +67,7 @@ def _kind(kind: pa.DataType, name: str) -> Any:
         return {"type": "record", "name": name, "fields": fields}
     if kind not in _PLAIN:
         raise OptionError(
-            f"format avro cannot hold {type_name(kind)}; declare another type, or use another "
+            f"format avro cannot hold {flink_type(kind)}; declare another type, or use another "
             "format"
         )
     return _PLAIN[kind]

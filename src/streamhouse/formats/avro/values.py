@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
-from streamhouse.formats.type_names import type_name
+from streamhouse.types import flink_type
 
 Convert: TypeAlias = Callable[[Any], Any]
 _CONTEXT = Context(prec=80, rounding=ROUND_HALF_UP)
@@ -29,7 +29,7 @@ def converter(kind: pa.DataType) -> Convert:
             return None
         found = plain(value)
         if found is None:
-            raise ValueError(f"{str(value)[:60]!r} is no {type_name(kind)}")
+            raise ValueError(f"{str(value)[:60]!r} is no {flink_type(kind)}")
         return found
 
     return convert

@@ -16,7 +16,7 @@ from streamhouse.formats.csv.options import CsvOptions
 from streamhouse.formats.csv.split import fields_of, plain_rows
 from streamhouse.formats.json.exact import Convert, Misfit, converter, misfit
 from streamhouse.formats.json.options import JsonOptions
-from streamhouse.formats.type_names import type_name
+from streamhouse.types import flink_type
 
 
 class CsvDecoder:
@@ -96,7 +96,7 @@ class CsvDecoder:
             array = self._singly(number, texts.to_pylist(), kept, bad)
         if not field.nullable and array.null_count:
             for row in np.flatnonzero(array.is_null().to_numpy(zero_copy_only=False)):
-                kind = type_name(field.type)
+                kind = flink_type(field.type)
                 bad.setdefault(
                     kept[int(row)], f"column '{field.name}' is {kind} NOT NULL, but null"
                 )
@@ -124,7 +124,7 @@ def check_columns(schema: pa.Schema) -> None:
         nested = [kind.value_type] if pa.types.is_list(kind) else [kind]
         if any(pa.types.is_nested(one) for one in nested):
             raise OptionError(
-                f"format csv cannot hold {type_name(kind)} (column '{field.name}'); use json"
+                f"format csv cannot hold {flink_type(kind)} (column '{field.name}'); use json"
             )
 
 

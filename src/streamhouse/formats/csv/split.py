@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 from streamhouse.formats.csv.options import CsvOptions
 
-Fields: TypeAlias = Sequence[str]
 _LIMIT = 1 << 27
 
 

@@ -16,7 +16,7 @@ from streamhouse.formats.json.columns import column
 from streamhouse.formats.json.exact import Misfit, NeedsText, converter, misfit, parse_exactly
 from streamhouse.formats.json.options import JsonOptions
 from streamhouse.formats.json.regular import RegularDecoder
-from streamhouse.formats.type_names import type_name
+from streamhouse.types import flink_type
 
 Rows: TypeAlias = Callable[[Any], list[tuple[str, Any]]]
 """The rows of a record, as row kind and object; raises `ValueError` if it has not that shape."""
@@ -164,7 +164,7 @@ class Columns:
             if self._options.fail_on_missing_field and field.name not in found.objects[row]:
                 found.report(row, f"column '{field.name}' is missing")
             elif not field.nullable:
-                kind = type_name(field.type)
+                kind = flink_type(field.type)
                 found.report(row, f"column '{field.name}' is {kind} NOT NULL, but null or missing")
 
 

@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from streamhouse.formats import times
 from streamhouse.formats.json.options import JsonOptions
-from streamhouse.formats.type_names import type_name
+from streamhouse.types import flink_type
 
 Convert: TypeAlias = Callable[[Any], Any]
 
@@ -68,7 +68,7 @@ def converter(kind: pa.DataType, options: JsonOptions) -> Convert:
         except (ValueError, InvalidOperation, OverflowError):
             if options.ignore_parse_errors:
                 return None
-            raise Misfit(f"{_displayed(value)} is no {type_name(kind)}") from None
+            raise Misfit(f"{_displayed(value)} is no {flink_type(kind)}") from None
 
     return convert
 
@@ -241,7 +241,7 @@ def _required(kind: pa.Field, options: JsonOptions) -> Convert:
     def checked(value: Any) -> Any:
         converted = convert(value)
         if converted is None:
-            raise Misfit(f"{_displayed(value)} where {type_name(kind.type)} NOT NULL is expected")
+            raise Misfit(f"{_displayed(value)} where {flink_type(kind.type)} NOT NULL is expected")
         return converted
 
     return checked

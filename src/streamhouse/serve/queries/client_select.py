@@ -24,6 +24,7 @@ from streamhouse.sql.expressions import lowering
 from streamhouse.sql.options.time_travel import TRAVEL_KEYS
 from streamhouse.sql.plan import AsOf, BoundedQuery, Name, Query, TableInfo, ViewInfo
 from streamhouse.sql.resolution import columns as names
+from streamhouse.types import flink_type
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -148,6 +149,4 @@ def _check_names(with_names: Iterable[str]) -> None:
 
 
 def _columns(schema: pa.Schema) -> list[dict[str, str]]:
-    from streamhouse.serve.queries.flink_types import sql_type
-
-    return [{"name": field.name, "type": sql_type(field.type)} for field in schema]
+    return [{"name": field.name, "type": flink_type(field.type)} for field in schema]

@@ -38,7 +38,6 @@ _LIBRARIES = (
     "streamhouse.paimon.read.system_tables",
     "streamhouse.serve.queries.client_select",
     "streamhouse.serve.queries.view_rows",
-    "streamhouse.serve.queries.flink_types",
 )
 _NICE = 10
 _OVERHEAD_BYTES = 512 << 20

@@ -23,7 +23,7 @@ import pyarrow as pa
 from duckdb.func import FunctionNullHandling, PythonUDFType
 from sqlglot import exp
 
-from streamhouse.sql.functions import javatime
+from streamhouse.sql.functions import java_times
 from streamhouse.sql.functions.expression_builders import call, cast
 from streamhouse.sql.functions.java_numbers import java_double, java_float
 
@@ -328,13 +328,13 @@ FUNCTIONS: dict[str, ArrowFunction] = {
     "double_text": ArrowFunction(("DOUBLE",), "VARCHAR", java_double),
     "encode": ArrowFunction(("VARCHAR", "VARCHAR"), "BLOB", _encode),
     "float_text": ArrowFunction(("FLOAT",), "VARCHAR", java_float),
-    "format_time": ArrowFunction(("BIGINT", "INTEGER", "VARCHAR"), "VARCHAR", javatime.formatted),
+    "format_time": ArrowFunction(("BIGINT", "INTEGER", "VARCHAR"), "VARCHAR", java_times.formatted),
     "from_base64": ArrowFunction(("BLOB",), "VARCHAR", _from_base64),
     "hash_code": ArrowFunction(("VARCHAR",), "INTEGER", _hash_code),
     "initcap": ArrowFunction(("VARCHAR",), "VARCHAR", _initcap),
     "instr": ArrowFunction(("VARCHAR", "VARCHAR", "INTEGER", "INTEGER"), "INTEGER", _instr),
     "map_of": ArrowFunction(("VARCHAR", "VARCHAR", "VARCHAR"), "MAP(VARCHAR, VARCHAR)", _map_of),
-    "parse_time": ArrowFunction(("VARCHAR", "VARCHAR"), "TIMESTAMP", javatime.parsed),
+    "parse_time": ArrowFunction(("VARCHAR", "VARCHAR"), "TIMESTAMP", java_times.parsed),
     "parse_url": ArrowFunction(
         ("VARCHAR", "VARCHAR", "VARCHAR"),
         "VARCHAR",

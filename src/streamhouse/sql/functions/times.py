@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from sqlglot import exp
 
-from streamhouse.sql.functions import javatime, patterns
+from streamhouse.sql.functions import java_times, patterns
 from streamhouse.sql.functions.builtin_udfs import arrow_call
 from streamhouse.sql.functions.expression_builders import (
     Args,
@@ -79,7 +79,7 @@ def _text(moment: exp.Expr, nanos: exp.Expr, pattern: exp.Expr) -> exp.Expr:
     strftime_pattern = _strftime(pattern)
     if strftime_pattern is not None:
         return cast(call("STRFTIME", moment, strftime_pattern), "VARCHAR")
-    pattern = _checked(pattern, javatime.parts)
+    pattern = _checked(pattern, java_times.parts)
     return arrow_call("format_time", call("EPOCH_US", moment), nanos, pattern)
 
 
@@ -197,7 +197,7 @@ def _moment(args: Args) -> exp.Expr:
     ):
         return cast(call("TRY_STRPTIME", text, strftime_pattern), "TIMESTAMP")
     # DuckDB takes missing parts of the date from 1900-01-01, Flink from 1970-01-01.
-    return arrow_call("parse_time", text, _checked(pattern, javatime.check_readable))
+    return arrow_call("parse_time", text, _checked(pattern, java_times.check_readable))
 
 
 def to_timestamp(args: Args) -> exp.Expr:

@@ -42,7 +42,7 @@ from streamhouse.sql.streaming import (
 )
 from streamhouse.sql.streaming.generated_sql import ROW, Stream, bound
 from streamhouse.sql.streaming.lookup_keys import LookupKeys, lookup_keys
-from streamhouse.sql.streaming.passed_columns import passed_columns
+from streamhouse.sql.streaming.passthrough_columns import passthrough_columns
 from streamhouse.sql.streaming.query_blocks import Level, Lookup, Reader
 from streamhouse.sql.text import span
 from streamhouse.sql.udf.call import functions_in
@@ -237,7 +237,7 @@ class _Analysis:
             query = self._query(rows, misses, output, grouped, trees)
             return replace(query, signed=signed, distinct=counts)
         query = self._query(rows, misses, output, grouped)
-        passed = passed_columns(rows, output, stream.source)
+        passed = passthrough_columns(rows, output, stream.source)
         query = replace(query, signed=signed, upsert=upsert, passed=passed)
         if not sort:
             return query

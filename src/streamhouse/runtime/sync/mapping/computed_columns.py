@@ -16,7 +16,7 @@ from streamhouse.errors import OptionError, StreamhouseError, TableError
 from streamhouse.options import integer, nearest
 from streamhouse.paimon.schema import types
 from streamhouse.runtime.sync.options import SyncOptions
-from streamhouse.sql.functions.javatime import formatted, parts
+from streamhouse.sql.functions.java_times import formatted, parts
 
 NOW = "TIMESTAMP_LTZ(3)"
 _FORM = re.compile(r"\s*([^=]+?)\s*=\s*(\w+)\s*\((.*)\)\s*", re.DOTALL)

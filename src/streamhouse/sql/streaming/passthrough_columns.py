@@ -9,7 +9,7 @@ from sqlglot import exp
 from streamhouse.sql.plan import Column, TableInfo
 
 
-def passed_columns(
+def passthrough_columns(
     rows: exp.Expr, output: Sequence[Column], source: TableInfo
 ) -> Mapping[str, str]:
     """The source columns by the names of output columns; those for which this is certain.

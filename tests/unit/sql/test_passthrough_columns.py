@@ -33,7 +33,7 @@ CREATE TABLE wide (id BIGINT, name STRING, PRIMARY KEY (id, name) NOT ENFORCED);
          {}),
     ],
 )  # fmt: skip
-def test_passed_columns(query: str, passed: dict[str, str]) -> None:
+def test_passthrough_columns(query: str, passed: dict[str, str]) -> None:
     catalog = Catalog()
     catalog.add(TABLES)
     catalog.add(_TARGETS)
