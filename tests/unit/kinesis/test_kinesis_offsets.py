@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from streamhouse.connectors.kinesis.aggregation import unpacked
+from streamhouse.connectors.kinesis.aggregation import deaggregated
 from streamhouse.connectors.kinesis.offsets import ShardOffset, StreamOffset
 from streamhouse.connectors.kinesis.options import parse, renamed
 from streamhouse.connectors.kinesis.stream import Shard, Start
@@ -67,9 +67,9 @@ def test_aggregated_records_are_unpacked() -> None:
 
     message = text(1, b"key") + record(b"one") + record(b"") + record(b"three")
     packed = b"\xf3\x89\x9a\xc2" + message + hashlib.md5(message).digest()
-    assert unpacked(packed) == [b"one", b"", b"three"]
-    assert unpacked(packed[:-1] + b"x") == [packed[:-1] + b"x"]
-    assert unpacked(b'{"a": 1}') == [b'{"a": 1}']
+    assert deaggregated(packed) == [b"one", b"", b"three"]
+    assert deaggregated(packed[:-1] + b"x") == [packed[:-1] + b"x"]
+    assert deaggregated(b'{"a": 1}') == [b'{"a": 1}']
 
 
 def test_options_of_release_4() -> None:

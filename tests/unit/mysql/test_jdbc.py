@@ -11,7 +11,12 @@ from hypothesis import strategies as st
 from streamhouse.connectors.jdbc.options import KNOWN, JdbcOptions, check_hint, parse
 from streamhouse.connectors.jdbc.ranges import conditions
 from streamhouse.connectors.jdbc.scan_options import ScanOptions, parse_scan
-from streamhouse.connectors.jdbc.table import BYTES_A_STATEMENT, KEYS_A_STATEMENT, pieces, statement
+from streamhouse.connectors.jdbc.table import (
+    BYTES_A_STATEMENT,
+    KEYS_A_STATEMENT,
+    key_slices,
+    statement,
+)
 from streamhouse.connectors.mysql_cdc.server.values.types import MySqlColumn
 from streamhouse.errors import OptionError, TableError
 
@@ -118,7 +123,7 @@ def test_keys_are_parameters() -> None:
 @given(st.lists(st.sampled_from([1, "x" * 10, "y" * 600_000]), max_size=40), st.integers(0, 2000))
 def test_statements_are_bounded(values: list[Any], more: int) -> None:
     keys = [*((value,) for value in values), *((number,) for number in range(more))]
-    found = list(pieces(keys))
+    found = list(key_slices(keys))
     assert [key for piece in found for key in piece] == keys
     for piece in found:
         size = sum(len(key[0]) if isinstance(key[0], str) else 16 for key in piece)

@@ -63,15 +63,15 @@ class Statements:
 
     def inserts(self, rows: pa.Table) -> Iterator[tuple[bytes, int]]:
         """INSERTs of new rows, each with its number of rows."""
-        yield from self._written(rows, b"")
+        yield from self._insert_statements(rows, b"")
 
     def upserts(self, rows: pa.Table) -> Iterator[tuple[bytes, int]]:
         """INSERTs that update the rows whose keys exist, each with its number of rows."""
-        yield from self._written(rows, self._on_duplicate)
+        yield from self._insert_statements(rows, self._on_duplicate)
 
     def deletes(self, keys: pa.Table) -> Iterator[bytes]:
         """DELETEs of the rows with these keys."""
-        for values, _ in self._pieces(keys, self._key, _DELETED_KEYS):
+        for values, _ in self._row_lists(keys, self._key, _DELETED_KEYS):
             yield b"DELETE FROM %s WHERE %s IN (%s)" % (
                 self._target.quoted.encode(),
                 self._key_names,
@@ -80,7 +80,7 @@ class Statements:
 
     def count(self, keys: pa.Table) -> Iterator[bytes]:
         """SELECTs that count the rows with these keys."""
-        for values, _ in self._pieces(keys, self._key, _DELETED_KEYS):
+        for values, _ in self._row_lists(keys, self._key, _DELETED_KEYS):
             yield b"SELECT COUNT(*) FROM %s WHERE %s IN (%s)" % (
                 self._target.quoted.encode(),
                 self._key_names,
@@ -106,11 +106,11 @@ class Statements:
         sets = [f"{name} = VALUES({name})" for name in updated] or [f"{first} = {first}"]
         return f" ON DUPLICATE KEY UPDATE {', '.join(sets)}".encode()
 
-    def _written(self, rows: pa.Table, suffix: bytes) -> Iterator[tuple[bytes, int]]:
-        for values, count in self._pieces(rows, self._target.columns, self._most_rows):
+    def _insert_statements(self, rows: pa.Table, suffix: bytes) -> Iterator[tuple[bytes, int]]:
+        for values, count in self._row_lists(rows, self._target.columns, self._most_rows):
             yield self._insert + values + suffix, count
 
-    def _pieces(
+    def _row_lists(
         self, rows: pa.Table, columns: Sequence[MySqlColumn], most_rows: int
     ) -> Iterator[tuple[bytes, int]]:
         """Lists of rows, `(1, 'a'), (2, 'b')`, each with its number of rows; within the limits."""

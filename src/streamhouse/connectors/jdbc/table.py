@@ -72,7 +72,7 @@ class KeyedTable:
         The server compares with its own collations, so rows of other keys may be among them.
         """
         batches = []
-        for slice_of_keys in pieces(keys):
+        for slice_of_keys in key_slices(keys):
             sql, values = statement(self._options, self._selects, names, slice_of_keys)
             texts = self._session.rows(sql, values, raw=True)
             if texts:
@@ -135,7 +135,7 @@ def statement(
     return text, [value for values in keys for value in values]
 
 
-def pieces(keys: Sequence[Key]) -> Iterator[Sequence[Key]]:
+def key_slices(keys: Sequence[Key]) -> Iterator[Sequence[Key]]:
     """Slices of the keys, one for each statement: limited in number and in bytes."""
     first, size = 0, 0
     for index, key in enumerate(keys):

@@ -16,8 +16,8 @@ _RECORDS, _DATA = 3, 3
 """The fields `AggregatedRecord.records` and `Record.data`."""
 
 
-def unpacked(data: bytes) -> list[bytes]:
-    """The records in a record: itself, if it is not an aggregated one."""
+def deaggregated(data: bytes) -> list[bytes]:
+    """The user records in a record: itself, if the producer has not aggregated it."""
     if not data.startswith(_MAGIC) or len(data) < len(_MAGIC) + _DIGEST:
         return [data]
     message, digest = data[len(_MAGIC) : -_DIGEST], data[-_DIGEST:]

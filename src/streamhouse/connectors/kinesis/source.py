@@ -90,7 +90,7 @@ class KinesisSource:
             self._poller = ShardPoller(self._stream, self._options.interval_s)
         closed = [shard for shard in readable if listed[shard].closed]
         self._poller.follow({shard: before.start(shard) for shard in readable}, closed)
-        after, at_ms = self._taken(before, readable, min(max_rows or _MAX_ROWS, _MAX_ROWS))
+        after, at_ms = self._batch_end(before, readable, min(max_rows or _MAX_ROWS, _MAX_ROWS))
         if any(one.done for one in after.values()):
             self._listed_at = None
         replayed = self._requested()
@@ -108,7 +108,7 @@ class KinesisSource:
         init = {"LATEST": now, "TRIM_HORIZON": None, "AT_TIMESTAMP": self._options.init_ms}
         return StreamOffset(self._identity().key, init[self._options.init], now)
 
-    def _taken(
+    def _batch_end(
         self, before: StreamOffset, readable: Sequence[str], max_rows: int
     ) -> tuple[dict[str, ShardOffset], int]:
         """How far the next batch goes in each shard that has records, or has ended.

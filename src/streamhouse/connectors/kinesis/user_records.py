@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from streamhouse.connectors.kinesis.aggregation import unpacked
+from streamhouse.connectors.kinesis.aggregation import deaggregated
 from streamhouse.connectors.kinesis.stream import Record
 
 _PLACE = re.compile(r"stream (.*), (\S+), record (\d+)(?:, part (\d+))?")
@@ -36,7 +36,7 @@ class UserRecord:
 def user_records(shard: str, records: Iterable[Record]) -> Iterator[UserRecord]:
     """The parts of the records of a shard, in order."""
     for record in records:
-        found = unpacked(record.data)
+        found = deaggregated(record.data)
         # An aggregate can hold a single record.
         packed = len(found) != 1 or found[0] is not record.data
         for index, data in enumerate(found, 1):

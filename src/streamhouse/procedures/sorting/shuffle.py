@@ -66,11 +66,11 @@ class RangePartitioner:
         for split in _splits(batches):
             for batch in table.read(splits=[split]):
                 if batch.num_rows:
-                    for number, rows in self._parts(batch):
+                    for number, rows in self._by_range(batch):
                         yield from buffers.add(number, rows)
         yield from buffers.rest()
 
-    def _parts(self, batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
+    def _by_range(self, batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
         owner = tuple(batch.column(key)[0].as_py() for key in self.keys)
         first, bounds = self.cuts[owner]
         if not bounds:
@@ -90,22 +90,22 @@ class _RangeBuffers:
 
     def __init__(self, schema: pa.Schema) -> None:
         self._schema = schema
-        self._parts: dict[int, list[pa.RecordBatch]] = {}
+        self._rows: dict[int, list[pa.RecordBatch]] = {}
         self._bytes: dict[int, int] = {}
 
     def add(self, number: int, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        self._parts.setdefault(number, []).append(rows)
+        self._rows.setdefault(number, []).append(rows)
         self._bytes[number] = self._bytes.get(number, 0) + rows.nbytes
         if self._bytes[number] >= _BLOB_BYTES:
             yield self._blob(number)
 
     def rest(self) -> Iterator[pa.RecordBatch]:
-        for number in list(self._parts):
+        for number in list(self._rows):
             yield self._blob(number)
 
     def _blob(self, number: int) -> pa.RecordBatch:
         self._bytes.pop(number)
-        rows = pa.Table.from_batches(self._parts.pop(number), self._schema)
+        rows = pa.Table.from_batches(self._rows.pop(number), self._schema)
         return pa.record_batch(
             [pa.array([number], pa.int32()), pa.array([_packed(rows)], pa.binary())],
             names=["range", "rows"],

@@ -62,14 +62,14 @@ class Channel:
         view: ServedView,
         open_feed: Callable[[ServedView], Feed],
         settings: FollowSettings,
-        work: StreamResources,
+        resources: StreamResources,
         ended: Callable[[Channel], None],
     ) -> None:
         self.view = view
         self.counts = Counts()
         self.freshness_ms: int | None = None
         self._settings = settings
-        self._trim = work.trim
+        self._trim = resources.trim
         self._ended = ended
         self._loop = asyncio.get_running_loop()
         self._current: PollResult | None = None
@@ -82,7 +82,7 @@ class Channel:
         self._linger_timer: asyncio.TimerHandle | None = None
         self._heartbeat_timer: asyncio.TimerHandle | None = None
         self._last_sent_at = self._loop.time()
-        self._starts = InitialStates(view, open_feed, settings, work, self._current_position)
+        self._starts = InitialStates(view, open_feed, settings, resources, self._current_position)
         self._poller = ViewPoller(
             view.name,
             partial(open_feed, view),

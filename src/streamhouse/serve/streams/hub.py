@@ -68,7 +68,7 @@ class Hub:
         self._stopping = threading.Event()
         self._workers = ThreadPoolExecutor(_WORKERS, thread_name_prefix="stream")
         states = States(self._settings.state_bytes)
-        self._work = StreamResources(self._workers, states, self._trim, self._stopping.is_set)
+        self._resources = StreamResources(self._workers, states, self._trim, self._stopping.is_set)
 
     async def subscribe(self, view: ServedView, last_id: str | None = None) -> Subscription:
         """Subscribe to a view: all of its rows, then each change, in order.
@@ -116,7 +116,7 @@ class Hub:
                     f"the server already streams its maximum of {len(self._channels)} views or "
                     "selections of their columns; try again later"
                 )
-            channel = Channel(view, self._open_feed, self._settings, self._work, self._ended)
+            channel = Channel(view, self._open_feed, self._settings, self._resources, self._ended)
             self._channels[view.key] = channel
         return channel
 

@@ -57,14 +57,14 @@ class InitialStates:
         view: ServedView,
         open_feed: Callable[[ServedView], Feed],
         settings: FollowSettings,
-        work: StreamResources,
+        resources: StreamResources,
         current_position: Callable[[], tuple[PollResult, Link]],
     ) -> None:
         self.rows_encoded = 0
         self._view = view
         self._open_feed = open_feed
         self._settings = settings
-        self._work = work
+        self._resources = resources
         self._current_position = current_position
         self._chunks: tuple[Chunk, ...] | None = None
         self._added_since: tuple[Chunk, ...] | None = None
@@ -150,19 +150,19 @@ class InitialStates:
         chunks = self._chunks
         if chunks is None:
             self._added_since = ()
-            chunks = await self._work.run(partial(self._read_state, now))
+            chunks = await self._resources.run(partial(self._read_state, now))
             self.rows_encoded += row_count(chunks)
             # Together with the rows added while it was read, this is the current state.
             self._chunks, self._added_since = self._joined(chunks, self._added_since), None
         encode = partial(events, SNAPSHOT, now.moment, chunks, self._settings)
-        start = Start(await self._work.run(encode), link)
-        self._work.states.add(start)
+        start = Start(await self._resources.run(encode), link)
+        self._resources.states.add(start)
         if self._current_position()[0] is now:
             self._ready = start
         return start
 
     def _read_state(self, now: PollResult) -> tuple[Chunk, ...]:
-        name, settings, stopping = self._view.name, self._settings, self._work.stopping
+        name, settings, stopping = self._view.name, self._settings, self._resources.stopping
         if now.state is not None:
             return memory_chunks(now.state.select(now.schema.names), settings, name, stopping)
         if now.keyed or not now.moment.snapshot:
@@ -178,13 +178,13 @@ class InitialStates:
             feed.close()
 
     async def _catch_up(self, position: Position) -> Start | None:
-        async with self._work.catching_up:
+        async with self._resources.catching_up:
             now, link = self._current_position()
-            missed_events = await self._work.run(partial(self._read_missed, position, now))
+            missed_events = await self._resources.run(partial(self._read_missed, position, now))
         if missed_events is None:
             return None
         start = Start(missed_events, link)
-        self._work.states.add(start)
+        self._resources.states.add(start)
         if self._current_position()[0] is now:
             self._caught_up[str(position)] = start
         return start
@@ -193,7 +193,7 @@ class InitialStates:
         feed = self._open_feed(self._view)
         try:
             end = ResumeTarget(now.moment, now.state)
-            name, stopping = self._view.name, self._work.stopping
+            name, stopping = self._view.name, self._resources.stopping
             return missed(feed, position, end, self._settings, name, stopping)
         finally:
             feed.close()
