@@ -34,14 +34,15 @@ def test_a_large_message_is_a_file_until_it_is_taken(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("other", ["machine", "device", "inode"])
+@pytest.mark.parametrize("other", ["machine", "user", "device", "inode"])
 def test_a_task_that_sees_another_folder_sends_the_message(tmp_path: Path, other: str) -> None:
     files = MessageFiles.at(tmp_path)
-    machine, device, inode = files.identity
+    machine, user, device, inode = files.identity
     identity = {
-        "machine": ("another machine", device, inode),
-        "device": (machine, -1, inode),
-        "inode": (machine, device, -1),
+        "machine": ("another machine", user, device, inode),
+        "user": (machine, -1, device, inode),
+        "device": (machine, user, -1, inode),
+        "inode": (machine, user, device, -1),
     }[other]
     (found,) = replace(files, identity=identity).put(results())
     assert found.to_pylist() == ROWS

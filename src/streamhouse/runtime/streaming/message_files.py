@@ -6,6 +6,7 @@ pickled into the driver. A sink whose driver writes the rows passes megabytes.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import uuid
 from collections.abc import Iterator
@@ -26,8 +27,8 @@ class MessageFiles:
     """The run folder of a query as its driver sees it; picklable."""
 
     folder: Path
-    identity: tuple[str, int, int]
-    """The driver's machine, and the device and inode of the folder."""
+    identity: tuple[str, int, int, int]
+    """The driver's machine and user, and the device and inode of the folder."""
 
     @classmethod
     def at(cls, folder: Path) -> Self:
@@ -70,14 +71,15 @@ class MessageFiles:
         try:
             path.write_bytes(message)
         except OSError:
-            path.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                path.unlink()
             return None
         return path
 
 
-def _identity(folder: Path) -> tuple[str, int, int]:
+def _identity(folder: Path) -> tuple[str, int, int, int]:
     found = os.stat(folder)
-    return machine(), found.st_dev, found.st_ino
+    return machine(), os.geteuid(), found.st_dev, found.st_ino
 
 
 def taken(path: str) -> bytes:
