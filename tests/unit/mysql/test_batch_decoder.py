@@ -290,6 +290,20 @@ def test_shares_divide_the_rows_and_keep_their_order(events: int) -> None:
     assert found[1][-1] == ("+I", 1)
 
 
+@settings(deadline=None, max_examples=5)
+@given(data=st.data())
+def test_a_share_may_have_no_rows(data: st.DataObject) -> None:
+    table, nulls = logged([KEY, *KINDS]), bytes((len(KINDS) + 8) // 8)
+    key = (2).to_bytes(8, "little")
+    row = nulls + key + b"".join(data.draw(one.values) for one in KINDS)
+    raw = row_event(INSERT, 1 + len(KINDS), [row] * 200)
+    for odd, rows in ((0, 200), (1, 0)):
+        shared = batch_decoder._Together(run(table, [raw])).rows(Halves(odd))
+        whole = batch_decoder._Together(run(table, [raw])).rows(None)
+        assert [one.type for one in shared.columns] == [one.type for one in whole.columns]
+        assert {len(one) for one in (*shared.columns, shared.kinds, shared.seconds)} == {rows}
+
+
 def test_an_altered_table_is_decoded_as_it_was() -> None:
     int_kind, text = (next(k for k in KINDS if k.column.name == name) for name in ("int", "text"))
     before, after = logged([KEY, int_kind, text]), logged([int_kind, text, KEY])

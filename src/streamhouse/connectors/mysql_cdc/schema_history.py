@@ -137,7 +137,7 @@ class SchemaHistory:
     def __init__(self, captured: CapturedTable, session: Session, server: Server) -> None:
         self._captured, self._session, self._server = captured, session, server
         self._scan = StatementScan([captured])
-        self._check = StatementCheck(captured, None)  # remembers temporary tables
+        self._check = StatementCheck(captured, None)
 
     def close(self) -> None:
         self._scan.close()
@@ -236,7 +236,10 @@ def described(table: TableDefinition | None, captured: CapturedTable) -> dict[st
         for column in table.columns
         if captured.by_place or column.name.lower() in read
     ]
-    return {_KEY: {"columns": columns, "charset": table.charset}}
+    part: dict[str, Any] = {"columns": columns, "charset": table.charset}
+    if table.hidden_in:
+        part["hidden_in"] = [list(session) for session in table.hidden_in]
+    return {_KEY: part}
 
 
 def known_at(offset: Mapping[str, Any], table: TableDefinition) -> TableDefinition | None:
@@ -247,7 +250,8 @@ def known_at(offset: Mapping[str, Any], table: TableDefinition) -> TableDefiniti
     columns = tuple(MySqlColumn(*values) for values in part["columns"])
     names = {column.name.lower(): column for column in columns}
     key = tuple(names.get(column.name.lower(), column) for column in table.key)
-    return replace(table, columns=columns, key=key, charset=part["charset"])
+    hidden = tuple((str(file), int(thread)) for file, thread in part.get("hidden_in", ()))
+    return replace(table, columns=columns, key=key, charset=part["charset"], hidden_in=hidden)
 
 
 def trimmed(column: MySqlColumn) -> list[Any]:

@@ -476,13 +476,13 @@ class MySqlSource:
     def _first_place(self) -> tuple[Position, BinlogState, Offset]:
         """Where a stream begins, and what its offset has about the binlog and the columns there.
 
-        An ALTER TABLE at the same time can hide the columns at a position; without their names in
-        the binlog, this then takes a later one.
+        An ALTER TABLE at the same time can hide the columns at a position; this then takes a later
+        one. Without their types an ALTER TABLE that changes a column could not be judged.
         """
         for _ in range(_FIRST_PLACES):
             position, known = self._binlog.settled_position(self._current)
             columns = self._columns.now(position)
-            if columns or not self._captured.by_place:
+            if columns:
                 break
         return position, known, columns
 

@@ -6,6 +6,7 @@ docs/decisions/140-statements-in-the-binlog.md says why.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NoReturn
 
 from streamhouse.connectors.mysql_cdc.binlog.alter_table import Refusal, altered, refusal
@@ -118,8 +119,26 @@ class StatementCheck:
 
     def __init__(self, captured: CapturedTable, known: TableDefinition | None) -> None:
         self._captured = captured
-        self.known = known
         self._temporary: set[tuple[str, int, TableName]] = set()
+        self._known = known
+        self.known = known
+
+    @property
+    def known(self) -> TableDefinition | None:
+        return self._known
+
+    @known.setter
+    def known(self, known: TableDefinition | None) -> None:
+        self._known = known
+        if known is not None:
+            name = self._name
+            others = {one for one in self._temporary if one[2] != name}
+            self._temporary = others | {(*session, name) for session in known.hidden_in}
+
+    @property
+    def _name(self) -> TableName:
+        table, fold = self._captured.table, str.lower if self._captured.ignores_case else str
+        return TableName(fold(table.database), fold(table.name))
 
     def take(self, statement: Statement, where: Position) -> bool:
         """Check a statement; returns whether it concerns the table, so that `known` may differ."""
@@ -142,6 +161,18 @@ class StatementCheck:
             self._temporary.add((where.file, statement.thread, name))
         for name in parsed.dropped:
             self._temporary.discard((where.file, statement.thread, name))
+        self._note_hidden(where)
+
+    def _note_hidden(self, where: Position) -> None:
+        """Keep in `known` which sessions hide the table; those of earlier files end with these."""
+        if self._known is not None:
+            name = self._name
+            hidden = sorted(
+                (file, thread)
+                for file, thread, other in self._temporary
+                if other == name and file == where.file
+            )
+            self._known = replace(self._known, hidden_in=tuple(hidden))
 
     def _is_temporary(self, name: TableName, statement: Statement, where: Position) -> bool:
         return (where.file, statement.thread, name) in self._temporary
@@ -228,6 +259,7 @@ class StatementCheck:
         reason = self._may_change(parsed, statement, where, name)
         if parsed.creates_temporary is not None:
             self._temporary.add((where.file, statement.thread, parsed.creates_temporary))
+            self._note_hidden(where)
         if reason is None:
             return
         raise DataLossError(

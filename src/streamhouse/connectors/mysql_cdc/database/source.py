@@ -170,13 +170,13 @@ class DatabaseSource:
     def first_place(self, newest: Catalogue) -> tuple[Position, BinlogState, dict[str, Any]]:
         """Where the tables begin, with what is known of the binlog and of their columns there.
 
-        An ALTER TABLE at the same time can hide the columns at a position; without their names in
-        the binlog, this then takes a later one.
+        An ALTER TABLE at the same time can hide the columns at a position; this then takes a later
+        one. Without their types an ALTER TABLE that changes a column could not be judged.
         """
         for _ in range(_FIRST_PLACES):
             position, known = self._binlog.settled_position(self._current)
             columns = self.columns_at(position, newest)
-            if self._server.logs_names or all(columns.values()):
+            if all(columns.values()):
                 break
         return position, known, columns
 

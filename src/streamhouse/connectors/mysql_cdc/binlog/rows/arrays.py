@@ -157,6 +157,8 @@ def _cut(block: Block, values: Values) -> pa.Array:
     assert values.lengths is not None
     # The values and the gaps between them make one array, of which every second is taken.
     begins = values.at + values.counted
+    if not len(begins):
+        return pa.array([], pa.binary())
     bounds = np.empty(2 * len(begins), np.int32)
     bounds[0::2], bounds[1::2] = begins, begins + values.lengths
     pieces = pa.Array.from_buffers(
