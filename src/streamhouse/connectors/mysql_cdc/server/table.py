@@ -85,9 +85,9 @@ class TableDefinition:
 
     `charset`: of new text columns, None if that is not known. `consistent`: whether a transaction
     sees the table as of one moment. `index`: that of `key`, which is the primary key, else a unique
-    one without NULLs. `hidden_in`: the sessions in which a temporary table has its name, each as the
-    binlog file where that was created and the thread. `size`: of the table, by the server's
-    estimate.
+    one without NULLs. `size`: of the table, by the server's estimate. `hidden_in`: the sessions
+    in which a temporary table has its name, each as the binlog file where that was created, and the
+    thread.
     """
 
     database: str
@@ -97,8 +97,8 @@ class TableDefinition:
     charset: str | None = None
     consistent: bool = True
     index: str = PRIMARY
-    hidden_in: tuple[tuple[str, int], ...] = ()
     size: Size = field(default=Size(), compare=False)
+    hidden_in: tuple[tuple[str, int], ...] = ()
 
     @property
     def full_name(self) -> str:
