@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -15,10 +16,13 @@ from streamhouse.connectors.mysql_cdc.binlog.ddl_change import (
 )
 from streamhouse.connectors.mysql_cdc.binlog.query import Statement
 from streamhouse.connectors.mysql_cdc.binlog.sql.tokens import Lexis
+from streamhouse.connectors.mysql_cdc.binlog.statements import StatementCheck
+from streamhouse.connectors.mysql_cdc.schema_history import described, known_at
 from streamhouse.connectors.mysql_cdc.server.options import parse
 from streamhouse.connectors.mysql_cdc.server.position import Position
 from streamhouse.connectors.mysql_cdc.server.table import TableDefinition
 from streamhouse.connectors.mysql_cdc.server.values.types import MySqlColumn
+from streamhouse.errors import DataLossError
 
 OPTIONS = parse(
     {"hostname": "h", "username": "u", "password": "p", "database-name": "d", "table-name": "t"}
@@ -134,6 +138,29 @@ def test_temporary_tables_hide_the_table() -> None:
     assert of("ALTER TABLE t ADD y INT") is None
     assert of("DROP TEMPORARY TABLE t") is None
     assert of("TRUNCATE t") is not None
+
+
+def test_an_offset_says_which_sessions_hide_the_table() -> None:
+    captured = CapturedTable(OPTIONS, TABLE, COLUMNS)
+    check, create, fill, drop = StatementCheck(captured, TABLE), *(
+        Statement("d", text, Lexis(), thread=7, written=frozenset())
+        for text in ("CREATE TEMPORARY TABLE t (x INT)", "INSERT INTO t VALUES (1)",
+                     "DROP TEMPORARY TABLE t")
+    )  # fmt: skip
+    check.take(create, Position("binlog.1", 9))
+    # Another process goes on from there.
+    known = known_at(json.loads(json.dumps(described(check.known, captured))), TABLE)
+    check = StatementCheck(captured, known)
+    check.take(fill, Position("binlog.1", 20))
+    with pytest.raises(DataLossError):
+        StatementCheck(captured, known).take(replace(fill, thread=8), Position("binlog.1", 20))
+    with pytest.raises(DataLossError):
+        # A restarted server counts its sessions anew.
+        StatementCheck(captured, known).take(fill, Position("binlog.2", 20))
+    check.take(drop, Position("binlog.1", 30))
+    assert check.known == TABLE
+    with pytest.raises(DataLossError):
+        check.take(fill, Position("binlog.1", 40))
 
 
 def test_a_repair_is_of_no_effect_with_innodb() -> None:

@@ -202,7 +202,7 @@ class SchemaHistory:
         return found
 
     def _after(self, known: TableDefinition | None, found: list[Found]) -> TableDefinition | None:
-        self._check.known = known
+        self._check.resume(known)
         for one in found:
             try:
                 self._check.take(one.statement, one.after)

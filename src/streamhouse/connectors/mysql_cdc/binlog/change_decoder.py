@@ -103,7 +103,7 @@ class ChangeDecoder:
     def set_table(self, table: TableDefinition | None) -> None:
         """Set the table's columns at the position of the next event; None: they are not known."""
         if table != self._statements.known:
-            self._statements.known = table
+            self._statements.resume(table)
             self._by_map_body.clear()
 
     def _map(self, data: bytes, at: int, end: int, file: str, pos: int) -> None:

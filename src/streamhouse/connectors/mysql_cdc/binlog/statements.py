@@ -120,20 +120,14 @@ class StatementCheck:
     def __init__(self, captured: CapturedTable, known: TableDefinition | None) -> None:
         self._captured = captured
         self._temporary: set[tuple[str, int, TableName]] = set()
-        self._known = known
         self.known = known
+        self.resume(known)
 
-    @property
-    def known(self) -> TableDefinition | None:
-        return self._known
-
-    @known.setter
-    def known(self, known: TableDefinition | None) -> None:
-        self._known = known
+    def resume(self, known: TableDefinition | None) -> None:
+        """Set the table as it is before the next statement."""
+        self.known = known
         if known is not None:
-            name = self._name
-            others = {one for one in self._temporary if one[2] != name}
-            self._temporary = others | {(*session, name) for session in known.hidden_in}
+            self._temporary |= {(*session, self._name) for session in known.hidden_in}
 
     @property
     def _name(self) -> TableName:
@@ -165,14 +159,14 @@ class StatementCheck:
 
     def _note_hidden(self, where: Position) -> None:
         """Keep in `known` which sessions hide the table; those of earlier files end with these."""
-        if self._known is not None:
+        if self.known is not None:
             name = self._name
             hidden = sorted(
                 (file, thread)
                 for file, thread, other in self._temporary
                 if other == name and file == where.file
             )
-            self._known = replace(self._known, hidden_in=tuple(hidden))
+            self.known = replace(self.known, hidden_in=tuple(hidden))
 
     def _is_temporary(self, name: TableName, statement: Statement, where: Position) -> bool:
         return (where.file, statement.thread, name) in self._temporary
