@@ -27,7 +27,7 @@ from streamhouse.errors import StreamhouseError, is_panic
 from streamhouse.options import hide_secrets
 
 _RAISED = re.compile(r"streamhouse\.errors\.[A-Za-z]+: ([^\r\n]+)")
-_INNER = re.compile(r"^[\w.]+(?:Error|Exception|Interrupt|Failed)\b.*$", re.MULTILINE)
+_INNER = re.compile(r"^[\w.]+(?:Error|Exception|Interrupt|Failed|Invalid)\b.*$", re.MULTILINE)
 _USER_ERRNO = {errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS}
 _VERBOSE_HELP = "On an error, print the stack trace, too."
 
