@@ -89,7 +89,9 @@ def test_an_xa_transaction_is_delivered_at_its_commit(
     assert found == [4]
     assert len(offset["prepared"]) == 2
     # Another process, which knows just the offset.
-    database.run(f"XA ROLLBACK {dropped}", f"XA COMMIT {kept}", "INSERT INTO t VALUES (5, 1)")
+    finish(database, f"XA ROLLBACK {dropped}")
+    finish(database, f"XA COMMIT {kept}")
+    database.run("INSERT INTO t VALUES (5, 1)")
     second = source()
     after, found = ids(second, offset)
     assert found == [1, 2, 5]
@@ -111,13 +113,13 @@ def test_xa_one_phase_and_an_identifier_that_is_used_again(
     prepare(database, name, "INSERT INTO t VALUES (2, 1)")
     offset, found = ids(first, offset)
     assert found == [1]
-    database.run(f"XA ROLLBACK {name}")
+    finish(database, f"XA ROLLBACK {name}")
     prepare(database, name, "INSERT INTO t VALUES (3, 1)")
-    database.run(f"XA COMMIT {name}")
+    finish(database, f"XA COMMIT {name}")
     prepare(database, name, "INSERT INTO t VALUES (4, 1)")
     offset, found = ids(source(), offset)
     assert found == [3]
-    database.run(f"XA COMMIT {name}")
+    finish(database, f"XA COMMIT {name}")
     assert ids(source(), offset)[1] == [4]
 
 
@@ -195,7 +197,7 @@ def test_changes_that_were_rolled_back_to_a_savepoint_are_left_out(
         database, name, "INSERT INTO t VALUES (8, 1)", "SAVEPOINT a", "INSERT INTO t VALUES (9, 1)",
         "INSERT INTO plain VALUES (3)", "ROLLBACK TO a", "INSERT INTO t VALUES (10, 1)",
     )  # fmt: skip
-    database.run(f"XA COMMIT {name}")
+    finish(database, f"XA COMMIT {name}")
     assert ids(source(), offset)[1] == [8, 10]
 
 

@@ -51,7 +51,8 @@ def changed(server: MariaDB, *statements: str) -> None:
 @pytest.fixture
 def server(mariadb: MariaDB) -> MariaDB:
     # No DROP DATABASE: what reads the binlog from its start would have to stop there.
-    mariadb.execute("CREATE DATABASE modes")
+    # Nor may there be what other tests have written as statements.
+    mariadb.execute("RESET MASTER", "CREATE DATABASE modes")
     return mariadb
 
 
