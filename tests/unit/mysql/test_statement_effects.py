@@ -6,6 +6,7 @@ import pytest
 
 from streamhouse.connectors.mysql_cdc.binlog.format.events import HEADER
 from streamhouse.connectors.mysql_cdc.binlog.query import Statement, statement_of
+from streamhouse.connectors.mysql_cdc.binlog.sql.token_cursor import TableName
 from streamhouse.connectors.mysql_cdc.binlog.sql.tokens import Kind, Lexis, tokens
 from streamhouse.connectors.mysql_cdc.binlog.statements import ParsedStatement
 
@@ -14,12 +15,12 @@ ANSI = Lexis(ansi_quotes=True)
 
 def concerns(text: str, ignores_case: bool = False, lexis: Lexis = ANSI) -> bool:
     parsed = ParsedStatement(Statement("shop", text, lexis), ignores_case)
-    return parsed.concerns(parsed.name("shop", "twin"))
+    return parsed.concerns(TableName.parsed("shop", "twin", ignores_case))
 
 
 def may_write(text: str) -> bool:
     parsed = ParsedStatement(Statement("shop", text, Lexis()), False)
-    return parsed.may_write(parsed.name("shop", "twin"))
+    return parsed.may_write(TableName("shop", "twin"))
 
 
 @pytest.mark.parametrize(
@@ -77,7 +78,7 @@ def test_a_server_that_ignores_case() -> None:
 def test_a_client_whose_text_is_not_utf_8() -> None:
     def concerned(statement: Statement) -> bool:
         parsed = ParsedStatement(statement, False)
-        return parsed.concerns(parsed.name("shop", "tä"))
+        return parsed.concerns(TableName("shop", "tä"))
 
     text = "DROP TABLE tä"
     assert concerned(Statement("shop", text, Lexis()))

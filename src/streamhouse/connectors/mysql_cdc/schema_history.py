@@ -125,7 +125,7 @@ class StatementScan:
         parsed = ParsedStatement(statement, self._ignores_case)
         found = []
         for one in self._tables:
-            name = parsed.name(one.table.database, one.table.name)
+            name = one.parsed_name
             if parsed.concerns(name) or parsed.hides(name):
                 found.append((statement, one))
         return found
@@ -221,8 +221,7 @@ class SchemaHistory:
 
     def _creates(self, statement: Statement) -> bool:
         parsed = ParsedStatement(statement, self._captured.ignores_case)
-        table = self._captured.table
-        name = parsed.name(table.database, table.name)
+        name = self._captured.parsed_name
         return parsed.creates(name) or (parsed.hides(name) and not parsed.concerns(name))
 
 

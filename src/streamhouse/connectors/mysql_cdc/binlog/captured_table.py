@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from streamhouse.connectors.mysql_cdc.binlog.sql.token_cursor import TableName
 from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
 from streamhouse.connectors.mysql_cdc.server.table import TableDefinition
 from streamhouse.connectors.mysql_cdc.server.values.types import MySqlColumn
@@ -26,3 +27,8 @@ class CapturedTable:
     relay: Path | None = None
     ignores_case: bool = False
     by_place: bool = False
+
+    @property
+    def parsed_name(self) -> TableName:
+        """The table's name as in parsed statements of its server."""
+        return TableName.parsed(self.table.database, self.table.name, self.ignores_case)

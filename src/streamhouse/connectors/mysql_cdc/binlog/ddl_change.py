@@ -69,7 +69,7 @@ class DdlChanges(StatementCheck):
         """
         self._found, known = [], self.known
         whole = ParsedStatement(statement, self._captured.ignores_case)
-        name = whole.name(self._captured.table.database, self._captured.table.name)
+        name = self._captured.parsed_name
         verb = _verb(statement)
         try:
             self.take(statement, where)
@@ -127,7 +127,7 @@ class KeptColumns(StatementCheck):
         """Whether they were the same before the next statement."""
         known = self.known
         parsed = ParsedStatement(statement, self._captured.ignores_case)
-        name = parsed.name(self._captured.table.database, self._captured.table.name)
+        name = self._captured.parsed_name
         conditional = any(token.text.upper() == "EXISTS" for token in statement.readings[0])
         self.is_new |= parsed.creates(name) and not conditional
         try:

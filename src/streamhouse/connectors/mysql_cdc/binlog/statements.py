@@ -59,12 +59,6 @@ class ParsedStatement:
             for found in self._readings
         ]
 
-    def name(self, database: str, table: str) -> TableName:
-        """A table's name, as the statement's names are spelt."""
-        if self._ignores_case:
-            return TableName(database.lower(), table.lower())
-        return TableName(database, table)
-
     def concerns(self, name: TableName) -> bool:
         """Whether it defines, alters, fills or drops the table, or may do so."""
         return any(
@@ -120,24 +114,19 @@ class StatementCheck:
     def __init__(self, captured: CapturedTable, known: TableDefinition | None) -> None:
         self._captured = captured
         self._temporary: set[tuple[str, int, TableName]] = set()
-        self.known = known
         self.resume(known)
 
     def resume(self, known: TableDefinition | None) -> None:
         """Set the table as it is before the next statement."""
         self.known = known
         if known is not None:
-            self._temporary |= {(*session, self._name) for session in known.hidden_in}
-
-    @property
-    def _name(self) -> TableName:
-        table, fold = self._captured.table, str.lower if self._captured.ignores_case else str
-        return TableName(fold(table.database), fold(table.name))
+            name = self._captured.parsed_name
+            self._temporary |= {(*session, name) for session in known.hidden_in}
 
     def take(self, statement: Statement, where: Position) -> bool:
         """Check a statement; returns whether it concerns the table, so that `known` may differ."""
         whole = ParsedStatement(statement, self._captured.ignores_case)
-        name = whole.name(self._captured.table.database, self._captured.table.name)
+        name = self._captured.parsed_name
         concerned = whole.concerns(name)
         for parsed in whole.parsed:
             if parsed is None and concerned:
@@ -160,7 +149,7 @@ class StatementCheck:
     def _note_hidden(self, where: Position) -> None:
         """Keep in `known` which sessions hide the table; those of earlier files end with these."""
         if self.known is not None:
-            name = self._name
+            name = self._captured.parsed_name
             hidden = sorted(
                 (file, thread)
                 for file, thread, other in self._temporary

@@ -123,7 +123,7 @@ def absent_tables(
 
 def _creates(found: Found) -> bool:
     parsed = ParsedStatement(found.statement, found.table.ignores_case)
-    return parsed.creates(parsed.name(found.table.table.database, found.table.table.name))
+    return parsed.creates(found.table.parsed_name)
 
 
 def _has_changes(found: Found, start: PastStart) -> bool:

@@ -29,6 +29,7 @@ from streamhouse.connectors.mysql_cdc.binlog.query import (
     OLD_LOADS,
     statement_of,
 )
+from streamhouse.connectors.mysql_cdc.binlog.sql.token_cursor import TableName
 from streamhouse.connectors.mysql_cdc.binlog.statements import ParsedStatement
 from streamhouse.connectors.mysql_cdc.binlog.transaction_buffer import TransactionBuffer
 from streamhouse.connectors.mysql_cdc.binlog.transactions import Committed, Transactions
@@ -266,7 +267,10 @@ class _EventSelection:
         statement = statement_of(kind, data, at, end, self._server.mariadb)
         # Readers compare names as the server does: here, a statement too many does no harm.
         parsed = ParsedStatement(statement, ignores_case=True)
-        names = {one.full_name: parsed.name(one.database, one.name) for one in self._tables}
+        names = {
+            one.full_name: TableName.parsed(one.database, one.name, ignores_case=True)
+            for one in self._tables
+        }
         self.altered = frozenset(
             full for full, name in names.items() if parsed.concerns(name) or parsed.hides(name)
         )

@@ -18,6 +18,11 @@ class TableName(NamedTuple):
     database: str
     name: str | None
 
+    @classmethod
+    def parsed(cls, database: str, name: str, ignores_case: bool) -> TableName:
+        """The name as statements have it that are parsed for a server that ignores case or not."""
+        return cls(database.lower(), name.lower()) if ignores_case else cls(database, name)
+
 
 class UnclearStatement(Exception):
     """The statement is not of a form that is known."""
