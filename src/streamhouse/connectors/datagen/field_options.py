@@ -15,6 +15,7 @@ from streamhouse.connectors.datagen.field import (
     Field,
     greatest_decimal,
 )
+from streamhouse.connectors.datagen.nested import check_nullable
 from streamhouse.connectors.datagen.zipf import MOST_KEYS
 from streamhouse.errors import OptionError
 from streamhouse.options import boolean, choice, duration_ms, integer
@@ -217,10 +218,8 @@ class _ColumnOptions:
         rate = _finite(key, text)
         if not 0 <= rate <= 1:
             raise OptionError(f"option '{key}': '{text}' is not between 0 and 1")
-        if rate > 0 and not self._column.nullable:
-            raise OptionError(
-                f"option '{key}': column '{self._column.name}' is NOT NULL; leave this option out"
-            )
+        if rate > 0:
+            check_nullable(self._column, key)
         return rate
 
 

@@ -108,8 +108,13 @@ def with_nulls(
     rate = share(key, text)
     if rate == 0:
         return values
+    check_nullable(column, key)
+    return Nullable(values, name, rate)
+
+
+def check_nullable(column: Column, key: str) -> None:
+    """Raise `OptionError` if the option `key` would make nulls in a column that is NOT NULL."""
     if not column.nullable:
         raise OptionError(
             f"option '{key}': column '{column.name}' is NOT NULL; leave this option out"
         )
-    return Nullable(values, name, rate)
