@@ -21,10 +21,12 @@ import pyarrow as pa
 from pyspark.sql.streaming.datasource import ReadLimit
 
 from streamhouse.runtime.query_spec import QuerySpec
-from streamhouse.runtime.streaming import task as task_caches
 from streamhouse.runtime.streaming.fused_source import SPEC, FusedReader
-from streamhouse.runtime.streaming.shuffle import BLOCKS, GatherStep, JoinStep
+from streamhouse.runtime.streaming.shuffle.blocks import BLOCKS
+from streamhouse.runtime.streaming.shuffle.gather_task import GatherStep
+from streamhouse.runtime.streaming.shuffle.join_task import JoinStep
 from streamhouse.runtime.streaming.stream_run import StreamRun
+from streamhouse.runtime.streaming.tasks import task as task_caches
 from streamhouse.source import Offset
 
 _CACHES: Sequence[dict[Any, Any]] = (

@@ -21,8 +21,9 @@ from streamhouse.paimon.write.table_writer import TableWriter
 from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.session.session import Session
 from streamhouse.runtime.state.distinct_counts import create_table
-from streamhouse.runtime.streaming.planner import Planner, TaskInput
-from streamhouse.runtime.streaming.task import Task
+from streamhouse.runtime.streaming.planner import Planner
+from streamhouse.runtime.streaming.tasks.task import Task
+from streamhouse.runtime.streaming.tasks.task_input import TaskInput
 from streamhouse.source import Offset
 from streamhouse.sql.plan import Insert
 from streamhouse.sql.statements.script import parse_script

@@ -8,8 +8,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from streamhouse.runtime.streaming.message_files import LARGE_BYTES, MessageFiles, taken
-from streamhouse.runtime.streaming.task import RESULT
+from streamhouse.runtime.streaming.tasks.message_files import LARGE_BYTES, MessageFiles, taken
+from streamhouse.runtime.streaming.tasks.task import RESULT
 
 LARGE, SMALL = bytes(range(256)) * (LARGE_BYTES // 256), b"small"
 ROWS = [

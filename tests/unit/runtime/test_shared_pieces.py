@@ -15,9 +15,10 @@ from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.write.commit import TableCommitter
 from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.streaming import planner as planning
-from streamhouse.runtime.streaming import task as tasks_of
-from streamhouse.runtime.streaming.planner import Planner, TaskInput
-from streamhouse.runtime.streaming.task import Task
+from streamhouse.runtime.streaming.planner import Planner
+from streamhouse.runtime.streaming.tasks import task as tasks_of
+from streamhouse.runtime.streaming.tasks.task import Task
+from streamhouse.runtime.streaming.tasks.task_input import TaskInput
 from streamhouse.source import Offset
 from streamhouse.sql.plan import LookupJoin, LookupRetry, TableInfo
 

@@ -80,14 +80,17 @@ def test_workers_load_what_they_need_before_they_are_forked() -> None:
         "pandas",
         "pyarrow",
         "pyspark.worker",
-        "streamhouse.runtime.streaming.task",
+        "streamhouse.runtime.streaming.tasks.task",
     }
     assert not {"pypaimon", "fastapi", "typer"} & found
 
 
 def test_what_plans_loads_nothing_of_that() -> None:
     found = _loaded("pyspark.sql.worker.create_data_source")
-    assert not {"duckdb", "pyarrow", "pypaimon_rust", "streamhouse.runtime.streaming.task"} & found
+    assert (
+        not {"duckdb", "pyarrow", "pypaimon_rust", "streamhouse.runtime.streaming.tasks.task"}
+        & found
+    )
 
 
 def test_the_archive_is_used_once_it_is_there() -> None:

@@ -23,9 +23,9 @@ from streamhouse.runtime.audit.recompute import Batch, Recomputation
 from streamhouse.runtime.query_spec import QuerySpec, unshuffled
 from streamhouse.runtime.state import pending_rows
 from streamhouse.runtime.state.query_definition import definition_json
-from streamhouse.runtime.streaming import task as tasks_of
-from streamhouse.runtime.streaming.ordered_task import task_of
 from streamhouse.runtime.streaming.planner import Planner
+from streamhouse.runtime.streaming.tasks import task as tasks_of
+from streamhouse.runtime.streaming.tasks.ordered_task import task_of
 from streamhouse.source import ROW_KIND, Offset
 
 TABLES = """

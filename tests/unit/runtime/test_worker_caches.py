@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.unit.runtime.test_planner import QUERY, Tables
 
 from streamhouse.connectors.specs import SourceSpec
-from streamhouse.runtime.streaming.task import kernel_for, sources_for
+from streamhouse.runtime.streaming.tasks.task import kernel_for, sources_for
 
 
 def test_the_next_run_in_the_same_worker_has_its_own_options(tmp_path: Path) -> None:

@@ -181,7 +181,7 @@ class Sidecar:
 
         `full` rewrites each bucket into one level. Otherwise the Java core picks the files that the
         `num-sorted-run.*` options ask for, or all files if a `-D` removes the record
-        (`paimon.write.remove_record_on_delete`). Changelogs are produced as the table's
+        (`paimon.write.merge_rules.remove_record_on_delete`). Changelogs are produced as the table's
         `changelog-producer` says. Append tables are compacted if they have enough small files.
         With `keep`, and neither `full` nor `partitions`, the Java writer of a local table stays
         open for the next such call (`paimon.java.long_lived_writer`).

@@ -3,8 +3,8 @@
 The merge function `last_non_null_value` sets the column to null for a `-U` or `-D` with a value.
 Merged with other rows of its key, the retraction becomes a plain row with a null, and a null leaves
 the value of older rows as it is: 19, then `-U` of 19 and `+U` of null, show 19 again. So both rows
-are written into separate files (`paimon.write.retraction_file_split`), and compactions of such
-files take all files of a bucket (`paimon.java.bucket_compaction`).
+are written into separate files (`paimon.write.merge_rules.retraction_file_split`), and compactions
+of such files take all files of a bucket (`paimon.java.bucket_compaction`).
 
 The functions `collect`, `merge_map` and `nested_update` take the retracted elements out of what was
 merged before. A merge without the older rows finds nothing there, and forgets the retraction. So it

@@ -20,19 +20,22 @@ from streamhouse.paimon.schema.file_formats.orc_values import OrcValues, may_hol
 from streamhouse.paimon.schema.options.remove_record_option import removes_records
 from streamhouse.paimon.storage import rust_core
 from streamhouse.paimon.storage.mirror.write import MirroredWrite
-from streamhouse.paimon.write.before_images import BeforeImageFilter, hides_by_sequence
-from streamhouse.paimon.write.product_columns import Products
-from streamhouse.paimon.write.remove_record_on_delete import removals_without_values
-from streamhouse.paimon.write.retraction_file_split import SeparateFiles, needs_separate_files
-from streamhouse.paimon.write.rows import to_table
-from streamhouse.paimon.write.sum_limits import AddedRows
-from streamhouse.paimon.write.unaccepted_retractions import (
+from streamhouse.paimon.write.merge_rules.before_images import BeforeImageFilter, hides_by_sequence
+from streamhouse.paimon.write.merge_rules.product_columns import Products
+from streamhouse.paimon.write.merge_rules.remove_record_on_delete import removals_without_values
+from streamhouse.paimon.write.merge_rules.retraction_file_split import (
+    SeparateFiles,
+    needs_separate_files,
+)
+from streamhouse.paimon.write.merge_rules.sum_limits import AddedRows
+from streamhouse.paimon.write.merge_rules.unaccepted_retractions import (
     Removals,
     check_moves,
     check_overwrite,
     restricts_removals,
     takes_upserts,
 )
+from streamhouse.paimon.write.rows import to_table
 from streamhouse.paimon.write.write_error import write_error
 from streamhouse.source import ROW_KIND
 

@@ -1,6 +1,6 @@
 """Which rows of a changelog wait for a lookup after a batch, for the recomputation of the audit.
 
-Written apart from `runtime.streaming.key_queues`, which decides it in the stream.
+Written apart from `runtime.streaming.tasks.key_queues`, which decides it in the stream.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from streamhouse.errors import TableError
 from streamhouse.merge_functions import merge_function, sequence_fields
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.schema.options.remove_record_option import remove_option, removes_records
-from streamhouse.paimon.write.remove_record_on_delete import without_values
+from streamhouse.paimon.write.merge_rules.remove_record_on_delete import without_values
 from streamhouse.runtime.kernel import conformed
 from streamhouse.source import ROW_KIND
 from streamhouse.sql.plan import ChangeQuery
@@ -160,7 +160,8 @@ def kinds(
 ) -> list[pa.Table]:
     """The rows to write for a batch of changes, with their row kinds, in order.
 
-    Each `-U` directly precedes its `+U`, as writers expect (`paimon.write.before_images`).
+    Each `-U` directly precedes its `+U`, as writers expect
+    (`paimon.write.merge_rules.before_images`).
     """
     schema = table.arrow_schema
     old, new = before(table, batch), after(table, batch)

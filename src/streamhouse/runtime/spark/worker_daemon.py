@@ -18,7 +18,7 @@ _LIBRARIES = (
     "pyarrow",
     "pypaimon_rust.datafusion",
     "pyspark.worker",
-    "streamhouse.runtime.streaming.task",
+    "streamhouse.runtime.streaming.tasks.task",
     # PyArrow imports pandas in each process that makes an array of Python values.
     "pandas",
 )

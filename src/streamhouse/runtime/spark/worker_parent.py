@@ -40,7 +40,7 @@ _LIBRARIES = (
     "pyspark.sql.worker.plan_data_source_read",
     "streamhouse.runtime.streaming.fused_source",
     "streamhouse.runtime.streaming.planner",
-    "streamhouse.runtime.streaming.task",
+    "streamhouse.runtime.streaming.tasks.task",
     # PyArrow imports pandas in each process that makes an array of Python values.
     "pandas",
 )

@@ -15,7 +15,7 @@ from streamhouse.runtime.query_sources import source_settled
 from streamhouse.runtime.session.session import Session
 from streamhouse.runtime.streaming.dimensions.open_dimensions import Dimensions
 from streamhouse.runtime.streaming.dimensions.versions import Pins
-from streamhouse.runtime.streaming.task import chunks
+from streamhouse.runtime.streaming.tasks.task import chunks
 from streamhouse.source import ROW_KIND, Offset
 from streamhouse.sql.plan import StreamQuery
 from streamhouse.types import arrow_type

@@ -20,7 +20,7 @@ from streamhouse.runtime.failpoint import LOOKUP_JOURNAL_STEP, reached
 from streamhouse.runtime.monitoring.commit_times import Commit, timed
 from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.state.lineage import BatchRecord
-from streamhouse.runtime.streaming.message_files import taken
+from streamhouse.runtime.streaming.tasks.message_files import taken
 
 log = logging.getLogger("streamhouse.query")
 

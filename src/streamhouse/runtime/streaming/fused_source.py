@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from streamhouse.runtime.query_spec import QuerySpec
-    from streamhouse.runtime.streaming.message_files import MessageFiles
-    from streamhouse.runtime.streaming.planner import Planner, TaskInput
+    from streamhouse.runtime.streaming.planner import Planner
+    from streamhouse.runtime.streaming.tasks.message_files import MessageFiles
+    from streamhouse.runtime.streaming.tasks.task_input import TaskInput
     from streamhouse.source import Offset
 
 # Spark starts four Python processes per query, one after the other, and each imports this module.
@@ -47,8 +48,9 @@ class FusedDataSource(DataSource):
     """The Spark data source of one query.
 
     The option `folder` is the folder with the query's `SPEC` file, and later its `HOLD` and `HELD`
-    files. With the option `shuffled`, tasks return rows for other tasks (`streaming.shuffle`)
-    instead of commit messages, unless the batch is small (`streaming.small_batches`).
+    files. With the option `shuffled`, tasks return rows for other tasks
+    (`runtime.streaming.shuffle`) instead of commit messages, unless the batch is small
+    (`runtime.streaming.shuffle.small_batches`).
     """
 
     @classmethod
@@ -108,8 +110,8 @@ class FusedReader(DataSourceStreamReader):
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         from streamhouse.paimon.storage.object_store.store_retries import retried
-        from streamhouse.runtime.streaming.message_files import MessageFiles
-        from streamhouse.runtime.streaming.small_batches import is_small_batch
+        from streamhouse.runtime.streaming.shuffle.small_batches import is_small_batch
+        from streamhouse.runtime.streaming.tasks.message_files import MessageFiles
 
         spec = self._spec()
         spread = spec.shuffle is not None and not is_small_batch(
@@ -122,7 +124,7 @@ class FusedReader(DataSourceStreamReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         from streamhouse.paimon.storage.object_store.store_retries import retried_task
-        from streamhouse.runtime.streaming.ordered_task import task_of
+        from streamhouse.runtime.streaming.tasks.ordered_task import task_of
 
         assert isinstance(partition, TaskPartition)
         spec = self._spec()
@@ -132,7 +134,7 @@ class FusedReader(DataSourceStreamReader):
         if spec.shuffle is None:
             results = retried_task(warehouse, lambda: task_of(spec, partition.task).run())
             return partition.files.put(results)
-        from streamhouse.runtime.streaming.shuffle import ReadTask, WholeTask
+        from streamhouse.runtime.streaming.shuffle.read_task import ReadTask, WholeTask
 
         if partition.spread:
             return retried_task(warehouse, lambda: ReadTask(spec, partition.task).run())

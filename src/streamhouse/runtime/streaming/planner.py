@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
 
@@ -31,7 +30,8 @@ from streamhouse.runtime.state.batch_logs import next_batch
 from streamhouse.runtime.state.pending_rows import PendingRows, PendingState
 from streamhouse.runtime.streaming.dimensions import preload_reports
 from streamhouse.runtime.streaming.dimensions.versions import Pins
-from streamhouse.runtime.streaming.small_batches import SmallBatches
+from streamhouse.runtime.streaming.shuffle.small_batches import SmallBatches
+from streamhouse.runtime.streaming.tasks.task_input import TaskInput
 from streamhouse.source import Lag, Offset
 
 _PENDING_WITHIN_S = 10.0
@@ -39,31 +39,6 @@ _PENDING_WITHIN_S = 10.0
 this query, are seen at once."""
 SHARED_ROWS = 500_000
 """From this number of rows on, several tasks share a split, if there are more tasks than splits."""
-
-
-@dataclass(frozen=True)
-class TaskInput:
-    """The input of one task: pieces of the sources and, with `due`, the due pending rows.
-
-    Pieces are read in chunks. If several tasks share the pieces, this one takes every `shares`-th
-    chunk, beginning with number `share`, and the others take the rest.
-    """
-
-    index: int
-    start: Offset = field(repr=False)
-    end: Offset
-    pieces: tuple[Piece, ...] = field(repr=False)
-    due: bool
-    share: int = 0
-    shares: int = 1
-
-    @property
-    def batch(self) -> int:
-        return int(self.end["batch"])
-
-    @property
-    def now_ms(self) -> int:
-        return int(self.end["now"])
 
 
 class Planner:

@@ -29,10 +29,10 @@ from streamhouse.runtime.streaming.first_read import unordered_first_read
 from streamhouse.runtime.streaming.fused_source import FORMAT
 from streamhouse.runtime.streaming.planner import Planner
 from streamhouse.runtime.streaming.progress import ContinuousProgress
-from streamhouse.runtime.streaming.shuffle import shuffled
-from streamhouse.runtime.streaming.small_batches import is_small_batch
+from streamhouse.runtime.streaming.shuffle.shuffle import shuffled
+from streamhouse.runtime.streaming.shuffle.small_batches import is_small_batch
 from streamhouse.runtime.streaming.stream_run import StreamRun
-from streamhouse.runtime.streaming.task import RESULT
+from streamhouse.runtime.streaming.tasks.task import RESULT
 from streamhouse.runtime.streaming.throttle import Throttle
 
 

@@ -121,7 +121,7 @@ LIMITS = (
         "removals in memory",
         "drops the retraction by the first row of a key when it merges rows of a table with "
         "merge-engine partial-update and aggregates before it writes them",
-        "paimon.write.retraction_file_split",
+        "paimon.write.merge_rules.retraction_file_split",
         120,
     ),
     Limit(

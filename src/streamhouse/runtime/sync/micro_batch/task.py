@@ -19,7 +19,7 @@ from streamhouse.connectors.mysql_cdc.server.table_errors import errors_of
 from streamhouse.connectors.paimon.sink import PaimonSinkWriter
 from streamhouse.errors import AlteredTableError, SchemaChangeError
 from streamhouse.runtime.failpoint import TASK_STEP, reached
-from streamhouse.runtime.streaming.task import RESULT
+from streamhouse.runtime.streaming.tasks.task import RESULT
 from streamhouse.runtime.sync.mapping.rows import TargetRows
 from streamhouse.runtime.sync.micro_batch.spec import SyncSpec, SyncTaskInput
 from streamhouse.runtime.sync.reload import Reload, kept_columns

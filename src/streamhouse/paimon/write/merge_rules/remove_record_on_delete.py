@@ -3,7 +3,8 @@
 Paimon's Rust and Java cores both start the key's next record with the values that the `-D` has.
 They also lose the removal if they merge it with later rows but without the earlier files. So `-D`
 rows are written without values, later rows go into other files
-(`paimon.write.retraction_file_split`), and compactions of such tables take all files of a bucket.
+(`paimon.write.merge_rules.retraction_file_split`), and compactions of such tables take all files of
+a bucket.
 """
 
 from __future__ import annotations

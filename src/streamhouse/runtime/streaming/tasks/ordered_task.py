@@ -13,9 +13,9 @@ from streamhouse.runtime.kernel import ROW, numbered, only
 from streamhouse.runtime.query_sources import Piece
 from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.state import pending_rows as pending
-from streamhouse.runtime.streaming.key_queues import KeyQueues, Outcome, Waiting
-from streamhouse.runtime.streaming.planner import TaskInput
-from streamhouse.runtime.streaming.task import Task, chunks
+from streamhouse.runtime.streaming.tasks.key_queues import KeyQueues, Outcome, Waiting
+from streamhouse.runtime.streaming.tasks.task import Task, chunks
+from streamhouse.runtime.streaming.tasks.task_input import TaskInput
 from streamhouse.source import ROW_KIND
 
 

@@ -22,14 +22,14 @@ from streamhouse.paimon.schema.evolution import names_now
 from streamhouse.paimon.storage.data_files import NewFiles, data_files, magnitudes
 from streamhouse.paimon.storage.lock import LOCK_WAIT_S
 from streamhouse.paimon.storage.split_files import SplitFile, SplitFrame
-from streamhouse.paimon.write.rows import VALUE_KIND
-from streamhouse.paimon.write.sum_columns import (
+from streamhouse.paimon.write.merge_rules.sum_columns import (
     check_sum,
     scale,
     sizes,
     summed_columns,
     values_by_key,
 )
+from streamhouse.paimon.write.rows import VALUE_KIND
 from streamhouse.source import ROW_KIND, ROW_KINDS
 
 _NEAR = 0.001

@@ -30,7 +30,7 @@ from streamhouse.runtime.state import pending_rows as pending
 from streamhouse.runtime.state.distinct_counts import DistinctValues
 from streamhouse.runtime.state.lookup_journal import LookupJournal
 from streamhouse.runtime.streaming.dimensions.open_dimensions import Dimensions
-from streamhouse.runtime.streaming.planner import TaskInput
+from streamhouse.runtime.streaming.tasks.task_input import TaskInput
 from streamhouse.source import ROW_KIND, CountingChanges, Source
 
 RESULT = pa.schema(
@@ -41,7 +41,7 @@ RESULT = pa.schema(
     ]
 )
 """What a task returns to the driver: commit messages of its tables, then one report (JSON), which
-has no table. A large message may be a file (`streaming.message_files`)."""
+has no table. A large message may be a file (`runtime.streaming.tasks.message_files`)."""
 
 CHUNK_ROWS = 262_144
 CHUNK_BYTES = 32 * 1024 * 1024

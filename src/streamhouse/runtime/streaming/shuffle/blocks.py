@@ -1,0 +1,37 @@
+"""The blocks of rows that tasks send to each other, and the schemas of what tasks return."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from streamhouse.runtime.streaming.tasks.task import RESULT
+
+BLOCKS = pa.schema(
+    [
+        pa.field("part", pa.int32()),
+        pa.field("place", pa.int64()),
+        pa.field("block", pa.binary()),
+        pa.field("task_report", pa.string()),
+        *RESULT,
+    ]
+)
+"""The output of read tasks: blocks of source rows for task `part`, or JSON for this task in
+`task_report` (offsets and number of rows); for small batches, results for the driver (`RESULT`)."""
+JOINED = RESULT.append(pa.field("block", pa.binary()))
+"""The output of join tasks whose rows are gathered: results, or a block of joined rows."""
+
+
+def block_row(part: int, place: int, block: bytes | None, report: str | None) -> pa.RecordBatch:
+    row = {"part": part, "place": place, "block": block, "task_report": report}
+    return pa.RecordBatch.from_pylist([row], schema=BLOCKS)
+
+
+def packed(rows: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema) as out:
+        out.write_table(rows)
+    return bytes(sink.getvalue())
+
+
+def unpacked(block: bytes) -> pa.Table:
+    return pa.ipc.open_stream(block).read_all()

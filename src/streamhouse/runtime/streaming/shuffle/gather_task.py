@@ -1,0 +1,54 @@
+"""The last task of a batch whose rows must be written in the order of the source."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streamhouse.paimon.storage.object_store.store_retries import retried
+from streamhouse.runtime.kernel import ROW
+from streamhouse.runtime.query_spec import QuerySpec
+from streamhouse.runtime.streaming.shuffle.blocks import unpacked
+from streamhouse.runtime.streaming.tasks.task import RESULT, Task
+from streamhouse.runtime.streaming.tasks.task_input import TaskInput
+
+
+@dataclass(frozen=True)
+class GatherStep:
+    """Runs a `GatherTask` on the joined rows of a batch; picklable."""
+
+    spec: QuerySpec
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        blocks: list[pa.Table] = []
+        report: dict[str, Any] | None = None
+        for batch in batches:
+            for row in batch.to_pylist():
+                if row["block"] is not None:
+                    blocks.append(unpacked(row["block"]))
+                elif row["report"] is not None:
+                    report = json.loads(row["report"])
+            passed = batch.filter(pc.is_null(batch.column("block")))
+            yield pa.RecordBatch.from_arrays(passed.columns[:3], schema=RESULT)
+        if report is not None:
+            task = TaskInput(0, report["start"], report["end"], (), due=False)
+            yield retried(lambda: GatherTask(self.spec, task).write(blocks))
+
+
+class GatherTask(Task):
+    """Sorts the joined rows of a whole batch and writes them."""
+
+    def _loaded(self) -> list[str] | None:
+        return None
+
+    def write(self, blocks: list[pa.Table]) -> pa.RecordBatch:
+        """Rows of `RESULT`."""
+        rows = self._kernel.combine(blocks)
+        if ROW in rows.column_names:
+            rows = rows.take(pc.sort_indices(rows.column(ROW))).drop_columns([ROW])
+        return self._result(self._write_target(rows))

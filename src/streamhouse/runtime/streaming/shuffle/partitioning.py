@@ -1,0 +1,41 @@
+"""Which task joins a row, and the numbers that give the rows of a batch one order."""
+
+from __future__ import annotations
+
+from streamhouse.errors import StreamhouseError
+from streamhouse.lookup.strategies.bucket import BucketKey, bucket_key
+from streamhouse.runtime.query_spec import QuerySpec
+
+ROW_BITS, PIECE_BITS = 36, 14
+"""Of a row's number: those of the row in its piece, and of the piece in its task."""
+
+
+def join_tasks(spec: QuerySpec) -> int:
+    """The number of join tasks."""
+    assert spec.shuffle is not None
+    return max(1, min(spec.parallelism, spec.choices[spec.shuffle].buckets))
+
+
+def shuffle_key(spec: QuerySpec) -> BucketKey:
+    """The bucket function, with the number of buckets at the start of the query."""
+    assert spec.shuffle is not None
+    dimension = spec.dimensions()[spec.shuffle]
+    found = bucket_key(dimension, dimension.open())
+    if not isinstance(found, BucketKey):
+        raise StreamhouseError(f"{found} any more; start the query again")
+    return BucketKey(found.fields, spec.choices[spec.shuffle].buckets)
+
+
+def needs_row_numbers(spec: QuerySpec) -> bool:
+    """Whether rows must keep their numbers: for sorting, or for the ids of pending rows."""
+    return spec.gathered or spec.retry is not None
+
+
+def first_row_number(index: int, number: int) -> int:
+    """The number of a split's first row; row numbers increase through a batch."""
+    if number >= 1 << PIECE_BITS:
+        raise StreamhouseError(
+            f"a batch has more than {1 << PIECE_BITS} pieces of its source; take another lookup "
+            "strategy than 'bucket'"
+        )
+    return (index << PIECE_BITS | number) << ROW_BITS

@@ -1,0 +1,91 @@
+"""The tasks that read a batch whose rows are joined by bucket: to be shuffled, or at once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+
+from streamhouse.runtime.kernel import ROW, numbered
+from streamhouse.runtime.query_spec import QuerySpec
+from streamhouse.runtime.streaming.shuffle.blocks import BLOCKS, block_row, packed
+from streamhouse.runtime.streaming.shuffle.partitioning import (
+    first_row_number,
+    join_tasks,
+    needs_row_numbers,
+    shuffle_key,
+)
+from streamhouse.runtime.streaming.tasks.task import RESULT, Task, chunks, kernel_for, sources_for
+from streamhouse.runtime.streaming.tasks.task_input import TaskInput
+
+
+class ReadTask:
+    """Reads the splits of a `TaskInput` and yields blocks; executors."""
+
+    def __init__(self, spec: QuerySpec, task: TaskInput) -> None:
+        assert spec.shuffle is not None
+        self._spec, self._task = spec, task
+        self._count = join_tasks(spec)
+        self._key = shuffle_key(spec)
+        sql = spec.query.lookups[spec.shuffle].row_keys_sql
+        assert sql is not None
+        self._sql = sql
+        self._kernel = kernel_for(spec)
+
+    def run(self) -> Iterator[pa.RecordBatch]:
+        self._kernel.bind(self._task.now_ms, {})
+        sources = sources_for(self._spec)
+        if self._spec.retry is not None:
+            # Rows that may become pending need all columns.
+            sources = [source.open() for source in self._spec.sources]
+        rows = 0
+        for number, piece in enumerate(self._task.pieces):
+            first = first_row_number(self._task.index, number)
+            for chunk in chunks(sources[piece.source].read(piece.partition)):
+                yield from self._blocks(numbered(chunk, first))
+                first += chunk.num_rows
+                rows += chunk.num_rows
+        if self._spec.retry is not None:
+            for source in sources:
+                source.close()
+        report = json.dumps({"start": self._task.start, "end": self._task.end, "rows": rows})
+        anybody = self._task.index % self._count
+        nothing = json.dumps({"start": self._task.start, "end": self._task.end, "rows": 0})
+        for part in range(self._count):
+            yield block_row(part, -1, None, report if part == anybody else nothing)
+
+    def _blocks(self, src: pa.Table) -> Iterator[pa.RecordBatch]:
+        keys = self._kernel.keys(self._sql, src)
+        part = self._key.tasks(keys, self._count)
+        part[part < 0] = self._task.index % self._count
+        numbers = keys.column(ROW).to_numpy()
+        # NumPy's stable sort is a radix sort for 16-bit integers, and slower for longer ones.
+        part = part.astype(np.int16 if self._count < 1 << 15 else np.int64)
+        order = np.argsort(part, kind="stable")
+        bounds = np.searchsorted(part[order], np.arange(self._count + 1))
+        first = src.column(ROW)[0].as_py()
+        for task in range(self._count):
+            mine = np.sort(numbers[order[bounds[task] : bounds[task + 1]]])
+            if len(mine):
+                rows = src.take(pa.array(mine - first))
+                if not needs_row_numbers(self._spec):
+                    rows = rows.drop_columns([ROW])
+                yield block_row(task, int(mine[0]), packed(rows), None)
+
+
+class WholeTask(Task):
+    """Reads, joins and writes a small batch in one task, with all buckets; executors."""
+
+    def __init__(self, spec: QuerySpec, task: TaskInput) -> None:
+        super().__init__(replace(spec, gathered=False), task)
+
+    def run(self) -> Iterator[pa.RecordBatch]:
+        """Rows of `BLOCKS`."""
+        self._dimensions.take(0, 1)
+        for batch in super().run():
+            nothing = [pa.nulls(batch.num_rows, field.type) for field in BLOCKS]
+            columns = [*nothing[: -len(RESULT)], *batch.columns]
+            yield pa.RecordBatch.from_arrays(columns, schema=BLOCKS)

@@ -1,0 +1,26 @@
+"""The steps of a shuffled batch as Spark operations."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from streamhouse.runtime.query_spec import QuerySpec
+from streamhouse.runtime.streaming.shuffle.gather_task import GatherStep
+from streamhouse.runtime.streaming.shuffle.join_task import JoinStep
+from streamhouse.runtime.streaming.shuffle.partitioning import join_tasks
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_RESULT = "table STRING, message BINARY, report STRING"
+_JOINED = f"{_RESULT}, block BINARY"
+
+
+def shuffled(frame: DataFrame, spec: QuerySpec) -> DataFrame:
+    """Join, and write, the blocks of a batch; returns a frame of `RESULT` rows."""
+    count = join_tasks(spec)
+    placed = frame.repartitionById(count, frame["part"])
+    if not spec.gathered:
+        return placed.mapInArrow(JoinStep(spec), _RESULT)
+    joined = placed.mapInArrow(JoinStep(spec), _JOINED)
+    return joined.coalesce(1).mapInArrow(GatherStep(spec), _RESULT)

@@ -1,0 +1,5 @@
+"""The tasks of a micro-batch, which run on executors: read, join, aggregate, write.
+
+They return commit messages to the driver. Imports `dimensions`, `runtime.kernel`, `runtime.state`
+and the packages below `runtime`; the other modules of `runtime.streaming` import it.
+"""
