@@ -164,10 +164,10 @@ BAD_RECORDS = pa.schema(
 
 
 @runtime_checkable
-class Settling(Protocol):
+class CatchingUp(Protocol):
     """A source whose `latest_offset` may lag behind its server, and that can check this."""
 
-    def settled(self, offset: Offset) -> bool:
+    def caught_up(self, offset: Offset) -> bool:
         """Whether there is nothing to read after `offset`; driver only."""
 
 

@@ -41,13 +41,12 @@ if TYPE_CHECKING:
     from streamhouse.runtime.spark.executors import ExecutorWatch
 
 _TICK_S = 0.05
-_CALM_LOOKS = 3
+_UNCHANGED_CHECKS = 3
+"""A run has caught up after so many checks in a row that find the same offsets and no work."""
 _NOTICE_AFTER_S = 5.0
 """After this time an `until_caught_up` run prints a notice of what it waits for."""
 _NICE = 5
 """How much the sidecar's `nice` value is raised where no query waits for compaction."""
-
-
 _CHECK_S = 0.125
 """How often one of the queries is checked for failure."""
 _STARTS_AT_ONCE = 2
@@ -88,7 +87,7 @@ class Side(Protocol):
     def reads(self) -> Sequence[TableAddress]:
         """The Paimon tables whose changes it reads."""
 
-    def settled(self) -> Offset | None:
+    def caught_up_offset(self) -> Offset | None:
         """Its current offset if nothing is left to do, else None."""
 
     def close(self) -> None: ...
@@ -123,8 +122,8 @@ class Pipeline:
         self._check_at = 0.0
         self._checked = -1
         """The index in `_running` of the query that was last checked for failure."""
-        self._unsettled = 0
-        """The index of the query that had work left at the last look, those of `sides` included."""
+        self._behind = 0
+        """The index of the query or side that had work left at the last check."""
 
     @property
     def queries(self) -> list[RunningQuery]:
@@ -147,18 +146,18 @@ class Pipeline:
                 self._start(warm=not until_caught_up)
             for side in sides:
                 self._follow(side.reads)
-            calm, notice_at = 0, time.monotonic() + _NOTICE_AFTER_S
+            unchanged_checks, notice_at = 0, time.monotonic() + _NOTICE_AFTER_S
             before: list[Offset] | None = []
             while not self._stopped():
                 self._step(sides)
                 if until_caught_up:
-                    now = self._settled(sides)
-                    still = now is not None and now == before
-                    waiting = self._waiting() if still else []
-                    due = [one for one in waiting if one.option is None]
-                    calm = calm + 1 if still and not due else 0
+                    now = self._caught_up_offsets(sides)
+                    unchanged = now is not None and now == before
+                    waiting = self._waiting() if unchanged else []
+                    due = [rows for rows in waiting if rows.option is None]
+                    unchanged_checks = unchanged_checks + 1 if unchanged and not due else 0
                     before = now
-                    if calm >= _CALM_LOOKS:
+                    if unchanged_checks >= _UNCHANGED_CHECKS:
                         self._notice_invisible("caught up, but for ", waiting)
                         return
                     if due and time.monotonic() >= notice_at:
@@ -171,22 +170,23 @@ class Pipeline:
             for side in sides:
                 side.close()
 
-    def _settled(self, sides: Sequence[Side]) -> list[Offset] | None:
+    def _caught_up_offsets(self, sides: Sequence[Side]) -> list[Offset] | None:
         """The offsets of all queries if none has work left, else None.
 
-        Each look reads files of a table or asks a server. So the query that had work left at the
-        last look comes first, and while it still has, no other is looked at.
+        Each check reads files of a table or queries a server. So the query that had work left at
+        the last check is checked first, and the others only once it has none.
         """
-        looks: list[SourceProgress | Side] = [*(query.progress for query in self._running), *sides]
+        readers: list[SourceProgress | Side] = [query.progress for query in self._running]
+        readers.extend(sides)
         offsets: dict[int, Offset] = {}
-        for step in range(len(looks)):
-            index = (self._unsettled + step) % len(looks)
-            offset = retried(looks[index].settled)
+        for step in range(len(readers)):
+            index = (self._behind + step) % len(readers)
+            offset = retried(readers[index].caught_up_offset)
             if offset is None:
-                self._unsettled = index
+                self._behind = index
                 return None
             offsets[index] = offset
-        return [offsets[index] for index in range(len(looks))]
+        return [offsets[index] for index in range(len(readers))]
 
     def close(self) -> None:
         """Stop all queries between two batches, then the maintenance.
@@ -205,29 +205,29 @@ class Pipeline:
             self._reads, self._awaited = [], []
 
     def report_end(self, outcome: Outcome) -> None:
-        """Tell the listener that all queries have ended well; call it after `close`."""
+        """Report to the listener that all queries ended without an error; call it after `close`."""
         self._reports.end(outcome)
 
     def _waiting(self) -> list[InvisibleRows]:
         """Committed rows of all tables that are invisible until a compaction."""
-        return [one for each in self._maintenance.values() for one in retried(each.waiting)]
+        return [rows for service in self._maintenance.values() for rows in retried(service.waiting)]
 
     def _notice_left_invisible(self) -> None:
         """Print which rows stay invisible, also to the next run, until somebody compacts them."""
         try:
-            left = [one for one in self._waiting() if one.option is not None]
+            left = [rows for rows in self._waiting() if rows.option is not None]
         except StreamhouseError as error:
             self._notice(f"stopped, but {error}")
             return
         self._notice_invisible("stopped, but for ", left)
 
-    def _notice_invisible(self, what: str, waiting: Sequence[InvisibleRows]) -> None:
-        for one in waiting:
-            self._notice(f"{what}{one}")
+    def _notice_invisible(self, prefix: str, waiting: Sequence[InvisibleRows]) -> None:
+        for rows in waiting:
+            self._notice(f"{prefix}{rows}")
 
     def _step(self, sides: Sequence[Side]) -> None:
         self._shared.step()
-        self._check_one()
+        self._check_next()
         for query in self._running:
             query.tick()
         if not self._worked and any(one.metrics.read().batches for one in self._running):
@@ -244,8 +244,8 @@ class Pipeline:
         if self._reporter is not None:
             self._reporter.step()
 
-    def _check_one(self) -> None:
-        """Check one query after the other for failure, so that each step makes few calls."""
+    def _check_next(self) -> None:
+        """Check the next query for failure: one query a step, so that each step makes few calls."""
         if self._running and time.monotonic() >= self._check_at:
             self._check_at = time.monotonic() + _CHECK_S
             self._checked = (self._checked + 1) % len(self._running)
@@ -325,10 +325,10 @@ class Pipeline:
             self._maintenance_of(table, warm=False)
 
     def _may_compact(self, warehouse: Mapping[str, str]) -> bool:
-        """Whether maintenance may start; it leaves the processors to the first batches.
+        """Whether maintenance may start in a warehouse.
 
-        It may start at once where a query depends on compaction to see the rows of a source.
-        Else it waits until every running query has done a batch.
+        It starts at once if a query sees the rows of a source there only after a compaction.
+        Otherwise it leaves the processors to the first batch of every running query.
         """
         if any(one.warehouse == warehouse for one in self._awaited):
             return True

@@ -17,13 +17,13 @@ from streamhouse.errors import DataLossError
 from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.source import (
     Bounded,
+    CatchingUp,
     Checked,
     CheckedStart,
     Counted,
     Lag,
     Lagging,
     Offset,
-    Settling,
     Snapshotting,
     Source,
 )
@@ -158,11 +158,11 @@ class QuerySources:
         for source, offset in zip(self._sources, source_offsets(end), strict=bool(end)):
             source.committed(offset)
 
-    def settled(self, offset: Offset) -> bool:
+    def caught_up(self, offset: Offset) -> bool:
         """Whether no source has rows after the offset of a batch, and all bounded ones ended."""
         before = self.offsets(offset)
         return all(
-            source_settled(source, at) for source, at in zip(self._sources, before, strict=True)
+            source_caught_up(source, at) for source, at in zip(self._sources, before, strict=True)
         )
 
     def lag(self, offset: Offset) -> Lag | None:
@@ -192,12 +192,12 @@ class QuerySources:
             source.close()
 
 
-def source_settled(source: Source, offset: Offset) -> bool:
+def source_caught_up(source: Source, offset: Offset) -> bool:
     """Whether a source has no rows after `offset`, and has ended if it is bounded."""
     if isinstance(source, Bounded) and source.bounded and not source.finished(offset):
         return False
-    if isinstance(source, Settling):
-        return source.settled(offset)
+    if isinstance(source, CatchingUp):
+        return source.caught_up(offset)
     return source.latest_offset(offset) == offset
 
 

@@ -25,7 +25,7 @@ class SourceProgress(ReportedProgress, Protocol):
     def replayed(self) -> bool:
         """Whether no interrupted batch of an earlier run is left to run again."""
 
-    def settled(self) -> Offset | None:
+    def caught_up_offset(self) -> Offset | None:
         """The last offset if nothing is left to do, else None."""
 
     def rows_left(self) -> int | None:

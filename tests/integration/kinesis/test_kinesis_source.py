@@ -50,7 +50,7 @@ def batches(source: Any, start: Offset, count: int) -> tuple[list[tuple[int, str
         end = source.latest_offset(start)
         found += rows(source, start, end)
         start = end
-        if len(found) >= count and source.settled(start):
+        if len(found) >= count and source.caught_up(start):
             break
         time.sleep(0.05)
     return found, start

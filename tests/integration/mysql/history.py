@@ -99,7 +99,7 @@ def catch_up(source: DeclaredSource, start: Offset) -> tuple[Offset, list[dict[s
     while time.monotonic() < deadline:
         end = source.latest_offset(start)
         if end == start:
-            if source.settled(start):
+            if source.caught_up(start):
                 return end, rows
             time.sleep(0.002)
             continue

@@ -118,7 +118,7 @@ def test_the_relay_log_waits_for_queries_that_are_all_behind(
     state: dict[tuple[Any, ...], dict[str, Any]] = {}
     batches, most = 0, 0
     deadline = time.monotonic() + 60
-    while not source.settled(offset):
+    while not source.caught_up(offset):
         assert time.monotonic() < deadline and relay.error is None
         end = source.latest_offset(offset)
         if end == offset:

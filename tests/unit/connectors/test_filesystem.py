@@ -180,7 +180,7 @@ def test_a_source_reads_each_file_once(tmp_path: Path) -> None:
     one = source.latest_offset({})
     assert [name for name, *_ in one["files"]] == ["b.json.gz", "a.json"]
     assert json.loads(json.dumps(one)) == one
-    assert source.latest_offset(one) == one and not source.finished(one) and source.settled(one)
+    assert source.latest_offset(one) == one and not source.finished(one) and source.caught_up(one)
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub" / "c.json").write_text('{"id": 4}')
     os.utime(tmp_path / "sub" / "c.json", (0, 0))
@@ -290,7 +290,7 @@ def test_bad_records_are_left_out_and_read_again(tmp_path: Path) -> None:
 
     mended = of_file(tmp_path, **keep)
     mended.replay_from(Kept())  # type: ignore[arg-type]
-    assert not mended.finished(end) and not mended.settled(end)
+    assert not mended.finished(end) and not mended.caught_up(end)
     after = mended.latest_offset(end)
     assert json.loads(json.dumps(after)) == after
     (row,) = source_rows(mended, end, after)

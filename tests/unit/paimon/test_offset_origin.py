@@ -30,7 +30,7 @@ def read_to(lab: Lab, name: str = "db.t") -> Offset:
 
 
 def refused(lab: Lab, offset: Offset, why: str, name: str = "db.t") -> None:
-    for method in (PaimonSource.check, PaimonSource.latest_offset, PaimonSource.settled):
+    for method in (PaimonSource.check, PaimonSource.latest_offset, PaimonSource.caught_up):
         with pytest.raises(DataLossError, match=f"{why}.*--from-scratch"):
             method(source(lab, name), offset)
 
@@ -89,12 +89,12 @@ def test_a_roll_back_under_a_reader(lab: Lab) -> None:
         lab.write(table, batch, [(batch, 1)])
     reader = source(lab)
     offset = reader.latest_offset({})
-    assert reader.settled(offset)
+    assert reader.caught_up(offset)
     lab.roll_back("db.t", 1)
     for batch in (4, 5):
         lab.write(table, batch, [(batch, 7)], user="another")
     with pytest.raises(DataLossError, match="rolled back"):
-        reader.settled(offset)
+        reader.caught_up(offset)
 
 
 @pytest.mark.parametrize("before", PRODUCERS)

@@ -11,20 +11,20 @@ from streamhouse.runtime.spark.options import SparkOptions
 
 
 class Reader:
-    """A side of a pipeline that has work left for some looks."""
+    """A side of a pipeline that has work left for some checks."""
 
     reads: Sequence[TableAddress] = ()
 
     def __init__(self, busy: int, offsets: Sequence[int] = (1,)) -> None:
         self._busy, self._offsets = busy, list(offsets)
-        self.looks = 0
+        self.checks = 0
 
     def step(self) -> None:
         pass
 
-    def settled(self) -> dict[str, Any] | None:
-        self.looks += 1
-        if self.looks <= self._busy:
+    def caught_up_offset(self) -> dict[str, Any] | None:
+        self.checks += 1
+        if self.checks <= self._busy:
             return None
         offset = self._offsets.pop(0) if len(self._offsets) > 1 else self._offsets[0]
         return {"snapshot": offset}
@@ -37,21 +37,21 @@ def _run(*readers: Reader) -> None:
     Pipeline(SparkOptions("local"), stopped=lambda: False).run(True, readers)
 
 
-def test_a_busy_query_is_looked_at_alone() -> None:
+def test_a_query_with_work_left_is_checked_alone() -> None:
     first, busy, last = readers = Reader(0), Reader(20), Reader(0)
     _run(*readers)
-    # The first look, and those of the end.
-    assert (first.looks, last.looks) == (5, 4)
-    assert busy.looks == 24
+    # The first check, and those of the end.
+    assert (first.checks, last.checks) == (5, 4)
+    assert busy.checks == 24
 
 
 def test_each_query_may_be_the_busy_one() -> None:
     readers = [Reader(3), Reader(5), Reader(0), Reader(2)]
     _run(*readers)
-    assert [reader.looks for reader in readers] == [8, 10, 5, 6]
+    assert [reader.checks for reader in readers] == [8, 10, 5, 6]
 
 
 def test_offsets_must_stay_the_same() -> None:
     quiet, moving = Reader(0), Reader(0, [1, 2, 3, 4])
     _run(quiet, moving)
-    assert moving.looks == quiet.looks == 7
+    assert moving.checks == quiet.checks == 7

@@ -94,9 +94,9 @@ def test_nothing_new_is_no_batch(tables: Tables) -> None:
     first = planner.latest_offset({})
     assert (first["batch"], first["pending"]) == (0, 0)
     assert planner.latest_offset(first) == first
-    assert planner.settled(first)
+    assert planner.caught_up(first)
     tables.write("src", numbers(3))
-    assert not planner.settled(first)
+    assert not planner.caught_up(first)
     assert planner.latest_offset(first)["batch"] == 1
 
 
@@ -106,7 +106,7 @@ def test_a_due_row_starts_a_batch_and_one_that_is_not_due_does_not(tables: Table
     assert planner.latest_offset({}) == {}
     tables.put_off("q", now_ms() + 3_600_000)
     assert planner.latest_offset({}) == {}
-    assert not planner.settled({})
+    assert not planner.caught_up({})
     tables.put_off("q", now_ms() - 1)
     end = planner.latest_offset({})
     assert (end["batch"], end["pending"]) == (0, 3)
@@ -148,7 +148,7 @@ def test_queries_without_retry_look_at_no_pending_table(tables: Tables) -> None:
     tables.put_off("q", now_ms() - 1)
     planner = Planner(replace(tables.spec, pending=None, unmatched=None))
     assert planner.latest_offset({}) == {}
-    assert planner.settled({})
+    assert planner.caught_up({})
 
 
 def test_what_is_coming_is_joined_once_all_tasks_have_it(

@@ -72,9 +72,9 @@ def test_each_source_is_read_from_its_own_offset() -> None:
     assert first == {"of": ["orders", "payments"], "source": [{"at": 3}, {"at": 5}]}
     inputs.committed(first)
     assert (orders.acknowledged, payments.acknowledged) == (3, 5)
-    assert inputs.settled(first)
+    assert inputs.caught_up(first)
     payments.until = 7
-    assert not inputs.settled(first)
+    assert not inputs.caught_up(first)
     before = inputs.offsets(first)
     after = inputs.latest(before)
     # Nothing is new in the first source.

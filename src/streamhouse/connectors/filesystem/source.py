@@ -116,7 +116,7 @@ class FilesystemSource:
     def finished(self, offset: Offset) -> bool:
         return self._options.monitor_ms is None and not self._left(offset)
 
-    def settled(self, offset: Offset) -> bool:
+    def caught_up(self, offset: Offset) -> bool:
         """Whether there is no file to read after `offset`; looks at the folder now."""
         self._listed_s = 0.0
         return not self._left(offset)

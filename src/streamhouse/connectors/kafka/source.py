@@ -93,7 +93,7 @@ class KafkaSource:
         self._answered = now
         return found
 
-    def settled(self, offset: Offset) -> bool:
+    def caught_up(self, offset: Offset) -> bool:
         """Whether there is nothing to read after `offset`; raises if the brokers do not answer."""
         return self._latest(offset, None) == offset
 

@@ -250,7 +250,7 @@ class KinesisSource:
             iterator = page.iterator
         return False
 
-    def settled(self, offset: Offset) -> bool:
+    def caught_up(self, offset: Offset) -> bool:
         """Whether the stream has no records after `offset`; reads each shard."""
         if not offset:
             return False

@@ -271,7 +271,7 @@ class MySqlSource:
         snapshot_only = self._options.startup_mode == "snapshot"
         return snapshot_only and Progress.from_offset(offset).snapshot_complete
 
-    def settled(self, offset: Offset) -> bool:
+    def caught_up(self, offset: Offset) -> bool:
         """Whether the server has no change of the table after `offset`; driver only."""
         progress = Progress.from_offset(offset)
         if not progress.snapshot_complete:

@@ -231,7 +231,7 @@ class PaimonSource:
         table = self.table
         self._origin.check(table, offset, self._moment(table))
 
-    def settled(self, offset: Offset) -> bool:
+    def caught_up(self, offset: Offset) -> bool:
         """Whether no change is visible after `offset`."""
         self.check(offset)
         self._within_s = 0.0

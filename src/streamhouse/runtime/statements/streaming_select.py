@@ -11,7 +11,7 @@ from streamhouse.lookup.strategies.selection import choose_all
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.runtime.kernel import Kernel, numbered
 from streamhouse.runtime.printer import Printer
-from streamhouse.runtime.query_sources import source_settled
+from streamhouse.runtime.query_sources import source_caught_up
 from streamhouse.runtime.session.session import Session
 from streamhouse.runtime.streaming.dimensions.open_dimensions import Dimensions
 from streamhouse.runtime.streaming.dimensions.versions import Pins
@@ -67,9 +67,9 @@ class StreamingSelect:
         self._offset = end
         self._source.committed(end)
 
-    def settled(self) -> Offset | None:
+    def caught_up_offset(self) -> Offset | None:
         """The current offset, if the source has nothing newer; else None."""
-        return self._offset if source_settled(self._source, self._offset) else None
+        return self._offset if source_caught_up(self._source, self._offset) else None
 
     def close(self) -> None:
         self._source.close()

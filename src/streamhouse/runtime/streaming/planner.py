@@ -122,11 +122,11 @@ class Planner:
     def committed(self, end: Offset) -> None:
         self._inputs.committed(end)
 
-    def settled(self, start: Offset) -> bool:
+    def caught_up(self, start: Offset) -> bool:
         """Whether no rows are left after `start` or pending, and a bounded source has ended."""
         if self._pending is not None and self._pending.waiting().rows:
             return False
-        return self._inputs.settled(start)
+        return self._inputs.caught_up(start)
 
     def lag(self, start: Offset) -> Lag | None:
         """How far `start` is behind the sources; None if unknown."""

@@ -49,12 +49,12 @@ class ContinuousProgress:
         assert self._holds is not None
         return self._holds.replayed
 
-    def settled(self) -> Offset | None:
+    def caught_up_offset(self) -> Offset | None:
         assert self._planner is not None
         if self._running:
             # The sources need not be asked, which would take processor time from the batch.
             return None
-        return self._last if self._planner.settled(self._last) else None
+        return self._last if self._planner.caught_up(self._last) else None
 
     def lag(self) -> Lag | None:
         return None if self._planner is None else self._planner.lag(self._last)

@@ -94,7 +94,7 @@ class ProgressReports:
             self._reported_at = now
             self._listener(report)
 
-    def settled(self) -> Offset | None:
+    def caught_up_offset(self) -> Offset | None:
         return {}
 
     def last(self) -> list[Mapping[str, object]]:

@@ -71,7 +71,7 @@ class SyncProgress:
         if state is not None:
             self._lags.observe(database.position, state.changed)
 
-    def settled(self) -> Offset | None:
+    def caught_up_offset(self) -> Offset | None:
         last, database = self._last, self.database
         if database is None or self._relay is None or self._server is None:
             return None

@@ -219,7 +219,7 @@ class ShardedSource:
             return False
         return not decoded(offset).get("snapshot")
 
-    def settled(self, offset: Offset) -> bool:
+    def caught_up(self, offset: Offset) -> bool:
         """Whether the server has no change of the tables after `offset`; driver only."""
         if _is_initial(offset):
             return False
