@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 THREADS = 2
 BATCH_ROWS = 65_536
-_AGAIN_S = 0.1
+_INTERRUPT_INTERVAL_S = 0.1
 
 Batches: TypeAlias = Callable[[], Iterator[Any]]
 Scanner: TypeAlias = Callable[[BoundedScan], tuple[pa.Schema, Batches]]
@@ -134,7 +134,7 @@ class _Clock:
         # Repeatedly, since DuckDB forgets an interrupt that falls between two steps of a query.
         while True:
             self._connection.interrupt()
-            if self._done.wait(_AGAIN_S):
+            if self._done.wait(_INTERRUPT_INTERVAL_S):
                 return
 
 

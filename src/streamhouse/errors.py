@@ -191,7 +191,7 @@ class QueryError(StreamhouseError):
     """A valid query failed while it ran, because of the values in its data."""
 
 
-_ASK_LESS = "ask for fewer rows or columns, or filter earlier"
+_REQUEST_LESS = "ask for fewer rows or columns, or filter earlier"
 
 
 class LimitError(StreamhouseError):
@@ -200,7 +200,7 @@ class LimitError(StreamhouseError):
     @classmethod
     def of_memory(cls, limit: str) -> Self:
         """The error of a query that exceeded its memory limit."""
-        return cls(f"the query needs more memory than {limit}; {_ASK_LESS}")
+        return cls(f"the query needs more memory than {limit}; {_REQUEST_LESS}")
 
 
 class TimeLimitError(LimitError):
@@ -209,7 +209,7 @@ class TimeLimitError(LimitError):
     @classmethod
     def after(cls, seconds: float) -> Self:
         """The error of a query that exceeded a limit of `seconds`."""
-        return cls(f"the query took longer than {seconds:g} s; {_ASK_LESS}")
+        return cls(f"the query took longer than {seconds:g} s; {_REQUEST_LESS}")
 
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from streamhouse.errors import StreamhouseError
 from streamhouse.progress_timer import ticking
 
-_SHOWN_AFTER_S = 2.0
+_FIRST_LINE_AFTER_S = 2.0
 _LINE_EVERY_S = 10.0
 _ARCHIVES_S = 900.0
 
@@ -27,7 +27,7 @@ class Missing:
     """A program that is missing, why it counts as missing, and the Debian packages that have it."""
 
     name: str
-    why: str
+    reason: str
     packages: tuple[str, ...]
 
 
@@ -43,9 +43,9 @@ def missing_packages(with_demo: bool) -> list[Missing]:
     if with_demo:
         from streamhouse.demo.mariadb import PACKAGES, missing_program
 
-        why = missing_program()
-        if why is not None:
-            found.append(Missing("MariaDB (for the demos)", why, PACKAGES))
+        reason = missing_program()
+        if reason is not None:
+            found.append(Missing("MariaDB (for the demos)", reason, PACKAGES))
     return found
 
 
@@ -60,7 +60,7 @@ def check_packages(with_demo: bool) -> None:
     """Raise `StreamhouseError` with one line that names all that is missing and the command."""
     missing = missing_packages(with_demo)
     if missing:
-        what = ", ".join(f"{one.name} ({one.why})" for one in missing)
+        what = ", ".join(f"{one.name} ({one.reason})" for one in missing)
         raise StreamhouseError(f"missing: {what}; install: {install_command(missing)}")
 
 
@@ -79,7 +79,7 @@ def archives_are_missing() -> bool:
 
 
 def make_archives() -> str | None:
-    """Make the missing class archives; returns why if that failed, since all works without them."""
+    """Make the missing class archives, which are optional; returns the reason if that failed."""
     try:
         done = subprocess.run(
             [sys.executable, "-m", "streamhouse.runtime.class_archive_maker"],
@@ -93,25 +93,27 @@ def make_archives() -> str | None:
     return None if done.returncode == 0 else (lines[-1] if lines else f"code {done.returncode}")
 
 
-def prepare(say: Callable[[str], None]) -> Mapping[str, object]:
+def prepare(report: Callable[[str], None]) -> Mapping[str, object]:
     """Fetch the jar and make the class archives, where they are missing; needs Java.
 
-    `say` gets a line after two seconds and then every ten while one takes that long, and if the
-    archives could not be made. Returns `jar`, its path, and `archives`: whether they are there.
+    `report` gets a line for a step that takes more than two seconds, then one every ten, and one if
+    the archives could not be made. Returns `jar`, its path, and `archives`: whether they exist.
     """
-    with _waiting("Paimon's Java core", say):
+    with _report_duration("Paimon's Java core", report):
         jar = fetch_jar()
-    why = None
+    reason = None
     if archives_are_missing():
-        with _waiting("making class archives, for quicker starts", say):
-            why = make_archives()
-    if why is not None:
-        say(f"left out, starts will be slower: {why}")
-    return {"jar": jar, "archives": why is None}
+        with _report_duration("making class archives, for quicker starts", report):
+            reason = make_archives()
+    if reason is not None:
+        report(f"left out, starts will be slower: {reason}")
+    return {"jar": jar, "archives": reason is None}
 
 
 @contextmanager
-def _waiting(what: str, say: Callable[[str], None]) -> Iterator[None]:
-    """Say after two seconds, and then every ten, how long the `with` block already takes."""
-    with ticking(lambda seconds: say(f"{what} … {seconds:.0f} s"), _SHOWN_AFTER_S, _LINE_EVERY_S):
+def _report_duration(what: str, report: Callable[[str], None]) -> Iterator[None]:
+    """Report the duration of a `with` block after two seconds, and then every ten."""
+    with ticking(
+        lambda seconds: report(f"{what} … {seconds:.0f} s"), _FIRST_LINE_AFTER_S, _LINE_EVERY_S
+    ):
         yield

@@ -40,7 +40,7 @@ class TextOutput(_StartTimer):
     """Prints results on standard output; notices and reports on standard error."""
 
     def notice(self, text: str) -> None:
-        _say(f"notice: {text}")
+        _print_stderr(f"notice: {text}")
 
     def rows(self, reader: pa.RecordBatchReader) -> None:
         from streamhouse.cli.output import write_table
@@ -59,18 +59,18 @@ class TextOutput(_StartTimer):
         sys.stdout.flush()
 
     def _show_start(self) -> None:
-        _say("starting Spark …")
+        _print_stderr("starting Spark …")
 
     def running(self, queries: int) -> None:
         run = "query runs" if queries == 1 else "queries run"
-        _say(f"{queries} {run} after {self._took_s():.1f} s")
+        _print_stderr(f"{queries} {run} after {self._took_s():.1f} s")
 
     def progress(self, seconds: float, queries: Sequence[QueryProgress]) -> None:
-        _say(progress_text(seconds, queries))
+        _print_stderr(progress_text(seconds, queries))
 
     def ended(self, outcome: Outcome, queries: Sequence[QueryProgress]) -> None:
         rows = ", ".join(f"{_rows(count)} into {name}" for name, count in totals(queries).items())
-        _say(f"{outcome}: {rows}")
+        _print_stderr(f"{outcome}: {rows}")
 
     def failed(self, message: str) -> None:
         """The command itself prints the error."""
@@ -190,5 +190,5 @@ def _print_json(event: str, **values: Any) -> None:
     print(json.dumps(record, ensure_ascii=False, allow_nan=False), flush=True)
 
 
-def _say(text: str) -> None:
+def _print_stderr(text: str) -> None:
     print(text, file=sys.stderr, flush=True)

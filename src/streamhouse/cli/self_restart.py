@@ -33,7 +33,7 @@ def restart_after(error: BaseException, reporter: Reporter | None) -> None:
         _restart(reporter, "Paimon's Rust core has panicked", explain(error)[0])
 
 
-def _restart(reporter: Reporter | None, what: str, cause: str) -> None:
+def _restart(reporter: Reporter | None, failure: str, cause: str) -> None:
     """Replace this process by a new one of the same command.
 
     After more than `restart_state.MAX_RESTARTS` restarts within an hour, raises `StreamhouseError`
@@ -41,8 +41,8 @@ def _restart(reporter: Reporter | None, what: str, cause: str) -> None:
     """
     count = restart_state.count()
     if count > restart_state.MAX_RESTARTS:
-        raise StreamhouseError(f"{what}, {count} times within an hour; the last cause: {cause}")
-    message = f"{what} ({cause or 'without a message'})"
+        raise StreamhouseError(f"{failure}, {count} times within an hour; the last cause: {cause}")
+    message = f"{failure} ({cause or 'without a message'})"
     print(f"notice: {message}; restarting", file=sys.stderr, flush=True)
     if reporter is not None:
         reporter.restarting(message)

@@ -35,7 +35,7 @@ COLUMNS = (
     Column("batch", "BIGINT"),
 )
 REQUESTS = (Column("query", "STRING"), Column("batch", "BIGINT"))
-_LEAST_LOOK_S = 1.0
+_READ_INTERVAL_S = 1.0
 
 
 def create_tables(address: TableAddress) -> None:
@@ -95,11 +95,11 @@ def waiting(address: TableAddress) -> dict[str, tuple[int, int]]:
     kept = _read(address)
     if kept is None:
         return {}
-    asked = _read(requests_of(address))
+    requests = _read(requests_of(address))
     found: dict[str, tuple[int, int]] = {}
     for query in pc.unique(kept.column("query")).to_pylist():
         batches = kept.filter(pc.equal(kept.column("query"), query)).column("batch")
-        before = _requested(asked, query)
+        before = _requested(requests, query)
         rows = pc.sum(pc.greater(batches, before)).as_py()
         if rows:
             found[query] = (pc.max(batches).as_py(), rows)
@@ -126,16 +126,16 @@ class BadRecordReplays:
 
     def __init__(self, address: TableAddress, query: str) -> None:
         self._address, self._query = address, query
-        self._looked = float("-inf")
+        self._read_at = float("-inf")
         self._last = -1
 
     def requested(self) -> int:
         """The last batch whose bad records are to be read again; -1 if there is no request.
 
-        Looks at most once a second.
+        Reads the table of requests at most once a second.
         """
-        if time.monotonic() - self._looked >= _LEAST_LOOK_S:
-            self._looked = time.monotonic()
+        if time.monotonic() - self._read_at >= _READ_INTERVAL_S:
+            self._read_at = time.monotonic()
             self._last = _requested(_read(requests_of(self._address)), self._query)
         return self._last
 

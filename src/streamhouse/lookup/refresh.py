@@ -18,7 +18,6 @@ PARTITION_INTERVAL = "lookup.dynamic-partition.refresh-interval"
 ASYNC = "lookup.refresh.async"
 PARTITION_ASYNC = "lookup.dynamic-partition.refresh.async"
 PENDING = "lookup.refresh.async.pending-snapshot-count"
-
 """Options of a dimension that this module parses, from the hint or else from the table itself."""
 
 _MINUTE = "%Y-%m-%d %H:%M"

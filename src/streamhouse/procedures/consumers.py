@@ -15,7 +15,7 @@ from streamhouse.procedures.context import Context
 from streamhouse.procedures.registry import procedure
 from streamhouse.procedures.result_rows import rows
 
-_LIVES_S = 60.0
+_LIVE_WITHIN_S = 60.0
 """Running queries refresh their consumers more often than this."""
 _DONE = {"consumer_id": str, "next_snapshot_id": int, "result": str}
 
@@ -124,7 +124,7 @@ def refuse_if_held(table: Table, snapshot: int, procedure_name: str) -> None:
 
 
 def _lives(refreshed_s: float | None) -> bool:
-    return refreshed_s is not None and time.time() - refreshed_s < _LIVES_S
+    return refreshed_s is not None and time.time() - refreshed_s < _LIVE_WITHIN_S
 
 
 def _pattern(key: str, text: str) -> re.Pattern[str]:

@@ -16,7 +16,7 @@ from streamhouse.procedures.registry import procedure
 from streamhouse.procedures.result_rows import row
 
 _NO_WATERMARK = -(1 << 63)
-Goal = Callable[[Any], str | int]
+FindTarget = Callable[[Any], str | int]
 """Finds a tag's name or a snapshot's id on Java's table."""
 
 
@@ -37,10 +37,10 @@ def rollback_to(
     """
     if (tag is None) == (snapshot_id is None):
         raise OptionError("sys.rollback_to takes either a tag or a snapshot_id; give one")
-    goal: str | int = snapshot_id if snapshot_id is not None else str(tag)
-    if isinstance(goal, str) and goal.isdigit():
-        goal = int(goal)
-    return _rollback(context, table, lambda java_table: goal, force)
+    target: str | int = snapshot_id if snapshot_id is not None else str(tag)
+    if isinstance(target, str) and target.isdigit():
+        target = int(target)
+    return _rollback(context, table, lambda java_table: target, force)
 
 
 @procedure()
@@ -53,7 +53,7 @@ def rollback_to_timestamp(
     """
     moment = moment_ms("timestamp", str(timestamp))
 
-    def goal(java_table: Any) -> int:
+    def target(java_table: Any) -> int:
         snapshot = java_table.snapshotManager().earlierOrEqualTimeMills(moment)
         if snapshot is None or snapshot.timeMillis() > moment:
             raise DataLossError(
@@ -62,7 +62,7 @@ def rollback_to_timestamp(
             )
         return int(snapshot.id())
 
-    return _rollback(context, table, goal, force)
+    return _rollback(context, table, target, force)
 
 
 @procedure()
@@ -71,7 +71,7 @@ def rollback_to_watermark(
 ) -> pa.Table:
     """Roll a table back to its last snapshot whose watermark (ms) is at most this one."""
 
-    def goal(java_table: Any) -> int:
+    def target(java_table: Any) -> int:
         # Not with Paimon's own search, which fails at snapshots without a watermark.
         snapshots = [
             (snapshot.watermark(), int(snapshot.id()))
@@ -85,38 +85,40 @@ def rollback_to_watermark(
             )
         return max(earlier)
 
-    return _rollback(context, table, goal, force)
+    return _rollback(context, table, target, force)
 
 
-def _rollback(context: Context, table: str, find: Goal, force: bool) -> pa.Table:
+def _rollback(context: Context, table: str, find: FindTarget, force: bool) -> pa.Table:
     def work(jvm: Any, java_table: Any) -> pa.Table:
-        goal = find(java_table)
+        target = find(java_table)
         latest = java_table.snapshotManager().latestSnapshotId()
         if latest is None:
             raise TableError(f"table {table} has no snapshot to roll back from")
-        snapshot = _check(java_table, table, goal)
+        snapshot = _check(java_table, table, target)
         if not force:
             refuse_if_held(context.table(table), snapshot, "rollback_to")
-        java_table.rollbackTo(goal if isinstance(goal, str) else jvm.java.lang.Long.valueOf(goal))
+        java_table.rollbackTo(
+            target if isinstance(target, str) else jvm.java.lang.Long.valueOf(target)
+        )
         return row(previous_snapshot_id=int(latest), current_snapshot_id=snapshot)
 
     with context.committing(table):
         return context.java(table, work)
 
 
-def _check(table: Any, name: str, goal: str | int) -> int:
+def _check(table: Any, name: str, target: str | int) -> int:
     """The snapshot to roll back to; raises an error if it does not exist."""
     tags = {str(tag): int(snapshot.id())
             for snapshot, names in dict(table.tagManager().tags()).items()
             for tag in names}  # fmt: skip
-    if isinstance(goal, str):
-        if goal not in tags:
-            raise TableError(f"table {name} has no tag '{goal}'; {nearest(goal, tags)}")
-        return tags[goal]
+    if isinstance(target, str):
+        if target not in tags:
+            raise TableError(f"table {name} has no tag '{target}'; {nearest(target, tags)}")
+        return tags[target]
     manager = table.snapshotManager()
-    if not manager.snapshotExists(goal) and goal not in tags.values():
+    if not manager.snapshotExists(target) and target not in tags.values():
         raise DataLossError(
-            f"table {name} has no snapshot {goal}; {manager.earliestSnapshotId()} to "
+            f"table {name} has no snapshot {target}; {manager.earliestSnapshotId()} to "
             f"{manager.latestSnapshotId()} are left"
         )
-    return goal
+    return target

@@ -226,8 +226,9 @@ def keeps_order(source: str, target: str) -> bool:
 
 
 def _nested_fits(kind: str, source: str, target: str) -> bool:
-    ours, theirs = _split(_inner(source)), _split(_inner(target))
+    source_parts, target_parts = _split(_inner(source)), _split(_inner(target))
     if kind == "ROW":
-        ours, theirs = [_field(p)[1] for p in ours], [_field(p)[1] for p in theirs]
-    pairs = zip(ours, theirs, strict=False)
-    return len(ours) == len(theirs) and all(fits(a, b) for a, b in pairs)
+        source_parts = [_field(part)[1] for part in source_parts]
+        target_parts = [_field(part)[1] for part in target_parts]
+    pairs = zip(source_parts, target_parts, strict=False)
+    return len(source_parts) == len(target_parts) and all(fits(a, b) for a, b in pairs)

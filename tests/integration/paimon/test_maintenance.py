@@ -20,7 +20,7 @@ from streamhouse.paimon.maintenance.service import Maintenance
 
 QUICK = Pace(
     poll_seconds=0.02,
-    calm_poll_seconds=0.02,
+    background_poll_seconds=0.02,
     first_seconds=0.0,
     compact_seconds=0.2,
     prompt_seconds=0.2,

@@ -18,7 +18,7 @@ def never() -> bool:
 
 
 def test_a_writer_waits_until_the_next_commit_fits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "LONGEST_WAIT_S", 60.0)
+    monkeypatch.setattr(module, "MAX_WAIT_S", 60.0)
     pressure = Pressure()
     pressure.limit("t", 4)
     pressure.added("t", 2)
@@ -46,7 +46,7 @@ def test_a_writer_waits_until_the_next_commit_fits(monkeypatch: pytest.MonkeyPat
 def test_no_query_waits_for_a_compaction_that_will_not_run(
     way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "LONGEST_WAIT_S", 60.0)
+    monkeypatch.setattr(module, "MAX_WAIT_S", 60.0)
     pressure = Pressure()
     for _ in range(20):
         pressure.added("t", 1)
@@ -60,7 +60,7 @@ def test_no_query_waits_for_a_compaction_that_will_not_run(
 
 
 def test_a_wait_ends_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "LONGEST_WAIT_S", 0.1)
+    monkeypatch.setattr(module, "MAX_WAIT_S", 0.1)
     pressure = Pressure()
     for _ in range(20):
         pressure.added("t", 1)
@@ -69,8 +69,8 @@ def test_a_wait_ends_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_patience_ends_until_the_next_compaction(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "LONGEST_WAIT_S", 60.0)
-    monkeypatch.setattr(module, "PATIENCE_S", 0.1)
+    monkeypatch.setattr(module, "MAX_WAIT_S", 60.0)
+    monkeypatch.setattr(module, "MAX_TOTAL_WAIT_S", 0.1)
     pressure = Pressure()
     for _ in range(20):
         pressure.added("t", 1)

@@ -128,10 +128,10 @@ def test_why_executors_end_at_once() -> None:
         "INFO Executor updated: app-1/0 is now EXITED (Command exited with code 1)\n"
         "INFO Executor updated: app-1/1 is now FAILED (java.io.IOException: no)\n"
     )
-    assert executors._why_none(log) == "2 ended at once (java.io.IOException: no)"
+    assert executors._start_failure(log) == "2 ended at once (java.io.IOException: no)"
     killed = "ERROR Application has been killed. Reason: Master removed our application: FAILED\n"
-    assert executors._why_none(killed) == "Master removed our application: FAILED"
-    assert executors._why_none("INFO Executor updated: app-1/0 is now RUNNING") is None
+    assert executors._start_failure(killed) == "Master removed our application: FAILED"
+    assert executors._start_failure("INFO Executor updated: app-1/0 is now RUNNING") is None
 
 
 def _problem(packages: Mapping[str, str], *probes: tuple[Mapping[str, str], str, str]) -> object:

@@ -146,7 +146,7 @@ def test_one_that_has_ended_stays_as_it_ended(statuses: Statuses) -> None:
 def test_one_that_is_to_start_does_so_in_time_or_has_failed(statuses: Statuses) -> None:
     statuses.write(replace(status(own()), state="starting"))
     found = statuses.read("p")
-    assert found is not None and found.state == "starting" and found.lives
+    assert found is not None and found.state == "starting" and found.is_live
     late = status(own(), age_s=LOST_AFTER_S + 1)
     statuses.write(replace(late, state="starting"))
     found = statuses.read("p")

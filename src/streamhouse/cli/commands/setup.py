@@ -39,16 +39,16 @@ def setup(demo: _DemoOption = True, as_json: _JsonOption = False) -> None:
         from streamhouse.paimon.java.installed_java import check_java
 
         result["java"] = check_java()
-        _say(f"Java {result['java']}")
-        result.update(prepare(_say))
-        _say(f"Paimon's Java core: {result['jar']}")
+        _print_stderr(f"Java {result['java']}")
+        result.update(prepare(_print_stderr))
+        _print_stderr(f"Paimon's Java core: {result['jar']}")
         if result["archives"]:
-            _say("class archives are there")
+            _print_stderr("class archives are there")
     if as_json:
         print(json.dumps(result), flush=True)
     check_packages(demo)
-    _say("ready: `streamhouse demo` shows a view live" if demo else "ready")
+    _print_stderr("ready: `streamhouse demo` shows a view live" if demo else "ready")
 
 
-def _say(text: str) -> None:
+def _print_stderr(text: str) -> None:
     print(text, file=sys.stderr, flush=True)

@@ -200,7 +200,7 @@ def _changes(feed: Feed, every_ms: int) -> Iterator[Change]:
 
 
 def _print_json(
-    changes: Iterator[Change], out: IO[str], taken: Callable[[Change], None] | None = None
+    changes: Iterator[Change], out: IO[str], printed: Callable[[Change], None] | None = None
 ) -> None:
     from streamhouse.serve.formats.row_formats import json_line, json_objects
 
@@ -211,8 +211,8 @@ def _print_json(
             for kind, row in zip(kinds, rows, strict=True):
                 out.write(json_line(_record(change.snapshot, kind, row)) + "\n")
         out.flush()
-        if taken is not None:
-            taken(change)
+        if printed is not None:
+            printed(change)
 
 
 def _record(snapshot: int, kind: str, row: dict[str, Any]) -> dict[str, Any]:

@@ -173,7 +173,7 @@ def _price(rows: RowNumbers, stream: str, arguments: Arguments) -> pa.Array:
     return pa.array(np.round(low + unit_interval(rows.bits(stream)) * (high - low), 2))
 
 
-def _away(sign: int) -> _Compute:
+def _relative_time(sign: int) -> _Compute:
     """`atMost`, [`atLeast`,] `unit`: a time before or after that of the row."""
 
     def computed(rows: RowNumbers, stream: str, arguments: Arguments) -> pa.Array:
@@ -240,8 +240,8 @@ _COMPUTED: Mapping[str, _Compute] = {
     "address.latitude": _degrees(90),
     "address.longitude": _degrees(180),
     "commerce.price": _price,
-    "date.past": _away(-1),
-    "date.future": _away(1),
+    "date.past": _relative_time(-1),
+    "date.future": _relative_time(1),
     "date.birthday": _birthday,
     "date.between": _date_between,
 }

@@ -29,7 +29,7 @@ BATCH_RECORDS = 2_000_000
 _SPLIT_RECORDS = 50_000
 _LEAST_POLL_S = 0.03
 _OUTAGE_S = 300.0
-_MARKS = 100
+_KEPT_ENDS = 100
 
 
 class KafkaSource:
@@ -58,9 +58,9 @@ class KafkaSource:
         self._reader: PartitionReader | None = None
         self._reporter: Consumer | None = None
         self._topics: dict[str, tuple[str, int]] = {}
-        self._looked = self._polled = self._answered = float("-inf")
+        self._discovered_at = self._polled_at = self._answered_at = float("-inf")
         self._rejected = RejectedRecords(self._options.bad_records, CORRECT_TABLE)
-        self._marks: deque[tuple[float, Mapping[Partition, int]]] = deque(maxlen=_MARKS)
+        self._end_history: deque[tuple[float, Mapping[Partition, int]]] = deque(maxlen=_KEPT_ENDS)
 
     def __getstate__(self) -> dict[str, Any]:
         fixed = ("_options", "_layout", "_upserts", "_records", "changelog", "bounded", "_split")
@@ -79,18 +79,18 @@ class KafkaSource:
 
     def latest_offset(self, start: Offset, max_rows: int | None = None) -> Offset:
         now = time.monotonic()
-        if start and now - self._polled < _LEAST_POLL_S:
+        if start and now - self._polled_at < _LEAST_POLL_S:
             return start
-        self._polled = now
+        self._polled_at = now
         try:
             found = self._latest(start, max_rows)
         except ConnectError as error:
             # Brokers may restart while a query runs.
-            if now - self._answered > _OUTAGE_S:
+            if now - self._answered_at > _OUTAGE_S:
                 raise
             log.warning("%s; trying again", error)
             return start
-        self._answered = now
+        self._answered_at = now
         return found
 
     def caught_up(self, offset: Offset) -> bool:
@@ -101,11 +101,11 @@ class KafkaSource:
         before = Position.parse(start)
         if before.until is not None and self.finished(start):
             return start
-        self._look_for_topics(before)
+        self._discover_topics(before)
         began = self._new_partitions(before)
         following = {**before.next, **began}
         ends = self._connected.ends(following)
-        self._marks.append((time.time(), ends))
+        self._end_history.append((time.time(), ends))
         self._check_ends(before, ends)
         until = self._until(before, following)
         if until is not None:
@@ -188,19 +188,19 @@ class KafkaSource:
         """Raise `DataLossError` if a topic was created anew, or records are gone."""
         position = Position.parse(offset)
         if position.ids:
-            self._look_for_topics(position, always=True)
+            self._discover_topics(position, always=True)
             self._check_ends(position, self._connected.ends(position.next))
 
     def lag(self, offset: Offset) -> Lag | None:
         """How far a reader is behind the ends that were last seen."""
-        if not self._marks or not offset:
+        if not self._end_history or not offset:
             return None
         following = Position.parse(offset).next
-        _, ends = self._marks[-1]
+        _, ends = self._end_history[-1]
         rows = sum(max(0, end - following.get(one, end)) for one, end in ends.items())
         if not rows:
             return Lag(seconds=0.0, rows=0)
-        behind = next(at for at, seen in self._marks if _beyond(seen, following))
+        behind = next(at for at, seen in self._end_history if _has_more(seen, following))
         return Lag(seconds=max(0.0, time.time() - behind), rows=rows)
 
     def close(self) -> None:
@@ -215,12 +215,12 @@ class KafkaSource:
             self._client = Client(self._options)
         return self._client
 
-    def _look_for_topics(self, before: Position, always: bool = False) -> None:
-        """Find the topics and partitions, if it is time to, and check their identity."""
+    def _discover_topics(self, before: Position, always: bool = False) -> None:
+        """Discover topics and partitions if that is due, and check the ids of known topics."""
         now, interval = time.monotonic(), self._options.discovery_ms / 1000
-        due = interval > 0 and now - self._looked >= interval
+        due = interval > 0 and now - self._discovered_at >= interval
         if not self._topics or always or due:
-            self._looked, self._topics = now, self._connected.topics()
+            self._discovered_at, self._topics = now, self._connected.topics()
         for name, identity in before.ids.items():
             if name not in self._topics:
                 raise DataLossError(
@@ -255,7 +255,7 @@ class KafkaSource:
         changed = [one for one, at in before.next.items() if ends.get(one, at) != at]
         for one, at in before.next.items():
             if ends.get(one, at) < at:
-                self._look_for_topics(before, always=True)
+                self._discover_topics(before, always=True)
                 raise DataLossError(
                     f"topic {one[0]}, partition {one[1]} ends at offset {ends[one]}, but the query "
                     f"has read it up to {at}: the brokers have lost records; {ADVICE}"
@@ -263,7 +263,7 @@ class KafkaSource:
         if not changed:
             return
         # A topic that was created anew may already be longer than the old one.
-        self._look_for_topics(before, always=True)
+        self._discover_topics(before, always=True)
         for one, oldest in self._connected.beginnings(changed).items():
             if oldest > before.next[one]:
                 raise DataLossError(lost(*one, before.next[one], oldest))
@@ -278,7 +278,7 @@ class KafkaSource:
         return Bounds(self._options, self._connected).ends(following)
 
 
-def _beyond(ends: Mapping[Partition, int], following: Mapping[Partition, int]) -> bool:
+def _has_more(ends: Mapping[Partition, int], following: Mapping[Partition, int]) -> bool:
     return any(end > following.get(one, end) for one, end in ends.items())
 
 

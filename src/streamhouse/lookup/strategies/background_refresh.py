@@ -59,13 +59,13 @@ class BackgroundLoad:
 class DoubleBufferedDimension:
     """The dimension of one lookup in one process, and its next version; executors. Not thread-safe.
 
-    With `early`, a full cache that has applied many changes is read again in the background before
-    it has to be.
+    With `reload_early`, a full cache that has applied many changes is reloaded in the background
+    before a batch would have to wait for that.
     """
 
-    def __init__(self, dimension: Dimension, early: bool = False) -> None:
+    def __init__(self, dimension: Dimension, reload_early: bool = False) -> None:
         self.current = dimension
-        self._early = early
+        self._reload_early = reload_early
         self._part: tuple[int, int] | None = None
         self._successor: BackgroundLoad | None = None
 
@@ -79,7 +79,7 @@ class DoubleBufferedDimension:
             if next_version is not None:
                 self._load(next_version, True)
             elif (
-                self._early
+                self._reload_early
                 and isinstance(self.current, FullDimension)
                 and self.current.should_reload
             ):

@@ -64,7 +64,7 @@ class PartialDimension:
         self._schema = pa.schema([])
         self._key_cache: KeyCache | None = None
         self._copies: dict[Group, _Copy] = {}
-        self._cold: dict[Group, int] = {}
+        self._lookup_counts: dict[Group, int] = {}
         self._reader: KeyReader | None = None
 
     def at(self, snapshot: int | None, chosen: Sequence[Partition] | None = None) -> None:
@@ -137,7 +137,7 @@ class PartialDimension:
         ):
             self._key_cache.clear()
             self._copies.clear()
-            self._cold.clear()
+            self._lookup_counts.clear()
             return
         self._key_cache.drop(self._hash.of(changed_keys, self._key))
         for group, row_numbers in reader.groups.split(changed_keys).items():
@@ -172,7 +172,9 @@ class PartialDimension:
         rows = self._reader.count(group)
         if not rows:
             return None
-        lookup_count = self._cold[group] = self._cold.get(group, 0) + keys.num_rows
+        lookup_count = self._lookup_counts[group] = (
+            self._lookup_counts.get(group, 0) + keys.num_rows
+        )
         few = lookup_count * ROWS_A_KEY < rows and self._reader.filter(keys) is not None
         if few or lookup_count < 0:
             return None
@@ -185,7 +187,7 @@ class PartialDimension:
             segments.append(segment if small else segment.spilled())
             if limit is not None and size > limit:
                 # Larger than the disk limit: this group is always read by key.
-                self._cold[group] = -(1 << 62)
+                self._lookup_counts[group] = -(1 << 62)
                 return None
         self._make_room(size)
         self._copies[group] = _Copy(segments, now)

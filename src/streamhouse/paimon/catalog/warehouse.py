@@ -53,8 +53,8 @@ class _Opened:
 _checking: set[tuple[object, ...]] = set()
 
 
-def _check_soon(key: _Key, opened: _Opened) -> None:
-    """Compare a table's schema while its user goes on, which would have to wait for it later."""
+def _check_in_background(key: _Key, opened: _Opened) -> None:
+    """Compare a table's schema in a thread, so that no later reader has to wait for that."""
     if key in _checking:
         return
     _checking.add(key)
@@ -62,7 +62,7 @@ def _check_soon(key: _Key, opened: _Opened) -> None:
     def check() -> None:
         began = time.monotonic()
         try:
-            # If it differs, or the store fails, the next user finds out.
+            # If it differs, or the store fails, the next reader compares again.
             if opened.table.versions.stamp() == opened.stamp and _tables.get(key) is opened:
                 _tables[key] = replace(opened, checked_at=began)
         except StreamhouseError:
@@ -317,7 +317,7 @@ class Warehouse:
             opened = None
         if opened is not None and followed and now - opened.checked_at < _FOLLOWED_CHECK_S:
             if now - opened.checked_at > _FOLLOWED_CHECK_S / 2:
-                _check_soon(key, opened)
+                _check_in_background(key, opened)
             return opened.table
         if opened is None or opened.stamp is None or opened.table.versions.stamp() != opened.stamp:
             if opened is not None and followed:
@@ -344,7 +344,9 @@ class Warehouse:
         if self._metastore == "jdbc":
             self._check_readable(database, TableName.parse(name))
         try:
-            rust = self._answered(lambda: self._rust_catalog(caches).get_table((database, name)))
+            rust = self._with_retries(
+                lambda: self._rust_catalog(caches).get_table((database, name))
+            )
         except rust_core.CATALOG_ERRORS:
             self._check_readable(database, TableName.parse(name))
             # Another process may have created it between the first attempt and the check.
@@ -431,14 +433,14 @@ class Warehouse:
             with self._names() as names:
                 return names_of(names)
 
-        return self._answered(listed)
+        return self._with_retries(listed)
 
-    def _answered(self, ask: Callable[[], Answer]) -> Answer:
-        """What the catalog answers; it is asked again while its object store fails."""
+    def _with_retries(self, request: Callable[[], Answer]) -> Answer:
+        """The response of the catalog; the request is repeated while its object store fails."""
 
-        def answer() -> Answer:
+        def response() -> Answer:
             try:
-                return ask()
+                return request()
             except rust_core.CATALOG_ERRORS as error:
                 if not is_temporary(error):
                     raise
@@ -446,7 +448,7 @@ class Warehouse:
                 text = f"the warehouse {self.path} cannot be read: {reason}"
                 raise StoreError(text) from error
 
-        return retried(answer)
+        return retried(response)
 
     def _rust_catalog(self, caches: bool = False) -> Any:
         return rust_core.catalog(self.options, caches)

@@ -152,16 +152,16 @@ def _row_numbers(pairs: pa.Table, name: str) -> RowNumbers:
 def _changes(
     old: pa.Table,
     new: pa.Table,
-    olds: RowNumbers,
-    news: RowNumbers,
+    old_rows: RowNumbers,
+    new_rows: RowNumbers,
 ) -> pa.Table:
     """For each pair, the row before the change, then the row after it, if they exist."""
-    in_old, in_new = olds >= 0, news >= 0
+    in_old, in_new = old_rows >= 0, new_rows >= 0
     before = np.where(in_new, ROW_KINDS.index("-U"), ROW_KINDS.index("-D"))
     after = np.where(in_old, ROW_KINDS.index("+U"), ROW_KINDS.index("+I"))
     exists = np.column_stack((in_old, in_new)).ravel()
     kinds = np.column_stack((before, after)).ravel()[exists].astype(np.int32)
-    rows = np.column_stack((olds, news + old.num_rows)).ravel()[exists]
+    rows = np.column_stack((old_rows, new_rows + old.num_rows)).ravel()[exists]
     column = pa.array(ROW_KINDS, pa.string()).take(pa.array(kinds))
     return pa.concat_tables([old, new]).take(pa.array(rows)).add_column(0, ROW_KIND, column)
 

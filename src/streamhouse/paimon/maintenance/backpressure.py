@@ -12,9 +12,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-LONGEST_WAIT_S = 3.0
+MAX_WAIT_S = 3.0
 """Longest wait before one batch, since compaction may be slow or may get no processor time."""
-PATIENCE_S = 9.0
+MAX_TOTAL_WAIT_S = 9.0
 """Longest wait in total for one compaction: a starved one must not slow the stream down."""
 _STEP_S = 0.05
 _UNKNOWN_LIMIT = 8
@@ -96,11 +96,11 @@ class Pressure:
     def wait(self, table: str, stopped: Callable[[], bool]) -> None:
         """Wait until a commit like the largest so far fits under the limit, or `stopped()`.
 
-        At most `LONGEST_WAIT_S`, and `PATIENCE_S` in total until the next compaction.
+        At most `MAX_WAIT_S`, and `MAX_TOTAL_WAIT_S` in total until the next compaction.
         """
         with self._changed:
             level0 = self._of(table)
-            deadline = time.monotonic() + min(LONGEST_WAIT_S, PATIENCE_S - level0.waited)
+            deadline = time.monotonic() + min(MAX_WAIT_S, MAX_TOTAL_WAIT_S - level0.waited)
             while not self._ended and not stopped() and time.monotonic() < deadline:
                 if level0.limit is None or not level0.added:
                     return

@@ -24,9 +24,10 @@ class Pace:
 
     Reads are fast with few level-0 files and few manifests. But each compaction is a commit that
     competes with the queries' commits, so two compactions of a table are at least
-    `compact_seconds` apart. Tables that nobody waits for are polled every `calm_poll_seconds`, and
-    commits to them by other machines are seen within `remote_seconds` in an object store. The first
-    poll waits for the queries' first batches, at most `longest_wait_seconds`.
+    `compact_seconds` apart. Tables that no reader waits for are polled every
+    `background_poll_seconds`, and commits to them by other machines are seen within
+    `remote_seconds` in an object store. The first poll waits for the queries' first batches, at
+    most `longest_wait_seconds`.
 
     For tables whose rows or changes are invisible before compaction, this distance is
     `prompt_seconds`; less if compactions are fast: as long as the last one took, but at least
@@ -37,7 +38,7 @@ class Pace:
     """
 
     poll_seconds: float = 0.05
-    calm_poll_seconds: float = 0.2
+    background_poll_seconds: float = 0.2
     remote_seconds: float = 1.0
     first_seconds: float = 0.2
     longest_wait_seconds: float = 5.0

@@ -29,11 +29,11 @@ _LOG = logging.getLogger("streamhouse.maintenance")
 _STOP_SECONDS = 10.0
 _QUICK_WORKERS = 2
 _PROMPT_WORKERS = 2
-_LOOK_BACK = 20
+_MAX_UNCOMPACTED = 20
 _CONFLICT_PAUSE_S = 0.1
 _FAILURES = 2
 """After this many failures in a row, writers no longer wait for the compaction of a table."""
-_HOPELESS_FAILURES = 5
+_FAILURES_TO_GIVE_UP = 5
 _OTHERS_EVERY_S = 1.0
 
 Kind = Literal["compact", "full", "merge", "iceberg", "expire", "leftovers"]
@@ -58,7 +58,7 @@ class _State:
     may start later. `busy` is set while the table is compacted or its manifests are merged,
     `cleaning` while snapshots or orphan files are removed; both may be set at once. `idle_at` is
     the newest snapshot at which a compaction that makes rows visible found nothing to do,
-    `others_at` is when another process was last seen compacting.
+    `others_seen_at` is when another process was last seen compacting.
     """
 
     table: Table | None = None
@@ -80,7 +80,7 @@ class _State:
     durations: dict[Kind, float] = field(default_factory=dict)
     idle_at: int = 0
     watched: Watched = field(default_factory=Watched)
-    others_at: float = float("-inf")
+    others_seen_at: float = float("-inf")
     busy: bool = False
     cleaning: bool = False
     failures: int = 0
@@ -186,7 +186,7 @@ class Maintenance:
             waiting = state.watched.waiting(table, moment)
             if not waiting.rows:
                 continue
-            if waiting.option is None and state.failures >= _HOPELESS_FAILURES:
+            if waiting.option is None and state.failures >= _FAILURES_TO_GIVE_UP:
                 raise StreamhouseError(f"{waiting}, which keeps failing: {self._last_error_text()}")
             if waiting.option is None and state.idle_at == table.latest_snapshot_id():
                 waiting = replace(waiting, option="compaction found nothing to do")
@@ -268,15 +268,15 @@ class Maintenance:
         return "" if self._last_error is None else self._last_error[1]
 
     def _poll(self, name: str, state: _State, read: bool, workers: _Workers) -> None:
-        now, calm = time.monotonic(), state.policy is not None and not state.policy.prompt
+        now, background = time.monotonic(), state.policy is not None and not state.policy.prompt
         if now < state.retry_at or (state.busy and state.cleaning):
             return
-        if calm and now - state.polled_at < self._pace.calm_poll_seconds:
+        if background and now - state.polled_at < self._pace.background_poll_seconds:
             return
         state.polled_at = now
         try:
             latest = self._latest(name, state, read)
-            if read and not self._is_ours(name, state):
+            if read and not self._must_compact(name, state):
                 return
             kind = self._due(name, state, latest)
             if kind is not None and not state.busy:
@@ -289,10 +289,10 @@ class Maintenance:
         except Exception as error:  # noqa: BLE001  # the queries must go on
             self._failed(name, state, error)
 
-    def _is_ours(self, name: str, state: _State) -> bool:
-        """Whether a table that is only read has invisible rows, and nobody else compacts it."""
+    def _must_compact(self, name: str, state: _State) -> bool:
+        """Whether a table that is only read has invisible rows that no other process compacts."""
         table, now = state.table, time.monotonic()
-        if table is None or now - state.others_at < _OTHERS_EVERY_S:
+        if table is None or now - state.others_seen_at < _OTHERS_EVERY_S:
             return False
         moment = _moment(table)
         if (
@@ -301,7 +301,7 @@ class Maintenance:
         ):
             return False
         if compacted_by_others(table):
-            state.others_at = now
+            state.others_seen_at = now
             return False
         return True
 
@@ -328,12 +328,12 @@ class Maintenance:
     def _latest_within_s(self, state: _State) -> float:
         """How old the newest snapshot may be, if another machine wrote it."""
         prompt = state.policy is not None and state.policy.prompt
-        return self._pace.calm_poll_seconds if prompt else self._pace.remote_seconds
+        return self._pace.background_poll_seconds if prompt else self._pace.remote_seconds
 
     def _uncompacted(self, name: str) -> int:
-        """About how many commits an earlier run left uncompacted; at most `_LOOK_BACK`."""
+        """About how many commits an earlier run left uncompacted; at most `_MAX_UNCOMPACTED`."""
         newest = Warehouse(self._options).table(name).snapshots.newest_first()
-        recent = itertools.islice(newest, _LOOK_BACK)
+        recent = itertools.islice(newest, _MAX_UNCOMPACTED)
         return sum(1 for _ in itertools.takewhile(lambda one: one.commit_kind != "COMPACT", recent))
 
     def _due(self, name: str, state: _State, latest: int) -> Kind | None:

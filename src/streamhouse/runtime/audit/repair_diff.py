@@ -26,22 +26,22 @@ _RELATIVE = 1e-12
 class Deviation:
     """The differing rows of the actual table `old` and the expected table `new`.
 
-    `olds` and `news` are pairs of row numbers in these tables, -1 where a row is missing. `kept`
-    are columns that are not compared: existing rows keep their values, and missing rows take them
-    from `new`.
+    `old_rows` and `new_rows` are pairs of row numbers in these tables, -1 where a row is missing.
+    `kept` are columns that are not compared: existing rows keep their values, and missing rows take
+    them from `new`.
     """
 
     old: pa.Table
     new: pa.Table
-    olds: RowNumbers
-    news: RowNumbers
+    old_rows: RowNumbers
+    new_rows: RowNumbers
     key: tuple[str, ...]
     kept: tuple[str, ...]
 
     @property
     def counts(self) -> tuple[int, int, int]:
         """The numbers of missing, wrong and surplus rows."""
-        missing, extra = self.olds < 0, self.news < 0
+        missing, extra = self.old_rows < 0, self.new_rows < 0
         both = ~missing & ~extra
         return int(missing.sum()), int(both.sum()), int(extra.sum())
 
@@ -50,8 +50,8 @@ class Deviation:
 
         `null_columns` are null in the -U and +U rows, so that the merge keeps newer values.
         """
-        both = (self.olds >= 0) & (self.news >= 0)
-        before = self.old.take(pa.array(self.olds[both]))
+        both = (self.old_rows >= 0) & (self.new_rows >= 0)
+        before = self.old.take(pa.array(self.old_rows[both]))
         after = self._corrected(both)
         for name in null_columns:
             index = before.schema.get_field_index(name)
@@ -61,11 +61,11 @@ class Deviation:
             after = after.set_column(index, field, nulls)
         yield _of_kind(before, "-U")
         yield _of_kind(after, "+U")
-        yield _of_kind(self.new.take(pa.array(self.news[self.olds < 0])), "+I")
+        yield _of_kind(self.new.take(pa.array(self.new_rows[self.old_rows < 0])), "+I")
 
     def _corrected(self, both: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> pa.Table:
-        after = self.new.take(pa.array(self.news[both]))
-        before = self.old.take(pa.array(self.olds[both]))
+        after = self.new.take(pa.array(self.new_rows[both]))
+        before = self.old.take(pa.array(self.old_rows[both]))
         for name in self.kept:
             index = after.schema.get_field_index(name)
             after = after.set_column(index, after.schema.field(name), before.column(name))
@@ -85,12 +85,12 @@ class Deviation:
 
         Also returns how many of these partitions have rows; 1 for a table without partitions.
         """
-        both = (self.olds >= 0) & (self.news >= 0)
+        both = (self.old_rows >= 0) & (self.new_rows >= 0)
         keys = self._keys()
         if partition_keys:
             actual = _joined(actual, keys, partition_keys, "SEMI")
         unchanged = _joined(actual, keys, self.key, "ANTI")
-        missing = self.new.take(pa.array(self.news[self.olds < 0]))
+        missing = self.new.take(pa.array(self.new_rows[self.old_rows < 0]))
         rows = pa.concat_tables([unchanged, self._corrected(both), missing])
         if not partition_keys:
             return rows, 1
@@ -99,8 +99,8 @@ class Deviation:
 
     def _keys(self) -> pa.Table:
         old, new = self.old.select(list(self.key)), self.new.select(list(self.key))
-        differing = self.olds[self.olds >= 0]
-        missing = self.news[self.olds < 0]
+        differing = self.old_rows[self.old_rows >= 0]
+        missing = self.new_rows[self.old_rows < 0]
         return pa.concat_tables([old.take(pa.array(differing)), new.take(pa.array(missing))])
 
 
@@ -135,10 +135,10 @@ def deviation(
         except duckdb.Error as error:
             first = str(error).splitlines()[0]
             raise OptionError(f"argument 'where': {where!r} fails: {first}") from None
-    olds, news = (
+    old_rows, new_rows = (
         np.asarray(pairs.column(n).fill_null(-1).to_numpy(), dtype=np.int64) for n in ("o", "n")
     )
-    return Deviation(old, new, olds, news, key, tuple(kept))
+    return Deviation(old, new, old_rows, new_rows, key, tuple(kept))
 
 
 def _differs(column_type: pa.DataType, name: str) -> str:

@@ -146,13 +146,13 @@ class _Try:
         progress.part("comparing", merged.snapshot(1).total_record_count)
         for part in parts(table, self._snapshot, merged):
             old, new = part.load(table, merged)
-            olds, news = self._renewal._differ.renewed(
+            old_rows, new_rows = self._renewal._differ.renewed(
                 old, new, table.primary_key, self._sequence, self._descending, hidden_keys
             )
-            exists = olds >= 0
+            exists = old_rows >= 0
             self.updated += int(exists.sum())
             self.inserted += int((~exists).sum())
-            for rows in self._rows(old, new, olds, news):
+            for rows in self._rows(old, new, old_rows, new_rows):
                 for batch in rows.to_batches(max_chunksize=_WRITTEN_ROWS):
                     writer.write(batch)
             progress.advance(new.num_rows)
@@ -168,18 +168,20 @@ class _Try:
             return None
         return rows_of(self._table, commits, self._table.primary_key) if commits else None
 
-    def _rows(self, old: pa.Table, new: pa.Table, olds: Any, news: Any) -> Iterator[pa.Table]:
+    def _rows(
+        self, old: pa.Table, new: pa.Table, old_rows: Any, new_rows: Any
+    ) -> Iterator[pa.Table]:
         """The rows with row kinds, even if all are +I: all rows of a writer need one schema."""
         schema = self._table.arrow_schema
         if not self._writes_kinds:
-            rows = new.take(pa.array(news)).cast(schema)
+            rows = new.take(pa.array(new_rows)).cast(schema)
             yield rows.append_column(ROW_KIND, pa.repeat(pa.scalar("+I"), rows.num_rows))
             return
-        exists = olds >= 0
+        exists = old_rows >= 0
         for table, indices, kind in (
-            (old, olds[exists], "-U"),
-            (new, news[exists], "+U"),
-            (new, news[~exists], "+I"),
+            (old, old_rows[exists], "-U"),
+            (new, new_rows[exists], "+U"),
+            (new, new_rows[~exists], "+I"),
         ):
             if len(indices):
                 rows = table.take(pa.array(indices)).cast(schema)

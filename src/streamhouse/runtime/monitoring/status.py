@@ -95,7 +95,8 @@ class Status:
     maintenance: MaintenanceStatus | None = None
 
     @property
-    def lives(self) -> bool:
+    def is_live(self) -> bool:
+        """Whether the pipeline is starting or running."""
         return self.state in ("starting", "running")
 
     def text(self) -> str:
@@ -164,7 +165,7 @@ class Statuses:
         except (ValueError, TypeError, KeyError):
             # Written by another version of Streamhouse, or by another program.
             return None
-        return self._corrected(status) if status.lives else status
+        return self._corrected(status) if status.is_live else status
 
     def write(self, status: Status) -> None:
         self._files.write_text(self.path(status.name, _STATUS), status.text())
@@ -206,7 +207,7 @@ class Statuses:
         if name not in known:
             raise TableError(f"there is no pipeline '{name}'; {nearest(name, known)}")
         status = self.read(name)
-        if status is not None and status.lives:
+        if status is not None and status.is_live:
             raise PipelineError(
                 f"pipeline '{name}' is running; stop it first and wait until it has ended"
             )

@@ -25,10 +25,10 @@ from streamhouse.paimon.storage.files import files_of
 PACKAGES = ("streamhouse", "pyspark", "pyarrow", "duckdb", "pypaimon-rust", "sqlglot")
 """Packages whose versions must be those of the driver."""
 NOTICE_AFTER_S = 8.0
-"""After this time without an executor the user is told why, if that is known."""
+"""After this time without an executor, a notice names the reason, if it is known."""
 MOST_S = 600.0
 """How long a cluster may take to start an executor, such as a container with a large image."""
-_LOOK_S = 0.1
+_POLL_S = 0.1
 _WATCH_S = 2.0
 _WHY_NONE = (
     "they are starting, or cannot reach the driver at {driver} (spark.driver.host), or no worker "
@@ -50,7 +50,7 @@ Notice = Callable[[str], None]
 def wait_for_executors(
     session: SparkSession, master: str, log: Log, notice: Notice, stopped: Callable[[], bool]
 ) -> None:
-    """Wait until an executor has started; says after `NOTICE_AFTER_S` why none has.
+    """Wait until an executor has started; a notice after `NOTICE_AFTER_S` names the reason.
 
     `log` returns Spark's log since the start. Raises `ClusterError` if executors were started and
     ended at once, if the cluster has ended the application, or after ten minutes.
@@ -58,10 +58,11 @@ def wait_for_executors(
     began, notice_after = time.monotonic(), NOTICE_AFTER_S
     while not executors(session):
         now = time.monotonic()
-        why = _why_none(log())
-        if session.sparkContext._jsc.sc().isStopped() or (why and now - began > NOTICE_AFTER_S):
+        reason = _start_failure(log())
+        if session.sparkContext._jsc.sc().isStopped() or (reason and now - began > NOTICE_AFTER_S):
+            reason = reason or "the cluster ended the session"
             raise ClusterError(
-                f"no executor of {master} could start: {why or 'the cluster ended the session'}; "
+                f"no executor of {master} could start: {reason}; "
                 "check that workers can reach the driver (--conf spark.driver.host=ADDRESS), and "
                 "see the worker's log of the executor"
             )
@@ -70,11 +71,11 @@ def wait_for_executors(
         if now - began > notice_after:
             notice_after *= 2
             driver = session.sparkContext.getConf().get("spark.driver.host")
-            why = _WHY_NONE.format(driver=driver)
-            notice(f"no executor of {master} runs after {now - began:.0f} s: {why}; waiting")
+            reason = _WHY_NONE.format(driver=driver)
+            notice(f"no executor of {master} runs after {now - began:.0f} s: {reason}; waiting")
         if stopped():
             return
-        time.sleep(_LOOK_S)
+        time.sleep(_POLL_S)
 
 
 def executors(session: SparkSession) -> int:
@@ -127,7 +128,7 @@ def check_executors(
         job = thread.submit(frame.mapInArrow(_Probe(probes, _versions()), "problem STRING").collect)
         notice_at = time.monotonic() + NOTICE_AFTER_S
         try:
-            while not wait([job], _LOOK_S).done:
+            while not wait([job], _POLL_S).done:
                 if lacks := _LOST_TASK.split(log(), 1)[1:]:
                     if any(one.search(lacks[0]) for one in _LACKS):
                         raise ClusterError(explained(lacks[0]))
@@ -224,7 +225,7 @@ def _probes(
             files_of(warehouse["warehouse"], warehouse).delete(path)
 
 
-def _why_none(log: str) -> str | None:
+def _start_failure(log: str) -> str | None:
     removed = _REMOVED.findall(log)
     lost = [text for text in _LOST.findall(log)]
     if lost:

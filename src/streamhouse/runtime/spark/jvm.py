@@ -56,7 +56,7 @@ _NOT_NEEDED = ("-Xmx", "--add-modules=jdk.incubator.vector")
 """`spark.driver.memory` sets the memory; only MLlib uses the module, which slows the start."""
 _CONNECTION_FILE = "_PYSPARK_DRIVER_CONN_INFO_PATH"
 _PORT, _SECRET = "PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"
-_LOOK_S = 0.01
+_POLL_S = 0.01
 _QUIET_S, _ATTACH_S = 5.0, 15.0
 _LAUNCHER_SECONDS = 60
 
@@ -97,7 +97,7 @@ def launch(
             while not os.path.isfile(connection):
                 if process.poll() is not None:
                     raise JavaExited
-                time.sleep(_LOOK_S)
+                time.sleep(_POLL_S)
             with open(connection, "rb") as file:
                 port, length = struct.unpack("!ii", file.read(8))
                 return _connected(process, port, file.read(length).decode())
@@ -129,7 +129,7 @@ def attach(jvm: Jvm) -> tuple[Any, Any]:
         while len(session.streams().active()) or len(context.statusTracker().getActiveJobIds()):
             if time.monotonic() > deadline:
                 raise JavaExited
-            time.sleep(_LOOK_S)
+            time.sleep(_POLL_S)
         return gateway, gateway.jvm.JavaSparkContext.fromSparkContext(context)
     except (Py4JError, OSError, JavaExited) as error:
         process.kill()

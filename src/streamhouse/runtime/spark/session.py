@@ -94,17 +94,17 @@ _SWITCH_S = 0.0005
 _TAIL_BYTES = 8192
 _READ_BYTES = 1 << 20
 _MOST_BYTES = 8 << 20
-_ours: SparkSession | None = None
+_own_session: SparkSession | None = None
 """The session that this module started itself; None if the active session is another's."""
 _parent: WorkerParent | None = None
 """The parent from which the Python workers of this module's JVM are forked."""
-_begun: _Begun | None = None
+_starting: _StartingSession | None = None
 """The session that `begin_session` is starting, until `start_session` takes it."""
 _checked: set[tuple[str, str]] = set()
 """The applications and warehouses that `check_cluster` has checked."""
 _output: int | None = None
 """Descriptor of the file with the JVM's standard error; the file is unlinked."""
-_taken = 0
+_output_read = 0
 """How many bytes of that file `new_output` has returned."""
 _LONGEST_SOCKET_FOLDER = 60
 """In bytes: a Unix socket address has at most 107, of which Spark's file names take 42."""
@@ -121,10 +121,10 @@ def start_session(name: str, options: SparkOptions = DEFAULTS) -> SparkSession:
     (`spark.loopback`). On a cluster, `check_cluster` has to be called before tasks run. Raises
     `StreamhouseError` if Java does not start or the master cannot be reached.
     """
-    global _begun
-    begun, _begun = _begun, None
-    if begun is not None:
-        return begun.result()
+    global _starting
+    starting, _starting = _starting, None
+    if starting is not None:
+        return starting.result()
     return _start(name, options)
 
 
@@ -134,11 +134,11 @@ def begin_session(name: str, options: SparkOptions = DEFAULTS) -> None:
     If this process is killed, its JVM lives on for some seconds, and a restart of the same command
     reuses it (`handover`). Raises `OptionError`, or `StreamhouseError` if there is no Java 17.
     """
-    global _begun
+    global _starting
     check_java()
     settings = sorted(options.settings.items())
     claim = handover.claim_path(name, options.master, options.verbose, settings, _SETTINGS)
-    _begun = _Begun(name, options, claim if options.is_local else None)
+    _starting = _StartingSession(name, options, claim if options.is_local else None)
 
 
 def worked() -> None:
@@ -153,11 +153,11 @@ def release_jvm() -> None:
         _parent.release_jvm()
 
 
-class _Begun:
+class _StartingSession:
     """A session that a background thread starts."""
 
     def __init__(self, name: str, options: SparkOptions, claim: Path | None) -> None:
-        self._unwanted = threading.Event()
+        self._cancelled = threading.Event()
         self._session: Future[SparkSession] = Future()
         self._thread = threading.Thread(
             target=self._run,
@@ -173,29 +173,29 @@ class _Begun:
 
     def cancel(self) -> None:
         """Cancel the start; waits until the thread has ended."""
-        self._unwanted.set()
+        self._cancelled.set()
         self._thread.join()
 
     def _run(self, name: str, options: SparkOptions, claim: Path | None) -> None:
-        usual = sys.getswitchinterval()
+        interval = sys.getswitchinterval()
         # Each of hundreds of py4j calls waits for the GIL, held by a thread that imports modules.
         sys.setswitchinterval(_SWITCH_S)
         try:
-            self._session.set_result(_start(name, options, claim, self._unwanted.is_set))
-        except BaseException as error:  # noqa: BLE001  # raised where the session is asked for
+            self._session.set_result(_start(name, options, claim, self._cancelled.is_set))
+        except BaseException as error:  # noqa: BLE001  # raised by `result`
             self._session.set_exception(error)
         finally:
-            sys.setswitchinterval(usual)
+            sys.setswitchinterval(interval)
 
 
 def _start(
     name: str,
     options: SparkOptions,
     claim: Path | None = None,
-    unwanted: Callable[[], bool] = lambda: False,
+    cancelled: Callable[[], bool] = lambda: False,
 ) -> SparkSession:
     """Start a session; `claim`: the socket to take over a JVM, and to offer this one later."""
-    global _ours
+    global _own_session
     check_master(options.master)
     local, given = options.is_local, options.settings
     python = worker_python() if local else executor_python(given)
@@ -207,9 +207,9 @@ def _start(
     archive = class_archive.archive_path()
     own = given.get(_DRIVER_JAVA, "")
     conf.set(_DRIVER_JAVA, f"{_JAVA_OPTIONS} {class_archive.java_options(archive)} {own}".strip())
-    ours = SparkContext._active_spark_context is None
+    is_own = SparkContext._active_spark_context is None
     context = None
-    if ours:
+    if is_own:
         taken_over = None if claim is None else _taken_over(claim)
         if taken_over is not None:
             gateway, context = taken_over
@@ -219,13 +219,13 @@ def _start(
             if local:
                 conf.setAll(list(_socket_settings().items()))
             gateway = _gateway(conf, class_archive.options_path(archive), options.verbose)
-        if unwanted():
+        if cancelled():
             _end_jvm(gateway)
             raise StreamhouseError("Spark is no longer needed")
         SparkContext(conf=conf, gateway=gateway, jsc=context)
     session: SparkSession = SparkSession.builder.getOrCreate()
-    if ours:
-        _ours = session
+    if is_own:
+        _own_session = session
     session.sparkContext.setLogLevel("WARN")
     if not local:
         _log_executors(session)
@@ -234,11 +234,11 @@ def _start(
     # Started once here, since several threads start queries, and each would start it.
     callbacks: Callable[..., Any] = ensure_callback_server_started
     callbacks(SparkContext._gateway)
-    if ours and claim is not None and context is None:
+    if is_own and claim is not None and context is None:
         _keep(claim)
     if local:
         threading.Thread(
-            target=_warm, args=(session,), daemon=True, name="streamhouse-warm"
+            target=_warm_up, args=(session,), daemon=True, name="streamhouse-warm"
         ).start()
     return session
 
@@ -283,7 +283,7 @@ def _log_executors(session: SparkSession) -> None:
 
 def _taken_over(claim: Path) -> tuple[Any, Any] | None:
     """Take over the JVM of a killed driver of this command; the result of `jvm.attach`, or None."""
-    global _parent, _output, _taken
+    global _parent, _output, _output_read
     claimed = handover.claim(claim)
     if claimed is None:
         return None
@@ -298,7 +298,7 @@ def _taken_over(claim: Path) -> tuple[Any, Any] | None:
         _end_parent()
         return None
     _output = jvm.stderr
-    _taken = 0 if _output is None else os.fstat(_output).st_size
+    _output_read = 0 if _output is None else os.fstat(_output).st_size
     return attached
 
 
@@ -328,7 +328,7 @@ def _keep(claim: Path) -> None:
         os.close(process)
 
 
-def _warm(session: SparkSession) -> None:
+def _warm_up(session: SparkSession) -> None:
     """Run a small job that starts Python workers and loads classes while queries are planned."""
     try:
         session.range(0, 2, numPartitions=2).mapInArrow(lambda rows: rows, "id LONG").collect()
@@ -357,11 +357,11 @@ def end_session() -> None:
 
     Leaves a session that other code started.
     """
-    global _ours, _begun
-    begun, _begun = _begun, None
-    if begun is not None:
-        begun.cancel()
-    session, _ours = _ours, None
+    global _own_session, _starting
+    starting, _starting = _starting, None
+    if starting is not None:
+        starting.cancel()
+    session, _own_session = _own_session, None
     if session is None or session.sparkContext is not SparkContext._active_spark_context:
         return
     if died(0.0):
@@ -400,22 +400,23 @@ def _gateway(conf: SparkConf, options: Path, verbose: bool) -> Any:
         return SparkContext._gateway
     check_java()
     settings, environment = dict(conf.getAll()), _environment()
-    global _output, _taken
-    said, _taken = None, 0
+    global _output, _output_read
+    output_path, _output_read = None, 0
     if not verbose:
-        _output, said = tempfile.mkstemp(prefix="streamhouse-spark-")
+        _output, output_path = tempfile.mkstemp(prefix="streamhouse-spark-")
         # The JVM appends, so that the file can be truncated.
         fcntl.fcntl(_output, fcntl.F_SETFL, os.O_RDWR | os.O_APPEND)
     try:
         return spark_jvm.launch(settings, environment, options, None if verbose else _output)
     except (spark_jvm.JavaExited, OSError) as error:
         _end_parent()
-        lines = Path(said).read_text(errors="replace").strip().splitlines() if said else []
-        why = lines[0] if lines else str(error) or "Java has ended"
-        raise StreamhouseError(f"Spark did not start: {why}") from error
+        output = "" if output_path is None else Path(output_path).read_text(errors="replace")
+        lines = output.strip().splitlines()
+        reason = lines[0] if lines else str(error) or "Java has ended"
+        raise StreamhouseError(f"Spark did not start: {reason}") from error
     finally:
-        if said is not None:
-            os.unlink(said)
+        if output_path is not None:
+            os.unlink(output_path)
 
 
 def _environment() -> dict[str, str]:
@@ -454,17 +455,17 @@ def died(wait_s: float = 2.0) -> bool:
 
 def new_output() -> bytes:
     """What the JVM has written to its standard error since the last call: Spark's own log."""
-    global _taken
+    global _output_read
     if _output is None:
         return b""
     size = os.fstat(_output).st_size
-    if size <= _taken:
+    if size <= _output_read:
         return b""
-    text = os.pread(_output, _READ_BYTES, max(_taken, size - _READ_BYTES))
-    _taken = size
+    text = os.pread(_output, _READ_BYTES, max(_output_read, size - _READ_BYTES))
+    _output_read = size
     if size > _MOST_BYTES:
         os.ftruncate(_output, 0)
-        _taken = 0
+        _output_read = 0
     return text
 
 

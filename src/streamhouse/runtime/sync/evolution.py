@@ -53,7 +53,7 @@ class SchemaEvolution:
             if stale is not None:
                 self._follow_stale(tables[id], ddl, stale, followed)
             elif id in gone:
-                self._come_back(tables[id], ddl, followed)
+                self._follow_recreated(tables[id], ddl, followed)
             else:
                 self._follow(tables[id], ddl, followed)
         altered = {one.id: one for one in followed.tables}
@@ -129,7 +129,7 @@ class SchemaEvolution:
         )
         followed.texts.append(f"followed: {table.full_name}: {ddl.statement}")
 
-    def _come_back(self, table: FollowedTable, ddl: DdlChange, followed: Followed) -> None:
+    def _follow_recreated(self, table: FollowedTable, ddl: DdlChange, followed: Followed) -> None:
         if ddl.verb in ("DROP", "TRUNCATE"):
             return
         self._forbid(table, ddl)

@@ -150,7 +150,7 @@ class SyncQuery:
             CreatedTables(self._checkpoint.path),
         )
         self._tables.start()
-        self.progress.prepared(self._relay, server, self._tables.look)
+        self.progress.prepared(self._relay, server, self._tables.discover)
         self._drop_old_catalogues()
         if not self.progress.replayed:
             self._committer.remove_leftovers(self.tables, next_batch(self.progress.last_offset))

@@ -69,8 +69,8 @@ class SyncTables:
                 raise self._nothing()
             self._check_targets()
 
-    def look(self) -> int:
-        """Follow the tables that were created since; returns how many."""
+    def discover(self) -> int:
+        """Follow the tables that were created since the last call; returns how many."""
         with self._lock:
             if not self._options.live:
                 return 0
@@ -244,7 +244,7 @@ class TableWatch:
         while not self._stopped.wait(self._seconds):
             try:
                 began = time.monotonic()
-                self._tables.look()
+                self._tables.discover()
                 # A server with many tables is not asked all the time.
                 self._stopped.wait(min(30.0, 10 * (time.monotonic() - began)))
             except Exception as error:  # noqa: BLE001  # raised by `check`

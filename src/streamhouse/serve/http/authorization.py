@@ -107,7 +107,7 @@ def may(act: str) -> Callable[..., Awaitable[Scope]]:
 
 Allowed = Annotated[Scope, Depends(allowed)]
 Reads = Annotated[Scope, Depends(may(READ))]
-Asks = Annotated[Scope, Depends(may(SQL))]
+Queries = Annotated[Scope, Depends(may(SQL))]
 Runs = Annotated[Scope, Depends(may(RUN))]
 
 

@@ -61,10 +61,10 @@ class Pipelines:
         self._statuses.forget(name)
 
     def _record(self, status: Status) -> Pipeline:
-        name, lives = status.name, status.lives
+        name, is_live = status.name, status.is_live
         return {
             "name": name,
-            "state": "running" if lives else status.state,
+            "state": "running" if is_live else status.state,
             "pid": None if status.state == "starting" else status.process.pid,
             "host": status.process.host,
             "started": _time(status.began_ms),
@@ -75,24 +75,24 @@ class Pipelines:
             "restarts": status.restarts,
             "last_error": status.error,
             "last_error_time": _time(status.error_ms),
-            "queries": [_query(query, lives) for query in status.queries],
+            "queries": [_query(query, is_live) for query in status.queries],
             "maintenance": _maintenance(status.maintenance),
         }
 
 
-def _query(query: QueryStatus, lives: bool) -> dict[str, Any]:
+def _query(query: QueryStatus, is_live: bool) -> dict[str, Any]:
     return {
         "name": query.name,
         "target": query.target,
         "sources": list(query.sources),
         "lookups": list(query.lookups),
-        "rows_per_second": query.rows_per_second if lives else 0.0,
+        "rows_per_second": query.rows_per_second if is_live else 0.0,
         "rows": query.rows,
         "batches": query.batches,
         "last_batch": _time(query.last_batch_ms),
         "last_batch_ms": query.took_ms,
-        "lag": _lag(query.lag) if query.lag is not None and lives else None,
-        "metrics": source_metrics(query, lives, time.time_ns() // 1_000_000),
+        "lag": _lag(query.lag) if query.lag is not None and is_live else None,
+        "metrics": source_metrics(query, is_live, time.time_ns() // 1_000_000),
         "last_error": query.last_error,
     }
 

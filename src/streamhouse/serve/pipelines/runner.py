@@ -174,7 +174,7 @@ class Runner:
     def _check_not_running(self, name: str) -> None:
         self._child(name)
         status = self._statuses.read(name)
-        if status is not None and status.lives:
+        if status is not None and status.is_live:
             raise PipelineError(
                 f"pipeline '{name}' is running; stop it first and wait until it has ended, or "
                 "choose another name"

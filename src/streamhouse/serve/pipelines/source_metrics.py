@@ -45,26 +45,26 @@ HELP: Mapping[str, str] = {
 """The metrics that are numbers, and what each means; `BinlogFilename` is a text."""
 
 
-def source_metrics(query: QueryStatus, lives: bool, now_ms: int) -> Values:
+def source_metrics(query: QueryStatus, is_live: bool, now_ms: int) -> Values:
     """The metrics that are known; those of an ended query are its counts and its position."""
     values: Values = {"numRecordsIn": query.rows}
     if query.bad_records:
         values["numRecordsInErrors"] = query.bad_records
     values |= _changes(query.changes)
     state = None if query.lag is None else query.lag.state
-    if lives and query.commit is not None:
+    if is_live and query.commit is not None:
         values |= _commit(query.commit)
-    if lives:
+    if is_live:
         values["numRecordsInPerSecond"] = query.rows_per_second
         if query.last_rows_ms is not None:
             values["sourceIdleTime"] = max(0, now_ms - query.last_rows_ms)
     if state is None:
         return values
-    if lives:
+    if is_live:
         values["isSnapshotting"] = int(state.snapshotting)
         values["isStreamReading"] = int(not state.snapshotting)
         values |= _snapshots(state)
-    if lives and state.event_ms is not None and state.received_ms is not None:
+    if is_live and state.event_ms is not None and state.received_ms is not None:
         values["currentFetchEventTimeLag"] = state.received_ms - state.event_ms
         values["MilliSecondsBehindSource"] = state.received_ms - state.event_ms
         committed = query.last_rows_ms

@@ -181,7 +181,7 @@ class Queries:
         sent_at = time.monotonic()
         remaining = max(seconds - (sent_at - started_at), min(seconds, LONG_S))
         try:
-            reply = await worker.ask(_with_time_limit(request, remaining), seconds)
+            reply = await worker.request(_with_time_limit(request, remaining), seconds)
         except BaseException:
             # Cancelled or timed out: discard the process and its file.
             self._end(worker)
@@ -235,10 +235,10 @@ class _Worker:
     async def start(cls, forks: Forks, settings: ServerSettings, folder: str) -> _Worker:
         """Fork a process and wait until it is ready for requests."""
         try:
-            pid, ours = await forks.fork()
+            pid, connection = await forks.fork()
         except (OSError, TimeoutError):
             raise _start_error() from None
-        worker = cls(forks, pid, await asyncio.open_unix_connection(sock=ours), folder)
+        worker = cls(forks, pid, await asyncio.open_unix_connection(sock=connection), folder)
         try:
             async with asyncio.timeout(_START_S):
                 setup = (dict(settings.warehouse), settings.query_memory, folder)
@@ -250,7 +250,7 @@ class _Worker:
             raise
         return worker
 
-    async def ask(self, request: ReadRequest, seconds: float) -> Any:
+    async def request(self, request: ReadRequest, seconds: float) -> Any:
         """Send a request and return the process's answer, which is a result or an exception.
 
         Raises `TimeLimitError` if it does not answer in time, so it has to be killed, and

@@ -55,14 +55,14 @@ class Forks:
 
     async def fork(self) -> tuple[int, socket.socket]:
         """Fork a process; returns its pid and the socket on which it waits for requests."""
-        ours, theirs = socket.socketpair()
+        own_end, child_end = socket.socketpair()
         try:
-            with theirs:
-                pid = await self._request(FORK, 0, [theirs.fileno()])
+            with child_end:
+                pid = await self._request(FORK, 0, [child_end.fileno()])
         except BaseException:
-            ours.close()
+            own_end.close()
             raise
-        return pid, ours
+        return pid, own_end
 
     async def end(self, process: int) -> None:
         """Kill a process and wait until it has ended."""
@@ -74,7 +74,7 @@ class Forks:
 
     async def close(self) -> None:
         """End the parent and all of its forks."""
-        self._cut()
+        self._close_control()
         if self._parent is not None:
             try:
                 async with asyncio.timeout(_END_S):
@@ -83,7 +83,7 @@ class Forks:
                 self._parent.kill()
                 await self._parent.wait()
 
-    def _cut(self) -> None:
+    def _close_control(self) -> None:
         """Close the control socket, which makes the parent kill its forks and exit."""
         if self._control is not None:
             self._control.close()
@@ -107,14 +107,14 @@ class Forks:
                     raise ConnectionError
             except BaseException:
                 # Otherwise the late reply would be read as the reply to the next command.
-                self._cut()
+                self._close_control()
                 raise
             pid: int = NUMBER.unpack(reply)[0]
             return pid
 
     async def _start(self) -> None:
-        ours, theirs = socket.socketpair()
-        ours.setblocking(False)
-        with theirs:
-            self._parent = await start_parent(theirs)
-        self._control = ours
+        own_end, child_end = socket.socketpair()
+        own_end.setblocking(False)
+        with child_end:
+            self._parent = await start_parent(child_end)
+        self._control = own_end

@@ -93,9 +93,9 @@ def _types(
         else:
             unresolved.append(argument)
     if unresolved:
-        together = type_probe.types(calls[0], unresolved, relations)
+        types_of_all = type_probe.types(calls[0], unresolved, relations)
         for number, argument in enumerate(unresolved):
-            probed = None if together is None else together[number : number + 1]
+            probed = None if types_of_all is None else types_of_all[number : number + 1]
             kinds[id(argument)] = _flink(
                 probed or type_probe.types(calls[0], [argument], relations)
             )

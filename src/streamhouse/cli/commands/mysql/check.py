@@ -141,13 +141,13 @@ def _record(checked: Checked) -> dict[str, Any]:
         "ok": checked.ok,
         "requirements": [
             {
-                "name": one.name,
-                "status": one.status,
-                "value": one.value,
-                "error": one.error or None,
-                "fix": one.fix or None,
+                "name": requirement.name,
+                "status": requirement.status,
+                "value": requirement.value,
+                "error": requirement.error or None,
+                "fix": requirement.fix or None,
             }
-            for one in checked.requirements
+            for requirement in checked.requirements
         ],
     }
 
@@ -162,11 +162,13 @@ def _print(checked: Checked) -> None:
     table = Table(box=box.ROUNDED)
     for head in ("", "requirement", "found", "what to do"):
         table.add_column(head, overflow="fold")
-    for one in checked.requirements:
-        status = Text(one.status, style=_STYLES[one.status])
-        table.add_row(status, Text(one.name), Text(one.value), Text(one.fix))
+    for requirement in checked.requirements:
+        status = Text(requirement.status, style=_STYLES[requirement.status])
+        table.add_row(
+            status, Text(requirement.name), Text(requirement.value), Text(requirement.fix)
+        )
     print_wide(table, sys.stdout)
-    missing = sum(one.status == "missing" for one in checked.requirements)
+    missing = sum(requirement.status == "missing" for requirement in checked.requirements)
     about = f"{checked.address} ({checked.version})" if checked.version else checked.address
-    verdict = f"{missing} missing" if missing else "all that mysql-cdc requires is there"
-    print(f"{about}: {verdict}")
+    summary = f"{missing} missing" if missing else "all that mysql-cdc requires is there"
+    print(f"{about}: {summary}")

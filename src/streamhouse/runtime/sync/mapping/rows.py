@@ -40,7 +40,7 @@ class TargetRows:
         own = {options.spelt(column.name) for column in source.definition.key}
         keys = dict.fromkeys((*target.primary_key, *target.partition_keys))
         self._append = not target.primary_key
-        self._moving = [name for name in keys if name not in own]
+        self._keys_not_in_source = [name for name in keys if name not in own]
 
     def rows(self, batch: pa.RecordBatch, seconds: Seconds | None) -> pa.RecordBatch:
         """The rows with all columns; `seconds`: when each was changed, None in a snapshot."""
@@ -58,8 +58,8 @@ class TargetRows:
                 f"it has an update or a delete, and {self._source.target} has no primary key to "
                 "find the row by; give --primary-keys and a new table, or exclude the table"
             )
-        if seconds is not None and self._moving:
-            kinds = split_key_updates(kinds, [columns[name] for name in self._moving])
+        if seconds is not None and self._keys_not_in_source:
+            kinds = split_key_updates(kinds, [columns[name] for name in self._keys_not_in_source])
         return pa.record_batch([*columns.values(), kinds], names=[*columns, ROW_KIND])
 
     def _metadata(self, name: str, rows: int, seconds: Seconds | None) -> pa.Array:

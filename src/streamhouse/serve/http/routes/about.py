@@ -51,14 +51,14 @@ async def health(request: Request) -> Response:
     settings: ServerSettings = parts.settings
     scope = token_scope(settings, request) if settings.tokens else EVERYTHING
     status = await parts.health.status()
-    well = status == OK
-    body: dict[str, object] = {"status": "ok" if well else "failing"}
+    healthy = status == OK
+    body: dict[str, object] = {"status": "ok" if healthy else "failing"}
     body["token_needed"] = bool(settings.tokens)
     if scope is not None:
         count = partial(_count, parts.views, scope)
         body |= {
             "warehouse": status,
-            "views": await _view_count(request, count) if well else None,
+            "views": await _view_count(request, count) if healthy else None,
             "uptime_seconds": round(time.time() - parts.started, 3),
             "allow_run": settings.allow_run and scope.may(RUN),
             "limits": {
@@ -67,7 +67,7 @@ async def health(request: Request) -> Response:
             },
             "version": request.app.version,
         }
-    return JSONResponse(body, 200 if well else 503)
+    return JSONResponse(body, 200 if healthy else 503)
 
 
 @router.get(

@@ -163,10 +163,10 @@ def file(path: str, request: Request) -> Response:
         return _send(path, request)
     wanted, _, name = path.partition("/")
     # A page of another version gets what there is now, and asks again the next time.
-    return _send(name or "~", request, forever=wanted == f"~{version()}")
+    return _send(name or "~", request, immutable=wanted == f"~{version()}")
 
 
-def _send(path: str, request: Request, forever: bool = False) -> Response:
+def _send(path: str, request: Request, immutable: bool = False) -> Response:
     asset = assets().get(path) if path else page()
     if asset is None:
         raise HTTPException(404, f"the page has no file '{path}'; the page itself is at /")
@@ -174,7 +174,7 @@ def _send(path: str, request: Request, forever: bool = False) -> Response:
     if zipped is not None:
         asset = zipped
     headers = {**asset.headers, "Vary": "Accept-Encoding"}
-    if forever:
+    if immutable:
         headers["Cache-Control"] = _FOREVER
     client_etags = request.headers.get("if-none-match", "")
     if asset.etag in (tag.strip().removeprefix("W/") for tag in client_etags.split(",")):

@@ -329,11 +329,11 @@ async def _change(
 ) -> dict[str, Any]:
     """The pipeline's status after calling `action` with the runner."""
 
-    def act_and_find() -> dict[str, Any]:
+    def control_and_describe() -> dict[str, Any]:
         action(services.runner)
         return _find(services, name)
 
-    return await services.read(act_and_find)
+    return await services.read(control_and_describe)
 
 
 async def _draw(services: Services, name: str, programs: bool) -> dict[str, Any]:

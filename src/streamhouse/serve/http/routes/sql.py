@@ -13,7 +13,7 @@ from streamhouse.options import check_known
 from streamhouse.serve.admission.lanes import client_of
 from streamhouse.serve.errors import Problem
 from streamhouse.serve.formats.row_formats import Format
-from streamhouse.serve.http.authorization import Asks
+from streamhouse.serve.http.authorization import Queries
 from streamhouse.serve.http.models import SqlAnswer
 from streamhouse.serve.http.openapi import error_responses, file_answer
 from streamhouse.serve.http.responses import FileAnswer
@@ -75,7 +75,7 @@ _BODY: dict[str, Any] = {
     },
     openapi_extra=_BODY,
 )
-async def sql(request: Request, scope: Asks, format_name: FormatName = None) -> Response:
+async def sql(request: Request, scope: Queries, format_name: FormatName = None) -> Response:
     """Run one SELECT (or WITH, or VALUES) in the Flink dialect over the served views.
 
     Each view is read at its newest snapshot, unless the query says `FOR SYSTEM_TIME AS OF`.
