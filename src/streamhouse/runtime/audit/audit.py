@@ -24,14 +24,13 @@ from streamhouse.paimon.write.commit_retries import CHANGE_USER
 from streamhouse.paimon.write.table_writer import TableWriter
 from streamhouse.runtime.audit.provable_range import pending_rows_at, provable_range
 from streamhouse.runtime.audit.recompute import Batch, Recomputation
+from streamhouse.runtime.audit.tolerance import equal
 from streamhouse.runtime.audit.unread_source_rows import Unread, unread
 from streamhouse.runtime.kernel import PartialAggregation
 from streamhouse.runtime.state.lineage import recorded_lineage
 from streamhouse.source import ROW_KIND
 
 _KEPT = ("merge-engine", "fields.", "aggregation.", "partial-update.", "sequence.field", "ignore-")
-_CENT = 0.005
-_RELATIVE = 1e-12
 
 
 @dataclass(frozen=True)
@@ -48,11 +47,10 @@ class Audit:
     """The result of an audit: what was compared, at which snapshot, and what differs.
 
     `unread` is what the view lacks because its queries have not read it yet, and the rows of the
-    view itself that wait for compaction. `from_snapshot` is
-    the snapshot of the view that the recomputation started from, without proving it, because its
-    inputs have expired or it was overwritten; 0 if everything was recomputed. `batches`,
-    `joined_rows`, `waiting_rows` (pending for a lookup) and `foreign_snapshots` (by other writers)
-    count what was recomputed.
+    view itself that wait for compaction. `from_snapshot` is the snapshot of the view that the
+    recomputation started from, without proving it, because its inputs have expired or it was
+    overwritten; 0 if everything was recomputed. `batches`, `joined_rows`, `waiting_rows` (pending
+    for a lookup) and `foreign_snapshots` (by other writers) count what was recomputed.
     """
 
     table: str
@@ -378,10 +376,4 @@ def _compare_bags(actual: pa.Table, expected: pa.Table) -> Iterator[Difference]:
 def _same(actual: dict[str, Any] | None, expected: dict[str, Any] | None) -> bool:
     if actual is None or expected is None:
         return actual is expected
-    return all(_equal(actual[name], expected[name]) for name in actual)
-
-
-def _equal(a: Any, b: Any) -> bool:
-    if isinstance(a, float) and isinstance(b, float):
-        return a == b or abs(a - b) <= max(_CENT, _RELATIVE * max(abs(a), abs(b)))
-    return bool(a == b)
+    return all(equal(actual[name], expected[name]) for name in actual)

@@ -15,11 +15,10 @@ from sqlglot.errors import SqlglotError
 from streamhouse.errors import OptionError
 from streamhouse.options import nearest
 from streamhouse.paimon.changelog.state_difference import RowNumbers
+from streamhouse.runtime.audit.tolerance import ABSOLUTE, differs_sql
 from streamhouse.source import ROW_KIND
 
 _ROW = "row"
-_CENT = 0.005
-_RELATIVE = 1e-12
 
 
 @dataclass(frozen=True)
@@ -117,7 +116,10 @@ def deviation(
     columns = {name: f"c{i}" for i, name in enumerate(names)}
     compared = [name for name in names if name not in key and name not in kept]
     key_match = " AND ".join(f"o.{columns[n]} = n.{columns[n]}" for n in key)
-    wrong = [_differs(old.schema.field(n).type, columns[n]) for n in compared]
+    wrong = [
+        differs_sql(old.schema.field(n).type, f"o.{columns[n]}", f"n.{columns[n]}")
+        for n in compared
+    ]
     empty = [_is_empty(old.schema.field(n).type, columns[n]) for n in compared]
     condition = _condition(where, key, columns)
     query = (
@@ -141,19 +143,9 @@ def deviation(
     return Deviation(old, new, old_rows, new_rows, key, tuple(kept))
 
 
-def _differs(column_type: pa.DataType, name: str) -> str:
-    if not pa.types.is_floating(column_type):
-        return f"o.{name} IS DISTINCT FROM n.{name}"
-    close = f"greatest({_CENT}, {_RELATIVE} * greatest(abs(o.{name}), abs(n.{name})))"
-    return (
-        f"(o.{name} IS DISTINCT FROM n.{name} AND "
-        f"NOT coalesce(abs(o.{name} - n.{name}) <= {close}, false))"
-    )
-
-
 def _is_empty(column_type: pa.DataType, name: str) -> str:
     if pa.types.is_floating(column_type):
-        return f"coalesce(abs(o.{name}) <= {_CENT}, true)"
+        return f"coalesce(abs(o.{name}) <= {ABSOLUTE}, true)"
     if pa.types.is_integer(column_type) or pa.types.is_decimal(column_type):
         return f"coalesce(o.{name} = 0, true)"
     return f"o.{name} IS NULL"

@@ -1,0 +1,44 @@
+"""How audits and repairs compare floating-point values."""
+
+from __future__ import annotations
+
+import math
+
+import pyarrow as pa
+import pytest
+
+from streamhouse.runtime.audit.repair_diff import deviation
+from streamhouse.runtime.audit.tolerance import equal
+
+EQUAL = [
+    (1.0, 1.004),
+    (1e15, 1e15 + 500),
+    (math.inf, math.inf),
+    (math.nan, math.nan),
+]
+DIFFERENT = [
+    (1.0, 1.006),
+    (math.inf, 5.0),
+    (5.0, -math.inf),
+    (math.inf, -math.inf),
+    (math.nan, 5.0),
+    (5.0, math.nan),
+    (math.inf, math.nan),
+]
+
+
+@pytest.mark.parametrize(("actual", "expected"), EQUAL)
+def test_values_within_the_tolerance_areequal(actual: float, expected: float) -> None:
+    assert equal(actual, expected)
+    assert _wrong_rows(actual, expected) == 0
+
+
+@pytest.mark.parametrize(("actual", "expected"), DIFFERENT)
+def test_other_values_differ(actual: float, expected: float) -> None:
+    assert not equal(actual, expected)
+    assert _wrong_rows(actual, expected) == 1
+
+
+def _wrong_rows(actual: float, expected: float) -> int:
+    old, new = (pa.table({"k": [1], "total": [value]}) for value in (actual, expected))
+    return deviation(old, new, ("k",), [], None).counts[1]
