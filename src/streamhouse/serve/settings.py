@@ -32,6 +32,19 @@ MAX_ANSWER_BYTES = 1 << 30
 
 
 @dataclass(frozen=True)
+class ConnectionLimits:
+    """How many connections there may be, and how long a client may accept no data.
+
+    `total` limits all connections, `per_address` those of one address (for IPv6 of one /64 network;
+    0: unlimited). A client that accepts no data for `send_s` seconds is disconnected.
+    """
+
+    total: int = 2_000
+    per_address: int = 1_500
+    send_s: float = 30.0
+
+
+@dataclass(frozen=True)
 class ServerSettings:
     """A server's warehouse, address, limits and permissions.
 
@@ -43,10 +56,9 @@ class ServerSettings:
 
     `max_rows` limits the rows of a GET. A SELECT, or a GET with a filter, runs at most `query_s`
     seconds within `query_memory` bytes; a SELECT returns at most `query_rows` rows. `queries` is
-    how many of them, and of large GETs, run at a time (`serve.admission.lanes`). `max_connections`
-    limits all connections, `max_per_address` those of one address (for IPv6 of one /64 network;
-    0: unlimited). `rate` is how many requests a second one client (its token or address) may make,
-    with bursts of ten times as many; 0: unlimited.
+    how many of them, and of large GETs, run at a time (`serve.admission.lanes`). `rate` is
+    how many requests a second one client (its token or address) may make, with bursts of ten times
+    as many; 0: unlimited.
     """
 
     warehouse: Mapping[str, str]
@@ -62,11 +74,8 @@ class ServerSettings:
     query_rows: int = 100_000
     query_memory: int = 256 << 20
     queries: int = 2
-    max_connections: int = 2_000
-    max_per_address: int = 1_500
+    connections: ConnectionLimits = field(default_factory=ConnectionLimits)
     rate: float = 200.0
-    send_s: float = 30.0
-    """Send timeout: a client that accepts no data for so many seconds is disconnected."""
     answer_bytes: int = 2 << 30
     """Limit on the total size of all responses that are not fully sent yet."""
     log: str = "text"

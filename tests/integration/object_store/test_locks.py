@@ -16,6 +16,7 @@ from streamhouse.demo.s3_server import S3Server
 from streamhouse.errors import CommitConflictError, StreamhouseError
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.storage.object_store import object_lock as locks
+from streamhouse.paimon.storage.object_store.conditional_objects import ConditionalObjects
 from streamhouse.paimon.storage.object_store.object_files import ObjectFiles
 from streamhouse.paimon.storage.object_store.object_lock import object_lock
 from streamhouse.sql.plan import Column
@@ -82,7 +83,7 @@ def test_one_holder_at_a_time(lake: str, files: ObjectFiles) -> None:
 
     def work() -> None:
         nonlocal inside, most
-        with object_lock(files, path, 60.0, "testing"):
+        with object_lock(ConditionalObjects(files.requests), path, 60.0, "testing"):
             with guard:
                 inside += 1
                 most = max(most, inside)
@@ -100,9 +101,9 @@ def test_one_holder_at_a_time(lake: str, files: ObjectFiles) -> None:
 
 def test_a_waiter_gives_up(lake: str, files: ObjectFiles) -> None:
     path = f"{lake}/.commit-lock"
-    with object_lock(files, path, 60.0, "testing"):
+    with object_lock(ConditionalObjects(files.requests), path, 60.0, "testing"):
         with pytest.raises(CommitConflictError, match=f"process {os.getpid()} on"):
-            with object_lock(files, path, 0.1, "testing"):
+            with object_lock(ConditionalObjects(files.requests), path, 0.1, "testing"):
                 pass
 
 
@@ -111,9 +112,12 @@ def test_the_lock_of_a_dead_holder_is_taken_over(
 ) -> None:
     monkeypatch.setattr(locks, "LEASE_S", 0.5)
     path = f"{lake}/.commit-lock"
-    assert files.write_new(path, '{"id": "dead", "host": "h", "process": 1}') is not None
+    assert (
+        ConditionalObjects(files.requests).create(path, '{"id": "dead", "host": "h", "process": 1}')
+        is not None
+    )
     started = time.monotonic()
-    with object_lock(files, path, 30.0, "testing"):
+    with object_lock(ConditionalObjects(files.requests), path, 30.0, "testing"):
         assert time.monotonic() - started >= 0.5
     assert files.names(lake) == []
 
@@ -124,9 +128,9 @@ def test_a_holder_renews_its_lock(
     monkeypatch.setattr(locks, "LEASE_S", 1.5)
     monkeypatch.setattr(locks, "_RENEW_S", 0.2)
     path = f"{lake}/.commit-lock"
-    with object_lock(files, path, 60.0, "testing"):
+    with object_lock(ConditionalObjects(files.requests), path, 60.0, "testing"):
         with pytest.raises(CommitConflictError):
-            with object_lock(files, path, 4.0, "testing"):
+            with object_lock(ConditionalObjects(files.requests), path, 4.0, "testing"):
                 pass
 
 
@@ -136,7 +140,7 @@ def test_a_holder_that_lost_its_lock_fails(
     monkeypatch.setattr(locks, "LEASE_S", 0.0)
     path = f"{lake}/.commit-lock"
     with pytest.raises(StreamhouseError, match="another took the lock"):
-        with object_lock(files, path, 60.0, "testing"):
+        with object_lock(ConditionalObjects(files.requests), path, 60.0, "testing"):
             files.write_text(path, '{"id": "other", "host": "h", "process": 1}')
     assert files.read_text(path) is not None, "the lock of the other stays"
 
@@ -150,7 +154,9 @@ def test_a_lost_answer_is_no_other_holder(lake: str, s3: S3Server, fault: Fault)
             return fault if request.method == "PUT" and len(proxy.injected) < 1 else None
 
         proxy.choose = choose
-        with object_lock(files, f"{lake}/.commit-lock", 5.0, "testing"):
+        with object_lock(
+            ConditionalObjects(files.requests), f"{lake}/.commit-lock", 5.0, "testing"
+        ):
             assert len(proxy.injected) == 1
 
 
@@ -158,15 +164,17 @@ def test_a_store_without_conditions_is_refused(
     lake: str, files: ObjectFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(locks, "_conditional", {})
-    put = files._client.put_object
+    put = files.requests.client.put_object
 
     def ignoring(**arguments: object) -> object:
         arguments.pop("IfNoneMatch", None)
         return put(**arguments)
 
-    monkeypatch.setattr(files._client, "put_object", ignoring)
+    monkeypatch.setattr(files.requests.client, "put_object", ignoring)
     with pytest.raises(StreamhouseError, match="'s3.conditional-writes' to 'false'"):
-        with object_lock(files, f"{lake}/.commit-lock", 5.0, "testing"):
+        with object_lock(
+            ConditionalObjects(files.requests), f"{lake}/.commit-lock", 5.0, "testing"
+        ):
             pass
 
 

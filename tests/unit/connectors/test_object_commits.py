@@ -29,7 +29,7 @@ def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stubber]:
     monkeypatch.setattr(
         "streamhouse.connectors.filesystem.object_commits.objects_of", lambda path, store: objects
     )
-    client = s3_client.client(objects._options)
+    client = s3_client.client(objects.requests.options)
     with Stubber(client) as stubber:
         yield stubber
         stubber.assert_no_pending_responses()

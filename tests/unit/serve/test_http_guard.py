@@ -21,7 +21,7 @@ from streamhouse.serve.auth import tokens
 from streamhouse.serve.auth.scope import Scope
 from streamhouse.serve.auth.tokens import Token, digest
 from streamhouse.serve.http.connections import client_network
-from streamhouse.serve.settings import ServerSettings
+from streamhouse.serve.settings import ConnectionLimits, ServerSettings
 
 SECRET = "correct-horse-battery-staple"
 
@@ -272,7 +272,7 @@ def test_header_timeout(serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_too_many_connections(serve: Any) -> None:
-    server = serve(max_connections=3)
+    server = serve(connections=ConnectionLimits(total=3))
     address = ("127.0.0.1", server.port)
     first = [socket.create_connection(address, timeout=30) for _ in range(3)]
     try:
@@ -287,7 +287,7 @@ def test_too_many_connections(serve: Any) -> None:
 
 def test_too_many_connections_from_one_address(serve: Any, shop: Any) -> None:
     shop.write(shop.sales(), ("Chad", 1, 1.5))
-    server = serve(max_per_address=2)
+    server = serve(connections=ConnectionLimits(per_address=2))
     request_bytes = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
     def answer(host: str) -> bytes:

@@ -20,7 +20,7 @@ _NAME = re.compile(r"part-(?P<query>[^-]+)-(?P<batch>\d{8})-(?P<attempt>[^-]+)-\
 
 
 class ObjectCommitLog:
-    """As `CommitLog`, for objects; `StagedFile.staged` is an upload as `ObjectFiles` has it.
+    """As `CommitLog`, for objects; `StagedFile.staged` is an upload as `StagedObjects` has it.
 
     The log is one object. It has the files of a batch until all of them are completed.
     """

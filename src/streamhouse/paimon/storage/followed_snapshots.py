@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 
 from streamhouse.errors import StreamhouseError
 from streamhouse.paimon.storage.lock import announce, commit_news, commit_stamp
+from streamhouse.paimon.storage.object_store.conditional_objects import ConditionalObjects
 from streamhouse.paimon.storage.object_store.object_files import ObjectFiles
 from streamhouse.paimon.storage.object_store.parallel import begin, together
 from streamhouse.paimon.storage.rust_core import forget_metadata
@@ -64,9 +65,10 @@ class FollowedSnapshots(Snapshots):
 
     def __init__(self, files: ObjectFiles, location: str, root: str, name: str) -> None:
         super().__init__(files, root, name)
-        self._objects = files
+        self._objects = ConditionalObjects(files.requests)
+        self._store = files.requests.store
         self._location = location
-        self._place = (files.store, root)
+        self._place = (self._store, root)
 
     @property
     def _known(self) -> _Known:
@@ -161,7 +163,7 @@ class FollowedSnapshots(Snapshots):
     @property
     def _store_digest(self) -> str:
         """Identifies the store for other processes."""
-        _, *store = self._objects.store
+        _, *store = self._store
         return hashlib.sha256(repr(store).encode()).hexdigest()
 
     def texts(self, first: int, last: int) -> list[str] | None:
@@ -185,7 +187,7 @@ class FollowedSnapshots(Snapshots):
             tag, following = together(
                 [
                     lambda: self._objects.tag(self._path(number)),
-                    lambda: self._objects.read_tagged(self._path(number + 1)),
+                    lambda: self._objects.read(self._path(number + 1)),
                 ]
             )
             if not self._checked(tag):
@@ -246,7 +248,7 @@ class FollowedSnapshots(Snapshots):
 
     def _take(self, snapshot_id: int) -> bool:
         """Read one snapshot, unless there is none; returns whether there is."""
-        return self._add(snapshot_id, self._objects.read_tagged(self._path(snapshot_id)))
+        return self._add(snapshot_id, self._objects.read(self._path(snapshot_id)))
 
     def _add(self, snapshot_id: int, found: tuple[str, str] | None) -> bool:
         """Add a snapshot whose file has this text and ETag; returns whether there is one."""

@@ -126,13 +126,14 @@ def _between_machines(
         return jdbc_lock.jdbc_lock(options, location, wait_s, activity)
     if not is_object_store(location):
         return nullcontext()
-    from streamhouse.paimon.storage.object_store.object_files import ObjectFiles
+    from streamhouse.paimon.storage.object_store.conditional_objects import ConditionalObjects
     from streamhouse.paimon.storage.object_store.object_lock import object_lock
+    from streamhouse.paimon.storage.object_store.object_requests import ObjectRequests
 
-    files = ObjectFiles(location, options)
-    if not files.conditional_writes:
+    objects = ConditionalObjects(ObjectRequests(location, options))
+    if not objects.supported:
         return nullcontext()
-    return object_lock(files, f"{location.rstrip('/')}/{name}", wait_s, activity)
+    return object_lock(objects, f"{location.rstrip('/')}/{name}", wait_s, activity)
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 
 from streamhouse.errors import StreamhouseError
 from streamhouse.paimon.storage.files import files_of, is_local
+from streamhouse.paimon.storage.object_store.conditional_objects import ConditionalObjects
 from streamhouse.paimon.storage.object_store.object_files import ObjectFiles
 from streamhouse.runtime.state.checkpoint import FOLDER, Checkpoint, checkpoints_of
 
@@ -58,7 +59,7 @@ def claim(warehouse: Mapping[str, str], checkpoint: Checkpoint) -> None:
         return
     path = f"{_folder(warehouse, checkpoint)}/{checkpoint.path.name}.json"
     own = Claim(checkpoint.query_id(), socket.gethostname(), str(checkpoint.path))
-    if files.write_new(path, json.dumps(asdict(own))) is not None:
+    if ConditionalObjects(files.requests).create(path, json.dumps(asdict(own))) is not None:
         return
     other = Claim.parse(files.read_text(path) or "")
     if other is not None and other.id == own.id:

@@ -13,7 +13,7 @@ from typing import Any
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
-from streamhouse.serve.settings import MAX_HEAD_BYTES, MAX_LINE_BYTES
+from streamhouse.serve.settings import MAX_HEAD_BYTES, MAX_LINE_BYTES, ConnectionLimits
 
 CLOSE_CHECK_S = 1.0
 """How often to check for a disconnect where reading is paused, as behind a pipelined request."""
@@ -28,7 +28,7 @@ _PEER_CLOSED = (7, 8)
 
 
 class HttpConnection(HttpToolsProtocol):
-    """One HTTP connection; `http_protocol` sets `max_connections`, `max_per_address` and `send_s`.
+    """One HTTP connection; `http_protocol` sets its `limits`.
 
     The path and headers of a request must arrive within `HEAD_S`. Beyond 96 KiB of them the
     connection is closed; the middleware applies the smaller limits. The ASGI scope gets
@@ -36,9 +36,7 @@ class HttpConnection(HttpToolsProtocol):
     registers a function to call when the client disconnects.
     """
 
-    max_connections = 0
-    max_per_address = 0
-    send_s = 30.0
+    limits = ConnectionLimits()
     _timer: asyncio.TimerHandle | None = None
     _in_head = True
     _head_bytes = 0
@@ -48,13 +46,13 @@ class HttpConnection(HttpToolsProtocol):
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
-        if len(self.connections) > self.max_connections:
+        if len(self.connections) > self.limits.total:
             self._refuse(503, "busy", "the server has too many connections; try again later")
         elif self._exceeds_address_limit():
             self._refuse(
                 429,
                 "too_many",
-                f"your address has more than {self.max_per_address:,} connections open; close "
+                f"your address has more than {self.limits.per_address:,} connections open; close "
                 "some, or start the server with a higher --max-per-address",
             )
         else:
@@ -117,7 +115,7 @@ class HttpConnection(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         super().on_response_complete()
         # Nothing else enforces a send timeout for what is left in the transport's buffer.
-        self.loop.call_later(self.send_s, self._cut_unread, self._unsent())
+        self.loop.call_later(self.limits.send_s, self._cut_unread, self._unsent())
 
     def _cut_unread(self, before: int) -> None:
         """Abort the connection if the client has read nothing since the last check."""
@@ -127,7 +125,7 @@ class HttpConnection(HttpToolsProtocol):
         if unsent >= before:
             self.transport.abort()
         else:
-            self.loop.call_later(self.send_s, self._cut_unread, unsent)
+            self.loop.call_later(self.limits.send_s, self._cut_unread, unsent)
 
     def _unsent(self) -> int:
         return int(self.transport.get_write_buffer_size())
@@ -137,12 +135,12 @@ class HttpConnection(HttpToolsProtocol):
 
     def _exceeds_address_limit(self) -> bool:
         """Whether this connection's address has more connections than one address may have."""
-        max_connections = self.max_per_address
-        if not max_connections or len(self.connections) <= max_connections:
+        most = self.limits.per_address
+        if not most or len(self.connections) <= most:
             return False
         own_network = client_network(self.client)
         clients = (getattr(one, "client", None) for one in self.connections)
-        return sum(client_network(client) == own_network for client in clients) > max_connections
+        return sum(client_network(client) == own_network for client in clients) > most
 
     def _start_timer(self) -> None:
         self._timer = self.loop.call_later(HEAD_S, self._head_timeout)
@@ -192,23 +190,13 @@ def _peer_has_closed(transport: Any) -> bool:
         return False
 
 
-def http_protocol(
-    max_connections: int, max_per_address: int = 0, send_s: float = 30.0
-) -> type[HttpConnection]:
-    """The protocol class for a server with at most `max_connections` concurrent connections.
-
-    One address may have at most `max_per_address`; 0: unlimited. A client that reads nothing of the
-    end of a response for `send_s` seconds is disconnected.
-    """
+def http_protocol(limits: ConnectionLimits) -> type[HttpConnection]:
+    """The protocol class for a server with these limits."""
 
     class Bounded(HttpConnection):
         pass
 
-    Bounded.max_connections, Bounded.max_per_address, Bounded.send_s = (
-        max_connections,
-        max_per_address,
-        send_s,
-    )
+    Bounded.limits = limits
     return Bounded
 
 

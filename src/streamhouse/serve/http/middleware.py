@@ -59,7 +59,7 @@ class Access:
         if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
             return
-        exchange = _Exchange(scope, send, self._unsent, self._settings.send_s)
+        exchange = _Exchange(scope, send, self._unsent, self._settings.connections.send_s)
         self._metrics.open.inc()
         try:
             try:

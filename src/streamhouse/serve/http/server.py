@@ -124,10 +124,10 @@ def serve(
 ) -> None:
     """Serve until `stop` returns True; calls `ready` once the server listens."""
     tls = settings.tls
-    raise_file_limit(settings.max_connections)
+    raise_file_limit(settings.connections.total)
     config = uvicorn.Config(
         app,
-        http=http_protocol(settings.max_connections, settings.max_per_address, settings.send_s),
+        http=http_protocol(settings.connections),
         ws=WebSocketConnection,
         ws_max_size=_MAX_MESSAGE,
         ws_per_message_deflate=False,

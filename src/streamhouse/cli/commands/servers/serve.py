@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     import ssl
 
     from streamhouse.serve.auth import tokens
-    from streamhouse.serve.settings import ServerSettings
+    from streamhouse.serve.settings import ConnectionLimits, ServerSettings
     from streamhouse.serve.streams.follow_settings import FollowSettings
     from streamhouse.serve.views.served_view import ServedView
 
@@ -113,9 +113,7 @@ def serve(
         query_memory=memory_bytes("--query-memory", query_memory),
         queries=queries,
         answer_bytes=memory_bytes("--answers", answers),
-        send_s=_seconds("--send-timeout", send_timeout, 100),
-        max_connections=max_connections,
-        max_per_address=max_per_address,
+        connections=_connections(max_connections, max_per_address, send_timeout),
         rate=rate,
         log=_log_format(log),
         follow=_follow(every, heartbeat, queue, is_local(warehouse)),
@@ -186,6 +184,12 @@ def _views(path: str | None) -> tuple[ServedView, ...] | None:
     from streamhouse.serve.views.views_file import read_views
 
     return None if path is None else read_views(path)
+
+
+def _connections(total: int, per_address: int, send_timeout: str) -> ConnectionLimits:
+    from streamhouse.serve.settings import ConnectionLimits
+
+    return ConnectionLimits(total, per_address, _seconds("--send-timeout", send_timeout, 100))
 
 
 def _log_format(text: str) -> str:

@@ -15,6 +15,7 @@ from typing import Any
 
 from streamhouse.errors import StoreError
 from streamhouse.paimon.storage.mirror.folder import MirrorFolder
+from streamhouse.paimon.storage.object_store.conditional_objects import ConditionalObjects
 from streamhouse.paimon.storage.object_store.object_files import ObjectFiles
 from streamhouse.paimon.storage.object_store.parallel import begin, together
 from streamhouse.paimon.storage.rust_core import ERRORS
@@ -37,6 +38,7 @@ class MirroredCommit:
         user: str,
     ) -> None:
         self._files, self._root, self._user = files, root, user
+        self._objects = ConditionalObjects(files.requests)
         self._schema, self._written = schema, written
         self._folder: MirrorFolder | None = None
         self._core: Any = None
@@ -90,10 +92,10 @@ class MirroredCommit:
             self.close()
             return None
         path = f"{self._root}/snapshot/snapshot-{number}"
-        if self._files.conditional_writes:
-            tag = self._files.write_new(path, text) or self._own(path, text)
+        if self._objects.supported:
+            tag = self._objects.create(path, text) or self._own(path, text)
         else:
-            tag = self._files.write_bytes(path, text.encode())
+            tag = self._objects.write(path, text)
         if tag is None:
             together([partial(self._files.delete_file, f"{self._root}/{name}") for name in names])
             raise StoreError(
@@ -105,7 +107,7 @@ class MirroredCommit:
 
     def _own(self, path: str, text: str) -> str | None:
         """The ETag of the snapshot if it is ours: the answer to a repeated request may be lost."""
-        found = self._files.read_tagged(path)
+        found = self._objects.read(path)
         return found[1] if found is not None and found[0] == text else None
 
     def _name_latest(self, number: int) -> None:

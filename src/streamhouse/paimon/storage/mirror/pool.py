@@ -16,7 +16,7 @@ _free: dict[tuple[object, ...], list[MirrorFolder]] = {}
 @contextmanager
 def borrowed(files: ObjectFiles, root: str, schema: Mapping[str, Any]) -> Iterator[MirrorFolder]:
     """A folder of the table for the block alone; removed if the block raises."""
-    free = _free.setdefault((os.getpid(), *files.store, root, schema["id"]), [])
+    free = _free.setdefault((os.getpid(), *files.requests.store, root, schema["id"]), [])
     try:
         folder = free.pop()
     except IndexError:

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from streamhouse.errors import CommitConflictError, StreamhouseError
-from streamhouse.paimon.storage.object_store.object_files import ObjectFiles
+from streamhouse.paimon.storage.object_store.conditional_objects import ConditionalObjects
 
 _LOG = logging.getLogger("streamhouse.storage")
 LEASE_S = 20.0
@@ -29,7 +29,9 @@ _conditional: dict[tuple[int, str], bool] = {}
 
 
 @contextmanager
-def object_lock(files: ObjectFiles, path: str, wait_s: float, activity: str) -> Iterator[None]:
+def object_lock(
+    objects: ConditionalObjects, path: str, wait_s: float, activity: str
+) -> Iterator[None]:
     """Hold the lock object at `path`; `CommitConflictError` after `wait_s` seconds.
 
     Not re-entrant, also not between threads. Raises `StreamhouseError` at the end of the block if
@@ -38,7 +40,7 @@ def object_lock(files: ObjectFiles, path: str, wait_s: float, activity: str) -> 
     holder = json.dumps(
         {"id": uuid.uuid4().hex, "host": socket.gethostname(), "process": os.getpid()}
     )
-    held = _Held(files, path, holder, _acquired(files, path, holder, wait_s, activity))
+    held = _Held(objects, path, holder, _acquired(objects, path, holder, wait_s, activity))
     try:
         yield
     finally:
@@ -51,17 +53,19 @@ def object_lock(files: ObjectFiles, path: str, wait_s: float, activity: str) -> 
         )
 
 
-def _acquired(files: ObjectFiles, path: str, holder: str, wait_s: float, activity: str) -> str:
+def _acquired(
+    objects: ConditionalObjects, path: str, holder: str, wait_s: float, activity: str
+) -> str:
     """Create the lock object, or take over that of a dead holder; returns its ETag."""
     now = time.monotonic()
     deadline, pause = now + wait_s, _POLL_S
     seen: tuple[str, float] | None = None
     while True:
-        tag = files.write_new(path, holder)
+        tag = objects.create(path, holder)
         if tag is not None:
-            _check_conditional(files, path, holder)
+            _check_conditional(objects, path, holder)
             return tag
-        current, now = files.read_tagged(path), time.monotonic()
+        current, now = objects.read(path), time.monotonic()
         if current is None:
             continue
         text, current_tag = current
@@ -71,7 +75,7 @@ def _acquired(files: ObjectFiles, path: str, holder: str, wait_s: float, activit
         if seen is None or seen[0] != current_tag:
             seen = (current_tag, now)
         elif now - seen[1] > LEASE_S:
-            tag = files.write_over(path, holder, current_tag)
+            tag = objects.replace(path, holder, current_tag)
             if tag is not None:
                 return tag
         if now > deadline:
@@ -83,14 +87,14 @@ def _acquired(files: ObjectFiles, path: str, holder: str, wait_s: float, activit
         pause = min(2 * pause, _MAX_POLL_S)
 
 
-def _check_conditional(files: ObjectFiles, path: str, holder: str) -> None:
+def _check_conditional(objects: ConditionalObjects, path: str, holder: str) -> None:
     """Raise `StreamhouseError` if the store ignores conditions of writes; once per bucket."""
     bucket = path.split("/", 3)[2]
     key = (os.getpid(), bucket)
     if key not in _conditional:
-        _conditional[key] = files.write_new(path, holder) is None
+        _conditional[key] = objects.create(path, holder) is None
     if not _conditional[key]:
-        files.delete_file(path)
+        objects.delete(path)
         raise StreamhouseError(
             f"the store of the bucket '{bucket}' ignores If-None-Match, so commits of two machines "
             "could overwrite each other; if only this machine writes to the warehouse, set the "
@@ -109,8 +113,8 @@ def _named(text: str) -> str:
 class _Held:
     """A lock that this process holds, and the thread that renews it if it is held for long."""
 
-    def __init__(self, files: ObjectFiles, path: str, holder: str, tag: str) -> None:
-        self._files, self._path, self._holder = files, path, holder
+    def __init__(self, objects: ConditionalObjects, path: str, holder: str, tag: str) -> None:
+        self._objects, self._path, self._holder = objects, path, holder
         self._tag: str | None = tag
         self._renewed = time.monotonic()
         self._ended = threading.Event()
@@ -128,8 +132,8 @@ class _Held:
             try:
                 if self._tag is None or not (fresh or self._still_ours()):
                     return False
-                return self._files.delete_file(self._path, self._tag) or (
-                    self._still_ours() and self._files.delete_file(self._path, self._tag)
+                return self._objects.delete(self._path, self._tag) or (
+                    self._still_ours() and self._objects.delete(self._path, self._tag)
                 )
             except StreamhouseError as error:
                 _LOG.warning("the lock %s stays until its lease ends: %s", self._path, error)
@@ -139,10 +143,10 @@ class _Held:
         """Write the lock object again; returns whether it was still ours."""
         if self._tag is None:
             return False
-        tag = self._files.write_over(self._path, self._content(), self._tag)
+        tag = self._objects.replace(self._path, self._content(), self._tag)
         if tag is None:
             # An earlier request of ours may have been done although its answer was lost.
-            current = self._files.read_tagged(self._path)
+            current = self._objects.read(self._path)
             tag = current[1] if current is not None and self._is_own(current[0]) else None
         self._tag = tag
         return tag is not None

@@ -8,7 +8,8 @@ from datetime import datetime
 from pathlib import Path
 
 from streamhouse.paimon.storage.object_store import s3_client
-from streamhouse.paimon.storage.object_store.object_files import ObjectFiles, place_of
+from streamhouse.paimon.storage.object_store.object_files import ObjectFiles
+from streamhouse.paimon.storage.object_store.object_requests import place_of
 
 _PART_BYTES = 16 << 20
 
@@ -21,17 +22,14 @@ class StagedObjects(ObjectFiles):
 
     def entries(self, path: str) -> Iterator[tuple[str, int, datetime]]:
         """The object at `path` (under the name ''), else all below it: name, bytes, time."""
-        head = self._head(path)
+        head = self.requests.head(path)
         if head is not None:
             yield "", int(head["ContentLength"]), head["LastModified"]
             return
-        bucket, key = place_of(path)
+        _, key = place_of(path)
         prefix = f"{key.rstrip('/')}/" if key else ""
-        with self._explained():
-            pages = self._client.get_paginator("list_objects_v2").paginate(
-                Bucket=bucket, Prefix=prefix
-            )
-            for page in pages:
+        with self.requests.explained():
+            for page in self.requests.pages(path):
                 for one in page.get("Contents", ()):
                     # Some programs make empty objects that stand for folders.
                     if not one["Key"].endswith("/"):
@@ -39,17 +37,17 @@ class StagedObjects(ObjectFiles):
 
     def size(self, path: str) -> int | None:
         """The bytes of an object; None if there is none."""
-        head = self._head(path)
+        head = self.requests.head(path)
         return None if head is None else int(head["ContentLength"])
 
     def upload_parts(self, path: str, local: Path) -> str:
         """Upload a local file without making it visible; returns the upload."""
         bucket, key = place_of(path)
-        with self._explained(), local.open("rb") as file:
-            made = self._client.create_multipart_upload(Bucket=bucket, Key=key)
+        with self.requests.explained(), local.open("rb") as file:
+            made = self.requests.client.create_multipart_upload(Bucket=bucket, Key=key)
             tags: list[str] = []
             while (part := file.read(_PART_BYTES)) or not tags:
-                answer = self._client.upload_part(
+                answer = self.requests.client.upload_part(
                     Bucket=bucket, Key=key, UploadId=made["UploadId"],
                     PartNumber=len(tags) + 1, Body=part,
                 )  # fmt: skip
@@ -61,27 +59,27 @@ class StagedObjects(ObjectFiles):
         bucket, key = place_of(path)
         known = json.loads(upload)
         parts = [{"PartNumber": n, "ETag": tag} for n, tag in enumerate(known["parts"], 1)]
-        with self._explained():
+        with self.requests.explained():
             try:
-                self._client.complete_multipart_upload(
+                self.requests.client.complete_multipart_upload(
                     Bucket=bucket, Key=key, UploadId=known["id"], MultipartUpload={"Parts": parts}
                 )
-            except self._client.exceptions.ClientError as error:
+            except self.requests.client.exceptions.ClientError as error:
                 if not s3_client.is_missing_upload(error):
                     raise
                 # It was completed before, perhaps by this request, whose answer was lost.
-                return self._head(path) is not None
+                return self.requests.head(path) is not None
         return True
 
     def abort_upload(self, path: str, upload: str) -> None:
         """Give an upload up, if it is still there."""
         bucket, key = place_of(path)
-        with self._explained():
+        with self.requests.explained():
             try:
-                self._client.abort_multipart_upload(
+                self.requests.client.abort_multipart_upload(
                     Bucket=bucket, Key=key, UploadId=json.loads(upload)["id"]
                 )
-            except self._client.exceptions.ClientError as error:
+            except self.requests.client.exceptions.ClientError as error:
                 if not s3_client.is_missing_upload(error):
                     raise
 
@@ -89,8 +87,8 @@ class StagedObjects(ObjectFiles):
         """The paths and ids of all uploads below a path that are neither completed nor given up."""
         bucket, key = place_of(path)
         found = []
-        with self._explained():
-            pages = self._client.get_paginator("list_multipart_uploads").paginate(
+        with self.requests.explained():
+            pages = self.requests.client.get_paginator("list_multipart_uploads").paginate(
                 Bucket=bucket, Prefix=f"{key.rstrip('/')}/"
             )
             for page in pages:

@@ -1,0 +1,82 @@
+"""Requests for single objects of an S3-compatible store; its errors as `StreamhouseError`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from streamhouse.paimon.storage.object_store import s3_client
+from streamhouse.paimon.storage.object_store.s3_client import bucket_and_key
+from streamhouse.paimon.storage.object_store.store_retries import retried
+from streamhouse.sql.options.store_options import canonical_options, s3_location
+
+_BODY_TRIES = 3
+
+
+class ObjectRequests:
+    """Sends requests for objects of one bucket; `options` are the catalog's."""
+
+    def __init__(self, location: str, options: Mapping[str, str]) -> None:
+        self.options = canonical_options({**options, "warehouse": location})
+        self._location = s3_location(location)
+
+    @property
+    def store(self) -> tuple[object, ...]:
+        """Identifies the store, and how this process is known there."""
+        return s3_client.store_key(self.options)
+
+    @property
+    def client(self) -> Any:
+        return s3_client.client(self.options)
+
+    def explained(self) -> Any:
+        """Turns boto3's errors in its block into `StreamhouseError`."""
+        return s3_client.explained(self._location, self.options)
+
+    def get(self, path: str) -> tuple[bytes, str] | None:
+        """The content of an object, and its ETag; None if there is no such object."""
+        # boto3 does not repeat a request whose response's body is cut off.
+        return retried(lambda: self._got(path), _BODY_TRIES)
+
+    def _got(self, path: str) -> tuple[bytes, str] | None:
+        bucket, key = place_of(path)
+        with self.explained():
+            try:
+                response = self.client.get_object(Bucket=bucket, Key=key)
+                return response["Body"].read(), str(response["ETag"])
+            except self.client.exceptions.ClientError as error:
+                if s3_client.is_missing(error):
+                    return None
+                raise
+
+    def head(self, path: str) -> Mapping[str, Any] | None:
+        """What the store knows of an object besides its content; None if there is none."""
+        bucket, key = place_of(path)
+        with self.explained():
+            try:
+                head: Mapping[str, Any] = self.client.head_object(Bucket=bucket, Key=key)
+                return head
+            except self.client.exceptions.ClientError as error:
+                if s3_client.is_missing(error):
+                    return None
+                raise
+
+    def put(self, path: str, content: bytes) -> str:
+        """Create or replace an object; returns its ETag."""
+        bucket, key = place_of(path)
+        with self.explained():
+            response = self.client.put_object(Bucket=bucket, Key=key, Body=content)
+        return str(response["ETag"])
+
+    def pages(self, path: str, **more: str) -> Iterator[Mapping[str, Any]]:
+        """The pages of a listing of the folder at `path`; to be read within `explained`."""
+        bucket, key = place_of(path)
+        prefix = f"{key.rstrip('/')}/" if key else ""
+        paginator = self.client.get_paginator("list_objects_v2")
+        yield from paginator.paginate(Bucket=bucket, Prefix=prefix, **more)
+
+
+def place_of(path: str) -> tuple[str, str]:
+    """The bucket and the key of a path."""
+    bucket, key = bucket_and_key(s3_location(path))
+    return bucket, key
