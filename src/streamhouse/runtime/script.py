@@ -31,12 +31,16 @@ from streamhouse.runtime.monitoring.run_reports import RunListener
 from streamhouse.runtime.pipeline import Pipeline
 from streamhouse.runtime.printer import Printer
 from streamhouse.runtime.query_spec import LOOKUP_JOURNAL, QuerySpec
-from streamhouse.runtime.reset.continuous_targets import Place, checkpoint_roots, continuous_targets
+from streamhouse.runtime.reset.continuous_targets import (
+    CheckpointLocation,
+    checkpoint_roots,
+    continuous_targets,
+)
 from streamhouse.runtime.reset.marker import any_left
 from streamhouse.runtime.reset.reset import finish, reset
 from streamhouse.runtime.session.ddl import define, located, note_outdated_options
 from streamhouse.runtime.session.session import Session
-from streamhouse.runtime.session.show_statements import described
+from streamhouse.runtime.session.show_statements import describe
 from streamhouse.runtime.shared_target import check_apart, own_name
 from streamhouse.runtime.spark.options import DEFAULT_MASTER, SparkOptions
 from streamhouse.runtime.state.checkpoint import Checkpoint, part_names
@@ -204,7 +208,7 @@ class Script:
             case plan.Call():
                 self._printer.rows(self._calls.run(statement).to_reader())
             case plan.Show() | plan.Describe():
-                self._table(described(self._session, statement))
+                self._table(describe(self._session, statement))
             case plan.Explain():
                 self._table({"plan": explain(self._session, statement)})
             case _:
@@ -303,23 +307,23 @@ class Script:
                 column=statement.position.column,
             )
         address = self._session.endpoints.target(target)
-        checkpoints = self._place(address)
-        place = (checkpoints.root, checkpoints.pipeline, address.identifier)
-        names = part_names(*place, queries)
+        checkpoints = self._checkpoint_location(address)
+        location = (checkpoints.root, checkpoints.pipeline, address.identifier)
+        names = part_names(*location, queries)
         others = self._pipeline.queries
         return [
-            (query, own_name(statement, query, name, place, others))
+            (query, own_name(statement, query, name, location, others))
             for query, name in zip(queries, names, strict=True)
         ]
 
-    def _place(self, target: TableAddress) -> Place:
+    def _checkpoint_location(self, target: TableAddress) -> CheckpointLocation:
         """Where the checkpoint of a target's query is."""
         options, root = self._options, self._options.checkpoints
         if root is None and not target.warehouse:
             root = self._temporary_checkpoints
         elif root is None:
             note_place(target.warehouse["warehouse"], self._printer.notice)
-        return Place.of(self._session.settings, options.name, root, target)
+        return CheckpointLocation.of(self._session.settings, options.name, root, target)
 
     @cached_property
     def _temporary_checkpoints(self) -> Path:
@@ -349,8 +353,8 @@ class Script:
         catalog, database, _ = session.full(("t",))
         warehouse = session.catalogs.options(statement.catalog or catalog)
         options = options_of_call(statement.procedure, statement.arguments, warehouse, database)
-        place = self._place(TableAddress(warehouse, options.name))
-        run = SyncRun(options, place.pipeline, place.root, notice=self._printer.notice)
+        location = self._checkpoint_location(TableAddress(warehouse, options.name))
+        run = SyncRun(options, location.pipeline, location.root, notice=self._printer.notice)
         query = new_query(run, int(session.settings.get("parallelism.default", "2")))
         self._pipeline.add(query)
         query.create_tables()
@@ -365,7 +369,7 @@ class Script:
     ) -> ContinuousQuery:
         session = self._session
         address = session.endpoints.target(target)
-        place = self._place(address)
+        location = self._checkpoint_location(address)
         self._notice_ineffective(query)
         waits = any(lookup.retry is not None for lookup in query.lookups)
         lookups = [with_secrets(one) if is_server(one) else one for one in query.lookups]
@@ -395,9 +399,9 @@ class Script:
                 "(rows that wait for a lookup, or lookup results of a server), which need a "
                 "warehouse; write CREATE CATALOG and USE CATALOG, or give --warehouse DIR"
             )
-        checkpoint = Checkpoint(place.root, place.pipeline, name)
+        checkpoint = Checkpoint(location.root, location.pipeline, name)
         check_apart(statement, spec, checkpoint, self._pipeline.queries)
-        continuous = ContinuousQuery(spec, checkpoint, place.pipeline)
+        continuous = ContinuousQuery(spec, checkpoint, location.pipeline)
         notice = continuous.start_notice()
         if notice:
             self._printer.notice(notice)

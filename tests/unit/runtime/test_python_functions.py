@@ -15,7 +15,7 @@ from streamhouse.graph.build import graph_of
 from streamhouse.runtime.execute import execute
 from streamhouse.runtime.session.ddl import define
 from streamhouse.runtime.session.session import Session
-from streamhouse.runtime.session.show_statements import described
+from streamhouse.runtime.session.show_statements import describe
 from streamhouse.sql.batch.bounded_query import analyze_bounded
 from streamhouse.sql.plan import Select, Show
 from streamhouse.sql.statements.script import parse_script
@@ -97,7 +97,7 @@ def test_they_are_shown_until_they_are_dropped(tmp_path: Path, module: Path) -> 
     ):
         if not define(session, statement):
             assert isinstance(statement, Show)
-            displayed.append(dict(described(session, statement)))
+            displayed.append(dict(describe(session, statement)))
     assert displayed[:2] == [
         {"user functions": ["checked", "shout"]}, {"user functions": ["checked"]},
     ]  # fmt: skip

@@ -23,7 +23,7 @@ from streamhouse.lookup import partitions
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.schema import evolution
 from streamhouse.runtime.audit.distinct_oracle import DistinctOracle
-from streamhouse.runtime.audit.rows_in_order import Mark, Side, in_order
+from streamhouse.runtime.audit.rows_in_order import KeyedRows, RetryState, in_order
 from streamhouse.runtime.kernel import ROW, numbered, only, without
 from streamhouse.runtime.query_sources import source_offsets
 from streamhouse.runtime.query_spec import QuerySpec
@@ -258,17 +258,17 @@ class _Run:
         retry = self._spec.retry
         assert retry is not None
         stored, before = self._recomputation._waiting, src.slice(0, 0)
-        marks: list[Mark] = []
+        retries: list[RetryState] = []
         if stored is not None:
             before = numbered(stored.drop_columns([DUE_COLUMN, ATTEMPTS_COLUMN]), 0)
             columns = (stored.column(name).to_pylist() for name in (DUE_COLUMN, ATTEMPTS_COLUMN))
-            marks = list(zip(*columns, strict=True))
-        sides = [
-            Side(_keys(self._spec, table), table.column(ROW_KIND).to_pylist(),
+            retries = list(zip(*columns, strict=True))
+        keyed_rows = [
+            KeyedRows(_keys(self._spec, table), table.column(ROW_KIND).to_pylist(),
                  set(self._misses(table).to_pylist()))
             for table in (before, src)
         ]  # fmt: skip
-        result = in_order(sides[0], marks, sides[1], batch.now_ms, retry)
+        result = in_order(keyed_rows[0], retries, keyed_rows[1], batch.now_ms, retry)
         nothing = pa.array([], pa.int64())
         joined = [
             self._join_rows(only(table, pa.array(rows, pa.int64())), nothing)

@@ -11,12 +11,12 @@ from typing import TypeAlias
 
 from streamhouse.sql.plan import LookupRetry
 
-Mark: TypeAlias = tuple[int, int]
+RetryState: TypeAlias = tuple[int, int]
 """When a row is retried (epoch ms), and how often it was; -1: it waits behind another one."""
 
 
 @dataclass(frozen=True)
-class Side:
+class KeyedRows:
     """Rows: their keys, their kinds, and the numbers of those that miss a lookup."""
 
     keys: Sequence[Hashable]
@@ -31,37 +31,41 @@ class Result:
 
     retried: list[int] = field(default_factory=list)
     passed: list[int] = field(default_factory=list)
-    waiting: list[tuple[int, Mark]] = field(default_factory=list)
+    waiting: list[tuple[int, RetryState]] = field(default_factory=list)
 
 
 def in_order(
-    stored: Side, marks: Sequence[Mark], new: Side, now_ms: int, retry: LookupRetry
+    stored: KeyedRows,
+    retries: Sequence[RetryState],
+    new: KeyedRows,
+    now_ms: int,
+    retry: LookupRetry,
 ) -> Result:
     """Retry the waiting rows that are due, the oldest of each key first, then take the new rows."""
     result, later = Result(), now_ms + retry.delay_ms
-    waiting: dict[Hashable, list[tuple[int, Mark]]] = {}
+    waiting: dict[Hashable, list[tuple[int, RetryState]]] = {}
     started: set[Hashable] = set()
-    for number, (key, mark) in enumerate(zip(stored.keys, marks, strict=True)):
-        if key in waiting or (key not in started and mark[0] > now_ms):
-            waiting.setdefault(key, []).append((number, mark))
+    for number, (key, state) in enumerate(zip(stored.keys, retries, strict=True)):
+        if key in waiting or (key not in started and state[0] > now_ms):
+            waiting.setdefault(key, []).append((number, state))
             continue
         started.add(key)
-        attempts = mark[1] + 1
+        attempts = state[1] + 1
         if number in stored.missed and (attempts == 0 or attempts < retry.max_attempts):
             waiting[key] = [(number, (later, attempts))]
         else:
             result.retried.append(number)
     kinds = [*stored.kinds, *new.kinds]
-    for place, key in enumerate(new.keys):
-        number, queue = place + len(stored.keys), waiting.get(key)
-        taken_back = kinds[number] in ("-U", "-D")
-        if not queue and place not in new.missed:
-            result.passed.append(place)
+    for index, key in enumerate(new.keys):
+        number, queue = index + len(stored.keys), waiting.get(key)
+        retracted = kinds[number] in ("-U", "-D")
+        if not queue and index not in new.missed:
+            result.passed.append(index)
         elif not queue:
             waiting[key] = [(number, (later, 0))]
-        elif taken_back and kinds[queue[-1][0]] not in ("-U", "-D"):
+        elif retracted and kinds[queue[-1][0]] not in ("-U", "-D"):
             queue.pop()
         else:
             queue.append((number, (later, -1)))
-    result.waiting = sorted(one for queue in waiting.values() for one in queue)
+    result.waiting = sorted(entry for queue in waiting.values() for entry in queue)
     return result

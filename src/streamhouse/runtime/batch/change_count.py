@@ -28,7 +28,7 @@ class ChangeCount:
         """Whether anything is changed."""
         return bool(self.inserted or self.updated or self.deleted)
 
-    def take(self, batch: pa.Table) -> None:
+    def add(self, batch: pa.Table) -> None:
         """Count a batch of changes."""
         actions = actions_of(self._change, batch)
         new = pc.fill_null(pc.equal(actions, "insert"), False)

@@ -245,7 +245,7 @@ class _Attempt:
         with bounded_reader(self._change.query, self._scan) as reader:
             for batch in reader:
                 changes = pa.Table.from_batches([batch])
-                self._count.take(changes)
+                self._count.add(changes)
                 if self._strategy.rewrites:
                     yield remaining(self._table, self._change, changes)
                 else:

@@ -80,11 +80,11 @@ def _conditions(term: exp.Expr, schema: pa.Schema) -> Iterator[Filter]:
     elif isinstance(term, exp.In) and term.expressions:
         yield from _compared("in", term.this, term.expressions, schema)
     elif type(term) in _METHODS:
-        straight, flipped = _METHODS[type(term)]
+        method, mirrored = _METHODS[type(term)]
         if isinstance(term.this, exp.Column):
-            yield from _compared(straight, term.this, [term.expression], schema)
+            yield from _compared(method, term.this, [term.expression], schema)
         else:
-            yield from _compared(flipped, term.expression, [term.this], schema)
+            yield from _compared(mirrored, term.expression, [term.this], schema)
 
 
 def _compared(

@@ -37,7 +37,7 @@ AT_LEAST_EVERY_S = 10.0
 """How often the status is written if nothing has changed."""
 _STDERR = 2
 _LAGS = 4
-"""The number of queries whose lag each step reads; a lag costs reading one or more files."""
+"""Each step reads the lag of this many queries, since a lag costs reading one or more files."""
 
 
 class Reported(Protocol):
@@ -98,7 +98,7 @@ class Reporter:
         self._clock = clock
         self._warehouses: dict[str, _WarehouseStatus] = {}
         self._lags: dict[tuple[str, str], Lag | None] = {}
-        self._turn = 0
+        self._next_lag = 0
         self._maintenance: Callable[[], Sequence[Maintained]] = tuple
         self._log: LogFile | None = None
         self._spark_log: LogFile | None = None
@@ -152,14 +152,14 @@ class Reporter:
                 self._log.trim()
             self._write_spark_log()
 
-    def restarting(self, why: str) -> None:
+    def restarting(self, error: str) -> None:
         """Report an error after which the process restarts itself."""
-        self._record_error(why, None)
+        self._record_error(error, None)
         self._write_status(force=True)
 
-    def failed(self, why: str, query: str | None = None) -> None:
+    def failed(self, error: str, query: str | None = None) -> None:
         """Report that the script ended with an error; `query` is the `part` of the failed query."""
-        self._record_error(why, query)
+        self._record_error(error, query)
         self._end("failed")
 
     def close(self) -> None:
@@ -268,29 +268,29 @@ class Reporter:
         )
 
     def _query(self, query: Reported) -> QueryStatus:
-        counted, described = query.metrics.read(), query.description
+        metrics, description = query.metrics.read(), query.description
         return QueryStatus(
-            described.part,
-            described.target,
-            (".".join(described.reads[-2:]),),
-            described.looks_up,
-            round(counted.rows_per_second, 1),
-            counted.rows,
-            counted.batches,
-            counted.last_batch_ms,
-            None if counted.took_ms is None else round(counted.took_ms, 1),
-            self._lags.get((described.pipeline, described.part)),
-            last_rows_ms=counted.last_rows_ms,
-            bad_records=counted.bad_records,
-            changes=counted.changes,
-            commit=counted.commit,
+            description.part,
+            description.target,
+            (".".join(description.reads[-2:]),),
+            description.looks_up,
+            round(metrics.rows_per_second, 1),
+            metrics.rows,
+            metrics.batches,
+            metrics.last_batch_ms,
+            None if metrics.took_ms is None else round(metrics.took_ms, 1),
+            self._lags.get((description.pipeline, description.part)),
+            last_rows_ms=metrics.last_rows_ms,
+            bad_records=metrics.bad_records,
+            changes=metrics.changes,
+            commit=metrics.commit,
         )
 
     def _read_lags(self) -> None:
         queries = [query for warehouse in self._warehouses.values() for query in warehouse.queries]
         for _ in range(min(_LAGS, len(queries))):
-            self._turn = (self._turn + 1) % len(queries)
-            query = queries[self._turn]
+            self._next_lag = (self._next_lag + 1) % len(queries)
+            query = queries[self._next_lag]
             try:
                 lag = query.progress.lag()
             except Exception as error:  # noqa: BLE001  # the query itself reports the error

@@ -113,14 +113,16 @@ class RunReports:
             self._listener.ended(outcome, self._progress(with_lag=False))
 
     def _progress(self, with_lag: bool) -> list[QueryProgress]:
-        found = []
+        progress = []
         for query in self._queries:
-            counted = query.metrics.read()
+            metrics = query.metrics.read()
             lag = _lag(query) if with_lag else None
-            rate = round(counted.rows_per_second, 1)
-            named = query.description
-            found.append(QueryProgress(named.part, named.target, counted.rows, rate, lag))
-        return found
+            rate = round(metrics.rows_per_second, 1)
+            description = query.description
+            progress.append(
+                QueryProgress(description.part, description.target, metrics.rows, rate, lag)
+            )
+        return progress
 
 
 def _lag(query: ReportedQuery) -> Lag | None:

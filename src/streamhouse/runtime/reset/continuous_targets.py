@@ -23,7 +23,7 @@ from streamhouse.sql.streaming.analysis import analyze_streams, is_bounded
 
 
 @dataclass(frozen=True)
-class Place:
+class CheckpointLocation:
     """The location of a pipeline's checkpoints: the folder `root` and the pipeline's name."""
 
     root: Path
@@ -32,8 +32,8 @@ class Place:
     @classmethod
     def of(
         cls, settings: Mapping[str, str], name: str, root: Path | None, target: TableAddress
-    ) -> Place:
-        """The place of the checkpoint of a query that writes `target`.
+    ) -> CheckpointLocation:
+        """The location of the checkpoint of a query that writes `target`.
 
         `name` is the pipeline's name if the script's `settings` have none; `root` None: in the
         warehouse.
@@ -46,12 +46,12 @@ class Place:
 class ContinuousTarget:
     """A table that continuous queries write.
 
-    `places` are the places of their checkpoints, several if the script changes `pipeline.name`
+    `locations` are those of their checkpoints, several if the script changes `pipeline.name`
     between them. `readers` are the tables that they read with a `consumer-id`, each with that id.
     """
 
     address: TableAddress
-    places: list[Place] = field(default_factory=list)
+    locations: list[CheckpointLocation] = field(default_factory=list)
     readers: list[tuple[TableAddress, str]] = field(default_factory=list)
 
 
@@ -76,7 +76,7 @@ def continuous_targets(
     and `root` (the checkpoints) are as in `ScriptOptions`. Raises the errors that running the
     script would raise: `SqlError`, `TableError`, `OptionError`, with line and column.
     """
-    draft = Draft(warehouse, placed=True)
+    draft = Draft(warehouse, requires_warehouse=True)
     # The run itself prints the notices.
     draft.notice = lambda text: None
     finder = _Finder(draft, name, root)
@@ -132,9 +132,9 @@ class _Finder:
             # Its checkpoint is temporary, so there is nothing to reset.
             return
         continuous = self.targets.setdefault(repr(address), ContinuousTarget(address))
-        place = Place.of(draft.settings, self._name, self._root, address)
-        if place not in continuous.places:
-            continuous.places.append(place)
+        location = CheckpointLocation.of(draft.settings, self._name, self._root, address)
+        if location not in continuous.locations:
+            continuous.locations.append(location)
         for query in queries:
             consumer = query.source_options.get("consumer-id")
             if query.source.connector == "paimon" and consumer is not None:

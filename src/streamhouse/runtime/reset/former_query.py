@@ -45,7 +45,7 @@ def empty_target(address: TableAddress) -> None:
             empty_table(table)
 
 
-def unfinished_files(target: TableAddress, checkpoints: Sequence[Checkpoint]) -> None:
+def remove_unfinished_files(target: TableAddress, checkpoints: Sequence[Checkpoint]) -> None:
     """Remove the data files of batches that were never committed to a target."""
     table = find_table(target)
     if table is None:

@@ -24,8 +24,8 @@ from streamhouse.runtime.reset.former_query import (
     drop_consumers,
     empty_target,
     find_table,
+    remove_unfinished_files,
     rows_in,
-    unfinished_files,
 )
 from streamhouse.runtime.reset.marker import Reset, ResetMarker
 from streamhouse.runtime.reset.table_writers import other_writers, own_consumers
@@ -58,10 +58,10 @@ class _TargetReset:
         return _markers(self.target)
 
 
-def reset(script: Targets, keep: bool, notice: Notice, begun: Callable[[], None]) -> None:
+def reset(script: Targets, keep: bool, notice: Notice, marked: Callable[[], None]) -> None:
     """Reset all targets of a script; `keep` leaves their rows.
 
-    `begun` is called after the markers are written, when the resets can no longer be cancelled.
+    `marked` is called after the markers are written, when the resets can no longer be cancelled.
     Raises `StreamhouseError`, with nothing changed, if one of the queries is running, or if
     emptying a target would remove the rows of other continuous queries or streaming jobs.
     """
@@ -71,25 +71,25 @@ def reset(script: Targets, keep: bool, notice: Notice, begun: Callable[[], None]
             for target, own in zip(script.targets, checkpoints, strict=True)
         ]
         mixed = _with_rows_of_statements(resets)
-        for one in resets:
-            for marker in one.markers:
-                marker.add({one.name: Reset(keep, one.queries)})
-        begun()
+        for entry in resets:
+            for marker in entry.markers:
+                marker.add({entry.name: Reset(keep, entry.queries)})
+        marked()
         reached("reset-marked", 0, "")
-        _carry_out(script, resets, mixed, notice)
+        _run_steps(script, resets, mixed, notice)
 
 
 def finish(script: Targets, notice: Notice) -> None:
     """Finish the resets of a script's targets that an earlier run began; raises the same errors."""
-    targets = [target for target in script.targets if _begun(target) is not None]
+    targets = [target for target in script.targets if _unfinished(target) is not None]
     with _locked(targets) as checkpoints:
         resets = []
         for target, own in zip(targets, checkpoints, strict=True):
             # Another process may have finished it while it held the lock.
-            before = _begun(target)
+            before = _unfinished(target)
             if before is not None:
                 resets.append(_reset_of(target, own, before.keep))
-        _carry_out(script, resets, _with_rows_of_statements(resets), notice)
+        _run_steps(script, resets, _with_rows_of_statements(resets), notice)
 
 
 @contextmanager
@@ -99,9 +99,9 @@ def _locked(targets: Sequence[ContinuousTarget]) -> Iterator[list[list[Checkpoin
         checkpoints = []
         for target in targets:
             target_checkpoints = []
-            for place in target.places:
+            for location in target.locations:
                 name = target.address.identifier
-                target_checkpoints += checkpoints_for(place.root, place.pipeline, name)
+                target_checkpoints += checkpoints_for(location.root, location.pipeline, name)
             for checkpoint in target_checkpoints:
                 checkpoint.acquire()
                 stack.callback(checkpoint.release)
@@ -110,10 +110,10 @@ def _locked(targets: Sequence[ContinuousTarget]) -> Iterator[list[list[Checkpoin
 
 
 def _markers(target: ContinuousTarget) -> list[ResetMarker]:
-    return [ResetMarker(place.root, place.pipeline) for place in target.places]
+    return [ResetMarker(location.root, location.pipeline) for location in target.locations]
 
 
-def _begun(target: ContinuousTarget) -> Reset | None:
+def _unfinished(target: ContinuousTarget) -> Reset | None:
     """The unfinished reset of a target; None if there is none."""
     name = target.address.identifier
     resets = [
@@ -130,7 +130,7 @@ def _begun(target: ContinuousTarget) -> Reset | None:
 def _reset_of(
     target: ContinuousTarget, checkpoints: Sequence[Checkpoint], keep: bool
 ) -> _TargetReset:
-    before = _begun(target)
+    before = _unfinished(target)
     queries = set(before.queries if before else ())
     table = find_table(target.address)
     for checkpoint in checkpoints:
@@ -138,24 +138,26 @@ def _reset_of(
         queries |= {*checkpoint.former_ids(), *([current_id] if current_id else ())}
         if table is not None:
             queries |= set(own_consumers(table, checkpoint.path))
-        queries |= _elsewhere(target, checkpoint, table)
+        queries |= _other_queries(target, checkpoint, table)
     return _TargetReset(target, checkpoints, tuple(sorted(queries)), keep, before is not None)
 
 
-def _elsewhere(target: ContinuousTarget, checkpoint: Checkpoint, table: Table | None) -> set[str]:
+def _other_queries(
+    target: ContinuousTarget, checkpoint: Checkpoint, table: Table | None
+) -> set[str]:
     """The ids of the target's queries whose checkpoints are on other machines, or lost.
 
     Raises `StreamhouseError` if one of them runs.
     """
     found = set()
-    for one in claims(target.address.warehouse, checkpoint).values():
-        if one is None:
+    for claim in claims(target.address.warehouse, checkpoint).values():
+        if claim is None:
             continue
-        found.add(one.id)
-        if one.id != checkpoint.known_id() and table is not None and is_alive(table, one.id):
+        found.add(claim.id)
+        if claim.id != checkpoint.known_id() and table is not None and is_alive(table, claim.id):
             raise StreamhouseError(
-                f"the query of {target.address.identifier} runs on {one.host} (checkpoint "
-                f"{one.checkpoint}), or ran there until a minute ago; stop it first"
+                f"the query of {target.address.identifier} runs on {claim.host} (checkpoint "
+                f"{claim.checkpoint}), or ran there until a minute ago; stop it first"
             )
     return found
 
@@ -166,49 +168,53 @@ def _with_rows_of_statements(resets: Sequence[_TargetReset]) -> set[str]:
     Raises `StreamhouseError` if other continuous queries wrote one of them.
     """
     mixed = set()
-    for one in resets:
-        if one.keep or find_table(one.target.address) is None:
+    for entry in resets:
+        if entry.keep or find_table(entry.target.address) is None:
             continue
-        writers = other_writers(one.target.address, one.queries)
+        writers = other_writers(entry.target.address, entry.queries)
         if writers.streams:
             raise StreamhouseError(
-                f"--from-scratch would empty {one.name}, including rows that no query of this "
+                f"--from-scratch would empty {entry.name}, including rows that no query of this "
                 f"script writes again: those of {'; of '.join(writers.streams)}. Give "
-                f"--keep-targets to keep all rows, or TRUNCATE TABLE {one.name} first if they "
+                f"--keep-targets to keep all rows, or TRUNCATE TABLE {entry.name} first if they "
                 "can be deleted"
             )
         if writers.statements:
-            mixed.add(one.name)
+            mixed.add(entry.name)
     return mixed
 
 
-def _carry_out(
+def _run_steps(
     script: Targets, resets: Sequence[_TargetReset], mixed: set[str], notice: Notice
 ) -> None:
     """Run all steps of the resets; each step is idempotent."""
-    rows = {one.name: rows_in(one.target.address) for one in resets}
-    for one in resets:
-        if not one.keep:
-            empty_target(one.target.address)
-            reached("target-emptied", 0, one.name)
-    for one in resets:
-        unfinished_files(one.target.address, one.checkpoints)
-        remove_rows(one.target.address, one.queries)
-        reached("side-rows-removed", 0, one.name)
-    queries = {query for one in resets for query in one.queries}
-    drop_consumers(script.catalogs, queries, [r for one in resets for r in one.target.readers])
+    rows = {entry.name: rows_in(entry.target.address) for entry in resets}
+    for entry in resets:
+        if not entry.keep:
+            empty_target(entry.target.address)
+            reached("target-emptied", 0, entry.name)
+    for entry in resets:
+        remove_unfinished_files(entry.target.address, entry.checkpoints)
+        remove_rows(entry.target.address, entry.queries)
+        reached("side-rows-removed", 0, entry.name)
+    queries = {query for entry in resets for query in entry.queries}
+    drop_consumers(
+        script.catalogs,
+        queries,
+        [r for entry in resets for r in entry.target.readers],
+    )
     reached("consumers-dropped", 0, "")
-    for one in resets:
-        for checkpoint in one.checkpoints:
-            is_first = checkpoint is one.checkpoints[0]
-            checkpoint.clear(one.queries if is_first and one.keep else ())
-            release(one.target.address.warehouse, checkpoint)
-        reached("checkpoints-cleared", 0, one.name)
-    for one in resets:
-        for marker in one.markers:
-            marker.remove([one.name])
-        reached("reset-ended", 0, one.name)
-        notice(_summary(one, rows[one.name], one.name in mixed))
+    for entry in resets:
+        for checkpoint in entry.checkpoints:
+            is_first = checkpoint is entry.checkpoints[0]
+            checkpoint.clear(entry.queries if is_first and entry.keep else ())
+            release(entry.target.address.warehouse, checkpoint)
+        reached("checkpoints-cleared", 0, entry.name)
+    for entry in resets:
+        for marker in entry.markers:
+            marker.remove([entry.name])
+        reached("reset-ended", 0, entry.name)
+        notice(_summary(entry, rows[entry.name], entry.name in mixed))
 
 
 def _summary(target_reset: _TargetReset, rows: int, mixed: bool) -> str:

@@ -33,14 +33,14 @@ class DraftWarehouse(Warehouse):
 
     def __init__(self, options: Mapping[str, str]) -> None:
         super().__init__(options)
-        self._made: dict[str, DraftTable] = {}
+        self._drafts: dict[str, DraftTable] = {}
         self._dropped: set[str] = set()
         self._databases: set[str] = {"default"}
         self._dropped_databases: set[str] = set()
 
-    def is_made(self, identifier: str) -> bool:
+    def is_draft(self, identifier: str) -> bool:
         """Whether the script created or changed the table."""
-        return identifier in self._made
+        return identifier in self._drafts
 
     def databases(self) -> list[str]:
         return sorted({*self._stored_databases(), *self._databases})
@@ -49,7 +49,7 @@ class DraftWarehouse(Warehouse):
         if database not in self.databases():
             raise self._no_database(database)
         stored = super().tables(database) if database in self._stored_databases() else []
-        created = [name for at, name in map(split_identifier, self._made) if at == database]
+        created = [name for at, name in map(split_identifier, self._drafts) if at == database]
         remaining = [name for name in stored if f"{database}.{name}" not in self._dropped]
         return sorted({*remaining, *created})
 
@@ -91,7 +91,7 @@ class DraftWarehouse(Warehouse):
             if if_exists:
                 return
             raise self._missing(database, name)
-        self._made[new_name] = self.readable(identifier)
+        self._drafts[new_name] = self.readable(identifier)
         self.drop_table(database, name)
 
     def alter_table(
@@ -105,7 +105,7 @@ class DraftWarehouse(Warehouse):
         table = self.readable(identifier)
         for change in changes:
             table = _changed(identifier, table, change)
-        self._made[identifier] = table
+        self._drafts[identifier] = table
 
     def readable(
         self,
@@ -115,8 +115,8 @@ class DraftWarehouse(Warehouse):
         pin: bool = False,
     ) -> Any:
         """The table as the script has changed it so far, else the stored table as of `moment`."""
-        if identifier in self._made:
-            return self._made[identifier]
+        if identifier in self._drafts:
+            return self._drafts[identifier]
         table = super().readable(identifier, moment, options, pin)
         return DraftTable(
             tuple(table.columns),
@@ -134,7 +134,7 @@ class DraftWarehouse(Warehouse):
         options: dict[str, str],
         comment: str | None,
     ) -> bool:
-        self._made[full] = DraftTable(
+        self._drafts[full] = DraftTable(
             tuple(replace(c, nullable=c.nullable and c.name not in primary_key) for c in columns),
             tuple(primary_key),
             tuple(partitioned_by),
@@ -148,7 +148,7 @@ class DraftWarehouse(Warehouse):
         return set(stored) - self._dropped_databases
 
     def _drop(self, full: str) -> None:
-        self._made.pop(full, None)
+        self._drafts.pop(full, None)
         self._dropped.add(full)
 
     def _missing(self, database: str, name: str) -> TableError:

@@ -109,15 +109,17 @@ class DraftViews(SessionViews):
 class Draft(Session):
     """A session whose catalogs are `DraftWarehouse`s.
 
-    Without a `warehouse` the default catalog is empty, unless `placed`: then using it is an error,
-    as in a run.
+    Without a `warehouse` the default catalog is empty. With `requires_warehouse`, using it is then
+    an error, as in a run.
     """
 
     catalogs: DraftCatalogs
 
-    def __init__(self, warehouse: Mapping[str, str] | None, placed: bool = False) -> None:
+    def __init__(
+        self, warehouse: Mapping[str, str] | None, requires_warehouse: bool = False
+    ) -> None:
         super().__init__(warehouse)
-        if warehouse is None and not placed:
+        if warehouse is None and not requires_warehouse:
             self.catalogs.add_empty_default()
         self.views = DraftViews(self, self.catalogs)
 
@@ -127,7 +129,7 @@ class Draft(Session):
         for lookup in query.lookups:
             catalog, database, name = lookup.table.name
             warehouse, identifier = self.catalogs.warehouse(catalog), f"{database}.{name}"
-            if warehouse.is_made(identifier):
+            if warehouse.is_draft(identifier):
                 table = warehouse.readable(identifier)
                 specs.append(DraftSpec(lookup, {}, identifier, table=table))
             else:

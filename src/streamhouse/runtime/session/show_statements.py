@@ -11,13 +11,13 @@ from streamhouse.sql import functions
 from streamhouse.sql.plan import Column, Describe, Name, Show, TableInfo, ViewInfo
 from streamhouse.sql.statements.create_view import create_text, ticked
 
-Shown = Mapping[str, Sequence[str | None]]
+ResultColumns = Mapping[str, Sequence[str | None]]
 
-_HIDDEN_OF_PAIMON = ("path",)
-"""Where the catalog has put a table: another one puts it elsewhere."""
+_HIDDEN_OPTIONS = ("path",)
+"""Options that SHOW CREATE TABLE leaves out: another catalog stores the table elsewhere."""
 
 
-def described(session: Session, statement: Show | Describe) -> Shown:
+def describe(session: Session, statement: Show | Describe) -> ResultColumns:
     """The result columns of a SHOW or DESCRIBE; `TableError` for an unknown table or view."""
     kind = statement.kind if isinstance(statement, Show) else ""
     if kind in ("", "COLUMNS", "CREATE TABLE", "CREATE VIEW"):
@@ -60,7 +60,7 @@ def _names(session: Session, kind: str, of: Name) -> list[str]:
     return sorted({*session.tables.temporary_names(catalog, database), *views, *stored})
 
 
-def _of_table(session: Session, statement: Show | Describe, kind: str) -> Shown:
+def _of_table(session: Session, statement: Show | Describe, kind: str) -> ResultColumns:
     view = session.view(statement.name)
     if view is not None and kind != "CREATE TABLE":
         return _of_view(view, kind)
@@ -79,7 +79,7 @@ def _of_table(session: Session, statement: Show | Describe, kind: str) -> Shown:
     }
 
 
-def _of_view(view: ViewInfo, kind: str) -> Shown:
+def _of_view(view: ViewInfo, kind: str) -> ResultColumns:
     if kind == "CREATE VIEW":
         return {"create view": [create_text(view)]}
     names, types = [c.name for c in view.columns], [c.type for c in view.columns]
@@ -97,7 +97,7 @@ def table_text(info: TableInfo) -> str:
     text += ",\n  ".join(lines) + "\n)"
     if info.partitioned_by:
         text += f" PARTITIONED BY ({', '.join(map(ticked, info.partitioned_by))})"
-    hidden = _HIDDEN_OF_PAIMON if info.connector == "paimon" else ()
+    hidden = _HIDDEN_OPTIONS if info.connector == "paimon" else ()
     options = [
         f"{_literal(key)} = {_literal(_masked(key, value))}"
         for key, value in sorted(info.options.items())
