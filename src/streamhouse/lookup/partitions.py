@@ -157,26 +157,8 @@ def newest_snapshot(table: Table) -> tuple[int, list[Partition]]:
         snapshot = latest
 
 
-def read(
-    table: Table,
-    columns: Sequence[str],
-    snapshot: int | None,
-    chosen: Sequence[Partition] | None = None,
-) -> pa.Table:
-    """The columns of a snapshot's rows (None: no rows), of all partitions or of the `chosen`."""
-    schema = table.read_schema(columns)
-    if snapshot is None or (chosen is not None and not chosen):
-        return schema.empty_table()
-    if chosen is None:
-        return pa.Table.from_batches(table.read(columns, snapshot=snapshot), schema=schema)
-    read_columns = [*columns, *(key for key in table.partition_keys if key not in columns)]
-    batches = table.read(read_columns, snapshot=snapshot, filter=condition(table, chosen))
-    rows = pa.Table.from_batches(batches, schema=table.read_schema(read_columns))
-    return rows.filter(mask(rows, table, chosen)).select(list(columns))
-
-
 def condition(table: Table, chosen: Sequence[Partition]) -> Filter | None:
-    """The filter for partition pruning (None: there is none); rows of other partitions may pass."""
+    """The filter for partition pruning, if there is one; rows of other partitions may pass it."""
     ways = [
         _all(conditions) for partition in chosen if (conditions := _conditions(table, partition))
     ]

@@ -100,7 +100,16 @@ class Days:
         self.commits += 1
 
     def ids(self, snapshot: int | None, chosen: list[Partition] | None) -> list[int]:
-        found: list[int] = partitions.read(self.table, ["id"], snapshot, chosen)["id"].to_pylist()
+        if snapshot is None or chosen == []:
+            return []
+        pruned = None if chosen is None else partitions.condition(self.table, chosen)
+        rows = pa.Table.from_batches(
+            self.table.read(["id", "p"], snapshot=snapshot, filter=pruned),
+            schema=self.table.read_schema(["id", "p"]),
+        )
+        if chosen is not None:
+            rows = rows.filter(partitions.mask(rows, self.table, chosen))
+        found: list[int] = rows["id"].to_pylist()
         return sorted(found)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,18 +11,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamhouse.paimon.changelog.snapshot_changes import bucket_folder
 from streamhouse.paimon.read.table import Table
+from streamhouse.paimon.storage.split_header import BucketHeader, bucket_folder
 from streamhouse.paimon.write.bucket_hash import bucket_of
 from streamhouse.paimon.write.buckets import bucket_fields
 
 Group = tuple[str, int]
 """A partition's folder and a bucket; `*` and -1 where the key does not determine them."""
-
-_FOLDER = 36
-_INT, _LENGTH, _TOTAL = struct.Struct(">i"), struct.Struct(">H"), struct.Struct(">?i")
-"""A serialised split has from byte `_FOLDER` on: its partition (length, then bytes), the bucket's
-number, its folder (length, then bytes), and the total number of buckets, if that is known."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +44,7 @@ class Groups:
         columns = () if isinstance(fields, str) else tuple(field.name for field in fields)
         # A partition may still have another number of buckets, with which it was written.
         by_bucket = set(columns) <= set(key) and all(
-            _total(split) == table.bucket for split in splits
+            BucketHeader.parse(split).total == table.bucket for split in splits
         )
         blank = table.options.get("partition.default-name", cls.blank)
         return cls(names if by_partition else (), columns if by_bucket else (), table.bucket, blank)
@@ -104,13 +98,6 @@ def hashed_fields(table: Table) -> tuple[pa.Field, ...] | str:
         if pa.types.is_timestamp(field.type) and field.type.unit == "ns":
             return f"timestamps are compared in microseconds, and {field.name} has more digits"
     return fields
-
-
-def _total(split: bytes) -> int:
-    """The total number of buckets that a serialised split was written with; -1: unknown."""
-    at = _FOLDER + _INT.unpack_from(split, _FOLDER)[0] + 8
-    is_known, total = _TOTAL.unpack_from(split, at + 2 + _LENGTH.unpack_from(split, at)[0])
-    return int(total) if is_known else -1
 
 
 def _is_plain_text(data_type: pa.DataType) -> bool:

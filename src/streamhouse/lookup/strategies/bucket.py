@@ -7,7 +7,6 @@ bucket, and reads a bucket again only if its files have changed.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -23,16 +22,10 @@ from streamhouse.lookup.partitions import Partition
 from streamhouse.lookup.storage.changed_keys import Version, version_of
 from streamhouse.lookup.storage.key_location import hashed_fields
 from streamhouse.lookup.storage.spill import mapped
-from streamhouse.paimon.changelog.snapshot_changes import bucket_folder
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.schema.evolution import columns_now
+from streamhouse.paimon.storage.split_header import BucketHeader, without_snapshot
 from streamhouse.paimon.write.bucket_hash import bucket_of
-
-_PARTITION = 36
-_NUMBER, _LENGTH, _TOTAL = struct.Struct(">i"), struct.Struct(">H"), struct.Struct(">?i")
-"""A serialised split has from byte `_PARTITION` on: its partition (length, then bytes), the
-bucket's number, its folder (length, then bytes), and the total number of buckets, if known."""
-_SNAPSHOT = slice(28, 36)
 
 
 @dataclass(frozen=True)
@@ -174,14 +167,14 @@ class BucketDimension:
         pruned = None if chosen is None else partitions.condition(table, chosen)
         task, count = self._part
         for split in table.splits(version.snapshot.id, filter=pruned):
-            number, total = _bucket(split)
+            bucket = BucketHeader.parse(split)
             # Partitions that were written with another number of buckets belong to all tasks.
-            if total != self._buckets or number % count == task:
-                splits_by_folder.setdefault(bucket_folder(split), []).append(split)
+            if bucket.total != self._buckets or bucket.number % count == task:
+                splits_by_folder.setdefault(bucket.folder, []).append(split)
         return splits_by_folder
 
     def _bucket(self, table: Table, folder: str, splits: list[bytes]) -> pa.Table:
-        content = b"".join(one[: _SNAPSHOT.start] + one[_SNAPSHOT.stop :] for one in splits)
+        content = b"".join(map(without_snapshot, splits))
         chosen = self._version[1]
         cached = self._read.get(folder)
         if cached is not None and cached.content == content:
@@ -204,15 +197,6 @@ class BucketDimension:
             rows, size = mapped(rows.combine_chunks()), 0
         self._read[folder] = _Bucket(content, rows, size)
         return rows
-
-
-def _bucket(split: bytes) -> tuple[int, int]:
-    """The bucket number of a serialised split, and the total number of buckets (-1: unknown)."""
-    at = _PARTITION + 4 + _NUMBER.unpack_from(split, _PARTITION)[0]
-    (number,) = _NUMBER.unpack_from(split, at)
-    (length,) = _LENGTH.unpack_from(split, at + 4)
-    known, total = _TOTAL.unpack_from(split, at + 6 + length)
-    return int(number), int(total) if known else -1
 
 
 def _whole(column: pa.ChunkedArray, field: pa.Field) -> pa.Array:

@@ -12,8 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pypaimon_rust.datafusion import Split
 
-from streamhouse.paimon.changelog.snapshot_changes import bucket_folder, gathered, keys_of
+from streamhouse.paimon.changelog.snapshot_changes import gathered, keys_of
 from streamhouse.paimon.read.table import Table
+from streamhouse.paimon.storage.split_header import bucket_folder
 
 MOST_ROWS = 2_000_000
 """A bucket with more rows than this is compared in several parts."""

@@ -21,7 +21,6 @@ from pypaimon_rust.datafusion import Split
 from streamhouse.paimon.changelog.snapshot_changes import (
     MOST_KEYS,
     StateDifference,
-    bucket_folder,
     gathered,
     keys_of,
 )
@@ -29,6 +28,7 @@ from streamhouse.paimon.changelog.state_difference import Differ
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.read.visibility import hides_new_rows
 from streamhouse.paimon.storage.split_groups import file_ids
+from streamhouse.paimon.storage.split_header import bucket_folder
 from streamhouse.source import ROW_KIND
 
 Group = tuple[bytes, ...] | StateDifference

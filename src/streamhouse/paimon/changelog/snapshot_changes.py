@@ -6,7 +6,6 @@ never read. The others are divided into parts; each key is in one part only.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -19,13 +18,11 @@ from streamhouse.paimon.read.conditions import Filter
 from streamhouse.paimon.read.pushdown import one_of
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.read.visibility import PRODUCED, changes_visible_at, producer
+from streamhouse.paimon.storage.split_header import bucket_folder, without_snapshot
 from streamhouse.source import ROW_KIND
 
 MOST_KEYS = 10_000
 """With more keys than this, filtering by key costs more than reading the files."""
-_SNAPSHOT = slice(28, 36)
-"""The bytes of a serialised split that hold its snapshot id; the others determine its rows."""
-_PARTITION_SIZE = struct.Struct(">i")
 
 
 @dataclass(frozen=True)
@@ -77,10 +74,10 @@ class SnapshotStates:
             table.snapshot(snapshot - 1)
         before = self.splits(table, snapshot - 1)
         after = self.splits(table, snapshot)
-        unchanged = {_content(split) for split in before} & {_content(split) for split in after}
+        unchanged = set(map(without_snapshot, before)) & set(map(without_snapshot, after))
         depth = _depth(table, written)
-        old = _parts((split for split in before if _content(split) not in unchanged), depth)
-        new = _parts((split for split in after if _content(split) not in unchanged), depth)
+        old = _parts((split for split in before if without_snapshot(split) not in unchanged), depth)
+        new = _parts((split for split in after if without_snapshot(split) not in unchanged), depth)
         rows: Mapping[str, list[bytes]] = {}
         if written:
             key = list(table.primary_key)
@@ -143,10 +140,6 @@ def check_only_added(batch: pa.RecordBatch, table: Table, snapshot: int) -> None
         )
 
 
-def _content(split: bytes) -> bytes:
-    return split[: _SNAPSHOT.start] + split[_SNAPSHOT.stop :]
-
-
 def _depth(table: Table, written: bool) -> int:
     """How many levels of folders a key never leaves: 2 (its bucket), 1 (its partition) or 0.
 
@@ -164,14 +157,6 @@ def _parts(splits: Iterable[bytes], depth: int) -> dict[str, list[bytes]]:
         name = (folder if depth == 2 else folder.rpartition("/")[0]) if depth else ""
         parts.setdefault(name, []).append(split)
     return parts
-
-
-def bucket_folder(split: bytes) -> str:
-    """The folder of a serialised split's bucket, which is stored after the partition."""
-    (partition,) = _PARTITION_SIZE.unpack_from(split, _SNAPSHOT.stop)
-    at = _SNAPSHOT.stop + 4 + partition + 4
-    (size,) = struct.unpack_from(">H", split, at)
-    return split[at + 2 : at + 2 + size].decode()
 
 
 def keys_of(table: Table, written: Sequence[bytes]) -> Filter | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -92,10 +93,15 @@ class _SidecarCache:
         self._key: object = None
         self._timer: threading.Timer | None = None
 
-    def borrowed(self, warehouse: Mapping[str, str]) -> _Borrowed:
-        return _Borrowed(self, warehouse)
+    @contextmanager
+    def borrowed(self, warehouse: Mapping[str, str]) -> Iterator[Sidecar]:
+        sidecar = self._acquire(warehouse)
+        try:
+            yield sidecar
+        finally:
+            self._release()
 
-    def take(self, warehouse: Mapping[str, str]) -> Sidecar:
+    def _acquire(self, warehouse: Mapping[str, str]) -> Sidecar:
         with self._lock:
             if self._timer is not None:
                 self._timer.cancel()
@@ -105,7 +111,7 @@ class _SidecarCache:
                 self._sidecar, self._key = Sidecar(warehouse, nice=_NICE), key
             return self._sidecar
 
-    def release(self) -> None:
+    def _release(self) -> None:
         with self._lock:
             timer = threading.Timer(_IDLE_SECONDS, self._idle)
             timer.daemon = True
@@ -121,18 +127,6 @@ class _SidecarCache:
         sidecar, self._sidecar = self._sidecar, None
         if sidecar is not None:
             sidecar.close()
-
-
-class _Borrowed:
-    def __init__(self, cache: _SidecarCache, warehouse: Mapping[str, str]) -> None:
-        self._cache = cache
-        self._warehouse = warehouse
-
-    def __enter__(self) -> Sidecar:
-        return self._cache.take(self._warehouse)
-
-    def __exit__(self, *raised: object) -> None:
-        self._cache.release()
 
 
 _cache = _SidecarCache()
