@@ -30,7 +30,7 @@ def execute(
     UPDATE, DELETE and TRUNCATE. Tables are named `database.table`; an unqualified name is in the
     database `default`. Returns the row counts of all statements together, and the last snapshot.
     Each statement is one commit: when one fails, the commits before it stay. Statements that must
-    compact (such as DELETE from aggregation and partial-update tables) need `java`: they start a
+    compact (such as DELETE from aggregation and partial-update tables) need Java: they start a
     JVM, unless a running `sidecar` of the warehouse is given. Modules of Python functions are
     found as by `import`, and in the folder `modules`. Raises `SqlError` (before anything runs, if
     a statement cannot be parsed), `TableError`, and `CommitConflictError` if other writers hold

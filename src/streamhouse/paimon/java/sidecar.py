@@ -121,7 +121,7 @@ class Sidecar:
     """The Java core on one warehouse; its JVM starts at the first call, and again if it died.
 
     `warehouse_options` are the catalog's options (`warehouse`, `s3.*`, …). Runs on the driver, or
-    in any Python process with a `java`. Thread-safe. The JVM ends with this process. No call
+    in any Python process that finds Java. Thread-safe. The JVM ends with this process. No call
     expires a snapshot. Tables are named `database.table`; system tables
     (`database.table$audit_log`) can be read. Raises `TableError` for a table that does not exist,
     `CommitConflictError` if other commits won too often (nothing was changed: call again),
