@@ -128,11 +128,14 @@ def play(folder: Path, keyed: bool, target: list[Row], source: list[Row], clause
 
 
 @pytest.mark.parametrize("keyed", [True, False], ids=["keyed", "append"])
-def test_merge_equals_the_model(keyed: bool, tmp_path_factory: pytest.TempPathFactory) -> None:
+@pytest.mark.parametrize("examples", [25, pytest.param(400, marks=pytest.mark.soak)])
+def test_merge_equals_the_model(
+    keyed: bool, examples: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     folder = tmp_path_factory.mktemp("merge")
 
     @settings(
-        max_examples=40,
+        max_examples=examples,
         deadline=None,
         derandomize=True,
         suppress_health_check=[HealthCheck.too_slow],

@@ -207,9 +207,16 @@ def test_no_batch_is_planned_for_rows_that_are_not_due(folder: Path) -> None:
     assert query.found() == query.recomputed() == {}
 
 
-@pytest.mark.parametrize("join", ["", "LEFT"])
 @pytest.mark.parametrize(
-    "seed", [0, 1, *(pytest.param(n, marks=pytest.mark.soak) for n in range(2, 60))]
+    ("join", "seed"),
+    [
+        *(("", 0), ("LEFT", 1)),
+        *(
+            pytest.param(join, seed, marks=pytest.mark.soak)
+            for join in ("", "LEFT")
+            for seed in range(60)
+        ),
+    ],
 )
 def test_all_orders_of_changes_lookups_and_batches(folder: Path, join: str, seed: int) -> None:
     draw = random.Random(seed)
