@@ -30,9 +30,12 @@ SECONDS = 240.0
 LANGUAGES = {"bash": ["bash", "-euo", "pipefail", "-c"], "python": [sys.executable, "-c"]}
 
 
-def environment() -> dict[str, str]:
+def environment(language: str) -> dict[str, str]:
     """The reader's, with the project's commands first."""
-    ours = ("STREAMHOUSE_W", "PYSPARK_")
+    # Spark's settings are for programs that start a session: commands start Spark quickly
+    # themselves, but with a folder of settings by `spark-submit` and without the class archive.
+    settings = () if language == "python" else ("SPARK_CONF_DIR",)
+    ours = ("STREAMHOUSE_W", "PYSPARK_", *settings)
     own = {key: value for key, value in os.environ.items() if not key.startswith(ours)}
     own["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), own.get("PATH", "")])
     return own
@@ -44,7 +47,7 @@ def started(block: Block, folder: Path) -> Iterator[subprocess.Popen[str]]:
     process = subprocess.Popen(
         [*LANGUAGES[block.language], block.text],
         cwd=folder,
-        env=environment(),
+        env=environment(block.language),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -8,7 +8,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
 from tests.integration.mysql.history import Database
 from tests.integration.runtime.terminal import Terminal
 
@@ -26,7 +25,6 @@ INSERT INTO copy SELECT * FROM numbers;
 """
 
 
-@pytest.mark.usefixtures("quick_spark")
 def test_a_terminal_shows_rows_rate_and_time_left(database: Database, tmp_path: Path) -> None:
     database.run(
         "CREATE TABLE t (id INT PRIMARY KEY, v INT)",

@@ -68,7 +68,6 @@ def run(folder: Path, arguments: Sequence[str]) -> str:
     return ended.err
 
 
-@pytest.mark.usefixtures("quick_spark")
 def test_a_pipeline_and_all_commands(
     lake: str, script: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

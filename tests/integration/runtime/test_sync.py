@@ -460,7 +460,7 @@ def test_an_alter_ends_it_and_the_other_tables_go_on(sync: Sync, mariadb: MariaD
     assert any("sync_alter.a is not followed any more" in notice for notice in sync.notices)
 
 
-def test_kills_lose_and_repeat_nothing(mariadb: MariaDB, tmp_path: Path, quick_spark: None) -> None:
+def test_kills_lose_and_repeat_nothing(mariadb: MariaDB, tmp_path: Path) -> None:
     fresh(mariadb, "sync_kills")
     source = Source(mariadb, random.Random(3))
     for number in range(5):
@@ -574,9 +574,7 @@ def test_a_script_syncs_and_joins(shop: Shop, mariadb: MariaDB) -> None:
     assert there(shop.warehouse, "ods.alone") == [(1, "Oman"), (2, "Mali")]
 
 
-def test_it_continues_after_a_kill_of_the_jvm(
-    mariadb: MariaDB, tmp_path: Path, quick_spark: None
-) -> None:
+def test_it_continues_after_a_kill_of_the_jvm(mariadb: MariaDB, tmp_path: Path) -> None:
     fresh(mariadb, "sync_jvm")
     source = Source(mariadb, random.Random(5))
     source.create("sync_jvm", "t")
