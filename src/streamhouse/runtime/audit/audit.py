@@ -88,9 +88,10 @@ def audit(warehouse: Mapping[str, str], identifier: str) -> Audit:
     """Recompute the table `database.table` from its lineage and compare it, row by row.
 
     Compares the newest snapshot whose batches are all in the lineage (while queries run, it is
-    about a second behind), and whose rows are all visible. In tables with a primary key, DOUBLE
-    values are equal if they differ by at most 0.005 or 1 in 10^12, since the order of addition
-    differs. Rows of other writers (INSERT … VALUES, other programs) are taken as they were written.
+    about a second behind, in object stores five), and whose rows are all visible. In tables with a
+    primary key, DOUBLE values are equal if they differ by at most 0.005 or 1 in 10^12, since the
+    order of addition differs. Rows of other writers (INSERT … VALUES, other programs) are taken as
+    they were written.
     If snapshots have expired, the recomputation starts from the earliest state of the view after
     which all source and lookup snapshots still exist. Raises `TableError` if no query of a script
     writes the table, `DataLossError` if there is no such state.

@@ -4,9 +4,9 @@ One row per query and batch: `query_id`, `batch_id`, `batch_time` (the batch's c
 UTC), `fingerprint` of the definition that ran, `start_offset` and `end_offset` (JSON, see
 `runtime.streaming.planner`), `dimensions` (JSON: table name to snapshot id), `rows_read` and
 `rows_missed` (null if a crash lost the counts), and `definition` (JSON of the query; only on the
-first row of each fingerprint). It is written within about a second after a batch, later if many
-queries run. After a crash, missing rows are written from Spark's offset log. Rows that no audit
-needs any more are removed (`lineage_retention`).
+first row of each fingerprint). It is written within about a second after a batch, in object stores
+within five, and later if many queries run. After a crash, missing rows are written from Spark's
+offset log. Rows that no audit needs any more are removed (`lineage_retention`).
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from streamhouse.runtime.state import lineage_retention
 from streamhouse.runtime.state.checkpoint import Checkpoint
 from streamhouse.runtime.state.query_definition import definition_json
 from streamhouse.source import Offset
+from streamhouse.sql.options.store_options import is_object_store
 from streamhouse.sql.plan import Column
 
 SUFFIX = "lineage"
@@ -53,6 +54,8 @@ COLUMNS = (
 # For a commit per second: fewer compactions than by default, and still few level-0 files.
 _OPTIONS = {"bucket": "1", "num-sorted-run.compaction-trigger": "8"}
 _FLUSH_SECONDS = 1.0
+_REMOTE_FLUSH_SECONDS = 5.0
+"""In object stores, where a commit is a dozen requests, and its share of compactions as many."""
 
 
 @dataclass(frozen=True)
@@ -130,8 +133,9 @@ class Lineage:
                 self._unwritten.append(record)
 
     def flush_if_due(self, every_s: float = 0.0) -> None:
-        """Flush if the last flush was more than a second ago, or `every_s` if that is longer."""
-        due = self._flushed_at + max(_FLUSH_SECONDS, every_s)
+        """Flush if the last flush is long enough ago, at least `every_s` seconds."""
+        remote = is_object_store(self._address.warehouse.get("warehouse", ""))
+        due = self._flushed_at + max(_REMOTE_FLUSH_SECONDS if remote else _FLUSH_SECONDS, every_s)
         if self._unwritten and time.monotonic() >= due:
             self.flush()
 
