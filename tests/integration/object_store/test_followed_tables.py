@@ -17,6 +17,7 @@ from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.storage import followed_snapshots
 from streamhouse.paimon.write.commit import TableCommitter
 from streamhouse.paimon.write.table_writer import TableWriter
+from streamhouse.sql.changes import AddColumn
 from streamhouse.sql.plan import Column
 
 USER, OTHER = "0f8fad5b-d9cb-469f-a165-70867728950e", "7c9e6679-7425-40de-944b-e07fc1f90ae7"
@@ -120,6 +121,83 @@ def test_commits_of_other_machines_are_found_by_a_new_request(warehouse: Warehou
     table.files.write_text(f"{path}-2", text.replace('"id":1', '"id":2'))
     assert table.latest_snapshot_id(within_s=60) == 1
     assert table.latest_snapshot_id() == 2
+
+
+def test_other_machines_are_heard_too_after_a_commit_of_this_one(warehouse: Warehouse) -> None:
+    writer = Writer(warehouse)
+    for number in range(3):
+        writer.write(number)
+    table = warehouse.followed("shop.t")
+    path = f"{table.root}/snapshot/snapshot"
+    text = table.files.read_text(f"{path}-3")
+    assert text is not None and table.latest_snapshot_id(within_s=0.1) == 3
+    table.files.write_text(f"{path}-4", text.replace('"id":3', '"id":4'))
+    time.sleep(followed_snapshots.HEARD_S + 0.1)
+    assert table.latest_snapshot_id(within_s=0.1) == 4
+
+
+def test_a_branch_does_not_have_the_commits_of_the_table(warehouse: Warehouse) -> None:
+    writer = Writer(warehouse)
+    for number in range(3):
+        writer.write(number)
+    table = warehouse.table("shop.t")
+    root = f"{table.root}/branch/branch-b"
+    for name in ("schema/schema-0", "snapshot/snapshot-3"):
+        table.files.write_text(
+            f"{root}/{name}", table.files.read_text(f"{table.root}/{name}") or ""
+        )
+    branch = warehouse.followed("shop.t$branch_b")
+    assert branch.latest_snapshot_id() == 3
+    writer.write(3)
+    assert branch.latest_snapshot_id(within_s=60) == 3
+    assert table.latest_snapshot_id() == 4
+
+
+def test_a_rollback_while_a_commit_takes_its_lock_is_noticed(
+    warehouse: Warehouse, lake: str, s3: S3Server, proxy: FaultyProxy
+) -> None:
+    beside = Warehouse({"warehouse": lake, **s3.options()})
+    writer = Writer(warehouse)
+    for number in range(1, 6):
+        writer.write(number)
+    left = [None]
+
+    def choose(request: Request) -> None:
+        if request.path.endswith(".commit-lock") and left:
+            left.pop()
+            roll_back(beside, 2)
+
+    proxy.choose = choose
+    writer.write(10)
+    assert not left
+    assert ids(warehouse.table("shop.t")) == [1, 2, 10]
+
+
+def test_a_batch_that_was_rolled_back_is_written_again(warehouse: Warehouse) -> None:
+    writer = Writer(warehouse)
+    for number in range(3):
+        writer.write(number)
+    roll_back(warehouse, 2)
+    assert writer.attempt(2, 2)
+    assert ids(warehouse.table("shop.t")) == [0, 1, 2]
+
+
+def test_a_schema_that_commits_were_made_with_is_not_read_again(
+    warehouse: Warehouse, proxy: FaultyProxy
+) -> None:
+    writer = Writer(warehouse)
+    for number in range(3):
+        writer.write(number)
+    reader = warehouse.followed("shop.t")
+    time.sleep(1.1)
+    writer.write(3)
+    seen = requests(proxy)
+    assert warehouse.followed("shop.t") is reader
+    time.sleep(0.2)
+    assert seen == []
+    warehouse.alter_table("shop.t", AddColumn(Column("n", "INT")))
+    writer.write(4)
+    assert "n" in warehouse.followed("shop.t").arrow_schema.names
 
 
 def test_a_commit_after_a_rollback_is_on_top_of_what_is_there(warehouse: Warehouse) -> None:

@@ -22,6 +22,7 @@ from streamhouse.paimon.schema import types
 from streamhouse.paimon.schema.table_name import MAIN, TableName, split_identifier
 from streamhouse.paimon.storage import rust_core
 from streamhouse.paimon.storage.files import is_local, local_path, remember
+from streamhouse.paimon.storage.followed_snapshots import FollowedSnapshots
 from streamhouse.paimon.storage.lock import creation_lock
 from streamhouse.paimon.storage.object_store.parallel import begin
 from streamhouse.paimon.storage.object_store.s3_client import core_options
@@ -51,6 +52,18 @@ class _Opened:
 
 
 _checking: set[tuple[object, ...]] = set()
+
+
+def _seen_in_commits(opened: _Opened) -> _Opened:
+    """The same, compared when a process of this machine committed with this schema to this table.
+
+    A commit looks for a newer schema itself.
+    """
+    snapshots, schema = opened.table.snapshots, opened.table.schema_id
+    if not isinstance(snapshots, FollowedSnapshots):
+        return opened
+    seen = snapshots.newest_schema_at(schema, opened.checked_at)
+    return replace(opened, checked_at=max(opened.checked_at, seen))
 
 
 def _check_in_background(key: _Key, opened: _Opened) -> None:
@@ -315,6 +328,8 @@ class Warehouse:
         opened = _tables.get(key)
         if opened is not None and caches and opened.generation != rust_core.metadata_generation():
             opened = None
+        if opened is not None and followed and now - opened.checked_at > _FOLLOWED_CHECK_S / 2:
+            opened = _tables[key] = _seen_in_commits(opened)
         if opened is not None and followed and now - opened.checked_at < _FOLLOWED_CHECK_S:
             if now - opened.checked_at > _FOLLOWED_CHECK_S / 2:
                 _check_in_background(key, opened)

@@ -24,37 +24,61 @@ from streamhouse.paimon.storage.rust_core import forget_metadata
 from streamhouse.paimon.storage.snapshots import Snapshot, Snapshots, from_json
 
 VERIFY_S = 2.0
+HEARD_S = 0.5
+"""How long a commit of this machine counts as a look at the store: a table that this machine writes
+all the time is rarely written by others, too."""
 _KEPT = 32
 
 
 @dataclass
 class _Known:
-    """What this process knows of the snapshots below one root; `latest` 0: there are none."""
+    """What this process knows of the snapshots below one root; `latest` 0: there are none.
+
+    They are those of one history since `began_at`. `committed_at` is when this machine committed
+    the newest one, on top of this history, and found no newer schema.
+    """
 
     lock: threading.RLock = field(default_factory=threading.RLock)
     latest: int = 0
-    tag: str | None = None
+    tags: dict[int, str] = field(default_factory=dict)
     snapshots: dict[int, Snapshot] = field(default_factory=dict)
     texts: dict[int, str] = field(default_factory=dict)
+    began_at: float = field(default_factory=time.monotonic)
     verified_at: float = float("-inf")
     verifying: bool = False
     probed_at: float = float("-inf")
+    heard_at: float = float("-inf")
+    committed_at: float = float("-inf")
     stamp: int | None = 0
     neighbour: str | None = None
     """The folder (`storage.mirror`) of the process of this machine that has committed last."""
 
+    @property
+    def tag(self) -> str | None:
+        """The ETag of the newest snapshot."""
+        return self.tags.get(self.latest)
+
     def forget(self) -> None:
-        self.latest, self.tag = 0, None
-        self.snapshots.clear()
-        self.texts.clear()
-        self.verified_at = self.probed_at = float("-inf")
+        self.latest = 0
+        for kept in (self.snapshots, self.texts, self.tags):
+            kept.clear()
+        self.began_at = time.monotonic()
+        self.verified_at = self.probed_at = self.heard_at = self.committed_at = float("-inf")
 
     def add(self, snapshot: Snapshot, text: str, tag: str) -> None:
-        self.snapshots[snapshot.id], self.texts[snapshot.id] = snapshot, text
-        self.snapshots.pop(snapshot.id - _KEPT, None)
-        self.texts.pop(snapshot.id - _KEPT, None)
-        if snapshot.id >= self.latest:
-            self.latest, self.tag = snapshot.id, tag
+        number = snapshot.id
+        self.snapshots[number], self.texts[number], self.tags[number] = snapshot, text, tag
+        for kept in (self.snapshots, self.texts, self.tags):
+            kept.pop(number - _KEPT, None)
+        self.latest = max(self.latest, number)
+
+    def has_looked(self, within_s: float, stamp: int | None) -> bool:
+        """Whether the last look is recent enough, and this machine has not committed since."""
+        now = time.monotonic()
+        heard = within_s > 0 and now - self.heard_at < HEARD_S
+        return (
+            stamp is not None and stamp == self.stamp and (heard or now - self.probed_at < within_s)
+        )
 
 
 _known: dict[tuple[object, ...], _Known] = {}
@@ -66,9 +90,8 @@ class FollowedSnapshots(Snapshots):
     def __init__(self, files: ObjectFiles, location: str, root: str, name: str) -> None:
         super().__init__(files, root, name)
         self._objects = ConditionalObjects(files.requests)
-        self._store = files.requests.store
         self._location = location
-        self._place = (self._store, root)
+        self._place = (files.requests.store, root)
 
     @property
     def _known(self) -> _Known:
@@ -78,19 +101,19 @@ class FollowedSnapshots(Snapshots):
     def latest_id(self, within_s: float = 0.0) -> int | None:
         """The newest snapshot's id; None in an empty table.
 
-        With `within_s` it may be that old, except that commits by processes of this machine are
-        always seen.
+        With `within_s` it may be that old (`HEARD_S` after a commit of this machine), except that
+        commits by processes of this machine are always seen.
         """
         known, now = self._known, time.monotonic()
         with known.lock:
             stamp = commit_stamp(self._location)
-            if stamp is None or now - known.probed_at >= within_s or stamp != known.stamp:
-                self._verify_if_due()
-                if stamp and self._hear(stamp) and within_s:
-                    known.probed_at, known.stamp = now, stamp
-                    return known.latest
-                while self._take(known.latest + 1):
-                    pass
+            if not known.has_looked(within_s, stamp):
+                heard = stamp is not None and stamp != known.stamp and self._hear(stamp)
+                if self._verify_if_due() and heard and within_s:
+                    known.heard_at = now
+                else:
+                    while self._take(known.latest + 1):
+                        pass
                 known.probed_at, known.stamp = now, stamp
             return known.latest or None
 
@@ -121,9 +144,24 @@ class FollowedSnapshots(Snapshots):
         known, snapshot = self._known, from_json(text)
         with known.lock:
             known.add(snapshot, text, tag)
-            known.verified_at = time.monotonic()
-        store = self._store_digest
-        announce(self._location, {"store": store, "id": snapshot.id, "tag": tag, "folder": folder})
+            known.verified_at = known.committed_at = time.monotonic()
+            tags = dict(known.tags)
+        news = {"of": self._digest, "id": snapshot.id, "tags": tags, "folder": folder}
+        announce(self._location, news)
+
+    def newest_schema_at(self, schema_id: int, since: float) -> float:
+        """When a process of this machine last found that a schema is the table's newest.
+
+        Such a process has committed to it. -inf if none has, or if the history of snapshots that
+        is known here is not that of the table at the time `since` (both in monotonic seconds).
+        """
+        known = self._known
+        self.hear()
+        with known.lock:
+            newest = known.snapshots.get(known.latest)
+            if newest is None or newest.schema_id != schema_id or since < known.began_at:
+                return float("-inf")
+            return known.committed_at
 
     @property
     def neighbour(self) -> str | None:
@@ -143,10 +181,11 @@ class FollowedSnapshots(Snapshots):
         Returns whether the newest known one is now the one that it has committed last.
         """
         known, news = self._known, commit_news(self._location, stamp)
-        if news is None or news["store"] != self._store_digest:
+        if news is None or news["of"] != self._digest:
             return False
-        newest, folder = int(news["id"]), str(news["folder"])
-        if not 0 < known.latest <= newest <= known.latest + _KEPT:
+        newest, folder, tags = int(news["id"]), str(news["folder"]), news["tags"]
+        # It has committed on top of what is known here, unless the ETags differ.
+        if known.latest > newest or tags.get(str(known.latest), "") != known.tag:
             return False
         texts = []
         for number in range(known.latest + 1, newest + 1):
@@ -156,15 +195,34 @@ class FollowedSnapshots(Snapshots):
             except OSError:
                 return False
         for text in texts:
-            known.add(from_json(text), text, str(news["tag"]))
+            snapshot = from_json(text)
+            known.add(snapshot, text, str(tags[str(snapshot.id)]))
         known.neighbour = folder
-        return bool(known.tag == news["tag"])
+        age = max(0, time.time_ns() - stamp) / 1e9
+        known.committed_at = max(known.committed_at, time.monotonic() - age)
+        known.verified_at = max(known.verified_at, known.committed_at)
+        return True
 
     @property
-    def _store_digest(self) -> str:
-        """Identifies the store for other processes."""
-        _, *store = self._store
-        return hashlib.sha256(repr(store).encode()).hexdigest()
+    def _digest(self) -> str:
+        """Identifies the store and the root for other processes; branches share their lock."""
+        (_, *store), root = self._place
+        return hashlib.sha256(repr((store, root)).encode()).hexdigest()
+
+    def look(self) -> None:
+        """Take newer snapshots, without verifying that the known ones are still there."""
+        known = self._known
+        with known.lock:
+            stamp = commit_stamp(self._location)
+            if stamp:
+                self._hear(stamp)
+            while self._take(known.latest + 1):
+                pass
+            known.probed_at, known.stamp = time.monotonic(), stamp
+
+    def tag(self, number: int) -> str | None:
+        """The ETag of a snapshot, if it is known."""
+        return self._known.tags.get(number)
 
     def texts(self, first: int, last: int) -> list[str] | None:
         """The files of some snapshots, oldest first; None if not all of them are kept here."""

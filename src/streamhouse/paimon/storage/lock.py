@@ -9,40 +9,53 @@ import os
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Any
 
 from streamhouse.errors import CommitConflictError
 from streamhouse.paimon.storage import jdbc_lock
 from streamhouse.paimon.storage.files import is_local, local_path, options_of
+from streamhouse.paimon.storage.object_store.parallel import begin
 from streamhouse.sql.options.store_options import is_object_store
 
 LOCK_WAIT_S = 60.0
 _POLL_S = 0.001
+_OUTDATED_S = 0.2
 _COMMIT, _CREATION = ".commit-lock", ".creation-lock"
 _thread = threading.local()
 
 
 @contextmanager
-def commit_lock(location: str, wait_s: float = LOCK_WAIT_S) -> Iterator[None]:
+def commit_lock(
+    location: str, wait_s: float = LOCK_WAIT_S, meanwhile: Callable[[], object] | None = None
+) -> Iterator[None]:
     """Hold the commit lock of the table at `location` (its root, not a branch's).
 
     Paimon's Rust and Java cores check that the next snapshot does not exist and then rename their
     file to it. So on a plain file system the later of two concurrent commits replaces the earlier.
     Every commit, of rows or of a compaction, must hold this lock. The lock ends with the process.
     Not re-entrant (see `holds_lock`). Raises `CommitConflictError` after `wait_s` seconds.
+
+    `meanwhile` is called once no other process of this machine holds the lock, while the lock
+    between machines is taken; again if that took long.
     """
     path = _lock_path(location, _COMMIT)
     activity = f"committing to the table at {location}"
-    with _locked(path, wait_s, activity), _between_machines(location, _COMMIT, wait_s, activity):
-        held = _held()
-        held.append(path)
-        try:
-            yield
-        finally:
-            held.remove(path)
-            _stamp(location, path)
+    with _locked(path, wait_s, activity):
+        began, called = time.monotonic(), None if meanwhile is None else begin(meanwhile)
+        with _between_machines(location, _COMMIT, wait_s, activity):
+            if meanwhile is not None and called is not None:
+                called.result()
+                if time.monotonic() - began > _OUTDATED_S:
+                    meanwhile()
+            held = _held()
+            held.append(path)
+            try:
+                yield
+            finally:
+                held.remove(path)
+                _stamp(location, path)
 
 
 def commit_stamp(location: str) -> int | None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from pypaimon_rust.datafusion import CommitMessage
@@ -20,6 +19,7 @@ from streamhouse.paimon.storage.followed_snapshots import FollowedSnapshots
 from streamhouse.paimon.storage.lock import LOCK_WAIT_S, commit_lock
 from streamhouse.paimon.storage.mirror.commit import MirroredCommit
 from streamhouse.paimon.storage.mirror.followed import parts
+from streamhouse.paimon.storage.object_store.conditional_objects import ConditionalObjects
 from streamhouse.paimon.storage.object_store.store_retries import retried
 from streamhouse.paimon.storage.split_groups import file_ids as _ids
 from streamhouse.paimon.write.merge_rules.sum_limits import SumLimits
@@ -50,6 +50,7 @@ class TableCommitter:
         self._user = commit_user
         self._checked_until = 0
         self._last_identifier = -1
+        self._sure = False
         self._opened: Table | None = None
         self._mirrored: MirroredCommit | None = None
         self._refresh()
@@ -95,8 +96,17 @@ class TableCommitter:
 
         def commit() -> bool:
             try:
-                with nullcontext() if lock_held else commit_lock(self._table.location):
+                if lock_held:
                     return self._commit_once(identifier, messages, commit_messages)
+                look = self._early_look()
+                self._sure = False
+                with commit_lock(self._table.location, meanwhile=look):
+                    early = look is not None and self._commit_early(
+                        identifier, messages, commit_messages
+                    )
+                    made = early or self._commit_once(identifier, messages, commit_messages)
+                self._sure = True
+                return made
             except rust_core.ERRORS as error:
                 # What it had read of other commits is not known.
                 rust_core.forget_metadata()
@@ -106,6 +116,33 @@ class TableCommitter:
         if not committed:
             self.discard(identifier, messages)
         return committed
+
+    def _early_look(self) -> Callable[[], None] | None:
+        """What looks for newer snapshots while the lock is taken; None if that must wait for it.
+
+        The store must refuse a snapshot whose number is taken. After a failure, what is known is
+        verified first.
+        """
+        found = parts(self._table)
+        if not self._sure or self._mirrored is None or not self._checked_until or found is None:
+            return None
+        files, snapshots = found
+        return snapshots.look if ConditionalObjects(files.requests).supported else None
+
+    def _commit_early(
+        self, identifier: int, messages: Sequence[bytes], commit_messages: Sequence[Any]
+    ) -> bool:
+        """Commit on top of what the early look has found, which is verified during the upload.
+
+        Returns False if that is not possible, and for an identifier that may have been committed.
+        """
+        if rust_core.metadata_generation() != self._generation:
+            return False
+        self._refresh()
+        if self._has(identifier):
+            return False
+        self._check_sums(identifier, messages)
+        return self._commit_mirrored(identifier, commit_messages, verified=False)
 
     def _commit_once(
         self, identifier: int, messages: Sequence[bytes], commit_messages: Sequence[Any]
@@ -133,13 +170,20 @@ class TableCommitter:
             rust_core.forget_metadata()
         return committed
 
-    def _commit_mirrored(self, identifier: int, commit_messages: Sequence[Any]) -> bool:
-        """Commit by a local copy of the metadata; False if that is not possible."""
+    def _commit_mirrored(
+        self, identifier: int, commit_messages: Sequence[Any], verified: bool = True
+    ) -> bool:
+        """Commit by a local copy of the metadata; False if that is not possible.
+
+        `verified`: whether the newest known snapshot is known to be still there.
+        """
         snapshots, newest = self._table.snapshots, self._checked_until
         if self._mirrored is None or not isinstance(snapshots, FollowedSnapshots):
             return False
-        base = snapshots.texts(newest, newest)
-        done = base and self._mirrored.commit(base[0], identifier, commit_messages)
+        base, tag = snapshots.texts(newest, newest), None if verified else snapshots.tag(newest)
+        if not base or not (verified or tag):
+            return False
+        done = self._mirrored.commit(base[0], identifier, commit_messages, tag)
         if not done:
             return False
         snapshots.add_commit(*done, self._mirrored.folder)

@@ -44,21 +44,24 @@ class MirroredCommit:
         self._core: Any = None
         self._hint: Future[Any] | None = None
 
-    def commit(self, base: str, identifier: int, messages: Sequence[Any]) -> tuple[str, str] | None:
+    def commit(
+        self, base: str, identifier: int, messages: Sequence[Any], tag: str | None = None
+    ) -> tuple[str, str] | None:
         """Commit on top of the newest snapshot, whose text is `base`.
 
-        Returns the new snapshot's text and ETag; None if the core must commit to the store itself,
-        and nothing has changed. Raises `StoreError` if another writer has taken the number.
+        `tag`: its ETag if the caller has not verified it. Returns the new snapshot's text and ETag;
+        None if the core must commit to the store itself, and nothing has changed. Raises
+        `StoreError` if another writer has taken the number, or replaced the newest snapshot.
         """
         try:
-            return self._committed(base, identifier, messages)
+            return self._committed(base, identifier, messages, tag)
         except BaseException:
             # The folder may have a snapshot that the store has not.
             self.close()
             raise
 
     def _committed(
-        self, base: str, identifier: int, messages: Sequence[Any]
+        self, base: str, identifier: int, messages: Sequence[Any], tag: str | None
     ) -> tuple[str, str] | None:
         number = int(json.loads(base)["id"]) + 1
         try:
@@ -79,25 +82,45 @@ class MirroredCommit:
         if not text or folder.read(f"snapshot/snapshot-{number + 1}") is not None:
             self.close()
             return None
-        return self._published(folder, number, text, sorted(folder.names() - before))
-
-    def _published(
-        self, folder: MirrorFolder, number: int, text: str, names: Sequence[str]
-    ) -> tuple[str, str] | None:
-        """Upload what the core has written; the snapshot last."""
-        newer = f"{self._root}/schema/schema-{int(self._schema['id']) + 1}"
-        _, altered = together([lambda: folder.upload(names), lambda: self._files.exists(newer)])
-        if altered:
-            # The core records the newest schema in its snapshot.
+        names = sorted(folder.names() - before)
+        if not self._uploaded(folder, names, number - 1, tag):
             self.close()
             return None
+        return self._published(number, text, names)
+
+    def _uploaded(
+        self, folder: MirrorFolder, names: Sequence[str], base: int, tag: str | None
+    ) -> bool:
+        """Upload the manifests that the core has written, and meanwhile check what it relied on.
+
+        Returns False if the schema was altered: the core records the newest one in its snapshot.
+        """
+        newer = f"{self._root}/schema/schema-{int(self._schema['id']) + 1}"
+        path = f"{self._root}/snapshot/snapshot-{base}"
+        altered, found, *_ = together(
+            [
+                lambda: self._files.exists(newer),
+                lambda: tag if tag is None else self._objects.tag(path),
+                *folder.uploads(names),
+            ]
+        )
+        if found != tag:
+            self._delete(names)
+            raise StoreError(f"snapshot {base} of the table at {self._root} has been replaced")
+        return not altered
+
+    def _delete(self, names: Sequence[str]) -> None:
+        together([partial(self._files.delete_file, f"{self._root}/{name}") for name in names])
+
+    def _published(self, number: int, text: str, names: Sequence[str]) -> tuple[str, str] | None:
+        """Write the snapshot, which makes the commit visible."""
         path = f"{self._root}/snapshot/snapshot-{number}"
         if self._objects.supported:
             tag = self._objects.create(path, text) or self._own(path, text)
         else:
             tag = self._objects.write(path, text)
         if tag is None:
-            together([partial(self._files.delete_file, f"{self._root}/{name}") for name in names])
+            self._delete(names)
             raise StoreError(
                 f"another writer, which does not wait for the lock of the table at {self._root}, "
                 f"has just committed snapshot {number}"

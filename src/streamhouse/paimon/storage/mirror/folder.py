@@ -11,7 +11,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from typing import Any
@@ -93,7 +93,11 @@ class MirrorFolder:
 
     def upload(self, names: Sequence[str]) -> None:
         """Copy files from here to the store."""
-        together([partial(self._upload, name) for name in names])
+        together(self.uploads(names))
+
+    def uploads(self, names: Sequence[str]) -> list[Callable[[], None]]:
+        """The calls that copy files from here to the store."""
+        return [partial(self._upload, name) for name in names]
 
     def read(self, name: str) -> bytes | None:
         """A file's content; None if there is none."""

@@ -139,7 +139,8 @@ class SumLimits:
 
     def _refresh_bounds(self) -> None:
         """Update the bounds to the newest snapshot."""
-        latest = self._table.latest_snapshot_id() or 0
+        # The committer has just looked for newer ones, under the lock.
+        latest = self._table.latest_snapshot_id(LOCK_WAIT_S) or 0
         checked = self._checked_snapshot
         if (
             checked is None
