@@ -68,7 +68,7 @@ class ScriptOptions:
     `master`, `settings` and `verbose` are those of `SparkOptions`.
     `reporter` writes the pipeline's status into the warehouse; None: no status. `listener` shows
     the start, the progress and the end of continuous queries; None: nobody does. With
-    `from_scratch` all continuous queries start anew, with emptied targets unless `keep_targets`;
+    `from_scratch` all continuous queries restart, with emptied targets unless `keep_targets`;
     see `reset`. Raises `OptionError` for `keep_targets` without `from_scratch`.
     """
 

@@ -76,7 +76,7 @@ def test_planning_time_is_limited(warehouse: dict[str, str]) -> None:
 
 def test_waiting_time_is_limited(warehouse: dict[str, str]) -> None:
     checker = Checker(warehouse, wait_s=0.01)
-    with checker._turn, pytest.raises(BusyError, match="other scripts are being checked"):
+    with checker._lock, pytest.raises(BusyError, match="other scripts are being checked"):
         checker.check(GOOD)
     checker.close()
 

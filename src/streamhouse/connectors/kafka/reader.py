@@ -107,8 +107,8 @@ class PartitionReader:
     def _received(self, client: Consumer, most: int) -> list[Message]:
         """Messages and events, at least one if it comes in time.
 
-        `consume` returns only when it has all that it is asked for, or its time is over. So it is
-        not asked for more than the range can have, and waits long for the first one only.
+        `consume` returns only when it has as many messages as requested, or its time is over. So
+        the request is at most what the range can have, and only the first one waits long.
         """
         first = client.poll(_POLL_S)
         if first is None:

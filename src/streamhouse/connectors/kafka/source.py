@@ -37,7 +37,7 @@ class KafkaSource:
 
     An offset has the next offset of each partition, see `connectors.kafka.positions`. The same two
     offsets give the same rows as long as Kafka keeps the records; `DataLossError` is raised if
-    retention has deleted records that have not been read, or if a topic was created anew. Records
+    retention has deleted records that have not been read, or if a topic was created again. Records
     of aborted transactions are left out, unless `properties.isolation.level` is `read_uncommitted`.
     The object can be pickled.
     """
@@ -262,7 +262,7 @@ class KafkaSource:
                 )
         if not changed:
             return
-        # A topic that was created anew may already be longer than the old one.
+        # A topic that was created again may already be longer than the old one.
         self._discover_topics(before, always=True)
         for one, oldest in self._connected.beginnings(changed).items():
             if oldest > before.next[one]:

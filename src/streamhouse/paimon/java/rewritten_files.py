@@ -15,7 +15,7 @@ def check_schema(table: Any, messages: Iterable[Any]) -> None:
     it plans. A file that was written after an ALTER TABLE has columns and types that such a
     rewrite drops. If the schema is still the same now, no file of a later one was read.
 
-    Deletes the new files and raises `CommitConflictError`: the rewrite has to begin anew.
+    Deletes the new files and raises `CommitConflictError`: the rewrite must start again.
     """
     latest = int(table.schemaManager().latest().get().id())
     for message in messages:

@@ -165,7 +165,7 @@ class TableCommitter:
         try:
             self._note(identifier, committed)
         except StoreError:
-            # The commit is done. The next one reads the table anew.
+            # The commit is done; the next one opens the table again.
             self._checked_until, self._last_identifier, self._opened = 0, -1, None
             rust_core.forget_metadata()
         return committed

@@ -39,7 +39,7 @@ _HOST = hashlib.sha256(f"{socket.gethostname()} {process_namespace()}".encode())
 def with_retries(table: Table, write: Callable[[bool], _T | None]) -> _T:
     """Call `write` until it returns a value; None means that other commits outdated its rows.
 
-    Its argument is whether the table's commit lock is held, which is so for the last of
+    Its argument is whether the table's commit lock is held, which it is for the last of
     `TRIES` + 1 calls. If that one returns None too, raises `CommitConflictError`.
     """
     for number in range(TRIES + 1):

@@ -5,7 +5,7 @@
 - `status.json`: a `Status`, replaced about once a second while something changes;
 - `shown.sql`: its script without secrets;
 - if a server started it (`streamhouse.serve.pipelines.runner`): `script.sql`, `log`, `log.1` and
-  `stop`, which names a process that was asked to end.
+  `stop`, which names a process that is requested to end.
 
 For the reasons see docs/decisions/071-pipeline-status-in-the-warehouse.md.
 """

@@ -195,7 +195,7 @@ class _Probe:
             place = warehouse["warehouse"]
             try:
                 text = files_of(place, warehouse).read_text(path)
-            except Exception as error:  # noqa: BLE001  # told as what this executor lacks
+            except Exception as error:  # noqa: BLE001  # reported as missing on this executor
                 text, reason = None, f" ({str(error).splitlines()[0]})"
             else:
                 reason = ""

@@ -56,7 +56,7 @@ _FILE_MANAGER = (
 )
 _SETTINGS = {
     "spark.ui.enabled": "false",
-    # Without the UI nobody reads what Spark stores of running and finished jobs.
+    # Without the UI, what Spark stores of running and finished jobs is never read.
     "spark.ui.liveUpdate.period": "60s",
     "spark.ui.retainedJobs": "20",
     "spark.ui.retainedStages": "20",
@@ -131,8 +131,8 @@ def start_session(name: str, options: SparkOptions = DEFAULTS) -> SparkSession:
 def begin_session(name: str, options: SparkOptions = DEFAULTS) -> None:
     """Start a session in a background thread; `start_session` waits for it, `end_session` ends it.
 
-    If this process is killed, its JVM lives on for some seconds, and a restart of the same command
-    reuses it (`handover`). Raises `OptionError`, or `StreamhouseError` if there is no Java 17.
+    If this process is killed, its JVM stays alive for some seconds, and a restart of the same
+    command reuses it (`handover`). Raises `OptionError`, or `StreamhouseError` if there is no Java 17.
     """
     global _starting
     check_java()

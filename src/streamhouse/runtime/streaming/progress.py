@@ -52,7 +52,7 @@ class ContinuousProgress:
     def caught_up_offset(self) -> Offset | None:
         assert self._planner is not None
         if self._running:
-            # The sources need not be asked, which would take processor time from the batch.
+            # Checking the sources would take processor time from the batch.
             return None
         return self._last if self._planner.caught_up(self._last) else None
 

@@ -52,7 +52,7 @@ class Lags:
         for table, at in changed.items():
             first = self._unread.get(table)
             if first is not None and not position < first[1]:
-                # What was unread has been read: what came since is not older than this moment.
+                # All earlier changes have been read: later ones arrived at this time or after it.
                 first = None
                 del self._unread[table]
             if first is None and position < at:

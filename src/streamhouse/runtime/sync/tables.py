@@ -245,7 +245,7 @@ class TableWatch:
             try:
                 began = time.monotonic()
                 self._tables.discover()
-                # A server with many tables is not asked all the time.
+                # Listing many tables is expensive for the server.
                 self._stopped.wait(min(30.0, 10 * (time.monotonic() - began)))
             except Exception as error:  # noqa: BLE001  # raised by `check`
                 self._error = error

@@ -11,7 +11,7 @@ from streamhouse.serve.errors import Problem
 
 _MAX_RETRY_S = 60
 _WEIGHT = 0.2
-"""Weight of the newest turn in the moving average of the turns' duration."""
+"""Weight of the newest value in the moving average of how long a slot is held."""
 
 
 class Slot:
@@ -39,7 +39,7 @@ class Lane:
     """A semaphore of `slots`, with a fair queue of at most `most_waiting` requests.
 
     A free slot goes to the waiting client that holds the fewest slots; of these to the one that has
-    waited longest since its last turn. If the queue is full, a client with fewer requests in it
+    waited longest since its last slot. If the queue is full, a client with fewer requests in it
     than another replaces the other's last one. With `shared`, one client never holds all slots.
     `name` appears in messages and metrics. Use it on one event loop.
     """
@@ -119,11 +119,11 @@ class Lane:
     def _make_room(self, client: str) -> None:
         if self.waiting < self._most_waiting:
             return
-        greediest = max(self._waiting, key=lambda one: len(self._waiting[one]))
-        if len(self._waiting[greediest]) <= len(self._waiting.get(client, ())) + 1:
+        busiest = max(self._waiting, key=lambda waiting: len(self._waiting[waiting]))
+        if len(self._waiting[busiest]) <= len(self._waiting.get(client, ())) + 1:
             raise self._busy(f"{self._most_waiting} requests already wait")
-        last = self._waiting[greediest].pop()
-        self._remove_if_empty(greediest)
+        last = self._waiting[busiest].pop()
+        self._remove_if_empty(busiest)
         if not last.done():
             last.set_exception(
                 self._busy("the queue is full, and other clients have fewer requests in it")

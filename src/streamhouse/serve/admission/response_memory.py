@@ -13,7 +13,7 @@ from streamhouse.serve.errors import Problem
 
 SMALL_BYTES = 64 << 10
 """A response of at most so many bytes is never refused: the number of connections limits those."""
-_PATIENCE_S = 10.0
+_ABORTABLE_AFTER_S = 10.0
 """How long a response may take before it can be aborted to make room for others."""
 _RETRY = {"Retry-After": "10"}
 
@@ -107,7 +107,7 @@ class UnsentResponses:
         slow = [
             response
             for response in self._responses
-            if response.seconds > _PATIENCE_S and client in (None, response.client)
+            if response.seconds > _ABORTABLE_AFTER_S and client in (None, response.client)
         ]
         if slow:
             self.abort_stalled(

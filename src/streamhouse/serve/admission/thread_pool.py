@@ -30,15 +30,15 @@ class LaneThreads:
 
         A cancelled caller returns at once; the thread finishes, and holds the slot until then.
         """
-        turn = await self._lane.take(client, self._wait_s)
+        slot = await self._lane.take(client, self._wait_s)
         try:
             future = asyncio.get_running_loop().run_in_executor(self._executor, function)
         except BaseException:
-            turn.end()
+            slot.end()
             raise
 
         def ended(done: asyncio.Future[T]) -> None:
-            turn.end()
+            slot.end()
             if not done.cancelled():
                 done.exception()  # marks it as retrieved if the caller was cancelled
 

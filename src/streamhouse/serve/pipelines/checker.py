@@ -44,7 +44,7 @@ class Checker:
         self._warehouse = dict(warehouse)
         self._answer_s = answer_s
         self._wait_s = wait_s
-        self._turn = threading.Lock()
+        self._lock = threading.Lock()
         self._worker: subprocess.Popen[bytes] | None = None
         self._drawings: OrderedDict[tuple[str, bool], dict[str, Any]] = OrderedDict()
         self._closed = False
@@ -82,12 +82,12 @@ class Checker:
         worker = self._worker
         if worker is not None:
             worker.kill()
-        with self._turn:
+        with self._lock:
             self._stop_worker()
 
     def _request(self, request: Mapping[str, Any]) -> dict[str, Any]:
         line = json.dumps({**request, "warehouse": self._warehouse}).encode() + b"\n"
-        if not self._turn.acquire(timeout=self._wait_s):
+        if not self._lock.acquire(timeout=self._wait_s):
             raise BusyError("other scripts are being checked; try again in a moment")
         try:
             answer = self._answer(line)
@@ -100,7 +100,7 @@ class Checker:
             self._stop_worker()
             return _error_result("planning the script takes too much memory; split it")
         finally:
-            self._turn.release()
+            self._lock.release()
         return answer
 
     def _answer(self, line: bytes) -> dict[str, Any]:

@@ -143,10 +143,10 @@ class Queries:
     ) -> ReadResult | None:
         """Run a query in the `light` lane; None if it takes too long, or gets no slot in time."""
         try:
-            turn = await self._admission.light.take(client, wait_s)
+            slot = await self._admission.light.take(client, wait_s)
         except Problem:
             return None
-        with turn, contextlib.suppress(TimeLimitError):
+        with slot, contextlib.suppress(TimeLimitError):
             return await self._run_in_worker(_with_time_limit(request, LONG_S), time.monotonic())
         return None
 

@@ -52,7 +52,7 @@ class Memory:
             others = sum(self._bytes_by_feed.values()) - self._bytes_by_feed.get(feed, 0)
             if others + size > self._most:
                 raise BusyError(
-                    f"there is no memory for {name} beside the other tables with subscribers; try "
+                    f"the other tables with subscribers leave no memory for {name}; try "
                     f"again later, or {_LESS}"
                 )
             self._bytes_by_feed[feed] = size

@@ -60,7 +60,7 @@ def read_chunks(
 class States:
     """The initial states being sent, of all streams, with a limit on their total size.
 
-    A state counts as long as somebody holds a reference to it.
+    A state counts as long as something refers to it.
     """
 
     def __init__(self, most_bytes: int) -> None:

@@ -131,7 +131,7 @@ def mysql_table(
     """Follow one or several MySQL tables into one Paimon table, as Paimon's mysql_sync_table.
 
     The options database-name and table-name of --mysql-conf are regular expressions. The table is
-    created if it is missing. Runs until Ctrl-C or SIGTERM; started again, it goes on where it was.
+    created if it is missing. Runs until Ctrl-C or SIGTERM; a restart resumes where it stopped.
     """
     flags = dict(locals())
     from streamhouse.runtime.sync.options import sync_table_options
@@ -182,7 +182,7 @@ def mysql_database(
     """Follow whole MySQL databases into a Paimon database, as Paimon's mysql_sync_database.
 
     The option database-name of --mysql-conf is a regular expression. Missing tables are created.
-    Runs until Ctrl-C or SIGTERM; started again, it goes on where it was.
+    Runs until Ctrl-C or SIGTERM; a restart resumes where it stopped.
     """
     flags = dict(locals())
     from streamhouse.options import boolean

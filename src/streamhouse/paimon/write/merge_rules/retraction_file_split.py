@@ -137,7 +137,7 @@ class SeparateFiles:
         if self._nulling or self._collecting:
             retracted = _mask(pc.is_in(kinds, value_set=pa.array(_RETRACTIONS)))
             found |= retracted & _any_valid(batch, self._collecting)
-            # Whether the next row is merged later is looked at row by row.
+            # Whether the next row is merged later is decided row by row.
             found |= retracted if self._sequence else _left_null(
                 batch, self._keys, self._nulling, retracted
             )  # fmt: skip

@@ -34,7 +34,7 @@ def _import_next() -> None:
     except ImportError:
         pass
     finally:
-        # Python's import of this module ends with a look at it.
+        # Python's import of this module ends with reading it from `sys.modules`.
         sys.modules.setdefault(__name__, own)
 
 

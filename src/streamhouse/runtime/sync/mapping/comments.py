@@ -17,7 +17,8 @@ def copy_comments(
 ) -> None:
     """Give the Paimon tables the comments of these tables, as they are now.
 
-    Where MySQL has no comment, that in Paimon stays. What fails is a notice: rows go on.
+    Where MySQL has no comment, that in Paimon stays. A failure is only a notice, since rows do not
+    depend on comments.
     """
     warehouse = Warehouse(options.warehouse)
     for one in found:

@@ -162,7 +162,7 @@ def file(path: str, request: Request) -> Response:
     if not path.startswith("~"):
         return _send(path, request)
     wanted, _, name = path.partition("/")
-    # A page of another version gets what there is now, and asks again the next time.
+    # A page of another version gets the current file, uncached.
     return _send(name or "~", request, immutable=wanted == f"~{version()}")
 
 
