@@ -1,6 +1,6 @@
-"""The values of a column of bytes, without the Arrow scalar for each that `to_pylist` makes.
+"""The values of a column of bytes, three times as fast as `to_pylist`.
 
-A value then costs a third.
+`to_pylist` makes an Arrow scalar for each value.
 """
 
 from __future__ import annotations

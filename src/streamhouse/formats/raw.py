@@ -94,8 +94,8 @@ class RawCodec:
         if not bad:
             return Decoded(rows)
         bad_indexes = {one.index for one in bad}
-        good = [index for index in range(len(records)) if index not in bad_indexes]
-        return Decoded(rows, np.array(good, np.int64), bad)
+        decoded = [index for index in range(len(records)) if index not in bad_indexes]
+        return Decoded(rows, np.array(decoded, np.int64), bad)
 
     def _value(self, record: bytes) -> Any:
         if self._format is not None:

@@ -17,7 +17,7 @@ from streamhouse.errors import OptionError
 from streamhouse.formats.base import Decoded, RecordError
 from streamhouse.formats.json.columns import column
 from streamhouse.formats.json.encode import JsonEncoder
-from streamhouse.formats.json.exact import Misfit, NeedsText, converter, parse_exactly
+from streamhouse.formats.json.exact import NeedsText, ValueMismatch, converter, parse_exactly
 from streamhouse.formats.json.options import JsonOptions
 from streamhouse.formats.json.texts import objects
 from streamhouse.formats.registry import format_of
@@ -285,7 +285,7 @@ def test_a_record_is_a_row_or_bad(kind: str, texts: list[str]) -> None:
     for record in records:
         try:
             expected.append(convert(parse_exactly(record)["a"]))
-        except Misfit:
+        except ValueMismatch:
             pass
         except NeedsText:
             raise AssertionError("numbers are texts") from None

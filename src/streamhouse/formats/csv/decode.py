@@ -14,7 +14,7 @@ from streamhouse.formats import times
 from streamhouse.formats.base import BadRecord, Decoded
 from streamhouse.formats.csv.options import CsvOptions
 from streamhouse.formats.csv.split import fields_of, plain_rows
-from streamhouse.formats.json.exact import Convert, Misfit, converter, misfit
+from streamhouse.formats.json.exact import Convert, ValueMismatch, converter, mismatch_reason
 from streamhouse.formats.json.options import JsonOptions
 from streamhouse.types import flink_type
 
@@ -42,8 +42,8 @@ class CsvDecoder:
         index = None if len(kept) == len(records) else np.array(kept, np.int64)
         if bad:
             of_rows = np.array(kept, np.int64)
-            good = np.flatnonzero(~np.isin(of_rows, list(bad)))
-            batch, index = batch.take(pa.array(good)), of_rows[good]
+            kept_rows = np.flatnonzero(~np.isin(of_rows, list(bad)))
+            batch, index = batch.take(pa.array(kept_rows)), of_rows[kept_rows]
         reported = () if self._options.ignore_parse_errors else sorted(bad.items())
         return Decoded(batch, index, [BadRecord(*one) for one in reported])
 
@@ -111,8 +111,8 @@ class CsvDecoder:
         for row, value in enumerate(values):
             try:
                 converted.append(convert(value))
-            except Misfit as error:
-                bad.setdefault(kept[row], misfit(field.name, error))
+            except ValueMismatch as error:
+                bad.setdefault(kept[row], mismatch_reason(field.name, error))
                 converted.append(None)
         return pa.array(converted, field.type)
 

@@ -1,4 +1,4 @@
-"""Many JSON records in one block of bytes: where their values are, texts and digits of these."""
+"""Many JSON records in one block of bytes: finds their values, and reads texts and digits."""
 
 from __future__ import annotations
 

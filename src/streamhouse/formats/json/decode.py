@@ -13,13 +13,19 @@ import pyarrow as pa
 
 from streamhouse.formats.base import BadRecord, Decoded
 from streamhouse.formats.json.columns import column
-from streamhouse.formats.json.exact import Misfit, NeedsText, converter, misfit, parse_exactly
+from streamhouse.formats.json.exact import (
+    NeedsText,
+    ValueMismatch,
+    converter,
+    mismatch_reason,
+    parse_exactly,
+)
 from streamhouse.formats.json.options import JsonOptions
 from streamhouse.formats.json.regular import RegularDecoder
 from streamhouse.types import flink_type
 
 Rows: TypeAlias = Callable[[Any], list[tuple[str, Any]]]
-"""The rows of a record, as row kind and object; raises `ValueError` if it has not that shape."""
+"""The rows of a record, as row kind and object; `ValueError` for a record of another shape."""
 
 
 @dataclass
@@ -48,8 +54,8 @@ class Objects:
 def parsed(records: Sequence[bytes | None], ignore: bool = False) -> Objects:
     """The objects of records; a JSON array has one row for each of its objects.
 
-    Records that are None or JSON's null have no row. `ignore`: others that are no object have
-    none either, instead of being bad.
+    Records that are None or JSON's null have no row. `ignore`: others that are not objects have
+    none either, instead of being reported as bad.
     """
     loads = orjson.loads
     try:
@@ -87,7 +93,7 @@ def _inserts(value: Any) -> list[tuple[str, Any]]:
 
 
 def check_object(value: Any) -> None:
-    """Raise `ValueError` if a JSON value is no object."""
+    """Raise `ValueError` if a JSON value is not an object."""
     if not isinstance(value, dict):
         raise ValueError(f"found {type(value).__name__} instead")
 
@@ -142,8 +148,8 @@ class Columns:
                     one = convert(value)
                 except NeedsText:
                     one = convert(self._exactly(field.name, found, records, row))
-            except Misfit as error:
-                found.report(row, misfit(field.name, error))
+            except ValueMismatch as error:
+                found.report(row, mismatch_reason(field.name, error))
                 one = None
             except RecursionError:
                 found.report(row, f"column '{field.name}' is nested too deeply")

@@ -44,7 +44,7 @@ class NeedsText(Exception):
     """The value depends on the text of a number."""
 
 
-class Misfit(Exception):
+class ValueMismatch(Exception):
     """A value that does not fit its column; the message has no column yet."""
 
 
@@ -56,7 +56,7 @@ def parse_exactly(record: bytes) -> Any:
 def converter(kind: pa.DataType, options: JsonOptions) -> Convert:
     """A function from a JSON value, or null, to what `pa.array` takes for the Arrow type.
 
-    It raises `Misfit` for a value that does not fit, unless these are to be null.
+    It raises `ValueMismatch` for a value that does not fit, unless these are to be null.
     """
     plain = _plain(kind, options)
 
@@ -68,7 +68,7 @@ def converter(kind: pa.DataType, options: JsonOptions) -> Convert:
         except (ValueError, InvalidOperation, OverflowError):
             if options.ignore_parse_errors:
                 return None
-            raise Misfit(f"{_displayed(value)} is no {flink_type(kind)}") from None
+            raise ValueMismatch(f"{_displayed(value)} is no {flink_type(kind)}") from None
 
     return convert
 
@@ -241,7 +241,9 @@ def _required(kind: pa.Field, options: JsonOptions) -> Convert:
     def checked(value: Any) -> Any:
         converted = convert(value)
         if converted is None:
-            raise Misfit(f"{_displayed(value)} where {flink_type(kind.type)} NOT NULL is expected")
+            raise ValueMismatch(
+                f"{_displayed(value)} where {flink_type(kind.type)} NOT NULL is expected"
+            )
         return converted
 
     return checked
@@ -280,16 +282,16 @@ def _row(kind: pa.DataType, options: JsonOptions) -> Convert:
         converted = {}
         for name, inner in fields:
             if options.fail_on_missing_field and name not in value:
-                raise Misfit(f"field '{name}' is missing in {_displayed(value)}")
+                raise ValueMismatch(f"field '{name}' is missing in {_displayed(value)}")
             try:
                 converted[name] = inner(value.get(name))
-            except Misfit as error:
-                raise Misfit(f"field '{name}': {error}") from None
+            except ValueMismatch as error:
+                raise ValueMismatch(f"field '{name}': {error}") from None
         return converted
 
     return convert
 
 
-def misfit(name: str, error: Misfit) -> str:
+def mismatch_reason(name: str, error: ValueMismatch) -> str:
     """The reason of a bad record, for a column."""
     return f"column '{name}': {error}"

@@ -18,7 +18,7 @@ OPTIONS = (
     ),
     Option(
         "ignore-parse-errors", "BOOLEAN",
-        "skip records that are no JSON, and read values that do not fit as null; without a count, "
+        "skip records that are not JSON, and read values that do not fit as null; without a count, "
         "so prefer `bad-records`",
         "false",
     ),

@@ -1,9 +1,9 @@
 """Decodes JSON objects that differ only in the values of their fields, all at once with NumPy.
 
-Most producers write the same fields in the same order and with the same spaces. Then what stands
-between the values is the same text in each record, and the quotes show where it is. Everything else
-is left to `decode`: other records, nested values, escapes, exponents, values that do not fit. The
-result is what `decode` gives, without a Python object for each value.
+Most producers write the same fields in the same order and with the same spaces. The text between
+the values is then the same in each record, and the quotes show where it is. `decode` handles
+everything else: other records, nested values, escapes, exponents, values that do not fit. The
+result is the same as that of `decode`, without a Python object for each value.
 """
 
 from __future__ import annotations

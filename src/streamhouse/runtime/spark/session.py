@@ -132,7 +132,8 @@ def begin_session(name: str, options: SparkOptions = DEFAULTS) -> None:
     """Start a session in a background thread; `start_session` waits for it, `end_session` ends it.
 
     If this process is killed, its JVM stays alive for some seconds, and a restart of the same
-    command reuses it (`handover`). Raises `OptionError`, or `StreamhouseError` if there is no Java 17.
+    command reuses it (`handover`). Raises `OptionError`, or `StreamhouseError` if there is no
+    Java 17.
     """
     global _starting
     check_java()
