@@ -3,8 +3,8 @@
 A pipeline (`streamhouse run`) writes the same rows, 2 commits a second, into five tables, each by a
 query of its own: all five, and what looks after them, in one driver. Of each table a reader (the
 class behind `spark.readStream` and continuous queries over a table) follows the changes and notes
-when a row came. A row's time is that moment less the commit time of the snapshot of the table that
-brought it, as the query's lineage tells.
+when a row came. A row's time is that time less the commit time of the snapshot of the
+table that brought it, as the query's lineage tells.
 
 lookup             `changelog-producer` = `lookup`
 full-compaction    `changelog-producer` = `full-compaction`

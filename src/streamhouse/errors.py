@@ -11,7 +11,7 @@ StreamhouseError            one readable message: what failed, what to change
 │   └── TooLargeError       a response would have too many rows
 ├── ConnectError            a server cannot be reached, refuses the login, or is misconfigured
 │   └── ClusterError        executors of a Spark cluster cannot start, or cannot run tasks
-├── StoreError              an object store fails for the moment; a later attempt may succeed
+├── StoreError              an object store fails for now; a later attempt may succeed
 ├── DataLossError           data that a reader still needs is gone
 │   └── ExpiredError        a reader cannot resume at its position, and has to start again
 ├── SchemaChangeError       a schema changed in a way that cannot be followed

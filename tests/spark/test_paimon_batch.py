@@ -44,11 +44,11 @@ def test_every_type_is_written_and_read(spark: SparkSession, warehouse: Warehous
         Column("m", "MAP<STRING, INT>"), Column("r", "ROW<x INT, y TIMESTAMP(3)>"),
     ]  # fmt: skip
     warehouse.create_table("db", "t", columns, ["id"], options={"bucket": "1"})
-    moment = datetime.datetime(2024, 2, 29, 23, 59, 58, 123456)
+    instant = datetime.datetime(2024, 2, 29, 23, 59, 58, 123456)
     full = (
         1, True, 1, 2, 3, 0.5, 0.25, Decimal("1.234"), "ü", b"\x00\xff",
-        datetime.date(1969, 12, 31), moment, moment, moment, moment, moment,
-        ["a", None], {"k": 1}, (7, moment),
+        datetime.date(1969, 12, 31), instant, instant, instant, instant, instant,
+        ["a", None], {"k": 1}, (7, instant),
     )  # fmt: skip
     empty = (2, *[None] * (len(full) - 1))
     schema = (
@@ -62,10 +62,10 @@ def test_every_type_is_written_and_read(spark: SparkSession, warehouse: Warehous
     kinds = dict(frame.dtypes)
     assert (kinds["p3"], kinds["z3"], kinds["n"]) == ("timestamp_ntz", "timestamp", "decimal(12,3)")
     first, second = sorted(frame.collect())
-    millis, second_only = moment.replace(microsecond=123000), moment.replace(microsecond=0)
+    millis, second_only = instant.replace(microsecond=123000), instant.replace(microsecond=0)
     expected = [*full]
-    tens = moment.replace(microsecond=123450)
-    expected[11:16] = [second_only, millis, moment, tens, millis]
+    tens = instant.replace(microsecond=123450)
+    expected[11:16] = [second_only, millis, instant, tens, millis]
     expected[18] = Row(x=7, y=millis)
     stored = [*first]
     stored[15] = stored[15].astimezone(datetime.UTC).replace(tzinfo=None)

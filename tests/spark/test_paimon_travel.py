@@ -47,7 +47,7 @@ def items(spark: SparkSession, warehouse: Warehouse) -> Warehouse:
     return warehouse
 
 
-def test_batch_reads_at_a_moment(spark: SparkSession, items: Warehouse) -> None:
+def test_batch_reads_of_the_past(spark: SparkSession, items: Warehouse) -> None:
     first = items.table("db.items").snapshot(1).time_ms
     for key, value, expected in (
         ("snapshot", "1", (1, 1)),

@@ -36,11 +36,11 @@ OptionsArgument = Annotated[
     ),
 ]
 
-MomentArgument = Annotated[
+AsOfArgument = Annotated[
     str | None,
     typer.Option(
         "--as-of",
-        metavar="MOMENT",
+        metavar="POINT_IN_TIME",
         help="Print one past state: a tag, a snapshot id, a time (UTC), or such as '5 min ago'.",
     ),
 ]

@@ -64,8 +64,8 @@ def requests_of(address: TableAddress) -> TableAddress:
 def rows_of(rejected: pa.Table, source: str, now_ms: int, query: str, batch: int) -> pa.Table:
     """Rows of the table for records that were rejected; `now_ms`: the time of the batch."""
     count = rejected.num_rows
-    moment = pa.scalar(now_ms, pa.int64()).cast(pa.timestamp("ms", "UTC"))
-    fixed = {"source": source, "time": moment, "query": query, "batch": pa.scalar(batch)}
+    timestamp = pa.scalar(now_ms, pa.int64()).cast(pa.timestamp("ms", "UTC"))
+    fixed = {"source": source, "time": timestamp, "query": query, "batch": pa.scalar(batch)}
     columns = {
         column.name: pa.repeat(_scalar(fixed[column.name]), count)
         if column.name in fixed

@@ -117,10 +117,10 @@ def _periods(text: str, where: str) -> tuple[tuple[int, int], ...]:
 
 def _minute(word: str, text: str, where: str) -> int:
     try:
-        moment = datetime.datetime.strptime(word, _MINUTE).replace(tzinfo=datetime.UTC)
+        timestamp = datetime.datetime.strptime(word, _MINUTE).replace(tzinfo=datetime.UTC)
     except ValueError:
         raise _wrong(text, where) from None
-    return int(moment.timestamp()) * 1000
+    return int(timestamp.timestamp()) * 1000
 
 
 def _wrong(text: str, where: str) -> OptionError:

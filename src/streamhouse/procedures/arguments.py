@@ -52,7 +52,7 @@ def names(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
-def moment_ms(key: str, text: str) -> int:
+def timestamp_ms(key: str, text: str) -> int:
     """Milliseconds since 1970 of `2026-01-31 12:00:00[.123]`, in the machine's time zone.
 
     A whole number of more than eight digits is taken as milliseconds since 1970.
@@ -71,4 +71,4 @@ def moment_ms(key: str, text: str) -> int:
 
 def age_ms(key: str, older_than: str) -> int:
     """How many milliseconds ago a point in time was; 0 for one in the future."""
-    return max(0, int(time.time() * 1000) - moment_ms(key, older_than))
+    return max(0, int(time.time() * 1000) - timestamp_ms(key, older_than))

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from streamhouse.errors import OptionError
 from streamhouse.paimon.storage.snapshots import EXPIRY_USER
-from streamhouse.procedures.arguments import age_ms, moment_ms, parse_options
+from streamhouse.procedures.arguments import age_ms, parse_options, timestamp_ms
 from streamhouse.procedures.bucket_entries import partition_specs
 from streamhouse.procedures.commit_messages import COMMIT_USER, closing
 from streamhouse.procedures.consumers import refuse_if_held
@@ -232,7 +232,7 @@ def remove_orphan_files(
     """
     before = int(time.time() * 1000) - _DAY_MS
     if older_than is not None:
-        before = moment_ms("older_than", older_than)
+        before = timestamp_ms("older_than", older_than)
     if mode is not None and mode.lower() not in ("local", "distributed"):
         raise OptionError(f"argument 'mode': '{mode}' is neither 'local' nor 'distributed'")
     if not dry_run and before > int(time.time() * 1000) - LEAST_ORPHAN_AGE_MS:

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from streamhouse.errors import DataLossError, OptionError, TableError
 from streamhouse.options import nearest
-from streamhouse.procedures.arguments import moment_ms
+from streamhouse.procedures.arguments import timestamp_ms
 from streamhouse.procedures.consumers import refuse_if_held
 from streamhouse.procedures.context import Context
 from streamhouse.procedures.registry import procedure
@@ -51,11 +51,11 @@ def rollback_to_timestamp(
 
     `timestamp` is `2026-01-31 12:00:00` in the machine's time zone, or milliseconds since 1970.
     """
-    moment = moment_ms("timestamp", str(timestamp))
+    time_ms = timestamp_ms("timestamp", str(timestamp))
 
     def target(java_table: Any) -> int:
-        snapshot = java_table.snapshotManager().earlierOrEqualTimeMills(moment)
-        if snapshot is None or snapshot.timeMillis() > moment:
+        snapshot = java_table.snapshotManager().earlierOrEqualTimeMills(time_ms)
+        if snapshot is None or snapshot.timeMillis() > time_ms:
             raise DataLossError(
                 f"table {table}: no snapshot as early as {timestamp} is left; the oldest is "
                 f"{java_table.snapshotManager().earliestSnapshotId()}"

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from streamhouse.errors import OptionError, TableError
 from streamhouse.options import duration_ms, nearest
-from streamhouse.procedures.arguments import moment_ms, names
+from streamhouse.procedures.arguments import names, timestamp_ms
 from streamhouse.procedures.context import Context
 from streamhouse.procedures.registry import procedure
 from streamhouse.procedures.result_rows import row, rows
@@ -50,16 +50,16 @@ def create_tag_from_timestamp(
     `timestamp` is `2026-01-31 12:00:00` in the machine's time zone, or milliseconds since 1970.
     Returns `tag`, `snapshot_id`, `time_ms`.
     """
-    moment = moment_ms("timestamp", str(timestamp))
+    since_ms = timestamp_ms("timestamp", str(timestamp))
 
     def work(jvm: Any, found: Any) -> pa.Table:
         _check_new(found, table, tag)
-        candidates = [found.snapshotManager().laterOrEqualTimeMills(moment)]
+        candidates = [found.snapshotManager().laterOrEqualTimeMills(since_ms)]
         candidates += list(found.tagManager().tags().keySet())
         later = [
             candidate
             for candidate in candidates
-            if candidate is not None and candidate.timeMillis() >= moment
+            if candidate is not None and candidate.timeMillis() >= since_ms
         ]
         if not later:
             raise TableError(
@@ -133,12 +133,12 @@ def expire_tags(context: Context, table: str, older_than: str | None = None) -> 
 
     Returns `expired_tag`.
     """
-    moment = None if older_than is None else moment_ms("older_than", older_than)
+    time_ms = None if older_than is None else timestamp_ms("older_than", older_than)
 
     def work(jvm: Any, found: Any) -> pa.Table:
         expire = found.store().newTagAutoManager(found).getTagTimeExpire()
-        if moment is not None:
-            expire = expire.withOlderThanTime(_local_time(jvm, moment))
+        if time_ms is not None:
+            expire = expire.withOlderThanTime(_local_time(jvm, time_ms))
         return rows({"expired_tag": str}, [(str(name),) for name in expire.expire()])
 
     with context.committing(table):
@@ -182,9 +182,9 @@ def _duration(jvm: Any, text: str | None) -> Any:
     return jvm.java.time.Duration.ofMillis(duration_ms("time_retained", text))
 
 
-def _local_time(jvm: Any, moment: int) -> Any:
+def _local_time(jvm: Any, time_ms: int) -> Any:
     zone = jvm.java.time.ZoneId.systemDefault()
-    return jvm.java.time.LocalDateTime.ofInstant(jvm.java.time.Instant.ofEpochMilli(moment), zone)
+    return jvm.java.time.LocalDateTime.ofInstant(jvm.java.time.Instant.ofEpochMilli(time_ms), zone)
 
 
 def _snapshot(table: Any, name: str, snapshot_id: int | None) -> int:

@@ -43,8 +43,8 @@ class _Json(logging.Formatter):
     """One JSON object: time, level, and the request's fields or the message."""
 
     def format(self, record: logging.LogRecord) -> str:
-        moment = datetime.datetime.fromtimestamp(record.created, datetime.UTC)
-        head = {"time": moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")}
+        timestamp = datetime.datetime.fromtimestamp(record.created, datetime.UTC)
+        head = {"time": timestamp.isoformat(timespec="milliseconds").replace("+00:00", "Z")}
         head["level"] = record.levelname.lower()
         fields: dict[str, Any] | None = getattr(record, _FIELDS, None)
         if fields is None:

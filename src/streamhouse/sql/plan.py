@@ -121,8 +121,8 @@ class Resolver(Protocol):
 class TravellingResolver(Resolver, Protocol):
     """A resolver that supports time travel."""
 
-    def table_as_of(self, name: Name, moment: AsOf) -> TableInfo:
-        """As `table`, with the columns that the table had at `moment`."""
+    def table_as_of(self, name: Name, as_of: AsOf) -> TableInfo:
+        """As `table`, with the columns that the table had at `as_of`."""
 
 
 @dataclass(frozen=True)

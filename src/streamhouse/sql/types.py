@@ -60,7 +60,7 @@ _EXACT_DIGITS = {"FLOAT": 6, "DOUBLE": 15}
 """Decimal digits that a floating-point number always keeps."""
 _TEXTS = ("STRING", "VARCHAR", "CHAR")
 _BINARIES = ("BYTES", "BINARY", "VARBINARY")
-_MOMENTS = ("DATE", "TIMESTAMP", "TIMESTAMP_LTZ")
+_TIMESTAMPS = ("DATE", "TIMESTAMP", "TIMESTAMP_LTZ")
 
 
 def _split(inner: str) -> list[str]:
@@ -192,7 +192,7 @@ def fits(source: str, target: str) -> bool:
     one, two = base(source), base(target)
     if one == NULL:
         return True
-    for family in (_TEXTS, _BINARIES, _MOMENTS):
+    for family in (_TEXTS, _BINARIES, _TIMESTAMPS):
         if one in family:
             return two in family
     if one in _INTEGERS:
@@ -213,7 +213,7 @@ def keeps_order(source: str, target: str) -> bool:
     column is an error, so only fractions and digits can be lost.
     """
     one, two = base(source), base(target)
-    if one in _MOMENTS:
+    if one in _TIMESTAMPS:
         return one == "DATE" or (two != "DATE" and digits(source) <= digits(target))
     if two == "DECIMAL":
         return one in _INTEGERS or (one == "DECIMAL" and scale(source) <= scale(target))

@@ -183,9 +183,9 @@ def test_a_lost_worker_and_a_lost_driver_change_nothing(
 
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", range(3))
-def test_kills_at_random_moments(hosts: Cluster, shop: Shop, mysql: MariaDB, seed: int) -> None:
+def test_kills_at_random_times(hosts: Cluster, shop: Shop, mysql: MariaDB, seed: int) -> None:
     """Workers and executors, the driver, the master, and the master's network."""
-    moments, rows = random.Random(seed), 30_000
+    random_times, rows = random.Random(seed), 30_000
     shop.do(revenue.TABLES + revenue.CUSTOMERS)
     script = revenue.whole(rows, RATE) + people(mysql, hosts)
     run = start(shop, hosts, script)
@@ -197,11 +197,11 @@ def test_kills_at_random_moments(hosts: Cluster, shop: Shop, mysql: MariaDB, see
         partial(cut_master, hosts),
         partial(restart_master, hosts),
     ]
-    moments.shuffle(acts)
+    random_times.shuffle(acts)
     for number, act in enumerate([*acts, None]):
         before = orders(shop)
         run.until(partial(_more, shop, before + 200))
-        time.sleep(moments.uniform(0, 3))
+        time.sleep(random_times.uniform(0, 3))
         change(mysql, number)
         if act is not None:
             act()

@@ -65,7 +65,7 @@ class Lookup(Reader):
 
 
 class Waiting(Lookup):
-    """The same; rows without a match wait for a moment, and later changes of their keys with them.
+    """The same; rows without a match wait briefly, and later changes of their keys with them.
 
     A row without attempts left has no name, as if it had not waited.
     """

@@ -17,11 +17,11 @@ from streamhouse.spark import register
 
 
 def test_types() -> None:
-    moments = spark_types.StructType().add("x", spark_types.TimestampNTZType())
+    instants = spark_types.StructType().add("x", spark_types.TimestampNTZType())
     kinds = [
         spark_types.LongType(),
         spark_types.DecimalType(10, 2),
-        spark_types.ArrayType(moments),
+        spark_types.ArrayType(instants),
         spark_types.MapType(spark_types.StringType(), spark_types.BinaryType()),
     ]
     assert [flink_type(kind, "c") for kind in kinds] == [

@@ -68,7 +68,7 @@ class StreamUnderTest:
         )
 
     def recreate(self) -> None:
-        """Delete the stream, and create one of the same name a moment later."""
+        """Delete the stream, and create one of the same name shortly later."""
         self.client.delete_stream(StreamName=self.name)
         time.sleep(1.1)
         self.create()

@@ -186,14 +186,14 @@ def purge(database: Database) -> None:
 def test_a_start_in_a_purged_binlog_is_data_loss(database: Database) -> None:
     insert(database, 1)
     before = gtid(database)
-    moment = str(int(time.time() * 1000) - 60_000)
+    instant = str(int(time.time() * 1000) - 60_000)
     insert(database, 2)
     purge(database)
     insert(database, 3)
     with pytest.raises(DataLossError, match="removed the binlog with transactions.*'initial'"):
         read(database, "specific-offset", **specific(gtid_set=before))
     with pytest.raises(DataLossError, match="is younger; the changes before it are lost"):
-        read(database, "timestamp", **{"scan.startup.timestamp-millis": moment})
+        read(database, "timestamp", **{"scan.startup.timestamp-millis": instant})
     place = specific(file="binlog.000001", pos="4")
     with pytest.raises(DataLossError, match="has removed|no longer has"):
         read(database, "specific-offset", **place)

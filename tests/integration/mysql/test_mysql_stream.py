@@ -28,7 +28,7 @@ _BITS = ", ".join(f"'o{number}'" for number in range(64))
 TABLES = {
     "numbers": ("CREATE TABLE t (id INT PRIMARY KEY, v INT)", ["id"]),
     "decimals": ("CREATE TABLE t (id DECIMAL(8,2) PRIMARY KEY, v INT)", ["id"]),
-    "moments": ("CREATE TABLE t (id DATETIME(3) PRIMARY KEY, v INT)", ["id"]),
+    "instants": ("CREATE TABLE t (id DATETIME(3) PRIMARY KEY, v INT)", ["id"]),
     "binaries": ("CREATE TABLE t (id VARBINARY(9) PRIMARY KEY, v INT)", ["id"]),
     "words": (
         "CREATE TABLE t (id VARCHAR(20) COLLATE utf8mb4_unicode_ci PRIMARY KEY, v INT)",
@@ -87,7 +87,7 @@ def _key(name: str, chance: random.Random) -> dict[str, Any]:
     keys: dict[str, dict[str, Any]] = {
         "numbers": {"id": number},
         "decimals": {"id": f"{number - 200}.25"},
-        "moments": {"id": f"2024-01-{number % 28 + 1:02d} 00:00:00.{number:03d}"},
+        "instants": {"id": f"2024-01-{number % 28 + 1:02d} 00:00:00.{number:03d}"},
         "binaries": {"id": bytes([number % 256, number // 256])},
         "words": {"id": word},
         "composite": {"id": word, "shop": number % 3},

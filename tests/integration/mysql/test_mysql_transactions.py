@@ -305,7 +305,7 @@ def test_a_rollback_that_the_server_lost_is_data_loss(own: Database) -> None:
     source = own.source("t")
     offset, _ = ids(source, source.initial_offset())
     for _ in range(10):
-        # InnoDB writes a rollback with the next commit, or by chance a moment after it.
+        # InnoDB writes a rollback with the next commit, or by chance shortly after it.
         name = xid()
         prepare(own, name, "INSERT INTO t VALUES (1, 1)")
         finish(own, f"XA ROLLBACK {name}")

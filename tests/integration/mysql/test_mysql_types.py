@@ -345,7 +345,7 @@ def test_one_table_of_all_types_in_every_time_zone(
             assert row[name] == expected_value or (expected_value is None and kind == "FLOAT"), kind
 
 
-def test_a_moment_is_converted_by_the_servers_offset(database: Database) -> None:
+def test_a_timestamp_is_converted_by_the_servers_offset(database: Database) -> None:
     database.run("CREATE TABLE t (id INT PRIMARY KEY, dt DATETIME(6), ts TIMESTAMP(3))")
     declared = [
         Column("id", "INT"),

@@ -78,8 +78,8 @@ def buckets_of_nanos(jvm: Any, table: Any) -> list[int]:
     """The bucket of each of `NANOS`, as the Java core has it."""
     data = jvm.org.apache.paimon.data
     extractor, found = extractor_of(jvm, table, ["n"]), []
-    for moment in NANOS:
-        millis, rest = divmod(moment, 1_000_000)
+    for instant in NANOS:
+        millis, rest = divmod(instant, 1_000_000)
         row = data.GenericRow(1)
         row.setField(0, data.Timestamp.fromEpochMillis(millis, rest))
         extractor.setRecord(row)

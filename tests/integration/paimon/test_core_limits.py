@@ -301,8 +301,8 @@ def _(lab: Lab) -> bool:
     table = lab.warehouse.table(name)
     builder = table.rust.new_stream_write_builder().with_commit_user("rust")
     for changes in ([("+I", 1, 6)], [("-U", 1, 6), ("+U", 2, 14)]):
-        kinds, moments, values = (list(column) for column in zip(*changes, strict=True))
-        rows = pa.table({"id": [1] * len(kinds), "w": moments, "v": values})
+        kinds, instants, values = (list(column) for column in zip(*changes, strict=True))
+        rows = pa.table({"id": [1] * len(kinds), "w": instants, "v": values})
         rows = rows.cast(table.arrow_schema).append_column(
             "_VALUE_KIND", pa.array([KINDS.index(kind) for kind in kinds], pa.int8())
         )

@@ -121,7 +121,7 @@ def test_a_deleted_row_starts_again(sums: Sums, producer: str, removes: str) -> 
 @pytest.mark.parametrize("producer", ["none", "input"])
 @pytest.mark.parametrize("split", [False, True])
 def test_readers_see_that_a_row_was_deleted(sums: Sums, producer: str, split: bool) -> None:
-    """Without the option, the row is zeros for a moment: between the two commits of a DELETE."""
+    """Without the option, the row is zeros briefly: between the two commits of a DELETE."""
     name = f"followed_{producer}_{split}"
     sums(f"""
         CREATE TABLE {name} (country STRING PRIMARY KEY NOT ENFORCED, orders BIGINT,

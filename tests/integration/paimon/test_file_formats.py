@@ -183,14 +183,14 @@ def test_fine_times_are_not_written(warehouse: Warehouse, kind: str) -> None:
         warehouse.alter_table("db.plain", SetType(("w",), "TIMESTAMP(9)"))
 
 
-@pytest.mark.parametrize("moment", ("1677-01-01 00:00:00", "2263-01-01 00:00:00"))
+@pytest.mark.parametrize("instant", ("1677-01-01 00:00:00", "2263-01-01 00:00:00"))
 def test_fine_times_that_would_wrap_around_are_refused(
-    warehouse: Warehouse, utc_java: Sidecar, moment: str
+    warehouse: Warehouse, utc_java: Sidecar, instant: str
 ) -> None:
     table = made(warehouse, "ARRAY<TIMESTAMP(9)>")
     put(utc_java, table, ["2026-01-01 00:00:00.123456789"], None)
     assert ours(table) == [["2026-01-01 00:00:00.123456789"], None]
-    put(utc_java, table, [moment, None])
+    put(utc_java, table, [instant, None])
     for _ in range(2):
         with pytest.raises(StreamhouseError, match="column 'v' has a timestamp before 1677-09-22"):
             ours(table)
@@ -198,7 +198,7 @@ def test_fine_times_that_would_wrap_around_are_refused(
 
 
 @pytest.mark.parametrize(
-    ("moment", "message"),
+    ("instant", "message"),
     [
         ("1677-01-01 00:00:00", "a timestamp before 1677-09-22 or after 2262-04-11"),
         ("9999-12-31 23:59:59.999", "set the table's 'file.format' to 'parquet'"),
@@ -207,14 +207,14 @@ def test_fine_times_that_would_wrap_around_are_refused(
 )
 @pytest.mark.parametrize("kind", ("TIMESTAMP(3)", "TIMESTAMP_LTZ(6)", "ROW<a TIMESTAMP(3)>"))
 def test_times_that_orc_files_do_not_give_back_are_not_written(
-    warehouse: Warehouse, kind: str, moment: str, message: str
+    warehouse: Warehouse, kind: str, instant: str, message: str
 ) -> None:
     name = f"t{next(_tables)}"
     columns = [Column("id", "INT"), Column("v", kind)]
     options = {"bucket": "1", "file.format": "orc"}
     warehouse.create_table("db", name, columns, ["id"], options=options)
     writer = TableWriter(warehouse.options, f"db.{name}", "we")
-    value = {"a": moment} if kind.startswith("ROW") else moment
+    value = {"a": instant} if kind.startswith("ROW") else instant
     values = typed_values.arrow([value], kind)
     try:
         with pytest.raises(TableError, match=message):
@@ -304,10 +304,10 @@ def test_rows_of_avro_files(warehouse: Warehouse, utc_java: Sidecar) -> None:
 
 
 def test_a_time_is_cut_to_the_digits_of_its_column(warehouse: Warehouse, utc_java: Sidecar) -> None:
-    moment = "2026-02-28 12:34:56.987654"
+    instant = "2026-02-28 12:34:56.987654"
     columns = [Column(f"c{digits}", f"TIMESTAMP({digits})") for digits in range(7)]
     warehouse.create_table("db", "cut", columns)
-    values = typed_values.arrow([moment], "TIMESTAMP(6)")
+    values = typed_values.arrow([instant], "TIMESTAMP(6)")
     writer = TableWriter(warehouse.options, "db.cut", "we")
     names = [column.name for column in columns]
     writer.write(pa.RecordBatch.from_arrays([values] * len(names), names=names))
@@ -315,5 +315,5 @@ def test_a_time_is_cut_to_the_digits_of_its_column(warehouse: Warehouse, utc_jav
     writer.close()
     (row,) = java_rows.read(utc_java, "db.cut")
     assert [normal(row[name]) for name in names] == [
-        moment[: len("2026-02-28 12:34:56") + bool(digits) + digits] for digits in range(7)
+        instant[: len("2026-02-28 12:34:56") + bool(digits) + digits] for digits in range(7)
     ]

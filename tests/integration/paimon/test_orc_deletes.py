@@ -32,7 +32,7 @@ OPTIONS = {
     "file.format": "orc",
     "read.batch-size": "4",
 }
-MOMENT = datetime.datetime(2026, 6, 1, 12, 30, 15, 250_000)
+INSTANT = datetime.datetime(2026, 6, 1, 12, 30, 15, 250_000)
 TYPES: dict[str, Callable[[int], Any]] = {
     "BOOLEAN": lambda n: n % 2 == 0,
     "TINYINT": lambda n: n % 240 - 120,
@@ -44,9 +44,9 @@ TYPES: dict[str, Callable[[int], Any]] = {
     "DECIMAL(30, 4)": lambda n: Decimal(n * 10**20).scaleb(-4),
     "STRING": lambda n: f"row {n}" * (n % 3 + 1),
     "BYTES": lambda n: bytes([n % 256, 0, 255]),
-    "DATE": lambda n: MOMENT.date() + datetime.timedelta(days=n),
-    "TIMESTAMP(3)": lambda n: MOMENT + datetime.timedelta(seconds=n),
-    "TIMESTAMP(6)": lambda n: MOMENT + datetime.timedelta(microseconds=n),
+    "DATE": lambda n: INSTANT.date() + datetime.timedelta(days=n),
+    "TIMESTAMP(3)": lambda n: INSTANT + datetime.timedelta(seconds=n),
+    "TIMESTAMP(6)": lambda n: INSTANT + datetime.timedelta(microseconds=n),
     "ARRAY<INT>": lambda n: list(range(n % 4)),
 }
 _batches = itertools.count()

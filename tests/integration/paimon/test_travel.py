@@ -63,8 +63,8 @@ def lake(java: Sidecar) -> Lake:
     return lake
 
 
-def ours(lake: Lake, name: str, moment: AsOf | None = None) -> pa.Table:
-    table = Warehouse(lake.options).readable(name, moment)
+def ours(lake: Lake, name: str, as_of: AsOf | None = None) -> pa.Table:
+    table = Warehouse(lake.options).readable(name, as_of)
     return pa.Table.from_batches(list(table.read()), table.read_schema())
 
 
@@ -100,14 +100,14 @@ def test_the_sample_has_rows_of_each_kind(lake: Lake) -> None:
     assert set(ours(lake, "shop.keyed$audit_log")["rowkind"].to_pylist()) == {"+I", "-D"}
 
 
-@pytest.mark.parametrize("moment", [AsOf(snapshot=2), AsOf(tag="first"), AsOf(tag="late")], ids=str)
-def test_moments_are_those_of_the_java_core(lake: Lake, java: Sidecar, moment: AsOf) -> None:
+@pytest.mark.parametrize("as_of", [AsOf(snapshot=2), AsOf(tag="first"), AsOf(tag="late")], ids=str)
+def test_time_travel_is_that_of_the_java_core(lake: Lake, java: Sidecar, as_of: AsOf) -> None:
     options = (
-        {"scan.tag-name": moment.tag} if moment.tag else {"scan.snapshot-id": str(moment.snapshot)}
+        {"scan.tag-name": as_of.tag} if as_of.tag else {"scan.snapshot-id": str(as_of.snapshot)}
     )
     for kind in ("", *(f"${kind}" for kind in TRAVELLING)):
         table = f"shop.keyed{kind}"
-        theirs, mine = java.read(table, options=options), ours(lake, table, moment)
+        theirs, mine = java.read(table, options=options), ours(lake, table, as_of)
         assert (shape(mine), rows(mine)) == (shape(theirs), rows(theirs)), table
 
 

@@ -17,7 +17,7 @@ _UNITS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _EPOCH = datetime.date(1970, 1, 1).toordinal()
 
 
-def moments(digits: int, wide: bool) -> list[str]:
+def instants(digits: int, wide: bool) -> list[str]:
     """Timestamps of so many digits; those that are not `wide` are what ORC files keep."""
     first, last = ("0001-01-01", "9999-12-31") if wide else ("1678-01-01", "2261-12-31")
     fraction = f".{'123456789'[:digits]}" if digits else ""
@@ -52,7 +52,7 @@ def values(kind: str, wide: bool) -> list[Any]:
     numbers = [int(number) for number in re.findall(r"\d+", kind)]
     if kind.startswith("DECIMAL"):
         return _decimals(numbers[0], numbers[1])
-    return moments(numbers[0], wide)
+    return instants(numbers[0], wide)
 
 
 _ATOMIC: dict[str, list[Any]] = {
@@ -181,7 +181,7 @@ def _text(scalar: Any) -> Any:
     if pa.types.is_struct(kind):
         return {field.name: _text(scalar[field.name]) for field in kind}
     if pa.types.is_timestamp(kind):
-        return _moment(scalar.value, _UNITS[kind.unit])
+        return _instant(scalar.value, _UNITS[kind.unit])
     return _plain(scalar.as_py(), kind)
 
 
@@ -203,7 +203,7 @@ def floating(value: float, bits: int) -> str:
     return f"{bits}:{pa.array([value], kind).view(whole)[0].as_py():x}"
 
 
-def _moment(ticks: int, per_second: int) -> str:
+def _instant(ticks: int, per_second: int) -> str:
     seconds, rest = divmod(ticks, per_second)
     days, seconds = divmod(seconds, 24 * 3600)
     try:

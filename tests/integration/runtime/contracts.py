@@ -149,7 +149,7 @@ class Business:
         )
 
     def _tick(self) -> datetime.datetime:
-        """Each moment once, so that an order by it is one order only."""
+        """Each point in time once, so that an order by it is one order only."""
         self._clock += 1
         return START + datetime.timedelta(days=10, milliseconds=self._clock)
 
@@ -187,7 +187,7 @@ def _web(rows: list[Contract]) -> tuple[list[str], list[list[str]]]:
     return names, [
         [str(r.no), str(r.buyer), str(r.seller), _text(r.vendor), str(r.code), _text(r.zone or " "),
          _text(r.action), str(r.paid), str(r.state), str(int(bool(r.trial))),
-         _moment(r.signed_at), _moment(r.touched_at)]
+         _instant(r.signed_at), _instant(r.touched_at)]
         for r in rows
     ]  # fmt: skip
 
@@ -203,8 +203,8 @@ def _app(rows: list[Contract]) -> tuple[list[str], list[list[str]]]:
     ]  # fmt: skip
 
 
-def _milliseconds(moment: datetime.datetime) -> int:
-    since = moment - datetime.datetime(1970, 1, 1)
+def _milliseconds(instant: datetime.datetime) -> int:
+    since = instant - datetime.datetime(1970, 1, 1)
     return since // datetime.timedelta(milliseconds=1)
 
 
@@ -212,5 +212,5 @@ def _text(value: str | None) -> str:
     return "NULL" if value is None else "'" + value.replace("'", "''") + "'"
 
 
-def _moment(value: datetime.datetime) -> str:
+def _instant(value: datetime.datetime) -> str:
     return f"'{value.isoformat(sep=' ', timespec='milliseconds')}'"

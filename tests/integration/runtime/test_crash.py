@@ -1,4 +1,4 @@
-"""A driver or a worker is killed at any moment: the view still has the sums of its orders."""
+"""A driver or a worker is killed at any time: the view still has the sums of its orders."""
 
 from __future__ import annotations
 
@@ -65,8 +65,8 @@ def test_a_driver_continues_when_its_jvm_is_killed(shop: Shop) -> None:
 
 @pytest.mark.soak
 @pytest.mark.parametrize("kills", [2, 20])
-def test_kills_at_random_moments_under_load(shop: Shop, kills: int) -> None:
-    moments = random.Random(kills)
+def test_kills_at_random_times_under_load(shop: Shop, kills: int) -> None:
+    random_times = random.Random(kills)
     rows = kills * 8_000
     slow, fast = (revenue.whole(rows=rows, rate=rate) for rate in (1_000, 100_000))
     shop.do(revenue.TABLES + revenue.CUSTOMERS)
@@ -74,7 +74,7 @@ def test_kills_at_random_moments_under_load(shop: Shop, kills: int) -> None:
         run = shop.start(slow, "--until-caught-up")
         before = revenue.checkpoint(shop, "country_sales").logs.last_committed()
         run.until(partial(_moved, shop, before))
-        time.sleep(moments.uniform(0.0, 1.5))
+        time.sleep(random_times.uniform(0.0, 1.5))
         run.kill()
     shop.settle(fast)
     revenue.check(shop, orders=rows)

@@ -44,7 +44,7 @@ def more(shop: Shop, before: int) -> bool:
 
 @pytest.mark.parametrize("kills", [3, pytest.param(40, marks=pytest.mark.soak)])
 def test_drivers_that_are_killed_alone(shop: Shop, kills: int) -> None:
-    moments, mark = random.Random(kills), uuid.uuid4().hex
+    random_times, mark = random.Random(kills), uuid.uuid4().hex
     rows = kills * 1_500
     script = revenue.whole(rows=rows, rate=500)
     shop.do(revenue.TABLES + revenue.CUSTOMERS)
@@ -54,7 +54,7 @@ def test_drivers_that_are_killed_alone(shop: Shop, kills: int) -> None:
         run.until(partial(more, shop, batches(shop)))
         jvms.add(jvm(run))
         # The driver has told by then that it has done a batch.
-        time.sleep(moments.uniform(0.5, 1.5))
+        time.sleep(random_times.uniform(0.5, 1.5))
         run.kill_driver()
     # Each JVM is handed over twenty times at most.
     assert len(jvms) == 1 + (kills - 1) // 21

@@ -32,7 +32,7 @@ CREATE TABLE IF NOT EXISTS people (id INT, country STRING, PRIMARY KEY (id) NOT 
 EVERY_TYPE = """
 CREATE TABLE sunk.typed (id INT PRIMARY KEY, big BIGINT UNSIGNED, price DECIMAL(38,10), d DOUBLE,
   f FLOAT, name VARCHAR(100) CHARSET utf8mb4, latin VARCHAR(9) CHARSET latin1, b VARBINARY(20),
-  day DATE, tod TIME(3), at DATETIME(6), at_utc DATETIME(3), moment TIMESTAMP(6) NULL,
+  day DATE, tod TIME(3), at DATETIME(6), at_utc DATETIME(3), zoned TIMESTAMP(6) NULL,
   local TIMESTAMP(3) NULL, yes BOOLEAN, flag BIT(1), bits BIT(12), doc JSON, tags SET('x','y'),
   kind ENUM('p','q'), year YEAR)
 """
@@ -51,7 +51,7 @@ VALUES: dict[str, tuple[str, Any]] = {
     "tod": ("TIME(3)", datetime.time(10, 11, 12, 345000)),
     "at": ("TIMESTAMP(6)", SPRING),
     "at_utc": ("TIMESTAMP_LTZ(3)", NOON.replace(tzinfo=datetime.UTC)),
-    "moment": ("TIMESTAMP_LTZ(6)", SPRING.replace(tzinfo=datetime.UTC)),
+    "zoned": ("TIMESTAMP_LTZ(6)", SPRING.replace(tzinfo=datetime.UTC)),
     "local": ("TIMESTAMP(3)", NOON),
     "yes": ("BOOLEAN", True),
     "flag": ("BOOLEAN", False),
@@ -127,7 +127,7 @@ def test_values_of_every_type_are_read_as_they_were_written(server: MariaDB) -> 
     table = TableInfo(("c", "d", "t"), columns, options=spec.options, connector="jdbc")
     _, read = connector("jdbc").scan(table, spec.options, list(VALUES))
     assert sorted(pa.Table.from_batches(read()).to_pylist(), key=lambda row: row["id"]) == written
-    raw = "SELECT at, at_utc, UNIX_TIMESTAMP(moment), UNIX_TIMESTAMP(local) FROM sunk.typed LIMIT 1"
+    raw = "SELECT at, at_utc, UNIX_TIMESTAMP(zoned), UNIX_TIMESTAMP(local) FROM sunk.typed LIMIT 1"
     assert server.execute(raw) == [
         (
             SPRING,

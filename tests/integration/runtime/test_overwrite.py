@@ -1,4 +1,4 @@
-"""INSERT OVERWRITE of tables whose rows need a compaction: readers see one moment."""
+"""INSERT OVERWRITE of tables whose rows need a compaction: readers see one point in time."""
 
 from __future__ import annotations
 

@@ -132,7 +132,7 @@ def test_a_repair_is_visible_at_once_and_writes_only_differences(lab: Lab) -> No
     lab.sidecar.compact("default.ods")
     before = lab.warehouse.table("default.ods").latest_snapshot_id() or 0
     done = lab.run(REPAIR)
-    # 1 has a newer moment, 2 is equal, 3 differs, 10 is new.
+    # 1 has a newer point in time, 2 is equal, 3 differs, 10 is new.
     assert (done.inserted, done.updated) == (1, 2)
     expected = [(i, 30.0 if i == 3 else float(i)) for i in [*range(1, 9), 10]]
     assert lab.rows() == expected

@@ -99,16 +99,16 @@ class Cold:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         pick = random.Random(7)
-        moments = pick.sample(range(100_000), 120)
+        instants = pick.sample(range(100_000), 120)
         self.raw = [
             (
                 Decimal(pick.randrange(1, 99_999)).scaleb(-2),
                 datetime.date(2026, 5, pick.randrange(1, 4)),
                 pick.randrange(1, 30),
                 pick.choice(("ann", "ben", "cleo", "O'Hara")),
-                datetime.datetime(2026, 5, 1) + datetime.timedelta(milliseconds=moment),
+                datetime.datetime(2026, 5, 1) + datetime.timedelta(milliseconds=instant),
             )
-            for moment in moments
+            for instant in instants
         ]
         self.truth = duckdb.connect(":memory:")
         self.truth.execute(

@@ -46,7 +46,7 @@ def value(chance: random.Random, kind: str) -> Any:
     if chance.random() < 0.1:
         return None
     word = "".join(chance.choices("abcüß漢 '\"", k=chance.randrange(1, 5))).strip() or "w"
-    moment = datetime.datetime(2020, 1, 2) + datetime.timedelta(
+    instant = datetime.datetime(2020, 1, 2) + datetime.timedelta(
         microseconds=chance.randrange(4 * 10**14)
     )
     name = kind.split("(")[0].split(" ")[0]
@@ -60,9 +60,9 @@ def value(chance: random.Random, kind: str) -> Any:
         "CHAR": lambda: word,
         "VARCHAR": lambda: word,
         "TEXT": lambda: word * 3,
-        "DATE": moment.date,
-        "DATETIME": lambda: moment,
-        "TIMESTAMP": lambda: moment.replace(microsecond=moment.microsecond // 1000 * 1000),
+        "DATE": instant.date,
+        "DATETIME": lambda: instant,
+        "TIMESTAMP": lambda: instant.replace(microsecond=instant.microsecond // 1000 * 1000),
         "YEAR": lambda: chance.randrange(1901, 2156),
         "ENUM": lambda: chance.choice("abü"),
         "SET": lambda: ",".join(one for one in "xyz" if chance.random() < 0.5),
@@ -478,7 +478,7 @@ def test_kills_lose_and_repeat_nothing(mariadb: MariaDB, tmp_path: Path) -> None
     run = Run(tmp_path, command, {"STREAMHOUSE_FAILPOINT": "task-written:3"})
     with writing(source):
         run.until(partial(_changes, run))
-        run.kill()  # at any moment
+        run.kill()  # at any time
     run = Run(tmp_path, command, {})
     source.create("sync_kills", "late")
     source.write(40)

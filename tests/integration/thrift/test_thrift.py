@@ -35,10 +35,10 @@ TYPES = (
     Column("clock", "TIME(3)"), Column("at", "TIMESTAMP(3)"), Column("zoned", "TIMESTAMP_LTZ(3)"),
     Column("fine", "TIMESTAMP(6)"), Column("words", "ARRAY<STRING>"),
 )  # fmt: skip
-MOMENT_MS = 1_700_000_000_123
+TIME_MS = 1_700_000_000_123
 FULL = (
-    1, True, Decimal("123456789012345678.90"), 0.5, b"ab", 19_000, 3_723_000, MOMENT_MS, MOMENT_MS,
-    MOMENT_MS * 1_000, ["x", "y"],
+    1, True, Decimal("123456789012345678.90"), 0.5, b"ab", 19_000, 3_723_000, TIME_MS, TIME_MS,
+    TIME_MS * 1_000, ["x", "y"],
 )  # fmt: skip
 
 

@@ -60,8 +60,8 @@ def committed(shop: Any, snapshot: int) -> int:
 
 
 def text_of(time_ms: int) -> str:
-    moment = datetime.datetime.fromtimestamp(time_ms / 1000, datetime.UTC)
-    return moment.strftime("%Y-%m-%d %H:%M:%S.%f")
+    instant = datetime.datetime.fromtimestamp(time_ms / 1000, datetime.UTC)
+    return instant.strftime("%Y-%m-%d %H:%M:%S.%f")
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def text_of(time_ms: int) -> str:
         ("AS s", 3),
     ],
 )
-def test_each_way_to_name_a_moment(read_sales: Shop, words: str, orders: int) -> None:
+def test_each_way_to_name_a_point_in_time(read_sales: Shop, words: str, orders: int) -> None:
     assert answer(read_sales, f"SELECT orders FROM sales {words}") == [(orders,)]
 
 
@@ -100,13 +100,13 @@ def test_times_between_commits(shop: Any) -> None:
         while time.time() * 1000 < committed(shop, orders) + 2:
             assert time.monotonic() < deadline
     second = committed(shop, 2)
-    for moment, orders in ((second - 1, 1), (second, 2), (second + 1, 2)):
+    for instant, orders in ((second - 1, 1), (second, 2), (second + 1, 2)):
         for words in (
-            f"FOR SYSTEM_TIME AS OF TIMESTAMP '{text_of(moment)}'",
-            f"TIMESTAMP AS OF '{text_of(moment)}'",
-            f"TIMESTAMP AS OF {moment}",
-            f"/*+ OPTIONS('scan.timestamp-millis' = '{moment}') */",
-            f"/*+ OPTIONS('scan.timestamp' = '{text_of(moment)}') */",
+            f"FOR SYSTEM_TIME AS OF TIMESTAMP '{text_of(instant)}'",
+            f"TIMESTAMP AS OF '{text_of(instant)}'",
+            f"TIMESTAMP AS OF {instant}",
+            f"/*+ OPTIONS('scan.timestamp-millis' = '{instant}') */",
+            f"/*+ OPTIONS('scan.timestamp' = '{text_of(instant)}') */",
         ):
             assert answer(shop, f"SELECT orders FROM {table} {words}") == [(orders,)], words
 
@@ -172,7 +172,7 @@ def test_a_branch_has_its_own_rows(sales: Any) -> None:
         ("SELECT * FROM sales /*+ OPTIONS('scan.timestamp'='noon') */", "'noon' is not a time"),
     ],
 )
-def test_an_error_about_a_missing_moment_lists_the_existing_ones(
+def test_an_error_about_a_missing_point_in_time_lists_the_existing_ones(
     read_sales: Shop, sql: str, message: str
 ) -> None:
     assert message in failure(read_sales, sql)

@@ -267,19 +267,19 @@ def test_a_branch_is_followed(shop: Any, watch: Callable[..., Watching]) -> None
 
 
 @pytest.mark.parametrize(
-    ("moment", "orders"), [("1", 1), ("one", 1), ("2", 2), ("2100-01-01", 2), ("0s ago", 2)]
+    ("as_of", "orders"), [("1", 1), ("one", 1), ("2", 2), ("2100-01-01", 2), ("0s ago", 2)]
 )
 def test_a_past_state_is_printed_once(
-    shop: Any, watch: Callable[..., Watching], moment: str, orders: int
+    shop: Any, watch: Callable[..., Watching], as_of: str, orders: int
 ) -> None:
     table = shop.sales()
     for number in (1, 2):
         shop.write(table, ("Chad", number, 1.0))
     shop.tag(table, "one", 1)
-    watching = watch(table, "--as-of", moment, "--format", "json")
+    watching = watch(table, "--as-of", as_of, "--format", "json")
     assert watching.process.wait(DEADLINE_S) == 0
     assert [line["orders"] for line in watching.lines(1)] == [orders]
-    said = f"{table} as of {moment} is a past state, which does not change\n"
+    said = f"{table} as of {as_of} is a past state, which does not change\n"
     assert watching.errors.read_text() == said
 
 

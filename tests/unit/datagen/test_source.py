@@ -196,10 +196,10 @@ def test_a_sequence_that_its_type_cannot_hold_is_an_error(kind: str, end: str) -
 
 
 def test_times_are_those_at_which_a_row_is_due() -> None:
-    moment = datetime(2026, 3, 4, 23, 59, 59, 500_000)
-    at_ms = int(moment.replace(tzinfo=UTC).timestamp() * 1000)
+    instant = datetime(2026, 3, 4, 23, 59, 59, 500_000)
+    at_ms = int(instant.replace(tzinfo=UTC).timestamp() * 1000)
     one = timedelta(milliseconds=1)
-    expected = [moment + one * (n + 1) for n in range(1000)]
+    expected = [instant + one * (n + 1) for n in range(1000)]
     assert generated("TIMESTAMP(3)", rows=1000, at_ms=at_ms) == expected
     seconds = [m.replace(microsecond=0) for m in expected]
     assert generated("TIMESTAMP(0)", rows=1000, at_ms=at_ms) == seconds

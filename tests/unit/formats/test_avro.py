@@ -115,10 +115,10 @@ def test_confluents_registry(url: str) -> None:
     }  # fmt: skip
     Answers.schemas.append(json.dumps(other))
     number = len(Answers.schemas) - 1
-    moment = datetime.datetime(2024, 5, 1, tzinfo=datetime.UTC)
+    instant = datetime.datetime(2024, 5, 1, tzinfo=datetime.UTC)
     out = io.BytesIO(b"\x00" + number.to_bytes(4, "big"))
     out.seek(5)
-    fastavro.schemaless_writer(out, other, {"extra": "x", "n": 7, "at": moment})
+    fastavro.schemaless_writer(out, other, {"extra": "x", "n": 7, "at": instant})
     schema = pa.schema([("n", pa.int64()), ("at", pa.timestamp("ms")), ("absent", pa.string())])
     missing = b"\x00" + (9999).to_bytes(4, "big")
     found = form.decoder(schema, {"url": url}, where).decode([out.getvalue(), missing, b"x"])

@@ -339,7 +339,7 @@ def test_how_values_are_written() -> None:
     assert written["raw"] == "/wA="
 
 
-_MOMENTS = st.datetimes(datetime.datetime(1, 1, 1), datetime.datetime(9999, 12, 31))
+_INSTANTS = st.datetimes(datetime.datetime(1, 1, 1), datetime.datetime(9999, 12, 31))
 _WRITTEN_AT_ONCE = {
     pa.bool_(): st.booleans(),
     pa.int8(): st.integers(-128, 127),
@@ -348,9 +348,9 @@ _WRITTEN_AT_ONCE = {
     pa.decimal128(20, 6): st.decimals(-1000, 1000, places=6),
     pa.string(): st.text(),
     pa.date32(): st.dates(),
-    pa.timestamp("s"): _MOMENTS.map(lambda one: one.replace(microsecond=0)),
-    pa.timestamp("us"): _MOMENTS,
-    pa.timestamp("ms", "UTC"): _MOMENTS.map(lambda one: one.replace(microsecond=120_000)),
+    pa.timestamp("s"): _INSTANTS.map(lambda one: one.replace(microsecond=0)),
+    pa.timestamp("us"): _INSTANTS,
+    pa.timestamp("ms", "UTC"): _INSTANTS.map(lambda one: one.replace(microsecond=120_000)),
 }
 
 

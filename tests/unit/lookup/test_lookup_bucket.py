@@ -124,7 +124,7 @@ def test_keys_of_any_type_are_in_the_task_of_their_rows(
     assert isinstance(found, BucketKey)
     dimension = BucketDimension(spec, 4, CacheOptions())
     dimension.at(1)
-    # As DuckDB gives them: moments by the microsecond, some between two of the table's.
+    # As DuckDB gives them: points in time by the microsecond, some between two of the table's.
     keys = pa.table({**values, "at": pa.array(values["at"], pa.timestamp("us"))})
     task = found.tasks(keys, 3)
     for part in range(3):

@@ -32,8 +32,8 @@ COLUMNS = (Column("day", "STRING"), Column("id", "INT"))
 
 
 def at(text: str) -> int:
-    moment = datetime.datetime.fromisoformat(text).replace(tzinfo=datetime.UTC)
-    return int(moment.timestamp() * 1000)
+    instant = datetime.datetime.fromisoformat(text).replace(tzinfo=datetime.UTC)
+    return int(instant.timestamp() * 1000)
 
 
 class Dimension:
@@ -107,7 +107,7 @@ def test_a_black_out_keeps_the_snapshot_and_its_ends_belong_to_it(dimension: Dim
     assert snapshot(first) == 1
     # What has not been read at all is read, black-out or not.
     assert snapshot(pins.chosen({}, at("2026-03-01 12:00"))) == 2
-    for moment, expected in {
+    for instant, expected in {
         "2026-03-01 07:59:59.999": 2,
         "2026-03-01 08:00": 1,
         "2026-03-01 20:00": 1,
@@ -115,7 +115,7 @@ def test_a_black_out_keeps_the_snapshot_and_its_ends_belong_to_it(dimension: Dim
         "2026-03-02 12:00": 1,
         "2026-03-03 12:00": 2,
     }.items():
-        assert snapshot(pins.chosen(first, at(moment))) == expected, moment
+        assert snapshot(pins.chosen(first, at(instant))) == expected, instant
 
 
 def next_version(offset: Offset) -> Any:

@@ -126,7 +126,7 @@ def test_partitions(lab: Lab, bucket: str, monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.mark.parametrize("bucket", ["1", "3"])
 def test_keys_of_other_types(lab: Lab, bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Days, moments and decimals, also where the stream's are finer than the table's."""
+    """Days, points in time and decimals, also where the stream's are finer than the table's."""
     monkeypatch.setattr(full, "WHOLE_ROWS", 0)
     columns = [
         Column("at_", "TIMESTAMP(3)", False),
@@ -135,13 +135,13 @@ def test_keys_of_other_types(lab: Lab, bucket: str, monkeypatch: pytest.MonkeyPa
         Column("v", "INT"),
     ]
     options = {"bucket": bucket, "bucket-key": "day_"}
-    table = lab.make("moments", columns, ("at_", "day_", "m"), (), options)
-    moments = [datetime(2024, 5, 6), datetime(2024, 5, 6, 7, 8, 9, 123_000)]
-    rows = [(at, at.date(), Decimal(n), n) for at in moments for n in range(4)]
+    table = lab.make("instants", columns, ("at_", "day_", "m"), (), options)
+    instants = [datetime(2024, 5, 6), datetime(2024, 5, 6, 7, 8, 9, 123_000)]
+    rows = [(at, at.date(), Decimal(n), n) for at in instants for n in range(4)]
     snapshots = [0, lab.write(table, rows[:6]), lab.write(table, rows[3:])]
     text = (
         "SELECT o.n, d.v FROM (SELECT n, CAST(day_ AS TIMESTAMP(6)) AS at_ FROM orders "
-        "WHERE day_ <> '') AS o LEFT JOIN moments FOR SYSTEM_TIME AS OF PROCTIME() AS d ON "
+        "WHERE day_ <> '') AS o LEFT JOIN instants FOR SYSTEM_TIME AS OF PROCTIME() AS d ON "
         "o.at_ = d.at_ AND CAST(o.at_ AS DATE) = d.day_ AND CAST(o.n AS DECIMAL(12, 3)) = d.m"
     )
     texts = ["2024-05-06", "2024-05-06 07:08:09.123", "2024-05-06 07:08:09.123456", "1999-01-01"]

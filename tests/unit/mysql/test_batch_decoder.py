@@ -85,7 +85,7 @@ def number(name: str, column_type: str, field: int, size: int) -> Kind:
     return kind(name, column_type, wire, fixed(size))
 
 
-def moment(name: str, data_type: str, field: int, size: int, digits: int) -> Kind:
+def instant(name: str, data_type: str, field: int, size: int, digits: int) -> Kind:
     wire = {"type": field, "fraction": digits}
     fractions = st.integers(0, 10**digits - 1).map(
         lambda value: (value * 10 ** (digits % 2)).to_bytes((digits + 1) // 2, "big")
@@ -135,8 +135,8 @@ KINDS = [
         st.tuples(DATETIMES, MILLIS).map(b"".join),
         fraction=3,
     ),
-    moment("ts", "timestamp", FIELD_TYPE.TIMESTAMP2, 4, 0),
-    moment("ts6", "timestamp", FIELD_TYPE.TIMESTAMP2, 4, 6),
+    instant("ts", "timestamp", FIELD_TYPE.TIMESTAMP2, 4, 0),
+    instant("ts6", "timestamp", FIELD_TYPE.TIMESTAMP2, 4, 6),
     kind("year", "year(4)", {"type": FIELD_TYPE.YEAR}, fixed(1)),
     kind("text", "varchar(50)", VARCHAR, counted(1, texts(50)), **MB4),
     kind("latin", "varchar(50)", VARCHAR, counted(1, st.binary(max_size=50)), **LATIN),

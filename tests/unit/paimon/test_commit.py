@@ -170,7 +170,7 @@ def test_errors_of_the_core_become_ones_to_act_upon(lab: Lab) -> None:
     assert isinstance(lost, CommitConflictError) and "\n" not in str(lost)
 
 
-def test_commits_at_one_moment_are_all_kept(lab: Lab) -> None:
+def test_commits_at_one_time_are_all_kept(lab: Lab) -> None:
     table = lab.make("t")
     users = [f"user{number}" for number in range(4)]
 

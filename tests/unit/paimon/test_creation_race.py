@@ -1,4 +1,4 @@
-"""Processes that create the same databases, tables and views at the same moment."""
+"""Processes that create the same databases, tables and views at the same time."""
 
 from __future__ import annotations
 

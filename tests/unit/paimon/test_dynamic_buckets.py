@@ -1,4 +1,4 @@
-"""Writers of a table with dynamic buckets that add the same keys at the same moment."""
+"""Writers of a table with dynamic buckets that add the same keys at the same time."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def test_deletes_are_not_ignored_while_files_have_some(lake: str) -> None:
     assert rows(lake) == [(2, 2)]
 
 
-def test_deletes_are_ignored_from_the_moment_on_that_files_have_none(lake: str) -> None:
+def test_deletes_are_ignored_from_the_time_on_that_files_have_none(lake: str) -> None:
     make(lake)
     execute(lake, "ALTER TABLE d.t SET ('ignore-delete' = 'true')")
     execute(lake, "INSERT INTO d.t VALUES (2, 3)")

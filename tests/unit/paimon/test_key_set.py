@@ -12,7 +12,7 @@ import pytest
 
 from streamhouse.paimon.read.key_set import KeySet
 
-MOMENT = datetime.datetime(2026, 6, 1, 12, 30, 15, 250_000)
+INSTANT = datetime.datetime(2026, 6, 1, 12, 30, 15, 250_000)
 VALUES: list[tuple[pa.DataType, list[object]]] = [
     (pa.bool_(), [True, False]),
     (pa.int8(), [-128, 0, 127]),
@@ -22,10 +22,10 @@ VALUES: list[tuple[pa.DataType, list[object]]] = [
     (pa.decimal128(38, 2), [Decimal("0.01"), Decimal(10**35)]),
     (pa.string(), ["", "a", "A", "ä", "a\0"]),
     (pa.binary(), [b"", b"\0", b"\0\0"]),
-    (pa.date32(), [MOMENT.date(), datetime.date(1, 1, 1)]),
-    (pa.time32("ms"), [MOMENT.time(), datetime.time()]),
-    (pa.timestamp("us"), [MOMENT, MOMENT + datetime.timedelta(microseconds=1)]),
-    (pa.timestamp("ms", tz="UTC"), [MOMENT, MOMENT + datetime.timedelta(milliseconds=1)]),
+    (pa.date32(), [INSTANT.date(), datetime.date(1, 1, 1)]),
+    (pa.time32("ms"), [INSTANT.time(), datetime.time()]),
+    (pa.timestamp("us"), [INSTANT, INSTANT + datetime.timedelta(microseconds=1)]),
+    (pa.timestamp("ms", tz="UTC"), [INSTANT, INSTANT + datetime.timedelta(milliseconds=1)]),
 ]
 
 

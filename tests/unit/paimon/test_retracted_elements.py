@@ -86,13 +86,20 @@ def _unordered(value: Any) -> Any:
     return sorted(value, key=repr) if isinstance(value, list) else value
 
 
-def change(kind: str, key: int, moment: int, *elements: int) -> Row:
+def change(kind: str, key: int, instant: int, *elements: int) -> Row:
     """A row with these elements in each collection; without any, the collections are null."""
-    row: Row = {"rowkind": kind, "k": key, "w": moment, "items": None, "parts": None, "lines": None}
+    row: Row = {
+        "rowkind": kind,
+        "k": key,
+        "w": instant,
+        "items": None,
+        "parts": None,
+        "lines": None,
+    }
     if elements:
         row["items"] = list(elements)
         row["parts"] = [(f"p{one}", one) for one in elements]
-        row["lines"] = [{"id": one, "x": moment} for one in elements]
+        row["lines"] = [{"id": one, "x": instant} for one in elements]
     return row
 
 
@@ -100,13 +107,13 @@ def history(draw: random.Random, key: int) -> list[Row]:
     """Rows of one key that come from several source rows: added, updated, taken back."""
     there: list[Row] = []
     rows: list[Row] = []
-    for moment in range(draw.randint(3, 10)):
+    for instant in range(draw.randint(3, 10)):
         elements = draw.sample(range(6), draw.choice((0, 1, 1, 2)))
-        new = change("+I", key, moment, *elements)
+        new = change("+I", key, instant, *elements)
         if there and draw.random() < 0.6:
             old = there.pop(draw.randrange(len(there)))
             # A row that comes late has the version of its change, as one of a stream has.
-            old = {**old, "w": moment}
+            old = {**old, "w": instant}
             if draw.random() < 0.3:
                 rows.append({**old, "rowkind": "-D"})
                 continue

@@ -99,9 +99,9 @@ def history(draw: random.Random, number: int) -> list[list[Row]]:
     """Changes of two keys: pairs of `-U` and `+U`, a `-D` of what is there, rows over others."""
     there: dict[int, Row] = {}
     found: list[list[Row]] = []
-    for moment in range(draw.randint(3, 12)):
+    for instant in range(draw.randint(3, 12)):
         key = _KEYS * number + draw.randrange(_KEYS)
-        new = {"k": key, "v": draw.randrange(1, 50), "w": moment, "s": f"t{moment}"}
+        new = {"k": key, "v": draw.randrange(1, 50), "w": instant, "s": f"t{instant}"}
         for name in ("s", "v"):
             if draw.random() < 0.3:
                 new[name] = None

@@ -23,7 +23,7 @@ from streamhouse.runtime.batch.dml import Changed
 from streamhouse.sql.plan import AsOf
 
 COLUMNS = "v_date STRING, id BIGINT, score DOUBLE, status STRING, event_time TIMESTAMP(3)"
-MOMENT = "TIMESTAMP '2026-06-01 08:00:0{}'"
+INSTANT = "TIMESTAMP '2026-06-01 08:00:0{}'"
 
 
 class Lab:
@@ -72,7 +72,7 @@ def lab(tmp_path: Path) -> Lab:
 def row(
     id: int, score: float, second: int = 0, day: str = "2026-06-01", status: str = "paid"
 ) -> str:
-    return f"('{day}', {id}, {score}, '{status}', {MOMENT.format(second)})"
+    return f"('{day}', {id}, {score}, '{status}', {INSTANT.format(second)})"
 
 
 def test_only_what_differs_is_written_in_one_snapshot(lab: Lab) -> None:
@@ -105,7 +105,7 @@ def test_the_rows_of_the_statement_are_merged_among_themselves_first(lab: Lab) -
 
 
 def test_a_sequence_field_decides_who_wins(lab: Lab) -> None:
-    """Older rows lose and are not written; newer ones and those of the same moment win."""
+    """Older rows lose and are not written; newer ones and those of the same point in time win."""
     lab.ods(", 'sequence.field' = 'event_time'")
     lab.fill("ods", row(1, 1, 5), row(2, 2, 5), row(3, 3, 5))
     lab.fill("raw", row(1, 10, 4), row(2, 20, 5), row(3, 30, 6), row(3, 31, 1))

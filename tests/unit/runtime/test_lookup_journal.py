@@ -31,12 +31,12 @@ DIMENSION = f"""CREATE TEMPORARY TABLE d ({TYPES}) WITH ('connector' = 'jdbc',
   'table-name' = 'd', 'url' = 'jdbc:mysql://db.example/shop', 'username' = 'u');"""
 QUERY = """INSERT INTO target SELECT d.*
   FROM orders AS o LEFT JOIN d FOR SYSTEM_TIME AS OF o.p ON o.id = d.id"""
-MOMENT = datetime.datetime(2026, 3, 29, 1, 30, 59, 123456)
+TIME = datetime.datetime(2026, 3, 29, 1, 30, 59, 123456)
 ROW: dict[str, Any] = {
     "id": -1, "big": Decimal("12345678901234567890.123456789012345678"), "flag": True, "f": 0.5,
     "x": 0.1 + 0.2, "word": "a \\ \"b\" 'c' %s ☃\n", "raw": bytes(range(256)),
-    "day_": datetime.date(1582, 10, 4), "at_": MOMENT.replace(microsecond=123000), "micro": MOMENT,
-    "instant": MOMENT.replace(tzinfo=datetime.UTC), "clock": datetime.time(23, 59, 59),
+    "day_": datetime.date(1582, 10, 4), "at_": TIME.replace(microsecond=123000), "micro": TIME,
+    "instant": TIME.replace(tzinfo=datetime.UTC), "clock": datetime.time(23, 59, 59),
 }  # fmt: skip
 
 

@@ -39,9 +39,9 @@ def check(text: str, connector: str = "paimon", **end: Any) -> None:
 
 
 def test_a_query_of_the_batchs_time_is_refused() -> None:
-    for moment in ("CURRENT_TIMESTAMP", "PROCTIME()", "NOW()", "CURRENT_DATE", "o.proc_time"):
+    for instant in ("CURRENT_TIMESTAMP", "PROCTIME()", "NOW()", "CURRENT_DATE", "o.proc_time"):
         with pytest.raises(TableError, match=f"shop.view.*time of the batch.*{WAY_ROUND}"):
-            check(f"SELECT o.order_id, {moment} AS at_ FROM orders AS o")
+            check(f"SELECT o.order_id, {instant} AS at_ FROM orders AS o")
     check("SELECT order_id, order_time FROM orders")
 
 

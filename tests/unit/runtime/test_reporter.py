@@ -119,7 +119,7 @@ def test_it_reports_its_queries(options: dict[str, str], query: OneQuery, clock:
     assert reported(options).queries[0].batches == 1
     query.metrics.batch(100, 0.5)
     reporter.step()
-    assert reported(options).queries[0].batches == 1, "told twice within a moment"
+    assert reported(options).queries[0].batches == 1, "told twice within a short time"
     clock.now += EVERY_S
     reporter.step()
     (found,) = reported(options).queries

@@ -260,7 +260,7 @@ INSERT INTO t VALUES (1, 2);
 """
 
 
-def test_queries_of_one_moment_end_in_any_mode(run: Run) -> None:
+def test_queries_of_one_time_end_in_any_mode(run: Run) -> None:
     output = run(
         TRAVELS + "SELECT v FROM t VERSION AS OF 1;"
         "SELECT a.v AS a, b.v AS b FROM t VERSION AS OF 1 AS a JOIN t VERSION AS OF 2 AS b "

@@ -19,10 +19,10 @@ from streamhouse.runtime.sync.mapping.rows import TargetRows
 from streamhouse.runtime.sync.options import sync_table_options
 from streamhouse.source import ROW_KIND
 
-MOMENT = datetime.datetime(2024, 1, 31, 23, 59, 58, 123456)
+INSTANT = datetime.datetime(2024, 1, 31, 23, 59, 58, 123456)
 VALUES = {
-    "at": pa.array([MOMENT, None], pa.timestamp("us")),
-    "day": pa.array([MOMENT.date(), None], pa.date32()),
+    "at": pa.array([INSTANT, None], pa.timestamp("us")),
+    "day": pa.array([INSTANT.date(), None], pa.date32()),
     "text": pa.array(["2024-01-31 23:59:58.5", None]),
     "epoch": pa.array([1706745598, None], pa.int64()),
     "millis": pa.array(["1706745598123", None]),

@@ -16,7 +16,7 @@ from streamhouse.serve.formats import row_formats
 from streamhouse.serve.formats.cells import csv_values, json_values, printable, table_texts
 
 UTC = pa.timestamp("ms", "Europe/Berlin")
-MOMENT = datetime.datetime(2024, 2, 29, 23, 59, 59, 120_000)
+INSTANT = datetime.datetime(2024, 2, 29, 23, 59, 59, 120_000)
 
 
 @pytest.mark.parametrize(
@@ -31,11 +31,11 @@ MOMENT = datetime.datetime(2024, 2, 29, 23, 59, 59, 120_000)
         (pa.decimal128(5, 0), Decimal(-7), "-7"),
         (pa.date32(), datetime.date(2024, 2, 29), "2024-02-29"),
         (pa.time32("ms"), datetime.time(1, 2, 3, 4000), "01:02:03.004"),
-        (pa.timestamp("s"), MOMENT, "2024-02-29T23:59:59"),
-        (pa.timestamp("ms"), MOMENT, "2024-02-29T23:59:59.120"),
-        (pa.timestamp("us"), MOMENT, "2024-02-29T23:59:59.120000"),
+        (pa.timestamp("s"), INSTANT, "2024-02-29T23:59:59"),
+        (pa.timestamp("ms"), INSTANT, "2024-02-29T23:59:59.120"),
+        (pa.timestamp("us"), INSTANT, "2024-02-29T23:59:59.120000"),
         (pa.timestamp("ns"), 1, "1970-01-01T00:00:00.000000001"),
-        (UTC, MOMENT, "2024-02-29T23:59:59.120Z"),
+        (UTC, INSTANT, "2024-02-29T23:59:59.120Z"),
         (pa.timestamp("ms"), -1, "1969-12-31T23:59:59.999"),
         (pa.binary(), b"\x00\xff", "AP8="),
         (pa.string(), "é\n\0", "é\n\0"),
@@ -45,7 +45,7 @@ MOMENT = datetime.datetime(2024, 2, 29, 23, 59, 59, 120_000)
         (pa.map_(pa.string(), pa.binary()), [("k", b"a")], {"k": "YQ=="}),
         (pa.map_(pa.int32(), pa.int32()), [(1, 2)], [[1, 2]]),
         (pa.map_(pa.string(), pa.int32()), [], {}),
-        (pa.list_(pa.timestamp("ms")), [MOMENT], ["2024-02-29T23:59:59.120"]),
+        (pa.list_(pa.timestamp("ms")), [INSTANT], ["2024-02-29T23:59:59.120"]),
         (pa.struct([("t", UTC)]), {"t": 0}, {"t": "1970-01-01T00:00:00.000Z"}),
     ],
     ids=str,
@@ -72,7 +72,7 @@ def test_table_texts() -> None:
     assert table_texts(pa.array([0.00123]), exact=False) == ["0.00123"]
     assert table_texts(pa.array([float("nan"), 1e300, -0.0]), exact=False)[:2] == ["NaN", "1e+300"]
     assert table_texts(pa.array([Decimal("-1234567.80")])) == ["-1,234,567.80"]
-    assert table_texts(pa.array([MOMENT], pa.timestamp("ms"))) == ["2024-02-29 23:59:59.120"]
+    assert table_texts(pa.array([INSTANT], pa.timestamp("ms"))) == ["2024-02-29 23:59:59.120"]
     assert table_texts(pa.array([b"\x01\xfe"])) == ["0x01fe"]
 
 

@@ -10,10 +10,10 @@ import pytest
 
 from streamhouse.errors import TooLargeError
 from streamhouse.serve.streams.encoding import Stopped, encoded, events
-from streamhouse.serve.streams.event import Event, Moment, heartbeat, iso, overflow
+from streamhouse.serve.streams.event import Commit, Event, heartbeat, iso, overflow
 from streamhouse.serve.streams.follow_settings import FollowSettings
 
-MOMENT = Moment.of("table", 17, 1_790_000_000_005)
+COMMIT = Commit.of("table", 17, 1_790_000_000_005)
 SETTINGS = FollowSettings()
 
 
@@ -22,18 +22,18 @@ def batch(kinds: list[str], **columns: Any) -> pa.RecordBatch:
 
 
 def changes(rows: pa.RecordBatch, settings: FollowSettings = SETTINGS) -> tuple[Event, ...]:
-    return events("changes", MOMENT, encoded([rows], settings, "it"), settings)
+    return events("changes", COMMIT, encoded([rows], settings, "it"), settings)
 
 
 def test_sse_and_websocket_encoding() -> None:
     (event,) = changes(batch(["-U", "+U"], country=["Perú", "Perú"], orders=[1, 2]))
     time = "2026-09-21T14:13:20.005Z"
-    assert iso(MOMENT.time_ms) == time
+    assert iso(COMMIT.time_ms) == time
     was = '{"rowkind":"-U","country":"Perú","orders":1}'
     rows = f'[{was},{{"rowkind":"+U","country":"Perú","orders":2}}]'
     data = f'{{"snapshot":17,"time":"{time}","rows":{rows},"more":false}}'
-    assert event.sse.decode() == f"id: {MOMENT.id}\nevent: changes\ndata: {data}\n\n"
-    assert event.text == f'{{"type":"changes","id":"{MOMENT.id}",{data[1:]}'
+    assert event.sse.decode() == f"id: {COMMIT.id}\nevent: changes\ndata: {data}\n\n"
+    assert event.text == f'{{"type":"changes","id":"{COMMIT.id}",{data[1:]}'
 
 
 def test_line_ends_in_values_are_escaped() -> None:
@@ -50,11 +50,11 @@ def test_reserved_column_names() -> None:
 
 
 def test_ids_are_unique_per_commit_and_stable_across_processes() -> None:
-    assert MOMENT.id == Moment.of("table", 17, 1_790_000_000_005).id
-    others = [("table", 17, 6), ("other", 17, MOMENT.time_ms), ("table", 18, MOMENT.time_ms)]
-    stamps = {Moment.of(*other).stamp for other in others} | {MOMENT.stamp}
+    assert COMMIT.id == Commit.of("table", 17, 1_790_000_000_005).id
+    others = [("table", 17, 6), ("other", 17, COMMIT.time_ms), ("table", 18, COMMIT.time_ms)]
+    stamps = {Commit.of(*other).stamp for other in others} | {COMMIT.stamp}
     assert len(stamps) == 4
-    assert MOMENT.id.startswith("17-") and MOMENT.stamp.isalnum()
+    assert COMMIT.id.startswith("17-") and COMMIT.stamp.isalnum()
 
 
 def test_large_events_are_split_and_only_the_last_part_has_an_id() -> None:
@@ -63,7 +63,7 @@ def test_large_events_are_split_and_only_the_last_part_has_an_id() -> None:
     parts = changes(rows)
     bodies = [json.loads(part.data) for part in parts]
     assert len(parts) >= 3
-    assert [part.id for part in parts] == [None] * (len(parts) - 1) + [MOMENT.id]
+    assert [part.id for part in parts] == [None] * (len(parts) - 1) + [COMMIT.id]
     assert [body["more"] for body in bodies] == [True] * (len(parts) - 1) + [False]
     assert all(len(body["rows"]) <= 5_000 for body in bodies)
     assert [row["n"] for body in bodies for row in body["rows"]] == list(range(count))
@@ -80,7 +80,7 @@ def test_wide_rows_are_split_by_size() -> None:
 
 def test_small_chunks_are_joined() -> None:
     pieces = [batch(["+I"], n=[number]) for number in range(100)]
-    (event,) = events("snapshot", MOMENT, encoded(pieces, SETTINGS, "it"), SETTINGS)
+    (event,) = events("snapshot", COMMIT, encoded(pieces, SETTINGS, "it"), SETTINGS)
     assert [row["n"] for row in json.loads(event.data)["rows"]] == list(range(100))
 
 
@@ -98,7 +98,7 @@ def test_nested_values_in_parts() -> None:
 
 
 def test_an_event_without_rows() -> None:
-    (event,) = events("snapshot", Moment.of("table", 0, 0), (), SETTINGS)
+    (event,) = events("snapshot", Commit.of("table", 0, 0), (), SETTINGS)
     assert json.loads(event.data) == {"snapshot": None, "time": None, "rows": [], "more": False}
 
 
@@ -120,12 +120,12 @@ def test_encoding_stops_with_the_server() -> None:
 
 
 def test_heartbeats_and_overflows() -> None:
-    beat = heartbeat(MOMENT)
+    beat = heartbeat(COMMIT)
     assert json.loads(beat.text) == {
         "type": "heartbeat",
-        "id": MOMENT.id,
+        "id": COMMIT.id,
         "snapshot": 17,
-        "time": iso(MOMENT.time_ms),
+        "time": iso(COMMIT.time_ms),
     }
     end = overflow("too slow", "16-abc")
     assert end.sse == b'event: overflow\ndata: {"message":"too slow","last_id":"16-abc"}\n\n'

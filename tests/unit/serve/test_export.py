@@ -23,7 +23,7 @@ from streamhouse.serve.formats.row_formats import Format
 from streamhouse.serve.queries.row_files import Origin
 from streamhouse.sql.plan import Column
 
-MOMENT_MS = 1_700_000_000_123
+TIME_MS = 1_700_000_000_123
 TYPES = (
     Column("id", "INT"), Column("b", "BOOLEAN"), Column("t", "TINYINT"), Column("n", "BIGINT"),
     Column("f", "FLOAT"), Column("d", "DOUBLE"), Column("price", "DECIMAL(20, 2)"),
@@ -35,8 +35,8 @@ TYPES = (
 )  # fmt: skip
 FULL = (
     1, True, -1, 2**60, 0.5, float("nan"), Decimal("123456789012345678.90"), 'a "b", ü\n',
-    b"\xff\x00", 19_000, 3_723_004, MOMENT_MS // 1000, MOMENT_MS, MOMENT_MS * 1000 + 456, MOMENT_MS,
-    ["x", None], [("k", 1)], {"x": 7, "y": MOMENT_MS},
+    b"\xff\x00", 19_000, 3_723_004, TIME_MS // 1000, TIME_MS, TIME_MS * 1000 + 456, TIME_MS,
+    ["x", None], [("k", 1)], {"x": 7, "y": TIME_MS},
 )  # fmt: skip
 EMPTY = (2, *[None] * (len(TYPES) - 1))
 

@@ -23,8 +23,8 @@ def rows(extract: Extract, tick: Callable[[int], None] = lambda rows: None) -> l
         return [tuple(row.values()) for batch in batches for row in batch.to_pylist()]
 
 
-def look(shop: Any, name: str, *columns: str, moment: str | None = None) -> Extract:
-    return Extracts(shop.warehouse, name, columns or None, moment).pin()
+def look(shop: Any, name: str, *columns: str, as_of: str | None = None) -> Extract:
+    return Extracts(shop.warehouse, name, columns or None, as_of).pin()
 
 
 def test_rows_are_sorted_by_primary_key(shop: Any) -> None:
@@ -86,15 +86,15 @@ def test_time_travel(shop: Any) -> None:
     shop.write(table, ("Chad", 2, 1.5, "Abéché"))
     time_ms = shop.warehouse.table(table).snapshot(first).time_ms
     when = datetime.datetime.fromtimestamp(time_ms / 1000, datetime.UTC)
-    for moment in ("1", "then", when.isoformat(timespec="milliseconds")):
-        found = look(shop, table, moment=moment)
+    for as_of in ("1", "then", when.isoformat(timespec="milliseconds")):
+        found = look(shop, table, as_of=as_of)
         assert (found.snapshot, rows(found)) == (first, [("Chad", 1, 1.5)])
     (shop.path / "shop.db" / "sales" / "snapshot" / "snapshot-1").unlink()
-    assert rows(look(shop, table, moment="then")) == [("Chad", 1, 1.5)]
+    assert rows(look(shop, table, as_of="then")) == [("Chad", 1, 1.5)]
     with pytest.raises(DataLossError, match="snapshot 1 is gone"):
-        look(shop, table, moment="1")
+        look(shop, table, as_of="1")
     with pytest.raises(TableError, match="has no tag 'than'; did you mean 'then'"):
-        look(shop, table, moment="than")
+        look(shop, table, as_of="than")
 
 
 @pytest.fixture
@@ -115,7 +115,7 @@ def test_view_is_pinned_to_its_snapshot(views: Any) -> None:
     views.write("shop.sales", ("Peru", 5, 1.0))
     assert (found.snapshot, rows(found)) == (first, [("Peru", 4)])
     assert rows(look(views, "shop.twice", "n")) == [(10,)]
-    assert rows(look(views, "shop.twice", moment="1")) == [("Peru", 4)]
+    assert rows(look(views, "shop.twice", as_of="1")) == [("Peru", 4)]
 
 
 def test_a_view_of_several_tables(views: Any) -> None:
@@ -131,14 +131,14 @@ def test_a_view_of_several_tables(views: Any) -> None:
     assert (found.state != extracts.pin().state, rows(found)) == (True, [("Peru", 3)])
     keep(views.warehouse, "both", "SELECT country FROM shop.sales", "country")
     assert rows(extracts.pin()) == [("Peru",)]
-    assert rows(look(views, "shop.both", moment="0 s")) == [("Peru",)]
+    assert rows(look(views, "shop.both", as_of="0 s")) == [("Peru",)]
 
 
 def test_snapshot_id_is_ambiguous_for_several_tables(views: Any) -> None:
     for table in ("shop.sales", "shop.other"):
         views.write(table, ("Peru", 2, 1.0))
     with pytest.raises(TableError, match=r"view of several tables \(shop.sales, shop.other\)"):
-        look(views, "shop.both", moment="1")
+        look(views, "shop.both", as_of="1")
 
 
 def test_progress_callback_can_stop_reading(shop: Any) -> None:

@@ -93,8 +93,8 @@ def test_column_types_are_exact(serve: Any, shop: Any) -> None:
         Column("price", "DECIMAL(10, 2)"),
     )
     table = shop.create("typed", columns, ["id"])
-    moment = 1_700_000_000_123
-    shop.write(table, (1, moment, moment, Decimal("1.10")))
+    instant = 1_700_000_000_123
+    shop.write(table, (1, instant, instant, Decimal("1.10")))
     server = serve()
     assert server.rows(table) == [
         {

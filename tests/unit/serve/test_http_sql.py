@@ -114,12 +114,12 @@ def test_too_many_rows_are_truncated(serve: Any, sales: str) -> None:
 
 
 def test_time_travel(server: Serving) -> None:
-    for moment, count in (
+    for instant, count in (
         ("", 3),
         (" FOR SYSTEM_VERSION AS OF 1", 2),
         (" /*+ OPTIONS('scan.snapshot-id'='1') */", 2),
     ):
-        answer = server.sql(f"SELECT COUNT(*) AS n FROM shop.travel{moment}")
+        answer = server.sql(f"SELECT COUNT(*) AS n FROM shop.travel{instant}")
         assert answer.json()["rows"] == [{"n": count}]
 
 

@@ -134,7 +134,7 @@ def test_cancelled_request_frees_its_slot() -> None:
         first.cancel()
         await settled()
         assert asking.lane.waiting == 2
-        # One is cancelled at the moment at which it gets its slot, the other just before.
+        # One is cancelled at the point in time at which it gets its slot, the other just before.
         third.cancel()
         asking.turns.pop().end()
         second.cancel()

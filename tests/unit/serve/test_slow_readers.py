@@ -109,7 +109,7 @@ def test_memory_of_slow_subscribers_is_freed(shop: Any) -> None:
                 gc.collect()
                 if [event() is None for event in events] == expected:
                     break
-                # A thread that has polled the table may hold an event a moment longer.
+                # A thread that has polled the table may hold an event a point in time longer.
                 await asyncio.sleep(0.01)
             assert [event() is None for event in events] == expected
 

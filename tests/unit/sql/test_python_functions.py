@@ -259,7 +259,7 @@ def price(a: Annotated[Decimal, "DECIMAL(10, 2)"]) -> str:
     return str(a)
 def word(a: str) -> str:
     return a
-def moment(a: Annotated[datetime.datetime, "TIMESTAMP(3)"]) -> str:
+def instant(a: Annotated[datetime.datetime, "TIMESTAMP(3)"]) -> str:
     return str(a)
 """
 
@@ -280,8 +280,8 @@ def moment(a: Annotated[datetime.datetime, "TIMESTAMP(3)"]) -> str:
         ("price(CAST(1 AS DECIMAL(4, 2)) / 3)", "the function takes DECIMAL(10, 2)"),
         ("word(1)", "is INT, but the function takes STRING"),
         ("word(DATE '2024-01-01')", "is DATE, but the function takes STRING"),
-        ("moment(DATE '2024-01-01')", "is DATE, but the function takes TIMESTAMP(3)"),
-        ("moment(TIMESTAMP '2024-01-01 00:00:00.123456')", "is TIMESTAMP(6), but the"),
+        ("instant(DATE '2024-01-01')", "is DATE, but the function takes TIMESTAMP(3)"),
+        ("instant(TIMESTAMP '2024-01-01 00:00:00.123456')", "is TIMESTAMP(6), but the"),
         ("whole(INTERVAL '1' DAY)", "is INTERVAL, but the function takes BIGINT"),
     ],
 )
@@ -296,7 +296,7 @@ def test_arguments_are_widened(created: Callable[[str], str]) -> None:
     sql = (
         "SELECT whole(CAST(x AS TINYINT)), whole(x), whole(x / 2), small(-32768), price(12345678), "
         "price(CAST(x AS SMALLINT)), price(CAST(x AS DECIMAL(3, 1))), word(s), word(CAST('a' AS "
-        "CHAR(2))), moment(TIMESTAMP '2024-01-01 00:00:00'), whole(whole(x) + small(1)) "
+        "CHAR(2))), instant(TIMESTAMP '2024-01-01 00:00:00'), whole(whole(x) + small(1)) "
         "FROM (VALUES (5, 'a')) AS v (x, s)"
     )
     ((*result,),) = selected(created(WIDE) + sql)

@@ -221,11 +221,11 @@ def test_a_with_query_sees_those_before_it_only(catalog: Catalog) -> None:
     assert catalog.bounded(seen.format(inner)).scans == ()
 
 
-def test_a_moment_is_no_query(catalog: Catalog, tmp_path: Path) -> None:
+def test_a_point_in_time_is_no_query(catalog: Catalog, tmp_path: Path) -> None:
     file = tmp_path / "salaries.csv"
     file.write_text("pay\n1704067200\n")
-    moment = f"(SELECT COUNT(*) FROM `{file}`)"
-    for text in (moment, f"TO_TIMESTAMP_LTZ({moment}, 0)", f"TIMESTAMP '2024-01-01' + {moment}"):
+    instant = f"(SELECT COUNT(*) FROM `{file}`)"
+    for text in (instant, f"TO_TIMESTAMP_LTZ({instant}, 0)", f"TIMESTAMP '2024-01-01' + {instant}"):
         read = f"SELECT id FROM customers FOR SYSTEM_TIME AS OF {text}"
         with pytest.raises(SqlError):
             catalog.bounded(f"WITH `{file}` AS (SELECT 1 AS pay) {read}")

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from tests.unit.sql.conftest import Catalog
 
 TABLES = """
-CREATE TABLE moments (t0 TIMESTAMP(0), t2 TIMESTAMP(2), t3 TIMESTAMP(3), t6 TIMESTAMP(6),
+CREATE TABLE instants (t0 TIMESTAMP(0), t2 TIMESTAMP(2), t3 TIMESTAMP(3), t6 TIMESTAMP(6),
   t9 TIMESTAMP(9), c0 AS CAST(t3 AS TIMESTAMP(0)));
 CREATE TABLE seconds (t TIMESTAMP(0), s STRING);
 """
@@ -26,7 +26,7 @@ TO_SECOND = "2026-01-02 03:04:05"
 
 
 @pytest.fixture
-def moments(catalog: Catalog) -> Catalog:
+def instants(catalog: Catalog) -> Catalog:
     catalog.add(TABLES)
     return catalog
 
@@ -50,34 +50,34 @@ def moments(catalog: Catalog) -> Catalog:
         ("COALESCE(t0, t3)", ".000"),
     ],
 )
-@pytest.mark.parametrize("place", ["SELECT {} AS v FROM moments", "SELECT CAST(x AS STRING) AS v "
-                                   "FROM (SELECT {} AS x FROM moments) AS q"])  # fmt: skip
+@pytest.mark.parametrize("place", ["SELECT {} AS v FROM instants", "SELECT CAST(x AS STRING) AS v "
+                                   "FROM (SELECT {} AS x FROM instants) AS q"])  # fmt: skip
 def test_the_text_has_the_digits_of_the_type(
-    moments: Catalog, expression: str, fraction: str, place: str
+    instants: Catalog, expression: str, fraction: str, place: str
 ) -> None:
     text = place.format(expression if "STRING" in place else f"CAST({expression} AS STRING)")
     expected = [(TO_SECOND + fraction,)]
-    assert moments.query(text, [ROW]) == expected
-    assert moments.rows(text, [ROW]) == expected
+    assert instants.query(text, [ROW]) == expected
+    assert instants.rows(text, [ROW]) == expected
 
 
-def test_a_null_has_no_text(moments: Catalog) -> None:
-    text = "SELECT CAST(t0 AS STRING) AS v, CAST(t2 AS STRING) AS w FROM moments"
-    assert moments.query(text, [{}]) == moments.rows(text, [{}]) == [(None, None)]
+def test_a_null_has_no_text(instants: Catalog) -> None:
+    text = "SELECT CAST(t0 AS STRING) AS v, CAST(t2 AS STRING) AS w FROM instants"
+    assert instants.query(text, [{}]) == instants.rows(text, [{}]) == [(None, None)]
 
 
-def test_a_column_of_seconds_gets_whole_seconds(moments: Catalog) -> None:
-    text = "INSERT INTO seconds SELECT t6, CAST(t3 AS STRING) FROM moments"
+def test_a_column_of_seconds_gets_whole_seconds(instants: Catalog) -> None:
+    text = "INSERT INTO seconds SELECT t6, CAST(t3 AS STRING) FROM instants"
     expected = [(datetime(2026, 1, 2, 3, 4, 5), f"{TO_SECOND}.678")]
-    assert moments.query(text, [ROW]) == expected
-    assert moments.rows(text, [ROW]) == expected
+    assert instants.query(text, [ROW]) == expected
+    assert instants.rows(text, [ROW]) == expected
 
 
-def test_a_dimensions_column_has_its_own_digits(moments: Catalog) -> None:
-    moments.add("CREATE TABLE stream_ (id INT, p AS PROCTIME()); "
+def test_a_dimensions_column_has_its_own_digits(instants: Catalog) -> None:
+    instants.add("CREATE TABLE stream_ (id INT, p AS PROCTIME()); "
                 "CREATE TABLE days (id INT PRIMARY KEY NOT ENFORCED, t0 TIMESTAMP(0))")  # fmt: skip
     text = (
         "SELECT CAST(d.t0 AS STRING) AS v FROM stream_ AS s JOIN days FOR SYSTEM_TIME AS OF s.p AS "
         "d ON s.id = d.id"
     )
-    assert moments.rows(text, [{"id": 1}], [{"id": 1, "t0": ROW["t0"]}]) == [(TO_SECOND,)]
+    assert instants.rows(text, [{"id": 1}], [{"id": 1, "t0": ROW["t0"]}]) == [(TO_SECOND,)]

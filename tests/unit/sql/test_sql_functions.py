@@ -134,7 +134,7 @@ CASES: list[tuple[str, object]] = [
     ("CURRENT_DATE", date(2024, 5, 6)),
     ("NOW()", datetime(2024, 5, 6, 7, 8, 9, 123000)),
     ("UNIX_TIMESTAMP() / 86400", 19849),
-    # a DATE and days stay a DATE, texts of moments have all their digits
+    # a DATE and days stay a DATE, texts of points in time have all their digits
     ("day_ + INTERVAL '1' DAY", date(2024, 3, 1)),
     ("day_ - INTERVAL '1' MONTH", date(2024, 1, 29)),
     ("INTERVAL '1' YEAR + day_", date(2025, 2, 28)),

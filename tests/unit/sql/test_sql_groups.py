@@ -26,7 +26,7 @@ CREATE TABLE agents (agent BIGINT PRIMARY KEY NOT ENFORCED, city STRING, n BIGIN
   'fields.city.aggregate-function' = 'last_value',
   'fields.last_.aggregate-function' = 'last_value');
 """
-MOMENT = datetime.fromisoformat(NOW).replace(microsecond=123000)
+INSTANT = datetime.fromisoformat(NOW).replace(microsecond=123000)
 
 
 @pytest.fixture
@@ -47,15 +47,15 @@ def test_keys_and_values_may_be_made_of_the_groups(paid: Catalog) -> None:
     )
     rows = [row("2026-05-01", "上海"), row("2026-05-02", "上海", "2"), row("2026-05-02", None)]
     expected = [
-        ("2026-05", "上海", "上海/2026-05", 2, 0, Decimal(3), MOMENT),
-        ("2026-05", "未知", None, 1, 0, Decimal(1), MOMENT),
+        ("2026-05", "上海", "上海/2026-05", 2, 0, Decimal(3), INSTANT),
+        ("2026-05", "未知", None, 1, 0, Decimal(1), INSTANT),
     ]
     for table in ("seen", "paid"):
         assert sorted(paid.rows(text.format(table), rows)) == expected
         counts = paid.stream(text.format(table)).distinct
         assert counts is not None and counts.columns == ("members",)
     taken = [row("2026-05-01", "上海", "2", "-U")]
-    back = ("2026-05", "上海", "上海/2026-05", -1, 0, Decimal(-2), MOMENT)
+    back = ("2026-05", "上海", "上海/2026-05", -1, 0, Decimal(-2), INSTANT)
     assert paid.rows(text.format("paid"), taken) == [back]
 
 

@@ -13,7 +13,7 @@ import typer
 
 from streamhouse.cli.arguments import (
     DEFAULT_WAREHOUSE,
-    MomentArgument,
+    AsOfArgument,
     OptionsArgument,
     WarehouseArgument,
     open_warehouse,
@@ -62,7 +62,7 @@ def export(
     format: _FormatOption = Format.JSON,
     every: _EveryOption = None,
     columns: _ColumnsOption = None,
-    as_of: MomentArgument = None,
+    as_of: AsOfArgument = None,
     quiet: _QuietOption = False,
 ) -> None:
     """Write a table or view to the file DIR/database.view.format, once or each time it changes.

@@ -12,7 +12,7 @@ import typer
 
 from streamhouse.cli.arguments import (
     DEFAULT_WAREHOUSE,
-    MomentArgument,
+    AsOfArgument,
     OptionsArgument,
     WarehouseArgument,
     WatchFormat,
@@ -76,7 +76,7 @@ def watch(
     format: _FormatOption = WatchFormat.TABLE,
     every: _EveryOption = None,
     wait: _WaitOption = False,
-    as_of: MomentArgument = None,
+    as_of: AsOfArgument = None,
     consumer_id: _ConsumerIdOption = None,
     fail_on_data_loss: _FailOnDataLossOption = False,
 ) -> None:
@@ -116,12 +116,12 @@ def _interval(every: str | None, warehouse: str) -> int:
     return interval
 
 
-def _print_once(table: str, warehouse: Warehouse, moment: str, format: WatchFormat) -> None:
+def _print_once(table: str, warehouse: Warehouse, as_of: str, format: WatchFormat) -> None:
     from streamhouse.cli.output import console
     from streamhouse.cli.table_view import TableView
     from streamhouse.serve.feeds.static_feed import StaticFeed
 
-    feed = StaticFeed(warehouse, table, moment)
+    feed = StaticFeed(warehouse, table, as_of)
     view, change = TableView(feed), feed.poll()
     if format is WatchFormat.JSON:
         _print_json(iter([change] if change is not None else []), sys.stdout)
@@ -129,7 +129,7 @@ def _print_once(table: str, warehouse: Warehouse, moment: str, format: WatchForm
         if change is not None:
             view.take(change)
         console(sys.stdout).print(view.render())
-    print(f"{table} as of {moment} is a past state, which does not change", file=sys.stderr)
+    print(f"{table} as of {as_of} is a past state, which does not change", file=sys.stderr)
 
 
 def _open(

@@ -20,7 +20,7 @@ OPTIONS = (
     Option("late-rate", "DOUBLE", "the share of rows that are late, 0 to 1", "0"),
     Option(
         "late-by", "DURATION",
-        "how far the times of a late row lie before the moment when it is due, at most", "1 min",
+        "how far the times of a late row lie before the time when it is due, at most", "1 min",
     ),
     Option(
         "duplicate-rate", "DOUBLE",

@@ -81,8 +81,8 @@ class Field:
             return self._number(bits)
         if self.base in TIMESTAMPS:
             past = (unit_interval(bits) * self.max_past_ms).astype(np.int64)
-            moments = (due_ms - past) // self.unit_ms * self.unit_ms
-            return pa.array(moments).cast(pa.timestamp("ms")).cast(self.type)
+            timestamps = (due_ms - past) // self.unit_ms * self.unit_ms
+            return pa.array(timestamps).cast(pa.timestamp("ms")).cast(self.type)
         if self.base == "DATE":
             return pa.array((due_ms // _DAY_MS).astype(np.int32)).cast(self.type)
         if self.base == "TIME":

@@ -189,7 +189,7 @@ def _relative_time(sign: int) -> _Compute:
             raise ValueError(f"at least {least} and at most {most} {unit} leave no time")
         scale = _UNITS_MS[unit.upper()]
         share = unit_interval(rows.bits(stream))
-        return _moments(rows.due_ms + sign * (least + share * (most - least)) * scale)
+        return _timestamps(rows.due_ms + sign * (least + share * (most - least)) * scale)
 
     return computed
 
@@ -197,7 +197,7 @@ def _relative_time(sign: int) -> _Compute:
 def _birthday(rows: RowNumbers, stream: str, arguments: Arguments) -> pa.Array:
     youngest, oldest = _numbers("date.birthday", arguments, 0, 2) or [18, 65]
     years = youngest + unit_interval(rows.bits(stream)) * (oldest - youngest)
-    return _moments(rows.due_ms - years * _YEAR_MS)
+    return _timestamps(rows.due_ms - years * _YEAR_MS)
 
 
 def _date_between(rows: RowNumbers, stream: str, arguments: Arguments) -> pa.Array:
@@ -208,10 +208,10 @@ def _date_between(rows: RowNumbers, stream: str, arguments: Arguments) -> pa.Arr
             "directive 'date.between' takes two dates: #{date.between '2024-01-01','2024-12-31'}"
         ) from None
     low, high = ((one - _EPOCH) // datetime.timedelta(milliseconds=1) for one in (first, last))
-    return _moments(low + unit_interval(rows.bits(stream)) * (high - low))
+    return _timestamps(low + unit_interval(rows.bits(stream)) * (high - low))
 
 
-def _moments(ms: npt.NDArray[Any]) -> pa.Array:
+def _timestamps(ms: npt.NDArray[Any]) -> pa.Array:
     return pa.array(np.floor(ms).astype(np.int64)).cast(pa.timestamp("ms"))
 
 

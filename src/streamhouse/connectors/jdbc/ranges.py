@@ -14,7 +14,7 @@ from streamhouse.options import nearest
 
 _EPOCH = datetime.datetime(1970, 1, 1)
 _NUMBERS = ("int", "uint64", "decimal", "year", "float", "double")
-_MOMENTS = ("date", "datetime", "timestamp")
+_TIMESTAMPS = ("date", "datetime", "timestamp")
 _SECOND = datetime.timedelta(seconds=1)
 
 
@@ -40,7 +40,7 @@ def conditions(
         first, last = f"{name} >= {first}", f"{name} <= {last}"
     else:
         # Zero dates have no place on the time line; they are in the first range.
-        real = f" WHERE {name} >= '1000-01-01'" if column.family in _MOMENTS else ""
+        real = f" WHERE {name} >= '1000-01-01'" if column.family in _TIMESTAMPS else ""
         least, greatest = session.rows(f"SELECT MIN({name}), MAX({name}) FROM {table}{real}")[0]
         if least is None:
             return ["TRUE"]
@@ -71,7 +71,7 @@ def _column(columns: Sequence[MySqlColumn], name: str) -> MySqlColumn:
             f"{nearest(name, by_name)}"
         )
     column = by_name[name]
-    if column.family not in (*_NUMBERS, *_MOMENTS):
+    if column.family not in (*_NUMBERS, *_TIMESTAMPS):
         raise TableError(
             f"option 'scan.partition.column': '{name}' is {column.column_type}; it must be a "
             "number, a date or a timestamp"
@@ -80,13 +80,13 @@ def _column(columns: Sequence[MySqlColumn], name: str) -> MySqlColumn:
 
 
 def _bound(column: MySqlColumn, text: str, bound: str) -> tuple[int, str]:
-    """A bound as a whole number (of seconds since 1970, for moments), and as a literal."""
+    """A bound as a whole number (of seconds since 1970, for timestamps), and as a literal."""
     try:
         if column.family in _NUMBERS:
             number = Decimal(text)
             return int(number.to_integral_value(ROUND_FLOOR)), f"{number:f}"
-        moment = datetime.datetime.fromisoformat(text)
-        return (moment - _EPOCH) // _SECOND, f"'{moment.isoformat(' ')}'"
+        timestamp = datetime.datetime.fromisoformat(text)
+        return (timestamp - _EPOCH) // _SECOND, f"'{timestamp.isoformat(' ')}'"
     except (InvalidOperation, ValueError, TypeError):
         kind = "a number" if column.family in _NUMBERS else "a date such as '2024-01-31'"
         raise OptionError(

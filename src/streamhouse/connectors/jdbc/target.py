@@ -129,8 +129,8 @@ def _check_key_digits(
 ) -> None:
     """Cutting off digits would make two keys one."""
     for one, column in zip(declared, columns, strict=True):
-        moment = column.family in ("datetime", "timestamp") and "TIMESTAMP" in one.type.upper()
-        if one.name in key and moment and digits(one.type) > column.fraction:
+        timestamp = column.family in ("datetime", "timestamp") and "TIMESTAMP" in one.type.upper()
+        if one.name in key and timestamp and digits(one.type) > column.fraction:
             raise TableError(
                 f"MySQL table {options.name}: column '{column.name}' ({column.column_type}) of the "
                 f"PRIMARY KEY does not hold all digits of {one.type}; declare it as "

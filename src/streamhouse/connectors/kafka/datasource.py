@@ -67,8 +67,8 @@ class KafkaDataSource(DataSource):
     column `rowkind` of the schema has the row kind.
 
     `spark.read` returns the records from `scan.startup.mode` (default: the beginning) to the end at
-    that moment. A replayed micro-batch has the same rows. Raises `OptionError`, `ConnectError`,
-    `TableError`, and `DataLossError` if records were deleted unread.
+    that point in time. A replayed micro-batch has the same rows. Raises `OptionError`,
+    `ConnectError`, `TableError`, and `DataLossError` if records were deleted unread.
     """
 
     def __init__(self, options: MutableMapping[str, str]) -> None:

@@ -67,8 +67,8 @@ class Encoding:
         columns[VALUE] = values
         for column in layout.columns:
             if column.metadata == TIMESTAMP:
-                moments = rows.column(column.name).cast(pa.timestamp("ms", "UTC"), safe=False)
-                columns[TIMESTAMP] = moments.cast(pa.int64())
+                timestamps = rows.column(column.name).cast(pa.timestamp("ms", "UTC"), safe=False)
+                columns[TIMESTAMP] = timestamps.cast(pa.int64())
             elif column.metadata == HEADERS:
                 columns[HEADERS] = rows.column(column.name).cast(_HEADERS)
         return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))

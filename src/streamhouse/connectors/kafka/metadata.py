@@ -38,8 +38,8 @@ def values(key: str, messages: Sequence[Message]) -> pa.Array:
     if key == "offset":
         return pa.array([message.offset() for message in messages], pa.int64())
     if key == "timestamp":
-        moments = [_moment(message) for message in messages]
-        return pa.array(moments, pa.int64()).cast(pa.timestamp("ms", "UTC"))
+        timestamps = [_timestamp(message) for message in messages]
+        return pa.array(timestamps, pa.int64()).cast(pa.timestamp("ms", "UTC"))
     if key == "timestamp-type":
         return pa.array([_TYPES[message.timestamp()[0]] for message in messages], pa.string())
     if key == "headers":
@@ -50,9 +50,9 @@ def values(key: str, messages: Sequence[Message]) -> pa.Array:
 _HEADERS = pa.map_(pa.string(), pa.binary())
 
 
-def _moment(message: Message) -> int | None:
-    kind, moment = message.timestamp()
-    return moment if kind else None
+def _timestamp(message: Message) -> int | None:
+    kind, timestamp = message.timestamp()
+    return timestamp if kind else None
 
 
 def _headers(message: Message) -> list[tuple[str, Any]]:

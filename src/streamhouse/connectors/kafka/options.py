@@ -267,8 +267,10 @@ def _companions(
             verb = "needs" if mode == other else "does not use"
             raise OptionError(f"{where}: '{prefix}.mode' = '{mode}' {verb} '{key}'")
     offsets = _offsets(needed[SPECIFIC], options[needed[SPECIFIC]]) if mode == SPECIFIC else {}
-    moment = integer(needed[TIMESTAMP], options[needed[TIMESTAMP]], 0) if mode == TIMESTAMP else 0
-    return offsets, moment
+    timestamp = (
+        integer(needed[TIMESTAMP], options[needed[TIMESTAMP]], 0) if mode == TIMESTAMP else 0
+    )
+    return offsets, timestamp
 
 
 _OFFSET = re.compile(r"partition:(\d+),offset:(\d+)")

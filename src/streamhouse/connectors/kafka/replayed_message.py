@@ -41,8 +41,8 @@ class ReplayedMessage:
         return int(self._place()[3])
 
     def timestamp(self) -> tuple[int, int]:
-        moment = self.row["timestamp"]
-        return (0, 0) if moment is None else (1, moment)
+        timestamp = self.row["timestamp"]
+        return (0, 0) if timestamp is None else (1, timestamp)
 
     def headers(self) -> list[tuple[str, Any]]:
         return list(self.row["headers"] or [])

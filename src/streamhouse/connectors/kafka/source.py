@@ -154,9 +154,9 @@ class KafkaSource:
         self._replays = replays
 
     def _reject(self, message: Message | ReplayedMessage, reason: str) -> None:
-        kind, moment = message.timestamp()
+        kind, timestamp = message.timestamp()
         self._rejected.add(
-            place(message), reason, message.value(), message.key(), moment if kind else None,
+            place(message), reason, message.value(), message.key(), timestamp if kind else None,
             dict(message.headers() or []).items(),
         )  # fmt: skip
 

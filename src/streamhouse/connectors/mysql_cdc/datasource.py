@@ -48,8 +48,8 @@ class MysqlCdcDataSource(DataSource):
     `+U`, `-D`), `maxRowsPerTrigger` (about this many rows per micro-batch), `parallelism` (tasks of
     the snapshot; default the number of cores).
 
-    `spark.read` returns the whole table as of one moment. Without `rowkind`, a stream leaves out
-    deletes. A replayed micro-batch has the same rows.
+    `spark.read` returns the whole table as of one point in time. Without `rowkind`, a stream leaves
+    out deletes. A replayed micro-batch has the same rows.
 
     Raises `OptionError`, `ConnectError`, `TableError`.
     """
@@ -99,7 +99,7 @@ class MysqlCdcDataSource(DataSource):
 
 
 class MySqlReader(DataSourceReader):
-    """The whole table as of one moment."""
+    """The whole table as of one point in time."""
 
     def __init__(self, source: DeclaredSource, schema: StructType, parallelism: int) -> None:
         self._source = source

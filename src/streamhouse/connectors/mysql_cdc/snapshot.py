@@ -1,6 +1,6 @@
 """Reads chunks of the table exactly as of a binlog position (docs/decisions/001-mysql-chunks.md).
 
-A SELECT sees the table at some later moment. Changes since the position are in the binlog, with
+A SELECT sees the table at some later time. Changes since the position are in the binlog, with
 before images: the before image of a key's first change is its row at the position.
 """
 
@@ -279,7 +279,7 @@ class ChunkReader:
     def _await_visible(self, connection: pymysql.Connection[Any], deadline: float) -> None:
         """Start a transaction whose SELECTs see all commits up to the position.
 
-        A commit can be in the binlog a moment before SELECTs see it. MariaDB reports what they see,
+        A commit can be in the binlog shortly before SELECTs see it. MariaDB reports what they see,
         so there this waits until they do.
         """
         run(connection, "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")

@@ -46,7 +46,7 @@ def _plain(kind: pa.DataType) -> _Text:
     if pa.types.is_decimal(kind):
         return "{:f}".format
     if pa.types.is_timestamp(kind):
-        return partial(_moment, zone="" if kind.tz is None else "Z")
+        return partial(_timestamp, zone="" if kind.tz is None else "Z")
     if pa.types.is_time(kind):
         return _time
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
@@ -60,7 +60,7 @@ def _plain(kind: pa.DataType) -> _Text:
     return str
 
 
-def _moment(value: datetime.datetime, zone: str) -> str:
+def _timestamp(value: datetime.datetime, zone: str) -> str:
     # LocalDateTime.toString leaves out seconds that are zero, Instant.toString does not.
     time = _time(value.time(), always_seconds=bool(zone))
     return f"{value.date().isoformat()}T{time}{zone}"

@@ -167,8 +167,8 @@ def _journal(order: int) -> Statement:
 
 
 def _text(at_ms: float) -> str:
-    moment = datetime.datetime.fromtimestamp(int(at_ms) / 1000, datetime.UTC)
-    return f"{moment:%Y-%m-%d %H:%M:%S}.{moment.microsecond // 1000:03d}"
+    timestamp = datetime.datetime.fromtimestamp(int(at_ms) / 1000, datetime.UTC)
+    return f"{timestamp:%Y-%m-%d %H:%M:%S}.{timestamp.microsecond // 1000:03d}"
 
 
 class Pace:

@@ -348,12 +348,12 @@ class Warehouse:
     def readable(
         self,
         identifier: str,
-        moment: AsOf | None = None,
+        as_of: AsOf | None = None,
         options: Mapping[str, str] | None = None,
         pin: bool = False,
     ) -> Table | SystemTable:
         """A table, branch or system table for reading, as `system_tables.open_table` opens it."""
-        return open_table(self, identifier, moment, options, pin)
+        return open_table(self, identifier, as_of, options, pin)
 
     def _open(self, database: str, name: str, followed: bool, caches: bool) -> Table:
         if self._metastore == "jdbc":

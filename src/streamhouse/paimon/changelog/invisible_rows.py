@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.read.visibility import (
-    Moment,
+    VisibleAt,
     delaying_option,
     least_level,
     rows_visible_at,
@@ -34,10 +34,10 @@ class InvisibleRows:
         return f"{self.table}: {rows} for compaction{reason}"
 
 
-def waiting(table: Table, snapshot: int, moment: Moment) -> InvisibleRows:
-    """Count the rows that are invisible at `snapshot` because they wait for `moment`."""
-    option = delaying_option(table.options, moment)
-    min_level = least_level(table.options, moment)
+def waiting(table: Table, snapshot: int, visible_at: VisibleAt) -> InvisibleRows:
+    """Count the rows that are invisible at `snapshot` because they wait for `visible_at`."""
+    option = delaying_option(table.options, visible_at)
+    min_level = least_level(table.options, visible_at)
     if min_level == 0 or snapshot < 1:
         return InvisibleRows(table.identifier, 0, option)
     files = Warehouse(table.catalog_options).readable(
@@ -63,17 +63,17 @@ class Watched:
     """Counts the invisible rows of one table, again only if the table has changed."""
 
     def __init__(self) -> None:
-        self._last: tuple[tuple[Snapshot | None, int, Moment], InvisibleRows] | None = None
+        self._last: tuple[tuple[Snapshot | None, int, VisibleAt], InvisibleRows] | None = None
 
-    def waiting(self, table: Table, moment: Moment, within_s: float = 0.0) -> InvisibleRows:
-        """The rows that wait for `moment` at the table's newest snapshot.
+    def waiting(self, table: Table, visible_at: VisibleAt, within_s: float = 0.0) -> InvisibleRows:
+        """The rows that wait for `visible_at` at the table's newest snapshot.
 
         `within_s`: as of `Table.latest_snapshot_id`.
         """
         latest = table.latest_snapshot_id(within_s) or 0
         snapshot = table.snapshots.find(latest) if latest else None
-        key = (snapshot, table.schema_id, moment)
+        key = (snapshot, table.schema_id, visible_at)
         last = self._last
         if last is None or last[0] != key:
-            self._last = last = (key, waiting(table, latest, moment))
+            self._last = last = (key, waiting(table, latest, visible_at))
         return last[1]

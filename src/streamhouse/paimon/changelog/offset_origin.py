@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from streamhouse.errors import DataLossError
 from streamhouse.paimon.read.table import Table
-from streamhouse.paimon.read.visibility import Moment
+from streamhouse.paimon.read.visibility import VisibleAt
 from streamhouse.paimon.storage.table_identity import Identity
 from streamhouse.source import Offset
 
@@ -36,11 +36,11 @@ class Origin:
     `changes` is when the changes that the source reads become visible.
     """
 
-    def __init__(self, changes: Moment) -> None:
+    def __init__(self, changes: VisibleAt) -> None:
         self._changes = changes
         self._identity: Identity | None = None
 
-    def __reduce__(self) -> tuple[type[Origin], tuple[Moment]]:
+    def __reduce__(self) -> tuple[type[Origin], tuple[VisibleAt]]:
         # The cached identity of the table is not pickled.
         return Origin, (self._changes,)
 
@@ -54,7 +54,7 @@ class Origin:
             of["time"] = table.snapshot(snapshot).time_ms
         return {**offset, OF: of}
 
-    def check(self, table: Table, offset: Offset, changes: Moment, sure: bool = True) -> None:
+    def check(self, table: Table, offset: Offset, changes: VisibleAt, sure: bool = True) -> None:
         """Raise `DataLossError` if the table is not the one that `offset` was taken from.
 
         `changes` is when the table's changes become visible now. Unless `sure`, an object store is

@@ -34,7 +34,7 @@ from streamhouse.paimon.read.rust_core.postpone_bucket import check_followed
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.read.visibility import (
     PRODUCED,
-    Moment,
+    VisibleAt,
     changes_visible,
     hides_new_rows,
     producer,
@@ -64,7 +64,7 @@ class PaimonSource:
     read at snapshot 7 (of the changes of snapshot 7, with `"changes": true`); a unit is a split or
     a computed difference. Their field `of` identifies the table (`paimon.changelog.offset_origin`):
     `latest_offset` and `check` raise `DataLossError` for offsets of another table, of a history
-    that was rolled back, or of a table whose changes became visible at another moment.
+    that was rolled back, or of a table whose changes became visible at another time.
 
     Tables with a primary key are changelogs, read snapshot by snapshot, in commit order. The source
     reads the changelog that a compaction writes (`changelog-producer` = `lookup`,
@@ -124,7 +124,7 @@ class PaimonSource:
             planned=self._planned,
             columns=self._columns,
         )
-        self._origin = Origin(self._moment(table))
+        self._origin = Origin(self._visible_at(table))
         self._watched = Watched()
         self._waiting_since: float | None = None
         self._reader = ChangeReader(self._columns, self._keyed, self._kinds, produced)
@@ -200,7 +200,7 @@ class PaimonSource:
     ) -> Offset:
         table = self.table
         self._current_columns(table)
-        self._origin.check(table, start, self._moment(table), sure=False)
+        self._origin.check(table, start, self._visible_at(table), sure=False)
         position = bare(start)
         offset = self._following(table, position, Bound.of(max_rows, max_files, max_bytes))
         return start if offset == position else self._origin.stamped(table, offset)
@@ -229,7 +229,7 @@ class PaimonSource:
     def check(self, offset: Offset) -> None:
         """Raise `DataLossError` if the table is not the one that `offset` was taken from."""
         table = self.table
-        self._origin.check(table, offset, self._moment(table))
+        self._origin.check(table, offset, self._visible_at(table))
 
     def caught_up(self, offset: Offset) -> bool:
         """Whether no change is visible after `offset`."""
@@ -240,7 +240,7 @@ class PaimonSource:
         finally:
             self._within_s = _LATEST_WITHIN_S
 
-    def _moment(self, table: Table) -> Moment:
+    def _visible_at(self, table: Table) -> VisibleAt:
         """When the changes that this source reads become visible."""
         if self._scan.raw and producer(table.options) not in PRODUCED:
             return "commit"
@@ -294,7 +294,7 @@ class PaimonSource:
         snapshots are unread, those without rows are counted too: checking reads a file for each.
         """
         table = self.table
-        hidden = self._watched.waiting(table, self._moment(table), self._within_s).rows
+        hidden = self._watched.waiting(table, self._visible_at(table), self._within_s).rows
         self._waiting_since = (self._waiting_since or time.time()) if hidden else None
         if not offset or ("split" in offset and not offset.get("changes")):
             return Lag(waiting_rows=hidden) if hidden else None
@@ -341,7 +341,7 @@ class PaimonSource:
         snapshot = latest if scan.start == "full" else scan.snapshot_id
         if snapshot is None or latest is None:
             return {}
-        if self._moment(table) == "commit" and hides_new_rows(table):
+        if self._visible_at(table) == "commit" and hides_new_rows(table):
             # The changes to come are those of later commits, so the full read must not lack the
             # rows of an earlier one.
             complete = _complete(table, snapshot)

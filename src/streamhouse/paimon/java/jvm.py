@@ -69,7 +69,7 @@ class Channel:
     """py4j connections to a JVM, and the Java objects that Python references through them.
 
     For one thread at a time. `release` frees the objects. Python's garbage collector does not, as
-    it would call the JVM from any thread at any moment.
+    it would call the JVM from any thread at any time.
     """
 
     def __init__(self, port: int, token: str) -> None:

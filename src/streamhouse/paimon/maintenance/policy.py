@@ -115,9 +115,9 @@ class MaintenancePolicy:
 
         Only the compactions that its readers wait for.
         """
-        moment = later(rows_visible_at(keyed, options), changes_visible_at(keyed, options))
+        visible_at = later(rows_visible_at(keyed, options), changes_visible_at(keyed, options))
         policy = cls.of(keyed, options, pace)
-        if moment == "commit":
+        if visible_at == "commit":
             return cls(None, policy.seconds, expires=False, merges=False)
         return replace(policy, expires=False, merges=False, most_files=None)
 

@@ -21,7 +21,7 @@ from streamhouse.paimon.maintenance.expiry import expire
 from streamhouse.paimon.maintenance.other_compactors import compacted_by_others
 from streamhouse.paimon.maintenance.policy import MaintenancePolicy, Pace
 from streamhouse.paimon.read.table import Table
-from streamhouse.paimon.read.visibility import Moment, changes_visible_at, later, rows_visible_at
+from streamhouse.paimon.read.visibility import VisibleAt, changes_visible_at, later, rows_visible_at
 from streamhouse.paimon.schema.options.iceberg_metadata import keeps_iceberg
 from streamhouse.paimon.storage.files import is_local
 
@@ -180,10 +180,10 @@ class Maintenance:
         invisible = []
         for name, state, _ in self._table_states():
             table = Warehouse(self._options).followed(name)
-            moment = _moment(table)
-            if moment == "commit":
+            visible_at = _visible_at(table)
+            if visible_at == "commit":
                 continue
-            waiting = state.watched.waiting(table, moment)
+            waiting = state.watched.waiting(table, visible_at)
             if not waiting.rows:
                 continue
             if waiting.option is None and state.failures >= _FAILURES_TO_GIVE_UP:
@@ -294,10 +294,10 @@ class Maintenance:
         table, now = state.table, time.monotonic()
         if table is None or now - state.others_seen_at < _OTHERS_EVERY_S:
             return False
-        moment = _moment(table)
+        visible_at = _visible_at(table)
         if (
-            moment == "commit"
-            or not state.watched.waiting(table, moment, self._latest_within_s(state)).rows
+            visible_at == "commit"
+            or not state.watched.waiting(table, visible_at, self._latest_within_s(state)).rows
         ):
             return False
         if compacted_by_others(table):
@@ -469,7 +469,7 @@ class Maintenance:
         if full:
             state.compacted_full, state.full_at = position, now
         table = Warehouse(self._options).table(name)
-        if not committed and (full or _moment(table) != "full-compaction"):
+        if not committed and (full or _visible_at(table) != "full-compaction"):
             state.idle_at = latest
         state.compacted_at = time.monotonic()
         # The options may have changed meanwhile.
@@ -512,7 +512,7 @@ class Maintenance:
             )
 
 
-def _moment(table: Table) -> Moment:
+def _visible_at(table: Table) -> VisibleAt:
     """When both the rows of a table and its changes are visible."""
     keyed, options = bool(table.primary_key), table.options
     return later(rows_visible_at(keyed, options), changes_visible_at(keyed, options))

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from streamhouse.paimon.read.table import Table
-from streamhouse.paimon.read.visibility import Moment, least_level
+from streamhouse.paimon.read.visibility import VisibleAt, least_level
 from streamhouse.paimon.storage.split_files import SplitFrame
 
 
-def compacted_only(table: Table, splits: Sequence[bytes], moment: Moment) -> list[bytes]:
-    """The splits without the files whose rows become visible only at `moment`.
+def compacted_only(table: Table, splits: Sequence[bytes], visible_at: VisibleAt) -> list[bytes]:
+    """The splits without the files whose rows become visible only at `visible_at`.
 
     A `lookup` changelog covers all rows above level 0, a `full-compaction` changelog those on the
     top level. Rows on lower levels are left out: the changelog has them once they are compacted.
     """
-    min_level = least_level(table.options, moment)
+    min_level = least_level(table.options, visible_at)
     kept = []
     for serialised in splits:
         frame = SplitFrame.parse(serialised)

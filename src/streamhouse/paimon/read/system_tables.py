@@ -81,11 +81,11 @@ class SystemTable:
     primary_key: tuple[str, ...] = ()
     partition_keys: tuple[str, ...] = ()
 
-    def __init__(self, data: Table, name: TableName, moment: AsOf) -> None:
+    def __init__(self, data: Table, name: TableName, as_of: AsOf) -> None:
         assert name.system is not None
         self._data = data
         self._system = name.system
-        self._moment = moment
+        self._as_of = as_of
         self.database = data.database
         self.name = str(name)
         self.options: Mapping[str, str] = {}
@@ -130,7 +130,7 @@ class SystemTable:
     def _query(self, columns: Sequence[str]) -> Iterable[pa.RecordBatch]:
         if self._system in ("audit_log", "binlog"):
             return self._audited(columns)
-        return self._sql(rust_core.sql_context(self._data.catalog_options), columns, self._moment)
+        return self._sql(rust_core.sql_context(self._data.catalog_options), columns, self._as_of)
 
     def _audited(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """The rows of one snapshot as the Java core returns them, those of deleted keys included.
@@ -138,25 +138,25 @@ class SystemTable:
         The Rust core's log leaves deleted keys out unless the merge engine is `deduplicate`, which
         keeps the last row of each key. It also shows rows that are invisible until a compaction.
         """
-        moment = settled(self._data, self._moment)
-        data = pinned(self._data, moment)
+        as_of = settled(self._data, self._as_of)
+        data = pinned(self._data, as_of)
         shows_all = not data.primary_key or hides_new_rows(data)
         if not shows_all and data.options.get("merge-engine", _DEDUPLICATE) == _DEDUPLICATE:
-            yield from self._deduplicated(data, columns, moment)
+            yield from self._deduplicated(data, columns, as_of)
             return
         names = [name for name in columns if name != ROW_KIND] or [data.columns[0].name]
         for batch in data.read(names, row_kind=True):
             yield batch.select(list(columns))
         if not shows_all:
-            yield from self._deleted(data, columns, moment)
+            yield from self._deleted(data, columns, as_of)
 
     def _deleted(
-        self, data: Table, columns: Sequence[str], moment: AsOf
+        self, data: Table, columns: Sequence[str], as_of: AsOf
     ) -> Iterator[pa.RecordBatch]:
         key = list(data.primary_key)
         read_columns = [*columns, *(name for name in key if name not in columns)]
         condition = f" WHERE {rust_core.quoted(ROW_KIND)} IN ('-U', '-D')"
-        batches = self._deduplicated(data, read_columns, moment, condition)
+        batches = self._deduplicated(data, read_columns, as_of, condition)
         if not sum(batch.num_rows for batch in batches):
             return
         rows = pa.Table.from_batches(batches)
@@ -167,7 +167,7 @@ class SystemTable:
         )
 
     def _deduplicated(
-        self, data: Table, columns: Sequence[str], moment: AsOf, condition: str = ""
+        self, data: Table, columns: Sequence[str], as_of: AsOf, condition: str = ""
     ) -> list[pa.RecordBatch]:
         one_by_one, from_orc = data.reader.checked(columns, data.splits())
         context = rust_core.new_sql_context(data.catalog_options)
@@ -177,19 +177,19 @@ class SystemTable:
         schema = pa.schema([*data.arrow_schema, pa.field(ROW_KIND, pa.string())])
         read_schema = pa.schema([schema.field(name) for name in columns])
         found = []
-        for batch in self._sql(context, columns, moment, condition):
+        for batch in self._sql(context, columns, as_of, condition):
             named = pa.RecordBatch.from_arrays(batch.columns, names=list(columns))
             batch = conformed(named, read_schema)
             found.append(batch if from_orc is None else from_orc.read(batch))
         return found
 
     def _sql(
-        self, context: Any, columns: Sequence[str], moment: AsOf, condition: str = ""
+        self, context: Any, columns: Sequence[str], as_of: AsOf, condition: str = ""
     ) -> list[pa.RecordBatch]:
         system = _RUST_TABLES.get(self._system, self._system)
         table = f"{TableName.parse(self.name).data}${system}"
         names = [_RUST_COLUMNS.get(name, name) for name in columns]
-        version = version_clause(self._data, self.identifier, moment)
+        version = version_clause(self._data, self.identifier, as_of)
         try:
             return rust_core.query(context, self.database, table, names, version, condition)
         except rust_core.ERRORS as error:
@@ -214,11 +214,11 @@ class SystemTable:
 def open_table(
     warehouse: Warehouse,
     identifier: str,
-    moment: AsOf | None = None,
+    as_of: AsOf | None = None,
     options: Mapping[str, str] | None = None,
     pin: bool = False,
 ) -> Table | SystemTable:
-    """Open a table, a branch or a system table for reading, as of `moment`.
+    """Open a table, a branch or a system table for reading, as of `as_of`.
 
     With `pin`, reads stay at the current snapshot, whatever is committed later; system tables that
     are not in `TRAVELLING` ignore it. Raises `TableError`, with the nearest name, for what does not
@@ -227,24 +227,24 @@ def open_table(
     database, name = split_identifier(identifier)
     parsed = TableName.parse(name)
     data = warehouse.table(f"{database}.{parsed.data}", options)
-    moment = moment or AsOf()
+    as_of = as_of or AsOf()
     if parsed.system is None:
-        return pinned(data, moment) if moment or pin else data
+        return pinned(data, as_of) if as_of or pin else data
     if parsed.system not in SYSTEM_TABLES:
         raise TableError(
             f"there is no system table '${parsed.system}'; {nearest(parsed.system, SYSTEM_TABLES)}"
         )
     if parsed.system not in TRAVELLING:
-        if moment:
+        if as_of:
             raise TableError(
                 f"table '{identifier}' does not support time travel; these system tables do: "
                 f"{', '.join('$' + one for one in TRAVELLING)}"
             )
         return SystemTable(data, parsed, AsOf())
-    if moment or pin:
-        moment = settled(data, moment)
-        data = pinned(data, moment)
-    return SystemTable(data, parsed, moment)
+    if as_of or pin:
+        as_of = settled(data, as_of)
+        data = pinned(data, as_of)
+    return SystemTable(data, parsed, as_of)
 
 
 def _columns(system: str, data: Table) -> tuple[Column, ...]:

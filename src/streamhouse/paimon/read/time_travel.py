@@ -17,46 +17,46 @@ from streamhouse.sql.options.time_travel import milliseconds
 from streamhouse.sql.plan import AsOf
 
 
-def pinned(table: Table, moment: AsOf) -> Table:
-    """The table as of a moment, which its `read` and `splits` use if no snapshot is given.
+def pinned(table: Table, as_of: AsOf) -> Table:
+    """The table as of a point in time, which its `read` and `splits` use if no snapshot is given.
 
     Raises `TableError` for a tag, snapshot or time that never existed, `DataLossError` for a
     snapshot that has expired; both say what exists.
     """
-    moment = settled(table, moment)
-    if moment.tag is not None:
-        schema_id = _tagged(table, moment.tag).schema_id
-        return table.versions.open(schema_id, {"scan.tag-name": moment.tag})
-    if moment.snapshot is None:
+    as_of = settled(table, as_of)
+    if as_of.tag is not None:
+        schema_id = _tagged(table, as_of.tag).schema_id
+        return table.versions.open(schema_id, {"scan.tag-name": as_of.tag})
+    if as_of.snapshot is None:
         return Empty(table.rust, table.database, table.name, table.catalog_options, table.schema)
-    schema_id = table.snapshot(moment.snapshot).schema_id
-    return table.versions.open(schema_id, {"scan.snapshot-id": str(moment.snapshot)})
+    schema_id = table.snapshot(as_of.snapshot).schema_id
+    return table.versions.open(schema_id, {"scan.snapshot-id": str(as_of.snapshot)})
 
 
-def settled(table: Table, moment: AsOf) -> AsOf:
-    """Resolve a moment to an existing tag or snapshot; an empty one to the newest snapshot.
+def settled(table: Table, as_of: AsOf) -> AsOf:
+    """Resolve a point in time to an existing tag or snapshot; an empty one to the newest snapshot.
 
     The result is empty for a table without snapshots. Raises the errors of `pinned`.
     """
-    version = moment.version
+    version = as_of.version
     if version is not None:
         if version.isdigit() and version not in table.references.tags():
-            moment = AsOf(snapshot=int(version))
+            as_of = AsOf(snapshot=int(version))
         else:
-            moment = AsOf(tag=version)
-    if moment.tag is not None:
-        _tagged(table, moment.tag)
-        return moment
+            as_of = AsOf(tag=version)
+    if as_of.tag is not None:
+        _tagged(table, as_of.tag)
+        return as_of
     latest = table.latest_snapshot_id()
-    if moment.snapshot is not None:
-        return AsOf(snapshot=_check_exists(table, moment.snapshot, latest))
-    if latest is None or moment.timestamp_ms is None:
+    if as_of.snapshot is not None:
+        return AsOf(snapshot=_check_exists(table, as_of.snapshot, latest))
+    if latest is None or as_of.timestamp_ms is None:
         return AsOf(snapshot=latest)
-    return AsOf(snapshot=_snapshot_at(table, moment.timestamp_ms, latest))
+    return AsOf(snapshot=_snapshot_at(table, as_of.timestamp_ms, latest))
 
 
 def named(table: Table, text: str) -> AsOf:
-    """Parse a moment: a tag, a snapshot's number, a time in UTC, or `5 min ago`."""
+    """Parse a point in time: a tag, a snapshot's number, a time in UTC, or `5 min ago`."""
     if text in table.references.tags():
         return AsOf(tag=text)
     if text.isdigit():
@@ -69,16 +69,16 @@ def named(table: Table, text: str) -> AsOf:
         return AsOf(timestamp_ms=now - duration_ms("as of", ago))
     hint = nearest(text, table.references.tags())
     raise TableError(
-        f"table '{table.identifier}' has no tag '{text}'; {hint}; a moment can "
+        f"table '{table.identifier}' has no tag '{text}'; {hint}; a point in time can "
         "also be a snapshot's number, a time such as '2026-01-01 00:00:00' (UTC) or '5 min ago'"
     )
 
 
-def record(table: Table, moment: AsOf) -> Snapshot | None:
-    """The snapshot of a moment that `settled` returned; None if that is empty."""
-    if moment.tag is not None:
-        return _tagged(table, moment.tag)
-    return None if moment.snapshot is None else table.snapshot(moment.snapshot)
+def record(table: Table, as_of: AsOf) -> Snapshot | None:
+    """The snapshot of a point in time that `settled` returned; None if that is empty."""
+    if as_of.tag is not None:
+        return _tagged(table, as_of.tag)
+    return None if as_of.snapshot is None else table.snapshot(as_of.snapshot)
 
 
 def _tagged(table: Table, tag: str) -> Snapshot:
@@ -127,10 +127,10 @@ def _tags(table: Table) -> str:
 
 def _iso(time_ms: int) -> str:
     try:
-        moment = datetime.datetime.fromtimestamp(time_ms / 1000, datetime.UTC)
+        as_of = datetime.datetime.fromtimestamp(time_ms / 1000, datetime.UTC)
     except (ValueError, OverflowError, OSError):
         return f"{time_ms:,} ms since 1970"
-    return moment.strftime("%Y-%m-%d %H:%M:%S.") + f"{time_ms % 1000:03d} UTC"
+    return as_of.strftime("%Y-%m-%d %H:%M:%S.") + f"{time_ms % 1000:03d} UTC"
 
 
 class Empty(Table):

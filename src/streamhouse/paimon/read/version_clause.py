@@ -11,20 +11,20 @@ if TYPE_CHECKING:
     from streamhouse.paimon.read.table import Table
 
 
-def version_clause(table: Table, identifier: str, moment: AsOf) -> str:
+def version_clause(table: Table, identifier: str, as_of: AsOf) -> str:
     """The clause with which `rust_core.query` reads a table as of a snapshot or a tag.
 
     Empty for the newest state. `TableError` if an older snapshot's number is also the name of a
     tag, which the Rust core would read instead.
     """
-    if moment.tag is not None:
-        tag = moment.tag.replace("'", "''")
+    if as_of.tag is not None:
+        tag = as_of.tag.replace("'", "''")
         return f" VERSION AS OF '{tag}'"
-    if moment.snapshot is None:
+    if as_of.snapshot is None:
         return ""
-    number = str(moment.snapshot)
+    number = str(as_of.snapshot)
     if number in table.references.tags():
-        if table.latest_snapshot_id() == moment.snapshot:
+        if table.latest_snapshot_id() == as_of.snapshot:
             return ""
         raise TableError(
             f"table {identifier}: a tag is also named '{number}', so snapshot {number} "

@@ -21,7 +21,7 @@ from typing import Literal
 from streamhouse.options import boolean, integer
 from streamhouse.paimon.read.table import Table
 
-Moment = Literal["commit", "compaction", "full-compaction"]
+VisibleAt = Literal["commit", "compaction", "full-compaction"]
 
 PRODUCED = ("lookup", "full-compaction")
 """The values of `changelog-producer` with which compactions write the changelog."""
@@ -35,7 +35,7 @@ def producer(options: Mapping[str, str]) -> str:
     return options.get("changelog-producer", "none").lower()
 
 
-def rows_visible_at(keyed: bool, options: Mapping[str, str]) -> Moment:
+def rows_visible_at(keyed: bool, options: Mapping[str, str]) -> VisibleAt:
     """When a SELECT sees new rows of a table with (`keyed`) or without a primary key."""
     if not keyed:
         return "commit"
@@ -46,7 +46,7 @@ def rows_visible_at(keyed: bool, options: Mapping[str, str]) -> Moment:
     return "compaction" if hidden else "commit"
 
 
-def changes_visible_at(keyed: bool, options: Mapping[str, str]) -> Moment:
+def changes_visible_at(keyed: bool, options: Mapping[str, str]) -> VisibleAt:
     """When a stream over the table sees its changes.
 
     With `changelog-producer` = `none` and `input`, streams compute the changes from the rows, so
@@ -62,13 +62,13 @@ def changes_visible_at(keyed: bool, options: Mapping[str, str]) -> Moment:
     return rows_visible_at(keyed, options)
 
 
-def delaying_option(options: Mapping[str, str], moment: Moment) -> str | None:
-    """The option of a table, as `'key' = 'value'`, that delays `moment`; None if none does."""
-    if moment == "commit":
+def delaying_option(options: Mapping[str, str], visible_at: VisibleAt) -> str | None:
+    """The option of a table, as `'key' = 'value'`, that delays `visible_at`; None if none does."""
+    if visible_at == "commit":
         return None
     if boolean("write-only", options.get("write-only", "false")):
         return "'write-only' = 'true'"
-    if moment == "full-compaction":
+    if visible_at == "full-compaction":
         key = "full-compaction.delta-commits"
         several = key in options and integer(key, options[key], 1) > 1
         return f"'{key}' = '{options[key]}'" if several else None
@@ -80,17 +80,17 @@ def delaying_option(options: Mapping[str, str], moment: Moment) -> str | None:
     return None
 
 
-def later(first: Moment, second: Moment) -> Moment:
-    """The later of two moments."""
-    order: tuple[Moment, ...] = ("commit", "compaction", "full-compaction")
+def later(first: VisibleAt, second: VisibleAt) -> VisibleAt:
+    """The later of two kinds of commits."""
+    order: tuple[VisibleAt, ...] = ("commit", "compaction", "full-compaction")
     return max(first, second, key=order.index)
 
 
-def least_level(options: Mapping[str, str], moment: Moment) -> int:
-    """The lowest level whose files readers see, if rows become visible at `moment`."""
-    if moment == "commit":
+def least_level(options: Mapping[str, str], visible_at: VisibleAt) -> int:
+    """The lowest level whose files readers see, if rows become visible at `visible_at`."""
+    if visible_at == "commit":
         return 0
-    return 1 if moment == "compaction" else top_level(options)
+    return 1 if visible_at == "compaction" else top_level(options)
 
 
 def top_level(options: Mapping[str, str]) -> int:
@@ -101,7 +101,7 @@ def top_level(options: Mapping[str, str]) -> int:
     return int(options.get("num-sorted-run.compaction-trigger", _DEFAULT_TRIGGER))
 
 
-def changes_visible(table: Table) -> Moment:
+def changes_visible(table: Table) -> VisibleAt:
     """When a stream over the table sees its changes."""
     return changes_visible_at(bool(table.primary_key), table.options)
 

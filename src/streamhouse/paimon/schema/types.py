@@ -31,7 +31,7 @@ _PLAIN = {
     "DATE": pa.date32(),
     "TIME": pa.time32("ms"),
 }
-_MOMENT = re.compile(r"TIMESTAMP(?:_LTZ)?\((\d)\)")
+_TIMESTAMP = re.compile(r"TIMESTAMP(?:_LTZ)?\((\d)\)")
 _DEFAULT_ARGUMENTS = {"DECIMAL": "10, 0", "TIMESTAMP": "6", "TIMESTAMP_LTZ": "6", "TIME": "0"}
 _SIZED = {"CHAR", "VARCHAR", "BINARY", "VARBINARY", *_DEFAULT_ARGUMENTS}
 _NESTED = {"ARRAY": 1, "MULTISET": 1, "MAP": 2}
@@ -73,7 +73,7 @@ def precisions(columns: Mapping[str, str]) -> dict[str, int]:
 
     `columns` maps names to types as `spell` returns them.
     """
-    matches = ((name, _MOMENT.match(kind)) for name, kind in columns.items())
+    matches = ((name, _TIMESTAMP.match(kind)) for name, kind in columns.items())
     return {name: int(match[1]) for name, match in matches if match}
 
 

@@ -93,18 +93,18 @@ class PaimonReader(DataSourceReader):
         if unused or options.limits:
             bad = [*unused, *options.limits][0]
             raise OptionError(f"option '{bad}' is for streams; leave it out of spark.read")
-        self._moment = options.as_of
+        self._as_of = options.as_of
 
     def partitions(self) -> Sequence[InputPartition]:
         table = self._table()
         if isinstance(table, SystemTable):
             return [SourcePartition(Piece(()))]
         # Executors must read the snapshot that was planned, not the newest at their time.
-        self._moment = settled(table, self._moment)
-        if not self._moment:
+        self._as_of = settled(table, self._as_of)
+        if not self._as_of:
             return [SourcePartition(None)]
         planned = pieces(
-            pinned(table, self._moment).splits(None, self._columns(table), self._filter),
+            pinned(table, self._as_of).splits(None, self._columns(table), self._filter),
             self._options.parallelism,
         )
         return [SourcePartition(piece) for piece in planned] or [SourcePartition(None)]
@@ -135,7 +135,7 @@ class PaimonReader(DataSourceReader):
         return table.arrow_schema.names if columns is None else columns
 
     def _table(self) -> Table | SystemTable:
-        return _readable(self._options, self._moment)
+        return _readable(self._options, self._as_of)
 
 
 class FilteringReader(PaimonReader):
@@ -153,9 +153,9 @@ class FilteringReader(PaimonReader):
         return filters
 
 
-def _readable(options: SparkOptions, moment: AsOf) -> Table | SystemTable:
+def _readable(options: SparkOptions, as_of: AsOf) -> Table | SystemTable:
     table = open_table(
-        Warehouse(options.catalog), options.identifier, moment, dict(options.table) or None
+        Warehouse(options.catalog), options.identifier, as_of, dict(options.table) or None
     )
     if isinstance(table, SystemTable) and options.row_kind:
         raise OptionError(
@@ -169,7 +169,7 @@ class PaimonStreamReader(SourceStreamReader):
     """Streaming read: a table's snapshot, then its changes, within the options' read limits."""
 
     def __init__(self, options: SparkOptions, schema: StructType) -> None:
-        for key in options.moments:
+        for key in options.travel:
             raise OptionError(
                 f"option '{key}' is for spark.read; set where a stream starts with 'scan.mode'"
             )

@@ -47,7 +47,7 @@ _OWN_KEYS = (
 _CATALOG_KEYS = (*WAREHOUSE_KEYS, "case-sensitive")
 _CATALOG_PREFIXES = ("hadoop.", "dlf.", "header.", "file-io.")
 # Short names, and the Paimon options that they stand for.
-_MOMENTS = {
+_TRAVEL = {
     "snapshot": "scan.snapshot-id",
     "tag": "scan.tag-name",
     "version": "scan.version",
@@ -55,7 +55,7 @@ _MOMENTS = {
 }
 _STREAM_KEYS = (*SCAN_KEYS, *CONSUMER_KEYS)
 _KNOWN = (
-    *_OWN_KEYS, *_MOMENTS, *_LIMITS, *_STREAM_KEYS, *TRAVEL_KEYS, *TABLE_KEYS, *_WRITE_KEYS
+    *_OWN_KEYS, *_TRAVEL, *_LIMITS, *_STREAM_KEYS, *TRAVEL_KEYS, *TABLE_KEYS, *_WRITE_KEYS
 )  # fmt: skip
 _ALL = (*_KNOWN, *_CATALOG_KEYS)
 
@@ -64,7 +64,7 @@ _ALL = (*_KNOWN, *_CATALOG_KEYS)
 class SparkOptions:
     """The parsed values of `.option(…)` and `.load("database.table")`.
 
-    `limits` has the limit of a micro-batch by option name, such as `maxRowsPerTrigger`; `moments`
+    `limits` has the limit of a micro-batch by option name, such as `maxRowsPerTrigger`; `travel`
     the time-travel options that only a batch read takes. `identifier` includes the branch.
     """
 
@@ -78,7 +78,7 @@ class SparkOptions:
     parallelism: int = 1
     limits: Mapping[str, int] = field(default_factory=dict)
     scan: Mapping[str, str] = field(default_factory=dict)
-    moments: Mapping[str, str] = field(default_factory=dict)
+    travel: Mapping[str, str] = field(default_factory=dict)
     table: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -89,7 +89,7 @@ class SparkOptions:
     @property
     def as_of(self) -> AsOf:
         """The snapshot, tag, version or time that a batch read reads."""
-        travel_options = {**self.moments, **self.scan}
+        travel_options = {**self.travel, **self.scan}
         return split_options(
             {key: travel_options[key] for key in TRAVEL_KEYS if key in travel_options}
         )[1]
@@ -111,7 +111,7 @@ class SparkOptions:
                 "format 'paimon': no table is named; write .load(\"database.table\") to read, "
                 '.save("database.table") or .option("path", …) to write'
             )
-        moments = _moments(values)
+        travel = _travel(values)
         columns = values.get("columns")
         by_key = choice("distribution", values.get("distribution", "none"), ("none", "by-key"))
         parallelism = values.get("scan.parallelism", str(4 * (os.cpu_count() or 1)))
@@ -127,10 +127,8 @@ class SparkOptions:
             checkpoint=values.get("checkpointlocation"),
             parallelism=integer("scan.parallelism", parallelism, 1),
             limits=_limits(values),
-            scan={
-                key: value for key, value in {**values, **moments}.items() if key in _STREAM_KEYS
-            },
-            moments={key: value for key, value in moments.items() if key not in _STREAM_KEYS},
+            scan={key: value for key, value in {**values, **travel}.items() if key in _STREAM_KEYS},
+            travel={key: value for key, value in travel.items() if key not in _STREAM_KEYS},
             table={key: values[key] for key in (*TABLE_KEYS, *_WRITE_KEYS) if key in values},
         )
 
@@ -167,10 +165,10 @@ def _limits(values: Mapping[str, str]) -> dict[str, int]:
     return limits
 
 
-def _moments(values: Mapping[str, str]) -> dict[str, str]:
+def _travel(values: Mapping[str, str]) -> dict[str, str]:
     """The time-travel options, by their Paimon names."""
     travel_options = {key: values[key] for key in TRAVEL_KEYS if key in values}
-    for short, key in _MOMENTS.items():
+    for short, key in _TRAVEL.items():
         if short in values and key in travel_options:
             raise OptionError(f"options '{short}' and '{key}' are aliases; set one of them")
         if short in values:

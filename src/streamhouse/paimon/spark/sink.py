@@ -74,8 +74,8 @@ class _Sink:
         self._options = options
         self._overwrite = overwrite
         table = self._table()
-        if options.scan or options.moments or options.limits or options.columns is not None:
-            bad = [*options.scan, *options.moments, *options.limits, "columns"][0]
+        if options.scan or options.travel or options.limits or options.columns is not None:
+            bad = [*options.scan, *options.travel, *options.limits, "columns"][0]
             raise OptionError(f"option '{bad}' is for reading; leave it out of a write")
         self._location = table.location
         planned = self._planned_table(table, schema.names)

@@ -107,7 +107,7 @@ def _field(array: pa.Array, nulls: Any, at: Any) -> _Field:
     """
     data_type = array.type
     if pa.types.is_timestamp(data_type):
-        return _moment(_fixed_width(array, np.int64, nulls), data_type.unit, at)
+        return _timestamp(_fixed_width(array, np.int64, nulls), data_type.unit, at)
     if pa.types.is_decimal(data_type):
         return _decimal(array, nulls, at)
     if pa.types.is_boolean(data_type):
@@ -121,7 +121,7 @@ def _field(array: pa.Array, nulls: Any, at: Any) -> _Field:
     return _Field(_fixed_width(array, unsigned, nulls).astype(np.uint32), np.uint32(0))
 
 
-def _moment(values: Longs, unit: str, at: Any) -> _Field:
+def _timestamp(values: Longs, unit: str, at: Any) -> _Field:
     """Encode timestamps.
 
     With up to three digits, the field is the milliseconds. With more, they are in the

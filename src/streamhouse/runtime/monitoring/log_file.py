@@ -37,7 +37,7 @@ class LogFile:
     def trim(self) -> None:
         """If the log is too long, copy its end to the rotated file and truncate the log.
 
-        Lines that are appended at the same moment may be lost. Errors are ignored; the next call
+        Lines that are appended at the same time may be lost. Errors are ignored; the next call
         tries again.
         """
         with contextlib.suppress(OSError):

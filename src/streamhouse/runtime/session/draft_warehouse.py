@@ -110,14 +110,14 @@ class DraftWarehouse(Warehouse):
     def readable(
         self,
         identifier: str,
-        moment: AsOf | None = None,
+        as_of: AsOf | None = None,
         options: Mapping[str, str] | None = None,
         pin: bool = False,
     ) -> Any:
-        """The table as the script has changed it so far, else the stored table as of `moment`."""
+        """The table as the script has changed it so far, else the stored table as of `as_of`."""
         if identifier in self._drafts:
             return self._drafts[identifier]
-        table = super().readable(identifier, moment, options, pin)
+        table = super().readable(identifier, as_of, options, pin)
         return DraftTable(
             tuple(table.columns),
             tuple(table.primary_key),

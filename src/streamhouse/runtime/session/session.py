@@ -49,14 +49,14 @@ class Session:
             return self.tables.temporary[full]
         return self._stored(full, AsOf())
 
-    def table_as_of(self, name: Name, moment: AsOf) -> TableInfo:
-        """As `table`, with the columns as of `moment`; only for Paimon tables."""
+    def table_as_of(self, name: Name, as_of: AsOf) -> TableInfo:
+        """As `table`, with the columns as of `as_of`; only for Paimon tables."""
         full = self.full(name)
         if full in self.tables.temporary:
             raise OptionError(
                 f"table '{full[2]}' is not a Paimon table and has no history; leave out AS OF"
             )
-        return self._stored(full, moment)
+        return self._stored(full, as_of)
 
     def view(self, name: Name) -> ViewInfo | None:
         """The view of a name; None if there is no view of that name."""
@@ -91,13 +91,13 @@ class Session:
     def _notify(self, text: str) -> None:
         self.notice(text)
 
-    def _stored(self, full: Name, moment: AsOf) -> TableInfo:
+    def _stored(self, full: Name, as_of: AsOf) -> TableInfo:
         warehouse, base = self.catalogs.warehouse(full[0]), TableName.parse(full[2]).table
         if not warehouse.exists(full[1], base):
             check_no_view(self, full)
             close = nearest(base, self._table_names(full))
             raise TableError(f"there is no table '{base}' in database '{full[1]}'; {close}")
-        table = warehouse.readable(f"{full[1]}.{full[2]}", moment)
+        table = warehouse.readable(f"{full[1]}.{full[2]}", as_of)
         if isinstance(table, Table):
             self._opened[table.identifier] = table
         options, computed = computed_of(table.options)

@@ -1,6 +1,6 @@
 """The columns that a reload has added to its target, until the reload is committed.
 
-A reload gives the target the columns that MySQL has at that moment. If the process dies before the
+A reload gives the target the columns that MySQL has at that time. If the process dies before the
 batch is in Spark's offset log, nothing else tells that these columns are not the user's, and by the
 next attempt MySQL may have other ones.
 """

@@ -134,7 +134,7 @@ class Lane:
             self._waiting[client].remove(waiter)
             self._remove_if_empty(client)
         elif waiter.done() and not waiter.cancelled() and waiter.exception() is None:
-            # It got its slot at the moment of the timeout or cancellation.
+            # It got its slot at the time of the timeout or cancellation.
             self._release(client)
 
     def _remove_if_empty(self, client: str) -> None:

@@ -60,9 +60,9 @@ class Extract:
 class Extracts:
     """Reads a table, a branch (`db.t$branch_b`) or a view; not thread-safe.
 
-    `columns` are the wanted columns, by default all. `moment` is a tag, a snapshot id, a time in
-    UTC or a duration such as `5 min ago`, by default now; each table of a view is read as of that
-    moment. The rows of a table with a primary key are in the key's order, those of a view in its
+    `columns` are the wanted columns, by default all. `as_of` is a tag, a snapshot id, a time in UTC
+    or a duration such as `5 min ago`, by default now; each table of a view is read as of that point
+    in time. The rows of a table with a primary key are in the key's order, those of a view in its
     query's.
     """
 
@@ -71,23 +71,23 @@ class Extracts:
         warehouse: Warehouse,
         name: str,
         columns: Sequence[str] | None = None,
-        moment: str | None = None,
+        as_of: str | None = None,
     ) -> None:
         self._warehouse = warehouse
         self._tables = WarehouseTables(warehouse)
         self._name = name
         self._columns = columns
-        self._moment = moment
+        self._as_of = as_of
 
     def pin(self) -> Extract:
-        """Pin the current snapshots, or those of the moment.
+        """Pin the current snapshots, or those of the point in time.
 
         Raises `TableError`, `SqlError` or `DataLossError` if something is missing; the message
         names what exists instead.
         """
         if "." not in self._name:
             raise TableError(f"'{self._name}' names no database; write database.table")
-        pins = Pins(self._warehouse, self._moment)
+        pins = Pins(self._warehouse, self._as_of)
         try:
             pin = pins.take(self._name)
         except TableError:
@@ -111,10 +111,10 @@ class Extracts:
         except TableError:
             self._plan(view)  # A table was just dropped: this raises the error about the view.
             raise
-        if self._moment is not None and self._moment.isdigit() and len(pins.held) > 1:
+        if self._as_of is not None and self._as_of.isdigit() and len(pins.held) > 1:
             raise TableError(
                 f"'{self._name}' is a view of several tables ({', '.join(pins.held)}), whose "
-                f"snapshots {self._moment} are of different moments; give a time or a tag"
+                f"snapshots {self._as_of} are of different times; give a time or a tag"
             )
         state = f"{view.query}\n{pins.stamp}"
         read = partial(_query_rows, plan, pins.scanner)

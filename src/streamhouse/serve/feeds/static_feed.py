@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 class StaticFeed(Feed):
     """The rows as of one point in time; the first `poll` returns them, later ones None.
 
-    `moment` is a tag, a snapshot id, a time in UTC or a duration such as `5 min ago`. Raises
-    `TableError` or `DataLossError`, which name what exists, if there is no such moment.
+    `text` is a tag, a snapshot id, a time in UTC or a duration such as `5 min ago`. Raises
+    `TableError` or `DataLossError`, which name what exists, if there is no such point in time.
     """
 
-    def __init__(self, warehouse: Warehouse, identifier: str, moment: str) -> None:
+    def __init__(self, warehouse: Warehouse, identifier: str, text: str) -> None:
         super().__init__(warehouse, identifier)
-        as_of = settled(self._table, named(self._table, moment))
+        as_of = settled(self._table, named(self._table, text))
         self._record = record(self._table, as_of)
         self._table = pinned(self._table, as_of)
         self._columns = self._select_columns()

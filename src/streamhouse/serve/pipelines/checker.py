@@ -88,7 +88,7 @@ class Checker:
     def _request(self, request: Mapping[str, Any]) -> dict[str, Any]:
         line = json.dumps({**request, "warehouse": self._warehouse}).encode() + b"\n"
         if not self._lock.acquire(timeout=self._wait_s):
-            raise BusyError("other scripts are being checked; try again in a moment")
+            raise BusyError("other scripts are being checked; try again shortly")
         try:
             answer = self._answer(line)
         except TimeoutError:

@@ -102,10 +102,10 @@ class _Served(WarehouseTables):
                 return None
         return ViewInfo((_SERVED, *served.name.split(".", 1)), (), definition(served))
 
-    def table_as_of(self, name: Name, moment: AsOf) -> TableInfo:
+    def table_as_of(self, name: Name, as_of: AsOf) -> TableInfo:
         raw = _is_raw(name)
         full = name[1:] if raw else tuple(self.served(name).source.split(".", 1))
-        return super().table_as_of(full, moment)
+        return super().table_as_of(full, as_of)
 
 
 def _is_raw(name: Name) -> bool:

@@ -55,25 +55,25 @@ class Pin:
         return self.table.read(columns=columns, snapshot=self.snapshot.id)
 
 
-def pin(table: Table, moment: AsOf | None = None) -> Pin:
-    """Pin the table at a moment, by default at its newest snapshot.
+def pin(table: Table, as_of: AsOf | None = None) -> Pin:
+    """Pin the table at a point in time, by default at its newest snapshot.
 
     Raises `TableError` for a tag, snapshot or time that never existed, `DataLossError` for one that
     has expired, and `OptionError` for one that is out of range.
     """
-    if not moment:
+    if not as_of:
         latest = table.latest_snapshot_id()
         return Pin(table, None if latest is None else table.snapshot(latest))
     try:
-        as_of = settled(table, moment)
+        as_of = settled(table, as_of)
         snapshot = record(table, as_of)
         return Pin(pinned(table, as_of) if as_of else table, snapshot, own_schema=True)
     except (ValueError, OverflowError):
         raise _out_of_range() from None
 
 
-def moment_of(table: Table, text: str) -> AsOf:
-    """Parse a moment: a snapshot id, a tag, a time (UTC), or a duration such as `5 min ago`."""
+def parsed_as_of(table: Table, text: str) -> AsOf:
+    """Parse a snapshot id, a tag, a time (UTC), or a duration such as `5 min ago`."""
     try:
         return named(table, text)
     except (ValueError, OverflowError):
@@ -91,12 +91,12 @@ def _out_of_range() -> OptionError:
 class Pins:
     """The tables of one query, each pinned when it is first used.
 
-    `moment`, a text as for `moment_of`, applies to tables for which the query names no moment;
-    None: the newest snapshot.
+    `as_of`, a text as for `parsed_as_of`, applies to tables for which the query names no point in
+    time; None: the newest snapshot.
     """
 
     warehouse: Warehouse
-    moment: str | None = None
+    as_of: str | None = None
     held: dict[str, Pin] = field(default_factory=dict)
 
     @property
@@ -126,8 +126,8 @@ class Pins:
         """The pinned table `database.table`."""
         if name not in self.held:
             table = self.warehouse.table(name)
-            moment = None if self.moment is None else moment_of(table, self.moment)
-            self.held[name] = pin(table, moment)
+            as_of = None if self.as_of is None else parsed_as_of(table, self.as_of)
+            self.held[name] = pin(table, as_of)
         return self.held[name]
 
     def scanner(self, scan: BoundedScan) -> tuple[pa.Schema, Batches]:
@@ -146,11 +146,11 @@ class Pins:
 
     def _source(self, scan: BoundedScan) -> Any:
         options, hinted = split_options(scan.options)
-        moment, name = scan.as_of or hinted, full_name(scan)
+        as_of, name = scan.as_of or hinted, full_name(scan)
         if not is_data(scan):
-            return self.warehouse.readable(name, moment, options, pin=True)
-        if moment:
-            return pin(self._with(self.warehouse.table(name), options), moment)
+            return self.warehouse.readable(name, as_of, options, pin=True)
+        if as_of:
+            return pin(self._with(self.warehouse.table(name), options), as_of)
         held = self.take(name)
         return Pin(self._with(held.table, options), held.snapshot, held.own_schema)
 
@@ -170,12 +170,12 @@ def is_data(scan: BoundedScan) -> bool:
 
 
 @contextlib.contextmanager
-def view_moments(name: str) -> Iterator[None]:
-    """Convert errors about a moment of a view's tables to an error that names the view."""
+def view_time_travel(name: str) -> Iterator[None]:
+    """Convert errors about a point in time of a view's tables to an error that names the view."""
     try:
         yield
     except TableError as error:
         raise TableError(
-            f"view '{name}' cannot be read as of that moment: {error}; give a time, such as "
+            f"view '{name}' cannot be read as of that time: {error}; give a time, such as "
             "'5 min ago', that all of its tables still have"
         ) from None

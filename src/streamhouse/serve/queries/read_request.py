@@ -17,8 +17,8 @@ class RowsRequest:
 
     `columns` are the wanted columns, None for all. `filter` is a client's condition in the Flink
     dialect. `order` are columns, each with whether it is descending; by default the primary key.
-    `as_of` is a moment as in `pinned_tables.moment_of`. `known_etags` are those of responses
-    that the client has. `small_only`: give up if the tables have many records.
+    `as_of` is a point in time as in `pinned_tables.parsed_as_of`. `known_etags` are those of
+    responses that the client has. `small_only`: give up if the tables have many records.
     """
 
     view: ServedView

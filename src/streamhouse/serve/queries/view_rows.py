@@ -16,7 +16,7 @@ from streamhouse.duckdb_engine import Limits, bounded_reader
 from streamhouse.errors import DataLossError, LimitError, OptionError, TableError
 from streamhouse.options import nearest
 from streamhouse.serve.queries import output
-from streamhouse.serve.queries.pinned_tables import Pins, full_name, is_data, view_moments
+from streamhouse.serve.queries.pinned_tables import Pins, full_name, is_data, view_time_travel
 from streamhouse.serve.queries.read_request import ReadResult, RowsRequest
 from streamhouse.serve.queries.row_files import Origin
 from streamhouse.serve.views.definition import hidden_errors
@@ -43,8 +43,8 @@ def answer(warehouse: Warehouse, request: RowsRequest) -> ReadResult:
     """Write the rows to the target; returns their number and their snapshot.
 
     Raises `OptionError` for a column that is not served, `SqlError` for a condition that cannot be
-    parsed, `TableError` and `DataLossError` for a moment that does not exist, `LimitError` and
-    `TooLargeError` if a limit is exceeded.
+    parsed, `TableError` and `DataLossError` for a point in time that does not exist, `LimitError`
+    and `TooLargeError` if a limit is exceeded.
     """
     for tries_left in reversed(range(_TRIES)):
         try:
@@ -130,18 +130,18 @@ class _Source:
         analyzed = analyze_tree(Parsed(script, select, ""), select, self._tables)
         plan = analyzed.plan(analyzed.tree, list(wanted))
         if self._pin is None and self._request.as_of is not None:
-            self._check_moment(plan)
-            with view_moments(self._request.view.name):
+            self._check_as_of(plan)
+            with view_time_travel(self._request.view.name):
                 self.pins.hold(plan.scans)
         self.pins.hold(plan.scans)
         return plan
 
-    def _check_moment(self, plan: BoundedQuery) -> None:
+    def _check_as_of(self, plan: BoundedQuery) -> None:
         names = sorted({full_name(scan) for scan in plan.scans if is_data(scan)})
         if len(names) > 1 and (self._request.as_of or "").isdigit():
             raise TableError(
                 f"'{self._request.view.name}' is a view of several tables ({', '.join(names)}), "
-                "whose snapshots with the same number are of different moments; give a time"
+                "whose snapshots with the same number are of different times; give a time"
             )
 
     def schema(self, engine_schema: pa.Schema) -> pa.Schema:
@@ -249,9 +249,9 @@ class _PinnedTables(WarehouseTables):
         is_pinned = self._pin is not None and name == self._name
         return None if is_pinned else super().view(name)
 
-    def table_as_of(self, name: Name, moment: AsOf) -> TableInfo:
-        if moment or self._pin is None or name != self._name:
-            return super().table_as_of(name, moment)
+    def table_as_of(self, name: Name, as_of: AsOf) -> TableInfo:
+        if as_of or self._pin is None or name != self._name:
+            return super().table_as_of(name, as_of)
         table = self._pin.table
         return TableInfo(
             name=(table.database, table.name),

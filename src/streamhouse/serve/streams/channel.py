@@ -2,7 +2,7 @@
 
 A thread (`ViewPoller`) polls for changes and encodes them. The channel appends the events to a
 linked list that all subscribers read. A new subscriber gets the initial state, or the events that
-it has missed, and continues after the link that was the last at that moment, so that no event is
+it has missed, and continues after the link that was the last at that time, so that no event is
 lost or sent twice.
 
 docs/decisions/060-subscribers-share-one-event-chain.md says why.
@@ -27,7 +27,7 @@ from streamhouse.errors import (
 )
 from streamhouse.serve.feeds.table_feed import Feed
 from streamhouse.serve.streams.encoding import Stopped, events
-from streamhouse.serve.streams.event import CHANGES, Moment, heartbeat
+from streamhouse.serve.streams.event import CHANGES, Commit, heartbeat
 from streamhouse.serve.streams.follow_settings import FollowSettings
 from streamhouse.serve.streams.initial_state import InitialStates, StreamResources
 from streamhouse.serve.streams.resume import LATEST, Position
@@ -74,7 +74,7 @@ class Channel:
         self._loop = asyncio.get_running_loop()
         self._current: PollResult | None = None
         self._head = Link()
-        self._positions: dict[int, tuple[Moment, Link]] = {}
+        self._positions: dict[int, tuple[Commit, Link]] = {}
         self._readers: set[Subscription] = set()
         self._openings = 0
         self._closed = False
@@ -100,7 +100,7 @@ class Channel:
     @property
     def snapshot(self) -> int | None:
         """The snapshot of the last poll; None before the first one."""
-        return None if self._current is None else self._current.moment.snapshot
+        return None if self._current is None else self._current.commit.snapshot
 
     @property
     def state_rows(self) -> int:
@@ -210,7 +210,7 @@ class Channel:
 
     async def _first_events(self, position: Position | str | None, now: PollResult) -> Start:
         if position == LATEST:
-            return Start(events(CHANGES, now.moment, (), self._settings), self._head)
+            return Start(events(CHANGES, now.commit, (), self._settings), self._head)
         start = None
         if isinstance(position, Position):
             recorded = self._positions.get(position.snapshot)
@@ -240,9 +240,9 @@ class Channel:
                 self._positions.clear()
             else:
                 self.counts.rows += sum(chunk.changed for chunk in result.chunks)
-                self.freshness_ms = max(0, time.time_ns() // 1_000_000 - result.moment.time_ms)
+                self.freshness_ms = max(0, time.time_ns() // 1_000_000 - result.commit.time_ms)
             self._publish(result)
-        self._record_position(result.moment)
+        self._record_position(result.commit)
 
     def _publish(self, result: PollResult) -> None:
         self._cut_slow()
@@ -257,7 +257,7 @@ class Channel:
         self._positions.clear()
         error = ExpiredError(
             f"the stream of {self.view.name} cannot continue after snapshot "
-            f"{result.moment.snapshot}: more than {self._settings.max_rows:,} rows changed at "
+            f"{result.commit.snapshot}: more than {self._settings.max_rows:,} rows changed at "
             "once, a table with as many rows was recreated or altered, or its rows exceed the "
             "memory limit; start again, with "
             f"last_id={LATEST} if only the first snapshot is too large"
@@ -287,11 +287,11 @@ class Channel:
             if unread > settings.queue_events or size > settings.queue_bytes:
                 reader.cut(f"it had {unread:,} unread events of {size:,} bytes")
 
-    def _record_position(self, moment: Moment) -> None:
+    def _record_position(self, commit: Commit) -> None:
         """Record a position from which subscribers can resume."""
         # Reinsert at the end, so that the dict stays ordered by age.
-        self._positions.pop(moment.snapshot, None)
-        self._positions[moment.snapshot] = (moment, self._head)
+        self._positions.pop(commit.snapshot, None)
+        self._positions[commit.snapshot] = (commit, self._head)
         while len(self._positions) > _MOST_POSITIONS:
             self.forget_oldest()
         self._trim()
@@ -307,7 +307,7 @@ class Channel:
         now, idle = self._loop.time(), self._settings.heartbeat_s
         if now - self._last_sent_at >= idle - _EARLY_S and self._current is not None:
             self._last_sent_at = now
-            event = heartbeat(self._current.moment)
+            event = heartbeat(self._current.commit)
             for reader in self._readers:
                 reader.send_heartbeat(event)
         self._schedule_heartbeat(self._last_sent_at + idle)

@@ -11,7 +11,7 @@ from streamhouse.errors import TooLargeError
 from streamhouse.serve.formats.cells import json_values
 from streamhouse.serve.formats.json_rows import compact
 from streamhouse.serve.formats.row_formats import slices
-from streamhouse.serve.streams.event import Event, Moment
+from streamhouse.serve.streams.event import Commit, Event
 from streamhouse.serve.streams.follow_settings import FollowSettings
 from streamhouse.source import ROW_KIND
 
@@ -74,20 +74,20 @@ def too_large(subject: str, most: int) -> TooLargeError:
 
 
 def events(
-    kind: str, moment: Moment, chunks: Sequence[Chunk], settings: FollowSettings
+    kind: str, commit: Commit, chunks: Sequence[Chunk], settings: FollowSettings
 ) -> tuple[Event, ...]:
     """One event with these rows, split into parts if it is large.
 
-    Only the last part has an id, that of the moment.
+    Only the last part has an id, that of the commit.
     """
-    head = compact(moment.fields)[:-1] + ',"rows":['
+    head = compact(commit.fields)[:-1] + ',"rows":['
     texts = list(_parts(chunks, settings)) or [""]
     result = []
     for number, text in enumerate(texts, 1):
         more = number < len(texts)
         data = f'{head}{text}],"more":{"true" if more else "false"}}}'
-        name = None if more else moment.id
-        result.append(Event(name, kind, moment.snapshot, moment.time_ms, data))
+        name = None if more else commit.id
+        result.append(Event(name, kind, commit.snapshot, commit.time_ms, data))
     return tuple(result)
 
 

@@ -26,7 +26,7 @@ _STAMP_BYTES = 4
 
 
 @dataclass(frozen=True)
-class Moment:
+class Commit:
     """The state of a table after one snapshot: a position from which a stream can resume.
 
     `snapshot` and `time_ms` (the commit time) are 0 for a table without snapshots. `stamp`
@@ -39,8 +39,8 @@ class Moment:
     stamp: str
 
     @classmethod
-    def of(cls, incarnation: str, snapshot: int, time_ms: int) -> Moment:
-        """The moment of a snapshot; every process computes the same for the same commit."""
+    def of(cls, incarnation: str, snapshot: int, time_ms: int) -> Commit:
+        """The commit of a snapshot; every process computes the same for the same commit."""
         text = f"{incarnation}\n{snapshot}\n{time_ms}".encode()
         return cls(snapshot, time_ms, base36(text))
 
@@ -92,10 +92,10 @@ class Event:
         return 2 * len(self.data) + OVERHEAD
 
 
-def heartbeat(moment: Moment) -> Event:
-    """An event that says that nothing has changed since the moment."""
-    data = compact(moment.fields)
-    return Event(moment.id, HEARTBEAT, moment.snapshot, moment.time_ms, data)
+def heartbeat(commit: Commit) -> Event:
+    """An event that says that nothing has changed since the commit."""
+    data = compact(commit.fields)
+    return Event(commit.id, HEARTBEAT, commit.snapshot, commit.time_ms, data)
 
 
 def overflow(message: str, last_id: str | None) -> Event:
@@ -115,5 +115,5 @@ def base36(text: bytes) -> str:
 
 def iso(time_ms: int) -> str:
     """Milliseconds since 1970 as ISO 8601 in UTC, with milliseconds."""
-    moment = datetime.datetime.fromtimestamp(time_ms // 1000, datetime.UTC)
-    return moment.strftime("%Y-%m-%dT%H:%M:%S") + f".{time_ms % 1000:03d}Z"
+    commit = datetime.datetime.fromtimestamp(time_ms // 1000, datetime.UTC)
+    return commit.strftime("%Y-%m-%dT%H:%M:%S") + f".{time_ms % 1000:03d}Z"

@@ -11,7 +11,7 @@ from typing import TypeVar
 from streamhouse.errors import DataLossError
 from streamhouse.serve.feeds.table_feed import Feed
 from streamhouse.serve.streams.encoding import Chunk, events, row_count
-from streamhouse.serve.streams.event import SNAPSHOT, Event, Moment
+from streamhouse.serve.streams.event import SNAPSHOT, Commit, Event
 from streamhouse.serve.streams.follow_settings import FollowSettings
 from streamhouse.serve.streams.resume import Position, ResumeTarget, missed
 from streamhouse.serve.streams.state_encoding import States, memory_chunks, read_chunks
@@ -154,7 +154,7 @@ class InitialStates:
             self.rows_encoded += row_count(chunks)
             # Together with the rows added while it was read, this is the current state.
             self._chunks, self._added_since = self._joined(chunks, self._added_since), None
-        encode = partial(events, SNAPSHOT, now.moment, chunks, self._settings)
+        encode = partial(events, SNAPSHOT, now.commit, chunks, self._settings)
         start = Start(await self._resources.run(encode), link)
         self._resources.states.add(start)
         if self._current_position()[0] is now:
@@ -165,15 +165,15 @@ class InitialStates:
         name, settings, stopping = self._view.name, self._settings, self._resources.stopping
         if now.state is not None:
             return memory_chunks(now.state.select(now.schema.names), settings, name, stopping)
-        if now.keyed or not now.moment.snapshot:
+        if now.keyed or not now.commit.snapshot:
             return ()
         feed = self._open_feed(self._view)
         try:
-            moment, table = now.moment, feed.table
-            same = Moment.of(feed.incarnation, moment.snapshot, moment.time_ms) == moment
+            commit, table = now.commit, feed.table
+            same = Commit.of(feed.incarnation, commit.snapshot, commit.time_ms) == commit
             if table is None or not same or not same_columns(feed.schema, now.schema):
                 raise DataLossError(f"{name} was recreated or altered")
-            return read_chunks(table, now.schema.names, moment.snapshot, settings, name, stopping)
+            return read_chunks(table, now.schema.names, commit.snapshot, settings, name, stopping)
         finally:
             feed.close()
 
@@ -192,7 +192,7 @@ class InitialStates:
     def _read_missed(self, position: Position, now: PollResult) -> tuple[Event, ...] | None:
         feed = self._open_feed(self._view)
         try:
-            end = ResumeTarget(now.moment, now.state)
+            end = ResumeTarget(now.commit, now.state)
             name, stopping = self._view.name, self._resources.stopping
             return missed(feed, position, end, self._settings, name, stopping)
         finally:

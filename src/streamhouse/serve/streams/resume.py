@@ -14,7 +14,7 @@ from streamhouse.paimon.read.table import Table
 from streamhouse.serve.feeds.table_feed import Feed, as_schema
 from streamhouse.serve.formats.cells import printable
 from streamhouse.serve.streams.encoding import encoded, events, row_count, too_large
-from streamhouse.serve.streams.event import CHANGES, Event, Moment
+from streamhouse.serve.streams.event import CHANGES, Commit, Event
 from streamhouse.serve.streams.follow_settings import FollowSettings
 from streamhouse.serve.streams.view_poller import same_columns
 from streamhouse.source import ROW_KIND
@@ -48,16 +48,16 @@ class Position:
     def __str__(self) -> str:
         return f"{self.snapshot}" if self.stamp is None else f"{self.snapshot}-{self.stamp}"
 
-    def matches(self, moment: Moment) -> bool:
-        """Whether this is the position of that moment."""
-        return self.snapshot == moment.snapshot and self.stamp in (None, moment.stamp)
+    def matches(self, commit: Commit) -> bool:
+        """Whether this is the position of that commit."""
+        return self.snapshot == commit.snapshot and self.stamp in (None, commit.stamp)
 
 
 @dataclass(frozen=True)
 class ResumeTarget:
-    """The end of the missed changes: a moment, and the rows of a table with a primary key."""
+    """The end of the missed changes: a commit, and the rows of a table with a primary key."""
 
-    moment: Moment
+    commit: Commit
     state: pa.Table | None
 
 
@@ -83,10 +83,10 @@ def missed(
             f"the stream of {name} cannot resume from {position}: the past changes of a view are "
             "kept only for a short time; start again without last_id"
         )
-    if now.moment != Moment.of(feed.incarnation, now.moment.snapshot, now.moment.time_ms):
+    if now.commit != Commit.of(feed.incarnation, now.commit.snapshot, now.commit.time_ms):
         raise DataLossError(f"{name} was recreated")
-    start = _moment(table, feed.incarnation, position)
-    if start is None or not position.matches(start) or start.snapshot > now.moment.snapshot:
+    start = _commit(table, feed.incarnation, position)
+    if start is None or not position.matches(start) or start.snapshot > now.commit.snapshot:
         raise expired(table, position, name)
     if not start.snapshot or not _same_columns(feed, table, start.snapshot):
         return None
@@ -112,11 +112,11 @@ def expired(table: Table, position: Position, name: str) -> ExpiredError:
     )
 
 
-def _moment(table: Table, incarnation: str, position: Position) -> Moment | None:
+def _commit(table: Table, incarnation: str, position: Position) -> Commit | None:
     if not position.snapshot:
-        return Moment.of(incarnation, 0, 0)
+        return Commit.of(incarnation, 0, 0)
     record = table.snapshots.find(position.snapshot)
-    return None if record is None else Moment.of(incarnation, record.id, record.time_ms)
+    return None if record is None else Commit.of(incarnation, record.id, record.time_ms)
 
 
 def _same_columns(feed: Feed, table: Table, snapshot: int) -> bool:
@@ -133,7 +133,7 @@ def _same_columns(feed: Feed, table: Table, snapshot: int) -> bool:
 
 def _compared(
     feed: Feed,
-    then: Moment,
+    then: Commit,
     now: ResumeTarget,
     settings: FollowSettings,
     name: str,
@@ -151,12 +151,12 @@ def _compared(
     # An updated row counts twice, as -U and as +U.
     most = 2 * settings.max_rows
     chunks = encoded(visible, settings, _subject(name, then), most, stopping)
-    return events(CHANGES, now.moment, chunks, settings)
+    return events(CHANGES, now.commit, chunks, settings)
 
 
 def _one_by_one(
     feed: Feed,
-    then: Moment,
+    then: Commit,
     now: ResumeTarget,
     settings: FollowSettings,
     name: str,
@@ -165,9 +165,9 @@ def _one_by_one(
     feed.resume_after(then.snapshot, None)
     missed_events: list[Event] = []
     rows_left, last, subject = settings.max_rows, then.snapshot, _subject(name, then)
-    while last < now.moment.snapshot:
+    while last < now.commit.snapshot:
         change = feed.poll()
-        if change is None or change.first or change.snapshot > now.moment.snapshot:
+        if change is None or change.first or change.snapshot > now.commit.snapshot:
             raise DataLossError(f"{name} was rolled back")
         last = change.snapshot
         try:
@@ -175,11 +175,11 @@ def _one_by_one(
         except TooLargeError:
             raise too_large(subject, settings.max_rows) from None
         rows_left -= row_count(chunks)
-        moment = Moment.of(feed.incarnation, change.snapshot, change.commit_time_ms)
-        if chunks or last == now.moment.snapshot:
-            missed_events += events(CHANGES, moment, chunks, settings)
+        commit = Commit.of(feed.incarnation, change.snapshot, change.commit_time_ms)
+        if chunks or last == now.commit.snapshot:
+            missed_events += events(CHANGES, commit, chunks, settings)
     return tuple(missed_events)
 
 
-def _subject(name: str, then: Moment) -> str:
+def _subject(name: str, then: Commit) -> str:
     return f"the backlog of {name} since snapshot {then.snapshot}"

@@ -24,7 +24,7 @@ from streamhouse.errors import (
 from streamhouse.options import hide_secrets
 from streamhouse.serve.feeds.table_feed import Change, Feed
 from streamhouse.serve.streams.encoding import Chunk, Stopped, encoded, events
-from streamhouse.serve.streams.event import CHANGES, SNAPSHOT, Event, Moment
+from streamhouse.serve.streams.event import CHANGES, SNAPSHOT, Commit, Event
 from streamhouse.serve.streams.follow_settings import FollowSettings
 from streamhouse.serve.streams.state_encoding import state_chunks
 
@@ -39,13 +39,13 @@ _POLL_S = 0.5
 class PollResult:
     """The result of a poll.
 
-    `chunks` are the changes up to `moment`, or with `full` all rows at it; None if they are more
+    `chunks` are the changes up to `commit`, or with `full` all rows at it; None if they are more
     than a stream may send. `state` is that of `Feed.state`, `rows` the number of rows, None if
     unknown. `events` is what subscribers get. `first`: the first result of the stream, which has no
     subscribers yet. `keyed`: the source is a table with a primary key, or a view.
     """
 
-    moment: Moment
+    commit: Commit
     schema: pa.Schema
     state: pa.Table | None
     rows: int | None
@@ -226,8 +226,8 @@ class ViewPoller:
         if seen is None:
             self._first(feed, change)
             return False
-        moment = seen.moment
-        if feed.was_replaced(moment.snapshot, moment.time_ms, immediate=change is not None):
+        commit = seen.commit
+        if feed.was_replaced(commit.snapshot, commit.time_ms, immediate=change is not None):
             log.info(
                 "%s was recreated or rolled back; its subscribers get all rows again", self._name
             )
@@ -236,7 +236,7 @@ class ViewPoller:
         if change is not None:
             return self._changed(feed, change, seen)
         if feed.refresh() and not same_columns(feed.schema, seen.schema):
-            self._emit_all_rows(feed, moment, seen.rows)
+            self._emit_all_rows(feed, commit, seen.rows)
         return False
 
     def _current_feed(self) -> Feed:
@@ -255,7 +255,7 @@ class ViewPoller:
         return feed
 
     def _resume(self, feed: Feed, seen: PollResult) -> None:
-        snapshot = seen.moment.snapshot
+        snapshot = seen.commit.snapshot
         if same_columns(feed.schema, seen.schema) and (snapshot or seen.state is not None):
             feed.resume_after(snapshot, seen.state)
 
@@ -265,49 +265,49 @@ class ViewPoller:
         self._incarnation = ""
         feed = self._current_feed()
         change = feed.poll()
-        self._emit_all_rows(feed, self._moment(change), None if change is None else change.rows)
+        self._emit_all_rows(feed, self._commit(change), None if change is None else change.rows)
 
     def _first(self, feed: Feed, change: Change | None) -> None:
-        moment = self._moment(change)
+        commit = self._commit(change)
         rows = 0 if change is None else change.rows
-        self._emit(feed, moment, rows, first=True)
+        self._emit(feed, commit, rows, first=True)
 
     def _changed(self, feed: Feed, change: Change, seen: PollResult) -> bool:
         """Hand on a change; returns whether there may be more changes."""
         same = feed.incarnation == self._incarnation and same_columns(feed.schema, seen.schema)
         self._incarnation = feed.incarnation
-        moment = self._moment(change)
-        if moment == seen.moment and same:
+        commit = self._commit(change)
+        if commit == seen.commit and same:
             return False
-        backwards = moment.snapshot <= seen.moment.snapshot
-        if backwards or not same or (change.first and seen.moment.snapshot):
-            self._emit_all_rows(feed, moment, change.rows)
+        backwards = commit.snapshot <= seen.commit.snapshot
+        if backwards or not same or (change.first and seen.commit.snapshot):
+            self._emit_all_rows(feed, commit, change.rows)
             return True
         chunks: tuple[Chunk, ...] | None
-        what = f"snapshot {moment.snapshot} of {self._name}"
+        what = f"snapshot {commit.snapshot} of {self._name}"
         try:
             chunks = encoded(change.batches, self._settings, what, None, self._stopping.is_set)
         except TooLargeError as error:
             log.warning("%s; its subscribers must start again", error)
             chunks = None
-        self._emit(feed, moment, change.rows, chunks)
+        self._emit(feed, commit, change.rows, chunks)
         return True
 
-    def _emit_all_rows(self, feed: Feed, moment: Moment, rows: int | None) -> None:
+    def _emit_all_rows(self, feed: Feed, commit: Commit, rows: int | None) -> None:
         chunks: tuple[Chunk, ...] | None
         try:
             chunks = state_chunks(
-                feed, moment.snapshot, self._settings, self._name, self._stopping.is_set
+                feed, commit.snapshot, self._settings, self._name, self._stopping.is_set
             )
         except TooLargeError as error:
             log.warning("%s; its subscribers must start again", error)
             chunks = None
-        self._emit(feed, moment, rows, chunks, full=True)
+        self._emit(feed, commit, rows, chunks, full=True)
 
     def _emit(
         self,
         feed: Feed,
-        moment: Moment,
+        commit: Commit,
         rows: int | None,
         chunks: tuple[Chunk, ...] | None = (),
         first: bool = False,
@@ -316,17 +316,17 @@ class ViewPoller:
         keyed = feed.table is None or bool(feed.primary_key)
         emitted: tuple[Event, ...] = ()
         if chunks or (full and chunks is not None):
-            emitted = events(SNAPSHOT if full else CHANGES, moment, chunks, self._settings)
+            emitted = events(SNAPSHOT if full else CHANGES, commit, chunks, self._settings)
         result = PollResult(
-            moment, feed.schema, feed.state, rows, chunks, emitted, first, full, keyed
+            commit, feed.schema, feed.state, rows, chunks, emitted, first, full, keyed
         )
         self._on_result(result)
         self._seen = result
 
-    def _moment(self, change: Change | None) -> Moment:
+    def _commit(self, change: Change | None) -> Commit:
         if change is None:
-            return Moment.of(self._incarnation, 0, 0)
-        return Moment.of(self._incarnation, change.snapshot, change.commit_time_ms)
+            return Commit.of(self._incarnation, 0, 0)
+        return Commit.of(self._incarnation, change.snapshot, change.commit_time_ms)
 
     def _drop_feed(self) -> None:
         feed, self._feed = self._feed, None

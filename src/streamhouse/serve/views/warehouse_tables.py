@@ -26,9 +26,9 @@ class WarehouseTables:
         """The table `database.table`; a bare name must exist in exactly one database."""
         return self.table_as_of(name, AsOf())
 
-    def table_as_of(self, name: Name, moment: AsOf) -> TableInfo:
-        """As `table`, with the columns that the table had at `moment`."""
-        table = self._warehouse.readable(".".join(self._full(name)), moment)
+    def table_as_of(self, name: Name, as_of: AsOf) -> TableInfo:
+        """As `table`, with the columns that the table had at `as_of`."""
+        table = self._warehouse.readable(".".join(self._full(name)), as_of)
         return TableInfo(
             name=(table.database, table.name),
             columns=tuple(table.columns),

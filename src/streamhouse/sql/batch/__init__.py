@@ -1,1 +1,2 @@
-"""Bounded statements: SELECT, INSERT, MERGE, UPDATE and DELETE over tables as of one moment."""
+"""Bounded statements: SELECT, INSERT, MERGE, UPDATE and DELETE over tables as they were
+at one time."""

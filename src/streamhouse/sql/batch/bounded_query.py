@@ -1,4 +1,4 @@
-"""Analysis of a bounded query: any SELECT or VALUES over tables as of one moment each."""
+"""Analysis of a bounded query: any SELECT or VALUES over tables as of one point in time each."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ class _Scans:
     def plan(self, tree: exp.Expr) -> tuple[BoundedScan, ...]:
         scans = []
         read = columns_read([tree])
-        for index, (info, options, moment) in enumerate(self.tables):
+        for index, (info, options, as_of) in enumerate(self.tables):
             relation = f"scan_{index}"
             columns = (column.name for column in info.columns)
             used = tuple(name for name in columns if name in read.get(relation, ()))
             used = used or (info.columns[0].name,)
-            scans.append(BoundedScan(info, relation, used, options, **dataclasses.asdict(moment)))
+            scans.append(BoundedScan(info, relation, used, options, **dataclasses.asdict(as_of)))
         return tuple(scans)
 
 
@@ -223,12 +223,12 @@ def _scan(
     override: TableInfo | None = None,
 ) -> None:
     """Replace a table by its relation `scan_n`, with computed columns in a subquery over it."""
-    options, moment = time_travel.moment(parsed, tree, table, resolver)
+    options, as_of = time_travel.as_of(parsed, tree, table, resolver)
     info = override or names.resolve_table(
-        parsed.script, table, time_travel.resolver_as_of(resolver, moment)
+        parsed.script, table, time_travel.resolver_as_of(resolver, as_of)
     )
     relation = exp.to_identifier(f"scan_{len(scans.tables)}", quoted=True)
-    scans.tables.append((info, options, moment))
+    scans.tables.append((info, options, as_of))
     alias = table.args.get("alias") or exp.TableAlias(this=table.this.copy())
     new: exp.Expr = exp.Table(this=relation)
     if info.computed:

@@ -16,13 +16,13 @@ from streamhouse.sql.resolution import columns as names
 from streamhouse.sql.resolution.columns import Parsed
 
 
-def moment(
+def as_of(
     parsed: Parsed, tree: exp.Expr, table: exp.Table, resolver: Resolver
 ) -> tuple[dict[str, str], AsOf]:
-    """The other options of a table's hint, and the moment that its hint or its clause names.
+    """The other options of a table's hint, and the point in time that its hint or its clause names.
 
     A `branch` option changes the table's name to the branch's. Raises `SqlError` if both the hint
-    and the clause name a moment.
+    and the clause name a point in time.
     """
     hinted = names.table_options(parsed.script, table)
     try:
@@ -52,20 +52,20 @@ def _rename_to_branch(table: exp.Table, branch: str) -> None:
 
 
 class _TimeTravelResolver:
-    """A resolver of tables as of one moment."""
+    """A resolver of tables as of one point in time."""
 
-    def __init__(self, resolver: TravellingResolver, moment: AsOf) -> None:
+    def __init__(self, resolver: TravellingResolver, as_of: AsOf) -> None:
         self._resolver = resolver
-        self._moment = moment
+        self._as_of = as_of
 
     def table(self, name: Name) -> TableInfo:
-        return self._resolver.table_as_of(name, self._moment)
+        return self._resolver.table_as_of(name, self._as_of)
 
 
-def resolver_as_of(resolver: Resolver, moment: AsOf) -> Resolver:
-    """A resolver of tables as of a moment; the same one if it cannot, or if the moment is now."""
-    if moment and isinstance(resolver, TravellingResolver):
-        return _TimeTravelResolver(resolver, moment)
+def resolver_as_of(resolver: Resolver, as_of: AsOf) -> Resolver:
+    """A resolver of tables as of a point in time; the same one if it cannot, or without one."""
+    if as_of and isinstance(resolver, TravellingResolver):
+        return _TimeTravelResolver(resolver, as_of)
     return resolver
 
 
@@ -73,19 +73,19 @@ def _clause(parsed: Parsed, tree: exp.Expr, table: exp.Table, resolver: Resolver
     version = table.args.get("version")
     if version is None:
         return AsOf()
-    moment: exp.Expr | None = version.args.get("expression")
-    if moment is None:
+    as_of: exp.Expr | None = version.args.get("expression")
+    if as_of is None:
         raise lowering.error(parsed.script, version, "AS OF needs a constant time: TIMESTAMP '…'")
-    if moment.find(exp.Query, exp.Table) is not None:
+    if as_of.find(exp.Query, exp.Table) is not None:
         message = "AS OF takes a constant time, not a query; write TIMESTAMP '…'"
         raise lowering.unsupported(parsed.script, version, message)
     if version.this == "VERSION":
         return _version(parsed, version)
-    if isinstance(moment, exp.Literal) and not moment.is_string and moment.name.isdigit():
-        return AsOf(timestamp_ms=epoch_ms(int(moment.name)))
-    if moment.find(exp.Column) is None:
-        return AsOf(timestamp_ms=_milliseconds(parsed, version, moment))
-    if isinstance(moment, exp.Column) and _is_processing_time(tree, moment.name, resolver):
+    if isinstance(as_of, exp.Literal) and not as_of.is_string and as_of.name.isdigit():
+        return AsOf(timestamp_ms=epoch_ms(int(as_of.name)))
+    if as_of.find(exp.Column) is None:
+        return AsOf(timestamp_ms=_milliseconds(parsed, version, as_of))
+    if isinstance(as_of, exp.Column) and _is_processing_time(tree, as_of.name, resolver):
         return AsOf()
     raise lowering.unsupported(
         parsed.script,
@@ -108,7 +108,7 @@ def _version(parsed: Parsed, version: exp.Expr) -> AsOf:
 
 def _is_processing_time(tree: exp.Expr, name: str, resolver: Resolver) -> bool:
     for alias in tree.find_all(exp.Alias):
-        if alias.alias == name and functions.moment_name(alias.this) == "PROCTIME":
+        if alias.alias == name and functions.current_time_name(alias.this) == "PROCTIME":
             return True
     for table in names.leaves(tree):
         if table.name.startswith("scan_"):
@@ -119,10 +119,10 @@ def _is_processing_time(tree: exp.Expr, name: str, resolver: Resolver) -> bool:
     return False
 
 
-def _milliseconds(parsed: Parsed, version: exp.Expr, moment: exp.Expr) -> int:
-    """A constant moment in milliseconds since 1970, UTC, as DuckDB computes it."""
+def _milliseconds(parsed: Parsed, version: exp.Expr, as_of: exp.Expr) -> int:
+    """A constant point in time in milliseconds since 1970, UTC, as DuckDB computes it."""
     try:
-        lowered = lowering.lower(parsed.script, moment.copy(), {}, bounded=True)
+        lowered = lowering.lower(parsed.script, as_of.copy(), {}, bounded=True)
         with sealed() as connection:
             text = f"SELECT epoch_ms(CAST({generate(lowered)} AS TIMESTAMP))"
             row = connection.execute(text).fetchone()

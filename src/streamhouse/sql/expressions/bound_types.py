@@ -13,7 +13,7 @@ from streamhouse.sql.functions.expression_builders import call, cast
 from streamhouse.sql.types import base, column_type
 
 _DIGITS = "digits"
-_MOMENTS = ("TIMESTAMP", "TIME")
+_TIMESTAMPS = ("TIMESTAMP", "TIME")
 _DIVISION = "the type of this division is unknown; CAST its operands"
 _TYPE = "the type of this expression is unknown here; use TYPEOF of a column or a CAST"
 _AGGREGATE = "the type of this aggregate's argument is unknown; CAST it"
@@ -62,7 +62,7 @@ def _type_name(node: exp.Typeof, relations: Relations) -> exp.Expr | None:
     except ValueError:
         return None
     precision = node.meta.get(_DIGITS)
-    if precision is not None and base(type_name) in _MOMENTS:
+    if precision is not None and base(type_name) in _TIMESTAMPS:
         type_name = f"{base(type_name)}({precision})"
     text = exp.Literal.string(type_name)
     if node.this.find(exp.AggFunc) is None:

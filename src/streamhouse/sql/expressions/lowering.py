@@ -113,7 +113,7 @@ def simplify(script: Script, tree: exp.Expr) -> exp.Expr:
 
 
 def _timestamp_first(node: exp.Add) -> exp.Expr:
-    """Swap interval + moment to moment + interval, the only order that the other rules handle."""
+    """Swap interval + timestamp to timestamp + interval, which the other rules need."""
     if intervals.units(node.right):
         return node
     return _located(exp.Add(this=node.right, expression=node.left), node)
@@ -130,7 +130,7 @@ def _located(new: exp.Expr, old: exp.Expr) -> exp.Expr:
     return new
 
 
-def fix_moments(tree: exp.Expr, bounded: bool) -> exp.Expr:
+def fix_current_times(tree: exp.Expr, bounded: bool) -> exp.Expr:
     """Replace PROCTIME(), CURRENT_TIMESTAMP and the like by the DuckDB variable `now`.
 
     So a repeated batch has the same time. With `bounded`, the clock is the default if the variable
@@ -143,7 +143,7 @@ def fix_moments(tree: exp.Expr, bounded: bool) -> exp.Expr:
     now = times.in_millis(now)
 
     def rule(node: exp.Expr) -> exp.Expr:
-        name = functions.moment_name(node)
+        name = functions.current_time_name(node)
         if name is None:
             return node
         if name == "LOCALTIME":
@@ -165,7 +165,7 @@ def lower(
     `digits` has the precisions of the relations' TIMESTAMP and TIME columns. Raises
     `UnsupportedSqlError` where the meaning depends on a type that is unknown.
     """
-    tree = fix_moments(tree, bounded)
+    tree = fix_current_times(tree, bounded)
     schema = MappingSchema(
         {name: dict(columns) for name, columns in relations.items()},
         dialect="duckdb",
@@ -192,7 +192,7 @@ def lower(
         if isinstance(node, exp.Cast):
             if not node.meta.get("plain"):
                 return _convert(node, digits)
-            return times.lenient(_to_moment(node))
+            return times.lenient(_to_timestamp(node))
         if isinstance(node, exp.Add | exp.Sub):
             return timestamp_digits.stepped(node)
         if isinstance(node, _COMPARISONS) and not isinstance(node.parent, exp.Join):
@@ -348,13 +348,13 @@ def _value_of(source: exp.Expr, to: exp.DataType) -> exp.Expr:
         source = timestamp_digits.in_micros(source)
     if to.is_type(*_INTS) and source.is_type(*_REALS, exp.DType.DECIMAL):
         return call("TRUNC", source)
-    moment = source.is_type(exp.DType.TIMESTAMP, exp.DType.TIMESTAMPNTZ)
-    if to.is_type(exp.DType.TIMESTAMP_MS) and moment:
+    timestamp = source.is_type(exp.DType.TIMESTAMP, exp.DType.TIMESTAMPNTZ)
+    if to.is_type(exp.DType.TIMESTAMP_MS) and timestamp:
         return call("DATE_TRUNC", exp.Literal.string("milliseconds"), source)
     return source
 
 
-def _to_moment(node: exp.Cast) -> exp.Cast:
+def _to_timestamp(node: exp.Cast) -> exp.Cast:
     """Adapt a plain cast to TIMESTAMP of a value that DuckDB could not cast, or would round."""
     if not node.to.is_type(exp.DType.TIMESTAMP, exp.DType.TIMESTAMPNTZ):
         return node
@@ -367,10 +367,10 @@ def _to_moment(node: exp.Cast) -> exp.Cast:
     return node
 
 
-def _truncated_time(moment: exp.Expr, digits: int) -> exp.Expr:
+def _truncated_time(timestamp: exp.Expr, digits: int) -> exp.Expr:
     """The TIME of a TIMESTAMP, truncated to seconds (0 digits) or else to milliseconds."""
     unit = exp.Literal.string("milliseconds" if digits else "second")
-    new = cast(call("DATE_TRUNC", unit, moment), "TIME")
+    new = cast(call("DATE_TRUNC", unit, timestamp), "TIME")
     timestamp_digits.mark(new, digits)
     return new
 
@@ -413,21 +413,21 @@ def _real_text(source: exp.Expr) -> exp.Expr:
 
 
 def _time_text(source: exp.Expr, digits: Digits) -> exp.Expr:
-    """The text of a moment with all digits of its fraction; DuckDB drops trailing zeros."""
+    """The text of a timestamp with all digits of its fraction; DuckDB drops trailing zeros."""
     if source.is_type(exp.DType.TIMESTAMPTZ, exp.DType.TIMESTAMPLTZ):
         return _zoned_text(cast(source, "TIMESTAMP"))
     return timestamp_digits.text(source, digits) or source
 
 
-def _zoned_text(moment: exp.Expr) -> exp.Expr:
+def _zoned_text(timestamp: exp.Expr) -> exp.Expr:
     """The text of a TIMESTAMP_LTZ: milliseconds, or microseconds if the value has any.
 
     DuckDB's type does not keep its precision.
     """
-    whole = call("DATE_TRUNC", exp.Literal.string("milliseconds"), moment.copy())
+    whole = call("DATE_TRUNC", exp.Literal.string("milliseconds"), timestamp.copy())
     short, long = (
-        call("STRFTIME", moment.copy(), exp.Literal.string(f"%Y-%m-%d %H:%M:%S.{digits}"))
+        call("STRFTIME", timestamp.copy(), exp.Literal.string(f"%Y-%m-%d %H:%M:%S.{digits}"))
         for digits in ("%g", "%f")
     )
-    exact = exp.EQ(this=whole, expression=moment)
+    exact = exp.EQ(this=whole, expression=timestamp)
     return when(exact, short, long)

@@ -13,7 +13,7 @@ from streamhouse.sql.functions.expression_builders import call, cast, concat, la
 Text = Callable[[exp.Expr], exp.Expr]
 """Makes the text of an element whose `type` is set."""
 Digits = Callable[[Sequence[exp.Expr]], int | None]
-"""Returns the precision of moments from which an array, or a map's keys or values, is made."""
+"""Returns the precision of timestamps from which an array, or a map's keys or values, is made."""
 _MICROS = 6
 _TIMESTAMPS = (exp.DType.TIMESTAMP, exp.DType.TIMESTAMPNTZ)
 _NULL = "NULL"
@@ -53,7 +53,7 @@ def of(source: exp.Expr, text: Text, digits: Digits, depth: int = 0) -> exp.Expr
 
 @dataclass(frozen=True)
 class _Element:
-    """The element type of an array or of one side of a map, with the precision of moments."""
+    """The element type of an array or of one side of a map, with the precision of timestamps."""
 
     kind: exp.Expr
     precision: int | None = None

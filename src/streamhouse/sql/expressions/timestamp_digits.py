@@ -37,8 +37,8 @@ _UNITS = {
 
 def of_table(info: TableInfo) -> dict[str, int]:
     """The precisions of a table's TIMESTAMP and TIME columns."""
-    moments = [column for column in info.columns if base(column.type) in _DEFAULTS]
-    return {column.name: digits(column.type, _DEFAULTS[base(column.type)]) for column in moments}
+    timestamps = [column for column in info.columns if base(column.type) in _DEFAULTS]
+    return {column.name: digits(column.type, _DEFAULTS[base(column.type)]) for column in timestamps}
 
 
 def mark(node: exp.Expr, precision: int) -> None:
@@ -63,8 +63,8 @@ def text(source: exp.Expr, column_digits: Digits) -> exp.Expr | None:
     most, pattern = _UNITS[kind]
     declared = declared_precision(source, column_digits)
     count = most if declared is None else min(declared, most)
-    moment = source if most == 9 else cast(source, "TIMESTAMP")
-    return _text(moment, _TO_SECOND, pattern, most, count)
+    timestamp = source if most == 9 else cast(source, "TIMESTAMP")
+    return _text(timestamp, _TO_SECOND, pattern, most, count)
 
 
 def in_micros(fine: exp.Expr) -> exp.Expr:
@@ -99,9 +99,9 @@ def stepped(node: exp.Add | exp.Sub) -> exp.Expr:
     return node
 
 
-def _text(moment: exp.Expr, whole: str, fraction: str, most: int, count: int) -> exp.Expr:
+def _text(timestamp: exp.Expr, whole: str, fraction: str, most: int, count: int) -> exp.Expr:
     pattern = exp.Literal.string(whole + (fraction if count else ""))
-    full = call("STRFTIME", moment, pattern)
+    full = call("STRFTIME", timestamp, pattern)
     if count in (0, most):
         return full
     return call(
@@ -111,32 +111,32 @@ def _text(moment: exp.Expr, whole: str, fraction: str, most: int, count: int) ->
 
 
 def _call_precision(node: exp.Expr, column_digits: Digits) -> int | None:
-    """The precision of a time function, or of moment ± interval: that of its moment.
+    """The precision of a time function, or of timestamp ± interval: that of its timestamp.
 
     It is at least 3 for an interval with fractions of a second. None for other nodes.
     """
-    moment = times.argument(node)
-    if moment is None and isinstance(node, exp.Add | exp.Sub):
+    timestamp = times.argument(node)
+    if timestamp is None and isinstance(node, exp.Add | exp.Sub):
         sides = [(node.left, node.right), (node.right, node.left)]
         for side, step in sides:
             if intervals.units(step) and not intervals.units(side):
-                side_precision = _moment_precision(side, column_digits)
+                side_precision = _timestamp_precision(side, column_digits)
                 return (
                     None
                     if side_precision is None
                     else max(side_precision, 3 * intervals.has_fraction(step))
                 )
-    return None if moment is None else _moment_precision(moment, column_digits)
+    return None if timestamp is None else _timestamp_precision(timestamp, column_digits)
 
 
-def _moment_precision(node: exp.Expr, column_digits: Digits) -> int | None:
+def _timestamp_precision(node: exp.Expr, column_digits: Digits) -> int | None:
     declared = declared_precision(node, column_digits)
     kind = node.type.this if isinstance(node.type, exp.DataType) else None
     return _UNITS[kind][0] if declared is None and kind in _UNITS else declared
 
 
 def declared_precision(node: exp.Expr, column_digits: Digits) -> int | None:
-    """The declared precision of a moment; None if nothing declares one.
+    """The declared precision of a timestamp; None if nothing declares one.
 
     It comes from a CAST, a column (also through subqueries), the branches of CASE or COALESCE, or
     the argument of a time function.
@@ -148,8 +148,8 @@ def declared_precision(node: exp.Expr, column_digits: Digits) -> int | None:
     if isinstance(inner, exp.Cast) and not inner.meta.get("plain"):
         if inner.to.is_type(exp.DType.TIME):
             return precision(inner.to, 0)
-        moment = inner.to.is_type(exp.DType.TIMESTAMP, exp.DType.TIMESTAMPNTZ)
-        return precision(inner.to) if moment else None
+        timestamp = inner.to.is_type(exp.DType.TIMESTAMP, exp.DType.TIMESTAMPNTZ)
+        return precision(inner.to) if timestamp else None
     if isinstance(inner, exp.Case | exp.Coalesce):
         return common(_results(inner), column_digits)
     clock = times.clock_of(inner)
@@ -183,7 +183,7 @@ def common(values: Sequence[exp.Expr], column_digits: Digits) -> int | None:
     non_null = [
         one for one in values if not (isinstance(one, exp.Null) or one.is_type(exp.DType.NULL))
     ]
-    precisions = [_moment_precision(one, column_digits) for one in non_null]
+    precisions = [_timestamp_precision(one, column_digits) for one in non_null]
     declared = [one for one in precisions if one is not None]
     return max(declared) if declared and len(declared) == len(precisions) else None
 

@@ -15,7 +15,7 @@ from streamhouse.sql.types import NULL, base, column_type, digits, duck_type, sc
 from streamhouse.sql.udf.call import declaration_of
 from streamhouse.sql.udf.registry import by_engine_name, defined
 
-_MOMENTS = ("TIMESTAMP", "TIMESTAMP_LTZ")
+_TIMESTAMPS = ("TIMESTAMP", "TIMESTAMP_LTZ")
 _WHOLE = {"TINYINT": 3, "SMALLINT": 5, "INT": 10, "BIGINT": 19}
 
 
@@ -139,7 +139,7 @@ def widens(source: str, target: str) -> bool:
         return two == "DOUBLE" or _decimal_holds(source, target)
     if one == "FLOAT":
         return two == "DOUBLE"
-    if one in _MOMENTS and two in _MOMENTS:
+    if one in _TIMESTAMPS and two in _TIMESTAMPS:
         # The session's time zone is UTC. The precision of a TIMESTAMP_LTZ is unknown here.
         return one == two == "TIMESTAMP_LTZ" or _unit(source) <= _unit(target)
     if one == two == "TIME":

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from streamhouse.sql.functions.catalogue import BUILDERS, WINDOW_TABLES, known, unknown
 from streamhouse.sql.functions.expression_builders import (
-    MOMENTS,
+    CURRENT_TIMES,
     ArgumentError,
     call,
     cast,
-    moment,
-    moment_name,
+    current_time,
+    current_time_name,
 )
 from streamhouse.sql.functions.times import extract, rounded
 from streamhouse.sql.functions.unsupported_functions import replacement_for
 
 __all__ = [
-    "BUILDERS", "MOMENTS", "WINDOW_TABLES", "ArgumentError", "call", "cast", "extract", "known",
-    "moment", "moment_name", "replacement_for", "rounded", "unknown",
+    "BUILDERS", "CURRENT_TIMES", "WINDOW_TABLES", "ArgumentError", "call", "cast", "extract",
+    "known", "current_time", "current_time_name", "replacement_for", "rounded", "unknown",
 ]  # fmt: skip

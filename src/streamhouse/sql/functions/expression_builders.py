@@ -11,8 +11,8 @@ Build = Callable[[Args], exp.Expr]
 Table = dict[str, tuple[int, int | None, Build]]
 """Function names with the least and greatest number of arguments (None: any) and a builder."""
 
-MOMENTS = ("PROCTIME", "CURRENT_TIMESTAMP", "LOCALTIMESTAMP", "CURRENT_DATE", "LOCALTIME")
-_MOMENT = "__moment_"
+CURRENT_TIMES = ("PROCTIME", "CURRENT_TIMESTAMP", "LOCALTIMESTAMP", "CURRENT_DATE", "LOCALTIME")
+_CURRENT = "__current_"
 
 
 class ArgumentError(ValueError):
@@ -26,15 +26,15 @@ class ArgumentError(ValueError):
         self.unsupported = unsupported
 
 
-def moment(name: str) -> exp.Expr:
+def current_time(name: str) -> exp.Expr:
     """A placeholder for the time of the batch (or bounded query), as function `name` returns it."""
-    return exp.Anonymous(this=_MOMENT + name)
+    return exp.Anonymous(this=_CURRENT + name)
 
 
-def moment_name(node: exp.Expr | None) -> str | None:
-    """Which of `MOMENTS` a node is; None for any other node."""
-    if isinstance(node, exp.Anonymous) and str(node.this).startswith(_MOMENT):
-        return str(node.this).removeprefix(_MOMENT)
+def current_time_name(node: exp.Expr | None) -> str | None:
+    """Which of `CURRENT_TIMES` a node is; None for any other node."""
+    if isinstance(node, exp.Anonymous) and str(node.this).startswith(_CURRENT):
+        return str(node.this).removeprefix(_CURRENT)
     return None
 
 

@@ -20,8 +20,8 @@ _EPOCH = datetime.datetime(1970, 1, 1)
 _PART = re.compile(r"''|'(?:[^']|'')*'|([A-Za-z])\1*|[^A-Za-z']+|'")
 
 
-class Moment(NamedTuple):
-    """A moment to the microsecond (UTC), and the 0 to 999 nanoseconds beyond it."""
+class Timestamp(NamedTuple):
+    """A timestamp to the microsecond (UTC), and the 0 to 999 nanoseconds beyond it."""
 
     at: datetime.datetime
     nanos: int
@@ -59,47 +59,47 @@ def parts(pattern: str) -> tuple[Part, ...]:
 
 
 def formatted(micros: int, nanos: int, pattern: str) -> str | None:
-    """Format a moment, given in microseconds since 1970 and the nanoseconds beyond them.
+    """Format a timestamp, given in microseconds since 1970 and the nanoseconds beyond them.
 
-    None for a moment that Python's `datetime` cannot hold (years 1 to 9999).
+    None for a timestamp that Python's `datetime` cannot hold (years 1 to 9999).
     """
     try:
-        moment = Moment(_EPOCH + datetime.timedelta(microseconds=micros), nanos)
+        timestamp = Timestamp(_EPOCH + datetime.timedelta(microseconds=micros), nanos)
     except OverflowError:
         return None
     return "".join(
-        _FORMATS[part.letter](moment, part.width) if part.letter else part.text
+        _FORMATS[part.letter](timestamp, part.width) if part.letter else part.text
         for part in parts(pattern)
     )
 
 
-def _number(get: Callable[[datetime.datetime], int]) -> Callable[[Moment, int], str]:
-    return lambda moment, width: str(get(moment.at)).zfill(width)
+def _number(get: Callable[[datetime.datetime], int]) -> Callable[[Timestamp, int], str]:
+    return lambda timestamp, width: str(get(timestamp.at)).zfill(width)
 
 
-def _year(moment: Moment, width: int) -> str:
-    text = str(moment.at.year)
+def _year(timestamp: Timestamp, width: int) -> str:
+    text = str(timestamp.at.year)
     return text.zfill(2)[-2:] if width == 2 else text.zfill(width)
 
 
-def _month(moment: Moment, width: int) -> str:
+def _month(timestamp: Timestamp, width: int) -> str:
     if width >= 3:
-        name = calendar.month_name[moment.at.month]
+        name = calendar.month_name[timestamp.at.month]
         return name[:1] if width == 5 else name if width == 4 else name[:3]
-    return str(moment.at.month).zfill(width)
+    return str(timestamp.at.month).zfill(width)
 
 
-def _weekday(moment: Moment, width: int) -> str:
-    name = calendar.day_name[moment.at.weekday()]
+def _weekday(timestamp: Timestamp, width: int) -> str:
+    name = calendar.day_name[timestamp.at.weekday()]
     return name[:1] if width == 5 else name if width == 4 else name[:3]
 
 
-def _fraction(moment: Moment, width: int) -> str:
-    return f"{moment.at.microsecond:06}{moment.nanos:03}".ljust(width, "0")[:width]
+def _fraction(timestamp: Timestamp, width: int) -> str:
+    return f"{timestamp.at.microsecond:06}{timestamp.nanos:03}".ljust(width, "0")[:width]
 
 
-def _quarter(moment: Moment, width: int) -> str:
-    quarter = (moment.at.month + 2) // 3
+def _quarter(timestamp: Timestamp, width: int) -> str:
+    quarter = (timestamp.at.month + 2) // 3
     if width >= 3:
         names = ("1st quarter", "2nd quarter", "3rd quarter", "4th quarter")
         return names[quarter - 1] if width == 4 else f"Q{quarter}"
@@ -112,7 +112,7 @@ def _sunday_week(at: datetime.datetime) -> int:
     return ((at - first).days + (first.weekday() + 1) % 7) // 7 + 1
 
 
-_FORMATS: dict[str, Callable[[Moment, int], str]] = {
+_FORMATS: dict[str, Callable[[Timestamp, int], str]] = {
     "A": _number(
         lambda at: int(
             (at - at.replace(hour=0, minute=0, second=0, microsecond=0))
@@ -121,30 +121,32 @@ _FORMATS: dict[str, Callable[[Moment, int], str]] = {
     ),  # fmt: skip
     "D": _number(lambda at: at.timetuple().tm_yday),
     "E": _weekday,
-    "G": lambda moment, width: "Anno Domini" if width == 4 else "AD",
+    "G": lambda timestamp, width: "Anno Domini" if width == 4 else "AD",
     "H": _number(lambda at: at.hour),
     "K": _number(lambda at: at.hour % 12),
     "L": _month,
     "M": _month,
     "Q": _quarter,
     "S": _fraction,
-    "V": lambda moment, width: "UTC",
-    "X": lambda moment, width: "Z",
-    "Z": lambda moment, width: "GMT" if width == 4 else "Z" if width == 5 else "+0000",
-    "a": lambda moment, width: "PM" if moment.at.hour >= 12 else "AM",
+    "V": lambda timestamp, width: "UTC",
+    "X": lambda timestamp, width: "Z",
+    "Z": lambda timestamp, width: "GMT" if width == 4 else "Z" if width == 5 else "+0000",
+    "a": lambda timestamp, width: "PM" if timestamp.at.hour >= 12 else "AM",
     "d": _number(lambda at: at.day),
     "e": _number(lambda at: (at.weekday() + 1) % 7 + 1),
     "h": _number(lambda at: at.hour % 12 or 12),
     "k": _number(lambda at: at.hour or 24),
     "m": _number(lambda at: at.minute),
-    "n": lambda moment, width: str(moment.at.microsecond * 1000 + moment.nanos).zfill(width),
+    "n": lambda timestamp, width: str(timestamp.at.microsecond * 1000 + timestamp.nanos).zfill(
+        width
+    ),
     "q": _quarter,
     "s": _number(lambda at: at.second),
     "u": _year,
     "w": _number(_sunday_week),
-    "x": lambda moment, width: "+00" if width == 1 else "+00:00" if width in (3, 5) else "+0000",
+    "x": lambda timestamp, width: "+00" if width == 1 else "+00:00" if width in (3, 5) else "+0000",
     "y": _year,
-    "z": lambda moment, width: "UTC",
+    "z": lambda timestamp, width: "UTC",
 }
 
 _MONTHS = {name[:3].lower(): place for place, name in enumerate(calendar.month_name) if name}

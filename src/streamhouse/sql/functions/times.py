@@ -21,8 +21,8 @@ from streamhouse.sql.functions.expression_builders import (
     Table,
     call,
     cast,
+    current_time,
     literal_text,
-    moment,
     number,
     remainder,
     try_cast,
@@ -50,7 +50,7 @@ _ROUNDED = {
 }
 """Units of FLOOR and CEIL, and DuckDB's function that makes an interval of n units."""
 _FROM_YEAR_ONE = ("CENTURY", "MILLENNIUM")
-_ARGUMENT, _CLOCK, _DATED, _LENIENT = "moment", "clock", "dated", "lenient"
+_ARGUMENT, _CLOCK, _DATED, _LENIENT = "timestamp", "clock", "dated", "lenient"
 _EPOCH_DAY = "1970-01-01"
 
 
@@ -74,17 +74,17 @@ def _checked(node: exp.Expr, check: Callable[[str], object]) -> exp.Expr:
     return node
 
 
-def _text(moment: exp.Expr, nanos: exp.Expr, pattern: exp.Expr) -> exp.Expr:
+def _text(timestamp: exp.Expr, nanos: exp.Expr, pattern: exp.Expr) -> exp.Expr:
     """Format a TIMESTAMP by a Java pattern; `nanos` are the nanoseconds beyond its microseconds."""
     strftime_pattern = _strftime(pattern)
     if strftime_pattern is not None:
-        return cast(call("STRFTIME", moment, strftime_pattern), "VARCHAR")
+        return cast(call("STRFTIME", timestamp, strftime_pattern), "VARCHAR")
     pattern = _checked(pattern, java_times.parts)
-    return arrow_call("format_time", call("EPOCH_US", moment), nanos, pattern)
+    return arrow_call("format_time", call("EPOCH_US", timestamp), nanos, pattern)
 
 
 def _nanos(source: exp.Expr) -> exp.Expr:
-    """The nanoseconds beyond the microseconds of a moment; 0 if they are unknown."""
+    """The nanoseconds beyond the microseconds of a timestamp; 0 if they are unknown."""
     rest = remainder(call("EPOCH_NS", try_cast(source, "TIMESTAMP_NS")), 1_000)
     return exp.Coalesce(this=call("TRY", rest), expressions=[number(0)])
 
@@ -98,7 +98,7 @@ def _unit(node: exp.Expr) -> str:
 
 
 def _argument(node: exp.Expr) -> exp.Cast:
-    """The moment argument of a call cast to TIMESTAMP, marked for `with_flink_type`."""
+    """The timestamp argument of a call cast to TIMESTAMP, marked for `with_flink_type`."""
     tree = cast(node, "TIMESTAMP")
     tree.meta[_ARGUMENT] = True
     return tree
@@ -141,12 +141,12 @@ def clock_of(node: exp.Expr) -> exp.Expr | None:
 
 
 def follows_argument(node: exp.Cast) -> bool:
-    """Whether the type of a call depends on that of its moment argument."""
+    """Whether the type of a call depends on that of its timestamp argument."""
     return _DATED in node.meta
 
 
 def argument(node: exp.Expr) -> exp.Expr | None:
-    """The moment argument of a call whose type depends on it; None for any other node."""
+    """The timestamp argument of a call whose type depends on it; None for any other node."""
     if not isinstance(node, exp.Cast) or not follows_argument(node):
         return None
     marked = next((one for one in node.find_all(exp.Cast) if one.meta.get(_ARGUMENT)), None)
@@ -155,12 +155,12 @@ def argument(node: exp.Expr) -> exp.Expr | None:
 
 def with_flink_type(node: exp.Cast) -> exp.Expr:
     """Cast a marked call to DATE or TIME where Flink returns that; its argument must be typed."""
-    moment_argument = argument(node)
-    if moment_argument is None:
+    timestamp_argument = argument(node)
+    if timestamp_argument is None:
         return node
-    if moment_argument.unnest().is_type(exp.DType.TIME):
+    if timestamp_argument.unnest().is_type(exp.DType.TIME):
         return _as(node, "TIME")
-    if node.meta[_DATED] and moment_argument.unnest().is_type(exp.DType.DATE):
+    if node.meta[_DATED] and timestamp_argument.unnest().is_type(exp.DType.DATE):
         return as_date(node)
     return node
 
@@ -177,16 +177,16 @@ def _as(node: exp.Expr, kind: str) -> exp.Expr:
 
 
 def date_format(args: Args) -> exp.Expr:
-    """DATE_FORMAT(moment, pattern); a text that is no timestamp gives null, as in Flink."""
-    moment_argument = cast(args[0], "TIMESTAMP")
-    moment_argument.meta[_LENIENT] = True
-    return _text(moment_argument, _nanos(args[0].copy()), args[1])
+    """DATE_FORMAT(timestamp, pattern); a text that is no timestamp gives null, as in Flink."""
+    timestamp_argument = cast(args[0], "TIMESTAMP")
+    timestamp_argument.meta[_LENIENT] = True
+    return _text(timestamp_argument, _nanos(args[0].copy()), args[1])
 
 
 _DAY_LETTERS = (frozenset("yMd"), frozenset("uMd"), frozenset("yD"), frozenset("uD"))
 
 
-def _moment(args: Args) -> exp.Expr:
+def _timestamp(args: Args) -> exp.Expr:
     """A text parsed to a TIMESTAMP(6) by an optional pattern; null if it cannot be parsed."""
     if len(args) == 1:
         return try_cast(args[0], "TIMESTAMP")
@@ -202,22 +202,22 @@ def _moment(args: Args) -> exp.Expr:
 
 def to_timestamp(args: Args) -> exp.Expr:
     """TO_TIMESTAMP: a TIMESTAMP(3), truncated to milliseconds, as in Flink."""
-    return in_millis(_moment(args))
+    return in_millis(_timestamp(args))
 
 
-def in_millis(moment: exp.Expr) -> exp.Expr:
+def in_millis(timestamp: exp.Expr) -> exp.Expr:
     """A TIMESTAMP truncated to milliseconds."""
-    return cast(call("DATE_TRUNC", exp.Literal.string("milliseconds"), moment), "TIMESTAMP_MS")
+    return cast(call("DATE_TRUNC", exp.Literal.string("milliseconds"), timestamp), "TIMESTAMP_MS")
 
 
 def to_date(args: Args) -> exp.Expr:
-    return cast(_moment(args), "DATE")
+    return cast(_timestamp(args), "DATE")
 
 
 def difference(args: Args) -> exp.Expr:
     unit = exp.Literal.string(_unit(args[0]).lower())
-    moments = [cast(arg, "TIMESTAMP") for arg in args[1:]]
-    return cast(call("DATE_SUB", unit, *moments), "INT")
+    timestamps = [cast(arg, "TIMESTAMP") for arg in args[1:]]
+    return cast(call("DATE_SUB", unit, *timestamps), "INT")
 
 
 def days_between(args: Args) -> exp.Expr:
@@ -250,8 +250,8 @@ def _part(part: str, value: exp.Expr, shift: int = 0) -> exp.Expr:
 
 def _fraction(part: str, source: exp.Expr) -> exp.Expr:
     """EXTRACT of a fraction of a second; DuckDB's fields would include the whole seconds."""
-    moment = cast(source, "TIMESTAMP")
-    whole: exp.Expr = exp.Mul(this=call("EPOCH_US", moment), expression=number(1_000))
+    timestamp = cast(source, "TIMESTAMP")
+    whole: exp.Expr = exp.Mul(this=call("EPOCH_US", timestamp), expression=number(1_000))
     if part == "NANOSECOND":
         whole = exp.Add(this=whole, expression=_nanos(source.copy()))
     fraction = exp.IntDiv(this=remainder(whole, 1_000_000_000), expression=number(_FRACTIONS[part]))
@@ -259,7 +259,7 @@ def _fraction(part: str, source: exp.Expr) -> exp.Expr:
 
 
 def extract(node: exp.Extract) -> exp.Expr:
-    """EXTRACT(part FROM moment); raises `ArgumentError` for an unknown part."""
+    """EXTRACT(part FROM timestamp); raises `ArgumentError` for an unknown part."""
     name = node.this.name.upper()
     value = node.expression.copy()
     if name in _FRACTIONS:
@@ -271,7 +271,7 @@ def extract(node: exp.Extract) -> exp.Expr:
 
 
 def rounded(node: exp.Floor | exp.Ceil) -> exp.Expr:
-    """FLOOR|CEIL(moment TO unit); raises `ArgumentError` for an unknown unit."""
+    """FLOOR|CEIL(timestamp TO unit); raises `ArgumentError` for an unknown unit."""
     unit = node.args["to"].name.upper()
     if unit not in _ROUNDED:
         message = f"'{unit}' is not a unit of FLOOR and CEIL; use one of "
@@ -310,7 +310,7 @@ def from_seconds(args: Args) -> exp.Expr:
 
 
 def unix_seconds(args: Args) -> exp.Expr:
-    value = _moment(args) if args else moment("LOCALTIMESTAMP")
+    value = _timestamp(args) if args else current_time("LOCALTIMESTAMP")
     return _part("epoch", value)
 
 
@@ -332,7 +332,7 @@ def to_zoned(args: Args) -> exp.Expr:
 
 
 def overlaps(node: exp.Overlaps) -> exp.Expr:
-    """(start, end or interval) OVERLAPS (…): whether two periods have a moment in common."""
+    """(start, end or interval) OVERLAPS (…): whether two periods have a point in time in common."""
     ends = []
     for side in (node.this, node.expression):
         if not isinstance(side, exp.Tuple) or len(side.expressions) != 2:
@@ -380,7 +380,7 @@ TABLE: Table = {
     "HOUR": (1, 1, field("hour")),
     "MINUTE": (1, 1, field("minute")),
     "SECOND": (1, 1, field("second")),
-    "PROCTIME": (0, 0, lambda _: moment("PROCTIME")),
-    "NOW": (0, 0, lambda _: moment("CURRENT_TIMESTAMP")),
-    "CURRENT_ROW_TIMESTAMP": (0, 0, lambda _: moment("CURRENT_TIMESTAMP")),
+    "PROCTIME": (0, 0, lambda _: current_time("PROCTIME")),
+    "NOW": (0, 0, lambda _: current_time("CURRENT_TIMESTAMP")),
+    "CURRENT_ROW_TIMESTAMP": (0, 0, lambda _: current_time("CURRENT_TIMESTAMP")),
 }

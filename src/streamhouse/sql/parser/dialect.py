@@ -127,11 +127,11 @@ class Flink(Dialect):
             "CASE": lambda self: self._parse_case(),
         }
         NO_PAREN_FUNCTIONS = {
-            TokenType.CURRENT_DATE: lambda: functions.moment("CURRENT_DATE"),
-            TokenType.CURRENT_TIME: lambda: functions.moment("LOCALTIME"),
-            TokenType.CURRENT_TIMESTAMP: lambda: functions.moment("CURRENT_TIMESTAMP"),
-            TokenType.LOCALTIME: lambda: functions.moment("LOCALTIME"),
-            TokenType.LOCALTIMESTAMP: lambda: functions.moment("LOCALTIMESTAMP"),
+            TokenType.CURRENT_DATE: lambda: functions.current_time("CURRENT_DATE"),
+            TokenType.CURRENT_TIME: lambda: functions.current_time("LOCALTIME"),
+            TokenType.CURRENT_TIMESTAMP: lambda: functions.current_time("CURRENT_TIMESTAMP"),
+            TokenType.LOCALTIME: lambda: functions.current_time("LOCALTIME"),
+            TokenType.LOCALTIMESTAMP: lambda: functions.current_time("LOCALTIMESTAMP"),
         }
 
         def _parse_hint(self) -> exp.Hint | None:

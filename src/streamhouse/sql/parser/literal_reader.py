@@ -307,7 +307,7 @@ def _value(literal: str) -> str:
     return literal[1:-1].replace("''", "'") if literal[0] == "'" else literal
 
 
-_MOMENT = re.compile(r"'\s*\d+-\d+-\d+[ T][\d:]+(?:\.(\d*))?\s*'")
+_TIMESTAMP = re.compile(r"'\s*\d+-\d+-\d+[ T][\d:]+(?:\.(\d*))?\s*'")
 _WHOLE = [f"#{digits}" for digits in range(10)]
 
 
@@ -318,8 +318,8 @@ def _kind(literal: str) -> str:
     fits in 32 or 64 bits. For the text of a timestamp: the number of digits after the seconds.
     """
     if literal[0] == "'":
-        moment = _MOMENT.fullmatch(literal)
-        return "''" if moment is None else f"''.{len(moment[1] or '')}"
+        timestamp = _TIMESTAMP.fullmatch(literal)
+        return "''" if timestamp is None else f"''.{len(timestamp[1] or '')}"
     if literal.isdigit():
         if len(literal) < len(_WHOLE):
             return _WHOLE[len(literal)]

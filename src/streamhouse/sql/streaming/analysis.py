@@ -63,7 +63,7 @@ def is_bounded(query: Query, resolver: Resolver) -> bool:
     """Whether a query is bounded in every runtime mode.
 
     It is if it is a VALUES list, or if every table it reads is a system table or is read as of a
-    fixed moment (time travel).
+    fixed point in time (time travel).
     """
     if query.rows is not None:
         return True

@@ -90,13 +90,13 @@ def _groups_of_key(item: exp.Expr, groups: Collection[str]) -> set[str] | None:
     """As `_groups_used` for a key column: no NULL, and no dependence on the time of the batch."""
     if isinstance(item.unnest(), exp.Null):
         return None
-    return _groups_used(item, groups, moments=False)
+    return _groups_used(item, groups, current_times=False)
 
 
-def _groups_used(item: exp.Expr, groups: Collection[str], moments: bool) -> set[str] | None:
+def _groups_used(item: exp.Expr, groups: Collection[str], current_times: bool) -> set[str] | None:
     """The grouping expressions that a value is computed from; None if it needs anything else.
 
-    `moments`: it may also use the time of the batch.
+    `current_times`: it may also use the time of the batch.
     """
     inner = item.unnest()
     text = inner.sql()
@@ -104,11 +104,11 @@ def _groups_used(item: exp.Expr, groups: Collection[str], moments: bool) -> set[
         return {text}
     if isinstance(inner, exp.Column | exp.AggFunc):
         return None
-    if functions.moment_name(inner) is not None and not moments:
+    if functions.current_time_name(inner) is not None and not current_times:
         return None
     used_groups: set[str] = set()
     for child in inner.iter_expressions():
-        parts = _groups_used(child, groups, moments)
+        parts = _groups_used(child, groups, current_times)
         if parts is None:
             return None
         used_groups |= parts
@@ -149,7 +149,7 @@ def _check_merge(
     allowed = _MERGES.get(type(inner), ())
     if isinstance(inner, exp.AggFunc) and inner.find(exp.Distinct):
         allowed = ()
-    if not allowed and _groups_used(item, groups, moments=True) is not None:
+    if not allowed and _groups_used(item, groups, current_times=True) is not None:
         if configured in _KEEP_ONE_VALUE:
             return
         raise lowering.unsupported(

@@ -276,7 +276,7 @@ class Reader:
                 table,
                 "a lookup join needs ON with an equality of columns; write ON o.customer_id = c.id",
             )
-        self._check_moment(version, visible, level.alias, level.below)
+        self._check_version(version, visible, level.alias, level.below)
         info = columns.resolve_table(self.script, table, self.resolver)
         if not info.capabilities.lookup:
             self._refuse(
@@ -303,30 +303,30 @@ class Reader:
         self._dimensions += 1
         return Lookup(info, alias, relation, side == "LEFT", condition, keys, options)
 
-    def _check_moment(
+    def _check_version(
         self, version: exp.Version, visible: Visible, alias: str, below: Level | None
     ) -> None:
         """Check that FOR SYSTEM_TIME AS OF has a processing-time column or PROCTIME()."""
-        moment = version.expression
-        if version.this != "TIMESTAMP" or not isinstance(moment, exp.Column):
-            if functions.moment_name(moment) != "PROCTIME":
+        timestamp = version.expression
+        if version.this != "TIMESTAMP" or not isinstance(timestamp, exp.Column):
+            if functions.current_time_name(timestamp) != "PROCTIME":
                 self._refuse(
                     version, "a lookup join needs FOR SYSTEM_TIME AS OF a column PROCTIME()"
                 )
             return
-        offsets = lowering.position_of(self.script, moment)
-        expression = columns.resolve(self.script, moment.copy(), visible)
+        offsets = lowering.position_of(self.script, timestamp)
+        expression = columns.resolve(self.script, timestamp.copy(), visible)
         while (
             isinstance(expression, exp.Column) and below is not None and expression.table == alias
         ):
             expression = below.definition(expression.name)
             alias, below = below.alias, below.below
-        if functions.moment_name(expression) != "PROCTIME":
+        if functions.current_time_name(expression) != "PROCTIME":
             message = (
                 f"'{self.script.text[slice(*offsets)]}' is not a processing-time column; join "
                 "FOR SYSTEM_TIME AS OF a column that is computed as PROCTIME()"
             )
-            self._refuse(moment, message)
+            self._refuse(timestamp, message)
 
     def _apply_hints(self, select: exp.Select, level: Level) -> None:
         hint = select.args.get("hint")

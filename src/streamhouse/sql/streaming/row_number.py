@@ -336,7 +336,7 @@ def _check_order(
 ) -> None:
     engine = target.options.get("merge-engine", "deduplicate")
     sequence = sequence_fields(target.options)
-    if len(ranked.order) == 1 and functions.moment_name(ranked.order[0]) == "PROCTIME":
+    if len(ranked.order) == 1 and functions.current_time_name(ranked.order[0]) == "PROCTIME":
         expected_engine = "deduplicate" if ranked.newest else "first-row"
         if engine == expected_engine and not sequence:
             return

@@ -39,7 +39,7 @@ _VISIBLE_SECONDS = 30.0
 class BinlogIdentity:
     """Adds to a position what identifies it, and checks it later; driver only.
 
-    It opens a binlog connection for a moment, for each file and each connection of `session`. While
+    It opens a binlog connection briefly, for each file and each connection of `session`. While
     the server lists prepared XA transactions, it keeps one that follows them.
     """
 
@@ -91,7 +91,7 @@ class BinlogIdentity:
     def settled_position(self, current: Callable[[], Position]) -> tuple[Position, BinlogState]:
         """A position, for a SELECT as of it.
 
-        An XA COMMIT is in the binlog a moment before a SELECT sees it. The server lists the
+        An XA COMMIT is in the binlog shortly before a SELECT sees it. The server lists the
         transaction as prepared until then, so this waits for a position without such ones.
         """
         deadline = time.monotonic() + _VISIBLE_SECONDS

@@ -131,7 +131,7 @@ class _Search:
         return start, Skip(gtids=str(wanted), until=until)
 
     def at_seconds(self, seconds: int) -> Position:
-        """The first transaction that ended at or after a moment, in seconds since 1970."""
+        """The first transaction that ended at or after a point in time, in seconds since 1970."""
         names = [name for name, _ in log_files(self._session)]
         for file in reversed(names):
             created, previous = self._head(file)

@@ -58,7 +58,7 @@ WITHOUT_EFFECT: dict[str, str] = {
     "jdbc.properties.enabledTLSProtocols": _VERSIONS,
     "debezium.snapshot.mode": "'scan.startup.mode' says whether there is a snapshot",
     "debezium.snapshot.locking.mode": "only the snapshot of a table without a key takes a "
-    "lock, for a moment",
+    "lock, for a short time",
     "debezium.snapshot.fetch.size": _CHUNKS,
     "debezium.min.row.count.to.stream.results": _CHUNKS,
     "debezium.min.row.count.to.stream.result": _CHUNKS,

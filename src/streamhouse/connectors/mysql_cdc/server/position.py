@@ -90,8 +90,8 @@ class Binlog(NamedTuple):
     server: int
 
     def __str__(self) -> str:
-        moment = datetime.datetime.fromtimestamp(self.created, datetime.UTC)
-        return f"created {moment:%Y-%m-%d %H:%M:%S} UTC by the server with the id {self.server}"
+        timestamp = datetime.datetime.fromtimestamp(self.created, datetime.UTC)
+        return f"created {timestamp:%Y-%m-%d %H:%M:%S} UTC by the server with the id {self.server}"
 
 
 Prepared: TypeAlias = Mapping[str, Position]

@@ -84,10 +84,10 @@ class TableDefinition:
     """A table as it was when the source was created, or at another position of the binlog.
 
     `charset`: of new text columns, None if that is not known. `consistent`: whether a transaction
-    sees the table as of one moment. `index`: that of `key`, which is the primary key, else a unique
-    one without NULLs. `size`: of the table, by the server's estimate. `hidden_in`: the sessions
-    in which a temporary table has its name, each as the binlog file where that was created, and the
-    thread.
+    sees the table as of one point in time. `index`: that of `key`, which is the primary key, else a
+    unique one without NULLs. `size`: of the table, by the server's estimate. `hidden_in`: the
+    sessions in which a temporary table has its name, each as the binlog file where that was
+    created, and the thread.
     """
 
     database: str
@@ -220,7 +220,7 @@ def _check_kind(session: Session, options: MySqlOptions) -> tuple[str | None, st
 
 
 def is_consistent(engine: str | None) -> bool:
-    """Whether a transaction sees a table of a storage engine as of one moment."""
+    """Whether a transaction sees a table of a storage engine as of one point in time."""
     return str(engine).lower() == "innodb"
 
 

@@ -110,16 +110,16 @@ class TableLock:
     def _denied(self) -> TableError:
         user, _, host = str(run(self.connection, "SELECT CURRENT_USER()")[0][0]).rpartition("@")
         return TableError(
-            f"MySQL table {self._table.full_name} has no key, so its snapshot has to lock it for a "
-            f"moment (LOCK TABLES), which user '{self._options.username}' may not do; run GRANT "
+            f"MySQL table {self._table.full_name} has no key, so its snapshot has to lock it "
+            f"briefly (LOCK TABLES), which user '{self._options.username}' may not do; run GRANT "
             f"LOCK TABLES ON {quote(self._table.database)}.* TO '{user}'@'{host}', or "
             f"{without_lock(self._table)}"
         )
 
     def _timeout(self, seconds: float) -> ConnectError:
         return ConnectError(
-            f"MySQL table {self._table.full_name} has no key, so its snapshot has to lock it for a "
-            f"moment, and could not within {seconds:.0f} s: a transaction that has changed it is "
+            f"MySQL table {self._table.full_name} has no key, so its snapshot has to lock it "
+            f"briefly, and could not within {seconds:.0f} s: a transaction that has changed it is "
             "open (see information_schema.innodb_trx) or prepared (see XA RECOVER); end it, set "
             "'debezium.snapshot.lock.timeout.ms' to more milliseconds, or "
             f"{without_lock(self._table)}"

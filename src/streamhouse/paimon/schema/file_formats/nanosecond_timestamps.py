@@ -92,8 +92,8 @@ def _check_file(table: Table, columns: Collection[str], path: str) -> None:
         selected = [duckdb.ColumnExpression(name) for name in columns]
         for batch in con.read_parquet(file).select(*selected).to_arrow_reader(_ROWS):
             for name, array in zip(batch.schema.names, batch.columns, strict=True):
-                for moments in leaves(array):
-                    _check_moments(table, name, path, moments)
+                for timestamps in leaves(array):
+                    _check_timestamps(table, name, path, timestamps)
 
 
 @contextmanager
@@ -108,14 +108,14 @@ def _as_local(table: Table, path: str) -> Iterator[str]:
         yield copy.name
 
 
-def _check_moments(table: Table, column: str, path: str, moments: pa.Array) -> None:
+def _check_timestamps(table: Table, column: str, path: str, timestamps: pa.Array) -> None:
     """Raise `StreamhouseError` for a value outside the range of INT64 nanoseconds.
 
     DuckDB returns INT96 as microseconds. INT64 nanoseconds, which the Rust core wrote, always fit.
     """
-    if moments.type.unit != "us":
+    if timestamps.type.unit != "us":
         return
-    first, last = bounds(moments)
+    first, last = bounds(timestamps)
     if first is not None and last is not None and (first < FIRST_US or last > LAST_US):
         raise StreamhouseError(
             f"table {table.identifier}: column '{column}' has a timestamp before 1677-09-22 or "
@@ -140,7 +140,7 @@ def leaves(array: Any) -> list[pa.Array]:
     return [leaf for child in children for leaf in leaves(child)]
 
 
-def bounds(moments: pa.Array) -> tuple[int | None, int | None]:
+def bounds(timestamps: pa.Array) -> tuple[int | None, int | None]:
     """The minimum and maximum as integers in the type's unit; None if there is no value."""
-    extremes = pc.min_max(moments.view(pa.int64()))
+    extremes = pc.min_max(timestamps.view(pa.int64()))
     return extremes["min"].as_py(), extremes["max"].as_py()

@@ -85,13 +85,13 @@ class OrcValues:
     def fitted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The rows with CHAR trimmed; `TableError` for a value that could not be read back."""
         for name, array in zip(batch.schema.names, batch.columns, strict=True):
-            for moments in leaves(array):
-                self._check(name, moments)
+            for timestamps in leaves(array):
+                self._check(name, timestamps)
         return trimmed(batch, self._chars)
 
-    def _check(self, column: str, moments: pa.Array) -> None:
-        unit = _PER_SECOND[moments.type.unit]
-        first, last = bounds(moments)
+    def _check(self, column: str, timestamps: pa.Array) -> None:
+        unit = _PER_SECOND[timestamps.type.unit]
+        first, last = bounds(timestamps)
         if first is None or last is None:
             return
         if first < self._first_s * unit or last > LAST_US // 10**6 * unit:
@@ -103,7 +103,7 @@ class OrcValues:
             )
         for end in self._signless:
             if first < end * unit and last > (end - 1) * unit:
-                self._check_sign(column, moments.view(pa.int64()), (end - 1) * unit, end * unit)
+                self._check_sign(column, timestamps.view(pa.int64()), (end - 1) * unit, end * unit)
 
     def _check_sign(self, column: str, ticks: pa.Array, above: int, below: int) -> None:
         lost = pc.and_(pc.greater(ticks, above), pc.less(ticks, below))
@@ -145,11 +145,11 @@ class OrcReader:
     def read(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The rows as the Java core reads them; `StreamhouseError` for times that may be wrong."""
         for name, array in zip(batch.schema.names, batch.columns, strict=True):
-            for moments in leaves(array):
-                first, _ = bounds(moments)
-                if first is None or moments.type.tz is not None:
+            for timestamps in leaves(array):
+                first, _ = bounds(timestamps)
+                if first is None or timestamps.type.tz is not None:
                     continue
-                if first < _ZONE_HISTORY_S * _PER_SECOND[moments.type.unit]:
+                if first < _ZONE_HISTORY_S * _PER_SECOND[timestamps.type.unit]:
                     self._check_history(name)
         return trimmed(batch, self._chars)
 

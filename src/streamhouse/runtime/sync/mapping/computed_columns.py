@@ -100,12 +100,12 @@ class ComputedColumn:
 
     def _applied(self, source: pa.Array) -> pa.Array:
         if self.function in _FIELDS:
-            return _FIELDS[self.function](self._moments(source, 0))
+            return _FIELDS[self.function](self._timestamps(source, 0))
         if self.function == "date_format":
             pattern = self.arguments[0]
             if self.arguments[1:] == (_NANOSECONDS,):
                 return _mapped(source.cast(pa.int64()), lambda value: _formatted(value, pattern))
-            micros = self._moments(source, 1).cast(pa.int64())
+            micros = self._timestamps(source, 1).cast(pa.int64())
             return _mapped(micros, lambda value: _formatted(value * 1000, pattern))
         if self.function == "substring":
             first, last = int(self.arguments[0]), self.arguments[1:]
@@ -115,7 +115,7 @@ class ComputedColumn:
             return _truncated(source, int(self.arguments[0]))
         return _mapped(source, _TEXTS[self.function])
 
-    def _moments(self, source: pa.Array, at: int) -> pa.Array:
+    def _timestamps(self, source: pa.Array, at: int) -> pa.Array:
         """The column as timestamps; the argument `at` is the unit of epoch times, if any."""
         given = self.arguments[at : at + 1]
         if not given and (pa.types.is_timestamp(source.type) or pa.types.is_date(source.type)):

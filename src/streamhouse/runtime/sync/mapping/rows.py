@@ -24,7 +24,7 @@ class TargetRows:
     """Adds the computed and metadata columns to the rows of one table.
 
     An update that changes the target's key or partition becomes `-D` and `+I`: Paimon would keep
-    the old row otherwise. `now_ms`: the moment of the batch.
+    the old row otherwise. `now_ms`: the time of the batch.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """Plans the batches of a sync: their offsets, and which task writes which tables.
 
 An offset is `{"batch", "now", "of", "source"}`: the number of the batch that ends there, its
-moment (epoch ms), what the offsets belong to, and the `DatabaseProgress`.
+time (epoch ms), what the offsets belong to, and the `DatabaseProgress`.
 """
 
 from __future__ import annotations

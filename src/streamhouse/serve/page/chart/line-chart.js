@@ -1,7 +1,7 @@
 // Lines over time, with a cursor line whose values the legend shows.
 
 import { short } from "../format/numbers.js";
-import { clock, moment } from "../format/times.js";
+import { clock, dateAndTime } from "../format/times.js";
 import { h, put, s, say, setAttributes } from "../ui/dom.js";
 import { niceTicks } from "./axis-ticks.js";
 
@@ -115,7 +115,7 @@ export class LineChart {
    * @param {Coordinate} x
    */
   #times(from, to, x) {
-    const text = to - from > 2 * DAY_MS ? day : to - from > DAY_MS / 2 ? moment : clock;
+    const text = to - from > 2 * DAY_MS ? day : to - from > DAY_MS / 2 ? dateAndTime : clock;
     const marks = from === to ? [from] : [from, from + (to - from) / 2, to];
     const anchors = ["start", "middle", "end"];
     return marks.map((ms, index) =>

@@ -17,7 +17,7 @@ export function clock(ms) {
  * The time of day, with the date unless it is today.
  * @param {number} ms
  */
-export function moment(ms) {
+export function dateAndTime(ms) {
   const today = new Date().toDateString() === new Date(ms).toDateString();
   return today ? CLOCK.format(ms) : `${DAY.format(ms)} ${CLOCK.format(ms)}`;
 }

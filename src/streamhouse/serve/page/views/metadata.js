@@ -1,7 +1,7 @@
 // The schema, options, snapshots and files of a view, as tables.
 
 import { whole } from "../format/numbers.js";
-import { moment } from "../format/times.js";
+import { dateAndTime } from "../format/times.js";
 import { messageOf } from "../server/errors.js";
 import { json } from "../server/requests.js";
 import { viewPath } from "../server/urls.js";
@@ -143,5 +143,5 @@ function text(value, name) {
   if (typeof value === "number")
     return /(^|_)(id|snapshot|version|schema)$/.test(name) ? String(value) : whole(value);
   const ms = TIME.test(name) ? Date.parse(String(value)) : NaN;
-  return Number.isNaN(ms) ? String(value) : moment(ms);
+  return Number.isNaN(ms) ? String(value) : dateAndTime(ms);
 }

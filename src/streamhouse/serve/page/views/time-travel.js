@@ -1,6 +1,6 @@
 // The slider over a view's snapshots; it loads the rows of the selected one.
 
-import { ago, moment } from "../format/times.js";
+import { ago, dateAndTime } from "../format/times.js";
 import { statusOf } from "../server/errors.js";
 import { json } from "../server/requests.js";
 import { serverNow } from "../server/server-clock.js";
@@ -262,5 +262,5 @@ function pastText({ snapshot, time }) {
   const ms = Date.parse(time ?? "");
   return Number.isNaN(ms)
     ? `snapshot ${snapshot}`
-    : `snapshot ${snapshot} · ${moment(ms)} · ${ago(serverNow() - ms)}`;
+    : `snapshot ${snapshot} · ${dateAndTime(ms)} · ${ago(serverNow() - ms)}`;
 }

@@ -76,8 +76,8 @@ def timestamp_reader(wire: LoggedColumn) -> Read:
 
     def read(data: bytes, at: int) -> tuple[int | None, int]:
         seconds = int.from_bytes(data[at : at + 4], "big")
-        moment = seconds * 1_000_000 + _fraction(data, at + 4, extra)
-        return (moment or None), at + 4 + extra
+        timestamp = seconds * 1_000_000 + _fraction(data, at + 4, extra)
+        return (timestamp or None), at + 4 + extra
 
     return read
 
@@ -110,11 +110,11 @@ def _fraction(data: bytes, at: int, size: int) -> int:
 def _old_datetime(data: bytes, at: int) -> tuple[int | None, int]:
     # The decimal digits YYYYMMDDhhmmss are the number.
     date, clock = divmod(int.from_bytes(data[at : at + 8], "little"), 1_000_000)
-    moment = micros(
+    timestamp = micros(
         date // 10_000, date // 100 % 100, date % 100,
         clock // 10_000, clock // 100 % 100, clock % 100, 0,
     )  # fmt: skip
-    return moment, at + 8
+    return timestamp, at + 8
 
 
 def _old_timestamp(data: bytes, at: int) -> tuple[int | None, int]:

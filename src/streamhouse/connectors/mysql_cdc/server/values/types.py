@@ -248,7 +248,7 @@ def from_texts(column: MySqlColumn, raw: pa.Array) -> pa.Array:
     if pa.types.is_decimal(plain):
         return _parsed_decimals(texts, plain)
     if column.may_read_as_null:
-        return _moments(texts, plain)
+        return _timestamps(texts, plain)
     return texts.cast(plain)
 
 
@@ -264,22 +264,22 @@ def _texts(raw: pa.Array) -> pa.Array:
         return pa.array([None if v is None else utf8_text(v) for v in raw.to_pylist()], pa.string())
 
 
-def _moments(texts: pa.Array, plain: pa.DataType) -> pa.Array:
+def _timestamps(texts: pa.Array, plain: pa.DataType) -> pa.Array:
     naive = pa.date32() if pa.types.is_date32(plain) else pa.timestamp("us")
     try:
-        moments = texts.cast(naive)
+        timestamps = texts.cast(naive)
     except pa.ArrowInvalid:
-        moments = pa.array([_moment(text, naive) for text in texts.to_pylist()], naive)
-    return moments if naive == plain else moments.cast(pa.int64()).cast(plain)
+        timestamps = pa.array([_timestamp(text, naive) for text in texts.to_pylist()], naive)
+    return timestamps if naive == plain else timestamps.cast(pa.int64()).cast(plain)
 
 
-def _moment(text: str | None, naive: pa.DataType) -> datetime.date | None:
+def _timestamp(text: str | None, naive: pa.DataType) -> datetime.date | None:
     """None also for a day that does not exist, as 31 February, which ALLOW_INVALID_DATES allows."""
     try:
-        moment = datetime.datetime.fromisoformat(text) if text else None
+        timestamp = datetime.datetime.fromisoformat(text) if text else None
     except ValueError:
         return None
-    return moment.date() if moment and pa.types.is_date32(naive) else moment
+    return timestamp.date() if timestamp and pa.types.is_date32(naive) else timestamp
 
 
 def from_values(column: MySqlColumn, values: Sequence[Any]) -> pa.Array:
@@ -348,7 +348,7 @@ def _convert(column: MySqlColumn, plain: pa.Array, target: pa.DataType, zone: st
             return zoned(plain, pa.timestamp("us"), zone).cast(target, safe=False)
         if pa.types.is_string(target):
             values = zoned(plain, pa.timestamp("us"), zone).cast(pa.int64()).to_pylist()
-            return pa.array([_moment_text(v, column.fraction) for v in values], target)
+            return pa.array([_timestamp_text(v, column.fraction) for v in values], target)
     if column.family == "bit" and pa.types.is_string(target):
         one = column.column_type == "bit(1)"
         return pa.array([None if v is None else _bit_text(v, one) for v in plain.to_pylist()])
@@ -454,7 +454,7 @@ def key_of_value(column: MySqlColumn, value: Any) -> Any:
     if family == "date":
         return datetime.date.fromordinal(value + _EPOCH_DAY).isoformat()
     if family in ("datetime", "timestamp"):
-        return _moment_text(value, column.fraction)
+        return _timestamp_text(value, column.fraction)
     if family in ("enum", "set"):
         return column.position(value)
     if family == "bit":
@@ -466,9 +466,9 @@ _EPOCH_DAY = datetime.date(1970, 1, 1).toordinal()
 _EPOCH = datetime.datetime(1970, 1, 1)
 
 
-def _moment_text(micros: int | None, digits: int) -> str | None:
+def _timestamp_text(micros: int | None, digits: int) -> str | None:
     if micros is None:
         return None
-    moment = _EPOCH + datetime.timedelta(microseconds=micros)
-    text = moment.isoformat(" ", "seconds")
-    return f"{text}.{moment.microsecond:06d}"[: len(text) + 1 + digits] if digits else text
+    timestamp = _EPOCH + datetime.timedelta(microseconds=micros)
+    text = timestamp.isoformat(" ", "seconds")
+    return f"{text}.{timestamp.microsecond:06d}"[: len(text) + 1 + digits] if digits else text
