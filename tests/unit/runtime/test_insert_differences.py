@@ -104,6 +104,31 @@ def test_the_rows_of_the_statement_are_merged_among_themselves_first(lab: Lab) -
     assert [one[:3] for one in lab.rows()] == [("2026-06-01", 1, 1.0), ("2026-06-01", 2, 8.0)]
 
 
+@pytest.mark.parametrize("order", ["ascending", "descending"])
+def test_nulls_in_several_sequence_fields_lose_no_row(lab: Lab, order: str) -> None:
+    """A row whose first sequence field was null is replaced, whatever the second one is."""
+    lab.run(
+        "CREATE TABLE t (k INT PRIMARY KEY NOT ENFORCED, a INT, b INT, v STRING) WITH "
+        f"('bucket' = '1', 'sequence.field' = 'a,b', 'sequence.field.sort-order' = '{order}')"
+    )
+    lab.run("CREATE TABLE s (k INT, a INT, b INT, v STRING) WITH ('bucket' = '-1')")
+    null = "CAST(NULL AS INT)"
+    lab.run(f"INSERT INTO t VALUES (1, {null}, 5, 'old'), (2, {null}, 5, 'old')")
+    lab.run(f"INSERT INTO t VALUES (3, {null}, 5, 'old'), (4, {null}, 5, 'old')")
+    lab.run("INSERT INTO s VALUES (1, 7, 4, 'new'), (2, 7, 6, 'new')")
+    lab.run(f"INSERT INTO s VALUES (3, {null}, 4, 'new'), (4, {null}, 6, 'new')")
+    lab.run("INSERT INTO t SELECT * FROM s")
+    rows = lab.warehouse.table("default.t").read(["k", "v"])
+    found = {row["k"]: row["v"] for batch in rows for row in batch.to_pylist()}
+    greater_wins = order == "ascending"
+    assert found == {
+        1: "new",
+        2: "new",
+        3: "old" if greater_wins else "new",
+        4: "new" if greater_wins else "old",
+    }
+
+
 def test_a_sequence_field_decides_who_wins(lab: Lab) -> None:
     """Older rows lose and are not written; newer ones and those of the same point in time win."""
     lab.ods(", 'sequence.field' = 'event_time'")

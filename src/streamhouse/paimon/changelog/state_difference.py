@@ -131,15 +131,15 @@ class Differ:
 
 
 def _earlier(positions: Sequence[int], descending: bool) -> str:
-    """SQL for whether the new row is older than the old one; false for nulls.
+    """SQL for whether the new row is older than the old one, never null.
 
-    The merge engine decides about nulls.
+    False if the first column that differs is null in one of the rows: the merge engine decides.
     """
     operator = ">" if descending else "<"
     terms, equal_so_far = [], ""
     for i in positions:
         terms.append(f"({equal_so_far}coalesce(n.c{i} {operator} o.c{i}, false))")
-        equal_so_far += f"n.c{i} = o.c{i} AND "
+        equal_so_far += f"n.c{i} IS NOT DISTINCT FROM o.c{i} AND "
     return f"({' OR '.join(terms)})" if terms else "false"
 
 
