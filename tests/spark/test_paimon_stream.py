@@ -11,8 +11,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from streamhouse import execute
 from streamhouse.paimon.catalog.warehouse import Warehouse
-from streamhouse.sql.changes import AddColumn, DropColumn, Place, RenameColumn, SetType
 from streamhouse.sql.plan import Column
+from streamhouse.sql.schema_changes import AddColumn, DropColumn, Place, RenameColumn, SetType
 
 PAIR = [Column("id", "BIGINT"), Column("v", "INT")]
 DEADLINE_S = 60

@@ -20,8 +20,8 @@ from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.java.sidecar import Sidecar
 from streamhouse.paimon.write.commit import TableCommitter
 from streamhouse.paimon.write.table_writer import TableWriter
-from streamhouse.sql.changes import AddColumn
 from streamhouse.sql.plan import Column
+from streamhouse.sql.schema_changes import AddColumn
 
 WRITERS, COMMITS = 3, 6
 

@@ -17,8 +17,8 @@ from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.storage import followed_snapshots
 from streamhouse.paimon.write.commit import TableCommitter
 from streamhouse.paimon.write.table_writer import TableWriter
-from streamhouse.sql.changes import AddColumn
 from streamhouse.sql.plan import Column
+from streamhouse.sql.schema_changes import AddColumn
 
 USER, OTHER = "0f8fad5b-d9cb-469f-a165-70867728950e", "7c9e6679-7425-40de-944b-e07fc1f90ae7"
 

@@ -33,7 +33,8 @@ from streamhouse.paimon.storage.lock import commit_lock
 from streamhouse.paimon.write.commit import TableCommitter
 from streamhouse.paimon.write.table_writer import query_tag
 from streamhouse.source import ROW_KIND
-from streamhouse.sql.changes import (
+from streamhouse.sql.plan import AsOf, Column
+from streamhouse.sql.schema_changes import (
     AddColumn,
     DropColumn,
     MoveColumn,
@@ -42,7 +43,6 @@ from streamhouse.sql.changes import (
     SetColumnComment,
     SetType,
 )
-from streamhouse.sql.plan import AsOf, Column
 
 KEYS = 24
 CHILD_S = 300.0

@@ -20,8 +20,8 @@ from streamhouse.paimon.schema.type_widening import widens
 from streamhouse.paimon.storage.lock import commit_lock
 from streamhouse.paimon.write.commit import TableCommitter
 from streamhouse.paimon.write.table_writer import TableWriter
-from streamhouse.sql.changes import SetType
 from streamhouse.sql.plan import Column
+from streamhouse.sql.schema_changes import SetType
 
 USER = "0f8fad5b-d9cb-469f-a165-70867728950e"
 AT = datetime.datetime(2024, 2, 29, 23, 59, 59, 123000)

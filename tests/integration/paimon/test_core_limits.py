@@ -21,8 +21,8 @@ from streamhouse.paimon.java.sidecar import JAVA_OPTIONS, Sidecar
 from streamhouse.paimon.read.rust_core.limits import CORE_VERSION, LIMITS
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.write.table_writer import writable
-from streamhouse.sql.changes import AddColumn
 from streamhouse.sql.plan import Column
+from streamhouse.sql.schema_changes import AddColumn
 
 BY_NAME = {limit.name: limit for limit in LIMITS}
 _tables, _batches = itertools.count(), itertools.count(1)

@@ -18,8 +18,8 @@ from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.schema.file_formats import orc_values
 from streamhouse.paimon.write.commit import TableCommitter
 from streamhouse.paimon.write.table_writer import TableWriter
-from streamhouse.sql.changes import AddColumn, SetTableOption, SetType
 from streamhouse.sql.plan import Column
+from streamhouse.sql.schema_changes import AddColumn, SetTableOption, SetType
 
 FORMATS = ("parquet", "orc", "avro")
 NOT_IN_AVRO = (

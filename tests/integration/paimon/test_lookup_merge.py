@@ -15,7 +15,7 @@ from tests.integration.paimon.both_cores import Game  # noqa: E402
 from streamhouse.errors import OptionError  # noqa: E402
 from streamhouse.paimon.catalog.warehouse import Warehouse  # noqa: E402
 from streamhouse.paimon.java.sidecar import Sidecar  # noqa: E402
-from streamhouse.sql.changes import SetTableOption  # noqa: E402
+from streamhouse.sql.schema_changes import SetTableOption  # noqa: E402
 
 SEED = int(os.environ.get("STREAMHOUSE_LEVELS_SEED", "1"))
 STEPS = 5

@@ -26,8 +26,8 @@ from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.java.jars import paimon_jar
 from streamhouse.paimon.java.sidecar import COMMIT_USER, Sidecar
 from streamhouse.paimon.storage.lock import commit_lock
-from streamhouse.sql.changes import AddColumn
 from streamhouse.sql.plan import Column
+from streamhouse.sql.schema_changes import AddColumn
 
 
 def by_key(rows: list[dict[str, Any]], key: str = "country") -> dict[Any, dict[str, Any]]:

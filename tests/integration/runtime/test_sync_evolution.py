@@ -22,8 +22,8 @@ from tests.integration.runtime.test_sync import Sync, fresh, mysql_conf
 
 from streamhouse.demo.mariadb import MariaDB
 from streamhouse.runtime.streaming.query import QueryFailed
-from streamhouse.sql.changes import AddColumn
 from streamhouse.sql.plan import Column
+from streamhouse.sql.schema_changes import AddColumn
 
 
 @pytest.fixture

@@ -23,8 +23,8 @@ from tests.unit.serve.test_view_feed import keep
 
 from streamhouse.paimon.java.installed_java import java_command
 from streamhouse.paimon.java.jvm import JavaProcess, spark_jars
-from streamhouse.sql.changes import AddColumn
 from streamhouse.sql.plan import Column
+from streamhouse.sql.schema_changes import AddColumn
 
 STREAMHOUSE = [sys.executable, "-c", "from streamhouse.cli.main import main; main()"]
 JAVA = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]

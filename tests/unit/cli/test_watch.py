@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 from tests.processes import Command
 
-from streamhouse.sql.changes import AddColumn, RenameColumn, SetType
 from streamhouse.sql.plan import Column
+from streamhouse.sql.schema_changes import AddColumn, RenameColumn, SetType
 
 DEADLINE_S = 60.0
 

@@ -11,7 +11,7 @@ from streamhouse.errors import DataLossError
 from streamhouse.paimon.changelog.offset_origin import OF, bare
 from streamhouse.paimon.changelog.stream_source import PaimonSource
 from streamhouse.source import Offset
-from streamhouse.sql.changes import SetTableOption
+from streamhouse.sql.schema_changes import SetTableOption
 
 if TYPE_CHECKING:
     from tests.unit.paimon.conftest import Lab

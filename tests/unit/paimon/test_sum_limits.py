@@ -18,8 +18,8 @@ from streamhouse.paimon.storage.data_files import data_files
 from streamhouse.paimon.write.commit import TableCommitter
 from streamhouse.paimon.write.overwrite import overwrite_table
 from streamhouse.paimon.write.table_writer import TableWriter
-from streamhouse.sql.changes import AddColumn, SetType
 from streamhouse.sql.plan import Column
+from streamhouse.sql.schema_changes import AddColumn, SetType
 
 SUMS = {
     "merge-engine": "aggregation",

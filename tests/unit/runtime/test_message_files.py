@@ -13,9 +13,9 @@ from streamhouse.runtime.streaming.tasks.task import RESULT
 
 LARGE, SMALL = bytes(range(256)) * (LARGE_BYTES // 256), b"small"
 ROWS = [
-    {"table": "t", "message": SMALL, "report": None},
-    {"table": "t", "message": LARGE, "report": None},
-    {"table": None, "message": None, "report": "{}"},
+    {"table": "t", "message": SMALL, "message_file": None, "report": None},
+    {"table": "t", "message": LARGE, "message_file": None, "report": None},
+    {"table": None, "message": None, "message_file": None, "report": "{}"},
 ]
 
 
@@ -29,8 +29,8 @@ def test_a_large_message_is_a_file_until_it_is_taken(tmp_path: Path) -> None:
     small, large, report = found.to_pylist()
     assert (small, report) == (ROWS[0], ROWS[2])
     assert (large["table"], large["message"]) == ("t", None)
-    assert Path(large["report"]).parent == tmp_path
-    assert taken(large["report"]) == LARGE
+    assert Path(large["message_file"]).parent == tmp_path
+    assert taken(large["message_file"]) == LARGE
     assert not list(tmp_path.iterdir())
 
 

@@ -12,8 +12,8 @@ from tests.unit.serve.test_view_feed import keep
 from streamhouse.errors import DataLossError, SqlError, TableError
 from streamhouse.serve.export.extract import Extract, Extracts
 from streamhouse.serve.queries.pinned_tables import Pins
-from streamhouse.sql.changes import AddColumn
 from streamhouse.sql.plan import Column
+from streamhouse.sql.schema_changes import AddColumn
 
 
 def rows(extract: Extract, tick: Callable[[int], None] = lambda rows: None) -> list[Any]:

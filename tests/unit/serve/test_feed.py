@@ -11,8 +11,8 @@ import pytest
 
 from streamhouse.errors import DataLossError, TableError
 from streamhouse.serve.feeds.table_feed import Change, Feed
-from streamhouse.sql.changes import AddColumn, DropColumn, RenameColumn, SetType
 from streamhouse.sql.plan import Column
+from streamhouse.sql.schema_changes import AddColumn, DropColumn, RenameColumn, SetType
 
 
 def taken(change: Change | None) -> list[tuple[Any, ...]]:

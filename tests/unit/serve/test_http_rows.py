@@ -21,8 +21,8 @@ from tests.unit.serve.test_view_feed import keep
 from streamhouse.paimon.catalog.views import Views
 from streamhouse.serve.queries import answers, executor
 from streamhouse.serve.views.served_view import ServedView
-from streamhouse.sql.changes import AddColumn
 from streamhouse.sql.plan import Column, ViewInfo
+from streamhouse.sql.schema_changes import AddColumn
 
 
 @pytest.fixture

@@ -25,8 +25,8 @@ from tests.unit.serve.test_view_feed import TOP, keep
 
 from streamhouse.errors import BadIdError, ExpiredError, TooLargeError
 from streamhouse.serve.views.served_view import ServedView
-from streamhouse.sql.changes import AddColumn
 from streamhouse.sql.plan import Column
+from streamhouse.sql.schema_changes import AddColumn
 
 
 def expire(shop: Any, table: str, before: int) -> None:

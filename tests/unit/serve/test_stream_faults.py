@@ -27,8 +27,8 @@ from tests.unit.serve.test_view_feed import TOP, keep
 from streamhouse.errors import ExpiredError, TableError
 from streamhouse.serve.streams import view_poller
 from streamhouse.serve.views.served_view import ServedView
-from streamhouse.sql.changes import AddColumn, DropColumn, RenameColumn, SetTableOption
 from streamhouse.sql.plan import Column
+from streamhouse.sql.schema_changes import AddColumn, DropColumn, RenameColumn, SetTableOption
 
 
 class Panic(BaseException):

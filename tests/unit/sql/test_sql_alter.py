@@ -5,26 +5,26 @@ from __future__ import annotations
 import pytest
 
 from streamhouse.errors import SqlError, UnsupportedSqlError
-from streamhouse.sql.changes import (
+from streamhouse.sql.plan import Column
+from streamhouse.sql.schema_changes import (
     AddColumn,
-    Change,
     DropColumn,
     MoveColumn,
     Place,
     RenameColumn,
     ResetTableOption,
+    SchemaChange,
     SetColumnComment,
     SetDefault,
     SetNullable,
     SetTableOption,
     SetType,
 )
-from streamhouse.sql.plan import Column
 from streamhouse.sql.statements.alter_table import AlterTable
 from streamhouse.sql.statements.script import parse_script
 
 INT_B = Column("b", "INT")
-CASES: list[tuple[str, list[Change]]] = [
+CASES: list[tuple[str, list[SchemaChange]]] = [
     ("ADD b INT", [AddColumn(INT_B)]),
     ("ADD COLUMN b INT", [AddColumn(INT_B)]),
     ("ADD COLUMNS (b INT)", [AddColumn(INT_B)]),
@@ -79,7 +79,7 @@ def parsed(text: str) -> AlterTable:
 
 
 @pytest.mark.parametrize(("action", "changes"), CASES, ids=[text for text, _ in CASES])
-def test_changes(action: str, changes: list[Change]) -> None:
+def test_changes(action: str, changes: list[SchemaChange]) -> None:
     statement = parsed(f"ALTER TABLE db.t {action};")
     assert (statement.name, list(statement.changes)) == (("db", "t"), changes)
 

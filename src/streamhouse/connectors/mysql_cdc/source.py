@@ -22,6 +22,7 @@ from streamhouse.connectors.mysql_cdc.change_reader import (
     read_rows,
     relay_view,
 )
+from streamhouse.connectors.mysql_cdc.first_position import first_position
 from streamhouse.connectors.mysql_cdc.key_share import KeyShare, key_indexes, shares
 from streamhouse.connectors.mysql_cdc.lag import Snapshots, UnreadChanges, source_state
 from streamhouse.connectors.mysql_cdc.metadata import MetadataColumns
@@ -70,7 +71,6 @@ _BATCH_BYTES = 1 << 30
 _BATCH_ROWS = 65_536
 _RELAYED_BYTES = 64 * 1024 * 1024
 """The most bytes of the relay log in one batch; more take memory, and are not read faster."""
-_FIRST_PLACES = 20
 
 
 @dataclass(frozen=True)
@@ -256,7 +256,7 @@ class MySqlSource:
 
     def whole_table(self, parallelism: int = 1) -> Sequence[Any]:
         """Partitions that together contain the table's current rows; driver only."""
-        position, known, columns = self._first_place()
+        position, known, columns = self._first_position()
         end = Progress(position, snapshot_complete=True, known=known).to_offset() | columns
         return self.partitions(Progress().to_offset(), end, parallelism)
 
@@ -353,7 +353,7 @@ class MySqlSource:
         """Where a stream without a snapshot begins."""
         columns: Offset = {}
         if mode == "latest-offset":
-            position, known, columns = self._first_place()
+            position, known, columns = self._first_position()
             self._binlog.check_prepared(position)
         else:
             position, skip = startup_position(self._session, self._options, self._server)
@@ -422,7 +422,7 @@ class MySqlSource:
     def _next_chunks(self, start: Offset, progress: Progress, max_rows: int | None) -> Offset:
         if progress.position is None and not self._server.mariadb:
             # Set a position first: the binlog after it will correct the SELECTs (`lookback`).
-            position, known, columns = self._first_place()
+            position, known, columns = self._first_position()
             return Progress(position, known=known).to_offset() | columns
         size = self._options.chunk_size
         max_chunks = _CHUNKS_A_BATCH
@@ -438,7 +438,7 @@ class MySqlSource:
         chunks = [Chunk(a, b) for a, b in zip(bounds, bounds[1:], strict=False)]
         begin = progress.position
         if begin is None:
-            position, known, columns = self._first_place()
+            position, known, columns = self._first_position()
             if self._options.startup_mode != "snapshot":
                 self._binlog.check_prepared(position)
         else:
@@ -473,18 +473,9 @@ class MySqlSource:
                     f"{START_AGAIN}"
                 )
 
-    def _first_place(self) -> tuple[Position, BinlogState, Offset]:
-        """Where a stream begins, and what its offset has about the binlog and the columns there.
-
-        An ALTER TABLE at the same time can hide the columns at a position; this then takes a later
-        one. Without their types an ALTER TABLE that changes a column could not be judged.
-        """
-        for _ in range(_FIRST_PLACES):
-            position, known = self._binlog.settled_position(self._current)
-            columns = self._columns.now(position)
-            if columns:
-                break
-        return position, known, columns
+    def _first_position(self) -> tuple[Position, BinlogState, Offset]:
+        """Where a stream begins, and what its offset has about the binlog and the columns there."""
+        return first_position(self._binlog, self._current, self._columns.now, bool)
 
     def _chunks(self, first: Progress, last: Progress) -> list[Chunk]:
         high = None if last.snapshot_complete else last.key

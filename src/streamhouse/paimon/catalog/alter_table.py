@@ -17,22 +17,22 @@ from streamhouse.paimon.schema.options.exclusive_options import check_exclusive
 from streamhouse.paimon.schema.options.table_options import check_table_options
 from streamhouse.paimon.schema.type_widening import widens, wider
 from streamhouse.paimon.storage.lock import commit_lock
-from streamhouse.sql.changes import (
+from streamhouse.sql.options import renamed_options
+from streamhouse.sql.plan import Column, Name
+from streamhouse.sql.schema_changes import (
     AddColumn,
-    Change,
     DropColumn,
     MoveColumn,
     Place,
     RenameColumn,
     ResetTableOption,
+    SchemaChange,
     SetColumnComment,
     SetDefault,
     SetNullable,
     SetTableOption,
     SetType,
 )
-from streamhouse.sql.options import renamed_options
-from streamhouse.sql.plan import Column, Name
 
 if TYPE_CHECKING:
     from streamhouse.paimon.catalog.warehouse import Warehouse
@@ -41,7 +41,7 @@ NOT_NULL_OPTION = "alter-column-null-to-not-null.disabled"
 
 
 def alter_table(
-    warehouse: Warehouse, catalog: Any, identifier: str, changes: Sequence[Change]
+    warehouse: Warehouse, catalog: Any, identifier: str, changes: Sequence[SchemaChange]
 ) -> None:
     """Apply all changes as one new version of the schema, or none of them.
 
@@ -71,7 +71,7 @@ def alter_table(
             set_defaults(warehouse.options, identifier, defaults)
 
 
-def _with_current_option(change: Change) -> Change:
+def _with_current_option(change: SchemaChange) -> SchemaChange:
     """Translate the change of an option of an earlier Paimon release to the current option."""
     if not isinstance(change, SetTableOption | ResetTableOption):
         return change
@@ -101,7 +101,7 @@ class _Draft:
         self.where = f"table {table.identifier}"
         self.official: list[Any] = []
 
-    def apply(self, change: Change) -> None:
+    def apply(self, change: SchemaChange) -> None:
         methods: Mapping[type, Callable[[Any], None]] = {
             AddColumn: self._add,
             DropColumn: self._drop,

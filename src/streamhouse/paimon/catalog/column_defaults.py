@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from streamhouse.sql.changes import SetDefault
+from streamhouse.sql.schema_changes import SetDefault
 
 
 def set_defaults(

@@ -27,9 +27,9 @@ from streamhouse.paimon.storage.lock import creation_lock
 from streamhouse.paimon.storage.object_store.parallel import begin
 from streamhouse.paimon.storage.object_store.s3_client import core_options
 from streamhouse.paimon.storage.object_store.store_retries import is_temporary, retried
-from streamhouse.sql.changes import Change, SetDefault
 from streamhouse.sql.options.store_options import canonical_options, is_object_store
 from streamhouse.sql.plan import AsOf, Column
+from streamhouse.sql.schema_changes import SchemaChange, SetDefault
 
 Answer = TypeVar("Answer")
 _KEY_TOO_LONG = 1071
@@ -246,8 +246,8 @@ class Warehouse:
             self._drop(full)
             raise
 
-    def alter_table(self, identifier: str, *changes: Change, if_exists: bool = False) -> None:
-        """Change a table's columns and options (`streamhouse.sql.changes`), all or nothing.
+    def alter_table(self, identifier: str, *changes: SchemaChange, if_exists: bool = False) -> None:
+        """Change a table's columns and options (`streamhouse.sql.schema_changes`), all or nothing.
 
         Column defaults are set after the other changes, as a version of the schema of their own: a
         default that is no value of its column's type leaves the other changes in place. Readers and

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
+from streamhouse.paimon.changelog.scan_options import ScanOptions
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.storage.split_files import SplitFrame
 
@@ -20,6 +21,19 @@ def has_several_buckets(table: Table) -> bool:
 def has_compacted_files(splits: Iterable[bytes]) -> bool:
     """Whether a compaction wrote a file of the splits: it merges files by size, not by age."""
     return any(file.is_compacted for split in splits for file in SplitFrame.parse(split).files)
+
+
+def follows_commits(
+    table: Table, scan: ScanOptions, snapshot_id: int, splits: Callable[[], Iterable[bytes]]
+) -> bool:
+    """Whether the first read of an append table reads its commits one by one, to keep their order.
+
+    Otherwise it reads the files of `snapshot_id`, whose `splits` it needs only for some tables.
+    """
+    if table.primary_key or scan.start != "full" or snapshot_id == 1:
+        return False
+    mixed = has_several_buckets(table) or has_compacted_files(splits())
+    return mixed and is_replayable(table, snapshot_id)
 
 
 def is_replayable(table: Table, snapshot_id: int) -> bool:

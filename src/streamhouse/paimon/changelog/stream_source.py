@@ -13,11 +13,7 @@ import pyarrow as pa
 from streamhouse.errors import DataLossError
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.changelog.change_reader import ChangeReader
-from streamhouse.paimon.changelog.commit_order import (
-    has_compacted_files,
-    has_several_buckets,
-    is_replayable,
-)
+from streamhouse.paimon.changelog.commit_order import follows_commits
 from streamhouse.paimon.changelog.consumer_progress import Progress
 from streamhouse.paimon.changelog.invisible_rows import Watched, waiting
 from streamhouse.paimon.changelog.offset_origin import ANEW, Origin, bare
@@ -348,19 +344,11 @@ class PaimonSource:
             if not complete:
                 return {} if complete is None else {"snapshot": 0}
             snapshot = complete
-        elif self._replays(table, snapshot):
+        elif follows_commits(table, scan, snapshot, lambda: self._units.state(table, snapshot)):
             return {"snapshot": 0}
         if bound is None:
             return {"snapshot": snapshot}
         return bounded_offset(snapshot, self._units.state(table, snapshot), 0, bound, False)
-
-    def _replays(self, table: Table, snapshot: int) -> bool:
-        """Whether to read all commits instead of the newest snapshot, to keep their order."""
-        if self._keyed or self._scan.start != "full" or snapshot == 1:
-            return False
-        splits = self._units.state(table, snapshot)
-        mixed = has_several_buckets(table) or has_compacted_files(splits)
-        return mixed and is_replayable(table, snapshot)
 
     def _current_columns(self, table: Table) -> list[str]:
         """The current names of the columns."""

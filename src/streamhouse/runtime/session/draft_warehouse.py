@@ -11,7 +11,7 @@ from streamhouse.errors import TableError
 from streamhouse.options import nearest
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.schema.table_name import split_identifier
-from streamhouse.sql import changes
+from streamhouse.sql import schema_changes
 from streamhouse.sql.plan import AsOf, Column
 
 NO_WAREHOUSE = "/nonexistent-warehouse-of-a-draft"
@@ -95,7 +95,7 @@ class DraftWarehouse(Warehouse):
         self.drop_table(database, name)
 
     def alter_table(
-        self, identifier: str, *changes: changes.Change, if_exists: bool = False
+        self, identifier: str, *changes: schema_changes.SchemaChange, if_exists: bool = False
     ) -> None:
         database, name = split_identifier(identifier)
         if not self.exists(database, name):
@@ -161,11 +161,11 @@ class DraftWarehouse(Warehouse):
         return TableError(f"there is no database '{name}'; {nearest(name, self.databases())}")
 
 
-def _changed(identifier: str, table: DraftTable, change: changes.Change) -> DraftTable:
+def _changed(identifier: str, table: DraftTable, change: schema_changes.SchemaChange) -> DraftTable:
     columns = list(table.columns)
     names = [column.name for column in columns]
     match change:
-        case changes.AddColumn(column=column, parent=()):
+        case schema_changes.AddColumn(column=column, parent=()):
             if column.name in names:
                 if change.if_not_exists:
                     return table
@@ -175,21 +175,21 @@ def _changed(identifier: str, table: DraftTable, change: changes.Change) -> Draf
                 after = change.place.after
                 index = 0 if after is None else 1 + _index(identifier, names, after)
             columns.insert(index, column)
-        case changes.DropColumn(path=(name,)):
+        case schema_changes.DropColumn(path=(name,)):
             if name not in names and change.if_exists:
                 return table
             del columns[_index(identifier, names, name)]
-        case changes.RenameColumn(path=(name,)):
+        case schema_changes.RenameColumn(path=(name,)):
             if name not in names and change.if_exists:
                 return table
             index = _index(identifier, names, name)
             columns[index] = replace(columns[index], name=change.new_name)
-        case changes.SetType(path=(name,)):
+        case schema_changes.SetType(path=(name,)):
             index = _index(identifier, names, name)
             columns[index] = replace(columns[index], type=change.type)
-        case changes.SetTableOption():
+        case schema_changes.SetTableOption():
             return replace(table, options={**table.options, change.key: change.value})
-        case changes.ResetTableOption():
+        case schema_changes.ResetTableOption():
             options = {key: value for key, value in table.options.items() if key != change.key}
             return replace(table, options=options)
     return replace(table, columns=tuple(columns))

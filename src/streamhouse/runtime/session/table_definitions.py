@@ -10,9 +10,9 @@ from streamhouse.paimon.schema.options.option_aliases import resolved
 from streamhouse.runtime.session.catalogs import Catalogs
 from streamhouse.runtime.session.computed_columns import with_computed
 from streamhouse.runtime.session.views import Names, check_no_view
-from streamhouse.sql.changes import Change, ResetTableOption, SetTableOption
 from streamhouse.sql.options.renamed_options import renamed
 from streamhouse.sql.plan import CreateTable, Drop, Name, TableInfo
+from streamhouse.sql.schema_changes import ResetTableOption, SchemaChange, SetTableOption
 from streamhouse.sql.statements.alter_table import AlterTable
 
 
@@ -121,7 +121,7 @@ class TableDefinitions:
             self._notice(f"{where}: {text}")
         return result
 
-    def _resolved_change(self, change: Change, where: str) -> Change:
+    def _resolved_change(self, change: SchemaChange, where: str) -> SchemaChange:
         if isinstance(change, ResetTableOption):
             return ResetTableOption(renamed(change.key))
         if not isinstance(change, SetTableOption):

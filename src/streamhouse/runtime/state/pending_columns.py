@@ -9,8 +9,14 @@ from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.schema.evolution import column_ids
-from streamhouse.sql.changes import AddColumn, Change, DropColumn, RenameColumn, SetType
 from streamhouse.sql.plan import Column
+from streamhouse.sql.schema_changes import (
+    AddColumn,
+    DropColumn,
+    RenameColumn,
+    SchemaChange,
+    SetType,
+)
 
 
 def follow(
@@ -54,16 +60,16 @@ def _names(existing: dict[str, str], source: Table | None) -> dict[str, str | No
 
 def _changes(
     existing: dict[str, str], names: dict[str, str | None], columns: Sequence[Column]
-) -> list[Change]:
+) -> list[SchemaChange]:
     renamed = {old: new for old, new in names.items() if new is not None and new != old}
-    dropped: list[Change] = [DropColumn((old,)) for old, new in names.items() if new is None]
+    dropped: list[SchemaChange] = [DropColumn((old,)) for old, new in names.items() if new is None]
     # Renamed in two steps, since two columns may have swapped names.
-    to_temporary: list[Change] = [RenameColumn((old,), f"__was_{old}") for old in renamed]
-    from_temporary: list[Change] = [
+    to_temporary: list[SchemaChange] = [RenameColumn((old,), f"__was_{old}") for old in renamed]
+    from_temporary: list[SchemaChange] = [
         RenameColumn((f"__was_{old}",), new) for old, new in renamed.items()
     ]
     types = {new: existing[old] for old, new in names.items() if new is not None}
-    others: list[Change] = []
+    others: list[SchemaChange] = []
     for column in columns:
         if column.name not in types:
             others.append(AddColumn(Column(column.name, column.type, True, column.comment)))

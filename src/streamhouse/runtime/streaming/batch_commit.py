@@ -172,8 +172,8 @@ def collected(frame: DataFrame) -> tuple[Messages, list[dict[str, Any]]]:
     for row in frame.collect():
         if row["table"] is None:
             reports.append(json.loads(row["report"]))
-        elif row["message"] is None:
-            messages[row["table"]].append(taken(row["report"]))
+        elif row["message_file"] is not None:
+            messages[row["table"]].append(taken(row["message_file"]))
         else:
             messages[row["table"]].append(bytes(row["message"]))
     return messages, reports

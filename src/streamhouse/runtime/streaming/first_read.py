@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from streamhouse.connectors.specs import SourceSpec
 from streamhouse.paimon.changelog.commit_order import (
+    follows_commits,
     has_compacted_files,
     has_several_buckets,
-    is_replayable,
 )
 from streamhouse.paimon.changelog.scan_options import ScanOptions
 from streamhouse.runtime.query_spec import QuerySpec
@@ -49,7 +49,8 @@ def _mixes_commits(spec: QuerySpec, source: SourceSpec) -> bool:
     if table.primary_key or scan.start not in _FULL_READS or latest is None:
         return False
     snapshot = latest if scan.snapshot_id is None else scan.snapshot_id
-    if scan.start == "full" and (snapshot == 1 or is_replayable(table, snapshot)):
+    one_commit = scan.start == "full" and snapshot == 1
+    if one_commit or follows_commits(table, scan, snapshot, lambda: table.splits(snapshot)):
         return False
     passed = {spec.query.passed.get(name) for name in spec.target.planned().primary_key}
     one_bucket_per_key = table.bucket <= 1 and set(table.partition_keys) <= passed

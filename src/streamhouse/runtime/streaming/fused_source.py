@@ -38,7 +38,7 @@ HELD = "held"
 """The reader's answer file: no batch runs or will run. Spark requests offsets only between two
 batches."""
 _BLOCKS = "part INT, place BIGINT, block BINARY, task_report STRING"
-RESULT_SCHEMA = "table STRING, message BINARY, report STRING"
+RESULT_SCHEMA = "table STRING, message BINARY, message_file STRING, report STRING"
 """What tasks return: commit messages of tables, and one report."""
 _IDLE_WAIT_S = 0.25
 _IDLE_STEP_S = 0.01

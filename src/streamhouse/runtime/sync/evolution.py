@@ -26,7 +26,7 @@ from streamhouse.runtime.sync.mapping.reconciliation import Reconciliation, Want
 from streamhouse.runtime.sync.mapping.targets import Targets
 from streamhouse.runtime.sync.options import SyncOptions
 from streamhouse.runtime.sync.reload import check_reloadable
-from streamhouse.sql.changes import Change, DropColumn, MoveColumn, RenameColumn
+from streamhouse.sql.schema_changes import DropColumn, MoveColumn, RenameColumn, SchemaChange
 
 _SHOWN = 400
 """The most characters of statements in a message."""
@@ -242,7 +242,7 @@ class SchemaEvolution:
             raise refused(target, wanted.statement, str(error)) from error
         return reconciliation
 
-    def _apply(self, target: str, changes: Sequence[Change]) -> None:
+    def _apply(self, target: str, changes: Sequence[SchemaChange]) -> None:
         if not changes:
             return
         try:

@@ -6,22 +6,22 @@ from dataclasses import dataclass, replace
 
 from sqlglot.tokenizer_core import TokenType
 
-from streamhouse.sql.changes import (
+from streamhouse.sql.parser.token_cursor import Cursor
+from streamhouse.sql.plan import Column, Name, Position, Statement
+from streamhouse.sql.schema_changes import (
     AddColumn,
-    Change,
     DropColumn,
     MoveColumn,
     Place,
     RenameColumn,
     ResetTableOption,
+    SchemaChange,
     SetColumnComment,
     SetDefault,
     SetNullable,
     SetTableOption,
     SetType,
 )
-from streamhouse.sql.parser.token_cursor import Cursor
-from streamhouse.sql.plan import Column, Name, Position, Statement
 from streamhouse.sql.statements.create_table import parse_type
 from streamhouse.sql.statements.unsupported_statements import refuse_object
 
@@ -39,7 +39,7 @@ class AlterTable(Statement):
     """ALTER TABLE: changes of one table, applied atomically; or a rename to `new_name`."""
 
     name: Name
-    changes: tuple[Change, ...] = ()
+    changes: tuple[SchemaChange, ...] = ()
     new_name: Name = ()
     if_exists: bool = False
 
@@ -76,7 +76,7 @@ def parse_alter(cursor: Cursor, position: Position, text: str) -> AlterTable:
     return statement
 
 
-def _changes(cursor: Cursor) -> list[Change]:
+def _changes(cursor: Cursor) -> list[SchemaChange]:
     if cursor.accept("ADD"):
         return _add(cursor)
     if cursor.accept("DROP"):
@@ -116,12 +116,12 @@ def _refuse_unsupported(cursor: Cursor, action: str) -> None:
         cursor.unsupported(f"{action} PARTITION is not supported; {alternative}")
 
 
-def _add(cursor: Cursor) -> list[Change]:
+def _add(cursor: Cursor) -> list[SchemaChange]:
     _refuse_unsupported(cursor, "ADD")
     if_not_exists = False
     if cursor.accept("COLUMN") or cursor.accept("COLUMNS"):
         if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
-    changes: list[Change] = []
+    changes: list[SchemaChange] = []
     for definition in _columns(cursor, "ADD"):
         column = Column(
             definition.path[-1],
@@ -134,7 +134,7 @@ def _add(cursor: Cursor) -> list[Change]:
     return changes
 
 
-def _default_of(one: _ColumnDefinition) -> list[Change]:
+def _default_of(one: _ColumnDefinition) -> list[SchemaChange]:
     return [] if one.default is None else [SetDefault(one.path, one.default)]
 
 
@@ -200,7 +200,7 @@ def _literal(cursor: Cursor) -> str:
     return sign + cursor.take().text
 
 
-def _drop(cursor: Cursor) -> list[Change]:
+def _drop(cursor: Cursor) -> list[SchemaChange]:
     _refuse_unsupported(cursor, "DROP")
     if_exists = False
     if cursor.accept("COLUMN") or cursor.accept("COLUMNS"):
@@ -214,7 +214,7 @@ def _drop(cursor: Cursor) -> list[Change]:
     return [DropColumn(path, if_exists) for path in paths]
 
 
-def _rename(cursor: Cursor) -> list[Change]:
+def _rename(cursor: Cursor) -> list[SchemaChange]:
     if_exists = cursor.accept("COLUMN") and cursor.accept("IF", "EXISTS")
     path = cursor.name("a column")
     cursor.expect("TO")
@@ -230,13 +230,13 @@ def _moved(cursor: Cursor, path: Name, position: Place) -> MoveColumn:
     return MoveColumn(path[0], position)
 
 
-def _modify(cursor: Cursor) -> list[Change]:
+def _modify(cursor: Cursor) -> list[SchemaChange]:
     """MODIFY: as in Flink, the new definition replaces the old one.
 
     Without NOT NULL, nulls are allowed. The comment is kept if the statement has none.
     """
     cursor.accept("COLUMN")
-    changes: list[Change] = []
+    changes: list[SchemaChange] = []
     for definition in _columns(cursor, "MODIFY"):
         changes.append(SetType(definition.path, definition.type))
         changes.append(
@@ -252,7 +252,7 @@ def _modify(cursor: Cursor) -> list[Change]:
     return changes
 
 
-def _alter_column(cursor: Cursor) -> list[Change]:
+def _alter_column(cursor: Cursor) -> list[SchemaChange]:
     """Spark's `ALTER | CHANGE [COLUMN] c <what>`, which changes only what it names."""
     cursor.accept("COLUMN")
     path = cursor.name("a column")
@@ -264,7 +264,7 @@ def _alter_column(cursor: Cursor) -> list[Change]:
         return [SetDefault(path, _literal(cursor))]
     if cursor.accept("DROP", "DEFAULT"):
         return [SetDefault(path, None)]
-    changes: list[Change] = []
+    changes: list[SchemaChange] = []
     if not (cursor.at("COMMENT") or cursor.at("FIRST") or cursor.at("AFTER")):
         if not cursor.accept("SET", "DATA", "TYPE"):
             cursor.accept("TYPE")

@@ -19,6 +19,7 @@ from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress
 from streamhouse.connectors.mysql_cdc.database.table_part import TablePart
 from streamhouse.connectors.mysql_cdc.database.tables.catalogue import Catalogue
 from streamhouse.connectors.mysql_cdc.database.tables.followed_table import FollowedTable
+from streamhouse.connectors.mysql_cdc.first_position import first_position
 from streamhouse.connectors.mysql_cdc.relay.files import RelayView, State
 from streamhouse.connectors.mysql_cdc.schema_history import (
     REMEMBERED,
@@ -46,7 +47,6 @@ SMALL_TABLE = 0.25
 """What the last chunk of a table counts as, since it may be nearly empty."""
 BATCH_BYTES = 64 * 1024 * 1024
 _REACH_S = 10.0
-_FIRST_PLACES = 20
 
 
 class CatalogueStore(Protocol):
@@ -161,24 +161,20 @@ class DatabaseSource:
         snapshot: dict[str, KeyJson | None] = dict.fromkeys(newest.tables)
         if self._skip_snapshot or not self._server.mariadb:
             # On MySQL, the binlog from this position on will correct the SELECTs (`lookback`).
-            position, known, columns = self.first_place(newest)
+            position, known, columns = self.first_position(newest)
             self._binlog.check_prepared(position)
             empty = {} if self._skip_snapshot else snapshot
             return DatabaseProgress(newest.number, position, known, empty, columns).to_offset()
         return self._with_chunks(None, newest, snapshot, max_rows)
 
-    def first_place(self, newest: Catalogue) -> tuple[Position, BinlogState, dict[str, Any]]:
-        """Where the tables begin, with what is known of the binlog and of their columns there.
-
-        An ALTER TABLE at the same time can hide the columns at a position; this then takes a later
-        one. Without their types an ALTER TABLE that changes a column could not be judged.
-        """
-        for _ in range(_FIRST_PLACES):
-            position, known = self._binlog.settled_position(self._current)
-            columns = self.columns_at(position, newest)
-            if all(columns.values()):
-                break
-        return position, known, columns
+    def first_position(self, newest: Catalogue) -> tuple[Position, BinlogState, dict[str, Any]]:
+        """Where the tables begin, with what is known of the binlog and of their columns there."""
+        return first_position(
+            self._binlog,
+            self._current,
+            lambda position: self.columns_at(position, newest),
+            lambda columns: all(columns.values()),
+        )
 
     def columns_at(self, position: Position, newest: Catalogue) -> dict[str, Any]:
         """What an offset at a position where the tables begin has about their columns."""
@@ -234,7 +230,7 @@ class DatabaseSource:
             if used >= most:
                 break
         if before is None:
-            position, known, columns = self.first_place(newest)
+            position, known, columns = self.first_position(newest)
         else:
             position, known = self._binlog.settled_position(self._current)
             columns = self._columns(before, newest, position)

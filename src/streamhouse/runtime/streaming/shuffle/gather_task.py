@@ -34,7 +34,7 @@ class GatherStep:
                 elif row["report"] is not None:
                     report = json.loads(row["report"])
             passed = batch.filter(pc.is_null(batch.column("block")))
-            yield pa.RecordBatch.from_arrays(passed.columns[:3], schema=RESULT)
+            yield pa.RecordBatch.from_arrays(passed.columns[: len(RESULT)], schema=RESULT)
         if report is not None:
             task = TaskInput(0, report["start"], report["end"], (), due=False)
             yield retried(lambda: GatherTask(self.spec, task).write(blocks))

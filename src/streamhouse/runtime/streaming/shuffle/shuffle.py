@@ -12,7 +12,7 @@ from streamhouse.runtime.streaming.shuffle.partitioning import join_tasks
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_RESULT = "table STRING, message BINARY, report STRING"
+_RESULT = "table STRING, message BINARY, message_file STRING, report STRING"
 _JOINED = f"{_RESULT}, block BINARY"
 
 

@@ -38,8 +38,8 @@ class MessageFiles:
     def put(self, results: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The results of a task, with large messages replaced by files; on executors.
 
-        A row with a file has its path as `report`, and no `message`. Results pass unchanged if the
-        task cannot write where the driver reads.
+        A row with a file has its path as `message_file`, and no `message`. Results pass unchanged
+        if the task cannot write where the driver reads.
         """
         shared = None
         for batch in results:
@@ -62,7 +62,7 @@ class MessageFiles:
             if row["message"] is not None and len(row["message"]) >= LARGE_BYTES:
                 path = self._written(row["message"])
                 if path is not None:
-                    row["message"], row["report"] = None, str(path)
+                    row["message"], row["message_file"] = None, str(path)
         return pa.RecordBatch.from_pylist(rows, schema=batch.schema)
 
     def _written(self, message: bytes) -> Path | None:

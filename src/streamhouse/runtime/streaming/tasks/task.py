@@ -37,11 +37,13 @@ RESULT = pa.schema(
     [
         pa.field("table", pa.string()),
         pa.field("message", pa.binary()),
+        pa.field("message_file", pa.string()),
         pa.field("report", pa.string()),
     ]
 )
 """What a task returns to the driver: commit messages of its tables, then one report (JSON), which
-has no table. A large message may be a file (`runtime.streaming.tasks.message_files`)."""
+has no table. Instead of a large message, a row may have the path of a file that has it
+(`runtime.streaming.tasks.message_files`)."""
 
 CHUNK_ROWS = 262_144
 CHUNK_BYTES = 32 * 1024 * 1024

@@ -9,7 +9,7 @@ from streamhouse.errors import StreamhouseError
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.read.table import Table
 from streamhouse.runtime.sync.options import SyncOptions
-from streamhouse.sql.changes import Change, SetColumnComment, SetTableOption
+from streamhouse.sql.schema_changes import SchemaChange, SetColumnComment, SetTableOption
 
 
 def copy_comments(
@@ -32,8 +32,8 @@ def copy_comments(
             notice(f"{target}: comments of {one.full_name} are not copied: {error}")
 
 
-def _changes(table: Table, found: FoundTable, options: SyncOptions) -> list[Change]:
-    changes: list[Change] = []
+def _changes(table: Table, found: FoundTable, options: SyncOptions) -> list[SchemaChange]:
+    changes: list[SchemaChange] = []
     comments = {options.spelt(name): comment for name, comment in found.comments.items()}
     for column in table.columns:
         comment = comments.get(column.name)

@@ -13,17 +13,17 @@ from streamhouse.errors import SchemaChangeError
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.schema.type_widening import widens
 from streamhouse.runtime.sync.schema_changes import SchemaChanges
-from streamhouse.sql.changes import (
+from streamhouse.sql.plan import Column
+from streamhouse.sql.schema_changes import (
     AddColumn,
-    Change,
     DropColumn,
     MoveColumn,
     Place,
     RenameColumn,
+    SchemaChange,
     SetNullable,
     SetType,
 )
-from streamhouse.sql.plan import Column
 
 _TEXT = "STRING"
 
@@ -62,7 +62,7 @@ class Reconciliation:
         self._columns = {column.name: column for column in table.columns}
         self._keys = {*table.primary_key, *table.partition_keys}
         self._names = {column.name for column in wanted.columns}
-        self.changes: list[Change] = []
+        self.changes: list[SchemaChange] = []
         self._replaced: list[str] = []
         self._before = self._renames()
         for column in wanted.columns:

@@ -17,8 +17,8 @@ from streamhouse.runtime.sync.created_tables import CreatedTables
 from streamhouse.runtime.sync.mapping.computed_columns import ComputedColumn, computed_columns
 from streamhouse.runtime.sync.mapping.reconciliation import Reconciliation, Wanted, is_wider
 from streamhouse.runtime.sync.options import METADATA, SyncOptions
-from streamhouse.sql.changes import SetNullable, SetTableOption
 from streamhouse.sql.plan import Column
+from streamhouse.sql.schema_changes import SetNullable, SetTableOption
 
 
 @dataclass(frozen=True)

@@ -202,7 +202,7 @@ class ShardedSource:
         """Partitions that together contain the tables' current rows; driver only."""
         tables = self._followed(self._found.values())
         self._known.set(1, tables)
-        position, known, columns = self._source.first_place(self._known.latest())
+        position, known, columns = self._source.first_position(self._known.latest())
         progress = DatabaseProgress(1, position, known, {}, columns)
         end = encoded(progress.to_offset(), self._known.latest().tables)
         return self.partitions(dict(_SNAPSHOT), end, parallelism)

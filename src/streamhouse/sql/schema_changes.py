@@ -94,7 +94,7 @@ class ResetTableOption:
     key: str
 
 
-Change: TypeAlias = (
+SchemaChange: TypeAlias = (
     AddColumn
     | DropColumn
     | RenameColumn
