@@ -181,7 +181,7 @@ class FollowedSnapshots(Snapshots):
         Returns whether the newest known one is now the one that it has committed last.
         """
         known, news = self._known, commit_news(self._location, stamp)
-        if news is None or news["of"] != self._digest:
+        if news is None or news.get("of") != self._digest:
             return False
         newest, folder, tags = int(news["id"]), str(news["folder"]), news["tags"]
         # It has committed on top of what is known here, unless the ETags differ.
