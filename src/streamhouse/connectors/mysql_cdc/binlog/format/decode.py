@@ -14,8 +14,12 @@ from decimal import Decimal
 from typing import Any, NamedTuple, TypeAlias
 
 from pymysqlreplication.constants import FIELD_TYPE
-from pymysqlreplication.json_binary import parse_json
 
+from streamhouse.connectors.mysql_cdc.binlog.format.json_binary import json_text
+from streamhouse.connectors.mysql_cdc.binlog.format.packed_decimal import (
+    decimal_groups,
+    decimal_text_reader,
+)
 from streamhouse.connectors.mysql_cdc.binlog.format.table_map import (
     BLOB_COMPRESSED,
     VARCHAR_COMPRESSED,
@@ -40,12 +44,10 @@ from streamhouse.connectors.mysql_cdc.server.values.geometry import geometry_tex
 from streamhouse.connectors.mysql_cdc.server.values.types import (
     ZERO_KEY,
     MySqlColumn,
-    json_text,
     unreadable,
 )
 from streamhouse.errors import SchemaChangeError
 
-_GROUP_BYTES = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
 _INTEGERS = {
     FIELD_TYPE.TINY: 1,
     FIELD_TYPE.SHORT: 2,
@@ -249,39 +251,12 @@ def _real(wire: LoggedColumn, column: MySqlColumn, context: Context) -> Read:
     return lambda data, at: (layout.unpack_from(data, at)[0], at + layout.size)
 
 
-def decimal_groups(precision: int, scale: int) -> list[int]:
-    """The bytes of each group of up to nine digits of a DECIMAL."""
-    whole = precision - scale
-    return [
-        _GROUP_BYTES[whole % 9],
-        *[4] * (whole // 9),
-        *[4] * (scale // 9),
-        _GROUP_BYTES[scale % 9],
-    ]
-
-
 def _decimal(wire: LoggedColumn, column: MySqlColumn, context: Context) -> Read:
-    precision, scale = wire.precision, wire.scale
-    whole = precision - scale
-    sizes = decimal_groups(precision, scale)
-    digits = [whole % 9, *[9] * (whole // 9), *[9] * (scale // 9), scale % 9]
-    groups = [pair for pair in zip(sizes, digits, strict=True) if pair[0]]
-    size = sum(sizes)
-    all_bits = (1 << 8 * size) - 1
-    sign_bit = 1 << (8 * size - 1)
+    read_text = decimal_text_reader(wire.precision, wire.scale)
 
     def read(data: bytes, at: int) -> tuple[Decimal, int]:
-        # The sign bit is inverted so that bytes sort; a negative number has all bits inverted.
-        bits = int.from_bytes(data[at : at + size], "big") ^ sign_bit
-        negative = bool(bits & sign_bit)
-        raw = (bits ^ all_bits if negative else bits).to_bytes(size, "big")
-        text, start = "", 0
-        for length, width in groups:
-            text += f"{int.from_bytes(raw[start : start + length], 'big'):0{width}d}"
-            start += length
-        point = len(text) - scale
-        sign = "-" if negative else ""
-        return Decimal(f"{sign}{text[:point]}.{text[point:]}"), at + size
+        text, end = read_text(data, at)
+        return Decimal(text), end
 
     return read
 
@@ -324,10 +299,7 @@ def _geometry(wire: LoggedColumn, column: MySqlColumn, context: Context) -> Read
 
 
 def _json_document(wire: LoggedColumn, column: MySqlColumn, context: Context) -> Read:
-    def decode(data: bytes) -> str | None:
-        return json_text(parse_json(data[0], data[1:])) if data else "null"
-
-    return _prefixed(wire, decode, column)
+    return _prefixed(wire, json_text, column)
 
 
 def _bit(wire: LoggedColumn, column: MySqlColumn, context: Context) -> Read:

@@ -17,6 +17,7 @@ from pymysqlreplication.constants import FIELD_TYPE
 
 from streamhouse.connectors.mysql_cdc.binlog.format import decode
 from streamhouse.connectors.mysql_cdc.binlog.format.decode import Context
+from streamhouse.connectors.mysql_cdc.binlog.format.packed_decimal import decimal_groups
 from streamhouse.connectors.mysql_cdc.binlog.format.table_map import LoggedColumn
 from streamhouse.connectors.mysql_cdc.binlog.format.temporal import Read
 from streamhouse.connectors.mysql_cdc.binlog.rows.block import Block, Places
@@ -124,7 +125,7 @@ def _decimal(wire: LoggedColumn, column: MySqlColumn, context: Context) -> ToArr
         return None
     whole = wire.precision - wire.scale
     digits = [whole % 9, *[9] * (whole // 9), *[9] * (wire.scale // 9), wire.scale % 9]
-    sizes = decode.decimal_groups(wire.precision, wire.scale)
+    sizes = decimal_groups(wire.precision, wire.scale)
     groups = [(size, 10**width) for size, width in zip(sizes, digits, strict=True) if size]
     plain = column.plain
 

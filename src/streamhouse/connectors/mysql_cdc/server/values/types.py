@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import datetime
 import functools
-import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -237,9 +236,6 @@ def from_texts(column: MySqlColumn, raw: pa.Array) -> pa.Array:
     plain = column.plain
     if pa.types.is_binary(plain):
         return raw
-    if column.family == "json":
-        documents = [None if v is None else _json(json.loads(v)) for v in raw.to_pylist()]
-        return pa.array(documents, plain)
     if column.family == "geometry":
         return pa.array([None if v is None else geometry_text(v) for v in raw.to_pylist()], plain)
     texts = _texts(raw)
@@ -410,22 +406,6 @@ def _day_ms(text: str | None) -> int | None:
     hours, minutes, seconds = (int(match[i]) for i in (1, 2, 3))
     fraction = int((match[4] or "").ljust(3, "0")[:3])
     return ((hours * 60 + minutes) * 60 + seconds) * 1000 + fraction
-
-
-def json_text(value: Any) -> str:
-    """A JSON document as text, the same for values of a SELECT and of the binlog."""
-    return _json(value)
-
-
-def _json(value: Any) -> str:
-    def plain(part: Any) -> Any:
-        if isinstance(part, bytes):
-            return part.decode("utf-8", "replace")
-        if isinstance(part, dict):
-            return {plain(k): plain(v) for k, v in part.items()}
-        return [plain(v) for v in part] if isinstance(part, list) else part
-
-    return json.dumps(plain(value), ensure_ascii=False, default=str)
 
 
 def key_of_text(column: MySqlColumn, value: Any) -> Any:
