@@ -26,6 +26,7 @@ from streamhouse.connectors.mysql_cdc.binlog.format.events import (
     MYSQL_GTID,
     ROWS,
     TABLE_MAP,
+    TAGGED_GTID,
     XID,
     Track,
 )
@@ -198,7 +199,15 @@ def test_sets_of_gtids() -> None:
     assert parse_gtids(f"{ORIGIN}:1-10").includes(holes)
     assert not holes.includes(parse_gtids(f"{ORIGIN}:7-9"))
     assert not holes.includes(parse_gtids(f"{'a' * 8}-{ORIGIN[9:]}:1"))
-    for wrong in ("", "1-7", f"{ORIGIN}", f"{ORIGIN}:7-1", f"{ORIGIN}:tag:1", "0-1"):
+    for wrong in (
+        "",
+        "1-7",
+        f"{ORIGIN}",
+        f"{ORIGIN}:7-1",
+        f"{ORIGIN}:1:tag",
+        f"{ORIGIN}:t-g:1",
+        "0-1",
+    ):
         with pytest.raises(ValueError, match="is not a set of GTIDs"):
             parse_gtids(wrong)
 
@@ -214,8 +223,50 @@ def test_gtids_in_events() -> None:
     words = [number.to_bytes(8, "little") for number in numbers]
     previous = event(35, words[0] + uuid.UUID(ORIGIN).bytes + b"".join(words[1:]))
     assert str(previous_gtids(previous, 0)) == f"{ORIGIN}:1-7:9-10"
-    with pytest.raises(ValueError, match="tagged"):
-        previous_gtids(event(35, bytes(7) + b"\1"), 0)
+
+
+SERVER = "30cf96be-e8d5-11f1-9411-02fc00000001"
+_TAGGED = "02{}00000002603d035902f902a103550322c50351022204f103000000020{}08100a"
+
+
+@pytest.mark.parametrize(
+    ("size", "rest", "tag", "number"),
+    [
+        ("74", "4040608626c7565", "blue", 1),
+        ("70", "40406045f39", "_9", 1),
+        ("76", "44106" + "0608626c7565", "blue", 200),
+        ("78", "4031711" + "0608626c7565", "blue", 70_000),
+        ("7c", "40f807c814a" + "0608626c7565", "blue", 5_000_000_000),
+        ("84", "4ff0000000000000080" + "0608626c7565", "blue", 2**62),
+    ],
+)
+def test_tagged_gtids_in_events(size: str, rest: str, tag: str, number: int) -> None:
+    """As MySQL 9.7 logs them."""
+    logged = event(TAGGED_GTID, bytes.fromhex(_TAGGED.format(size, rest)))
+    assert gtid_of(TAGGED_GTID, logged, 0) == (f"{SERVER}:{tag}", number)
+
+
+def test_a_tagged_gtid_of_another_form_is_data_loss() -> None:
+    logged = event(TAGGED_GTID, bytes.fromhex("027400000604"))
+    with pytest.raises(DataLossError, match="tagged GTID of a form that is not known"):
+        gtid_of(TAGGED_GTID, logged, 0)
+
+
+def test_sets_of_tagged_gtids() -> None:
+    text = f"{SERVER}:1-5:_9:1:Blue:1:200:70000"
+    wanted = parse_gtids(text)
+    assert str(wanted) == f"{SERVER}:1-5,{SERVER}:_9:1,{SERVER}:blue:1:200:70000"
+    assert parse_gtids(str(wanted)) == wanted
+    assert wanted.contains(f"{SERVER}:blue", 200) and not wanted.contains(SERVER, 200)
+    origin = SERVER.replace("-", "")
+    logged = (
+        f"0103000000000001{origin}000100000000000000010000000000000006000000000000{'00'}"
+        f"{origin}045f390100000000000000010000000000000002000000000000{'00'}"
+        f"{origin}0862"
+        "6c75650300000000000000010000000000000002000000000000"
+        "00c800000000000000c90000000000000070110100000000007111010000000000"
+    )
+    assert previous_gtids(event(35, bytes.fromhex(logged)), 0) == wanted
 
 
 def test_statements_by_themselves_are_transactions() -> None:

@@ -10,7 +10,12 @@ from streamhouse.connectors.mysql_cdc.binlog.format.events import (
     MARIADB_GTID,
     TAGGED_GTID,
 )
-from streamhouse.connectors.mysql_cdc.server.gtids import GtidSet, mariadb_set, merged_ranges
+from streamhouse.connectors.mysql_cdc.server.gtids import (
+    GtidSet,
+    mariadb_set,
+    merged_ranges,
+    tagged_origin,
+)
 from streamhouse.errors import DataLossError
 
 
@@ -20,7 +25,7 @@ def gtid_of(kind: int, data: bytes, at: int) -> tuple[str, int]:
     if kind == ANONYMOUS:
         return "", 0
     if kind == TAGGED_GTID:
-        raise DataLossError("the binlog has tagged GTIDs, which cannot be compared with a GTID set")
+        return _tagged_gtid(data, body)
     if kind == MARIADB_GTID:
         number = int.from_bytes(data[body : body + 8], "little")
         return str(int.from_bytes(data[body + 8 : body + 12], "little")), number
@@ -44,17 +49,18 @@ def gtid_list(data: bytes, at: int) -> GtidSet:
 def previous_gtids(data: bytes, at: int) -> GtidSet:
     """The set in MySQL's PREVIOUS_GTIDS event: what was logged before this file.
 
-    Raises `ValueError` for the form with tagged GTIDs (MySQL 8.3).
+    Its first eight bytes count the origins; with tags (MySQL 8.3), the last of them tells the form.
     """
     body = at + HEADER.size
-    head = int.from_bytes(data[body : body + 8], "little")
-    if head >> 56:
-        raise ValueError("the binlog has tagged GTIDs, which cannot be followed")
+    tagged = data[body + 7] != 0
+    head = data[body + 1 : body + 7] if tagged else data[body : body + 8]
     at, found = body + 8, {}
-    for _ in range(head):
-        origin = str(uuid.UUID(bytes=data[at : at + 16]))
-        count = int.from_bytes(data[at + 16 : at + 24], "little")
-        at += 24
+    for _ in range(int.from_bytes(head, "little")):
+        origin, at = str(uuid.UUID(bytes=data[at : at + 16])), at + 16
+        if tagged:
+            size, at = _packed(data, at)
+            origin, at = tagged_origin(origin, data[at : at + size].decode()), at + size
+        count, at = int.from_bytes(data[at : at + 8], "little"), at + 8
         ranges = []
         for _ in range(count):
             first = int.from_bytes(data[at : at + 8], "little")
@@ -63,3 +69,45 @@ def previous_gtids(data: bytes, at: int) -> GtidSet:
             at += 16
         found[origin] = merged_ranges(ranges)
     return GtidSet(found, False, {})
+
+
+def _tagged_gtid(data: bytes, at: int) -> tuple[str, int]:
+    """The origin and number in the body of a tagged GTID event.
+
+    It is a message of MySQL's serialization: a version, the size, the last field that must be
+    known, then each field behind its number.
+    """
+    for _ in range(3):
+        _, at = _packed(data, at)
+    at = _field(data, at, 0)
+    _, at = _packed(data, at)
+    at, octets = _field(data, at, 1), bytearray()
+    for _ in range(16):
+        octet, at = _packed(data, at)
+        octets.append(octet)
+    number, at = _packed(data, _field(data, at, 2))
+    size, at = _packed(data, _field(data, at, 3))
+    origin = tagged_origin(str(uuid.UUID(bytes=bytes(octets))), data[at : at + size].decode())
+    # The lowest bit of a signed number is its sign.
+    return origin, number >> 1
+
+
+def _field(data: bytes, at: int, expected: int) -> int:
+    number, at = _packed(data, at)
+    if number != expected:
+        raise DataLossError(
+            f"the binlog has a tagged GTID of a form that is not known (field {number}, not "
+            f"{expected})"
+        )
+    return at
+
+
+def _packed(data: bytes, at: int) -> tuple[int, int]:
+    """The number at a byte offset, and the offset after it.
+
+    The ones at the low end of the first byte count the bytes that follow it.
+    """
+    first = data[at]
+    following = (~first & (first + 1)).bit_length() - 1
+    end = at + 1 + following
+    return int.from_bytes(data[at:end], "little") >> min(following + 1, 8), end

@@ -215,7 +215,7 @@ class _Search:
                     if kind == _GTID_LIST and pos:
                         return created, gtid_list(block, at)
                     if kind == _PREVIOUS_GTIDS:
-                        return created, _previous(block, at)
+                        return created, previous_gtids(block, at)
                     if kind in GTIDS or not track.between or track.position >= self._end:
                         return created, None
                     at += size
@@ -263,10 +263,3 @@ def _missing(wanted: GtidSet, previous: GtidSet) -> dict[str, int]:
         for origin, ranges in wanted.ranges.items()
         if wanted.mariadb and ranges[-1][1] and not previous.contains(origin, ranges[-1][1])
     }
-
-
-def _previous(data: bytes, at: int) -> GtidSet:
-    try:
-        return previous_gtids(data, at)
-    except ValueError as error:
-        raise OptionError(f"option '{_GTID_OPTION}': {error}") from None

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 _UUID = re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}", re.IGNORECASE)
 _MARIADB = re.compile(r"(\d+)-(\d+)-(\d+)")
+_TAG = re.compile(r"[a-z_][a-z0-9_]{0,31}", re.IGNORECASE)
 _RANGE = re.compile(r"(\d+)(?:-(\d+))?")
 _NOT_A_SET = (
     "is not a set of GTIDs; write one such as '0-1-270' (MariaDB: domain-server-sequence, by "
@@ -18,7 +19,7 @@ _NOT_A_SET = (
 
 @dataclass(frozen=True)
 class GtidSet:
-    """Transactions by origin (MySQL: server UUID; MariaDB: replication domain).
+    """Transactions by origin (MySQL: server UUID, and tag; MariaDB: replication domain).
 
     `ranges`: for each origin, the first and last numbers of its transactions, in order, apart from
     each other. `servers`: MariaDB's server id of the last transaction of each domain.
@@ -63,18 +64,26 @@ def parse_gtids(text: str) -> GtidSet:
         return mariadb_set((int(m[1]), int(m[2]), int(m[3])) for m in matches if m is not None)
     ranges: dict[str, list[tuple[int, int]]] = {}
     for part in parts:
-        origin, *intervals = (piece.strip() for piece in part.split(":"))
-        if not _UUID.fullmatch(origin) or not intervals:
+        server, *pieces = (piece.strip().lower() for piece in part.split(":"))
+        if not _UUID.fullmatch(server) or not pieces or _TAG.fullmatch(pieces[-1]):
             raise ValueError(f"'{text}' {_NOT_A_SET}")
-        origin = origin.lower()
-        for interval in intervals:
-            match = _RANGE.fullmatch(interval)
+        origin = server
+        for piece in pieces:
+            if _TAG.fullmatch(piece):
+                origin = tagged_origin(server, piece)
+                continue
+            match = _RANGE.fullmatch(piece)
             if match is None or int(match[2] or match[1]) < int(match[1]):
                 raise ValueError(f"'{text}' {_NOT_A_SET}")
             ranges.setdefault(origin, []).append((int(match[1]), int(match[2] or match[1])))
     if not parts:
         raise ValueError(f"'{text}' {_NOT_A_SET}")
     return GtidSet({origin: merged_ranges(found) for origin, found in ranges.items()}, False, {})
+
+
+def tagged_origin(server: str, tag: str) -> str:
+    """The origin of a server's transactions with a tag, which MySQL numbers apart; '' for none."""
+    return f"{server}:{tag}" if tag else server
 
 
 def mariadb_set(last: Iterable[tuple[int, int, int]]) -> GtidSet:
