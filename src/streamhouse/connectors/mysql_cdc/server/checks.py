@@ -100,6 +100,17 @@ def _select(session: Session) -> Requirement:
     return Requirement("SELECT", "missing", "not granted", "SELECT is not granted", fix)
 
 
+def _prepared_transactions(session: Session) -> Requirement:
+    """Whether the user may list prepared XA transactions, as a start does where it is allowed."""
+    name = "XA_RECOVER_ADMIN"
+    try:
+        session.rows("XA RECOVER")
+    except ConnectError:
+        fix = f"GRANT {name} ON *.* TO {account(session)}: then a start checks that the binlog has "
+        return Requirement(name, "info", "not granted", fix=f"{fix}prepared XA transactions")
+    return Requirement(name, "ok", "granted")
+
+
 def _advice(session: Session, version: str) -> Iterator[Requirement]:
     """Settings that no query requires."""
     names = (*_EXPIRY, "binlog_row_metadata", "binlog_row_value_options", "server_id", "gtid_mode",
@@ -120,6 +131,8 @@ def _advice(session: Session, version: str) -> Iterator[Requirement]:
     yield Requirement("server_id", "ok", values.get("server_id", ""))
     gtids = "always" if "mariadb" in version.lower() else values.get("gtid_mode", "OFF")
     yield Requirement("gtid_mode", "info", gtids)
+    if "mariadb" not in version.lower():
+        yield _prepared_transactions(session)
     for name in ("log_slave_updates", "log_replica_updates"):
         if values.get(name, "ON").upper() not in ("ON", "1"):
             fix = (
