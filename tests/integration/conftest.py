@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from tests.java_pool import java_pool, lent_java
+from tests.mysql_server import MySql, Server
 
 from streamhouse.demo.mariadb import MariaDB
 from streamhouse.runtime.spark.session import end_session
@@ -20,19 +21,14 @@ Installed = Callable[[Path], Path]
 """Makes a folder, which a server that is started on it need not fill first; gives it back."""
 
 
-@pytest.fixture(scope="session")
-def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
-    """The first data of a private MariaDB, made once and copied: making them takes seconds.
-
-    All processes of pytest share them.
-    """
+def _installed(tmp_path_factory: pytest.TempPathFactory, server: type[MariaDB]) -> Installed:
     own = tmp_path_factory.getbasetemp()
     shared = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
-    first = shared / "installed"
+    first = shared / f"installed-{server.__name__}"
     first.mkdir(exist_ok=True)
-    with (shared / "installed.lock").open("w") as lock:
+    with (shared / f"{first.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        MariaDB(first)._install()
+        server(first)._install()
 
     def copied(folder: Path) -> Path:
         shutil.copytree(first, folder, dirs_exist_ok=True)
@@ -42,9 +38,24 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
 
 
 @pytest.fixture(scope="session")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    """The first data of a private server, made once and copied: making them takes seconds.
+
+    All processes of pytest share them.
+    """
+    return _installed(tmp_path_factory, Server)
+
+
+@pytest.fixture(scope="session")
+def installed_mysql(tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    """The same of a real MySQL, whatever server the other tests have."""
+    return _installed(tmp_path_factory, MySql)
+
+
+@pytest.fixture(scope="session")
 def mariadb(installed: Installed, tmp_path_factory: pytest.TempPathFactory) -> Iterator[MariaDB]:
     """One private MariaDB for all tests; each test makes a database of its own."""
-    with MariaDB(installed(tmp_path_factory.mktemp("mariadb"))) as server:
+    with Server(installed(tmp_path_factory.mktemp("mariadb"))) as server:
         yield server
 
 

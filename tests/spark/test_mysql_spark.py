@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from tests.mysql_server import Server
 
 from streamhouse.demo.mariadb import PASSWORD, USER, MariaDB
 
@@ -17,7 +18,7 @@ DEADLINE_S = 60
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MariaDB]:
-    with MariaDB(tmp_path_factory.mktemp("mariadb")) as server:
+    with Server(tmp_path_factory.mktemp("mariadb")) as server:
         server.execute("CREATE DATABASE shop")
         yield server
 

@@ -99,22 +99,9 @@ class MariaDB(PrivateServer):
         self._stop_leftover()
         self._install()
         self._port = self._choose_port()
-        command = [
-            _program("mariadbd"),
-            "--no-defaults",
-            *_as_user(),
-            f"--datadir={self.data_dir / 'data'}",
-            f"--socket={self.socket}",
-            f"--port={self._port}",
-            f"--pid-file={self._pid_file}",
-            f"--log-error={self._log_file}",
-            f"--tmpdir={self._temporary}",
-            *_SERVER_OPTIONS,
-            *self.server_options,
-        ]
         # A session of its own: Ctrl-C in the terminal stops the pipeline first, then the server.
         self._process = subprocess.Popen(
-            command,
+            self._server_command(),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -153,6 +140,21 @@ class MariaDB(PrivateServer):
         finally:
             connection.close()
 
+    def _server_command(self) -> list[str]:
+        return [
+            _program("mariadbd"),
+            "--no-defaults",
+            *as_user(),
+            f"--datadir={self.data_dir / 'data'}",
+            f"--socket={self.socket}",
+            f"--port={self._port}",
+            f"--pid-file={self._pid_file}",
+            f"--log-error={self._log_file}",
+            f"--tmpdir={self._temporary}",
+            *_SERVER_OPTIONS,
+            *self.server_options,
+        ]
+
     @property
     def _pid_file(self) -> Path:
         return self.data_dir / "mariadb.pid"
@@ -182,15 +184,7 @@ class MariaDB(PrivateServer):
             return
         data = self.data_dir / "data"
         shutil.rmtree(data, ignore_errors=True)
-        command = [
-            _program("mariadb-install-db"),
-            "--no-defaults",
-            *_as_user(),
-            f"--datadir={data}",
-            "--auth-root-authentication-method=normal",
-            "--skip-test-db",
-            "--innodb-log-file-size=16M",
-        ]
+        command = self._install_command()
         result = subprocess.run(
             command,
             capture_output=True,
@@ -202,8 +196,19 @@ class MariaDB(PrivateServer):
         )
         if result.returncode != 0:
             reason = _first_error(result.stderr + result.stdout) or f"code {result.returncode}"
-            raise ConnectError(f"mariadb-install-db failed in {self.data_dir}: {reason}")
+            raise ConnectError(f"{Path(command[0]).name} failed in {self.data_dir}: {reason}")
         marker.touch()
+
+    def _install_command(self) -> list[str]:
+        return [
+            _program("mariadb-install-db"),
+            "--no-defaults",
+            *as_user(),
+            f"--datadir={self.data_dir / 'data'}",
+            "--auth-root-authentication-method=normal",
+            "--skip-test-db",
+            "--innodb-log-file-size=16M",
+        ]
 
     def _choose_port(self) -> int:
         port_file = self.data_dir / "port"
@@ -306,7 +311,7 @@ def _first_error(output: str) -> str:
     return next((line for line in lines if _ERROR.search(line)), lines[0] if lines else "")
 
 
-def _as_user() -> list[str]:
+def as_user() -> list[str]:
     return ["--user=root"] if os.geteuid() == 0 else []
 
 

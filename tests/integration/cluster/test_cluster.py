@@ -23,6 +23,7 @@ from tests.integration.cluster.hosts import Cluster, cluster, why_not
 from tests.integration.conftest import Installed
 from tests.integration.runtime import revenue
 from tests.integration.runtime.conftest import Ended, Run, Shop
+from tests.mysql_server import Server
 
 from streamhouse.demo.mariadb import PASSWORD, USER, MariaDB
 from streamhouse.paimon.java.installed_java import java_command
@@ -87,7 +88,7 @@ def mysql(
 ) -> Iterator[MariaDB]:
     """A server that the other hosts reach."""
     folder = installed(tmp_path_factory.mktemp("mysql"))
-    with MariaDB(folder, server_options=["--bind-address=0.0.0.0"]) as server:
+    with Server(folder, server_options=["--bind-address=0.0.0.0"]) as server:
         yield server
 
 

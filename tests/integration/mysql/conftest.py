@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from tests.integration.conftest import Installed
 from tests.integration.mysql.history import Database
+from tests.mysql_server import Server
 
 from streamhouse.demo.mariadb import MariaDB
 
@@ -23,7 +24,7 @@ def database(mariadb: MariaDB) -> Iterator[Database]:
 @pytest.fixture
 def own_database(installed: Installed, tmp_path: Path) -> Iterator[Database]:
     """A database on a server of the test's own, whose binlog has nothing else."""
-    with MariaDB(installed(tmp_path / "own")) as server:
+    with Server(installed(tmp_path / "own")) as server:
         database = Database(server)
         yield database
         database.close()

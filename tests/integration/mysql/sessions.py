@@ -186,7 +186,9 @@ class Sessions:
         self.begin()
 
     def _listed(self) -> set[str]:
-        return {row[3][:1].decode() for row in self.database.server.execute("XA RECOVER")}
+        rows = self.database.server.execute("XA RECOVER")
+        # MySQL sends text, MariaDB bytes.
+        return {row[3][:1] if isinstance(row[3], str) else row[3][:1].decode() for row in rows}
 
     def finish(self) -> None:
         for session in self._all:

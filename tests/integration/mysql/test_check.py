@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from tests.integration.conftest import Installed
 from tests.integration.mysql.history import Database
+from tests.mysql_server import Server
 from typer.testing import CliRunner
 
 from streamhouse.cli.main import build
@@ -105,7 +106,7 @@ def unfit(installed: Installed, tmp_path_factory: pytest.TempPathFactory) -> Ite
                "--binlog-row-metadata=MINIMAL", "--binlog-ignore-db=unlogged",
                "--binlog-expire-logs-seconds=3600", "--default-time-zone=SYSTEM"]  # fmt: skip
     folder = installed(tmp_path_factory.mktemp("unfit"))
-    with MariaDB(folder, server_options=options) as server:
+    with Server(folder, server_options=options) as server:
         server.execute("CREATE DATABASE unlogged", "CREATE TABLE unlogged.t (id INT PRIMARY KEY)")
         yield server
 

@@ -9,9 +9,9 @@ import pymysql
 import pytest
 from tests.integration.conftest import Installed
 from tests.integration.mysql.history import Database, catch_up
+from tests.mysql_server import Server
 
 from streamhouse.connectors.mysql_cdc.source import MySqlSource
-from streamhouse.demo.mariadb import MariaDB
 from streamhouse.errors import DataLossError, SchemaChangeError, TableError
 from streamhouse.source import Offset
 from streamhouse.sql.plan import Column
@@ -207,7 +207,7 @@ def test_system_versioned_tables_are_refused(database: Database) -> None:
 
 def test_a_server_that_ignores_the_case_of_names(installed: Installed, tmp_path: Path) -> None:
     options = ["--lower-case-table-names=1"]
-    with MariaDB(installed(tmp_path / "own"), server_options=options) as server:
+    with Server(installed(tmp_path / "own"), server_options=options) as server:
         database = Database(server)
         database.run(PLAIN)
         source = database.source("Twin")

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from tests.integration.conftest import Installed
 from tests.integration.mysql.history import Database, catch_up
+from tests.mysql_server import Server
 
 from streamhouse.connectors.mysql_cdc.source import MySqlSource
 from streamhouse.demo.mariadb import MariaDB, free_port
@@ -90,7 +91,7 @@ def test_missing_grants_say_what_to_grant(table: Database) -> None:
 def server_with(
     installed: Installed, tmp_path: Path, request: pytest.FixtureRequest
 ) -> Iterator[MariaDB]:
-    with MariaDB(installed(tmp_path / "own"), server_options=[request.param]) as server:
+    with Server(installed(tmp_path / "own"), server_options=[request.param]) as server:
         yield server
 
 
@@ -124,7 +125,7 @@ def test_a_server_without_full_metadata_is_followed_by_place(
     installed: Installed, tmp_path: Path
 ) -> None:
     options = ["--binlog-row-metadata=NO_LOG"]
-    with MariaDB(installed(tmp_path / "own"), server_options=options) as server:
+    with Server(installed(tmp_path / "own"), server_options=options) as server:
         database = Database(server)
         database.run("CREATE TABLE t (a ENUM('x','y'), id INT UNSIGNED PRIMARY KEY, b CHAR(3))")
         source = database.source("t", [Column("id", "BIGINT"), Column("a", "STRING")])

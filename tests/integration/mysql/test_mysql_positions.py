@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from tests.integration.conftest import Installed
 from tests.integration.mysql.history import Database, catch_up, rows_of
+from tests.mysql_server import Server
 
 from streamhouse.connectors.mysql_cdc.server import connection
 from streamhouse.connectors.mysql_cdc.source import MySqlSource
-from streamhouse.demo.mariadb import MariaDB
 from streamhouse.errors import DataLossError, OptionError
 
 CREATE = "CREATE TABLE t (id INT PRIMARY KEY, v TEXT)"
@@ -99,7 +99,7 @@ def test_another_server_is_data_loss(
     source = database.source("t")
     offset, _ = catch_up(source, source.initial_offset())
     other = ["--server-id=2"]
-    with MariaDB(installed(tmp_path / "other"), server_options=other) as server:
+    with Server(installed(tmp_path / "other"), server_options=other) as server:
         server.execute(f"CREATE DATABASE {database.name}")
         server.execute(CREATE, database=database.name)
         deadline = time.monotonic() + 60

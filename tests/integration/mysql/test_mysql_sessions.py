@@ -13,11 +13,11 @@ import pytest
 from tests.integration.conftest import Installed
 from tests.integration.mysql.history import Database, apply, catch_up, rows_of
 from tests.integration.mysql.sessions import TABLES, Sessions
+from tests.mysql_server import Server
 
 from streamhouse.connectors.mysql_cdc.relay.relay import Relay
 from streamhouse.connectors.mysql_cdc.server.position import Position
 from streamhouse.connectors.mysql_cdc.source import MySqlSource
-from streamhouse.demo.mariadb import MariaDB
 
 
 class Reader:
@@ -87,7 +87,7 @@ def database(
     request: pytest.FixtureRequest, installed: Installed, tmp_path: Path
 ) -> Iterator[Database]:
     options = _COMPRESSED if request.param else ()
-    with MariaDB(installed(tmp_path / "own"), server_options=options) as server:
+    with Server(installed(tmp_path / "own"), server_options=options) as server:
         made = Database(server)
         made.run(*TABLES)
         yield made

@@ -16,6 +16,7 @@ import pymysql
 import pytest
 from tests.integration.conftest import Installed
 from tests.integration.mysql.history import Database, apply, catch_up, rows_of
+from tests.mysql_server import Server
 
 from streamhouse.connectors.mysql_cdc.source import MySqlSource
 from streamhouse.demo.mariadb import MariaDB
@@ -276,7 +277,7 @@ def test_other_tables_and_rolled_back_work_do_not_show(database: Database) -> No
 
 @pytest.fixture
 def own_server(installed: Installed, tmp_path: Path) -> Iterator[MariaDB]:
-    with MariaDB(installed(tmp_path / "own")) as server:
+    with Server(installed(tmp_path / "own")) as server:
         yield server
 
 

@@ -10,6 +10,7 @@ import pytest
 from tests.integration.conftest import Installed
 from tests.integration.mysql.certificates import Authority, openssl
 from tests.integration.mysql.history import Database, catch_up, rows_of
+from tests.mysql_server import Server
 
 from streamhouse.connectors.jdbc.options import parse as parse_jdbc
 from streamhouse.connectors.jdbc.table import KeyedTable
@@ -49,7 +50,7 @@ def secured(installed: Installed, tmp_path_factory: pytest.TempPathFactory) -> I
     certificate, key = authority.sign("server", "DNS:localhost")
     options = [f"--ssl-{name}={path}" for name, path in [("cert", certificate), ("key", key)]]
     options.append(f"--ssl-ca={authority.certificate}")
-    with MariaDB(installed(folder / "server"), server_options=options) as server:
+    with Server(installed(folder / "server"), server_options=options) as server:
         yield Secured(folder, server, authority)
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from tests.integration.conftest import Installed
 from tests.integration.mysql.history import Database, catch_up, rows_of
+from tests.mysql_server import Server
 
 from streamhouse.connectors.mysql_cdc.change_reader import StartPoint, read_row_events
 from streamhouse.connectors.mysql_cdc.relay import relay as relay_module
@@ -28,7 +29,7 @@ CREATE = "CREATE TABLE t (id INT PRIMARY KEY, v TEXT)"
 @pytest.fixture(scope="module")
 def server(installed: Installed, tmp_path_factory: pytest.TempPathFactory) -> Iterator[MariaDB]:
     """A server that these tests may restart and reset."""
-    with MariaDB(installed(tmp_path_factory.mktemp("own"))) as server:
+    with Server(installed(tmp_path_factory.mktemp("own"))) as server:
         yield server
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from tests.integration.conftest import Installed
 from tests.integration.mysql.history import Database, catch_up
+from tests.mysql_server import Server
 
 from streamhouse.connectors.mysql_cdc.schema_history import SchemaHistory
 from streamhouse.connectors.mysql_cdc.server.position import Position
@@ -26,7 +27,7 @@ def server(
     installed: Installed, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
 ) -> Iterator[MariaDB]:
     options = [f"--binlog-row-metadata={request.param}"]
-    with MariaDB(installed(tmp_path_factory.mktemp("own")), server_options=options) as server:
+    with Server(installed(tmp_path_factory.mktemp("own")), server_options=options) as server:
         yield server
 
 

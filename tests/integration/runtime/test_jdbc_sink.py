@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 from tests.integration.conftest import Installed
 from tests.integration.runtime.conftest import Shop
+from tests.mysql_server import Server
 
 from streamhouse.connectors.base import WrittenBatch
 from streamhouse.connectors.jdbc.sink import JdbcCommitter
@@ -358,7 +359,7 @@ def test_kills_of_driver_and_server_lose_and_double_nothing(
     shop: Shop, installed: Installed, tmp_path: Path
 ) -> None:
     rows_in_all = 1_500_000
-    with MariaDB(installed(tmp_path / "mariadb")) as server:
+    with Server(installed(tmp_path / "mariadb")) as server:
         server.execute(
             "CREATE DATABASE sunk",
             "CREATE TABLE sunk.log (id INT, what VARCHAR(40), KEY (id))",

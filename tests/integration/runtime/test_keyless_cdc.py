@@ -13,6 +13,7 @@ import pymysql
 import pytest
 from tests.integration.conftest import Installed
 from tests.integration.runtime.conftest import Shop
+from tests.mysql_server import Server
 
 from streamhouse.demo.mariadb import PASSWORD, USER, MariaDB
 
@@ -37,7 +38,7 @@ FROM my_t GROUP BY COALESCE(a, -1), COALESCE(b, '~');
 
 @pytest.fixture
 def server(installed: Installed, tmp_path: Path) -> Iterator[MariaDB]:
-    with MariaDB(installed(tmp_path / "mariadb")) as server:
+    with Server(installed(tmp_path / "mariadb")) as server:
         server.execute(
             "CREATE DATABASE keyless",
             "CREATE TABLE keyless.t (a INT, b VARCHAR(20))",

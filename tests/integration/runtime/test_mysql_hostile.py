@@ -22,8 +22,9 @@ from tests.integration.mysql.sessions import TABLES, Sessions
 from tests.integration.runtime.concurrent_steps import ConcurrentSteps
 from tests.integration.runtime.conftest import Run, Shop
 from tests.integration.runtime.test_sync import mysql_conf
+from tests.mysql_server import Server
 
-from streamhouse.demo.mariadb import PASSWORD, USER, MariaDB
+from streamhouse.demo.mariadb import PASSWORD, USER
 from streamhouse.paimon.changelog.stream_source import PaimonSource
 
 _WIDE = (
@@ -222,7 +223,7 @@ def test_tables_equal_mysql_after_any_kill(shop: Shop, installed: Installed, met
     print(f"seed {seed}")
     chance = random.Random(seed)
     options = [f"--binlog-row-metadata={metadata}"]
-    with MariaDB(installed(shop.folder / "mysql"), server_options=options) as server:
+    with Server(installed(shop.folder / "mysql"), server_options=options) as server:
         database = Database(server)
         database.run(*TABLES, _WIDE)
         writers = Writers(database, random.Random(seed))
@@ -254,7 +255,7 @@ def test_a_sync_follows_schema_changes_after_any_kill(
     print(f"seed {seed}")
     chance = random.Random(seed)
     options = [f"--binlog-row-metadata={metadata}"]
-    with MariaDB(installed(shop.folder / "mysql"), server_options=options) as server:
+    with Server(installed(shop.folder / "mysql"), server_options=options) as server:
         server.execute("CREATE DATABASE altered")
         changes = SchemaChanges(server, "altered", random.Random(seed))
         command = ["sync", "mysql-database", "--warehouse", str(shop.path), "--database", "ods"]

@@ -17,6 +17,7 @@ from tests.integration.mysql.schema_changes import KEPT, replayed
 from tests.integration.runtime.concurrent_steps import ConcurrentSteps
 from tests.integration.runtime.conftest import Run, Shop
 from tests.integration.runtime.test_sync import mysql_conf
+from tests.mysql_server import Server
 
 from streamhouse.demo.mariadb import MariaDB
 
@@ -52,7 +53,7 @@ class Writes(ConcurrentSteps):
 @pytest.mark.parametrize("mode", ["try_evolve", "evolve", "lenient", "ignore", "exception"])
 def test_swapped_tables_equal_mysql(shop: Shop, installed: Installed, mode: str) -> None:
     database = f"online_{mode}"
-    with MariaDB(installed(shop.folder / "mysql")) as server:
+    with Server(installed(shop.folder / "mysql")) as server:
         server.execute(f"CREATE DATABASE {database}")
         for table in TABLES:
             server.execute(

@@ -10,6 +10,7 @@ from tests.integration.conftest import Installed
 from tests.integration.runtime.concurrent_steps import ConcurrentSteps
 from tests.integration.runtime.conftest import Shop
 from tests.integration.runtime.test_one_reader import TABLES, change, equal, logs, script
+from tests.mysql_server import Server
 
 from streamhouse.demo.mariadb import MariaDB
 
@@ -39,7 +40,7 @@ def written(log: Path) -> int:
 
 @pytest.fixture
 def server(installed: Installed, tmp_path: Path) -> MariaDB:
-    return MariaDB(installed(tmp_path / "own"))
+    return Server(installed(tmp_path / "own"))
 
 
 def test_restart_kill_and_reset_under_a_pipeline(shop: Shop, server: MariaDB) -> None:
