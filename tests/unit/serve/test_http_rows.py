@@ -19,7 +19,7 @@ from tests.serving import problem
 from tests.unit.serve.test_view_feed import keep
 
 from streamhouse.paimon.catalog.views import Views
-from streamhouse.serve.queries import answers, executor
+from streamhouse.serve.queries import executor, read_execution
 from streamhouse.serve.views.served_view import ServedView
 from streamhouse.sql.plan import Column, ViewInfo
 from streamhouse.sql.schema_changes import AddColumn
@@ -414,7 +414,7 @@ def test_columns_that_differ_only_by_case(serve: Any, shop: Any) -> None:
 def test_disconnect_leaves_no_file(serve: Any, sales: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The reading thread continues after the disconnect; its file is deleted."""
     begun, go, ended = threading.Event(), threading.Event(), threading.Event()
-    small = answers.small_answer
+    small = read_execution.small_answer
 
     def slow(warehouse: Any, asked: Any) -> Any:
         begun.set()

@@ -13,12 +13,12 @@ from streamhouse.connectors.base import WrittenBatch
 from streamhouse.connectors.driver_rows import DriverRowsWriter, rows_of
 from streamhouse.connectors.jdbc.commits_table import CommitsTable
 from streamhouse.connectors.jdbc.options import JdbcServer
+from streamhouse.connectors.jdbc.spool import Spool
 from streamhouse.connectors.jdbc.statements import Statements, net_changes
 from streamhouse.connectors.jdbc.target import JdbcTarget, TargetTable, load_target
 from streamhouse.connectors.jdbc.transactions import Transaction, Transactions
 from streamhouse.connectors.jdbc.write_options import WriteOptions
 from streamhouse.connectors.specs import SinkSpec
-from streamhouse.connectors.spool import Spool
 from streamhouse.errors import ConnectError, TableError
 
 _LOG = logging.getLogger("streamhouse.query")

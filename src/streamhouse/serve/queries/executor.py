@@ -19,9 +19,9 @@ from streamhouse.errors import LimitError, SqlError, StreamhouseError, TimeLimit
 from streamhouse.serve.access_log import LOGGER
 from streamhouse.serve.admission.thread_pool import WarehousePool
 from streamhouse.serve.errors import Problem
-from streamhouse.serve.queries.answers import UnexpectedError, discard, small_answer
 from streamhouse.serve.queries.fork_messages import LENGTH, LONG_S
 from streamhouse.serve.queries.forks import Forks
+from streamhouse.serve.queries.read_execution import UnexpectedError, discard, small_answer
 from streamhouse.serve.queries.read_request import ReadRequest, ReadResult, RowsRequest
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class Queries:
         return os.path.join(self._folder, uuid.uuid4().hex)
 
     async def run(self, client: str, request: ReadRequest) -> ReadResult:
-        """Run a request of a client; raises as `answers.answer`, and `Problem` busy."""
+        """Run a request of a client; raises as `read_execution.answer`, and `Problem` busy."""
         if isinstance(request, RowsRequest) and request.trusted:
             small = await self._small(client, request)
             if small is not None:

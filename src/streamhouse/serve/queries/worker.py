@@ -26,8 +26,8 @@ from typing import Any, BinaryIO
 
 from streamhouse.errors import StreamhouseError
 from streamhouse.paimon.catalog.warehouse import Warehouse
-from streamhouse.serve.queries.answers import answer
 from streamhouse.serve.queries.fork_messages import FORK, LENGTH, LONG_S, MESSAGE, NUMBER
+from streamhouse.serve.queries.read_execution import answer
 
 _LIBRARIES = (
     "duckdb",
