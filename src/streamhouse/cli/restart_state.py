@@ -1,6 +1,7 @@
 """State that a command keeps in its environment when it restarts itself by `exec`.
 
-It has the times of recent restarts, and whether `--from-scratch` is done.
+It has the times of recent restarts, the cause of the last one, and whether `--from-scratch` is
+done.
 """
 
 from __future__ import annotations
@@ -14,6 +15,9 @@ VARIABLE = "STREAMHOUSE_RESTARTS"
 MAX_RESTARTS = 5
 WITHIN_S = 3600.0
 """Older restarts do not count: a command that ran this long has recovered."""
+SOON_S = 120.0
+"""A failure for the same cause within this time after a restart is the same failure again."""
+_CAUSE = "STREAMHOUSE_RESTART_CAUSE"
 _RESET = "STREAMHOUSE_RESET_DONE"
 
 
@@ -33,6 +37,18 @@ def recent(environment: MutableMapping[str, str] = os.environ, now: float | None
     """How many restarts there were within the last hour."""
     at = time.monotonic() if now is None else now
     return sum(0 <= at - restart < WITHIN_S for restart in _times(environment))
+
+
+def is_same_again(
+    cause: str, environment: MutableMapping[str, str] = os.environ, now: float | None = None
+) -> bool:
+    """Whether the last restart was a moment ago and for this cause, which is recorded."""
+    at = time.monotonic() if now is None else now
+    before = environment.get(_CAUSE)
+    # A NUL cannot be in an environment variable.
+    recorded = environment[_CAUSE] = cause.replace("\0", " ")
+    soon = any(abs(at - restart) < SOON_S for restart in _times(environment))
+    return soon and recorded == before
 
 
 def _times(environment: MutableMapping[str, str]) -> list[float]:

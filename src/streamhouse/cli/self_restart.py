@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,13 @@ from streamhouse.errors import StreamhouseError, is_panic
 
 if TYPE_CHECKING:
     from streamhouse.runtime.monitoring.reporter import Reporter
+
+
+_PROGRAMMING = re.compile(
+    r"\b(Attribute|Import|Index|Key|ModuleNotFound|Name|NotImplemented|Syntax|Type|UnboundLocal)"
+    r"Error\b"
+)
+"""Errors that a program raises again if it does the same again."""
 
 
 def restart_after(error: BaseException, reporter: Reporter | None) -> None:
@@ -37,8 +45,10 @@ def _restart(reporter: Reporter | None, failure: str, cause: str) -> None:
     """Replace this process by a new one of the same command.
 
     After more than `restart_state.MAX_RESTARTS` restarts within an hour, raises `StreamhouseError`
-    instead.
+    instead; at once if a restart has just led to the same error in a program.
     """
+    if restart_state.is_same_again(cause) and _PROGRAMMING.search(cause):
+        raise StreamhouseError(f"{failure}, and again after a restart: {cause}")
     count = restart_state.count()
     if count > restart_state.MAX_RESTARTS:
         raise StreamhouseError(f"{failure}, {count} times within an hour; the last cause: {cause}")

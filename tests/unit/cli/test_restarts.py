@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -53,6 +54,28 @@ def test_too_many_restarts_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None
         StreamhouseError, match="a query has failed, 6 times within an hour; the last cause"
     ):
         _restart(None, "a query has failed", "no word")
+
+
+def test_a_programming_error_ends_the_command_when_it_comes_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def restarts(cause: str) -> bool:
+        started.clear()
+        with contextlib.suppress(StreamhouseError):
+            _restart(None, "a query has failed", cause)
+        return bool(started)
+
+    started: list[object] = []
+    monkeypatch.setattr(os, "execv", lambda *arguments: started.append(arguments))
+    for name in (restart_state.VARIABLE, "STREAMHOUSE_RESTART_CAUSE"):
+        monkeypatch.setenv(name, "")
+    wrong = "internal error: QueryFailed: NameError: name 'x' is not defined"
+    assert restarts(wrong) and not restarts(wrong)
+    assert restarts("internal error: OSError: reset") and restarts("internal error: OSError: reset")
+    assert restarts(wrong)
+    long_ago = time.monotonic() - restart_state.SOON_S - 1
+    monkeypatch.setenv(restart_state.VARIABLE, str(long_ago))
+    assert restarts(wrong)
 
 
 def test_recent_restarts_are_counted_without_adding_one() -> None:
