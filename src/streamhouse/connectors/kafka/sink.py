@@ -180,6 +180,9 @@ class KafkaSinkCommitter:
             (found,) = reader.committed([TopicPartition(self._topic, 0)], TIMEOUT_S)
         finally:
             reader.close()
+        if found.error is not None:
+            # It has no offset either, which would mean that no batch was written.
+            raise KafkaException(found.error)
         if found.offset < 0 and number > 0:
             raise DataLossError(
                 f"Kafka has no record of what this query has written into topic {self._topic} (the "
