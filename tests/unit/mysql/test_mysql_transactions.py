@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import tempfile
 import uuid
 from collections.abc import Sequence
+from unittest.mock import Mock, patch
 
 import pytest
 from tests.unit.mysql.test_mysql_events import (
@@ -186,6 +188,21 @@ def test_a_large_group_is_the_same_from_the_disk() -> None:
             kept.append(str(number))
         assert rows_in(group) == rows_in(group) == kept
         assert group.spilled == (most < 10_000)
+        group.close()
+
+
+def test_a_group_beside_a_large_one_takes_no_file() -> None:
+    """Small groups share the block of events that was received with a large one."""
+    opened = Mock(wraps=tempfile.TemporaryFile)
+    block = row("1") + bytes(100)
+    with patch.object(tempfile, "TemporaryFile", opened):
+        group = TransactionBuffer(most_bytes=50)
+        group.add(INSERT, block, 0, len(row("1")) - 4, 1)
+        assert rows_in(group) == ["1"]
+        opened.assert_not_called()
+        group.add(INSERT, row("2"), 0, len(row("2")) - 4, 2)
+        assert rows_in(group) == ["1", "2"]
+        opened.assert_called_once()
         group.close()
 
 

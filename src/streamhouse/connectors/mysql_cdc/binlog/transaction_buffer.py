@@ -63,7 +63,7 @@ class TransactionBuffer:
         if data is not self._last_block:
             self._last_block = data
             self._bytes += len(data)
-            if self._bytes > self._most_bytes:
+            if self._bytes > self._most_bytes and self._events:
                 self._spill()
                 self._bytes = len(data)
         self._events.append(Event(kind, data, at, end, pos))

@@ -183,8 +183,10 @@ class Transactions:
             self._prepared.add(name, self.track.group, group)
             return Committed(statements) if statements and not self._skips else None
         elif step is Step.XA_COMMIT:
-            committed = self._prepared.take(name)
-            return None if self._skips else committed
+            if self._skips:
+                self._prepared.drop(name)
+                return None
+            return self._prepared.take(name)
         elif step is Step.XA_ROLLBACK and not self._prepared.drop(name):
             return Committed(None, name, rolled_back=True)
         return None
@@ -231,6 +233,7 @@ class _Prepared:
         while self._bytes > _PREPARED_BYTES and len(self._groups) > 1:
             _, oldest = self._groups.popitem(last=False)
             self._bytes -= oldest.memory_bytes
+            oldest.close()
 
     def take(self, xid: str) -> Committed:
         begin, group = self.positions.pop(xid, None), self._groups.pop(xid, None)
@@ -240,7 +243,10 @@ class _Prepared:
 
     def drop(self, xid: str) -> bool:
         """Forget a transaction; whether it was known."""
-        return self.take(xid).begin is not None
+        dropped = self.take(xid)
+        if dropped.group is not None:
+            dropped.group.close()
+        return dropped.begin is not None
 
 
 def other_binlog(server: str, file: str, expected: Binlog, found: Binlog) -> DataLossError:
