@@ -41,11 +41,11 @@ class ChangeReader:
     def read(self, table: Table, partition: Piece, columns: list[str]) -> Iterator[pa.RecordBatch]:
         """The rows of a piece; `columns` are the names that the table has now."""
         names = [*self._columns, *([ROW_KIND] if self._kinds else [])]
-        for stretch in snapshot_runs(table, partition.groups):
-            group = stretch.groups[0]
+        for run in snapshot_runs(table, partition.groups):
+            group = run.groups[0]
             if isinstance(group, StateDifference):
-                differences = [one for one in stretch.groups if isinstance(one, StateDifference)]
-                batches = self._changed_rows(table, differences, columns, stretch.simple)
+                differences = [one for one in run.groups if isinstance(one, StateDifference)]
+                batches = self._changed_rows(table, differences, columns, run.simple)
             else:
                 batches = self._changelog(table, group, columns)
             for batch in batches:

@@ -74,11 +74,11 @@ def parts(
     for split in new.splits():
         after.setdefault(_bucket_path(new, split), []).append(split)
     for folder in sorted(after):
-        olds, news = tuple(before.get(folder, ())), tuple(after[folder])
-        largest = max(_rows(olds), _rows(news))
+        old_splits, new_splits = tuple(before.get(folder, ())), tuple(after[folder])
+        largest = max(_rows(old_splits), _rows(new_splits))
         count = -(-largest // most_rows) or 1
         for number in range(count):
-            yield Part(olds, news, number, count)
+            yield Part(old_splits, new_splits, number, count)
 
 
 def _bucket_path(table: Table, split: bytes) -> str:

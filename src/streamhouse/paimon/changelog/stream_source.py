@@ -44,7 +44,7 @@ from streamhouse.source import Lag, Offset
 _TARGET_SIZE = ("source.split.target-size", "16 mb")
 """Split size of append tables; Paimon's default of 128 MB leaves all but one core idle on a backlog
 of 30 MB."""
-_LOOK_BACK = 100
+_MOST_INCOMPLETE = 100
 _LATEST_WITHIN_S = 0.1
 """How old the newest snapshot may be for the next batch, if another machine wrote it."""
 _IDLE_SNAPSHOTS = 5
@@ -426,14 +426,14 @@ class PaimonSource:
 def _complete(table: Table, snapshot: int) -> int | None:
     """The newest snapshot up to `snapshot` whose rows are all visible; 0: before the first.
 
-    None if there is none among the last `_LOOK_BACK`, or if one of them has expired.
+    None if there is none among the last `_MOST_INCOMPLETE`, or if one of them has expired.
     """
-    for number in range(snapshot, max(0, snapshot - _LOOK_BACK), -1):
+    for number in range(snapshot, max(0, snapshot - _MOST_INCOMPLETE), -1):
         if table.snapshots.find(number) is None:
             return None
         if not waiting(table, number, rows_visible_at(True, table.options)).rows:
             return number
-    return 0 if snapshot <= _LOOK_BACK else None
+    return 0 if snapshot <= _MOST_INCOMPLETE else None
 
 
 def _scan_options(table: Table, scan: ScanOptions) -> dict[str, str]:

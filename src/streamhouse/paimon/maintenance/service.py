@@ -70,7 +70,6 @@ class _State:
     merged: int = 0
     iceberg: int = 0
     iceberg_at: float = float("-inf")
-    expired: int = 0
     counted: bool = False
     compacted_at: float = field(default_factory=time.monotonic)
     full_at: float = field(default_factory=time.monotonic)
@@ -321,7 +320,7 @@ class Maintenance:
         latest = table.latest_snapshot_id(self._latest_within_s(state)) or 0
         if latest < state.compacted:
             # The table was rolled back, or dropped and created again.
-            state.compacted = state.compacted_full = state.merged = state.expired = 0
+            state.compacted = state.compacted_full = state.merged = 0
             state.attempted = 0
         return latest
 

@@ -17,7 +17,7 @@ from streamhouse.paimon.read.compacted_full_scan import compacted_only
 from streamhouse.paimon.read.key_set import KeySet
 from streamhouse.paimon.read.reader import conformed
 from streamhouse.paimon.read.table import Table
-from streamhouse.paimon.read.time_travel import pinned, settled
+from streamhouse.paimon.read.time_travel import pinned, resolved
 from streamhouse.paimon.read.version_clause import version_clause
 from streamhouse.paimon.read.visibility import hides_new_rows
 from streamhouse.paimon.schema import types
@@ -138,7 +138,7 @@ class SystemTable:
         The Rust core's log leaves deleted keys out unless the merge engine is `deduplicate`, which
         keeps the last row of each key. It also shows rows that are invisible until a compaction.
         """
-        as_of = settled(self._data, self._as_of)
+        as_of = resolved(self._data, self._as_of)
         data = pinned(self._data, as_of)
         shows_all = not data.primary_key or hides_new_rows(data)
         if not shows_all and data.options.get("merge-engine", _DEDUPLICATE) == _DEDUPLICATE:
@@ -242,7 +242,7 @@ def open_table(
             )
         return SystemTable(data, parsed, AsOf())
     if as_of or pin:
-        as_of = settled(data, as_of)
+        as_of = resolved(data, as_of)
         data = pinned(data, as_of)
     return SystemTable(data, parsed, as_of)
 

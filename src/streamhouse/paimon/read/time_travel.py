@@ -23,7 +23,7 @@ def pinned(table: Table, as_of: AsOf) -> Table:
     Raises `TableError` for a tag, snapshot or time that never existed, `DataLossError` for a
     snapshot that has expired; both say what exists.
     """
-    as_of = settled(table, as_of)
+    as_of = resolved(table, as_of)
     if as_of.tag is not None:
         schema_id = _tagged(table, as_of.tag).schema_id
         return table.versions.open(schema_id, {"scan.tag-name": as_of.tag})
@@ -33,7 +33,7 @@ def pinned(table: Table, as_of: AsOf) -> Table:
     return table.versions.open(schema_id, {"scan.snapshot-id": str(as_of.snapshot)})
 
 
-def settled(table: Table, as_of: AsOf) -> AsOf:
+def resolved(table: Table, as_of: AsOf) -> AsOf:
     """Resolve a point in time to an existing tag or snapshot; an empty one to the newest snapshot.
 
     The result is empty for a table without snapshots. Raises the errors of `pinned`.
@@ -75,7 +75,7 @@ def named(table: Table, text: str) -> AsOf:
 
 
 def record(table: Table, as_of: AsOf) -> Snapshot | None:
-    """The snapshot of a point in time that `settled` returned; None if that is empty."""
+    """The snapshot of a point in time that `resolved` returned; None if that is empty."""
     if as_of.tag is not None:
         return _tagged(table, as_of.tag)
     return None if as_of.snapshot is None else table.snapshot(as_of.snapshot)

@@ -34,7 +34,7 @@ from streamhouse.paimon.read.conditions import Filter
 from streamhouse.paimon.read.pushdown import push
 from streamhouse.paimon.read.system_tables import SystemTable, open_table
 from streamhouse.paimon.read.table import Table
-from streamhouse.paimon.read.time_travel import pinned, settled
+from streamhouse.paimon.read.time_travel import pinned, resolved
 from streamhouse.paimon.spark.options import SparkOptions
 from streamhouse.paimon.spark.sink import PaimonStreamWriter, PaimonWriter
 from streamhouse.paimon.storage.split_groups import Piece, pieces
@@ -100,7 +100,7 @@ class PaimonReader(DataSourceReader):
         if isinstance(table, SystemTable):
             return [SourcePartition(Piece(()))]
         # Executors must read the snapshot that was planned, not the newest at their time.
-        self._as_of = settled(table, self._as_of)
+        self._as_of = resolved(table, self._as_of)
         if not self._as_of:
             return [SourcePartition(None)]
         planned = pieces(

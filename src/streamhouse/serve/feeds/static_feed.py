@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from streamhouse.paimon.read.time_travel import named, pinned, record, settled
+from streamhouse.paimon.read.time_travel import named, pinned, record, resolved
 from streamhouse.serve.feeds.table_feed import Change, Feed, with_kind
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ class StaticFeed(Feed):
 
     def __init__(self, warehouse: Warehouse, identifier: str, text: str) -> None:
         super().__init__(warehouse, identifier)
-        as_of = settled(self._table, named(self._table, text))
+        as_of = resolved(self._table, named(self._table, text))
         self._record = record(self._table, as_of)
         self._table = pinned(self._table, as_of)
         self._columns = self._select_columns()

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from streamhouse.duckdb_engine import Batches
 from streamhouse.errors import OptionError, TableError
-from streamhouse.paimon.read.time_travel import named, pinned, record, settled
+from streamhouse.paimon.read.time_travel import named, pinned, record, resolved
 from streamhouse.sql.options.time_travel import split_options
 from streamhouse.sql.plan import AsOf, BoundedScan
 
@@ -65,7 +65,7 @@ def pin(table: Table, as_of: AsOf | None = None) -> Pin:
         latest = table.latest_snapshot_id()
         return Pin(table, None if latest is None else table.snapshot(latest))
     try:
-        as_of = settled(table, as_of)
+        as_of = resolved(table, as_of)
         snapshot = record(table, as_of)
         return Pin(pinned(table, as_of) if as_of else table, snapshot, own_schema=True)
     except (ValueError, OverflowError):
