@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pymysql
+import pytest
 
 from streamhouse.demo.mariadb import PASSWORD, USER, MariaDB, as_user
-from streamhouse.errors import ConnectError
 
 MYSQLD = os.environ.get("STREAMHOUSE_TEST_MYSQLD")
 _PREPARED = Path(__file__).parents[1] / "build" / "mysql" / "sid" / "mysqld"
@@ -96,7 +96,7 @@ class MySql(MariaDB):
     def _mysqld() -> str:
         path = _PREPARED if MYSQLD is None else Path(MYSQLD).absolute()
         if not path.exists():
-            raise ConnectError(f"{path} is missing; run `scripts/mysql_server.sh`")
+            pytest.fail(f"MySQL is missing; run scripts/mysql_server.sh ({path})", pytrace=False)
         return str(path)
 
     def _create_user(self) -> None:
