@@ -423,6 +423,7 @@ class MySqlSource:
         if progress.position is None and not self._server.mariadb:
             # Set a position first: the binlog after it will correct the SELECTs (`lookback`).
             position, known, columns = self._first_position()
+            self._check_prepared(position)
             return Progress(position, known=known).to_offset() | columns
         size = self._options.chunk_size
         max_chunks = _CHUNKS_A_BATCH
@@ -439,8 +440,7 @@ class MySqlSource:
         begin = progress.position
         if begin is None:
             position, known, columns = self._first_position()
-            if self._options.startup_mode != "snapshot":
-                self._binlog.check_prepared(position)
+            self._check_prepared(position)
         else:
             position, known = self._binlog.settled_position(self._current)
             columns = self._columns.next(start, begin, position, cut=False)[1]
@@ -450,6 +450,11 @@ class MySqlSource:
         if not complete:
             offset["rows"] = start.get("rows", 0) + size * len(ends)
         return offset | self._index(offset)
+
+    def _check_prepared(self, position: Position) -> None:
+        """Check that the binlog has all prepared XA transactions, as the stream begins."""
+        if self._options.startup_mode != "snapshot":
+            self._binlog.check_prepared(position)
 
     def _index(self, offset: Offset) -> Offset:
         """The index by which an offset of the snapshot is a place in the table."""
