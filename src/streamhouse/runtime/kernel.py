@@ -18,6 +18,7 @@ from streamhouse.merge_functions import merge_function
 from streamhouse.source import ROW_KIND
 from streamhouse.sql.expressions.value_errors import readable
 from streamhouse.sql.plan import Column, StreamQuery
+from streamhouse.sql.streaming.passthrough_columns import copied_columns
 
 ROW = "_row"
 _COMBINERS = {"sum": "sum", "min": "min", "max": "max"}
@@ -66,6 +67,8 @@ class PartialAggregation:
 class Kernel:
     """One query's embedded DuckDB engine. Not thread-safe; each process keeps one per query.
 
+    Rows of a query that only copies columns, without a change of their types, do not pass DuckDB.
+
     `schema` is the Arrow schema of the target's columns, to which the rows are cast. With `number`
     the output is unordered, and a column `_row` after the target's columns has the number of the
     row of `src` from which each output row was made.
@@ -87,6 +90,9 @@ class Kernel:
             schema = schema.append(pa.field(ROW, pa.int64()))
         self._schema = schema.append(pa.field(ROW_KIND, pa.string())) if query.row_kinds else schema
         self._names = self._schema.names
+        self._copied = copied_columns(self._rows_sql)
+        self._copied_schema: pa.Schema | None = None
+        self._types_kept = False
         self._db = LastingConnection(query.functions, threads=1, memory_limit=memory_limits.KERNEL)
 
     @property
@@ -122,12 +128,24 @@ class Kernel:
 
     def rows(self, src: pa.Table) -> pa.Table:
         """The output rows of `src`, pre-aggregated where the target allows it."""
-        if self._combine is None:
-            out = self._run(self._rows_sql, src)
-        else:
+        if self._combine is not None:
             combined = self._combine.sql(f"({self._rows_sql})", self._names)
             out = self._run(combined, src)
+        elif self._copied is not None and self._keeps_types(src, self._copied):
+            out = src.select(self._copied)
+        else:
+            out = self._run(self._rows_sql, src)
         return self._cast(out)
+
+    def _keeps_types(self, src: pa.Table, columns: Sequence[str]) -> bool:
+        """Whether the columns have the target's types, and the query casts them to no other."""
+        if src.schema != self._copied_schema:
+            types = [src.schema.field(column).type for column in columns]
+            self._types_kept = types == self._schema.types and (
+                types == self._run(self._rows_sql, src.slice(0, 0)).schema.types
+            )
+            self._copied_schema = src.schema
+        return self._types_kept
 
     def values(self, src: pa.Table) -> pa.Table:
         """The distinct values that `src` adds or retracts: the result of `DistinctCounts.sql`."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
+from streamhouse.duckdb_connection import LastingConnection
 from streamhouse.errors import StreamhouseError, TableError
 from streamhouse.runtime.kernel import (
     Kernel,
@@ -111,3 +112,26 @@ def test_values_that_cannot_be_computed_or_stored_are_errors() -> None:
     wide = pa.table({"n": pa.array([1 << 40])})
     with pytest.raises(TableError, match="cannot hold"):
         conformed(wide, pa.schema([("n", pa.int32())]))
+
+
+_COPY = "SELECT CAST(s.country AS TEXT) AS country, CAST(s.price AS DOUBLE) AS revenue FROM src AS s"
+
+
+def test_copied_columns_are_what_the_query_computes(monkeypatch: pytest.MonkeyPatch) -> None:
+    src = numbered(pa.table({"price": [1.5, None], "country": ["NO", "CL"]}), 0)
+    copy = kernel(_COPY)
+    computed = kernel(f"{_COPY} WHERE true").rows(src)
+    assert copy.rows(src) == computed
+    monkeypatch.setattr(LastingConnection, "run", lambda *_, **__: pytest.fail("ran in DuckDB"))
+    assert copy.rows(src) == computed
+    with pytest.raises(TableError, match="column 'country' of the target cannot be null"):
+        copy.rows(src.set_column(1, "country", pa.array(["NO", None])))
+
+
+def test_copied_columns_of_other_types_are_cast() -> None:
+    narrow = _COPY.replace("DOUBLE", "FLOAT")
+    src = numbered(pa.table({"price": [0.1], "country": ["NO"]}), 0)
+    assert kernel(narrow).rows(src).column("revenue").to_pylist() == [pytest.approx(0.1, abs=1e-7)]
+    assert kernel(narrow).rows(src).column("revenue").to_pylist() != [0.1]
+    texts = src.set_column(0, "price", pa.array(["2.5"]))
+    assert kernel(_COPY).rows(texts).column("revenue").to_pylist() == [2.5]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from tests.unit.sql.conftest import TABLES, Catalog
 
+from streamhouse.sql.streaming.passthrough_columns import copied_columns
+
 _TARGETS = """
 CREATE TABLE copy (id INT PRIMARY KEY NOT ENFORCED, name STRING, country STRING);
 CREATE TABLE wide (id BIGINT, name STRING, PRIMARY KEY (id, name) NOT ENFORCED);
@@ -38,3 +40,42 @@ def test_passthrough_columns(query: str, passed: dict[str, str]) -> None:
     catalog.add(TABLES)
     catalog.add(_TARGETS)
     assert catalog.stream(f"INSERT INTO {query}").passed == passed
+
+
+@pytest.mark.parametrize(
+    ("query", "copied"),
+    [
+        ("copy SELECT * FROM customers_cdc", ("id", "name", "country", "rowkind")),
+        ("copy (country, id) SELECT name, id FROM customers_cdc", None),
+        ("wide SELECT id, name FROM customers_cdc", ("id", "name", "rowkind")),
+        ("copy SELECT * FROM customers_cdc WHERE id > 1", None),
+        ("copy SELECT id, UPPER(name), country FROM customers_cdc", None),
+        ("copy SELECT * FROM customers_cdc UNION ALL SELECT * FROM customers_cdc", None),
+        ("country_sales SELECT country, COUNT(*), SUM(1.0E0) FROM customers_cdc GROUP BY country",
+         None),
+    ],
+)  # fmt: skip
+def test_columns_of_queries_that_only_copy_them(query: str, copied: tuple[str, ...] | None) -> None:
+    catalog = Catalog()
+    catalog.add(TABLES)
+    catalog.add(_TARGETS)
+    assert copied_columns(catalog.stream(f"INSERT INTO {query}").rows_sql) == copied
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT DISTINCT a FROM src",
+        "SELECT a FROM src LIMIT 1",
+        "SELECT a FROM src ORDER BY b",
+        "SELECT a FROM src, other",
+        "SELECT a FROM src TABLESAMPLE 10%",
+        "SELECT a FROM (SELECT b AS a FROM src)",
+        "SELECT * FROM src",
+        "SELECT CAST(CAST(a AS INT) AS BIGINT) FROM src",
+        "WITH src AS (SELECT 1 AS a) SELECT a FROM src",
+        "SELECT a FROM src QUALIFY ROW_NUMBER() OVER (PARTITION BY a) = 1",
+    ],
+)
+def test_queries_that_do_more_than_copy(sql: str) -> None:
+    assert copied_columns(sql) is None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from sqlglot import exp
+from sqlglot import exp, parse_one
 
 from streamhouse.sql.plan import Column, TableInfo
 
@@ -30,6 +30,35 @@ def passthrough_columns(
         if isinstance(item, exp.Column) and kinds.get(item.name) == _plain(column.type):
             passed[column.name] = item.name
     return passed
+
+
+def copied_columns(rows_sql: str) -> tuple[str, ...] | None:
+    """The columns of `src` that `StreamQuery.rows_sql` copies, in its order; None if it does more.
+
+    Each may be cast. It does more if it has an expression, a filter, a join or an order.
+    """
+    rows = parse_one(rows_sql, dialect="duckdb")
+    if not isinstance(rows, exp.Select):
+        return None
+    table, more = None, []
+    for key, value in rows.args.items():
+        if isinstance(value, exp.From):
+            table = value.this
+        elif key != "expressions" and value:
+            more.append(key)
+    if more or not isinstance(table, exp.Table) or table.name != "src":
+        return None
+    if any(value for key, value in table.args.items() if key not in ("this", "alias")):
+        return None
+    copied = []
+    for projection in rows.expressions:
+        item = projection.unalias()
+        if isinstance(item, exp.Cast):
+            item = item.this
+        if not isinstance(item, exp.Column) or isinstance(item.this, exp.Star):
+            return None
+        copied.append(item.name)
+    return tuple(copied)
 
 
 def _plain(kind: str) -> str:
