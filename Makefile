@@ -11,7 +11,7 @@ help:
 	@echo 'make demo    set up what is missing, then run the revenue view in the terminal'
 	@echo 'make demo-membership   the same for the membership warehouse: four layers, two boards'
 	@echo 'make test    set up what is missing, then run all tests (ARGS="tests/unit -x": some)'
-	@echo 'make fresh   the demo and the unit tests on minimal Debians, as root and as a user (needs root)'
+	@echo 'make fresh   the demo on minimal Debians, as root and as a user, who runs the unit tests, too (needs root)'
 	@echo 'make setup   set up what is missing: system packages, .venv, the Paimon jar, Java classes'
 	@echo 'make lint    ruff, mypy, and the direction of imports'
 	@echo 'make lint-page   the types of the web page (needs npx)'
