@@ -114,7 +114,9 @@ def test_values_that_cannot_be_computed_or_stored_are_errors() -> None:
         conformed(wide, pa.schema([("n", pa.int32())]))
 
 
-_COPY = "SELECT CAST(s.country AS TEXT) AS country, CAST(s.price AS DOUBLE) AS revenue FROM src AS s"
+_COPY = (
+    "SELECT CAST(s.country AS TEXT) AS country, CAST(s.price AS DOUBLE) AS revenue FROM src AS s"
+)
 
 
 def test_copied_columns_are_what_the_query_computes(monkeypatch: pytest.MonkeyPatch) -> None:
