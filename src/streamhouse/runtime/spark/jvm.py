@@ -66,8 +66,9 @@ class JavaExited(Exception):
 
 
 def spark_home() -> Path:
-    """The folder of Spark's jars and scripts."""
-    return Path(os.environ.get("SPARK_HOME") or os.path.dirname(pyspark.__file__))
+    """The folder of Spark's jars and scripts, without links: the class archive is made for it."""
+    home = os.environ.get("SPARK_HOME") or os.path.dirname(pyspark.__file__)
+    return Path(os.path.realpath(home))
 
 
 def launch(
