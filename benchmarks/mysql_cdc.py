@@ -5,6 +5,7 @@ DOUBLE, DATETIME(3), DATE, ENUM, a longer VARCHAR). Scripts copy it into a table
 with the same primary key and two buckets, or with `--target blackhole` into nothing, with two
 tasks. The clock starts when the Spark session is up and the runtime gets the script; it stops when
 the query has ended: planning, the start of Python workers, reading, writing and commits are in it.
+Python's libraries are imported before the clock starts, in the limit's turns, too.
 
 snapshot   `--rows` rows with `'scan.startup.mode' = 'snapshot'`, against one PyMySQL server-side
            cursor that fetches all rows and drops them.
