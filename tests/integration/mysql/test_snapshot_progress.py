@@ -18,7 +18,7 @@ SCRIPT = """
 CREATE TEMPORARY TABLE numbers (id INT PRIMARY KEY NOT ENFORCED, v INT) WITH (
   'connector' = 'mysql-cdc', 'hostname' = '127.0.0.1', 'port' = '{port}', 'username' = '{user}',
   'password' = '{password}', 'database-name' = '{database}', 'table-name' = 't',
-  'scan.startup.mode' = 'snapshot', 'scan.incremental.snapshot.chunk.size' = '50'
+  'scan.startup.mode' = 'snapshot', 'scan.incremental.snapshot.chunk.size' = '25'
 );
 CREATE TABLE copy (id INT PRIMARY KEY NOT ENFORCED, v INT) WITH ('bucket' = '1');
 INSERT INTO copy SELECT * FROM numbers;

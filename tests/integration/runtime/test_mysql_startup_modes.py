@@ -21,8 +21,8 @@ CREATE TABLE IF NOT EXISTS {name} (id INT, v INT, PRIMARY KEY (id) NOT ENFORCED)
 INSERT INTO {name} SELECT * FROM from_{name};
 """
 ROWS = 30_000
-CHUNKS = "'scan.incremental.snapshot.chunk.size' = '100'"
-"""So that the snapshot has several batches of 64 chunks."""
+CHUNKS = "'scan.incremental.snapshot.chunk.size' = '50'"
+"""So that the snapshot has several batches."""
 
 
 def script(server: MariaDB, modes: dict[str, str]) -> str:

@@ -66,7 +66,7 @@ from streamhouse.errors import DataLossError
 from streamhouse.source import Lag, Offset
 from streamhouse.sql.plan import Column
 
-_CHUNKS_A_BATCH = 64
+_CHUNKS_A_BATCH = 128
 _BATCH_BYTES = 1 << 30
 _BATCH_ROWS = 65_536
 _RELAYED_BYTES = 64 * 1024 * 1024

@@ -56,6 +56,7 @@ class _Packets:
     def __init__(self, connection: pymysql.Connection[Any]) -> None:
         self._connection = connection
         self._file: Any = connection._rfile  # type: ignore[attr-defined]
+        self._drained = False
         self._rest = b""
         self.ended = False
 
@@ -64,57 +65,63 @@ class _Packets:
         buffer = bytearray(max(BLOCK_BYTES, 2 * len(self._rest)))
         filled = len(self._rest)
         buffer[:filled] = self._rest
-        starts: list[int] = []
-        ends: list[int] = []
+        packets: list[int] = []
         at = 0
         while not self.ended:
             buffer, filled = self._filled(buffer, filled)
-            at, filled = self._scan(buffer, at, filled, starts, ends)
-            if starts and filled >= BLOCK_BYTES:
+            at, filled = self._scan(buffer, at, filled, packets)
+            if packets and filled >= BLOCK_BYTES:
                 break
         self._rest = bytes(memoryview(buffer)[at:filled])
-        return buffer, np.array(starts, np.int64), np.array(ends, np.int64)
+        bounds = np.array([*packets, at], np.int64)
+        return buffer, bounds[:-1] + _HEADER, bounds[1:]
 
     def _filled(self, buffer: bytearray, filled: int) -> tuple[bytearray, int]:
         if filled == len(buffer):
             buffer = buffer + bytes(len(buffer))
-        # `readinto1` would wait for more than PyMySQL has buffered, which may be all.
-        read = self._file.read1(len(buffer) - filled)
+        if self._drained:
+            read = self._file.raw.readinto(memoryview(buffer)[filled:])
+        else:
+            # `readinto1` would wait for more than PyMySQL has buffered, which may be all.
+            space = len(buffer) - filled
+            buffered = self._file.read1(space)
+            read = len(buffered)
+            buffer[filled : filled + read] = buffered
+            self._drained = read < space
         if not read:
             raise pymysql.err.OperationalError(
                 CR.CR_SERVER_LOST, "Lost connection to MySQL server during query"
             )
-        buffer[filled : filled + len(read)] = read
-        return buffer, filled + len(read)
+        return buffer, filled + read
 
-    def _scan(
-        self, buffer: bytearray, at: int, filled: int, starts: list[int], ends: list[int]
-    ) -> tuple[int, int]:
-        """Find the rows from `at` on; where the first incomplete packet is, and the new `filled`.
+    def _scan(self, buffer: bytearray, at: int, filled: int, packets: list[int]) -> tuple[int, int]:
+        """Append where packets of rows start; returns where they end, and the new `filled`.
 
         `filled` gets less where the headers within a long row are removed.
         """
-        length_at = _LENGTH.unpack_from
+        found = packets.append
         last = filled - _HEADER
+        length_at = _LENGTH.unpack_from
         while at < last:
+            found(at)
             length = length_at(buffer, at)[0] & _LONGEST_PACKET
-            start = at + _HEADER
-            end = start + length
+            at += _HEADER + length
             if length == _LONGEST_PACKET:
-                end, filled = _joined(buffer, start, filled)
+                at, filled = _joined(buffer, packets[-1] + _HEADER, filled)
                 last = filled - _HEADER
-            if end > filled:
-                break
-            first = buffer[start]
-            if first >= _END and (first == _ERROR or length < _LONGEST_END):
-                self.ended = True
-                if first == _ERROR:
-                    pymysql.err.raise_mysql_exception(bytes(buffer[start:end]))
-                break
-            starts.append(start)
-            ends.append(end)
-            at = end
+        if at > filled:
+            at = packets.pop()
+        if packets and self._is_end(buffer, packets[-1] + _HEADER, at):
+            at = packets.pop()
+            self.ended = True
         return at, filled
+
+    def _is_end(self, buffer: bytearray, start: int, end: int) -> bool:
+        """Whether a packet is the last one of the result set; raises the error that it reports."""
+        first = buffer[start]
+        if first == _ERROR:
+            pymysql.err.raise_mysql_exception(bytes(buffer[start:end]))
+        return first == _END and end - start < _LONGEST_END
 
 
 def _joined(buffer: bytearray, start: int, filled: int) -> tuple[int, int]:
