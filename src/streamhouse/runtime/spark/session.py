@@ -237,7 +237,7 @@ def _start(
     callbacks(SparkContext._gateway)
     if is_own and claim is not None and context is None:
         _keep(claim)
-    if local:
+    if local and is_own:
         threading.Thread(
             target=_warm_up, args=(session,), daemon=True, name="streamhouse-warm"
         ).start()
