@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import threading
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import Consumer, IsolationLevel, KafkaException, TopicPartition
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 from tests.integration.kafka.conftest import Topic
 
-from streamhouse.connectors.base import WrittenBatch
+from streamhouse.connectors.base import SinkCommitter, WrittenBatch
+from streamhouse.connectors.kafka import outage, sink_partitions
+from streamhouse.connectors.kafka import sink as sink_module
 from streamhouse.connectors.kafka.sink import KafkaSink, KafkaSinkCommitter
 from streamhouse.connectors.specs import SinkSpec
-from streamhouse.errors import CommitConflictError, DataLossError
+from streamhouse.demo.kafka.broker import KafkaBroker
+from streamhouse.errors import CommitConflictError, ConnectError, DataLossError
 from streamhouse.sql.plan import Column
 
 COLUMNS = (
@@ -151,6 +156,89 @@ def test_exactly_once_locks_out_another_run_of_the_query(topic: Topic) -> None:
     assert to.committer(query).commit(written(to, 1, 2), nothing)
     with pytest.raises(CommitConflictError, match="sink.transactional-id-prefix"):
         first.commit(written(to, 2, 3), nothing)
+    assert sorted(one[2] for one in values(topic)) == json_of(1, 2)
+
+
+@contextmanager
+def killed_before(committer: SinkCommitter, step: str, broker: KafkaBroker) -> Iterator[None]:
+    """The broker is killed before a step of the first commit, and started again a second later."""
+    original, starting = getattr(committer, step), list[threading.Timer]()
+
+    def kill(*arguments: Any) -> Any:
+        if not starting:
+            broker.kill()
+            starting.append(threading.Timer(1.0, broker.start))
+            starting[0].start()
+        return original(*arguments)
+
+    setattr(committer, step, kill)
+    yield
+    starting[0].join()
+
+
+@pytest.mark.parametrize(
+    ("step", "more"),
+    [
+        ("_is_new", {}),
+        ("_produce", {}),
+        # The client waits for ever for the coordinator that it knew before.
+        ("_produce", {"properties.metadata.recovery.strategy": "rebootstrap"}),
+        ("_send_mark", {}),
+    ],
+)
+def test_exactly_once_outlives_a_restart_of_the_broker(
+    topic: Topic, monkeypatch: pytest.MonkeyPatch, step: str, more: Mapping[str, str]
+) -> None:
+    monkeypatch.setattr(sink_module, "TIMEOUT_S", 1.0)
+    to = sink(topic, {**ONCE, **more})
+    committer = to.committer(uuid.uuid4().hex)
+    assert committer.commit(written(to, 0, 1), nothing)
+    with killed_before(committer, step, topic.broker):
+        assert committer.commit(written(to, 1, 2), nothing)
+    assert committer.commit(written(to, 2, 3), nothing)
+    assert sorted(one[2] for one in values(topic)) == json_of(1, 2, 3)
+
+
+def test_exactly_once_commits_no_batch_twice_whose_commit_was_not_answered(topic: Topic) -> None:
+    to = sink(topic, ONCE)
+    committer = to.committer(uuid.uuid4().hex)
+    assert isinstance(committer, KafkaSinkCommitter)
+    assert committer.commit(written(to, 0, 1), nothing)
+    producer, unanswered = committer._opened(), KafkaError(KafkaError._TIMED_OUT)
+
+    class Unanswered:
+        def commit_transaction(self, seconds: float) -> None:
+            producer.commit_transaction(seconds)
+            raise KafkaException(unanswered)
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(producer, name)
+
+    committer._producer = Unanswered()
+    assert committer.commit(written(to, 1, 2), nothing)
+    assert committer._producer is not None and not isinstance(committer._producer, Unanswered)
+    assert committer.commit(written(to, 2, 3), nothing)
+    assert sorted(one[2] for one in values(topic)) == json_of(1, 2, 3)
+
+
+def test_exactly_once_ends_if_the_brokers_stay_away(
+    topic: Topic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (sink_module, sink_partitions):
+        monkeypatch.setattr(module, "TIMEOUT_S", 1.0)
+    monkeypatch.setattr(outage, "_OUTAGE_S", 2.0)
+    to, query = sink(topic, ONCE), uuid.uuid4().hex
+    committer = to.committer(query)
+    assert committer.commit(written(to, 0, 1), nothing)
+    topic.broker.kill()
+    try:
+        began = time.monotonic()
+        with pytest.raises(ConnectError, match="batch 1 could not .* run the script again"):
+            committer.commit(written(to, 1, 2), nothing)
+        assert time.monotonic() - began < 20
+    finally:
+        topic.broker.start()
+    assert to.committer(query).commit(written(to, 1, 2), nothing)
     assert sorted(one[2] for one in values(topic)) == json_of(1, 2)
 
 

@@ -80,7 +80,7 @@ class Client:
                     found[about] = future.result(2 * TIMEOUT_S)
                 return found
             except (KafkaException, TimeoutError) as error:
-                if not _passes(error) or time.monotonic() > deadline:
+                if not is_outage(error) or time.monotonic() > deadline:
                     topic = about if isinstance(about, str) else getattr(about, "topic", None)
                     raise self._error(error, topic) from None
             time.sleep(_PAUSE_S)
@@ -137,8 +137,8 @@ def _code(error: Exception) -> int | None:
     return int(cause.code()) if isinstance(cause, KafkaError) else None
 
 
-def _passes(error: Exception) -> bool:
-    """Whether a later attempt may succeed: the partitions of a topic have no leader yet."""
+def is_outage(error: Exception) -> bool:
+    """Whether a later attempt may succeed: brokers restart, or partitions have no leader yet."""
     return isinstance(error, KafkaException) and _code(error) in _NOT_READY
 
 
@@ -158,12 +158,16 @@ _NOT_READY = (
 
 def kafka_error(options: KafkaOptions, error: Exception | KafkaError) -> StreamhouseError:
     """The error of a client as one of ours."""
-    cause = error.args[0] if isinstance(error, KafkaException) else error
-    text = cause.str() if isinstance(cause, KafkaError) else str(cause) or "no answer"
     return ConnectError(
-        f"Kafka at {options.servers}: {text}; check 'properties.bootstrap.servers', the "
+        f"Kafka at {options.servers}: {text_of(error)}; check 'properties.bootstrap.servers', the "
         "'properties.security.protocol' and the login"
     )
+
+
+def text_of(error: Exception | KafkaError) -> str:
+    """What the client says about an error."""
+    cause = error.args[0] if isinstance(error, KafkaException) else error
+    return cause.str() if isinstance(cause, KafkaError) else str(cause) or "no answer"
 
 
 def created(kind: Any, config: Mapping[str, str | bool]) -> Any:

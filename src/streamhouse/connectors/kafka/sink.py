@@ -4,11 +4,13 @@ With `exactly-once`, each micro-batch is one transaction of the driver's produce
 the number of the next batch as an offset of a consumer group, so Kafka keeps rows and number
 together: a batch that runs again after a crash is recognised and skipped. The transactional id is
 the same for all runs of a query: a new run ends the open transaction of a driver that died, and
-locks out one that still runs.
+locks out one that still runs. So does a driver whose brokers have failed: it opens a new producer,
+and writes the batch again, unless its number is recorded.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import repeat
@@ -19,9 +21,10 @@ from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
 from streamhouse.connectors.base import WrittenBatch
 from streamhouse.connectors.driver_rows import DriverRowsWriter, rows_of
-from streamhouse.connectors.kafka.client import TIMEOUT_S, consumer, created, kafka_error
+from streamhouse.connectors.kafka.client import TIMEOUT_S, consumer, created, kafka_error, text_of
 from streamhouse.connectors.kafka.encoding import HEADERS, KEY, TIMESTAMP, VALUE, Encoding
 from streamhouse.connectors.kafka.options import KafkaOptions
+from streamhouse.connectors.kafka.outage import Outage, in_time, recoverable
 from streamhouse.connectors.kafka.sink_partitions import SinkPartitions
 from streamhouse.errors import (
     CommitConflictError,
@@ -30,6 +33,8 @@ from streamhouse.errors import (
     StreamhouseError,
 )
 from streamhouse.formats.arrow_bytes import values_of
+
+log = logging.getLogger("streamhouse.kafka")
 
 _TRANSACTION_MS = "600000"
 _FLUSH_S = 120.0
@@ -41,6 +46,9 @@ _CONFIG = {
     "queue.buffering.max.kbytes": "524288",
     # As Java's producers, so that a key is always in the same partition.
     "partitioner": "murmur2_random",
+    # Otherwise the client forgets its brokers when all are down, but still sends offsets by one of
+    # those: it waits for ever (https://github.com/confluentinc/librdkafka/issues/5511).
+    "metadata.recovery.strategy": "none",
     "log_level": "0",
 }
 _ROWS_AT_ONCE = 10_000
@@ -124,7 +132,7 @@ class KafkaSinkCommitter:
                 self._opened().poll(0)
                 return True
             if self._exactly_once:
-                return self._in_transaction(written)
+                return self._written_once(written)
             return self._at_least_once(written)
         except (KafkaException, SystemError) as error:
             self._producer = None
@@ -141,28 +149,62 @@ class KafkaSinkCommitter:
     def remove_leftovers(self, from_batch: int, keep: Collection[str] = ()) -> int:
         return 0
 
-    def _in_transaction(self, written: WrittenBatch) -> bool:
-        # Opening the producer ends a dead driver's transaction, so the recorded number is final.
-        producer = self._opened()
-        if not self._is_new(written.number):
-            return False
-        producer.begin_transaction()
-        try:
-            self._produce(producer, written.messages)
-            self._flush(producer)
-            reader = consumer(self._options, _marks_of(self._id))
+    def _written_once(self, written: WrittenBatch) -> bool:
+        """Write a batch, again while the brokers fail; False if they had it from an earlier run."""
+        outage, is_begun = Outage(), False
+        while True:
             try:
-                producer.send_offsets_to_transaction(
-                    self._mark(written.number), reader.consumer_group_metadata(), TIMEOUT_S
-                )
-            finally:
-                reader.close()
-            producer.commit_transaction(_FLUSH_S)
-        except BaseException:
-            # The next attempt opens a new producer, which ends the transaction.
-            self._producer = None
-            raise
-        return True
+                # This ends a dead driver's transaction, so the recorded number is final.
+                producer = self._opened()
+                if not self._is_new(written.number):
+                    # The brokers may not have answered a commit that they had made.
+                    return is_begun
+                is_begun = True
+                self._in_transaction(producer, written)
+                return True
+            except (KafkaException, SystemError) as error:
+                # The next attempt opens a new producer, which ends the transaction.
+                self._producer = None
+                cause = _cause(error)
+                if _fenced(cause) or not recoverable(cause):
+                    raise
+                self._wait(outage, cause, written.number)
+            except BaseException:
+                self._producer = None
+                raise
+
+    def _wait(self, outage: Outage, error: KafkaException, number: int) -> None:
+        """Wait for the next attempt; raises when the brokers have failed for too long."""
+        failed = f"Kafka at {self._options.servers}: {text_of(error)}"
+        if not outage.goes_on():
+            raise ConnectError(
+                f"{failed}; batch {number} could not be written into topic {self._topic} for "
+                f"{outage.seconds:.0f} s: check the brokers, and run the script again once they "
+                "answer (it goes on with this batch; nothing is lost or written twice)"
+            ) from None
+        log.warning("%s; writing batch %d again", failed, number)
+        outage.pause()
+
+    def _in_transaction(self, producer: Producer, written: WrittenBatch) -> None:
+        producer.begin_transaction()
+        self._produce(producer, written.messages)
+        self._flush(producer)
+        self._send_mark(producer, written.number)
+        producer.commit_transaction(_FLUSH_S)
+
+    def _send_mark(self, producer: Producer, number: int) -> None:
+        """Add the number of the next batch to the transaction."""
+        reader = consumer(self._options, _marks_of(self._id))
+        try:
+            mark, group = self._mark(number), reader.consumer_group_metadata()
+            # The client does not keep to its own time (librdkafka's issue 5456).
+            in_time(
+                lambda: producer.send_offsets_to_transaction(mark, group, TIMEOUT_S),
+                2 * TIMEOUT_S,
+                "the number of a batch",
+            )
+        finally:
+            reader.close()
 
     def _at_least_once(self, written: WrittenBatch) -> bool:
         producer = self._opened()
@@ -246,8 +288,15 @@ class KafkaSinkCommitter:
                         produce(topic, value, key, partition, delivered, **extra)
                     break
                 except BufferError:
-                    producer.poll(0.1)
+                    self._make_room(producer)
         producer.poll(0)
+
+    def _make_room(self, producer: Producer) -> None:
+        """Wait for the brokers to take records of a full queue."""
+        if self._failed is not None and self._options.guarantee != "none":
+            # The rest would time out, too, one full queue after the other.
+            raise KafkaException(self._failed)
+        producer.poll(0.1)
 
     def _delivered(self, error: KafkaError | None, message: object) -> None:
         if error is not None and self._failed is None:
