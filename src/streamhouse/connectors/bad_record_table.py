@@ -51,7 +51,7 @@ def create_tables(address: TableAddress) -> None:
     missing = [column.name for column in COLUMNS if column.name not in found]
     if missing:
         raise TableError(
-            f"table {address.identifier} is no table of bad records (it has no column "
+            f"table {address.identifier} is not a table of bad records (it has no column "
             f"'{missing[0]}'); name another one as 'bad-records.table'"
         )
 

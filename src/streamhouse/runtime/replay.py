@@ -24,8 +24,8 @@ def request_replay(warehouse: Mapping[str, str], table: str) -> dict[str, int]:
     names = set(address.open().arrow_schema.names)
     if not {column.name for column in COLUMNS} <= names:
         raise TableError(
-            f"table {table} is no table of bad records; name one that is the 'bad-records.table' "
-            "of a source"
+            f"table {table} is not a table of bad records; name one that is the "
+            "'bad-records.table' of a source"
         )
     found = waiting(address)
     if found:

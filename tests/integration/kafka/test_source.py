@@ -250,7 +250,9 @@ def test_keys_metadata_and_headers(topic: Topic, opened: Open) -> None:
 
 def test_a_bad_record_is_an_error_that_names_its_place(topic: Topic, opened: Open) -> None:
     topic.send(row(1), '{"id": "x"}')
-    where = re.escape(f"topic {topic.name}, partition 0, offset 1: column 'id': \"x\" is no BIGINT")
+    where = re.escape(
+        f"topic {topic.name}, partition 0, offset 1: column 'id': \"x\" is not of type BIGINT"
+    )
     with pytest.raises(RecordError, match=where):
         opened(topic.name).batch()
 

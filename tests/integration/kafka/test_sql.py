@@ -202,7 +202,7 @@ def test_bad_records_are_counted_or_kept_once_although_the_driver_dies(
         ("1", b'{"id": "x"}', None), ("2", b"no json", None), ("4", b"\xff", b"k"),
     ]  # fmt: skip
     assert {row["source"] for row in kept} == {"default.incoming"}
-    assert any(row["reason"] == "column 'id': \"x\" is no BIGINT" for row in kept)
+    assert any(row["reason"] == "column 'id': \"x\" is not of type BIGINT" for row in kept)
 
 
 def test_skipped_records_are_counted(shop: Shop, topic: Topic) -> None:

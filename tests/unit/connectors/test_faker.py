@@ -47,7 +47,7 @@ def test_expressions_are_parsed() -> None:
         "a ", Directive("Name.first_name"), "@", Directive("options.option", ("x, y", "z")),
         Directive("regexify", ("[}]{2}",)), "!",
     ]  # fmt: skip
-    with pytest.raises(OptionError, match="option 'k': '#{Name.first' is no directive"):
+    with pytest.raises(OptionError, match="option 'k': '#{Name.first' is not a directive"):
         parse_expression("k", "x #{Name.first")
 
 
@@ -157,14 +157,14 @@ def test_every_directive_has_texts() -> None:
         ("INT", "#{number.numberBetween '5'}", {}, "takes 2 whole numbers"),
         ("STRING", "#{Name.fullName '1'}", {}, "'Name.fullName' takes no arguments"),
         ("STRING", "#{Internet.uuid '1'}", {}, "'Internet.uuid' takes no arguments"),
-        ("STRING", "#{regexify '['}", {}, "is no regular expression"),
+        ("STRING", "#{regexify '['}", {}, "is not a regular expression"),
         ("STRING", r"#{regexify '(?=a)b'}", {}, "is not supported"),
         ("STRING", r"#{regexify 'a{2000}'}", {}, "the most are 1000"),
-        ("TIMESTAMP(3)", "#{date.past '15','WEEKS'}", {}, "'WEEKS' is no unit"),
+        ("TIMESTAMP(3)", "#{date.past '15','WEEKS'}", {}, "'WEEKS' is not a unit"),
         ("STRING", "x", {"fields.c.null-rat": "1"}, "did you mean 'fields.c.null-rate'"),
         ("STRING", "x", {"fields.d.expression": "1"}, "unknown option 'fields.d.expression'"),
         ("STRING", {}, {}, "option 'fields.c.expression' is missing"),
-        ("STRING", "x", {"locale": "xx_XX"}, "'xx_XX' is no locale"),
+        ("STRING", "x", {"locale": "xx_XX"}, "'xx_XX' is not a locale"),
         ("INT NOT NULL", "1", {"fields.c.null-rate": "2"}, "is not a share from 0 to 1"),
     ],
 )

@@ -219,7 +219,9 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         read(tmp_path, "parquet", ("day",))
     (tmp_path / "a.parquet").unlink()
     (tmp_path / "a.json.gz").write_bytes(gzip.compress(b'{"id": 1}\n' * 9)[:-9])
-    with pytest.raises(TableError, match=r"a\.json\.gz cannot be read: it is no whole gzip file"):
+    with pytest.raises(
+        TableError, match=r"a\.json\.gz cannot be read: it is not a complete gzip file"
+    ):
         read(tmp_path)
 
 
@@ -325,7 +327,7 @@ def test_a_success_file_marks_the_partitions_of_a_commit(tmp_path: Path) -> None
         ({"csv.field-delimiter": ";"}, (), "does not apply to 'format' = 'json'"),
         ({"json.ignore-parse-error": "true"}, (), "did you mean 'json.ignore-parse-errors'"),
         ({"source.monitor-interval": "0"}, (), "the least is '1ms'"),
-        ({"partition.default-name": "a/b"}, (), "is no name of a folder"),
+        ({"partition.default-name": "a/b"}, (), "is not a name of a folder"),
         ({}, ("id", "name", "day"), "declare a column besides those of PARTITIONED BY"),
         ({"sink.partition-commit.policy.kind": "metastore"}, (), "is not one of success-file"),
         ({"sink.partition-commit.success-file.name": "_X"}, (), "needs 'sink.partition-commit.pol"),

@@ -62,7 +62,7 @@ def test_debezium_with_schema() -> None:
         ({"op": "c"}, "'after' is missing, which 'op' = 'c' needs"),
         ({"op": "u", "after": AFTER}, "let the database log whole rows"),
         ([1], "found list instead"),
-        ({"op": "c", "after": {"id": "x"}}, "column 'id': \"x\" is no BIGINT"),
+        ({"op": "c", "after": {"id": "x"}}, "column 'id': \"x\" is not of type BIGINT"),
     ],
 )
 def test_bad_records_of_debezium(record: Any, reason: str) -> None:

@@ -61,14 +61,14 @@ def test_an_empty_number_is_null_and_an_empty_text_is_empty() -> None:
 @pytest.mark.parametrize(
     ("record", "reason"),
     [
-        (b"x,a,1,", "column 'id': \"x\" is no BIGINT"),
-        (b"0x10,a,1,", "column 'id': \"0x10\" is no BIGINT"),
-        (b"1,a,1e20,", "column 'price': \"1e20\" is no DECIMAL(10, 2)"),
-        (b"1,a,1,yesterday", "column 'at': \"yesterday\" is no TIMESTAMP(3)"),
+        (b"x,a,1,", "column 'id': \"x\" is not of type BIGINT"),
+        (b"0x10,a,1,", "column 'id': \"0x10\" is not of type BIGINT"),
+        (b"1,a,1e20,", "column 'price': \"1e20\" is not of type DECIMAL(10, 2)"),
+        (b"1,a,1,yesterday", "column 'at': \"yesterday\" is not of type TIMESTAMP(3)"),
         (b"1,a", "2 fields, but the table has 4 columns (id, name, price, at)"),
         (b"1,a,1,,", "5 fields, but the table has 4 columns (id, name, price, at)"),
-        (b'1,"a"b,1,', "no CSV: ',' expected after '\"'"),
-        (b'1,"a', "no CSV: unexpected end of data"),
+        (b'1,"a"b,1,', "not valid CSV: ',' expected after '\"'"),
+        (b'1,"a', "not valid CSV: unexpected end of data"),
         (b"\xff,a,1,", "'utf-8' codec can't decode byte 0xff in position 0: invalid start byte"),
     ],
 )

@@ -145,7 +145,9 @@ def test_values(kind: str, text: str, expected: Any) -> None:
 )  # fmt: skip
 def test_values_that_do_not_fit(kind: str, text: str) -> None:
     displayed = text if len(text) < 60 else text[:60]
-    assert reason(kind, text).startswith(f"column 'a': {displayed} is no {kind.split('(')[0]}")
+    assert reason(kind, text).startswith(
+        f"column 'a': {displayed} is not of type {kind.split('(')[0]}"
+    )
 
 
 @pytest.mark.parametrize(
@@ -161,7 +163,7 @@ def test_what_is_no_json_object_is_bad(record: bytes) -> None:
     assert found.rows.column("a").to_pylist() == [1, 3]
     assert found.records is not None and found.records.tolist() == [0, 2]
     assert [one.index for one in found.bad] == [1]
-    assert found.bad[0].reason.startswith("no JSON object: ")
+    assert found.bad[0].reason.startswith("not a JSON object: ")
 
 
 def test_the_last_of_equal_keys_counts_and_unknown_fields_are_ignored() -> None:
@@ -205,11 +207,11 @@ def test_nested_values() -> None:
         }
     ]
     (bad,) = decoded(kind, b'{"a": {"must": "x"}}').bad
-    assert bad.reason == "column 'a': field 'must': \"x\" is no INT"
+    assert bad.reason == "column 'a': field 'must': \"x\" is not of type INT"
     (bad,) = decoded(kind, b'{"a": {}}').bad
     assert bad.reason == "column 'a': field 'must': null where INT NOT NULL is expected"
     (bad,) = decoded(kind, b'{"a": 3}').bad
-    assert bad.reason.startswith("column 'a': 3 is no ROW<")
+    assert bad.reason.startswith("column 'a': 3 is not of type ROW<")
 
 
 def test_a_null_in_a_column_that_cannot_be_null_is_bad() -> None:

@@ -115,7 +115,7 @@ def test_half_of_the_credentials_is_an_error() -> None:
 
 @pytest.mark.parametrize("endpoint", ["ftp://h", "http://", "https:///x"])
 def test_an_end_point_is_a_url(endpoint: str) -> None:
-    with pytest.raises(OptionError, match="is no URL"):
+    with pytest.raises(OptionError, match="is not a URL"):
         canonical_options({"warehouse": "s3://b/w", "s3.endpoint": endpoint})
 
 

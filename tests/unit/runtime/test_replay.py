@@ -107,7 +107,7 @@ def test_another_table_is_refused(tmp_path: Path) -> None:
     warehouse = Warehouse(str(tmp_path))
     warehouse.create_database("d")
     warehouse.create_table("d", "t", [Column("a", "INT")], ())
-    with pytest.raises(TableError, match="is no table of bad records"):
+    with pytest.raises(TableError, match="is not a table of bad records"):
         request_replay(warehouse.options, "d.t")
     with pytest.raises(TableError, match="has no column 'source'"):
         create_tables(TableAddress(warehouse.options, "d.t"))

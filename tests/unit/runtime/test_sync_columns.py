@@ -93,7 +93,7 @@ def test_functions(text: str, kind: str, expected: Any) -> None:
         ("c=year(made)", "there is no column 'made'"),
         ("c=yaer(at)", "did you mean 'year'"),
         ("c year(at)", "not of the form"),
-        ("c=year(at, 4)", "'4' is no precision"),
+        ("c=year(at, 4)", "'4' is not a precision"),
         ("c=date_format(at)", "does not take these arguments"),
         ("c=substring(text, 4, 4)", "is after its begin"),
         ("c=truncate(n, 0)", "at least 1"),

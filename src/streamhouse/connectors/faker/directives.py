@@ -180,7 +180,7 @@ def _relative_time(sign: int) -> _Compute:
         *amounts, unit = arguments or ("",)
         if unit.upper() not in _UNITS_MS:
             raise ValueError(
-                f"'{unit}' is no unit; write #{{date.past '15','SECONDS'}}, with one of "
+                f"'{unit}' is not a unit; write #{{date.past '15','SECONDS'}}, with one of "
                 f"{', '.join(_UNITS_MS)}"
             )
         numbers = _numbers("date", tuple(amounts), 1, 2)

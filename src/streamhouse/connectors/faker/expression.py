@@ -43,7 +43,7 @@ def parse_expression(key: str, text: str) -> list[str | Directive]:
     for part in parts:
         if isinstance(part, str) and "#{" in part:
             raise OptionError(
-                f"option '{key}': '{part[part.index('#{') :][:60]}' is no directive; write "
+                f"option '{key}': '{part[part.index('#{') :][:60]}' is not a directive; write "
                 "#{provider.method} or #{provider.method 'argument','argument'}"
             )
     return [part for part in parts if part != ""]

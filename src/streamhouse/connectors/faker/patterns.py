@@ -47,7 +47,7 @@ def regex_texts(pattern: str, count: int, random: Random) -> pa.Array:
     try:
         tree = parser.parse(pattern)
     except re.error as error:
-        raise ValueError(f"'{pattern}' is no regular expression: {error}") from None
+        raise ValueError(f"'{pattern}' is not a regular expression: {error}") from None
     return _Regex(count, random).texts(tree, "")
 
 

@@ -137,7 +137,7 @@ def check_locale(locale: str) -> None:
         _fake(locale)
     except AttributeError:
         raise ValueError(
-            f"'{locale}' is no locale of Faker; write one such as 'en_US' or 'de_DE'"
+            f"'{locale}' is not a locale of Faker; write one such as 'en_US' or 'de_DE'"
         ) from None
 
 

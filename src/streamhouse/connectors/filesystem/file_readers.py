@@ -129,7 +129,7 @@ class FileReader:
                 first += len(part)
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             raise TableError(
-                f"file {path} cannot be read: it is no whole gzip file: {error}; replace "
+                f"file {path} cannot be read: it is not a complete gzip file: {error}; replace "
                 "it, or write files under another name and rename them when they are complete"
             ) from None
 

@@ -114,7 +114,7 @@ def parse(options: Mapping[str, str]) -> FilesystemOptions:
     default = options.get(_NAME, DEFAULT_PARTITION)
     if not default or "/" in default:
         raise OptionError(
-            f"option '{_NAME}': '{default}' is no name of a folder; write one without '/'"
+            f"option '{_NAME}': '{default}' is not a name of a folder; write one without '/'"
         )
     compression = choice(_COMPRESSION, options.get(_COMPRESSION, "zstd").lower(), COMPRESSIONS)
     path = required(options, "path", WHERE)

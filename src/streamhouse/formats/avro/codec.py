@@ -69,11 +69,15 @@ class AvroDecoder:
             value = fastavro.schemaless_reader(data, schema)
         # fastavro raises whatever the wrong bytes lead to.
         except Exception as error:  # noqa: BLE001
-            raise ValueError(f"no Avro of this schema: {type(error).__name__} {error}") from None
+            raise ValueError(
+                f"not Avro data of this schema: {type(error).__name__} {error}"
+            ) from None
         if data.tell() != len(record):
-            raise ValueError(f"no Avro of this schema: {len(record) - data.tell()} bytes are left")
+            raise ValueError(
+                f"not Avro data of this schema: {len(record) - data.tell()} bytes are left"
+            )
         if not isinstance(value, dict):
-            raise ValueError(f"the schema is no record: {type(value).__name__}")
+            raise ValueError(f"the schema is not a record: {type(value).__name__}")
         return value
 
 

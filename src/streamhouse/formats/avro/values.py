@@ -29,7 +29,7 @@ def converter(kind: pa.DataType) -> Convert:
             return None
         found = plain(value)
         if found is None:
-            raise ValueError(f"{str(value)[:60]!r} is no {flink_type(kind)}")
+            raise ValueError(f"{str(value)[:60]!r} is not of type {flink_type(kind)}")
         return found
 
     return convert

@@ -39,5 +39,5 @@ def fields_of(text: str, options: CsvOptions) -> list[str] | None:
     try:
         rows = list(reader)
     except csv.Error as error:
-        raise ValueError(f"no CSV: {error}") from None
+        raise ValueError(f"not valid CSV: {error}") from None
     return rows[0] if rows and rows[0] else [""]

@@ -201,7 +201,7 @@ class CanalRows:
         if kind not in ("INSERT", "UPDATE", "DELETE"):
             raise ValueError(f"'type' is {kind!r}, not one of INSERT, UPDATE, DELETE")
         if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-            raise ValueError(f"'data' is no array of objects, which 'type' = '{kind}' needs")
+            raise ValueError(f"'data' is not an array of objects, which 'type' = '{kind}' needs")
         if kind != "UPDATE":
             return [("+I" if kind == "INSERT" else "-D", row) for row in rows]
         old = value.get("old")

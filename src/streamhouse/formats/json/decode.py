@@ -76,7 +76,7 @@ def parsed_singly(records: Sequence[bytes | None], rows: Rows, ignore: bool) -> 
             own = [] if record is None else rows(orjson.loads(record))
         except ValueError as error:
             if not ignore:
-                found.found[index] = f"no JSON object: {error}"
+                found.found[index] = f"not a JSON object: {error}"
             continue
         found.kinds += [kind for kind, _ in own]
         found.objects += [one for _, one in own]

@@ -68,7 +68,7 @@ def converter(kind: pa.DataType, options: JsonOptions) -> Convert:
         except (ValueError, InvalidOperation, OverflowError):
             if options.ignore_parse_errors:
                 return None
-            raise ValueMismatch(f"{_displayed(value)} is no {flink_type(kind)}") from None
+            raise ValueMismatch(f"{_displayed(value)} is not of type {flink_type(kind)}") from None
 
     return convert
 

@@ -90,7 +90,9 @@ class _Locks:
                 self._kind, self._mark = "mysql", "%s"
                 self._connection = _mysql(uri, options)
             else:
-                raise OptionError(f"option 'uri': '{uri}' is no {_SQLITE} and no {_MYSQL} URL")
+                raise OptionError(
+                    f"option 'uri': '{uri}' is neither a {_SQLITE} nor a {_MYSQL} URL"
+                )
         except (pymysql.Error, sqlite3.Error) as error:
             raise ConnectError(f"the catalog's database does not answer: {error}") from None
         self._execute(_TABLE.format(_ID_LENGTH))

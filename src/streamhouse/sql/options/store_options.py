@@ -139,14 +139,14 @@ def _complete(store: dict[str, str], environment: tuple[str | None, str | None])
 
 
 def _url(endpoint: str) -> str:
-    """The end point with its scheme; `OptionError` if it is no URL."""
+    """The end point with its scheme; `OptionError` if it is not a URL."""
     if "://" not in endpoint:
         host = endpoint.partition("/")[0].rpartition(":")[0] or endpoint
         endpoint = f"{'http' if _is_address(host) else 'https'}://{endpoint}"
     parts = urlsplit(endpoint)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise OptionError(
-            f"option '{ENDPOINT}': '{endpoint}' is no URL; write https://host or http://host:port"
+            f"option '{ENDPOINT}': '{endpoint}' is not a URL; write https://host or http://host:port"
         )
     return endpoint.rstrip("/")
 

@@ -210,7 +210,7 @@ def _check(name: str, function: str, column: str | None, arguments: Sequence[str
     if (function in _FIELDS or function == "date_format") and unit:
         if unit[0] not in ("0", "3", "6", "9"):
             raise OptionError(
-                f"{where}: '{unit[0]}' is no precision; write 0 (epoch seconds), 3 "
+                f"{where}: '{unit[0]}' is not a precision; write 0 (epoch seconds), 3 "
                 "(milliseconds), 6 (microseconds) or 9 (nanoseconds)"
             )
 

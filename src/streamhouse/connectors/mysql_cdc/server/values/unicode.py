@@ -50,7 +50,7 @@ def _ucs2(data: bytes, key: bool) -> str:
     if not _PAIR.search(text) and not _SURROGATE.search(text):
         return text
     if key:
-        raise ValueError(f"{data[:40].hex()} contains surrogates, which are no characters")
+        raise ValueError(f"{data[:40].hex()} contains surrogates, which are not characters")
     return _SURROGATE.sub("?", _PAIR.sub("??", text))
 
 
