@@ -33,20 +33,20 @@ _OPTIONS = (
     "--server-id=1",
 )
 _GRANTS = "SELECT, LOCK TABLES, TRIGGER, REPLICATION SLAVE, REPLICATION CLIENT, XA_RECOVER_ADMIN"
-_SAYINGS = (
+_STATEMENTS = (
     (re.compile(r"\bENGINE\s*=\s*Aria( TRANSACTIONAL=\d)?"), "ENGINE=MyISAM"),
     (re.compile(r"SHOW MASTER STATUS"), "SHOW BINARY LOG STATUS"),
     (re.compile(r"RESET MASTER"), "RESET BINARY LOGS AND GTIDS"),
     (re.compile(r"CREATE OR REPLACE TABLE"), "CREATE TABLE"),
 )
-"""What the tests say to MariaDB, and to MySQL instead."""
-_OPTION_SAYINGS = (("NO_LOG", "MINIMAL"),)
+"""MariaDB's syntax, which the tests use, and MySQL's."""
+_OPTION_VALUES = (("NO_LOG", "MINIMAL"),)
 
 
 class _Cursor(pymysql.cursors.Cursor):
     def execute(self, query: Any, args: Any = None) -> int:
-        for pattern, own in _SAYINGS:
-            query = pattern.sub(own, query)
+        for mariadb, mysql in _STATEMENTS:
+            query = mariadb.sub(mysql, query)
         return super().execute(query, args)
 
 
@@ -59,22 +59,10 @@ class MySql(MariaDB):
         return connection
 
     def _server_command(self) -> list[str]:
-        own = [str(one) for one in self.server_options]
-        for said, instead in _OPTION_SAYINGS:
-            own = [one.replace(said, instead) for one in own]
-        return [
-            self._mysqld(),
-            "--no-defaults",
-            *as_user(),
-            f"--datadir={self.data_dir / 'data'}",
-            f"--socket={self.socket}",
-            f"--port={self._port}",
-            f"--pid-file={self._pid_file}",
-            f"--log-error={self._log_file}",
-            f"--tmpdir={self._temporary}",
-            *_OPTIONS,
-            *own,
-        ]
+        own = [str(option) for option in self.server_options]
+        for mariadb, mysql in _OPTION_VALUES:
+            own = [option.replace(mariadb, mysql) for option in own]
+        return [self._mysqld(), *self._base_options(), *_OPTIONS, *own]
 
     def _install_command(self) -> list[str]:
         return [

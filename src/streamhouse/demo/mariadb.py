@@ -141,8 +141,12 @@ class MariaDB(PrivateServer):
             connection.close()
 
     def _server_command(self) -> list[str]:
+        own = self.server_options
+        return [_program("mariadbd"), *self._base_options(), *_SERVER_OPTIONS, *own]
+
+    def _base_options(self) -> list[str]:
+        """The options with which any server of this folder starts: its user, files and port."""
         return [
-            _program("mariadbd"),
             "--no-defaults",
             *as_user(),
             f"--datadir={self.data_dir / 'data'}",
@@ -151,8 +155,6 @@ class MariaDB(PrivateServer):
             f"--pid-file={self._pid_file}",
             f"--log-error={self._log_file}",
             f"--tmpdir={self._temporary}",
-            *_SERVER_OPTIONS,
-            *self.server_options,
         ]
 
     @property
