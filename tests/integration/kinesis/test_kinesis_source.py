@@ -151,7 +151,7 @@ def test_records_that_expired_before_they_were_read(stream: StreamUnderTest) -> 
 
 def test_a_record_that_is_no_json_names_its_position(stream: StreamUnderTest) -> None:
     stream.put_data(b"nonsense", 0)
-    with opened(stream) as source, pytest.raises(RecordError, match="0, record 1: no JSON"):
+    with opened(stream) as source, pytest.raises(RecordError, match="0, record 1: not a JSON object"):
         batches(source, {}, 1)
 
 
