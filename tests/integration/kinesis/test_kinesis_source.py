@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from tests.integration.kinesis.conftest import StreamUnderTest
 from tests.integration.runtime.conftest import Shop
+from tests.kinesis_records import AggregatedRecord
 
 from streamhouse.connectors.kinesis.connector import CONNECTOR
 from streamhouse.connectors.specs import SourceSpec
@@ -68,6 +69,19 @@ def test_each_record_once_in_the_order_of_its_shard(stream: StreamUnderTest) -> 
     assert [n for n, _ in second if n < 100] == list(range(30, 40))
     assert [n for n, _ in second if n >= 100] == list(range(100, 120))
     assert len({shard for _, shard in first + second}) == 2
+
+
+def test_an_aggregated_record_loses_the_rows_that_belong_to_another_shard(
+    stream: StreamUnderTest,
+) -> None:
+    messages = AggregatedRecord()
+    for n, shard in ((1, 0), (2, 1), (3, 0)):
+        messages.add(b'{"n": %d}' % n, stream.hash_key(shard))
+    stream.put_data(messages.packed(), 0)
+    stream.put([4], 1)
+    with opened(stream) as source:
+        found, _ = batches(source, {}, 3)
+    assert sorted(n for n, _ in found) == [1, 3, 4]
 
 
 def test_a_replayed_batch_has_the_same_rows(stream: StreamUnderTest) -> None:
@@ -151,7 +165,10 @@ def test_records_that_expired_before_they_were_read(stream: StreamUnderTest) -> 
 
 def test_a_record_that_is_no_json_names_its_position(stream: StreamUnderTest) -> None:
     stream.put_data(b"nonsense", 0)
-    with opened(stream) as source, pytest.raises(RecordError, match="0, record 1: not a JSON object"):
+    with (
+        opened(stream) as source,
+        pytest.raises(RecordError, match="0, record 1: not a JSON object"),
+    ):
         batches(source, {}, 1)
 
 

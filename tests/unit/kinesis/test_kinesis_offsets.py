@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 
 import pytest
 
-from streamhouse.connectors.kinesis.aggregation import deaggregated
 from streamhouse.connectors.kinesis.offsets import ShardOffset, StreamOffset
 from streamhouse.connectors.kinesis.options import parse, renamed
 from streamhouse.connectors.kinesis.stream import Shard, Start
@@ -56,20 +54,6 @@ def test_where_a_shard_is_read_from() -> None:
     assert offset(s0=ShardOffset(7)).start("s0") == Start(after=7)
     assert offset().start("s0") == Start(time_ms=500)
     assert StreamOffset("orders created 1", None, 1000).start("s0") == Start()
-
-
-def test_aggregated_records_are_unpacked() -> None:
-    def text(field: int, data: bytes) -> bytes:
-        return bytes([field << 3 | 2, len(data)]) + data
-
-    def record(data: bytes) -> bytes:
-        return text(3, bytes([1 << 3, 0, 2 << 3, 1]) + text(3, data))
-
-    message = text(1, b"key") + record(b"one") + record(b"") + record(b"three")
-    packed = b"\xf3\x89\x9a\xc2" + message + hashlib.md5(message).digest()
-    assert deaggregated(packed) == [b"one", b"", b"three"]
-    assert deaggregated(packed[:-1] + b"x") == [packed[:-1] + b"x"]
-    assert deaggregated(b'{"a": 1}') == [b'{"a": 1}']
 
 
 def test_options_of_release_4() -> None:

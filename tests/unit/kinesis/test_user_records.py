@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
-
 import pyarrow as pa
 import pytest
+from tests.kinesis_records import AggregatedRecord
 
 from streamhouse.connectors.kinesis.rows import RecordRows, table_schema
 from streamhouse.connectors.kinesis.stream import Record
@@ -22,14 +21,14 @@ COLUMNS = (
 
 
 def packed(*payloads: bytes) -> bytes:
-    """An aggregated record, as the Kinesis Producer Library packs it."""
-    records = (bytes([0x1A, len(one)]) + one for one in payloads)
-    message = b"".join(bytes([0x1A, len(one)]) + one for one in records)
-    return b"\xf3\x89\x9a\xc2" + message + hashlib.md5(message, usedforsecurity=False).digest()
+    aggregated = AggregatedRecord()
+    for one in payloads:
+        aggregated.add(one)
+    return aggregated.packed()
 
 
 @pytest.fixture
-def parts() -> list[UserRecord]:
+def records() -> list[UserRecord]:
     records = [
         Record(5, 1_000, b'{"n": 1}'),
         Record(6, 2_000, packed(b'{"n": 2}', b'{"n": "x"}', b'{"n": 3}')),
@@ -38,23 +37,23 @@ def parts() -> list[UserRecord]:
     return list(user_records("shardId-0", records))
 
 
-def test_each_part_has_a_place(parts: list[UserRecord]) -> None:
-    assert [one.position("s, t") for one in parts] == [
+def test_each_user_record_has_a_position(records: list[UserRecord]) -> None:
+    assert [one.position("s, t") for one in records] == [
         "stream s, t, shardId-0, record 5",
         "stream s, t, shardId-0, record 6, part 1",
         "stream s, t, shardId-0, record 6, part 2",
         "stream s, t, shardId-0, record 6, part 3",
         "stream s, t, shardId-0, record 7, part 1",
     ]
-    for one in parts:
+    for one in records:
         row = {"position": one.position("s, t"), "value": one.data, "timestamp": one.arrival_ms}
         assert from_bad_record(row) == one
 
 
-def test_rows_of_parts_without_the_bad_ones(parts: list[UserRecord]) -> None:
+def test_rows_of_records_without_the_bad_ones(records: list[UserRecord]) -> None:
     stored = table_schema([one for one in COLUMNS if one.metadata is None])
     rows = RecordRows(COLUMNS, format_of("json").decoder(stored, {}, "json."))
-    found, bad = rows.decode(parts)
+    found, bad = rows.decode(records)
     assert [one.index for one in bad] == [2, 4]
     assert found.schema.equals(rows.schema)
     assert [(row["n"], row["shard"], row["number"]) for row in found.to_pylist()] == [

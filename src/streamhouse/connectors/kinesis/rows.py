@@ -34,12 +34,12 @@ class RecordRows:
         """Whether the format expresses updates and deletes."""
         return self._decoder.changelog
 
-    def decode(self, parts: Sequence[UserRecord]) -> tuple[pa.RecordBatch, Sequence[BadRecord]]:
-        """The rows of parts of records, and those that cannot be decoded, by index."""
-        decoded = self._decoder.decode([part.data for part in parts])
-        origins = parts
+    def decode(self, records: Sequence[UserRecord]) -> tuple[pa.RecordBatch, Sequence[BadRecord]]:
+        """The rows of records, and the records that cannot be decoded, by index."""
+        decoded = self._decoder.decode([record.data for record in records])
+        origins = records
         if decoded.records is not None:
-            origins = [parts[index] for index in decoded.records]
+            origins = [records[index] for index in decoded.records]
         return self._with_metadata(decoded.rows, origins), decoded.bad
 
     def _with_metadata(self, rows: pa.RecordBatch, origins: Sequence[UserRecord]) -> pa.RecordBatch:

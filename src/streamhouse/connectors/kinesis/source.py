@@ -1,9 +1,9 @@
 """The `kinesis` source: exactly-once, in the order of each shard.
 
-Kinesis does not tell how far a shard goes without reading it. So the driver reads ahead
-(`poller`), an offset has the last record of each shard that is in the batch, and a partition
-carries the records that were read. A batch that is planned again after a restart has none of them:
-then its tasks read the same range from the stream.
+Kinesis does not say where a shard ends without reading it. So the driver reads ahead (`poller`), an
+offset has the last record of each shard that is in the batch, and a partition carries the records
+that were read. A batch that is planned again after a restart has none of them: then its tasks read
+the same range from the stream.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from streamhouse.connectors.bad_record_collector import CORRECT_TABLE, RejectedRecords
 from streamhouse.connectors.bad_record_table import BadRecordReplays, Replay
+from streamhouse.connectors.kinesis.aggregation import HashKeyRange
 from streamhouse.connectors.kinesis.offsets import ShardOffset, StreamOffset
 from streamhouse.connectors.kinesis.options import KinesisOptions
 from streamhouse.connectors.kinesis.poller import ShardPoller
@@ -43,13 +44,15 @@ _DECODED = 50_000
 class ShardRange:
     """A partition of a batch: the records of a shard after `start`, up to the record `last`.
 
-    `records`: those records, if the driver has read them.
+    `records`: those records, if the driver has read them. `keys`: the shard's range of hash keys,
+    None if the shard has expired.
     """
 
     shard: str
     start: Start
     last: int
     records: tuple[Record, ...] | None = field(default=None, repr=False)
+    keys: HashKeyRange | None = None
 
 
 class KinesisSource:
@@ -142,35 +145,40 @@ class KinesisSource:
             return []
         before, after = StreamOffset.from_json(start), StreamOffset.from_json(end)
         ranges: list[ShardRange | Replay] = []
+        listed = self._shards()
         for shard, one in after.shards.items():
             begin = before.start(shard)
             if one.after is None or one.after == begin.after:
                 continue
             read = self._read.get(shard, [])
             whole = bool(read) and read[-1].number == one.after
-            ranges.append(ShardRange(shard, begin, one.after, tuple(read) if whole else None))
+            keys = listed[shard].keys if shard in listed else None
+            records = tuple(read) if whole else None
+            ranges.append(ShardRange(shard, begin, one.after, records, keys))
         if after.replayed > before.replayed:
             ranges.append(Replay(before.replayed, after.replayed))
         return ranges
 
     def read(self, partition: ShardRange | Replay) -> Iterator[pa.RecordBatch]:
-        for parts in self._parts(partition):
-            rows, bad = self._rows.decode(parts)
+        for records in self._user_records(partition):
+            rows, bad = self._rows.decode(records)
             for one in bad:
-                part = parts[one.index]
-                position = part.position(self._options.name)
-                self._rejected.add(position, one.reason, part.data, timestamp=part.arrival_ms)
+                record = records[one.index]
+                position = record.position(self._options.name)
+                self._rejected.add(position, one.reason, record.data, timestamp=record.arrival_ms)
             if rows.num_rows:
                 yield rows
 
-    def _parts(self, piece: ShardRange | Replay) -> Iterator[Sequence[UserRecord]]:
-        if isinstance(piece, Replay):
+    def _user_records(self, partition: ShardRange | Replay) -> Iterator[Sequence[UserRecord]]:
+        """The user records of a partition, in groups that are decoded together."""
+        if isinstance(partition, Replay):
             assert self._replays is not None
-            yield [from_bad_record(row) for row in self._replays.rows(piece)]
+            yield [from_bad_record(row) for row in self._replays.rows(partition)]
             return
-        records = piece.records or tuple(self._fetched(piece))
+        records = partition.records or tuple(self._fetched(partition))
         for first in range(0, len(records), _DECODED):
-            yield list(user_records(piece.shard, records[first : first + _DECODED]))
+            group = records[first : first + _DECODED]
+            yield list(user_records(partition.shard, group, partition.keys))
 
     def rejected(self) -> pa.Table:
         """The bad records that `read` has left out since the last call."""

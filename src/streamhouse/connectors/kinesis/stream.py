@@ -16,6 +16,7 @@ from botocore.credentials import (
 )
 from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, NoRegionError
 
+from streamhouse.connectors.kinesis.aggregation import HashKeyRange
 from streamhouse.connectors.kinesis.options import KinesisOptions
 from streamhouse.errors import ConnectError, StreamhouseError
 
@@ -25,7 +26,7 @@ _TIMEOUTS = Config(
 
 
 class ExpiredIterator(Exception):
-    """A shard iterator is older than five minutes: ask for a new one."""
+    """A shard iterator is older than five minutes; the caller needs a new one."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,7 @@ class Shard:
     id: str
     parents: tuple[str, ...]
     closed: bool = False
+    keys: HashKeyRange | None = None
 
 
 @dataclass(frozen=True)
@@ -120,7 +122,9 @@ class Stream:
                 parents = (one.get("ParentShardId"), one.get("AdjacentParentShardId"))
                 closed = "EndingSequenceNumber" in one["SequenceNumberRange"]
                 known = tuple(parent for parent in parents if parent)
-                found[one["ShardId"]] = Shard(one["ShardId"], known, closed)
+                range_ = one["HashKeyRange"]
+                keys = HashKeyRange(int(range_["StartingHashKey"]), int(range_["EndingHashKey"]))
+                found[one["ShardId"]] = Shard(one["ShardId"], known, closed, keys)
             if not answer.get("NextToken"):
                 return found
             request = {"NextToken": answer["NextToken"]}

@@ -1,4 +1,4 @@
-"""The parts of a stream's records that formats decode, and the places that name them."""
+"""User records, which formats decode, and their positions in the stream."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from streamhouse.connectors.kinesis.aggregation import deaggregated
+from streamhouse.connectors.kinesis.aggregation import HashKeyRange, deaggregated
 from streamhouse.connectors.kinesis.stream import Record
 
-_PLACE = re.compile(r"stream (.*), (\S+), record (\d+)(?:, part (\d+))?")
+_POSITION = re.compile(r"stream (.*), (\S+), record (\d+)(?:, part (\d+))?")
 
 
 @dataclass(frozen=True)
 class UserRecord:
     """A record, or one of those that a producer has packed into a record.
 
-    `number` is the record's sequence number, `index` the part's place in it, from 1 on (None: it
-    is the whole record).
+    `number` is the sequence number of the record, `index` the position in it, from 1 on (None: the
+    producer has not packed it).
     """
 
     shard: str
@@ -28,25 +28,27 @@ class UserRecord:
     data: bytes
 
     def position(self, stream: str) -> str:
-        """Where it is."""
+        """The position as text, which errors and the table of bad records have."""
         part = "" if self.index is None else f", part {self.index}"
         return f"stream {stream}, {self.shard}, record {self.number}{part}"
 
 
-def user_records(shard: str, records: Iterable[Record]) -> Iterator[UserRecord]:
-    """The parts of the records of a shard, in order."""
+def user_records(
+    shard: str, records: Iterable[Record], keys: HashKeyRange | None = None
+) -> Iterator[UserRecord]:
+    """The user records in the records of a shard, in order; `keys`: the shard's range."""
     for record in records:
-        found = deaggregated(record.data)
-        # An aggregate can hold a single record.
-        packed = len(found) != 1 or found[0] is not record.data
-        for index, data in enumerate(found, 1):
-            place = index if packed else None
-            yield UserRecord(shard, record.number, place, record.arrival_ms, data)
+        found = deaggregated(record.data, keys)
+        if found is None:
+            yield UserRecord(shard, record.number, None, record.arrival_ms, record.data)
+            continue
+        for index, data in found:
+            yield UserRecord(shard, record.number, index, record.arrival_ms, data)
 
 
 def from_bad_record(row: Mapping[str, Any]) -> UserRecord:
-    """The part that a row of the table of bad records was."""
-    place = _PLACE.fullmatch(row["position"])
-    assert place is not None
-    index = None if place[4] is None else int(place[4])
-    return UserRecord(place[2], int(place[3]), index, row["timestamp"] or 0, row["value"] or b"")
+    """The user record of a row of the table of bad records."""
+    match = _POSITION.fullmatch(row["position"])
+    assert match is not None
+    index = None if match[4] is None else int(match[4])
+    return UserRecord(match[2], int(match[3]), index, row["timestamp"] or 0, row["value"] or b"")
