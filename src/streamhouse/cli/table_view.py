@@ -15,7 +15,7 @@ from streamhouse.serve.formats.cells import printable, table_texts
 from streamhouse.source import ROW_KIND
 
 if TYPE_CHECKING:
-    from streamhouse.serve.feeds.table_feed import Change, Feed
+    from streamhouse.serve.feeds.feed import Change, Feed
 
 MAX_ROWS = 1000
 """Rows kept for display; more than any terminal shows, and enough for plain output."""

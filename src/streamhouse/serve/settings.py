@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from streamhouse.duckdb_engine import Limits
 from streamhouse.errors import OptionError
 from streamhouse.serve.auth.tokens import HOW_TO, Token
-from streamhouse.serve.streams.follow_settings import FollowSettings
+from streamhouse.serve.streams.stream_settings import StreamSettings
 from streamhouse.serve.views.served_view import ServedView
 
 LOG_FORMATS = ("text", "json", "off")
@@ -79,7 +79,7 @@ class ServerSettings:
     answer_bytes: int = 2 << 30
     """Limit on the total size of all responses that are not fully sent yet."""
     log: str = "text"
-    follow: FollowSettings = field(default_factory=FollowSettings)
+    streams: StreamSettings = field(default_factory=StreamSettings)
 
     def __post_init__(self) -> None:
         if not self.is_local and not self.tokens:

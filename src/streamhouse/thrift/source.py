@@ -46,11 +46,11 @@ def served_schema(warehouse: Warehouse, name: str) -> StructType:
     A view's query is planned, but not run. TIME becomes text, since Spark's catalog has that type
     only in sessions that enable it.
     """
-    from streamhouse.serve.views.warehouse_tables import view_feed
+    from streamhouse.serve.feeds.factory import open_sql_view
 
     if _is_table(warehouse, name):
         return spark_schema(_without_times(warehouse.table(name).arrow_schema))
-    feed = view_feed(warehouse, name)
+    feed = open_sql_view(warehouse, name)
     if feed is None:
         raise TableError(f"table or view '{name}' no longer exists")
     try:

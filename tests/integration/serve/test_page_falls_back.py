@@ -14,12 +14,12 @@ from tests.integration.serve.proxy import without_sockets
 from tests.serving import Serving, servers
 from tests.unit.conftest import Shop
 
-from streamhouse.serve.streams.follow_settings import FollowSettings
+from streamhouse.serve.streams.stream_settings import StreamSettings
 
 Serve: TypeAlias = Callable[..., Serving]
 
 BROKEN = "ERR_|WebSocket connection|Failed to load resource"
-SMALL = FollowSettings(max_rows=2)
+SMALL = StreamSettings(max_rows=2)
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +79,7 @@ def goes_on(
     server.close()
     visitor.sees("reconnecting", "2", "7", "5")
     shop.write(table, ("Mali", 8, 2.0))
-    serve(port=server.port, follow=server.settings.follow)
+    serve(port=server.port, streams=server.settings.streams)
     visitor.sees(state, "2", "8", "5")
     shop.write(table, ("Peru", 6, 3.0))
     visitor.sees(state, "2", "8", "6")
@@ -109,7 +109,7 @@ def test_server_sent_events_without_websockets(
 def test_polling_for_views_too_large_for_a_stream(
     browser: Browser, shop: Shop, serve: Serve, sales: str
 ) -> None:
-    server = serve(follow=SMALL)
+    server = serve(streams=SMALL)
     with visit(browser, f"{server.url}/#/views/{sales}", expected=BROKEN) as page:
         notice = page.get_by_text("This view has too many rows for a stream")
         expect(notice).to_be_visible()
@@ -121,7 +121,7 @@ def test_polling_for_views_too_large_for_a_stream(
 def test_dropped_table_is_missing_until_recreated(
     browser: Browser, shop: Shop, serve: Serve, sales: str, sockets: bool
 ) -> None:
-    server, name = serve(follow=FollowSettings(gone_s=0.0)), sales.partition(".")[2]
+    server, name = serve(streams=StreamSettings(missing_s=0.0)), sales.partition(".")[2]
     with contextlib.ExitStack() as stack:
         url = server.url if sockets else stack.enter_context(without_sockets(server.port)).url
         page = stack.enter_context(visit(browser, f"{url}/#/views/{sales}", expected=BROKEN))

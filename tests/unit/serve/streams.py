@@ -13,13 +13,14 @@ from typing import Any, TypeVar
 import pytest
 
 from streamhouse.paimon.catalog.warehouse import Warehouse
-from streamhouse.serve.feeds.table_feed import Change, Feed
+from streamhouse.serve.feeds.factory import open_sql_view
+from streamhouse.serve.feeds.feed import Change, Feed
+from streamhouse.serve.feeds.table_feed import TableFeed
 from streamhouse.serve.streams.event import Event
-from streamhouse.serve.streams.follow_settings import FollowSettings
 from streamhouse.serve.streams.hub import ChannelStats, Hub
+from streamhouse.serve.streams.stream_settings import StreamSettings
 from streamhouse.serve.streams.subscriber import Subscription
 from streamhouse.serve.views.served_view import ServedView
-from streamhouse.serve.views.warehouse_tables import view_feed
 
 WAIT_S = 60.0
 SALES = ServedView("shop.sales", "shop.sales")
@@ -41,8 +42,8 @@ def run(work: Coroutine[Any, Any, T]) -> T:
 def open_view(shop: Any, view: ServedView) -> Feed:
     """A feed with a warehouse object of its own, of a table, a branch or a view."""
     warehouse = Warehouse(str(shop.path))
-    found = view_feed(warehouse, view.source)
-    return found or Feed(warehouse, view.source, view.columns)
+    found = open_sql_view(warehouse, view.source)
+    return found or TableFeed(warehouse, view.source, view.columns)
 
 
 @asynccontextmanager
@@ -50,7 +51,7 @@ async def a_hub(
     shop: Any, open_feed: Callable[[ServedView], Feed] | None = None, **settings: Any
 ) -> AsyncIterator[Hub]:
     """A hub over the shop's warehouse that polls often."""
-    chosen = FollowSettings(**{"every_ms": 5, **settings})
+    chosen = StreamSettings(**{"every_ms": 5, **settings})
     hub = Hub(open_feed or (lambda view: open_view(shop, view)), chosen)
     try:
         yield hub
@@ -216,7 +217,7 @@ class Gate:
     def open_feed(self, view: ServedView) -> Feed:
         gate = self
 
-        class Gated(Feed):
+        class Gated(TableFeed):
             def poll(self) -> Change | None:
                 gate.look()
                 return super().poll()

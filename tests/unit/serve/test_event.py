@@ -9,20 +9,22 @@ import pyarrow as pa
 import pytest
 
 from streamhouse.errors import TooLargeError
-from streamhouse.serve.streams.encoding import Stopped, encoded, events
+from streamhouse.serve.streams.encoding import Stopped, StreamEncoder
 from streamhouse.serve.streams.event import Commit, Event, heartbeat, iso, overflow
-from streamhouse.serve.streams.follow_settings import FollowSettings
+from streamhouse.serve.streams.stream_settings import StreamSettings
 
 COMMIT = Commit.of("table", 17, 1_790_000_000_005)
-SETTINGS = FollowSettings()
+SETTINGS = StreamSettings()
+ENCODER = StreamEncoder("it", SETTINGS)
 
 
 def batch(kinds: list[str], **columns: Any) -> pa.RecordBatch:
     return pa.record_batch({"rowkind": pa.array(kinds), **columns})
 
 
-def changes(rows: pa.RecordBatch, settings: FollowSettings = SETTINGS) -> tuple[Event, ...]:
-    return events("changes", COMMIT, encoded([rows], settings, "it"), settings)
+def changes(rows: pa.RecordBatch, settings: StreamSettings = SETTINGS) -> tuple[Event, ...]:
+    encoder = StreamEncoder("it", settings)
+    return encoder.events("changes", COMMIT, encoder.chunks([rows], "it"))
 
 
 def test_sse_and_websocket_encoding() -> None:
@@ -72,7 +74,7 @@ def test_large_events_are_split_and_only_the_last_part_has_an_id() -> None:
 
 
 def test_wide_rows_are_split_by_size() -> None:
-    settings = FollowSettings(part_bytes=10_000)
+    settings = StreamSettings(part_bytes=10_000)
     parts = changes(batch(["+I"] * 50, text=["x" * 1_000] * 50), settings)
     assert len(parts) > 4
     assert all(len(part.data) < 3 * settings.part_bytes for part in parts)
@@ -80,7 +82,7 @@ def test_wide_rows_are_split_by_size() -> None:
 
 def test_small_chunks_are_joined() -> None:
     pieces = [batch(["+I"], n=[number]) for number in range(100)]
-    (event,) = events("snapshot", COMMIT, encoded(pieces, SETTINGS, "it"), SETTINGS)
+    (event,) = ENCODER.events("snapshot", COMMIT, ENCODER.chunks(pieces, "it"))
     assert [row["n"] for row in json.loads(event.data)["rows"]] == list(range(100))
 
 
@@ -89,7 +91,7 @@ def test_nested_values_in_parts() -> None:
     structs = [{"a": number, "b": [str(number)]} for number in range(40)]
     maps = pa.array([[("k", number)] for number in range(40)], pa.map_(pa.string(), pa.int64()))
     rows = batch(["+I"] * 40, l=lists, s=structs, m=maps)
-    parts = changes(rows, FollowSettings(part_rows=7))
+    parts = changes(rows, StreamSettings(part_rows=7))
     found = [row for part in parts for row in json.loads(part.data)["rows"]]
     assert len(parts) == 6
     assert [row["l"] for row in found] == lists
@@ -98,25 +100,25 @@ def test_nested_values_in_parts() -> None:
 
 
 def test_an_event_without_rows() -> None:
-    (event,) = events("snapshot", Commit.of("table", 0, 0), (), SETTINGS)
+    (event,) = ENCODER.events("snapshot", Commit.of("table", 0, 0), ())
     assert json.loads(event.data) == {"snapshot": None, "time": None, "rows": [], "more": False}
 
 
 def test_an_updated_row_counts_once() -> None:
     kinds = ["-U", "+U", "-D", "+I"]
-    (chunk,) = encoded([batch(kinds, n=[1, 2, 3, 4])], SETTINGS, "it")
+    (chunk,) = ENCODER.chunks([batch(kinds, n=[1, 2, 3, 4])], "it")
     assert (chunk.rows, chunk.changed, chunk.only_new) == (4, 3, False)
 
 
 def test_too_many_rows_error_names_alternatives() -> None:
     rows = batch(["+I"] * 11, n=list(range(11)))
     with pytest.raises(TooLargeError, match="it has more than 10 rows.*last_id=latest"):
-        encoded([rows], FollowSettings(max_rows=10), "it")
+        StreamEncoder("it", StreamSettings(max_rows=10)).chunks([rows], "it")
 
 
 def test_encoding_stops_with_the_server() -> None:
     with pytest.raises(Stopped):
-        encoded([batch(["+I"], n=[1])], SETTINGS, "it", stopping=lambda: True)
+        StreamEncoder("it", SETTINGS, lambda: True).chunks([batch(["+I"], n=[1])], "it")
 
 
 def test_heartbeats_and_overflows() -> None:

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from streamhouse.errors import DataLossError, TableError
-from streamhouse.serve.feeds.table_feed import Change, Feed
+from streamhouse.serve.feeds.feed import Change
+from streamhouse.serve.feeds.table_feed import TableFeed
 from streamhouse.sql.plan import Column
 from streamhouse.sql.schema_changes import AddColumn, DropColumn, RenameColumn, SetType
 
@@ -21,19 +22,19 @@ def taken(change: Change | None) -> list[tuple[Any, ...]]:
 
 
 @pytest.fixture
-def feeds() -> Iterator[list[Feed]]:
-    opened: list[Feed] = []
+def feeds() -> Iterator[list[TableFeed]]:
+    opened: list[TableFeed] = []
     yield opened
     for feed in opened:
         feed.close()
 
 
-def follow(feeds: list[Feed], shop: Any, table: str, *columns: str) -> Feed:
-    feeds.append(Feed(shop.warehouse, table, columns or None))
+def follow(feeds: list[TableFeed], shop: Any, table: str, *columns: str) -> TableFeed:
+    feeds.append(TableFeed(shop.warehouse, table, columns or None))
     return feeds[-1]
 
 
-def test_first_poll_returns_all_rows_in_key_order(shop: Any, feeds: list[Feed]) -> None:
+def test_first_poll_returns_all_rows_in_key_order(shop: Any, feeds: list[TableFeed]) -> None:
     table = shop.sales()
     snapshot = shop.write(table, ("Peru", 2, 2.5), ("Chad", 1, 1.5))
     feed = follow(feeds, shop, table)
@@ -45,7 +46,7 @@ def test_first_poll_returns_all_rows_in_key_order(shop: Any, feeds: list[Feed]) 
     assert feed.poll() is None
 
 
-def test_keyed_table_returns_only_changed_rows(shop: Any, feeds: list[Feed]) -> None:
+def test_keyed_table_returns_only_changed_rows(shop: Any, feeds: list[TableFeed]) -> None:
     table = shop.sales()
     shop.write(table, ("Chad", 1, 1.5), ("Mali", None, 3.0), ("Peru", 2, float("nan")))
     feed = follow(feeds, shop, table)
@@ -58,7 +59,7 @@ def test_keyed_table_returns_only_changed_rows(shop: Any, feeds: list[Feed]) -> 
     assert feed.rows.column("country").to_pylist() == ["Chad", "Oman", "Peru"]
 
 
-def test_snapshots_between_two_polls_are_skipped(shop: Any, feeds: list[Feed]) -> None:
+def test_snapshots_between_two_polls_are_skipped(shop: Any, feeds: list[TableFeed]) -> None:
     table = shop.sales()
     shop.write(table, ("Chad", 1, 1.0))
     feed = follow(feeds, shop, table)
@@ -70,7 +71,7 @@ def test_snapshots_between_two_polls_are_skipped(shop: Any, feeds: list[Feed]) -
     assert taken(change) == [("-U", "Chad", 1, 1.0), ("+U", "Chad", 4, 1.0)]
 
 
-def test_commit_without_effect_returns_no_rows(shop: Any, feeds: list[Feed]) -> None:
+def test_commit_without_effect_returns_no_rows(shop: Any, feeds: list[TableFeed]) -> None:
     table = shop.sales()
     shop.write(table, ("Chad", 1, 1.0))
     feed = follow(feeds, shop, table)
@@ -79,7 +80,7 @@ def test_commit_without_effect_returns_no_rows(shop: Any, feeds: list[Feed]) -> 
     assert taken(feed.poll()) == []
 
 
-def test_aggregation_table_returns_merged_rows(shop: Any, feeds: list[Feed]) -> None:
+def test_aggregation_table_returns_merged_rows(shop: Any, feeds: list[TableFeed]) -> None:
     options = {
         "merge-engine": "aggregation",
         "fields.orders.aggregate-function": "sum",
@@ -94,7 +95,7 @@ def test_aggregation_table_returns_merged_rows(shop: Any, feeds: list[Feed]) -> 
     assert taken(feed.poll()) == [("-U", "Chad", 1, 1.0), ("+U", "Chad", 3, 1.5)]
 
 
-def test_selected_columns_without_the_key(shop: Any, feeds: list[Feed]) -> None:
+def test_selected_columns_without_the_key(shop: Any, feeds: list[TableFeed]) -> None:
     table = shop.sales()
     shop.write(table, ("Chad", 1, 1.0))
     feed = follow(feeds, shop, table, "revenue")
@@ -105,7 +106,7 @@ def test_selected_columns_without_the_key(shop: Any, feeds: list[Feed]) -> None:
     assert taken(feed.poll()) == [("-U", 1.0), ("+U", 2.0)]
 
 
-def test_append_table_returns_each_row_once(shop: Any, feeds: list[Feed]) -> None:
+def test_append_table_returns_each_row_once(shop: Any, feeds: list[TableFeed]) -> None:
     table = shop.orders()
     shop.write(table, (1, "nut", Decimal("1.10")))
     feed = follow(feeds, shop, table)
@@ -119,7 +120,7 @@ def test_append_table_returns_each_row_once(shop: Any, feeds: list[Feed]) -> Non
     assert feed.poll() is None
 
 
-def test_overwrite_of_append_table_returns_row_changes(shop: Any, feeds: list[Feed]) -> None:
+def test_overwrite_of_append_table_returns_row_changes(shop: Any, feeds: list[TableFeed]) -> None:
     table = shop.orders()
     shop.write(table, (1, "nut", None), (1, "nut", None), (2, "fig", None))
     feed = follow(feeds, shop, table)
@@ -134,7 +135,7 @@ def test_overwrite_of_append_table_returns_row_changes(shop: Any, feeds: list[Fe
     assert [kind for kind, *_ in changes] == ["-D", "-D", "+I"]
 
 
-def test_expired_snapshot_of_append_table_is_data_loss(shop: Any, feeds: list[Feed]) -> None:
+def test_expired_snapshot_of_append_table_is_data_loss(shop: Any, feeds: list[TableFeed]) -> None:
     table = shop.orders()
     shop.write(table, (1, "nut", None))
     feed = follow(feeds, shop, table)
@@ -147,11 +148,11 @@ def test_expired_snapshot_of_append_table_is_data_loss(shop: Any, feeds: list[Fe
 
 
 @pytest.mark.parametrize("gone", [1, 3])
-def test_feed_can_skip_expired_snapshots(shop: Any, feeds: list[Feed], gone: int) -> None:
+def test_feed_can_skip_expired_snapshots(shop: Any, feeds: list[TableFeed], gone: int) -> None:
     table = shop.orders()
     shop.write(table, (1, "nut", None))
     reported: list[tuple[int, int]] = []
-    feeds.append(Feed(shop.warehouse, table, lost=lambda *which: reported.append(which)))
+    feeds.append(TableFeed(shop.warehouse, table, lost=lambda *which: reported.append(which)))
     feed = feeds[-1]
     taken(feed.poll())
     lost = [shop.write(table, (10 + number, "nut", None)) for number in range(gone)]
@@ -167,12 +168,12 @@ def test_feed_can_skip_expired_snapshots(shop: Any, feeds: list[Feed], gone: int
 
 
 def test_lost_callback_for_rows_that_expire_before_they_are_read(
-    shop: Any, feeds: list[Feed]
+    shop: Any, feeds: list[TableFeed]
 ) -> None:
     table = shop.orders()
     shop.write(table, (1, "nut", None))
     reported: list[tuple[int, int]] = []
-    feeds.append(Feed(shop.warehouse, table, lost=lambda *which: reported.append(which)))
+    feeds.append(TableFeed(shop.warehouse, table, lost=lambda *which: reported.append(which)))
     feed = feeds[-1]
     taken(feed.poll())
     lost = shop.write(table, (2, "nut", None))
@@ -182,7 +183,9 @@ def test_lost_callback_for_rows_that_expire_before_they_are_read(
     assert taken(change) == [] and reported == [(lost, lost)]
 
 
-def test_empty_table_returns_nothing_until_its_first_commit(shop: Any, feeds: list[Feed]) -> None:
+def test_empty_table_returns_nothing_until_its_first_commit(
+    shop: Any, feeds: list[TableFeed]
+) -> None:
     table = shop.sales()
     feed = follow(feeds, shop, table)
     assert feed.poll() is None
@@ -192,7 +195,7 @@ def test_empty_table_returns_nothing_until_its_first_commit(shop: Any, feeds: li
     assert change is not None and change.first
 
 
-def test_column_added_while_followed(shop: Any, feeds: list[Feed]) -> None:
+def test_column_added_while_followed(shop: Any, feeds: list[TableFeed]) -> None:
     from pypaimon import CatalogFactory
     from pypaimon.schema.data_types import AtomicType
     from pypaimon.schema.schema_change import SchemaChange
@@ -207,7 +210,7 @@ def test_column_added_while_followed(shop: Any, feeds: list[Feed]) -> None:
     assert taken(feed.poll()) == [("-U", "Chad", 1, 1.0, None), ("+U", "Chad", 1, 1.0, "0001")]
 
 
-def test_columns_altered_while_followed(shop: Any, feeds: list[Feed]) -> None:
+def test_columns_altered_while_followed(shop: Any, feeds: list[TableFeed]) -> None:
     table = shop.sales()
     shop.write(table, ("Chad", 1, 1.0), ("Mali", 1, 1.0))
     feed, some = follow(feeds, shop, table), follow(feeds, shop, table, "orders")
@@ -228,7 +231,7 @@ def test_columns_altered_while_followed(shop: Any, feeds: list[Feed]) -> None:
     assert feed.schema.names == ["country", "revenue", "sold"]
 
 
-def test_table_dropped_while_followed(shop: Any, feeds: list[Feed]) -> None:
+def test_table_dropped_while_followed(shop: Any, feeds: list[TableFeed]) -> None:
     table = shop.sales()
     shop.write(table, ("Chad", 1, 1.0))
     feed = follow(feeds, shop, table)
@@ -241,6 +244,6 @@ def test_table_dropped_while_followed(shop: Any, feeds: list[Feed]) -> None:
 def test_missing_names_suggest_the_nearest(shop: Any) -> None:
     table = shop.sales()
     with pytest.raises(TableError, match="did you mean 'sales'"):
-        Feed(shop.warehouse, "shop.sale")
+        TableFeed(shop.warehouse, "shop.sale")
     with pytest.raises(TableError, match="no column 'revenu'; did you mean 'revenue'"):
-        Feed(shop.warehouse, table, ["revenu"])
+        TableFeed(shop.warehouse, table, ["revenu"])

@@ -13,7 +13,7 @@ from tests.serving import DEADLINE_S, Serving, problem
 
 from streamhouse.serve.auth.scope import Scope
 from streamhouse.serve.auth.tokens import Token, digest
-from streamhouse.serve.streams.follow_settings import FollowSettings
+from streamhouse.serve.streams.stream_settings import StreamSettings
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def metrics(server: Serving, **headers: str) -> dict[tuple[str, ...], float]:
 
 
 def test_metrics(serve: Any, shop: Any, sales: str) -> None:
-    server = serve(follow=FollowSettings(every_ms=5))
+    server = serve(streams=StreamSettings(every_ms=5))
     with server.stream(f"/views/{sales}/changes") as events:
         next(events)
         shop.write(sales, ("Chad", 9, 1.5))

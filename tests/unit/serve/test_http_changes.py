@@ -11,10 +11,10 @@ from tests.serving import Serving, problem
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection
 
-from streamhouse.serve.streams.follow_settings import FollowSettings
+from streamhouse.serve.streams.stream_settings import StreamSettings
 from streamhouse.serve.views.served_view import ServedView
 
-FAST = FollowSettings(every_ms=5, heartbeat_s=0.2)
+FAST = StreamSettings(every_ms=5, heartbeat_s=0.2)
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def changed(row: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def test_server_sent_events(serve: Any, shop: Any, sales: str) -> None:
-    server: Serving = serve(follow=FAST)
+    server: Serving = serve(streams=FAST)
     with server.stream(f"/views/{sales}/changes") as events:
         first = next(events)
         assert first["event"] == "snapshot" and first["snapshot"] == 1 and not first["more"]
@@ -49,7 +49,7 @@ def test_server_sent_events(serve: Any, shop: Any, sales: str) -> None:
 
 
 def test_websocket_messages(serve: Any, shop: Any, sales: str) -> None:
-    server = serve(follow=FAST)
+    server = serve(streams=FAST)
     with server.socket(f"/views/{sales}/changes?columns=country,orders") as reader:
         first = json.loads(reader.recv(timeout=30))
         assert first["type"] == "snapshot" and first["id"].startswith("1-")
@@ -66,7 +66,7 @@ def test_the_log_counts_the_bytes_of_websocket_messages(
     serve: Any, shop: Any, sales: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     shop.write(sales, ("Côte d’Ivoire", 1, 1.0))
-    server = serve(follow=FAST, log="json")
+    server = serve(streams=FAST, log="json")
     with server.socket(f"/views/{sales}/changes?columns=country") as reader:
         texts = [str(reader.recv(timeout=30))]
         while json.loads(texts[-1])["type"] != "heartbeat":
@@ -82,7 +82,7 @@ def test_the_log_counts_the_bytes_of_websocket_messages(
 
 def test_stream_of_a_view_with_columns_and_filter(serve: Any, shop: Any, sales: str) -> None:
     view = ServedView("hall.board", sales, ("country",), "orders > 1")
-    server = serve(views=(view,), follow=FAST)
+    server = serve(views=(view,), streams=FAST)
     with server.stream("/views/hall.board/changes") as events:
         assert next(events)["rows"] == [{"rowkind": "+I", "country": "Peru"}]
         shop.write(sales, ("Chad", 9, 1.5))
@@ -90,7 +90,7 @@ def test_stream_of_a_view_with_columns_and_filter(serve: Any, shop: Any, sales: 
 
 
 def test_requests_that_cannot_be_streamed(serve: Any, sales: str) -> None:
-    server = serve(follow=FAST)
+    server = serve(streams=FAST)
     path = f"/views/{sales}/changes"
     answer = server.get(path, last_id="99")
     problem(answer, 410, "expired")
@@ -108,7 +108,7 @@ def test_requests_that_cannot_be_streamed(serve: Any, sales: str) -> None:
 
 
 def test_client_that_sends_messages_is_disconnected(serve: Any, sales: str) -> None:
-    server = serve(follow=FAST)
+    server = serve(streams=FAST)
     with server.socket(f"/views/{sales}/changes") as reader:
         with pytest.raises(ConnectionClosed) as closed:
             for _ in range(200):
@@ -120,8 +120,8 @@ def test_client_that_sends_messages_is_disconnected(serve: Any, sales: str) -> N
 
 def test_slow_subscriber_is_disconnected_and_can_resume(serve: Any, shop: Any) -> None:
     table = shop.orders()
-    settings = FollowSettings(every_ms=5, queue_events=4, queue_bytes=1 << 20)
-    server = serve(follow=settings)
+    settings = StreamSettings(every_ms=5, queue_events=4, queue_bytes=1 << 20)
+    server = serve(streams=settings)
     wide = "x" * 200_000
     with server.http.stream("GET", f"/views/{table}/changes") as answer:
         lines = answer.iter_lines()
@@ -140,7 +140,7 @@ def _overflows(server: Serving) -> int:
 
 
 def test_streams_end_at_shutdown(shop: Any, sales: str) -> None:
-    server = Serving(shop.path, follow=FAST)
+    server = Serving(shop.path, streams=FAST)
     closed = []
     with server.socket(f"/views/{sales}/changes") as reader:
         reader.recv(timeout=30)
@@ -156,7 +156,7 @@ def test_streams_end_at_shutdown(shop: Any, sales: str) -> None:
 
 
 def test_reconnecting_browser_resumes(serve: Any, shop: Any, sales: str) -> None:
-    server = serve(follow=FAST)
+    server = serve(streams=FAST)
     # A browser reconnects to its first URL, and sends the last id in a header.
     path = f"/views/{sales}/changes?last_id=latest"
     with server.stream(path) as events:
@@ -173,7 +173,7 @@ def test_reconnecting_browser_resumes(serve: Any, shop: Any, sales: str) -> None
 
 
 def test_restart_path_keeps_the_columns(serve: Any, sales: str) -> None:
-    server = serve(follow=FAST)
+    server = serve(streams=FAST)
     path = f"/views/{sales}/changes"
     gone = server.get(path, last_id="99", columns="orders,country").json()["error"]
     assert gone["restart"] == f"{path}?columns=orders%2Ccountry" and gone["earliest"] == 1
@@ -206,7 +206,7 @@ def replayed(events: Iterator[dict[str, Any]], last: str) -> dict[str, int]:
 
 
 def test_streams_of_a_dropped_table_end(serve: Any, shop: Any, sales: str) -> None:
-    server = serve(follow=FollowSettings(every_ms=5, gone_s=0.0))
+    server = serve(streams=StreamSettings(every_ms=5, missing_s=0.0))
     path = f"/views/{sales}/changes"
     with server.stream(path) as events, server.socket(path) as reader:
         next(events)
@@ -227,7 +227,7 @@ def test_streams_of_a_dropped_table_end(serve: Any, shop: Any, sales: str) -> No
 
 
 def test_streams_of_a_recreated_table_start_again(serve: Any, shop: Any, sales: str) -> None:
-    server = serve(follow=FollowSettings(every_ms=5, gone_s=60.0))
+    server = serve(streams=StreamSettings(every_ms=5, missing_s=60.0))
     path = f"/views/{sales}/changes"
     with server.stream(path) as events, server.socket(path) as reader:
         first, other = next(events), messages(reader)

@@ -12,7 +12,7 @@ from tests.serving import DEADLINE_S, Serving, problem
 
 from streamhouse.serve.auth.scope import Scope
 from streamhouse.serve.auth.tokens import Token, digest
-from streamhouse.serve.streams.follow_settings import FollowSettings
+from streamhouse.serve.streams.stream_settings import StreamSettings
 
 PATHS = [
     "/", "/page/app.js", "/docs", "/docs/api.js", "/openapi.json", "/views", "/views/shop.sales",
@@ -68,7 +68,7 @@ def reading(server: Serving) -> bool:
 
 
 def test_head_of_a_stream_ends_after_the_headers(serve: Any, sales: str) -> None:
-    server: Serving = serve(follow=FollowSettings(every_ms=5, linger_s=0.0))
+    server: Serving = serve(streams=StreamSettings(every_ms=5, linger_s=0.0))
     path = f"/views/{sales}/changes"
     head = server.http.head(path)
     assert (head.status_code, head.content) == (200, b"")

@@ -26,7 +26,7 @@ from tests.unit.serve.streams import (
 from tests.unit.serve.test_view_feed import TOP, keep
 
 from streamhouse.errors import BusyError, TableError, TooLargeError
-from streamhouse.serve.feeds.table_feed import Feed
+from streamhouse.serve.feeds.feed import Feed
 from streamhouse.serve.views.served_view import ServedView
 
 

@@ -11,12 +11,12 @@ from tests.serving import Serving, problem
 from tests.unit.serve.test_view_feed import keep
 
 from streamhouse.errors import BusyError, TooLargeError
-from streamhouse.serve.streams.follow_settings import FollowSettings
-from streamhouse.serve.streams.memory import Memory
+from streamhouse.serve.feeds.feed_memory import FeedMemory
+from streamhouse.serve.streams.stream_settings import StreamSettings
 from streamhouse.sql.plan import Column
 
 WIDE = (Column("id", "INT"), Column("text", "STRING"))
-SETTINGS = FollowSettings(every_ms=5, heartbeat_s=60.0, linger_s=0.0, table_bytes=100_000)
+SETTINGS = StreamSettings(every_ms=5, heartbeat_s=60.0, linger_s=0.0, table_bytes=100_000)
 
 
 class Keeper:
@@ -29,17 +29,17 @@ def rows(count: int, first: int = 0) -> list[tuple[int, str]]:
 
 
 def test_bytes_count_until_they_are_freed() -> None:
-    memory, one, other = Memory(100), Keeper(), Keeper()
-    memory.hold(one, 60, "shop.a")
-    memory.hold(one, 70, "shop.a")
+    memory, one, other = FeedMemory(100), Keeper(), Keeper()
+    memory.reserve(one, 60, "shop.a")
+    memory.reserve(one, 70, "shop.a")
     with pytest.raises(BusyError, match="leave no memory for shop.b; try"):
-        memory.hold(other, 31, "shop.b")
-    memory.hold(other, 30, "shop.b")
-    assert memory.held == 100
-    memory.free(one)
-    assert memory.held == 30
+        memory.reserve(other, 31, "shop.b")
+    memory.reserve(other, 30, "shop.b")
+    assert memory.used_bytes == 100
+    memory.release(one)
+    assert memory.used_bytes == 30
     del other
-    assert memory.held == 0
+    assert memory.used_bytes == 0
 
 
 def test_collecting_stops_at_the_limit() -> None:
@@ -52,9 +52,9 @@ def test_collecting_stops_at_the_limit() -> None:
             yield batch
 
     with pytest.raises(TooLargeError, match="shop.a is larger than"):
-        Memory(10 * batch.nbytes).table(batches(), batch.schema, "shop.a")
+        FeedMemory(10 * batch.nbytes).collect(batches(), batch.schema, "shop.a")
     assert len(taken) == 11
-    whole = Memory(10 * batch.nbytes).table([batch] * 10, batch.schema, "shop.a")
+    whole = FeedMemory(10 * batch.nbytes).collect([batch] * 10, batch.schema, "shop.a")
     assert whole.num_rows == 100
 
 
@@ -63,7 +63,7 @@ def server(serve: Any, shop: Any) -> Serving:
     shop.write(shop.create("wide", WIDE, ["id"]), *rows(20))
     shop.write(shop.create("narrow", WIDE, ["id"]), *rows(6))
     keep(shop.warehouse, "all_of_it", "SELECT id, text FROM shop.wide", "id", "text")
-    started: Serving = serve(follow=SETTINGS)
+    started: Serving = serve(streams=SETTINGS)
     return started
 
 

@@ -12,7 +12,7 @@ import pytest
 from tests.unit.serve.streams import SALES, Client, a_hub, at, following, run, stats, take_until
 
 from streamhouse.errors import SlowReaderError
-from streamhouse.serve.streams.subscriber import Start
+from streamhouse.serve.streams.subscriber import FirstEvents
 from streamhouse.serve.views.served_view import ServedView
 
 FREED_S = 5.0
@@ -29,13 +29,13 @@ def test_slow_subscriber_is_disconnected_and_resumes(shop: Any) -> None:
             slow.take(await following(other))
             fast.take(await following(reader))
             for number in range(1, 5):
-                assert not other.cut_off.is_set()
+                assert not other.too_slow.is_set()
                 shop.write(table, ("Chad", number, 1.0))
                 fast.take(await following(reader))
             # Four unread events exceed the limit of three when another event arrives.
             last = shop.write(table, ("Chad", 5, 1.0))
             fast.take(await following(reader))
-            assert other.cut_off.is_set() and stats(hub, table).overflows == 1
+            assert other.too_slow.is_set() and stats(hub, table).overflows == 1
             with pytest.raises(SlowReaderError, match="too slowly.*resume with last_id=") as raised:
                 await following(other)
             assert raised.value.last_id == slow.last_id
@@ -62,10 +62,10 @@ def test_byte_limit_ignores_a_single_large_change(shop: Any) -> None:
             client = Client()
             last = shop.write(table, *((number, "x" * 100, None) for number in range(500)))
             await take_until(client, reader, at(last))
-            assert not other.cut_off.is_set()
+            assert not other.too_slow.is_set()
             last = shop.write(table, (1, "fig", None))
             await take_until(client, reader, at(last))
-            assert other.cut_off.is_set() and not reader.cut_off.is_set()
+            assert other.too_slow.is_set() and not reader.too_slow.is_set()
 
     run(work())
 
@@ -101,7 +101,7 @@ def test_memory_of_slow_subscribers_is_freed(shop: Any) -> None:
             for number in range(1, 8):
                 shop.write(table, ("Chad", number, 1.0))
                 events.append(weakref.ref(await following(reader)))
-            assert slow.cut_off.is_set()
+            assert slow.too_slow.is_set()
             # The newest is where the stream stands.
             expected = [True] * 6 + [False]
             deadline = time.monotonic() + FREED_S
@@ -128,10 +128,12 @@ def test_unread_initial_states_are_bounded(shop: Any) -> None:
             for number in range(6):
                 shop.write(table, ("a", number, 1.0))
                 stuck.append(await hub.subscribe(SALES))
-            cut = [reader.cut_off.is_set() for reader in stuck]
+            cut = [reader.too_slow.is_set() for reader in stuck]
             assert cut == [True, True, True, True, False, False]
-            starts = [one for one in gc.get_objects() if isinstance(one, Start) and one.events]
-            assert sum(one.size for one in starts) <= 100_000
+            firsts = [
+                one for one in gc.get_objects() if isinstance(one, FirstEvents) and one.events
+            ]
+            assert sum(one.size for one in firsts) <= 100_000
             client = Client(("country",))
             await take_until(client, stuck[-1], lambda c: c.begun == 1)
             assert len(client.rows) == 101

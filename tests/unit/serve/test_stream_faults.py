@@ -57,7 +57,7 @@ def test_table_dropped_and_recreated(shop: Any, view: ServedView) -> None:
     shop.write(table, row(view, 1), row(view, 2))
 
     async def work() -> None:
-        async with a_hub(shop, gone_s=WAIT_S) as hub:
+        async with a_hub(shop, missing_s=WAIT_S) as hub:
             client, reader = await joined(hub, view)
             shop.warehouse.drop_table(*table.split("."))
             await until(lambda: "no table" in str(stats(hub, table).error))
@@ -310,7 +310,7 @@ def test_view_of_a_recreated_table(shop: Any) -> None:
     view = ServedView("shop.big", "shop.big")
 
     async def work() -> None:
-        async with a_hub(shop, gone_s=WAIT_S) as hub:
+        async with a_hub(shop, missing_s=WAIT_S) as hub:
             client, reader = await joined(hub, view)
             shop.warehouse.drop_table("shop", "sales")
             await until(lambda: stats(hub, "shop.big").error is not None)
@@ -328,7 +328,7 @@ def test_subscribers_of_a_dropped_table_get_an_error(shop: Any, view: ServedView
     shop.write(table, row(view, 1))
 
     async def work() -> None:
-        async with a_hub(shop, gone_s=0.0) as hub:
+        async with a_hub(shop, missing_s=0.0) as hub:
             reader, behind = await hub.subscribe(view), await hub.subscribe(view)
             last_id = (await following(reader)).id
             shop.warehouse.drop_table(*table.split("."))
@@ -359,7 +359,7 @@ def test_error_of_a_dropped_view_hides_its_source(shop: Any) -> None:
     shop.write("shop.sales", ("Peru", 2, 1.0))
 
     async def work() -> None:
-        async with a_hub(shop, gone_s=0.0) as hub:
+        async with a_hub(shop, missing_s=0.0) as hub:
             _, reader = await joined(hub, ServedView("shop.big", "shop.big"))
             shop.warehouse.drop_table("shop", "sales")
             with pytest.raises(TableError, match=r"shop\.big no longer exists") as gone:
@@ -375,7 +375,7 @@ def test_selected_column_is_dropped(shop: Any) -> None:
     some = ServedView(table, table, ("country", "orders"))
 
     async def work() -> None:
-        async with a_hub(shop, gone_s=0.0) as hub:
+        async with a_hub(shop, missing_s=0.0) as hub:
             _, reader = await joined(hub, some)
             client, other = await joined(hub, SALES)
             shop.warehouse.alter_table(table, DropColumn(("orders",)))

@@ -24,7 +24,7 @@ from streamhouse.options import duration_ms
 
 if TYPE_CHECKING:
     from streamhouse.paimon.catalog.warehouse import Warehouse
-    from streamhouse.serve.feeds.table_feed import Change, Feed
+    from streamhouse.serve.feeds.feed import Change, Feed
 
 LOCAL_POLL_MS = 15
 REMOTE_POLL_MS = 500
@@ -141,8 +141,8 @@ def _open(
     fail_on_data_loss: bool,
 ) -> Feed:
     from streamhouse.paimon.changelog.consumer_progress import ConsumerOptions
-    from streamhouse.serve.feeds.table_feed import Feed
-    from streamhouse.serve.views.warehouse_tables import view_feed
+    from streamhouse.serve.feeds.factory import open_sql_view
+    from streamhouse.serve.feeds.table_feed import TableFeed
 
     options = {} if consumer_id is None else {"consumer-id": consumer_id}
     consumer = ConsumerOptions.parse(options, "watch")
@@ -154,9 +154,9 @@ def _open(
         opened = open_warehouse(warehouse, option)
         try:
             on_loss = None if fail_on_data_loss else partial(_print_loss, table)
-            return Feed(opened, table, consumer=consumer, lost=on_loss)
+            return TableFeed(opened, table, consumer=consumer, lost=on_loss)
         except TableError:
-            view = view_feed(opened, table)
+            view = open_sql_view(opened, table)
             if view is not None and consumer is not None:
                 raise OptionError(
                     f"option '--consumer-id': {table} is a view, and only tables have consumers; "

@@ -18,7 +18,7 @@ from streamhouse.demo.membership.scenario import MEMBER_BOARD, SPRINT_BOARD, Mem
 from streamhouse.demo.membership.steps import ScriptedChanges
 from streamhouse.demo.page import Page
 from streamhouse.demo.revenue.scenario import Kills
-from streamhouse.serve.feeds.table_feed import Feed
+from streamhouse.serve.feeds.table_feed import TableFeed
 
 _RATES_EVERY_S = 1.0
 _BOARD_LINES = 7
@@ -44,7 +44,7 @@ class LiveView:
         self._page = page
         self._console = Console()
         self._messages: list[str] = []
-        self._views: list[tuple[Feed, TableView]] = []
+        self._views: list[tuple[TableFeed, TableView]] = []
         self._scripted: ScriptedChanges | None = None
         self._changes: list[tuple[float, int]] = []
 
@@ -68,7 +68,7 @@ class LiveView:
     def _watch(self) -> None:
         scenario = self._scenario
         for name in (SPRINT_BOARD, MEMBER_BOARD):
-            feed = Feed(scenario.warehouse, name)
+            feed = TableFeed(scenario.warehouse, name)
             self._views.append((feed, TableView(feed)))
         self._scripted = ScriptedChanges(scenario)
         scenario.business.start()

@@ -18,7 +18,7 @@ from streamhouse.demo.revenue.scenario import ORDERS, UNMATCHED, VIEW, Kills, Sc
 from streamhouse.demo.revenue.steps import ScriptedChanges
 from streamhouse.errors import StreamhouseError, TableError
 from streamhouse.paimon.catalog.warehouse import Warehouse
-from streamhouse.serve.feeds.table_feed import Feed
+from streamhouse.serve.feeds.table_feed import TableFeed
 
 _START_S = 120.0
 _FRESHNESS_EVERY_S = 1.0
@@ -44,7 +44,7 @@ class LiveView:
         self._console = Console()
         self._messages: list[str] = []
         self._changes: ScriptedChanges | None = None
-        self._feed: Feed | None = None
+        self._feed: TableFeed | None = None
         self._view: TableView | None = None
         self._orders: list[tuple[float, int]] = []
         self._freshness: dict[str, float] | None = None
@@ -81,7 +81,7 @@ class LiveView:
                     )
                 status.update(f"starting Spark and the queries … {elapsed:.0f} s")
                 if self._scenario.clock.first_after(0) is not None:
-                    self._feed = Feed(Warehouse(self._scenario.warehouse), VIEW)
+                    self._feed = TableFeed(Warehouse(self._scenario.warehouse), VIEW)
                 time.sleep(0.05)
         self._started = time.time()
         self._changes = ScriptedChanges(self._scenario, self._seconds)

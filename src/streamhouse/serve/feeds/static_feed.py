@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from streamhouse.paimon.read.time_travel import named, pinned, record, resolved
-from streamhouse.serve.feeds.table_feed import Change, Feed, with_kind
+from streamhouse.serve.feeds.feed import Change
+from streamhouse.serve.feeds.row_kinds import add_row_kind
+from streamhouse.serve.feeds.table_feed import TableFeed
 
 if TYPE_CHECKING:
     from streamhouse.paimon.catalog.warehouse import Warehouse
 
 
-class StaticFeed(Feed):
+class StaticFeed(TableFeed):
     """The rows as of one point in time; the first `poll` returns them, later ones None.
 
     `text` is a tag, a snapshot id, a time in UTC or a duration such as `5 min ago`. Raises
@@ -36,8 +38,8 @@ class StaticFeed(Feed):
         rows = self._read(self._record.id, self._columns)
         if self.primary_key:
             rows = rows.sort_by([(name, "ascending") for name in self.primary_key])
-            self._rows = rows
-        batches = with_kind(rows, "+I").to_batches()
+            self._state = rows
+        batches = add_row_kind(rows, "+I").to_batches()
         return Change(self._record.id, self._record.time_ms, True, rows.num_rows, batches)
 
     def _read(self, snapshot: int, columns: Sequence[str]) -> pa.Table:

@@ -8,7 +8,6 @@ without a primary key is read snapshot by snapshot, and only the added rows are 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -16,37 +15,20 @@ import pyarrow as pa
 from streamhouse.errors import DataLossError, TableError
 from streamhouse.options import nearest
 from streamhouse.paimon.changelog.consumer_progress import ConsumerOptions, Progress
-from streamhouse.paimon.changelog.state_difference import Differ
 from streamhouse.paimon.schema.evolution import column_ids
 from streamhouse.paimon.storage.files import is_local
 from streamhouse.paimon.storage.table_identity import Identity
+from streamhouse.serve.feeds.feed import Change, Feed
+from streamhouse.serve.feeds.row_kinds import add_row_kind, cast_to_schema, select_with_row_kind
 from streamhouse.source import ROW_KIND
 
 if TYPE_CHECKING:
     from streamhouse.paimon.catalog.warehouse import Warehouse
     from streamhouse.paimon.read.table import Table
-    from streamhouse.serve.streams.memory import Memory
 
 
-@dataclass(frozen=True)
-class Change:
-    """The result of one poll.
-
-    `batches` have a leading `rowkind` column and must be consumed before the next poll. `first`:
-    they are the whole table, not a difference. `rows` is how many rows the table has now (of a
-    table without a primary key: records), None if an old writer did not count them. A snapshot
-    without visible changes, such as a compaction, has no rows in its batches.
-    """
-
-    snapshot: int
-    commit_time_ms: int
-    first: bool
-    rows: int | None
-    batches: Iterable[pa.RecordBatch]
-
-
-class Feed:
-    """Polls one table for changes; not thread-safe.
+class TableFeed(Feed):
+    """Polls one table for changes.
 
     `columns` are the wanted columns, by default all. With a `consumer` the first poll resumes from
     the progress of that consumer id, and `store_progress` saves that of this feed. Renamed columns
@@ -58,8 +40,6 @@ class Feed:
     snapshot ids, and skips them.
     """
 
-    memory: Memory | None = None
-    """The memory limit that all feeds of a server share; None: unlimited."""
     _progress: Progress | None = None
     _identity: Identity | None = None
 
@@ -74,11 +54,9 @@ class Feed:
         self._warehouse = warehouse
         self._wanted = None if columns is None else tuple(columns)
         self._lost = lost
-        self._differ: Differ | None = None
         self._seen: int | None = None
-        self._rows: pa.Table | None = None
         self._table = warehouse.table(identifier)
-        self.identifier: str = self._table.identifier
+        super().__init__(self._table.identifier)
         self._columns = self._select_columns()
         if consumer is not None:
             self._progress = Progress(consumer)
@@ -96,29 +74,24 @@ class Feed:
         return tuple(self._table.primary_key)
 
     @property
-    def rows(self) -> pa.Table | None:
-        """The rows of the last poll, in the order of the key; None for an append-only table."""
-        return None if self._rows is None else self._rows.select(list(self._columns))
-
-    @property
-    def table(self) -> Table | None:
-        """The table as of the last poll; None for a view."""
+    def table(self) -> Table:
+        """The table as of the last poll."""
         return self._table
 
     @property
     def state(self) -> pa.Table | None:
         """As `rows`, followed by the key columns that are not among the wanted columns."""
-        return self._rows
+        return self._state
 
     @property
     def incarnation(self) -> str:
-        """A digest that changes if the table is dropped and created again under its name."""
         return self._table_identity().digest
 
     def was_replaced(self, snapshot: int, time_ms: int, immediate: bool = True) -> bool:
         """Whether the table was recreated or rolled back since `snapshot`, committed at `time_ms`.
 
-        Unless `immediate`, queries an object store every two seconds only; in between it is False.
+        Unless `immediate`, queries an object store every two seconds only; in between returns
+        False.
         """
         return not self._table_identity().is_unchanged(snapshot, time_ms, immediate)
 
@@ -131,19 +104,13 @@ class Feed:
             return False
         self._reopen()
         if self.primary_key and self._seen is not None:
-            self._rows = self.state_at(self._seen)
+            self._state = self.state_at(self._seen)
         return True
 
     def resume_after(self, snapshot: int, state: pa.Table | None) -> None:
-        """Make the next poll return the changes after `snapshot`.
-
-        `state` is the value of the property `state` at that snapshot; None for an append-only
-        table.
-        """
-        self._seen, self._rows = snapshot, state
+        self._seen, self._state = snapshot, state
 
     def store_progress(self, change: Change) -> None:
-        """Advance the consumer past a change that has been processed."""
         if self._progress is not None:
             position = {"snapshot": change.snapshot}
             self._progress.reached(self._table, position, bool(self.primary_key))
@@ -155,17 +122,13 @@ class Feed:
             return
         self._seen = next_id - 1
         if self.primary_key:
-            self._rows = self.state_at(self._seen)
+            self._state = self.state_at(self._seen)
 
     def close(self) -> None:
         """Save the consumer's progress and free all memory; the feed cannot be used afterwards."""
-        if self.memory is not None:
-            self.memory.free(self)
-        self._rows = None
+        super().close()
         if self._progress is not None:
             self._progress.flush(self._table)
-        if self._differ is not None:
-            self._differ.close()
 
     def poll(self) -> Change | None:
         """The next change, or None if nothing was committed since the last poll.
@@ -179,7 +142,7 @@ class Feed:
         if latest == self._seen:
             if latest is not None and self.primary_key:
                 # Start DuckDB while idle, not when the first change waits for it.
-                self._compare()
+                self._differ_started()
             return None
         # Reopen, for a new schema, or if the table was dropped and created again.
         self._reopen()
@@ -212,12 +175,14 @@ class Feed:
         names = {name: new_names.get(number, name) for name, number in column_ids(previous).items()}
         if self._wanted is not None:
             self._wanted = tuple(names.get(name, name) for name in self._wanted)
-        if self._rows is not None:
+        if self._state is not None:
             dropped = set(column_ids(previous).values()) - set(new_names)
             remaining = [
-                n for n in self._rows.column_names if column_ids(previous)[n] not in dropped
+                n for n in self._state.column_names if column_ids(previous)[n] not in dropped
             ]
-            self._rows = self._rows.select(remaining).rename_columns([names[n] for n in remaining])
+            self._state = self._state.select(remaining).rename_columns(
+                [names[n] for n in remaining]
+            )
 
     def _next_snapshot(self, next_id: int, latest: int) -> int:
         """The next snapshot to read; with `lost`, skips expired snapshots and reports them."""
@@ -262,13 +227,13 @@ class Feed:
         key = self.primary_key
         new = self.state_at(latest)
         if self.memory is not None:
-            self.memory.hold(self, new.nbytes, self.identifier)
-        old, self._rows, first = self._rows, new, self._seen is None
+            self.memory.reserve(self, new.nbytes, self.identifier)
+        old, self._state, first = self._state, new, self._seen is None
         self._seen = latest
         if first or old is None:
-            changes = with_kind(new, "+I")
+            changes = add_row_kind(new, "+I")
         else:
-            changes = self._compare().by_key(as_schema(old, new.schema), new, key)
+            changes = self._differ_started().by_key(cast_to_schema(old, new.schema), new, key)
         visible = changes.select([ROW_KIND, *self._columns])
         return self._change(latest, first, new.num_rows, visible.to_batches())
 
@@ -281,7 +246,7 @@ class Feed:
     def _all_rows(self, latest: int) -> Change:
         self._seen = latest
         batches = (
-            kinded(batch, "+I", self._columns)
+            select_with_row_kind(batch, "+I", self._columns)
             for batch in self._table.read(columns=list(self._columns), snapshot=latest)
         )
         return self._change(latest, True, None, batches)
@@ -296,7 +261,7 @@ class Feed:
             # Incremental reads skip overwrites, so compare the two snapshots.
             columns = list(self._columns)
             old, new = self._read(next_id - 1, columns), self._read(next_id, columns)
-            changes = self._compare().by_row(as_schema(old, new.schema), new)
+            changes = self._differ_started().by_row(cast_to_schema(old, new.schema), new)
             batches = changes.to_batches()
         return self._change(next_id, False, None, batches)
 
@@ -311,9 +276,9 @@ class Feed:
 
     def _added(self, snapshot: int) -> Iterator[pa.RecordBatch]:
         columns = list(self._columns)
-        pieces = self._table.changes(snapshot - 1, snapshot, "delta", columns)
-        for batch in self._table.read(columns=columns, splits=pieces):
-            yield kinded(batch, "+I", self._columns)
+        splits = self._table.changes(snapshot - 1, snapshot, "delta", columns)
+        for batch in self._table.read(columns=columns, splits=splits):
+            yield select_with_row_kind(batch, "+I", self._columns)
 
     def _change(
         self, snapshot: int, first: bool, rows: int | None, batches: Iterable[pa.RecordBatch]
@@ -328,33 +293,6 @@ class Feed:
         if self.memory is None:
             table = pa.Table.from_batches(list(batches), schema)
         else:
-            table = self.memory.table(batches, schema, self.identifier)
+            table = self.memory.collect(batches, schema, self.identifier)
         # States are compared, so their schemas must not differ in nullability.
         return table.cast(pa.schema([field.with_nullable(True) for field in schema]))
-
-    def _compare(self) -> Differ:
-        if self._differ is None:
-            self._differ = Differ()
-        return self._differ
-
-
-def with_kind(table: pa.Table, kind: str) -> pa.Table:
-    """The table with a leading `rowkind` column of one kind."""
-    return table.add_column(0, ROW_KIND, pa.repeat(kind, table.num_rows))
-
-
-def kinded(batch: pa.RecordBatch, kind: str, columns: Sequence[str]) -> pa.RecordBatch:
-    """The batch's columns with a leading `rowkind` column of one kind."""
-    arrays = [pa.repeat(kind, batch.num_rows), *(batch.column(name) for name in columns)]
-    return pa.record_batch(arrays, names=[ROW_KIND, *columns])
-
-
-def as_schema(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The table cast to a newer schema; added columns are null."""
-    columns = [
-        table.column(field.name).cast(field.type)
-        if field.name in table.schema.names
-        else pa.nulls(table.num_rows, field.type)
-        for field in schema
-    ]
-    return pa.table(columns, schema=schema)

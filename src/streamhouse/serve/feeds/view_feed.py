@@ -11,7 +11,8 @@ import pyarrow as pa
 from streamhouse.duckdb_engine import bounded_reader, run_bounded, warehouse_scanner
 from streamhouse.errors import TableError
 from streamhouse.paimon.storage.table_identity import Identity
-from streamhouse.serve.feeds.table_feed import Change, Feed, with_kind
+from streamhouse.serve.feeds.feed import Change, Feed
+from streamhouse.serve.feeds.row_kinds import add_row_kind
 from streamhouse.sql.batch.bounded_query import analyze_bounded
 from streamhouse.sql.plan import BoundedQuery, Position, Query
 
@@ -43,12 +44,10 @@ class ViewFeed(Feed):
         self._warehouse = warehouse
         self._resolver = resolver
         self._query = query
-        self._differ = None
-        self._rows = None
-        self._states: tuple[int | None, ...] | None = None
+        super().__init__(identifier)
+        self._snapshots: tuple[int | None, ...] | None = None
         self._identities: dict[str, Identity] = {}
         self._times: dict[str, tuple[int, int]] = {}
-        self.identifier = identifier
         self._defined = self._definition()
         self._definition_read_at = time.monotonic()
         self._plan, self._schema = self._planned()
@@ -60,14 +59,6 @@ class ViewFeed(Feed):
     @property
     def primary_key(self) -> tuple[str, ...]:
         return tuple(self._schema.names)
-
-    @property
-    def rows(self) -> pa.Table | None:
-        return self._rows
-
-    @property
-    def table(self) -> None:
-        return None
 
     @property
     def incarnation(self) -> str:
@@ -91,18 +82,14 @@ class ViewFeed(Feed):
             self._identities[name].is_unchanged(*commit, immediate) for name, commit in seen
         )
 
-    def refresh(self) -> bool:
-        """False: schema changes of the view's tables take effect with the next commit."""
-        return False
-
     def resume_after(self, snapshot: int, state: pa.Table | None) -> None:
         """Make the next poll return the difference from `state`."""
-        self._rows, self._states = state, ()
+        self._state, self._snapshots = state, ()
 
     def poll(self) -> Change | None:
         tables = self._tables()
-        states = tuple(table.latest_snapshot_id() for table in tables.values())
-        if states == self._states:
+        snapshots = tuple(table.latest_snapshot_id() for table in tables.values())
+        if snapshots == self._snapshots:
             return None
         # Picks up a redefinition of the view, and schema changes of its tables.
         self._defined = self._definition()
@@ -111,15 +98,15 @@ class ViewFeed(Feed):
         order = [f.name for f in self._schema if not pa.types.is_nested(f.type)]
         new = new.sort_by([(name, "ascending") for name in order]) if order else new
         if self.memory is not None:
-            self.memory.hold(self, new.nbytes, self.identifier)
-        old, self._rows, first = self._rows, new, self._states is None
-        self._states = states
+            self.memory.reserve(self, new.nbytes, self.identifier)
+        old, self._state, first = self._state, new, self._snapshots is None
+        self._snapshots = snapshots
         if first or old is None or old.schema != new.schema:
-            changes, first = with_kind(new, "+I"), True
+            changes, first = add_row_kind(new, "+I"), True
         else:
-            changes = self._compare().by_row(old, new)
-        snapshot_sum = sum(state or 0 for state in states)
-        self._times = self._commit_times(tables, states)
+            changes = self._differ_started().by_row(old, new)
+        snapshot_sum = sum(snapshot or 0 for snapshot in snapshots)
+        self._times = self._commit_times(tables, snapshots)
         times = [time_ms for _, time_ms in self._times.values()]
         return Change(
             snapshot_sum, max(times, default=0), first, new.num_rows, changes.to_batches()
@@ -129,17 +116,17 @@ class ViewFeed(Feed):
         if self.memory is None:
             return run_bounded(self._plan, self._warehouse)
         with bounded_reader(self._plan, self._warehouse) as reader:
-            return self.memory.table(reader, reader.schema, self.identifier)
+            return self.memory.collect(reader, reader.schema, self.identifier)
 
     def _commit_times(
-        self, tables: dict[str, Table], states: tuple[int | None, ...]
+        self, tables: dict[str, Table], snapshots: tuple[int | None, ...]
     ) -> dict[str, tuple[int, int]]:
         """The latest snapshot and its commit time, for each table that has one."""
         commits = {}
-        for (name, table), state in zip(tables.items(), states, strict=True):
+        for (name, table), snapshot in zip(tables.items(), snapshots, strict=True):
             self._identity_of(name, table)
-            if state is not None:
-                commits[name] = (state, table.snapshot(state).time_ms)
+            if snapshot is not None:
+                commits[name] = (snapshot, table.snapshot(snapshot).time_ms)
         return commits
 
     def _identity_of(self, name: str, table: Table) -> Identity:

@@ -15,6 +15,7 @@ from streamhouse.serve import errors
 from streamhouse.serve.admission.lanes import READERS, Admission
 from streamhouse.serve.admission.response_memory import UnsentResponses
 from streamhouse.serve.admission.thread_pool import LaneThreads, WarehousePool
+from streamhouse.serve.feeds.feed_memory import FeedMemory
 from streamhouse.serve.http.health import Health
 from streamhouse.serve.http.metrics import Metrics
 from streamhouse.serve.http.middleware import Access
@@ -22,12 +23,11 @@ from streamhouse.serve.http.openapi import DESCRIPTION, TAGS
 from streamhouse.serve.http.routes import about, changes, history, page, pipelines, sql, views
 from streamhouse.serve.queries.executor import Queries
 from streamhouse.serve.streams.hub import Hub
-from streamhouse.serve.streams.memory import Memory
 from streamhouse.serve.views.catalog import Catalogue
 from streamhouse.work_folder import work_folder
 
 if TYPE_CHECKING:
-    from streamhouse.serve.feeds.table_feed import Feed
+    from streamhouse.serve.feeds.feed import Feed
     from streamhouse.serve.settings import ServerSettings
     from streamhouse.serve.views.served_view import ServedView
 
@@ -72,7 +72,7 @@ def create_app(settings: ServerSettings) -> FastAPI:
     state.threads = LaneThreads(state.admission.small, READERS)
     state.warehouse_pool = WarehousePool(settings.warehouse, state.threads)
     state.health = Health(settings.warehouse)
-    state.hub = Hub(_opener(settings), settings.follow)
+    state.hub = Hub(_opener(settings), settings.streams)
     state.metrics = Metrics(state.hub.stats, state.admission.lanes, state.unsent)
     state.queries = Queries(
         settings, state.warehouse_pool, state.admission, state.unsent, state.metrics
@@ -126,12 +126,12 @@ def _ender(app: FastAPI) -> Any:
 
 def _opener(settings: ServerSettings) -> Any:
     """A function that opens the feed of a served view, each with its own `Warehouse` object."""
-    memory = Memory(settings.follow.table_bytes)
+    memory = FeedMemory(settings.streams.table_bytes)
 
     def open_feed(view: ServedView) -> Feed:
         from streamhouse.paimon.catalog.warehouse import Warehouse
-        from streamhouse.serve.streams.view_feeds import open_view
+        from streamhouse.serve.feeds.factory import open_served_view
 
-        return open_view(Warehouse(settings.warehouse), view, memory)
+        return open_served_view(Warehouse(settings.warehouse), view, memory)
 
     return open_feed

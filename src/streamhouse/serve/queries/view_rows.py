@@ -20,7 +20,7 @@ from streamhouse.serve.queries.pinned_tables import Pins, full_name, is_data, vi
 from streamhouse.serve.queries.read_request import ReadResult, RowsRequest
 from streamhouse.serve.queries.row_files import Origin
 from streamhouse.serve.views.definition import hidden_errors
-from streamhouse.serve.views.warehouse_tables import WarehouseTables
+from streamhouse.serve.views.warehouse_tables import WarehouseTables, table_info
 from streamhouse.sql.batch.bounded_query import analyze_tree
 from streamhouse.sql.expressions import lowering
 from streamhouse.sql.parser.dialect import parse_condition
@@ -252,14 +252,7 @@ class _PinnedTables(WarehouseTables):
     def table_as_of(self, name: Name, as_of: AsOf) -> TableInfo:
         if as_of or self._pin is None or name != self._name:
             return super().table_as_of(name, as_of)
-        table = self._pin.table
-        return TableInfo(
-            name=(table.database, table.name),
-            columns=tuple(table.columns),
-            primary_key=tuple(table.primary_key),
-            partitioned_by=tuple(table.partition_keys),
-            options=dict(table.options),
-        )
+        return table_info(self._pin.table)
 
 
 def _parsed(text: str) -> exp.Expr:

@@ -25,18 +25,18 @@ from streamhouse.errors import (
     StreamhouseError,
     TableError,
 )
-from streamhouse.serve.feeds.table_feed import Feed
-from streamhouse.serve.streams.encoding import Stopped, events
+from streamhouse.serve.feeds.feed import Feed
+from streamhouse.serve.streams.encoding import Stopped, StreamEncoder
 from streamhouse.serve.streams.event import CHANGES, Commit, heartbeat
-from streamhouse.serve.streams.follow_settings import FollowSettings
-from streamhouse.serve.streams.initial_state import InitialStates, StreamResources
+from streamhouse.serve.streams.first_events import FirstEventsBuilder, StreamResources
 from streamhouse.serve.streams.resume import LATEST, Position
-from streamhouse.serve.streams.subscriber import Link, Start, Subscription
+from streamhouse.serve.streams.stream_settings import StreamSettings
+from streamhouse.serve.streams.subscriber import FirstEvents, Link, Subscription
 from streamhouse.serve.streams.view_poller import PollResult, PollStats, ViewPoller
 from streamhouse.serve.views.served_view import ServedView
 
-_TRIES = 5
-_MOST_POSITIONS = 4096
+_MAX_ATTEMPTS = 5
+_MAX_POSITIONS = 4096
 _EARLY_S = 0.002
 """Tolerance for timers that fire slightly early."""
 
@@ -61,7 +61,7 @@ class Channel:
         self,
         view: ServedView,
         open_feed: Callable[[ServedView], Feed],
-        settings: FollowSettings,
+        settings: StreamSettings,
         resources: StreamResources,
         ended: Callable[[Channel], None],
     ) -> None:
@@ -82,7 +82,10 @@ class Channel:
         self._linger_timer: asyncio.TimerHandle | None = None
         self._heartbeat_timer: asyncio.TimerHandle | None = None
         self._last_sent_at = self._loop.time()
-        self._starts = InitialStates(view, open_feed, settings, resources, self._current_position)
+        self._encoder = StreamEncoder(view.name, settings, resources.stopping)
+        self._builder = FirstEventsBuilder(
+            view, open_feed, self._encoder, resources, self._current_position
+        )
         self._poller = ViewPoller(
             view.name,
             partial(open_feed, view),
@@ -105,7 +108,7 @@ class Channel:
     @property
     def state_rows(self) -> int:
         """How many rows were encoded for initial states."""
-        return self._starts.rows_encoded
+        return self._builder.rows_encoded
 
     @property
     def poll_stats(self) -> PollStats:
@@ -132,16 +135,16 @@ class Channel:
             self._openings -= 1
             self._start_linger()
 
-    async def start(self, position: Position | str | None) -> Start:
+    async def first_events(self, position: Position | str | None) -> FirstEvents:
         """Make the first events of a subscriber: initial state, missed events, or `latest`.
 
         Polls first, so the result includes every commit before the call. Raises `TableError` and
         `SqlError` if the table is missing, and `TooLargeError` and `ExpiredError` as
         `Hub.subscribe`.
         """
-        for attempts_left in range(_TRIES, 0, -1):
+        for attempts_left in range(_MAX_ATTEMPTS, 0, -1):
             try:
-                return await self._first_events(position, await self._poll())
+                return await self._build(position, await self._poll())
             except ExpiredError:
                 raise
             except DataLossError:
@@ -157,11 +160,11 @@ class Channel:
                 break
         raise self._stopped()
 
-    def attach(self, start: Start, last_id: str | None = None) -> Subscription:
-        """Add a subscriber that begins with `start`; `last_id` is where it resumes, if it does."""
+    def attach(self, first: FirstEvents, last_id: str | None = None) -> Subscription:
+        """Add a subscriber that begins with `first`; `last_id` is where it resumes, if it does."""
         if self._closed:
             raise self._stopped()
-        reader = Subscription(start, self._leave, last_id)
+        reader = Subscription(first, self._leave, last_id)
         self._readers.add(reader)
         if self._heartbeat_timer is None:
             self._last_sent_at = self._loop.time()
@@ -185,7 +188,7 @@ class Channel:
         else:
             self._head = self._head.append(None, end_error)
             self._wake()
-        self._starts.close()
+        self._builder.close()
         self._poller.stop()
         self._ended(self)
 
@@ -208,19 +211,19 @@ class Channel:
             raise StreamhouseError(f"{self.view.name} cannot be read: {error}") from error
         return self._current_position()[0]
 
-    async def _first_events(self, position: Position | str | None, now: PollResult) -> Start:
+    async def _build(self, position: Position | str | None, now: PollResult) -> FirstEvents:
         if position == LATEST:
-            return Start(events(CHANGES, now.commit, (), self._settings), self._head)
-        start = None
+            return FirstEvents(self._encoder.events(CHANGES, now.commit, ()), self._head)
+        first = None
         if isinstance(position, Position):
             recorded = self._positions.get(position.snapshot)
             if recorded is not None and position.matches(recorded[0]):
-                return Start((), recorded[1])
-            start = await self._starts.missed(position)
-        start = start or await self._starts.state()
-        if start is None:
+                return FirstEvents((), recorded[1])
+            first = await self._builder.missed(position)
+        first = first or await self._builder.state()
+        if first is None:
             raise self._stopped()
-        return start
+        return first
 
     def _current_position(self) -> tuple[PollResult, Link]:
         if self._current is None:
@@ -232,7 +235,7 @@ class Channel:
         if self._closed:
             return
         self._current = result
-        self._starts.changed(result)
+        self._builder.changed(result)
         if result.chunks is None:
             self._expire_positions(result)
         elif result.events:
@@ -245,7 +248,7 @@ class Channel:
         self._record_position(result.commit)
 
     def _publish(self, result: PollResult) -> None:
-        self._cut_slow()
+        self._disconnect_slow()
         for event in result.events:
             self._head = self._head.append(event)
             self.counts.events += 1
@@ -253,7 +256,7 @@ class Channel:
         self._wake()
 
     def _expire_positions(self, result: PollResult) -> None:
-        self._cut_slow()
+        self._disconnect_slow()
         self._positions.clear()
         error = ExpiredError(
             f"the stream of {self.view.name} cannot continue after snapshot "
@@ -266,7 +269,7 @@ class Channel:
         self._wake()
 
     def _end_missing(self) -> None:
-        """Close the channel and send subscribers an error: the table or view does not exist."""
+        """Close the channel; subscribers get the error that the table or view does not exist."""
         # Does not name the source table, which the client may not be allowed to see.
         message = (
             f"{self.view.name} no longer exists: it, or a table that it reads, was dropped; "
@@ -279,20 +282,20 @@ class Channel:
         for reader in self._readers:
             reader.wake()
 
-    def _cut_slow(self) -> None:
-        """Cut off subscribers whose backlog, before the new events, exceeds a limit."""
+    def _disconnect_slow(self) -> None:
+        """Disconnect subscribers whose backlog, before the new events, exceeds a limit."""
         settings = self._settings
         for reader in tuple(self._readers):
-            unread, size = reader.behind(self._head)
+            unread, size = reader.backlog(self._head)
             if unread > settings.queue_events or size > settings.queue_bytes:
-                reader.cut(f"it had {unread:,} unread events of {size:,} bytes")
+                reader.disconnect_slow(f"it had {unread:,} unread events of {size:,} bytes")
 
     def _record_position(self, commit: Commit) -> None:
         """Record a position from which subscribers can resume."""
         # Reinsert at the end, so that the dict stays ordered by age.
         self._positions.pop(commit.snapshot, None)
         self._positions[commit.snapshot] = (commit, self._head)
-        while len(self._positions) > _MOST_POSITIONS:
+        while len(self._positions) > _MAX_POSITIONS:
             self.forget_oldest()
         self._trim()
 
@@ -301,7 +304,7 @@ class Channel:
 
     def _send_heartbeats(self) -> None:
         self._heartbeat_timer = None
-        self._starts.forget_unused()
+        self._builder.forget_unused()
         if not self._readers:
             return
         now, idle = self._loop.time(), self._settings.heartbeat_s
@@ -316,7 +319,7 @@ class Channel:
         if reader not in self._readers:
             return
         self._readers.remove(reader)
-        self.counts.overflows += reader.cut_off.is_set()
+        self.counts.overflows += reader.too_slow.is_set()
         self._start_linger()
 
     def _start_linger(self) -> None:

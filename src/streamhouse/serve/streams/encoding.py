@@ -4,16 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from streamhouse.errors import TooLargeError
+from streamhouse.serve.feeds.row_kinds import add_row_kind, select_with_row_kind
+from streamhouse.serve.feeds.table_feed import TableFeed
 from streamhouse.serve.formats.cells import json_values
 from streamhouse.serve.formats.json_rows import compact
 from streamhouse.serve.formats.row_formats import slices
 from streamhouse.serve.streams.event import Commit, Event
-from streamhouse.serve.streams.follow_settings import FollowSettings
+from streamhouse.serve.streams.stream_settings import StreamSettings
 from streamhouse.source import ROW_KIND
+
+if TYPE_CHECKING:
+    from streamhouse.paimon.read.table import Table
+    from streamhouse.serve.feeds.feed import Feed
 
 _RESERVED = ("snapshot", ROW_KIND)
 _TEXT_PER_ARROW = 2
@@ -38,68 +45,128 @@ class Stopped(Exception):
     """The server stopped while rows were being encoded."""
 
 
-def encoded(
-    batches: Iterable[pa.RecordBatch],
-    settings: FollowSettings,
-    subject: str,
-    most: int | None = None,
-    stopping: Callable[[], bool] = lambda: False,
-) -> tuple[Chunk, ...]:
-    """Encode batches, which have a leading `rowkind` column, as chunks.
+class StreamEncoder:
+    """Encodes the rows and events of one stream.
 
-    Raises `TooLargeError`, whose message begins with `subject` (such as `the first snapshot of
-    shop.orders`), for more than `most` rows, by default `settings.max_rows`; `Stopped` once
-    `stopping` returns True.
+    `name` is the served view, for error messages. Encoding raises `Stopped` once `stopping` returns
+    True. Used from several threads.
     """
-    most = settings.max_rows if most is None else most
-    chunks, rows = [], 0
-    for batch in batches:
-        rows += batch.num_rows
-        if rows > most:
-            raise too_large(subject, most)
-        for piece in _pieces(batch, settings):
-            if stopping():
-                raise Stopped
-            chunks.append(_chunk(piece))
-    return tuple(chunks)
+
+    def __init__(
+        self,
+        name: str,
+        settings: StreamSettings,
+        stopping: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self.name = name
+        self._settings = settings
+        self._stopping = stopping
+
+    @property
+    def max_rows(self) -> int:
+        """The most rows in an initial state, in one change, or in missed events."""
+        return self._settings.max_rows
+
+    def chunks(
+        self, batches: Iterable[pa.RecordBatch], subject: str, max_rows: int | None = None
+    ) -> tuple[Chunk, ...]:
+        """Encode batches, which have a leading `rowkind` column, as chunks.
+
+        Raises `TooLargeError`, whose message begins with `subject` (such as `the first snapshot of
+        shop.orders`), for more than `max_rows` rows, by default those of the settings.
+        """
+        max_rows = self.max_rows if max_rows is None else max_rows
+        chunks, rows = [], 0
+        for batch in batches:
+            rows += batch.num_rows
+            if rows > max_rows:
+                raise too_large(subject, max_rows)
+            for part in self._split(batch):
+                if self._stopping():
+                    raise Stopped
+                chunks.append(_chunk(part))
+        return tuple(chunks)
+
+    def state_chunks(self, feed: Feed, snapshot: int) -> tuple[Chunk, ...]:
+        """All rows of a feed's table as of `snapshot`, which the feed has polled last, as `+I`.
+
+        Raises `TooLargeError` for too many rows, `DataLossError` if the snapshot has expired.
+        """
+        if feed.rows is not None:
+            return self.memory_chunks(feed.rows)
+        if not isinstance(feed, TableFeed) or not snapshot:
+            return ()
+        return self.table_chunks(feed.table, feed.schema.names, snapshot)
+
+    def memory_chunks(self, rows: pa.Table) -> tuple[Chunk, ...]:
+        """As `state_chunks`, for rows that are in memory."""
+        if rows.num_rows > self.max_rows:
+            raise too_large(self._first_snapshot, self.max_rows)
+        return self.chunks(add_row_kind(rows, "+I").to_batches(), self._first_snapshot)
+
+    def table_chunks(
+        self, table: Table, columns: Sequence[str], snapshot: int
+    ) -> tuple[Chunk, ...]:
+        """As `state_chunks`, for one snapshot of an append-only table."""
+        if (table.snapshot(snapshot).total_record_count or 0) > self.max_rows:
+            raise too_large(self._first_snapshot, self.max_rows)
+        batches = table.read(columns=columns, snapshot=snapshot)
+        inserts = (select_with_row_kind(batch, "+I", columns) for batch in batches)
+        return self.chunks(inserts, self._first_snapshot)
+
+    def events(self, kind: str, commit: Commit, chunks: Sequence[Chunk]) -> tuple[Event, ...]:
+        """One event with these rows, split into parts if it is large.
+
+        Only the last part has an id, that of the commit.
+        """
+        head = compact(commit.fields)[:-1] + ',"rows":['
+        texts = list(self._parts(chunks)) or [""]
+        result = []
+        for number, text in enumerate(texts, 1):
+            more = number < len(texts)
+            data = f'{head}{text}],"more":{"true" if more else "false"}}}'
+            event_id = None if more else commit.id
+            result.append(Event(event_id, kind, commit.snapshot, commit.time_ms, data))
+        return tuple(result)
+
+    @property
+    def _first_snapshot(self) -> str:
+        return f"the first snapshot of {self.name}"
+
+    def _split(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        if not batch.num_rows:
+            return
+        row_bytes = max(1, _TEXT_PER_ARROW * batch.nbytes // batch.num_rows)
+        rows = min(self._settings.part_rows, self._settings.part_bytes // row_bytes)
+        yield from slices(batch, max(1, rows))
+
+    def _parts(self, chunks: Sequence[Chunk]) -> Iterator[str]:
+        """Join small chunks into parts of at most about `part_rows` rows and `part_bytes`."""
+        max_rows, max_bytes = self._settings.part_rows, self._settings.part_bytes
+        texts: list[str] = []
+        rows = size = 0
+        for chunk in chunks:
+            full = rows + chunk.rows > max_rows or size + len(chunk.text) > max_bytes
+            if texts and full:
+                yield ",".join(texts)
+                texts, rows, size = [], 0, 0
+            texts.append(chunk.text)
+            rows, size = rows + chunk.rows, size + len(chunk.text)
+        if texts:
+            yield ",".join(texts)
 
 
-def too_large(subject: str, most: int) -> TooLargeError:
+def too_large(subject: str, max_rows: int) -> TooLargeError:
     """The error for more rows than a stream may send at once."""
     return TooLargeError(
-        f"{subject} has more than {most:,} rows, the most that a stream sends at once; give "
+        f"{subject} has more than {max_rows:,} rows, the most that a stream sends at once; give "
         "last_id=latest to receive only new changes, and read the existing rows with GET and a "
         "filter"
     )
 
 
-def events(
-    kind: str, commit: Commit, chunks: Sequence[Chunk], settings: FollowSettings
-) -> tuple[Event, ...]:
-    """One event with these rows, split into parts if it is large.
-
-    Only the last part has an id, that of the commit.
-    """
-    head = compact(commit.fields)[:-1] + ',"rows":['
-    texts = list(_parts(chunks, settings)) or [""]
-    result = []
-    for number, text in enumerate(texts, 1):
-        more = number < len(texts)
-        data = f'{head}{text}],"more":{"true" if more else "false"}}}'
-        name = None if more else commit.id
-        result.append(Event(name, kind, commit.snapshot, commit.time_ms, data))
-    return tuple(result)
-
-
 def row_count(chunks: Iterable[Chunk]) -> int:
     return sum(chunk.rows for chunk in chunks)
-
-
-def _pieces(batch: pa.RecordBatch, settings: FollowSettings) -> Iterator[pa.RecordBatch]:
-    if not batch.num_rows:
-        return
-    row_bytes = max(1, _TEXT_PER_ARROW * batch.nbytes // batch.num_rows)
-    yield from slices(batch, max(1, min(settings.part_rows, settings.part_bytes // row_bytes)))
 
 
 def _chunk(batch: pa.RecordBatch) -> Chunk:
@@ -123,18 +190,3 @@ def _json_names(names: Sequence[str]) -> list[str]:
             used.add(name)
         result.append(name)
     return result
-
-
-def _parts(chunks: Sequence[Chunk], settings: FollowSettings) -> Iterator[str]:
-    """Join small chunks into parts of at most about `part_rows` rows and `part_bytes`."""
-    texts: list[str] = []
-    rows = size = 0
-    for chunk in chunks:
-        full = rows + chunk.rows > settings.part_rows
-        if texts and (full or size + len(chunk.text) > settings.part_bytes):
-            yield ",".join(texts)
-            texts, rows, size = [], 0, 0
-        texts.append(chunk.text)
-        rows, size = rows + chunk.rows, size + len(chunk.text)
-    if texts:
-        yield ",".join(texts)

@@ -42,7 +42,7 @@ class Commit:
     def of(cls, incarnation: str, snapshot: int, time_ms: int) -> Commit:
         """The commit of a snapshot; every process computes the same for the same commit."""
         text = f"{incarnation}\n{snapshot}\n{time_ms}".encode()
-        return cls(snapshot, time_ms, base36(text))
+        return cls(snapshot, time_ms, short_digest(text))
 
     @property
     def id(self) -> str:
@@ -93,7 +93,7 @@ class Event:
 
 
 def heartbeat(commit: Commit) -> Event:
-    """An event that says that nothing has changed since the commit."""
+    """The event for waiting subscribers when nothing has changed since the commit."""
     data = compact(commit.fields)
     return Event(commit.id, HEARTBEAT, commit.snapshot, commit.time_ms, data)
 
@@ -103,8 +103,8 @@ def overflow(message: str, last_id: str | None) -> Event:
     return Event(None, OVERFLOW, 0, 0, compact({"message": message, "last_id": last_id}))
 
 
-def base36(text: bytes) -> str:
-    """A short digest (32 bits), in digits and lower-case letters."""
+def short_digest(text: bytes) -> str:
+    """A digest of 32 bits in base 36: digits and lower-case letters."""
     digest = hashlib.blake2b(text, digest_size=_STAMP_BYTES).digest()
     number, digits = int.from_bytes(digest, "big"), ""
     while number or not digits:

@@ -10,12 +10,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from streamhouse.errors import BusyError
-from streamhouse.serve.feeds.table_feed import Feed
+from streamhouse.serve.feeds.feed import Feed
 from streamhouse.serve.streams.channel import Channel
-from streamhouse.serve.streams.follow_settings import FollowSettings
-from streamhouse.serve.streams.initial_state import StreamResources
+from streamhouse.serve.streams.first_events import StreamResources
 from streamhouse.serve.streams.resume import LATEST, Position
-from streamhouse.serve.streams.state_encoding import States
+from streamhouse.serve.streams.state_memory import StateMemory
+from streamhouse.serve.streams.stream_settings import StreamSettings
 from streamhouse.serve.streams.subscriber import Subscription
 from streamhouse.serve.views.served_view import Key, ServedView
 
@@ -31,8 +31,9 @@ class ChannelStats:
     `error` (why polling fails now). `freshness_ms` is the age of the last change when it was ready
     to be sent. The others are counters, which include streams that have ended: `events` and
     `bytes` encoded (however many clients got them), `rows` encoded in changes (an updated row
-    counts once), `state_rows` encoded for initial states, `overflows` (subscribers cut off),
-    `polls`, `poll_ms` (their total duration), and `failures` among them.
+    counts once), `state_rows` encoded for initial states, `overflows` (subscribers disconnected
+    because they read too slowly), `polls`, `poll_ms` (their total duration), and `failures` among
+    them.
     """
 
     name: str
@@ -59,15 +60,15 @@ class Hub:
     """
 
     def __init__(
-        self, open_feed: Callable[[ServedView], Feed], settings: FollowSettings | None = None
+        self, open_feed: Callable[[ServedView], Feed], settings: StreamSettings | None = None
     ) -> None:
         self._open_feed = open_feed
-        self._settings = settings or FollowSettings()
+        self._settings = settings or StreamSettings()
         self._channels: dict[Key, Channel] = {}
         self._ended_stats: dict[str, ChannelStats] = {}
         self._stopping = threading.Event()
         self._workers = ThreadPoolExecutor(_WORKERS, thread_name_prefix="stream")
-        states = States(self._settings.state_bytes)
+        states = StateMemory(self._settings.state_bytes)
         self._resources = StreamResources(self._workers, states, self._trim, self._stopping.is_set)
 
     async def subscribe(self, view: ServedView, last_id: str | None = None) -> Subscription:
@@ -79,15 +80,15 @@ class Hub:
 
         Raises `BadIdError` for a malformed `last_id`, `ExpiredError` if the stream cannot resume
         from it, `TableError` and `SqlError` if the view is missing, `TooLargeError` if it has too
-        many rows, `BusyError` if too many views are followed.
+        many rows, `BusyError` if too many views have streams.
         """
         position: Position | str | None = last_id or None
         if position is not None and position != LATEST:
             position = Position.parse(str(position))
         channel = self._channel(view)
         with channel.kept_open():
-            start = await channel.start(position)
-            return channel.attach(start, str(position) if isinstance(position, Position) else None)
+            first = await channel.first_events(position)
+            return channel.attach(first, str(position) if isinstance(position, Position) else None)
 
     async def close(self) -> None:
         """End all subscriptions and poller threads; waits at most a second for the threads."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -11,11 +10,12 @@ import pyarrow as pa
 from streamhouse.errors import BadIdError, DataLossError, ExpiredError, TooLargeError
 from streamhouse.paimon.changelog.state_difference import Differ
 from streamhouse.paimon.read.table import Table
-from streamhouse.serve.feeds.table_feed import Feed, as_schema
+from streamhouse.serve.feeds.feed import Feed
+from streamhouse.serve.feeds.row_kinds import cast_to_schema
+from streamhouse.serve.feeds.table_feed import TableFeed
 from streamhouse.serve.formats.cells import printable
-from streamhouse.serve.streams.encoding import encoded, events, row_count, too_large
+from streamhouse.serve.streams.encoding import StreamEncoder, row_count, too_large
 from streamhouse.serve.streams.event import CHANGES, Commit, Event
-from streamhouse.serve.streams.follow_settings import FollowSettings
 from streamhouse.serve.streams.view_poller import same_columns
 from streamhouse.source import ROW_KIND
 
@@ -61,39 +61,35 @@ class ResumeTarget:
     state: pa.Table | None
 
 
-def missed(
-    feed: Feed,
-    position: Position,
-    now: ResumeTarget,
-    settings: FollowSettings,
-    name: str,
-    stopping: Callable[[], bool],
+def read_missed_events(
+    feed: Feed, position: Position, target: ResumeTarget, encoder: StreamEncoder
 ) -> tuple[Event, ...] | None:
-    """The events from a position to `now`; None if the subscriber needs the initial state.
+    """The events from a position to the target; None if the subscriber needs the initial state.
 
     A table with a primary key gives one event, the difference of the two states; an append-only
     table gives one per snapshot. The result is None if the columns have changed. Raises
     `ExpiredError` if the position's snapshot has expired, does not exist yet, or belongs to another
     table of that name, and for every view; `TooLargeError` if too many rows were missed;
-    `DataLossError` if `now` itself is outdated.
+    `DataLossError` if the target itself is outdated.
     """
-    table = feed.table
-    if table is None:
+    name = encoder.name
+    if not isinstance(feed, TableFeed):
         raise ExpiredError(
             f"the stream of {name} cannot resume from {position}: the past changes of a view are "
             "kept only for a short time; start again without last_id"
         )
-    if now.commit != Commit.of(feed.incarnation, now.commit.snapshot, now.commit.time_ms):
+    end, table = target.commit, feed.table
+    if end != Commit.of(feed.incarnation, end.snapshot, end.time_ms):
         raise DataLossError(f"{name} was recreated")
     start = _commit(table, feed.incarnation, position)
-    if start is None or not position.matches(start) or start.snapshot > now.commit.snapshot:
+    if start is None or not position.matches(start) or start.snapshot > end.snapshot:
         raise expired(table, position, name)
     if not start.snapshot or not _same_columns(feed, table, start.snapshot):
         return None
     try:
         if feed.primary_key:
-            return _compared(feed, start, now, settings, name, stopping)
-        return _one_by_one(feed, start, now, settings, name, stopping)
+            return _compare_states(feed, start, target, encoder)
+        return _read_each_snapshot(feed, start, end, encoder)
     except ExpiredError:
         raise
     except DataLossError:
@@ -119,7 +115,7 @@ def _commit(table: Table, incarnation: str, position: Position) -> Commit | None
     return None if record is None else Commit.of(incarnation, record.id, record.time_ms)
 
 
-def _same_columns(feed: Feed, table: Table, snapshot: int) -> bool:
+def _same_columns(feed: TableFeed, table: Table, snapshot: int) -> bool:
     then = table.versions.find(table.snapshot(snapshot).schema_id)
     if then is None:
         return False
@@ -131,55 +127,45 @@ def _same_columns(feed: Feed, table: Table, snapshot: int) -> bool:
     return same_columns(pa.schema([then.arrow_schema.field(name) for name in names]), feed.schema)
 
 
-def _compared(
-    feed: Feed,
-    then: Commit,
-    now: ResumeTarget,
-    settings: FollowSettings,
-    name: str,
-    stopping: Callable[[], bool],
+def _compare_states(
+    feed: TableFeed, start: Commit, target: ResumeTarget, encoder: StreamEncoder
 ) -> tuple[Event, ...]:
-    old, new = feed.state_at(then.snapshot), now.state
+    old, new = feed.state_at(start.snapshot), target.state
     if new is None:
-        raise DataLossError(f"the rows of {name} are not in memory")
+        raise DataLossError(f"the rows of {encoder.name} are not in memory")
     differ = Differ()
     try:
-        changes = differ.by_key(as_schema(old, new.schema), new, feed.primary_key)
+        changes = differ.by_key(cast_to_schema(old, new.schema), new, feed.primary_key)
     finally:
         differ.close()
     visible = changes.select([ROW_KIND, *feed.schema.names]).to_batches()
     # An updated row counts twice, as -U and as +U.
-    most = 2 * settings.max_rows
-    chunks = encoded(visible, settings, _subject(name, then), most, stopping)
-    return events(CHANGES, now.commit, chunks, settings)
+    chunks = encoder.chunks(visible, _subject(encoder.name, start), 2 * encoder.max_rows)
+    return encoder.events(CHANGES, target.commit, chunks)
 
 
-def _one_by_one(
-    feed: Feed,
-    then: Commit,
-    now: ResumeTarget,
-    settings: FollowSettings,
-    name: str,
-    stopping: Callable[[], bool],
+def _read_each_snapshot(
+    feed: TableFeed, start: Commit, end: Commit, encoder: StreamEncoder
 ) -> tuple[Event, ...]:
-    feed.resume_after(then.snapshot, None)
+    feed.resume_after(start.snapshot, None)
     missed_events: list[Event] = []
-    rows_left, last, subject = settings.max_rows, then.snapshot, _subject(name, then)
-    while last < now.commit.snapshot:
+    rows_left, last = encoder.max_rows, start.snapshot
+    subject = _subject(encoder.name, start)
+    while last < end.snapshot:
         change = feed.poll()
-        if change is None or change.first or change.snapshot > now.commit.snapshot:
-            raise DataLossError(f"{name} was rolled back")
+        if change is None or change.first or change.snapshot > end.snapshot:
+            raise DataLossError(f"{encoder.name} was rolled back")
         last = change.snapshot
         try:
-            chunks = encoded(change.batches, settings, subject, rows_left, stopping)
+            chunks = encoder.chunks(change.batches, subject, rows_left)
         except TooLargeError:
-            raise too_large(subject, settings.max_rows) from None
+            raise too_large(subject, encoder.max_rows) from None
         rows_left -= row_count(chunks)
         commit = Commit.of(feed.incarnation, change.snapshot, change.commit_time_ms)
-        if chunks or last == now.commit.snapshot:
-            missed_events += events(CHANGES, commit, chunks, settings)
+        if chunks or last == end.snapshot:
+            missed_events += encoder.events(CHANGES, commit, chunks)
     return tuple(missed_events)
 
 
-def _subject(name: str, then: Commit) -> str:
-    return f"the backlog of {name} since snapshot {then.snapshot}"
+def _subject(name: str, start: Commit) -> str:
+    return f"the backlog of {name} since snapshot {start.snapshot}"

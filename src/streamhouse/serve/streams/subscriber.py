@@ -41,8 +41,11 @@ class Link:
         return link
 
 
-class Start:
-    """The first events of subscribers, before those after `link`; shared between subscribers."""
+class FirstEvents:
+    """What new subscribers get before the events after `link`: all rows, or missed changes.
+
+    Shared between subscribers.
+    """
 
     def __init__(self, events: Sequence[Event], link: Link) -> None:
         self.events = tuple(events)
@@ -50,10 +53,12 @@ class Start:
         self.size = sum(event.size for event in self.events)
         self.readers: set[Subscription] = set()
 
-    def cut_readers(self) -> None:
-        """Cut off the subscribers that have not read all of it."""
+    def disconnect_readers(self) -> None:
+        """Disconnect the subscribers that have not read all of it."""
         for reader in tuple(self.readers):
-            reader.cut("the first snapshots being sent exceed the server's memory limit")
+            reader.disconnect_slow(
+                "the first snapshots being sent exceed the server's memory limit"
+            )
 
 
 class Subscription:
@@ -61,24 +66,24 @@ class Subscription:
 
     Made by `Hub.subscribe`. The iteration ends when the server stops, or after `close`. It raises
     `SlowReaderError` if the subscriber fell too far behind, `ExpiredError` if it has to start
-    again, `TableError` if the view is gone. `cut_off` is set as soon as the subscriber is cut off
-    for being slow, so that a blocked send can be aborted.
+    again, `TableError` if the view is gone. `too_slow` is set as soon as the subscriber is
+    disconnected for being slow, so that a blocked send can be aborted.
     """
 
     def __init__(
-        self, start: Start, leave: Callable[[Subscription], None], last_id: str | None = None
+        self, first: FirstEvents, leave: Callable[[Subscription], None], last_id: str | None = None
     ) -> None:
-        self.cut_off = asyncio.Event()
+        self.too_slow = asyncio.Event()
         self.last_id = last_id
-        self._start: Start | None = start if start.events else None
-        self._start_index = 0
-        self._link: Link | None = start.link
+        self._first: FirstEvents | None = first if first.events else None
+        self._first_index = 0
+        self._link: Link | None = first.link
         self._leave = leave
         self._error: StreamhouseError | None = None
         self._heartbeat: Event | None = None
         self._waiter: asyncio.Future[None] | None = None
-        if self._start is not None:
-            start.readers.add(self)
+        if self._first is not None:
+            first.readers.add(self)
 
     def __aiter__(self) -> Self:
         return self
@@ -100,23 +105,23 @@ class Subscription:
         """Leave the stream; the iteration ends."""
         self.end(None)
 
-    def behind(self, head: Link) -> tuple[int, int]:
-        """The backlog in events and bytes, without the start."""
+    def backlog(self, head: Link) -> tuple[int, int]:
+        """The unread events and their bytes, without the first events."""
         if self._link is None:
             return 0, 0
         return head.number - self._link.number, head.size - self._link.size
 
-    def cut(self, reason: str) -> None:
+    def disconnect_slow(self, reason: str) -> None:
         """End the subscription with `SlowReaderError`."""
         advice = "start again" if self.last_id is None else f"resume with last_id={self.last_id}"
         message = f"this subscriber reads too slowly and was disconnected: {reason}; {advice}"
-        self.cut_off.set()
+        self.too_slow.set()
         self.end(SlowReaderError(message, self.last_id))
 
     def end(self, error: StreamhouseError | None) -> None:
         """End the subscription; the next read raises the error, if there is one, once."""
         self._error = error
-        self._finish_start()
+        self._finish_first()
         self._link = None
         self._leave(self)
         self.wake()
@@ -133,11 +138,11 @@ class Subscription:
 
     def _next(self) -> Event | None:
         """The next event that is available; None if the subscriber has to wait."""
-        if self._start is not None:
-            event = self._start.events[self._start_index]
-            self._start_index += 1
-            if self._start_index == len(self._start.events):
-                self._finish_start()
+        if self._first is not None:
+            event = self._first.events[self._first_index]
+            self._first_index += 1
+            if self._first_index == len(self._first.events):
+                self._finish_first()
             return event
         if self._link is None:
             error, self._error = self._error, None
@@ -155,7 +160,7 @@ class Subscription:
         self._link = link
         return link.event
 
-    def _finish_start(self) -> None:
-        if self._start is not None:
-            self._start.readers.discard(self)
-            self._start = None
+    def _finish_first(self) -> None:
+        if self._first is not None:
+            self._first.readers.discard(self)
+            self._first = None

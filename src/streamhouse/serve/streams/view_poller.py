@@ -22,11 +22,10 @@ from streamhouse.errors import (
     is_panic,
 )
 from streamhouse.options import hide_secrets
-from streamhouse.serve.feeds.table_feed import Change, Feed
-from streamhouse.serve.streams.encoding import Chunk, Stopped, encoded, events
+from streamhouse.serve.feeds.feed import Change, Feed
+from streamhouse.serve.streams.encoding import Chunk, Stopped, StreamEncoder
 from streamhouse.serve.streams.event import CHANGES, SNAPSHOT, Commit, Event
-from streamhouse.serve.streams.follow_settings import FollowSettings
-from streamhouse.serve.streams.state_encoding import state_chunks
+from streamhouse.serve.streams.stream_settings import StreamSettings
 
 log = logging.getLogger("streamhouse.serve")
 
@@ -78,14 +77,14 @@ class ViewPoller:
     `open_feed`, the feed, `on_result`, `on_missing` and the callbacks of `poll_now` all run in that
     thread. A failed poll is retried after 0.1 s, then with exponential backoff up to 5 s; the next
     successful poll returns all changes since the last one. `on_missing` is called once, when a
-    table that was read before has been missing for `settings.gone_s`.
+    table that was read before has been missing for `settings.missing_s`.
     """
 
     def __init__(
         self,
         name: str,
         open_feed: Callable[[], Feed],
-        settings: FollowSettings,
+        settings: StreamSettings,
         on_result: Callable[[PollResult], None],
         on_missing: Callable[[], None],
     ) -> None:
@@ -103,6 +102,7 @@ class ViewPoller:
         self._pause_s: float | None = None
         self._requests: queue.SimpleQueue[Callback | None] = queue.SimpleQueue()
         self._stopping = threading.Event()
+        self._encoder = StreamEncoder(name, settings, self._stopping.is_set)
         self._thread = threading.Thread(target=self._run, name=f"follow {name}", daemon=True)
 
     def start(self) -> None:
@@ -181,12 +181,12 @@ class ViewPoller:
         self.poll_stats.error = hide_secrets(str(error))
         if first:
             log.warning("%s cannot be read; retrying: %s", self._name, self.poll_stats.error)
-        # The feed's position is uncertain; a new feed resumes from the last result handed on.
+        # The feed's position is uncertain; a new feed resumes from the last result passed on.
         self._drop_feed()
         self._check_missing(error)
 
     def _check_missing(self, error: BaseException) -> None:
-        """Call `on_missing` for a table missing for `gone_s`; until then, retry soon."""
+        """Call `on_missing` for a table missing for `missing_s`; until then, retry soon."""
         missing = isinstance(error, TableError | SqlError) and not isinstance(error, TooLargeError)
         if not missing or self._seen is None:
             self._missing_since = None
@@ -194,7 +194,7 @@ class ViewPoller:
         now = time.monotonic()
         if self._missing_since is None:
             self._missing_since = now
-        remaining_s = self._missing_since + self._settings.gone_s - now
+        remaining_s = self._missing_since + self._settings.missing_s - now
         if remaining_s > 0:
             self._pause_s = min(remaining_s, self._pause_s or remaining_s)
             return
@@ -260,7 +260,7 @@ class ViewPoller:
             feed.resume_after(snapshot, seen.state)
 
     def _restart(self) -> None:
-        """Reopen the feed and hand on the current state as a new initial state."""
+        """Reopen the feed and pass on the current state as a new initial state."""
         self._drop_feed()
         self._incarnation = ""
         feed = self._current_feed()
@@ -273,7 +273,7 @@ class ViewPoller:
         self._emit(feed, commit, rows, first=True)
 
     def _changed(self, feed: Feed, change: Change, seen: PollResult) -> bool:
-        """Hand on a change; returns whether there may be more changes."""
+        """Pass on a change; returns whether there may be more changes."""
         same = feed.incarnation == self._incarnation and same_columns(feed.schema, seen.schema)
         self._incarnation = feed.incarnation
         commit = self._commit(change)
@@ -284,9 +284,10 @@ class ViewPoller:
             self._emit_all_rows(feed, commit, change.rows)
             return True
         chunks: tuple[Chunk, ...] | None
-        what = f"snapshot {commit.snapshot} of {self._name}"
         try:
-            chunks = encoded(change.batches, self._settings, what, None, self._stopping.is_set)
+            chunks = self._encoder.chunks(
+                change.batches, f"snapshot {commit.snapshot} of {self._name}"
+            )
         except TooLargeError as error:
             log.warning("%s; its subscribers must start again", error)
             chunks = None
@@ -296,9 +297,7 @@ class ViewPoller:
     def _emit_all_rows(self, feed: Feed, commit: Commit, rows: int | None) -> None:
         chunks: tuple[Chunk, ...] | None
         try:
-            chunks = state_chunks(
-                feed, commit.snapshot, self._settings, self._name, self._stopping.is_set
-            )
+            chunks = self._encoder.state_chunks(feed, commit.snapshot)
         except TooLargeError as error:
             log.warning("%s; its subscribers must start again", error)
             chunks = None
@@ -313,10 +312,10 @@ class ViewPoller:
         first: bool = False,
         full: bool = False,
     ) -> None:
-        keyed = feed.table is None or bool(feed.primary_key)
+        keyed = bool(feed.primary_key)
         emitted: tuple[Event, ...] = ()
         if chunks or (full and chunks is not None):
-            emitted = events(SNAPSHOT if full else CHANGES, commit, chunks, self._settings)
+            emitted = self._encoder.events(SNAPSHOT if full else CHANGES, commit, chunks)
         result = PollResult(
             commit, feed.schema, feed.state, rows, chunks, emitted, first, full, keyed
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from streamhouse.errors import TableError
 from streamhouse.options import nearest
@@ -13,7 +13,6 @@ from streamhouse.sql.plan import AsOf, Name, TableInfo, ViewInfo
 
 if TYPE_CHECKING:
     from streamhouse.paimon.catalog.warehouse import Warehouse
-    from streamhouse.serve.feeds.view_feed import ViewFeed
 
 
 class WarehouseTables:
@@ -28,14 +27,7 @@ class WarehouseTables:
 
     def table_as_of(self, name: Name, as_of: AsOf) -> TableInfo:
         """As `table`, with the columns that the table had at `as_of`."""
-        table = self._warehouse.readable(".".join(self._full(name)), as_of)
-        return TableInfo(
-            name=(table.database, table.name),
-            columns=tuple(table.columns),
-            primary_key=tuple(table.primary_key),
-            partitioned_by=tuple(table.partition_keys),
-            options=dict(table.options),
-        )
+        return table_info(self._warehouse.readable(".".join(self._full(name)), as_of))
 
     def view(self, name: Name) -> ViewInfo | None:
         """The view `database.view`, or None; a bare name must exist in exactly one database."""
@@ -89,11 +81,12 @@ class WarehouseTables:
         return text
 
 
-def view_feed(warehouse: Warehouse, name: str) -> ViewFeed | None:
-    """The feed of the view `database.view`; None if there is no view of that name."""
-    tables = WarehouseTables(warehouse)
-    if tables.view(tuple(name.split(".", 1))) is None:
-        return None
-    from streamhouse.serve.feeds.view_feed import ViewFeed
-
-    return ViewFeed(warehouse, name, tables)
+def table_info(table: Any) -> TableInfo:
+    """The record of a table, a branch or a system table for the analysis of queries."""
+    return TableInfo(
+        name=(table.database, table.name),
+        columns=tuple(table.columns),
+        primary_key=tuple(table.primary_key),
+        partitioned_by=tuple(table.partition_keys),
+        options=dict(table.options),
+    )

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
     from streamhouse.serve.auth import tokens
     from streamhouse.serve.settings import ConnectionLimits, ServerSettings
-    from streamhouse.serve.streams.follow_settings import FollowSettings
+    from streamhouse.serve.streams.stream_settings import StreamSettings
     from streamhouse.serve.views.served_view import ServedView
 
 LOCAL_POLL = "50ms"
@@ -116,7 +116,7 @@ def serve(
         connections=_connections(max_connections, max_per_address, send_timeout),
         rate=rate,
         log=_log_format(log),
-        follow=_follow(every, heartbeat, queue, is_local(warehouse)),
+        streams=_stream_settings(every, heartbeat, queue, is_local(warehouse)),
     )
     _serve(settings, warehouse, port_file)
 
@@ -198,11 +198,11 @@ def _log_format(text: str) -> str:
     return choice("--log", text, LOG_FORMATS)
 
 
-def _follow(every: str | None, heartbeat: str, queue: int, local: bool) -> FollowSettings:
-    from streamhouse.serve.streams.follow_settings import FollowSettings
+def _stream_settings(every: str | None, heartbeat: str, queue: int, local: bool) -> StreamSettings:
+    from streamhouse.serve.streams.stream_settings import StreamSettings
 
     poll = every or (LOCAL_POLL if local else REMOTE_POLL)
-    return FollowSettings(
+    return StreamSettings(
         every_ms=_at_least("--every", poll, 1),
         heartbeat_s=_seconds("--heartbeat", heartbeat, 10),
         queue_events=queue,

@@ -273,7 +273,7 @@ async def _send_messages(websocket: WebSocket, subscription: Subscription, parts
 
 async def _abort_if_stuck(subscription: Subscription, scope: Scope) -> None:
     """Abort the connection of a slow subscriber that does not even read the reason."""
-    await subscription.cut_off.wait()
+    await subscription.too_slow.wait()
     await asyncio.sleep(_ABORT_S)
     abort = scope.get("streamhouse.abort")
     if abort is not None:

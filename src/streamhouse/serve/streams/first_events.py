@@ -9,13 +9,13 @@ from functools import partial
 from typing import TypeVar
 
 from streamhouse.errors import DataLossError
-from streamhouse.serve.feeds.table_feed import Feed
-from streamhouse.serve.streams.encoding import Chunk, events, row_count
+from streamhouse.serve.feeds.feed import Feed
+from streamhouse.serve.feeds.table_feed import TableFeed
+from streamhouse.serve.streams.encoding import Chunk, StreamEncoder, row_count
 from streamhouse.serve.streams.event import SNAPSHOT, Commit, Event
-from streamhouse.serve.streams.follow_settings import FollowSettings
-from streamhouse.serve.streams.resume import Position, ResumeTarget, missed
-from streamhouse.serve.streams.state_encoding import States, memory_chunks, read_chunks
-from streamhouse.serve.streams.subscriber import Link, Start
+from streamhouse.serve.streams.resume import Position, ResumeTarget, read_missed_events
+from streamhouse.serve.streams.state_memory import StateMemory
+from streamhouse.serve.streams.subscriber import FirstEvents, Link
 from streamhouse.serve.streams.view_poller import PollResult, same_columns
 from streamhouse.serve.views.served_view import ServedView
 
@@ -28,7 +28,7 @@ class StreamResources:
     def __init__(
         self,
         workers: ThreadPoolExecutor,
-        states: States,
+        states: StateMemory,
         trim: Callable[[], None],
         stopping: Callable[[], bool],
     ) -> None:
@@ -44,36 +44,36 @@ class StreamResources:
         return await asyncio.get_running_loop().run_in_executor(self._workers, function)
 
 
-class InitialStates:
-    """Builds the `Start`s of one stream; on the event loop.
+class FirstEventsBuilder:
+    """Builds the `FirstEvents` of one stream; on the event loop.
 
     `current_position` returns the stream's latest result and the last link of its chain. Concurrent
-    subscribers share a start that is being built. If the stream continues in the meantime, its
-    later events are in the chain after the start's link.
+    subscribers share what is being built. If the stream continues in the meantime, its later events
+    are in the chain after the link of the first events.
     """
 
     def __init__(
         self,
         view: ServedView,
         open_feed: Callable[[ServedView], Feed],
-        settings: FollowSettings,
+        encoder: StreamEncoder,
         resources: StreamResources,
         current_position: Callable[[], tuple[PollResult, Link]],
     ) -> None:
         self.rows_encoded = 0
         self._view = view
         self._open_feed = open_feed
-        self._settings = settings
+        self._encoder = encoder
         self._resources = resources
         self._current_position = current_position
         self._chunks: tuple[Chunk, ...] | None = None
         self._added_since: tuple[Chunk, ...] | None = None
-        self._ready: Start | None = None
-        self._caught_up: dict[str, Start] = {}
-        self._tasks: dict[str, asyncio.Task[Start | None]] = {}
+        self._ready: FirstEvents | None = None
+        self._caught_up: dict[str, FirstEvents] = {}
+        self._tasks: dict[str, asyncio.Task[FirstEvents | None]] = {}
         self._used = False
 
-    async def state(self) -> Start | None:
+    async def state(self) -> FirstEvents | None:
         """The initial state: all rows.
 
         Raises `TooLargeError`, and `DataLossError` if the snapshot expired before it was read.
@@ -83,10 +83,10 @@ class InitialStates:
             return self._ready
         return await self._shared("", self._make_state)
 
-    async def missed(self, position: Position) -> Start | None:
+    async def missed(self, position: Position) -> FirstEvents | None:
         """The events after a position; None if the subscriber needs the initial state.
 
-        Raises as `serve.streams.resume.missed`.
+        Raises as `serve.streams.resume.read_missed_events`.
         """
         self._used = True
         key = str(position)
@@ -105,14 +105,14 @@ class InitialStates:
             self._keep(result, result.chunks)
 
     def forget_unused(self) -> None:
-        """Free the cached starts and chunks if they were not used since the last call."""
+        """Free the cached events and chunks if they were not used since the last call."""
         if not self._used:
             self._chunks = self._ready = None
             self._caught_up.clear()
         self._used = False
 
     def close(self) -> None:
-        """Cancel all starts that are being built; those waiting for them are cancelled, too."""
+        """Cancel what is being built; the subscribers waiting for it are cancelled, too."""
         for task in self._tasks.values():
             task.cancel()
 
@@ -127,11 +127,13 @@ class InitialStates:
     ) -> tuple[Chunk, ...] | None:
         if kept is None or added is None:
             return None
-        if row_count(kept) + row_count(added) > self._settings.max_rows:
+        if row_count(kept) + row_count(added) > self._encoder.max_rows:
             return None
         return (*kept, *added)
 
-    async def _shared(self, key: str, make: Callable[[], Awaitable[Start | None]]) -> Start | None:
+    async def _shared(
+        self, key: str, make: Callable[[], Awaitable[FirstEvents | None]]
+    ) -> FirstEvents | None:
         task = self._tasks.get(key)
         if task is None:
             task = asyncio.get_running_loop().create_task(_awaited(make))
@@ -140,12 +142,12 @@ class InitialStates:
         # Shielded: a subscriber that disconnects does not cancel it for the others.
         return await asyncio.shield(task)
 
-    def _on_done(self, key: str, task: asyncio.Task[Start | None]) -> None:
+    def _on_done(self, key: str, task: asyncio.Task[FirstEvents | None]) -> None:
         del self._tasks[key]
         if not task.cancelled():
             task.exception()
 
-    async def _make_state(self) -> Start:
+    async def _make_state(self) -> FirstEvents:
         now, link = self._current_position()
         chunks = self._chunks
         if chunks is None:
@@ -154,50 +156,49 @@ class InitialStates:
             self.rows_encoded += row_count(chunks)
             # Together with the rows added while it was read, this is the current state.
             self._chunks, self._added_since = self._joined(chunks, self._added_since), None
-        encode = partial(events, SNAPSHOT, now.commit, chunks, self._settings)
-        start = Start(await self._resources.run(encode), link)
-        self._resources.states.add(start)
+        encode = partial(self._encoder.events, SNAPSHOT, now.commit, chunks)
+        first = FirstEvents(await self._resources.run(encode), link)
+        self._resources.states.add(first)
         if self._current_position()[0] is now:
-            self._ready = start
-        return start
+            self._ready = first
+        return first
 
     def _read_state(self, now: PollResult) -> tuple[Chunk, ...]:
-        name, settings, stopping = self._view.name, self._settings, self._resources.stopping
         if now.state is not None:
-            return memory_chunks(now.state.select(now.schema.names), settings, name, stopping)
+            return self._encoder.memory_chunks(now.state.select(now.schema.names))
         if now.keyed or not now.commit.snapshot:
             return ()
         feed = self._open_feed(self._view)
         try:
-            commit, table = now.commit, feed.table
+            commit = now.commit
             same = Commit.of(feed.incarnation, commit.snapshot, commit.time_ms) == commit
-            if table is None or not same or not same_columns(feed.schema, now.schema):
-                raise DataLossError(f"{name} was recreated or altered")
-            return read_chunks(table, now.schema.names, commit.snapshot, settings, name, stopping)
+            same = same and same_columns(feed.schema, now.schema)
+            if not isinstance(feed, TableFeed) or not same:
+                raise DataLossError(f"{self._view.name} was recreated or altered")
+            return self._encoder.table_chunks(feed.table, now.schema.names, commit.snapshot)
         finally:
             feed.close()
 
-    async def _catch_up(self, position: Position) -> Start | None:
+    async def _catch_up(self, position: Position) -> FirstEvents | None:
         async with self._resources.catching_up:
             now, link = self._current_position()
             missed_events = await self._resources.run(partial(self._read_missed, position, now))
         if missed_events is None:
             return None
-        start = Start(missed_events, link)
-        self._resources.states.add(start)
+        first = FirstEvents(missed_events, link)
+        self._resources.states.add(first)
         if self._current_position()[0] is now:
-            self._caught_up[str(position)] = start
-        return start
+            self._caught_up[str(position)] = first
+        return first
 
     def _read_missed(self, position: Position, now: PollResult) -> tuple[Event, ...] | None:
         feed = self._open_feed(self._view)
         try:
-            end = ResumeTarget(now.commit, now.state)
-            name, stopping = self._view.name, self._resources.stopping
-            return missed(feed, position, end, self._settings, name, stopping)
+            target = ResumeTarget(now.commit, now.state)
+            return read_missed_events(feed, position, target, self._encoder)
         finally:
             feed.close()
 
 
-async def _awaited(make: Callable[[], Awaitable[Start | None]]) -> Start | None:
+async def _awaited(make: Callable[[], Awaitable[FirstEvents | None]]) -> FirstEvents | None:
     return await make()

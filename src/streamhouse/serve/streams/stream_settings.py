@@ -9,22 +9,22 @@ MIB = 1 << 20
 
 
 @dataclass(frozen=True)
-class FollowSettings:
+class StreamSettings:
     """Intervals and limits of all streams of a server.
 
     `every_ms`: the poll interval of a table with subscribers. `heartbeat_s`: the interval of
     heartbeats while nothing changes. `linger_s`: how long a table is still polled after its last
-    subscriber has left.
+    subscriber has left. `missing_s`: how long a table may be missing before its subscribers get an
+    error; if it returns earlier, they get its new state.
 
     `max_rows`: the most rows in an initial state, in one change, and in the missed events of a
     subscriber that resumes; anything larger is refused. `queue_events` and `queue_bytes`: the
-    backlog at which a subscriber is cut off. `history_bytes`: recent events of all streams, kept
-    for subscribers that resume. `state_bytes`: initial states being sent, of all streams; beyond it
-    the subscribers of the oldest are cut off. `part_rows` and `part_bytes`: where large events are
-    split; a part has at most so many rows, and about so many bytes. `table_bytes`: the memory of
-    all tables and views that are kept for comparison. `max_streams`: how many views, or selections
-    of their columns, are followed at the same time. `gone_s`: how long a table may be missing
-    before its subscribers get an error; if it returns earlier, they get its new state.
+    backlog at which a subscriber is disconnected. `history_bytes`: recent events of all streams,
+    kept for subscribers that resume. `state_bytes`: initial states being sent, of all streams;
+    beyond it the subscribers of the oldest are disconnected. `part_rows` and `part_bytes`: where
+    large events are split; a part has at most so many rows, and about so many bytes. `table_bytes`:
+    the memory of all tables and views that are kept for comparison. `max_streams`: how many views,
+    or selections of their columns, may have streams at the same time.
     """
 
     every_ms: int = 50
@@ -39,4 +39,4 @@ class FollowSettings:
     part_bytes: int = 256 * KIB
     table_bytes: int = 256 * MIB
     max_streams: int = 256
-    gone_s: float = 2.0
+    missing_s: float = 2.0

@@ -5,36 +5,47 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from streamhouse.errors import TableError
-from streamhouse.serve.feeds.table_feed import Feed
+from streamhouse.serve.feeds.table_feed import TableFeed
 from streamhouse.serve.feeds.view_feed import ViewFeed
 from streamhouse.serve.views.definition import definition, hidden_errors
 from streamhouse.serve.views.warehouse_tables import WarehouseTables
 
 if TYPE_CHECKING:
     from streamhouse.paimon.catalog.warehouse import Warehouse
-    from streamhouse.serve.streams.memory import Memory
+    from streamhouse.serve.feeds.feed import Feed
+    from streamhouse.serve.feeds.feed_memory import FeedMemory
     from streamhouse.serve.views.served_view import ServedView
 
 
-def open_view(warehouse: Warehouse, view: ServedView, memory: Memory | None = None) -> Feed:
+def open_served_view(
+    warehouse: Warehouse, view: ServedView, memory: FeedMemory | None = None
+) -> Feed:
     """Open a feed over the served columns and rows of a table, a branch or a view.
 
     `memory` counts and limits the rows that the feed keeps.
     """
     with hidden_errors(warehouse, view):
-        feed = _opened(warehouse, view)
+        feed = _open(warehouse, view)
     feed.memory = memory
     return feed
 
 
-def _opened(warehouse: Warehouse, view: ServedView) -> Feed:
+def open_sql_view(warehouse: Warehouse, name: str) -> ViewFeed | None:
+    """Open the feed of the view `database.view`; None if there is no view of that name."""
     tables = WarehouseTables(warehouse)
+    if tables.view(tuple(name.split(".", 1))) is None:
+        return None
+    return ViewFeed(warehouse, name, tables)
+
+
+def _open(warehouse: Warehouse, view: ServedView) -> Feed:
     if view.filter is None:
         try:
-            return Feed(warehouse, view.source, view.columns)
+            return TableFeed(warehouse, view.source, view.columns)
         except TableError:
+            tables = WarehouseTables(warehouse)
             if tables.view(tuple(view.source.split(".", 1))) is None:
                 raise
         if view.columns is None:
             return ViewFeed(warehouse, view.source, tables)
-    return ViewFeed(warehouse, view.name, tables, definition(view))
+    return ViewFeed(warehouse, view.name, WarehouseTables(warehouse), definition(view))

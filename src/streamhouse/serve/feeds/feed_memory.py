@@ -1,4 +1,4 @@
-"""Limit on the memory of all followed tables.
+"""Limit on the memory of all feeds of a server.
 
 A feed compares a table with a primary key, or a view, with its previous state, and so keeps all of
 its rows in memory while it has subscribers.
@@ -16,48 +16,48 @@ import pyarrow as pa
 
 from streamhouse.errors import BusyError, TooLargeError
 
-_LESS = "select fewer columns (columns=), or subscribe to a view of fewer rows"
+_ADVICE = "select fewer columns (columns=), or subscribe to a view of fewer rows"
 
 
-class Memory:
-    """Counts the bytes that feeds keep, and limits them to `most` in total; thread-safe."""
+class FeedMemory:
+    """Counts the bytes that feeds keep, and limits them to `max_bytes` in total; thread-safe."""
 
-    def __init__(self, most: int) -> None:
-        self._most = most
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
         self._lock = threading.Lock()
         self._bytes_by_feed: weakref.WeakKeyDictionary[object, int] = weakref.WeakKeyDictionary()
 
     @property
-    def held(self) -> int:
+    def used_bytes(self) -> int:
         """The bytes kept now."""
         with self._lock:
             return sum(self._bytes_by_feed.values())
 
-    def table(self, batches: Iterable[pa.RecordBatch], schema: pa.Schema, name: str) -> pa.Table:
+    def collect(self, batches: Iterable[pa.RecordBatch], schema: pa.Schema, name: str) -> pa.Table:
         """Collect batches of the table `name`; `TooLargeError` if they alone exceed the limit."""
         collected, size = [], 0
         for batch in batches:
             size += batch.nbytes
-            if size > self._most:
+            if size > self._max_bytes:
                 raise TooLargeError(
-                    f"{name} is larger than {self._most >> 20:,} MiB, the memory for all tables "
-                    f"with subscribers; {_LESS}"
+                    f"{name} is larger than {self._max_bytes >> 20:,} MiB, the memory for all "
+                    f"tables with subscribers; {_ADVICE}"
                 )
             collected.append(batch)
         return pa.Table.from_batches(collected, schema)
 
-    def hold(self, feed: object, size: int, name: str) -> None:
+    def reserve(self, feed: object, size: int, name: str) -> None:
         """Set how many bytes a feed keeps; `BusyError` if they do not fit beside the others."""
         with self._lock:
             others = sum(self._bytes_by_feed.values()) - self._bytes_by_feed.get(feed, 0)
-            if others + size > self._most:
+            if others + size > self._max_bytes:
                 raise BusyError(
                     f"the other tables with subscribers leave no memory for {name}; try "
-                    f"again later, or {_LESS}"
+                    f"again later, or {_ADVICE}"
                 )
             self._bytes_by_feed[feed] = size
 
-    def free(self, feed: object) -> None:
+    def release(self, feed: object) -> None:
         """Remove a feed from the count."""
         with self._lock:
             self._bytes_by_feed.pop(feed, None)

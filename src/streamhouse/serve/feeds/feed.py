@@ -1,0 +1,113 @@
+"""The interface of feeds: the current state of a table or view, then each of its changes."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from streamhouse.paimon.changelog.state_difference import Differ
+
+if TYPE_CHECKING:
+    from streamhouse.serve.feeds.feed_memory import FeedMemory
+
+
+@dataclass(frozen=True)
+class Change:
+    """The result of one poll.
+
+    `batches` have a leading `rowkind` column and must be consumed before the next poll. `first`:
+    they are the whole table, not a difference. `rows` is how many rows the table has now (of a
+    table without a primary key: records), None if an old writer did not count them. A snapshot
+    without visible changes, such as a compaction, has no rows in its batches.
+    """
+
+    snapshot: int
+    commit_time_ms: int
+    first: bool
+    rows: int | None
+    batches: Iterable[pa.RecordBatch]
+
+
+class Feed(ABC):
+    """Polls one table or view, `identifier`, for changes; not thread-safe."""
+
+    memory: FeedMemory | None = None
+    """The memory limit that all feeds of a server share; None: unlimited."""
+
+    def __init__(self, identifier: str) -> None:
+        self.identifier = identifier
+        self._state: pa.Table | None = None
+        self._differ: Differ | None = None
+
+    @property
+    @abstractmethod
+    def schema(self) -> pa.Schema:
+        """The columns with their current types, without the row kind."""
+
+    @property
+    @abstractmethod
+    def primary_key(self) -> tuple[str, ...]:
+        """The columns that identify a row; empty for an append-only table."""
+
+    @property
+    def state(self) -> pa.Table | None:
+        """The rows of the last poll, with all columns that the next comparison needs.
+
+        None for an append-only table, whose rows are not kept.
+        """
+        return self._state
+
+    @property
+    def rows(self) -> pa.Table | None:
+        """The columns of `state` that are in the `schema`."""
+        return None if self._state is None else self._state.select(self.schema.names)
+
+    @property
+    @abstractmethod
+    def incarnation(self) -> str:
+        """A digest that changes if the table is dropped and created again under its name."""
+
+    @abstractmethod
+    def was_replaced(self, snapshot: int, time_ms: int, immediate: bool = True) -> bool:
+        """Whether the table was recreated or rolled back since `snapshot`, committed at `time_ms`.
+
+        Unless `immediate`, the result may be up to two seconds old.
+        """
+
+    def refresh(self) -> bool:
+        """Apply schema changes that came without a commit; returns whether there was one."""
+        return False
+
+    @abstractmethod
+    def resume_after(self, snapshot: int, state: pa.Table | None) -> None:
+        """Make the next poll return the changes after `snapshot`.
+
+        `state` is the value of the property `state` at that snapshot.
+        """
+
+    @abstractmethod
+    def poll(self) -> Change | None:
+        """The next change, or None if nothing was committed since the last poll.
+
+        The first change is the whole table.
+        """
+
+    def store_progress(self, change: Change) -> None:  # noqa: B027 - optional
+        """Advance the feed's consumer, if it has one, past a change that has been processed."""
+
+    def close(self) -> None:
+        """Free all memory; the feed cannot be used afterwards."""
+        if self.memory is not None:
+            self.memory.release(self)
+        self._state = None
+        if self._differ is not None:
+            self._differ.close()
+
+    def _differ_started(self) -> Differ:
+        if self._differ is None:
+            self._differ = Differ()
+        return self._differ
