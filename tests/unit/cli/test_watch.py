@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import io
 import json
 import os
 import pty
@@ -14,9 +15,12 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from tests.processes import Command
 
+from streamhouse.cli.commands.watch import _print_json
+from streamhouse.serve.feeds.feed import Change
 from streamhouse.sql.plan import Column
 from streamhouse.sql.schema_changes import AddColumn, RenameColumn, SetType
 
@@ -110,6 +114,15 @@ def test_json_lines_are_rows_then_changes(shop: Any, watch: Callable[..., Watchi
     assert watching.lines(5)[4]["snapshot"] == third
     assert watching.interrupt() == 130
     assert watching.errors.read_text() == ""
+
+
+def test_columns_with_reserved_names_keep_their_values() -> None:
+    columns = {"rowkind": "+I", "snapshot": 1, "snapshot_": 2}
+    batch = pa.record_batch([[value] for value in columns.values()], names=list(columns))
+    out = io.StringIO()
+    _print_json(iter([Change(7, 0, True, 1, [batch])]), out)
+    row = {"snapshot": 7, "rowkind": "+I", "snapshot__": 1, "snapshot_": 2}
+    assert json.loads(out.getvalue()) == row
 
 
 def test_a_commit_is_printed_at_once(shop: Any, watch: Callable[..., Watching]) -> None:

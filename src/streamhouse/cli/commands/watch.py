@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import IO, TYPE_CHECKING, Annotated, Any
+from typing import IO, TYPE_CHECKING, Annotated
 
 import typer
 
@@ -202,24 +202,17 @@ def _changes(feed: Feed, every_ms: int) -> Iterator[Change]:
 def _print_json(
     changes: Iterator[Change], out: IO[str], printed: Callable[[Change], None] | None = None
 ) -> None:
+    from streamhouse.serve.formats.json_rows import unreserved_names
     from streamhouse.serve.formats.row_formats import json_line, json_objects
 
     for change in changes:
         for batch in change.batches:
-            kinds = batch.column(0).to_pylist()
-            rows = json_objects(batch.select(batch.schema.names[1:]))
-            for kind, row in zip(kinds, rows, strict=True):
-                out.write(json_line(_record(change.snapshot, kind, row)) + "\n")
+            names = ["rowkind", *unreserved_names(batch.schema.names[1:])]
+            for row in json_objects(batch.rename_columns(names)):
+                out.write(json_line({"snapshot": change.snapshot, **row}) + "\n")
         out.flush()
         if printed is not None:
             printed(change)
-
-
-def _record(snapshot: int, kind: str, row: dict[str, Any]) -> dict[str, Any]:
-    record: dict[str, Any] = {"snapshot": snapshot, "rowkind": kind}
-    for name, value in row.items():
-        record[f"{name}_" if name in ("snapshot", "rowkind") else name] = value
-    return record
 
 
 def _print_states(feed: Feed, every_ms: int, out: IO[str]) -> None:

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
 
 from streamhouse.serve.formats.cells import json_values
+from streamhouse.source import ROW_KIND
 
 _BREAKS = (("\x85", r"\u0085"), ("\u2028", r"\u2028"), ("\u2029", r"\u2029"))
 """Characters that some SSE clients take for line ends, and that `json.dumps` does not escape."""
 _ESCAPED = r'["\\\x00-\x1f\x{85}\x{2028}\x{2029}]'
+
+
+_RESERVED = ("snapshot", ROW_KIND)
+"""Keys of a changed row beside its columns."""
 
 
 def compact(value: Any) -> str:
@@ -21,6 +27,22 @@ def compact(value: Any) -> str:
         if char in text:
             text = text.replace(char, escaped)
     return text
+
+
+def unreserved_names(names: Sequence[str]) -> list[str]:
+    """The columns' names as keys of a changed row: `_` is appended to reserved names.
+
+    The results are distinct, also if a column already has such a name.
+    """
+    used = {*names, *_RESERVED}
+    result = []
+    for name in names:
+        if name in _RESERVED:
+            while name in used:
+                name += "_"
+            used.add(name)
+        result.append(name)
+    return result
 
 
 def objects(batch: pa.RecordBatch) -> bytes:

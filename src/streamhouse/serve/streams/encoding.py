@@ -12,7 +12,7 @@ from streamhouse.errors import TooLargeError
 from streamhouse.serve.feeds.row_kinds import add_row_kind, select_with_row_kind
 from streamhouse.serve.feeds.table_feed import TableFeed
 from streamhouse.serve.formats.cells import json_values
-from streamhouse.serve.formats.json_rows import compact
+from streamhouse.serve.formats.json_rows import compact, unreserved_names
 from streamhouse.serve.formats.row_formats import slices
 from streamhouse.serve.streams.event import Commit, Event
 from streamhouse.serve.streams.stream_settings import StreamSettings
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from streamhouse.paimon.read.table import Table
     from streamhouse.serve.feeds.feed import Feed
 
-_RESERVED = ("snapshot", ROW_KIND)
 _TEXT_PER_ARROW = 2
 """Approximate size of JSON text relative to the Arrow data."""
 
@@ -171,22 +170,9 @@ def row_count(chunks: Iterable[Chunk]) -> int:
 
 def _chunk(batch: pa.RecordBatch) -> Chunk:
     kinds = batch.column(0).to_pylist()
-    names = [ROW_KIND, *_json_names(batch.schema.names[1:])]
+    names = [ROW_KIND, *unreserved_names(batch.schema.names[1:])]
     columns = [json_values(batch.column(i)) for i in range(1, batch.num_columns)]
     rows = [dict(zip(names, row, strict=True)) for row in zip(kinds, *columns, strict=True)]
     changed = len(kinds) - kinds.count("-U")
     only_new = kinds.count("+I") == len(kinds)
     return Chunk(compact(rows)[1:-1], len(rows), changed, only_new)
-
-
-def _json_names(names: Sequence[str]) -> list[str]:
-    """The columns' names in JSON rows: `_` is appended to names that collide with reserved keys."""
-    used = {*names, *_RESERVED}
-    result = []
-    for name in names:
-        if name in _RESERVED:
-            while name in used:
-                name += "_"
-            used.add(name)
-        result.append(name)
-    return result
