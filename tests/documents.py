@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
+README = ROOT / "README.md"
 GUIDES = (
-    ROOT / "README.md",
+    README,
     ROOT / "CONTRIBUTING.md",
     *sorted((ROOT / "docs" / "guides").glob("*.md")),
 )

@@ -20,32 +20,31 @@ from typing import Any
 
 import psutil
 
+PRELOADED = [
+    "duckdb",
+    "pandas",  # pyarrow loads it with the first value that it makes
+    "pyarrow.compute",
+    "pyarrow.parquet",
+    "pytest",
+    "sqlglot.dialects.duckdb",
+    "streamhouse.cli.commands.export",
+    "streamhouse.cli.main",
+    "streamhouse.cli.output",
+    "streamhouse.cli.commands.servers.serve",
+    "streamhouse.cli.commands.watch",
+    "streamhouse.graph.worker",
+    "streamhouse.paimon.catalog.views",
+    "streamhouse.runtime.execute",
+    "streamhouse.serve.http.app",
+    "streamhouse.serve.http.server",
+    "streamhouse.serve.queries.client_select",
+    "streamhouse.serve.queries.view_rows",
+    "streamhouse.serve.queries.worker",
+]
 FORKS = multiprocessing.get_context("forkserver")
 """Makes processes as forks of one that has loaded what they need, and has no threads: to load it
 takes more than a second of a processor, most of what many of them take at all."""
-FORKS.set_forkserver_preload(
-    [
-        "duckdb",
-        "pandas",  # pyarrow loads it with the first value that it makes
-        "pyarrow.compute",
-        "pyarrow.parquet",
-        "pytest",
-        "sqlglot.dialects.duckdb",
-        "streamhouse.cli.commands.export",
-        "streamhouse.cli.main",
-        "streamhouse.cli.output",
-        "streamhouse.cli.commands.servers.serve",
-        "streamhouse.cli.commands.watch",
-        "streamhouse.graph.worker",
-        "streamhouse.paimon.catalog.views",
-        "streamhouse.runtime.execute",
-        "streamhouse.serve.http.app",
-        "streamhouse.serve.http.server",
-        "streamhouse.serve.queries.client_select",
-        "streamhouse.serve.queries.view_rows",
-        "streamhouse.serve.queries.worker",
-    ]
-)
+FORKS.set_forkserver_preload(PRELOADED)
 
 
 class Fork:

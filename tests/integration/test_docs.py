@@ -8,6 +8,7 @@ import selectors
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -15,7 +16,8 @@ from itertools import groupby
 from pathlib import Path
 
 import pytest
-from tests.documents import GUIDES, ROOT, Block, blocks
+from tests.documents import GUIDES, README, ROOT, Block, blocks
+from tests.forked_commands import forked_commands
 
 from streamhouse.demo.mariadb import free_port
 
@@ -27,27 +29,28 @@ BESIDE = "runs beside what follows"
 PROGRAM = ("python", "")
 PORT = "8080"
 SECONDS = 240.0
+INSTALLED = Path(sys.executable).parent
 LANGUAGES = {"bash": ["bash", "-euo", "pipefail", "-c"], "python": [sys.executable, "-c"]}
 
 
-def environment(language: str) -> dict[str, str]:
+def environment(language: str, commands: Path) -> dict[str, str]:
     """The reader's, with the project's commands first."""
     # Spark's settings are for programs that start a session: commands start Spark quickly
     # themselves, but with a folder of settings by `spark-submit` and without the class archive.
     settings = () if language == "python" else ("SPARK_CONF_DIR",)
     ours = ("STREAMHOUSE_W", "PYSPARK_", *settings)
     own = {key: value for key, value in os.environ.items() if not key.startswith(ours)}
-    own["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), own.get("PATH", "")])
+    own["PATH"] = os.pathsep.join([str(commands), str(INSTALLED), own.get("PATH", "")])
     return own
 
 
 @contextlib.contextmanager
-def started(block: Block, folder: Path) -> Iterator[subprocess.Popen[str]]:
+def started(block: Block, folder: Path, commands: Path) -> Iterator[subprocess.Popen[str]]:
     """The block's process in a group of its own, of which nothing is left afterwards."""
     process = subprocess.Popen(
         [*LANGUAGES[block.language], block.text],
         cwd=folder,
-        env=environment(block.language),
+        env=environment(block.language, commands),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -62,15 +65,15 @@ def started(block: Block, folder: Path) -> Iterator[subprocess.Popen[str]]:
         process.communicate(timeout=SECONDS)
 
 
-def run(block: Block, folder: Path) -> None:
-    with started(block, folder) as process:
+def run(block: Block, folder: Path, commands: Path) -> None:
+    with started(block, folder, commands) as process:
         output, _ = process.communicate(timeout=SECONDS)
     assert process.returncode == 0, f"{block} ended with {process.returncode}:\n{output}"
 
 
-def watch(block: Block, folder: Path) -> None:
+def watch(block: Block, folder: Path, commands: Path) -> None:
     """A block that runs until Ctrl-C must print something, and end by it."""
-    with started(block, folder) as process:
+    with started(block, folder, commands) as process:
         output = first_output(process)
         os.killpg(process.pid, signal.SIGINT)
         rest, _ = process.communicate(timeout=SECONDS)
@@ -79,9 +82,9 @@ def watch(block: Block, folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def running_block(block: Block, folder: Path) -> Iterator[None]:
+def running_block(block: Block, folder: Path, commands: Path) -> Iterator[None]:
     """A block that says something when it is ready, and runs until what follows is over."""
-    with started(block, folder) as process:
+    with started(block, folder, commands) as process:
         output = first_output(process)
         assert process.poll() is None, f"{block}:\n{output}"
         yield
@@ -114,20 +117,28 @@ def together(found: Iterable[Block]) -> Iterator[Block]:
         yield replace(cells[0], text="\n".join(texts))
 
 
+@pytest.fixture(scope="module")
+def forks() -> Iterator[Path]:
+    """A folder whose `streamhouse` starts in little time; README.md runs the installed one."""
+    with tempfile.TemporaryDirectory() as folder, forked_commands(Path(folder)) as commands:
+        yield commands
+
+
 @pytest.mark.usefixtures("quick_spark")
 @pytest.mark.parametrize("document", GUIDES, ids=lambda path: path.stem)
-def test_a_document_runs_from_top_to_bottom(document: Path, tmp_path: Path) -> None:
+def test_a_document_runs_from_top_to_bottom(document: Path, tmp_path: Path, forks: Path) -> None:
+    commands = INSTALLED if document == README else forks
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     port = str(free_port())
     with contextlib.ExitStack() as servers:
         for written in together(blocks(document, *LANGUAGES)):
             block = replace(written, text=written.text.replace(PORT, port))
             if block.mark == ENDLESS:
-                watch(block, tmp_path)
+                watch(block, tmp_path, commands)
             elif block.mark == BESIDE:
-                servers.enter_context(running_block(block, tmp_path))
+                servers.enter_context(running_block(block, tmp_path, commands))
             elif not block.mark.startswith(SKIPPED):
-                run(block, tmp_path)
+                run(block, tmp_path, commands)
 
 
 def test_only_what_must_be_is_left_out() -> None:
