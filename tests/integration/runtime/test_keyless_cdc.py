@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,7 +11,7 @@ from pathlib import Path
 import pymysql
 import pytest
 from tests.integration.conftest import Installed
-from tests.integration.runtime.conftest import Shop
+from tests.integration.runtime.conftest import Dying, Shop
 from tests.mysql_server import Server
 
 from streamhouse.demo.mariadb import PASSWORD, USER, MariaDB
@@ -90,13 +89,13 @@ def _writing(server: MariaDB) -> Iterator[None]:
     assert not errors
 
 
-def test_the_multiset_is_the_same_after_kills(shop: Shop, server: MariaDB) -> None:
+def test_the_multiset_is_the_same_after_kills(shop: Shop, dying: Dying, server: MariaDB) -> None:
     text = _SCRIPT.format(port=server.port, user=USER, password=PASSWORD)
     with _writing(server):
         for point in ("batch-written:0", "target-committed:1"):
-            ended = shop.run(text, STREAMHOUSE_FAILPOINT=f"{point}:default.counted")
-            assert ended.code == -signal.SIGKILL, ended.err
-    shop.settle(text)
+            with dying(text, f"{point}:default.counted"):
+                pass
+    shop.settle_here(text)
     expected = server.execute(
         "SELECT COALESCE(a, -1), COALESCE(b, '~'), COUNT(*), CAST(SUM(a) AS SIGNED) "
         "FROM keyless.t GROUP BY 1, 2"

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 
 import pytest
-from tests.integration.runtime.conftest import Shop
+from tests.integration.runtime.conftest import Dying, Shop
 
 from streamhouse.demo.mariadb import PASSWORD, USER, MariaDB
 from streamhouse.paimon.changelog.stream_source import PaimonSource
@@ -73,7 +73,7 @@ def kinds(shop: Shop, name: str) -> Sequence[str]:
 
 
 def test_each_mode_starts_at_its_position_and_resumes_after_a_kill(
-    shop: Shop, server: MariaDB
+    shop: Shop, dying: Dying, server: MariaDB
 ) -> None:
     changed(
         server,
@@ -98,14 +98,12 @@ def test_each_mode_starts_at_its_position_and_resumes_after_a_kill(
             "timestamp": startup("timestamp", **{"timestamp-millis": int(millis)}),
         },
     )
-    killed = shop.run(
-        text, "--until-caught-up", STREAMHOUSE_FAILPOINT="target-committed:2:default.initial"
-    )
-    assert killed.code == -9, killed.err
+    with dying(text, "target-committed:2:default.initial"):
+        pass
     before = len(shop.rows("initial"))
     assert 6_000 <= before < ROWS
     changed(server, "UPDATE t SET v = 3 WHERE id IN (3, 29000)", "DELETE FROM t WHERE id = 4")
-    shop.settle(text)
+    shop.settle_here(text)
     table = {row[0]: row[1] for row in server.execute("SELECT * FROM modes.t")}
     assert values(shop, "initial") == table
     assert values(shop, "earliest") == table
