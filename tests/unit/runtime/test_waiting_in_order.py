@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pyarrow as pa
 import pytest
 from tests.unit.sql.conftest import Catalog
 
+from streamhouse.connectors.bad_record_table import BadRecordReplays, create_tables
 from streamhouse.connectors.specs import SourceSpec
 from streamhouse.lookup.strategies.selection import IN_ORDER
 from streamhouse.paimon.catalog.table_address import TableAddress
@@ -26,7 +28,7 @@ from streamhouse.runtime.state.query_definition import definition_json
 from streamhouse.runtime.streaming.planner import Planner
 from streamhouse.runtime.streaming.tasks import task as tasks_of
 from streamhouse.runtime.streaming.tasks.ordered_task import task_of
-from streamhouse.source import ROW_KIND, Offset
+from streamhouse.source import BAD_RECORDS, ROW_KIND, Offset
 
 TABLES = """
 CREATE TABLE src (id INT PRIMARY KEY NOT ENFORCED, note STRING, ref INT);
@@ -70,6 +72,7 @@ class Query:
         self._offset: Offset = {}
         self._batches: list[Batch] = []
         self._commits = 0
+        self.reports: list[dict[str, Any]] = []
         self.current: dict[int, tuple[str, int]] = {}
         self.names: dict[int, str] = {}
 
@@ -111,6 +114,8 @@ class Query:
         for record in pa.Table.from_batches(task_of(self.spec, task).run()).to_pylist():
             if record["report"] is None:
                 messages.setdefault(record["table"], []).append(record["message"])
+            else:
+                self.reports.append(json.loads(record["report"]))
         for table, found in messages.items():
             TableCommitter(self._options, table, "q").commit(task.batch, found)
         self._batches.append(Batch("q", task.batch, "f", self._offset, end))
@@ -205,6 +210,54 @@ def test_no_batch_is_planned_for_rows_that_are_not_due(folder: Path) -> None:
     query.put(8, 0)
     assert query.batch() and not query.batch()
     assert query.found() == query.recomputed() == {}
+
+
+class FaultySource:
+    """A source that leaves out one bad record of each partition."""
+
+    def __init__(self, source: Any, replayed: list[BadRecordReplays]) -> None:
+        self._source, self._replayed, self._bad = source, replayed, 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._source, name)
+
+    def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
+        yield from self._source.read(partition)
+        self._bad += 1
+
+    def rejected(self) -> pa.Table:
+        bad, self._bad = self._bad, 0
+        record = {"position": "offset 5", "reason": "why", "value": b"bad", "headers": []}
+        return pa.Table.from_pylist([record] * bad, BAD_RECORDS)
+
+    def replay_from(self, replays: BadRecordReplays) -> None:
+        self._replayed.append(replays)
+
+    def changes_read(self) -> dict[str, int]:
+        return {"+I": 1}
+
+
+def test_bad_records_are_stored_while_rows_wait(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replayed: list[BadRecordReplays] = []
+    opened = SourceSpec.open
+
+    def faulty(spec: SourceSpec, names: Sequence[str] | None = None) -> Any:
+        return FaultySource(opened(spec, names), replayed)
+
+    monkeypatch.setattr(SourceSpec, "open", faulty)
+    query = Query(folder)
+    bad_records = query.spec.target.side_table("bad")
+    create_tables(bad_records)
+    query.spec = replace(query.spec, bad_records=bad_records)
+    query.put(7, 0)
+    assert query.batch()
+    (bad,) = query.rows("out___bad")
+    assert (bad["position"], bad["value"], bad["batch"]) == ("offset 5", b"bad", 0)
+    assert query.reports[0]["bad"] == 1
+    assert query.reports[0]["changes"] == {"+I": 1}
+    assert len(replayed) == 1
 
 
 @pytest.mark.parametrize(

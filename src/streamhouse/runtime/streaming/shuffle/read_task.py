@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import replace
 
 import numpy as np
@@ -20,6 +21,7 @@ from streamhouse.runtime.streaming.shuffle.partitioning import (
 )
 from streamhouse.runtime.streaming.tasks.task import RESULT, Task, chunks, kernel_for, sources_for
 from streamhouse.runtime.streaming.tasks.task_input import TaskInput
+from streamhouse.source import Source
 
 
 class ReadTask:
@@ -36,26 +38,34 @@ class ReadTask:
         self._kernel = kernel_for(spec)
 
     def run(self) -> Iterator[pa.RecordBatch]:
+        """Rows of `BLOCKS`."""
         self._kernel.bind(self._task.now_ms, {})
-        sources = sources_for(self._spec)
-        if self._spec.retry is not None:
-            # Rows that may become pending need all columns.
-            sources = [source.open() for source in self._spec.sources]
-        rows = 0
-        for number, piece in enumerate(self._task.pieces):
-            first = first_row_number(self._task.index, number)
-            for chunk in chunks(sources[piece.source].read(piece.partition)):
-                yield from self._blocks(numbered(chunk, first))
-                first += chunk.num_rows
-                rows += chunk.num_rows
-        if self._spec.retry is not None:
-            for source in sources:
-                source.close()
-        report = json.dumps({"start": self._task.start, "end": self._task.end, "rows": rows})
-        anybody = self._task.index % self._count
-        nothing = json.dumps({"start": self._task.start, "end": self._task.end, "rows": 0})
+        with ExitStack() as stack:
+            rows = 0
+            sources = self._sources(stack)
+            for number, piece in enumerate(self._task.pieces):
+                first = first_row_number(self._task.index, number)
+                for chunk in chunks(sources[piece.source].read(piece.partition)):
+                    yield from self._blocks(numbered(chunk, first))
+                    first += chunk.num_rows
+                    rows += chunk.num_rows
+        counted = self._task.index % self._count
         for part in range(self._count):
-            yield block_row(part, -1, None, report if part == anybody else nothing)
+            yield block_row(part, -1, None, self._report(rows if part == counted else 0))
+
+    def _sources(self, stack: ExitStack) -> list[Source]:
+        """The query's sources; with a retry policy other ones, which `stack` closes."""
+        if self._spec.retry is None:
+            return sources_for(self._spec)
+        # Rows that may become pending need all columns.
+        sources = [source.open() for source in self._spec.sources]
+        for source in sources:
+            stack.callback(source.close)
+        return sources
+
+    def _report(self, rows: int) -> str:
+        """What a join task needs to know; one of them counts the rows of this task."""
+        return json.dumps({"start": self._task.start, "end": self._task.end, "rows": rows})
 
     def _blocks(self, src: pa.Table) -> Iterator[pa.RecordBatch]:
         keys = self._kernel.keys(self._sql, src)

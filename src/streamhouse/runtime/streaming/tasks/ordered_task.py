@@ -10,11 +10,11 @@ import pyarrow.compute as pc
 
 from streamhouse.paimon.read.key_set import KeySet
 from streamhouse.runtime.kernel import ROW, numbered, only
-from streamhouse.runtime.query_sources import Piece
+from streamhouse.runtime.query_sources import Piece, open_source
 from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.state import pending_rows as pending
 from streamhouse.runtime.streaming.tasks.key_queues import KeyQueues, Outcome, Waiting
-from streamhouse.runtime.streaming.tasks.task import Task, chunks
+from streamhouse.runtime.streaming.tasks.task import Task
 from streamhouse.runtime.streaming.tasks.task_input import TaskInput
 from streamhouse.source import ROW_KIND
 
@@ -121,10 +121,10 @@ class OrderedTask(Task):
 
     def _join(self, number: int, piece: Piece) -> None:
         # Rows that may have to wait need all columns.
-        source = self._spec.sources[piece.source].open()
+        source = open_source(self._spec, self._spec.sources[piece.source], pruned=False)
         first = 0
         try:
-            for chunk in chunks(source.read(piece.partition)):
+            for chunk in self._read(source, piece):
                 self._take(number, numbered(chunk, first))
                 first += chunk.num_rows
         finally:

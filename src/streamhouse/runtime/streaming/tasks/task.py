@@ -223,23 +223,27 @@ class Task:
     def _join(self, number: int, piece: Piece) -> None:
         first = 0
         missed: list[Any] = []
-        source = sources_for(self._spec)[piece.source]
-        if isinstance(source, bad_record_table.Rejecting):
-            source.rejected()  # of an attempt that failed
-        if isinstance(source, CountingChanges):
-            source.changes_read()
-        for place, chunk in enumerate(chunks(source.read(piece.partition))):
+        chunks_read = self._read(sources_for(self._spec)[piece.source], piece)
+        for place, chunk in enumerate(chunks_read):
             if place % self._task.shares == self._task.share:
                 misses = self._joined(numbered(chunk, first))
                 self._out.read += chunk.num_rows
                 if len(misses):
                     missed.append(misses.to_numpy(zero_copy_only=False))
             first += chunk.num_rows
+        if missed:
+            self._wait(number, piece, np.sort(np.concatenate(missed)))
+
+    def _read(self, source: Source, piece: Piece) -> Iterator[pa.Table]:
+        """Read chunks; collects the bad records, and counts the changes, that the source met."""
+        if isinstance(source, bad_record_table.Rejecting):
+            source.rejected()  # of an attempt that failed
+        if isinstance(source, CountingChanges):
+            source.changes_read()
+        yield from chunks(source.read(piece.partition))
         self._reject(source)
         if isinstance(source, CountingChanges) and not self._task.share:
             self._out.changes.update(source.changes_read())
-        if missed:
-            self._wait(number, piece, np.sort(np.concatenate(missed)))
 
     def _reject(self, source: Source) -> None:
         """Collect the records that the source has left out."""
