@@ -6,5 +6,5 @@ Options set other limits: of dimensions (`lookup.options`), responses and stream
 
 BOUNDED_QUERY = "1GB"
 """Of one bounded query (`duckdb_engine`); `streamhouse serve` has an option for its queries."""
-KERNEL = "2GB"
-"""Of one continuous query in one worker process (`runtime.kernel`)."""
+CONTINUOUS_QUERY = "2GB"
+"""Of one continuous query in one worker process (`runtime.query_operator`)."""

@@ -64,7 +64,7 @@ class RunningQuery(Reported, SnapshotQuery, WritingQuery, shared_readers.Query, 
 
     def prepare(self) -> None: ...
 
-    def throttle(self, throttle: Throttle) -> None: ...
+    def set_throttle(self, throttle: Throttle) -> None: ...
 
     def start(self, spark: SparkSession) -> None: ...
 
@@ -292,7 +292,7 @@ class Pipeline:
             if query.tables:
                 pressure = self._maintenance_of(query.description.address, warm).pressure
             self._follow(query.description.follows())
-            query.throttle(Throttle(pressure, pacing if warm else None, self._role(query)))
+            query.set_throttle(Throttle(pressure, pacing if warm else None, self._role(query)))
         with ThreadPoolExecutor(_STARTS_AT_ONCE) as starts:
             done = [starts.submit(query.start, spark) for query in self._new]
         self._running, self._new = [*self._running, *self._new], []

@@ -21,10 +21,7 @@ from streamhouse.source import (
     Checked,
     CheckedStart,
     Counted,
-    Lag,
-    Lagging,
     Offset,
-    Snapshotting,
     Source,
 )
 
@@ -33,8 +30,11 @@ Offsets: TypeAlias = tuple[Offset, ...]
 
 
 @dataclass(frozen=True)
-class Piece:
-    """A partition of a source; `source` is the index of the source in `QuerySpec.sources`."""
+class SourceSplit:
+    """What a task reads at once: one of `Source.partitions`.
+
+    `source` is the index of the source in `QuerySpec.sources`.
+    """
 
     source: int
     partition: Any = field(repr=False)
@@ -134,10 +134,10 @@ class QuerySources:
         """The entries `of` and `source` of a batch's offset."""
         return {"of": _record(self._origins), "source": _record(offsets)}
 
-    def pieces(self, before: Offsets, end: Offsets, parallelism: int) -> list[Piece]:
-        """The rows between two offsets of each source, as pieces in the order of the sources."""
+    def splits(self, before: Offsets, end: Offsets, parallelism: int) -> list[SourceSplit]:
+        """The rows between two offsets of each source, as splits in the order of the sources."""
         return [
-            Piece(number, partition)
+            SourceSplit(number, partition)
             for number, source in enumerate(self._sources)
             if before[number] != end[number]
             for partition in source.partitions(before[number], end[number], parallelism)
@@ -158,34 +158,6 @@ class QuerySources:
         for source, offset in zip(self._sources, source_offsets(end), strict=bool(end)):
             source.committed(offset)
 
-    def caught_up(self, offset: Offset) -> bool:
-        """Whether no source has rows after the offset of a batch, and all bounded ones ended."""
-        before = self.offsets(offset)
-        return all(
-            source_caught_up(source, at) for source, at in zip(self._sources, before, strict=True)
-        )
-
-    def lag(self, offset: Offset) -> Lag | None:
-        """The lag of a reader at the offset of a batch; None if no source knows it."""
-        before = self.offsets(offset)
-        lags = [
-            source.lag(at)
-            for source, at in zip(self._sources, before, strict=True)
-            if isinstance(source, Lagging)
-        ]
-        return _combined([lag for lag in lags if lag is not None])
-
-    def rows_left(self, offset: Offset) -> int | None:
-        """About how many rows of first copies are left after a batch; None if all are complete."""
-        before = self.offsets(offset)
-        lefts = [
-            source.rows_left(at)
-            for source, at in zip(self._sources, before, strict=True)
-            if isinstance(source, Snapshotting)
-        ]
-        known = [left for left in lefts if left is not None]
-        return sum(known) if known else None
-
     def close(self) -> None:
         """Close all sources."""
         for source in self._sources:
@@ -199,21 +171,3 @@ def source_caught_up(source: Source, offset: Offset) -> bool:
     if isinstance(source, CatchingUp):
         return source.caught_up(offset)
     return source.latest_offset(offset) == offset
-
-
-def _combined(lags: Sequence[Lag]) -> Lag | None:
-    """The longest delay and the sums of what is unread; None if there are no lags."""
-    if len(lags) < 2:
-        return lags[0] if lags else None
-
-    def known(name: str) -> list[Any]:
-        values = (getattr(lag, name) for lag in lags)
-        return [value for value in values if value is not None]
-
-    def total(name: str) -> int | None:
-        return sum(known(name)) if known(name) else None
-
-    return Lag(
-        max(known("seconds"), default=None),
-        total("rows"), total("snapshots"), total("bytes"), total("waiting_rows"),
-    )  # fmt: skip

@@ -29,4 +29,4 @@ class SourceProgress(ReportedProgress, Protocol):
         """The last offset if nothing is left to do, else None."""
 
     def rows_left(self) -> int | None:
-        """About how many rows of the first copy of its sources are left; None once complete."""
+        """About how many rows of its sources' snapshots are left; None once they are complete."""

@@ -30,7 +30,7 @@ from streamhouse.runtime.streaming.tasks import task as task_caches
 from streamhouse.source import Offset
 
 _CACHES: Sequence[dict[Any, Any]] = (
-    task_caches._kernels,
+    task_caches._operators,
     task_caches._dimensions,
     task_caches._sources,
     task_caches._journals,

@@ -17,7 +17,7 @@ from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.write.commit import TableCommitter
 from streamhouse.paimon.write.table_writer import TableWriter
-from streamhouse.runtime.kernel import Kernel, numbered
+from streamhouse.runtime.query_operator import QueryOperator, numbered
 from streamhouse.runtime.streaming.dimensions.open_dimensions import Dimensions
 from streamhouse.source import ROW_KIND
 from streamhouse.sql.plan import Column, Name, Select, StreamQuery, TableInfo
@@ -88,7 +88,7 @@ class Join:
 
     query: StreamQuery
     dimensions: Dimensions
-    kernel: Kernel
+    operator: QueryOperator
 
     @classmethod
     def of(
@@ -102,16 +102,16 @@ class Join:
         specs = specs_of(lab, query, options)
         schema = pa.schema([pa.field(c.name, arrow_type(c.type)) for c in query.output])
         found = [Choice(choice, "the test says so") for choice in choices]
-        return cls(query, Dimensions(specs, found), Kernel(query, schema, None))
+        return cls(query, Dimensions(specs, found), QueryOperator(query, schema, None))
 
     def rows(self, versions: Mapping[str, int], orders: Sequence[Row]) -> list[Row]:
         """What the query gives for orders, and after it the misses of lookups that retry."""
         src = source(self.query, orders)
-        self.kernel.bind(0, {})
+        self.operator.bind(0, {})
         self.dimensions.at({"dims": versions})
-        self.dimensions.bind(self.kernel, src)
-        found = sorted((tuple(r.values()) for r in self.kernel.rows(src).to_pylist()), key=repr)
-        return [*found, ("misses", *sorted(self.kernel.misses(src).to_pylist()))]
+        self.dimensions.bind(self.operator, src)
+        found = sorted((tuple(r.values()) for r in self.operator.rows(src).to_pylist()), key=repr)
+        return [*found, ("misses", *sorted(self.operator.misses(src).to_pylist()))]
 
 
 def plan(lab: Lab, text: str) -> StreamQuery:
@@ -164,7 +164,7 @@ class Oracle:
         self._lab, self._query = lab, query
         self._read = read or self._as_we_do
         schema = pa.schema([pa.field(c.name, arrow_type(c.type)) for c in query.output])
-        self._kernel = Kernel(query, schema, None)
+        self._operator = QueryOperator(query, schema, None)
 
     def rows(self, versions: Mapping[str, int], orders: Sequence[Row]) -> list[Row]:
         whole = {}
@@ -175,10 +175,10 @@ class Oracle:
             if version:
                 table = self._read(name, version).select(names)
             whole[lookup.relation] = table
-        self._kernel.bind(0, whole)
+        self._operator.bind(0, whole)
         src = source(self._query, orders)
-        found = (tuple(row.values()) for row in self._kernel.rows(src).to_pylist())
-        misses = sorted(self._kernel.misses(src).to_pylist())
+        found = (tuple(row.values()) for row in self._operator.rows(src).to_pylist())
+        misses = sorted(self._operator.misses(src).to_pylist())
         return [*sorted(found, key=repr), ("misses", *misses)]
 
     def _as_we_do(self, name: str, snapshot: int) -> pa.Table:

@@ -20,7 +20,7 @@ from streamhouse.lookup.strategies.bucket import BucketKey, bucket_key
 from streamhouse.lookup.strategies.full import FullDimension
 from streamhouse.lookup.strategies.selection import Choice
 from streamhouse.paimon.read.table import Table
-from streamhouse.runtime.kernel import Kernel
+from streamhouse.runtime.query_operator import QueryOperator
 from streamhouse.runtime.streaming.dimensions.open_dimensions import Dimensions
 from streamhouse.source import Offset
 from streamhouse.sql.plan import Column
@@ -54,7 +54,7 @@ class Prices:
         schema = pa.schema([pa.field(c.name, arrow_type(c.type)) for c in query.output])
         choice = Choice(strategy, "the test says so", BUCKETS)
         dimensions = Dimensions(specs_of(self.lab, query, options), [choice])
-        return Join(query, dimensions, Kernel(query, schema, None))
+        return Join(query, dimensions, QueryOperator(query, schema, None))
 
     def of_task(self, task: int) -> list[int]:
         """The keys of one task of two."""
@@ -110,10 +110,10 @@ def offset(snapshot: int, next_version: int | None = None) -> Offset:
 def joined(join: Join, end: Offset, keys: Sequence[int] = KEYS) -> list[int]:
     """The price of each key, in a batch."""
     src = source(join.query, [(k, k, "tea", "") for k in keys])
-    join.kernel.bind(0, {})
+    join.operator.bind(0, {})
     join.dimensions.at(end)
-    join.dimensions.bind(join.kernel, src)
-    found = {row["n"]: row["price"] for row in join.kernel.rows(src).to_pylist()}
+    join.dimensions.bind(join.operator, src)
+    found = {row["n"]: row["price"] for row in join.operator.rows(src).to_pylist()}
     assert list(keys) == sorted(found)
     return [found[k] for k in keys]
 

@@ -20,7 +20,7 @@ from streamhouse.paimon.storage.snapshots import Snapshot
 from streamhouse.paimon.write.commit import TableCommitter
 from streamhouse.paimon.write.table_writer import TableWriter
 from streamhouse.runtime.streaming.dimensions.versions import (
-    Pins,
+    DimensionVersions,
     pinned_partitions,
     preloading_version,
 )
@@ -57,11 +57,11 @@ class Dimension:
 
     def pins(
         self, hint: dict[str, str], own: dict[str, str] | None = None, strategy: str = "full"
-    ) -> Pins:
+    ) -> DimensionVersions:
         info = TableInfo(("c", "d", "dim"), COLUMNS, partitioned_by=("day",), options=own or {})
         lookup = LookupJoin(info, "dim_0", ("id",), ("id",), False, options=hint)
         choice = Choice(strategy, "the test says so")
-        return Pins([lookup], [TableAddress(self.options, "d.dim")], [choice])
+        return DimensionVersions([lookup], [TableAddress(self.options, "d.dim")], [choice])
 
 
 @pytest.fixture
@@ -77,9 +77,9 @@ def snapshot(offset: Offset) -> Any:
 
 def test_without_rules_each_batch_joins_the_newest(dimension: Dimension) -> None:
     pins = dimension.pins({})
-    assert pins.chosen({}, 1) == {"dims": {"dim_0": 1}}
+    assert pins.offset_keys({}, 1) == {"dims": {"dim_0": 1}}
     dimension.write("a")
-    assert pins.chosen({"dims": {"dim_0": 1}}, 2) == {"dims": {"dim_0": 2}}
+    assert pins.offset_keys({"dims": {"dim_0": 1}}, 2) == {"dims": {"dim_0": 2}}
 
 
 @pytest.mark.parametrize(
@@ -87,26 +87,26 @@ def test_without_rules_each_batch_joins_the_newest(dimension: Dimension) -> None
 )
 def test_an_interval_keeps_the_snapshot_until_it_has_passed(dimension: Dimension, key: str) -> None:
     pins = dimension.pins({key: "10 s"})
-    first = pins.chosen({}, 5_000)
+    first = pins.offset_keys({}, 5_000)
     dimension.write("a")
-    second = pins.chosen(first, 14_999)
+    second = pins.offset_keys(first, 14_999)
     assert (snapshot(first), snapshot(second)) == (1, 1)
     # Another process, which knows nothing but the offset, goes on alike.
-    assert dimension.pins({key: "10 s"}).chosen(second, 14_999) == second
-    third = pins.chosen(second, 15_000)
+    assert dimension.pins({key: "10 s"}).offset_keys(second, 14_999) == second
+    third = pins.offset_keys(second, 15_000)
     dimension.write("a")
     assert snapshot(third) == 2
-    assert [snapshot(pins.chosen(third, ms)) for ms in (24_999, 25_000)] == [2, 3]
+    assert [snapshot(pins.offset_keys(third, ms)) for ms in (24_999, 25_000)] == [2, 3]
 
 
 def test_a_black_out_keeps_the_snapshot_and_its_ends_belong_to_it(dimension: Dimension) -> None:
     text = "2026-03-01 08:00->2026-03-01 20:00, 2026-03-02 08:00->2026-03-02 20:00"
     pins = dimension.pins({}, own={BLACK: text})
-    first = pins.chosen({}, at("2026-03-01 07:00"))
+    first = pins.offset_keys({}, at("2026-03-01 07:00"))
     dimension.write("a")
     assert snapshot(first) == 1
     # What has not been read at all is read, black-out or not.
-    assert snapshot(pins.chosen({}, at("2026-03-01 12:00"))) == 2
+    assert snapshot(pins.offset_keys({}, at("2026-03-01 12:00"))) == 2
     for instant, expected in {
         "2026-03-01 07:59:59.999": 2,
         "2026-03-01 08:00": 1,
@@ -115,7 +115,7 @@ def test_a_black_out_keeps_the_snapshot_and_its_ends_belong_to_it(dimension: Dim
         "2026-03-02 12:00": 1,
         "2026-03-03 12:00": 2,
     }.items():
-        assert snapshot(pins.chosen(first, at(instant))) == expected, instant
+        assert snapshot(pins.offset_keys(first, at(instant))) == expected, instant
 
 
 def next_version(offset: Offset) -> Any:
@@ -127,31 +127,31 @@ def test_what_takes_long_to_read_is_joined_once_it_is_read(
 ) -> None:
     monkeypatch.setattr(changed_keys, "FEW_ROWS", 3)
     pins = dimension.pins({ASYNC: "true", PENDING: "3"})
-    first = pins.chosen({}, 1)
+    first = pins.offset_keys({}, 1)
     dimension.write("a")
-    second = pins.chosen(first, 2)
+    second = pins.offset_keys(first, 2)
     assert [(snapshot(one), next_version(one)) for one in (first, second)] == [(1, None), (2, None)]
     dimension.write("a", 4)
-    third = pins.chosen(second, 3)
+    third = pins.offset_keys(second, 3)
     assert (snapshot(third), next_version(third)) == (2, (3, None))
     dimension.write("a")
     # What is on its way goes on, also in another process; others are not waited for.
-    fourth = dimension.pins({ASYNC: "true", PENDING: "3"}).chosen(third, 4)
+    fourth = dimension.pins({ASYNC: "true", PENDING: "3"}).offset_keys(third, 4)
     assert (snapshot(fourth), next_version(fourth)) == (2, (3, None))
     # Then it is joined, with the few changes after it.
-    fifth = pins.chosen(fourth, 5, ["dim_0"])
+    fifth = pins.offset_keys(fourth, 5, ["dim_0"])
     assert (snapshot(fifth), next_version(fifth)) == (4, None)
     dimension.write("a", 4)
     dimension.write("a", 4)
-    sixth = pins.chosen(fifth, 6)
+    sixth = pins.offset_keys(fifth, 6)
     assert (snapshot(sixth), next_version(sixth)) == (4, (6, None))
     dimension.write("a", 4)
-    seventh = pins.chosen(sixth, 7, ["dim_0"])
+    seventh = pins.offset_keys(sixth, 7, ["dim_0"])
     assert (snapshot(seventh), next_version(seventh)) == (6, (7, None))
     for _ in range(3):
         dimension.write("a")
     # Too far behind: the newest at once.
-    eighth = pins.chosen(seventh, 8)
+    eighth = pins.offset_keys(seventh, 8)
     assert (snapshot(eighth), next_version(eighth)) == (10, None)
 
 
@@ -166,9 +166,9 @@ def test_without_the_option_nothing_is_waited_for(
         # By key, only what is asked for is read.
         dimension.pins({**interval, ASYNC: "true"}, strategy="partial"),
     ):
-        before = pins.chosen({}, 1)
+        before = pins.offset_keys({}, 1)
         dimension.write("a", 4)
-        after = pins.chosen(before, 2)
+        after = pins.offset_keys(before, 2)
         assert (snapshot(after), next_version(after)) == (snapshot(before) + 1, None)
 
 
@@ -178,14 +178,14 @@ def test_of_shuffled_buckets_any_change_is_read_again(
     monkeypatch.setattr(changed_keys, "FEW_ROWS", 2)
     pins = dimension.pins({ASYNC: "true"}, strategy="bucket")
     dimension.write("a")
-    first = pins.chosen(pins.chosen({}, 1), 2)
+    first = pins.offset_keys(pins.offset_keys({}, 1), 2)
     assert (snapshot(first), next_version(first)) == (2, None)
     dimension.write("a")
-    second = pins.chosen(first, 3)
+    second = pins.offset_keys(first, 3)
     assert (snapshot(second), next_version(second)) == (2, (3, None))
-    third = pins.chosen(second, 4, ["dim_0"])
+    third = pins.offset_keys(second, 4, ["dim_0"])
     assert (snapshot(third), next_version(third)) == (3, None)
-    assert pins.chosen(third, 5)["dims"] == third["dims"]
+    assert pins.offset_keys(third, 5)["dims"] == third["dims"]
 
 
 def test_after_a_long_pause_the_newest_is_joined(
@@ -193,12 +193,12 @@ def test_after_a_long_pause_the_newest_is_joined(
 ) -> None:
     monkeypatch.setattr(changed_keys, "FEW_ROWS", 0)
     pins = dimension.pins({ASYNC: "true"})
-    first = {**pins.chosen({}, 1), "now": 1}
+    first = {**pins.offset_keys({}, 1), "now": 1}
     dimension.write("a")
-    second = pins.chosen(first, 60_001)
+    second = pins.offset_keys(first, 60_001)
     assert (snapshot(second), next_version(second)) == (1, (2, None))
     for before in (first, {**second, "now": 1}):
-        late = pins.chosen(before, 60_002)
+        late = pins.offset_keys(before, 60_002)
         assert (snapshot(late), next_version(late)) == (2, None)
 
 
@@ -207,13 +207,13 @@ def test_an_expired_next_version_is_not_waited_for(
 ) -> None:
     monkeypatch.setattr(changed_keys, "FEW_ROWS", 0)
     pins = dimension.pins({ASYNC: "true"})
-    first = pins.chosen({}, 1)
+    first = pins.offset_keys({}, 1)
     dimension.write("a")
-    second = pins.chosen(first, 2)
+    second = pins.offset_keys(first, 2)
     dimension.write("a")
     folder = Path(Warehouse(dimension.options).table("d.dim").location) / "snapshot"
     (folder / "snapshot-2").unlink()
-    third = pins.chosen(second, 3, ["dim_0"])
+    third = pins.offset_keys(second, 3, ["dim_0"])
     assert (next_version(second), snapshot(third), next_version(third)) == ((2, None), 1, (3, None))
 
 
@@ -222,12 +222,12 @@ def test_a_black_out_also_keeps_what_has_been_read(
 ) -> None:
     monkeypatch.setattr(changed_keys, "FEW_ROWS", 0)
     pins = dimension.pins({ASYNC: "true", BLACK: "2026-03-01 08:00->2026-03-01 20:00"})
-    first = pins.chosen({}, at("2026-03-01 07:00"))
+    first = pins.offset_keys({}, at("2026-03-01 07:00"))
     dimension.write("a")
-    second = pins.chosen(first, at("2026-03-01 07:59"))
-    third = pins.chosen(second, at("2026-03-01 08:00"), ["dim_0"])
+    second = pins.offset_keys(first, at("2026-03-01 07:59"))
+    third = pins.offset_keys(second, at("2026-03-01 08:00"), ["dim_0"])
     assert (next_version(second), snapshot(third), next_version(third)) == ((2, None), 1, (2, None))
-    fourth = pins.chosen(third, at("2026-03-01 20:01"), ["dim_0"])
+    fourth = pins.offset_keys(third, at("2026-03-01 20:01"), ["dim_0"])
     assert (snapshot(fourth), next_version(fourth)) == (2, None)
 
 
@@ -237,17 +237,17 @@ def test_new_partitions_are_waited_for_by_an_option_of_their_own(
     monkeypatch.setattr(changed_keys, "FEW_ROWS", 0)
     newest = {"scan.partitions": "max_pt()"}
     rows, moves = (dimension.pins({**newest, key: "true"}) for key in (ASYNC, PARTITION_ASYNC))
-    first = rows.chosen({}, 1), moves.chosen({}, 1)
+    first = rows.offset_keys({}, 1), moves.offset_keys({}, 1)
     dimension.write("a")
-    second = rows.chosen(first[0], 2), moves.chosen(first[1], 2)
+    second = rows.offset_keys(first[0], 2), moves.offset_keys(first[1], 2)
     assert [snapshot(one) for one in second] == [1, 2]
     assert [next_version(one) for one in second] == [(2, [("a",)]), None]
     dimension.write("b")
-    third = rows.chosen(second[0], 3), moves.chosen(second[1], 3)
+    third = rows.offset_keys(second[0], 3), moves.offset_keys(second[1], 3)
     assert [(snapshot(one), next_version(one)) for one in third] == [(3, None), (2, (3, [("b",)]))]
     assert [pinned_partitions(one, "dim_0") for one in third] == [[("b",)], [("a",)]]
     dimension.write("c")
-    fourth = moves.chosen(third[1], 4, ["dim_0"])
+    fourth = moves.offset_keys(third[1], 4, ["dim_0"])
     assert (snapshot(fourth), pinned_partitions(fourth, "dim_0")) == (3, [("b",)])
     assert next_version(fourth) == (4, [("c",)])
 
@@ -294,33 +294,33 @@ def test_what_takes_long_to_read(
 
 def test_an_expired_snapshot_is_not_joined(dimension: Dimension) -> None:
     pins = dimension.pins({"lookup.continuous.discovery-interval": "1 h"})
-    first = pins.chosen({}, 0)
+    first = pins.offset_keys({}, 0)
     dimension.write("a")
     folder = Path(Warehouse(dimension.options).table("d.dim").location) / "snapshot"
     (folder / "snapshot-1").unlink()
-    assert snapshot(pins.chosen(first, 1)) == 2
+    assert snapshot(pins.offset_keys(first, 1)) == 2
 
 
 def test_another_table_or_choice_starts_again(dimension: Dimension) -> None:
     hour = {"lookup.continuous.discovery-interval": "1 h"}
-    first = dimension.pins(hour).chosen({}, 0)
+    first = dimension.pins(hour).offset_keys({}, 0)
     dimension.write("b")
     other = {**first, "refreshed": {"dim_0": {**first["refreshed"]["dim_0"], "table": "d.old"}}}
-    assert snapshot(dimension.pins(hour).chosen(other, 1)) == 2
-    newest = dimension.pins({**hour, "scan.partitions": "max_pt()"}).chosen(first, 1)
+    assert snapshot(dimension.pins(hour).offset_keys(other, 1)) == 2
+    newest = dimension.pins({**hour, "scan.partitions": "max_pt()"}).offset_keys(first, 1)
     assert (snapshot(newest), pinned_partitions(newest, "dim_0")) == (2, [("b",)])
 
 
 @pytest.mark.parametrize("key", ["scan.partitions", "lookup.dynamic-partition"])
 def test_the_newest_partition_moves_with_the_table(dimension: Dimension, key: str) -> None:
     pins = dimension.pins({key: "max_pt()"})
-    first = pins.chosen({}, 1)
+    first = pins.offset_keys({}, 1)
     assert first == {"dims": {"dim_0": 1}, "partitions": {"dim_0": [["a"]]}}
     dimension.write("b")
-    second = pins.chosen(first, 2)
+    second = pins.offset_keys(first, 2)
     assert second == {"dims": {"dim_0": 2}, "partitions": {"dim_0": [["b"]]}}
     dimension.write("a")
-    assert pins.chosen(second, 3) == {"dims": {"dim_0": 3}, "partitions": {"dim_0": [["b"]]}}
+    assert pins.offset_keys(second, 3) == {"dims": {"dim_0": 3}, "partitions": {"dim_0": [["b"]]}}
     assert pinned_partitions(second, "dim_1") is None
 
 
@@ -328,11 +328,11 @@ def test_partitions_have_an_interval_of_their_own(dimension: Dimension) -> None:
     pins = dimension.pins(
         {"scan.partitions": "max_pt()", "lookup.dynamic-partition.refresh-interval": "1 min"}
     )
-    first = pins.chosen({}, 0)
+    first = pins.offset_keys({}, 0)
     dimension.write("b")
-    second = pins.chosen(first, 59_999)
+    second = pins.offset_keys(first, 59_999)
     assert (snapshot(second), pinned_partitions(second, "dim_0")) == (2, [("a",)])
-    third = pins.chosen(second, 60_000)
+    third = pins.offset_keys(second, 60_000)
     assert (snapshot(third), pinned_partitions(third, "dim_0")) == (2, [("b",)])
 
 
@@ -340,9 +340,9 @@ def test_a_hint_overrides_the_tables_own_option(dimension: Dimension) -> None:
     dimension.write("b")
     own = {"scan.partitions": "day=a", "lookup.continuous.discovery-interval": "1 h"}
     hint = {"lookup.dynamic-partition": "max_two_pt()", "continuous.discovery-interval": "0 s"}
-    chosen = dimension.pins(hint, own).chosen({}, 0)
+    chosen = dimension.pins(hint, own).offset_keys({}, 0)
     assert chosen == {"dims": {"dim_0": 2}, "partitions": {"dim_0": [["b"], ["a"]]}}
-    assert dimension.pins({}, own).chosen({}, 0)["partitions"] == {"dim_0": [["a"]]}
+    assert dimension.pins({}, own).offset_keys({}, 0)["partitions"] == {"dim_0": [["a"]]}
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from streamhouse.runtime.session.session import Session
 from streamhouse.runtime.state.distinct_counts import create_table
 from streamhouse.runtime.streaming.planner import Planner
 from streamhouse.runtime.streaming.tasks.task import Task
-from streamhouse.runtime.streaming.tasks.task_input import TaskInput
+from streamhouse.runtime.streaming.tasks.task_input import SplitsInput
 from streamhouse.source import Offset
 from streamhouse.sql.plan import Insert
 from streamhouse.sql.statements.script import parse_script
@@ -121,14 +121,14 @@ class World:
         self.at = end
         return True
 
-    def run(self, task: TaskInput) -> tuple[list[tuple[str, bytes]], Any]:
+    def run(self, task: SplitsInput) -> tuple[list[tuple[str, bytes]], Any]:
         made = Recorded(self.spec, task)
         (batch,) = made.run()
         rows = [(row["table"], row["message"]) for row in batch.to_pylist() if row["table"]]
         return rows, made.written
 
     def commit(
-        self, task: TaskInput, messages: list[tuple[str, bytes]], address: TableAddress
+        self, task: SplitsInput, messages: list[tuple[str, bytes]], address: TableAddress
     ) -> None:
         own = [message for table, message in messages if table == address.identifier]
         committer = TableCommitter(self.options, address.identifier, self.spec.query_id)

@@ -8,8 +8,12 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from streamhouse.runtime.streaming.tasks.message_files import LARGE_BYTES, MessageFiles, taken
-from streamhouse.runtime.streaming.tasks.task import RESULT
+from streamhouse.runtime.streaming.tasks.message_files import (
+    LARGE_BYTES,
+    MessageFiles,
+    read_and_delete,
+)
+from streamhouse.runtime.streaming.tasks.task_results import RESULT
 
 LARGE, SMALL = bytes(range(256)) * (LARGE_BYTES // 256), b"small"
 ROWS = [
@@ -30,7 +34,7 @@ def test_a_large_message_is_a_file_until_it_is_taken(tmp_path: Path) -> None:
     assert (small, report) == (ROWS[0], ROWS[2])
     assert (large["table"], large["message"]) == ("t", None)
     assert Path(large["message_file"]).parent == tmp_path
-    assert taken(large["message_file"]) == LARGE
+    assert read_and_delete(large["message_file"]) == LARGE
     assert not list(tmp_path.iterdir())
 
 

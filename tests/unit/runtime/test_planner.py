@@ -111,7 +111,7 @@ def test_a_due_row_starts_a_batch_and_one_that_is_not_due_does_not(tables: Table
     end = planner.latest_offset({})
     assert (end["batch"], end["pending"]) == (0, 3)
     (task,) = planner.tasks({}, end)
-    assert (task.due, task.pieces) == (True, ())
+    assert (task.due, task.splits) == (True, ())
     rows = pending_rows.PendingRows(tables.address("out__pending"), "q")
     assert rows.due(end["pending"], end["now"]).num_rows == 1
     # More rows that come due later change nothing in the batch as planned.
@@ -129,8 +129,8 @@ def test_a_planned_batch_is_the_same_in_another_process(tables: Tables) -> None:
     read = [
         row
         for task in again.tasks({}, end)
-        for piece in task.pieces
-        for batch in source.read(piece.partition)
+        for split in task.splits
+        for batch in source.read(split.partition)
         for row in batch.column("id").to_pylist()
     ]
     assert sorted(read) == [1, 2]

@@ -104,11 +104,11 @@ def test_a_small_batch_is_joined_where_it_is_read(tmp_path: Path) -> None:
     shop.write("people", people(1, 2, 3))
     shop.click(1)
     first, tasks = shop.batch({})
-    assert [task.spread for task in tasks] == [True]
+    assert [task.shuffled for task in tasks] == [True]
     assert not small_batches.is_small_batch(shop.folder, 0)
     shop.click(3, 7, 2)
     second, tasks = shop.batch(first)
-    assert [task.spread for task in tasks] == [False]
+    assert [task.shuffled for task in tasks] == [False]
     assert small_batches.is_small_batch(shop.folder, 1)
     # Only that batch, and only in this run.
     assert not small_batches.is_small_batch(shop.folder, 0) and not small_batches.is_small_batch(
@@ -133,12 +133,12 @@ def test_batches_of_more_rows_are_spread(tmp_path: Path) -> None:
     shop.click(1, 2, 3)
     shop.click(4)
     second, tasks = shop.batch(first)
-    assert {task.spread for task in tasks} == {True} and not small_batches.is_small_batch(
+    assert {task.shuffled for task in tasks} == {True} and not small_batches.is_small_batch(
         shop.folder, 1
     )
     shop.click(5, 6)
     _, tasks = shop.batch(second)
-    assert [task.spread for task in tasks] == [False]
+    assert [task.shuffled for task in tasks] == [False]
 
 
 def test_large_dimensions_are_spread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,10 +149,10 @@ def test_large_dimensions_are_spread(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(small_batches, "_DIMENSION_ROWS", 1)
     shop.click(2)
     second, tasks = shop.batch(first)
-    assert {task.spread for task in tasks} == {True}
+    assert {task.shuffled for task in tasks} == {True}
     monkeypatch.setattr(small_batches, "_DIMENSION_ROWS", 2)
     shop.click(2)
-    assert [task.spread for task in shop.batch(second)[1]] == [False]
+    assert [task.shuffled for task in shop.batch(second)[1]] == [False]
 
 
 def test_an_empty_first_batch_has_no_task(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.unit.runtime.test_planner import QUERY, Tables
 
 from streamhouse.connectors.specs import SourceSpec
-from streamhouse.runtime.streaming.tasks.task import kernel_for, sources_for
+from streamhouse.runtime.streaming.tasks.task import operator_for, sources_for
 
 
 def test_the_next_run_in_the_same_worker_has_its_own_options(tmp_path: Path) -> None:
@@ -19,10 +19,10 @@ def test_the_next_run_in_the_same_worker_has_its_own_options(tmp_path: Path) -> 
         replace(spec, sources=(SourceSpec("datagen", rate, QUERY.output),)) for rate in rates
     )
     assert sources_for(slow) is sources_for(slow) is not sources_for(fast)
-    assert kernel_for(slow) is kernel_for(slow)
+    assert operator_for(slow) is operator_for(slow)
 
 
 def test_another_version_of_the_target_has_another_kernel(tmp_path: Path) -> None:
     spec = Tables(tmp_path).spec
     later = replace(spec, target=replace(spec.target, schema_id=0))
-    assert kernel_for(spec) is kernel_for(spec) is not kernel_for(later)
+    assert operator_for(spec) is operator_for(spec) is not operator_for(later)

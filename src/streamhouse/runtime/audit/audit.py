@@ -26,7 +26,7 @@ from streamhouse.runtime.audit.provable_range import pending_rows_at, provable_r
 from streamhouse.runtime.audit.recompute import Batch, Recomputation
 from streamhouse.runtime.audit.tolerance import equal
 from streamhouse.runtime.audit.unread_source_rows import Unread, unread
-from streamhouse.runtime.kernel import PartialAggregation
+from streamhouse.runtime.partial_aggregation import PartialAggregation
 from streamhouse.runtime.state.lineage import recorded_lineage
 from streamhouse.source import ROW_KIND
 

@@ -24,7 +24,7 @@ from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.schema import evolution
 from streamhouse.runtime.audit.distinct_oracle import DistinctOracle
 from streamhouse.runtime.audit.rows_in_order import KeyedRows, RetryState, in_order
-from streamhouse.runtime.kernel import ROW, numbered, only, without
+from streamhouse.runtime.query_operator import ROW, numbered, only, without
 from streamhouse.runtime.query_sources import source_offsets
 from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.state.lookup_journal import LookupJournal

@@ -28,7 +28,7 @@ from streamhouse.runtime.batch.insert_columns import given_columns
 from streamhouse.runtime.batch.insert_into_sink import insert_into_sink
 from streamhouse.runtime.batch.progress_line import Progress, progress
 from streamhouse.runtime.batch.scans import Scans, scan_of
-from streamhouse.runtime.kernel import conformed
+from streamhouse.runtime.query_operator import conformed
 from streamhouse.runtime.session.session import Session
 from streamhouse.sql.batch.bounded_query import analyze_bounded
 from streamhouse.sql.plan import BoundedQuery, Insert, Query

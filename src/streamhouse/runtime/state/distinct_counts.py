@@ -23,7 +23,7 @@ from streamhouse.lookup.strategies.partial import PartialDimension
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.schema.table_name import split_identifier
-from streamhouse.runtime.kernel import conformed
+from streamhouse.runtime.query_operator import conformed
 from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.sql.expressions.binder import quote
 from streamhouse.sql.plan import Column, DistinctCounts, LookupJoin, TableInfo
@@ -76,7 +76,7 @@ class DistinctValues:
             CacheOptions(),
         )
         self._schema = spec.distinct.open().arrow_schema
-        self._db = LastingConnection(threads=1, memory_limit=memory_limits.KERNEL)
+        self._db = LastingConnection(threads=1, memory_limit=memory_limits.CONTINUOUS_QUERY)
 
     def changes(self, parts: Sequence[pa.Table]) -> pa.Table:
         """The summed changes of values in several chunks, as rows of the `__distinct` table."""

@@ -85,6 +85,6 @@ def _query_lines(session: Session, query: StreamQuery, target: TableInfo | None)
     if query.distinct is not None:
         lines.append(
             f"count of distinct values: {', '.join(query.distinct.columns)}, from a table of "
-            f"values; its kernel: {query.distinct.sql}"
+            f"values; computed by: {query.distinct.sql}"
         )
-    return [*lines, f"kernel: {query.rows_sql}"]
+    return [*lines, f"DuckDB: {query.rows_sql}"]

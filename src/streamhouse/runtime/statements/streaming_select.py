@@ -6,15 +6,17 @@ import time
 
 import pyarrow as pa
 
+from streamhouse.connectors.bad_record_collector import warn_of_left_out
+from streamhouse.connectors.bad_record_table import Rejecting
 from streamhouse.lookup.dimension import DimensionSpec
 from streamhouse.lookup.strategies.selection import choose_all
 from streamhouse.paimon.catalog.table_address import TableAddress
-from streamhouse.runtime.kernel import Kernel, numbered
 from streamhouse.runtime.printer import Printer
+from streamhouse.runtime.query_operator import QueryOperator, numbered
 from streamhouse.runtime.query_sources import source_caught_up
 from streamhouse.runtime.session.session import Session
 from streamhouse.runtime.streaming.dimensions.open_dimensions import Dimensions
-from streamhouse.runtime.streaming.dimensions.versions import Pins
+from streamhouse.runtime.streaming.dimensions.versions import DimensionVersions
 from streamhouse.runtime.streaming.tasks.task import chunks
 from streamhouse.source import ROW_KIND, Offset
 from streamhouse.sql.plan import StreamQuery
@@ -34,14 +36,14 @@ class StreamingSelect:
             for lookup, address in zip(query.lookups, addresses, strict=True)
         ]
         choices = choose_all(specs)
-        self._pins = Pins(query.lookups, addresses, choices)
+        self._versions = DimensionVersions(query.lookups, addresses, choices)
         self._dimensions = Dimensions(specs, choices)
         source = session.endpoints.source(query)
         self._reads = [] if source.address is None else [source.address]
         self._source = source.open(query.source_columns)
         self._offset = self._source.initial_offset()
         schema = pa.schema([pa.field(c.name, arrow_type(c.type)) for c in query.output])
-        self._kernel = Kernel(query, schema, None)
+        self._operator = QueryOperator(query, schema, None)
 
     @property
     def reads(self) -> list[TableAddress]:
@@ -54,16 +56,18 @@ class StreamingSelect:
         if end == self._offset:
             return
         now_ms = time.time_ns() // 1_000_000
-        self._kernel.bind(now_ms, {})
+        self._operator.bind(now_ms, {})
         loaded = self._dimensions.loaded(self._pinned)
-        pinned = self._pins.chosen(self._pinned, now_ms, loaded)
+        pinned = self._versions.offset_keys(self._pinned, now_ms, loaded)
         self._pinned = {**pinned, "now": now_ms}
         self._dimensions.at(self._pinned)
         for partition in self._source.partitions(self._offset, end):
             for chunk in chunks(self._source.read(partition)):
                 src = numbered(chunk, 0)
-                self._dimensions.bind(self._kernel, src)
-                self._print(self._kernel.rows(src))
+                self._dimensions.bind(self._operator, src)
+                self._print(self._operator.rows(src))
+        if isinstance(self._source, Rejecting):
+            warn_of_left_out(self._source.rejected().num_rows)
         self._offset = end
         self._source.committed(end)
 

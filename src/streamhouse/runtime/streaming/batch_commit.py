@@ -20,7 +20,7 @@ from streamhouse.runtime.failpoint import LOOKUP_JOURNAL_STEP, reached
 from streamhouse.runtime.monitoring.commit_times import Commit, timed
 from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.state.lineage import BatchRecord
-from streamhouse.runtime.streaming.tasks.message_files import taken
+from streamhouse.runtime.streaming.tasks.message_files import read_and_delete
 
 log = logging.getLogger("streamhouse.query")
 
@@ -173,7 +173,7 @@ def collected(frame: DataFrame) -> tuple[Messages, list[dict[str, Any]]]:
         if row["table"] is None:
             reports.append(json.loads(row["report"]))
         elif row["message_file"] is not None:
-            messages[row["table"]].append(taken(row["message_file"]))
+            messages[row["table"]].append(read_and_delete(row["message_file"]))
         else:
             messages[row["table"]].append(bytes(row["message"]))
     return messages, reports

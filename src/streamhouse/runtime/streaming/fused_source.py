@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
 
+from streamhouse.runtime.streaming.tasks.result_ddl import RESULT_DDL
+
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
     from streamhouse.runtime.query_spec import QuerySpec
     from streamhouse.runtime.streaming.planner import Planner
     from streamhouse.runtime.streaming.tasks.message_files import MessageFiles
-    from streamhouse.runtime.streaming.tasks.task_input import TaskInput
+    from streamhouse.runtime.streaming.tasks.task_input import SplitsInput
     from streamhouse.source import Offset
 
 # Spark starts four Python processes per query, one after the other, and each imports this module.
@@ -38,8 +40,6 @@ HELD = "held"
 """The reader's answer file: no batch runs or will run. Spark requests offsets only between two
 batches."""
 _BLOCKS = "part INT, place BIGINT, block BINARY, task_report STRING"
-RESULT_SCHEMA = "table STRING, message BINARY, message_file STRING, report STRING"
-"""What tasks return: commit messages of tables, and one report."""
 _IDLE_WAIT_S = 0.25
 _IDLE_STEP_S = 0.01
 
@@ -59,22 +59,22 @@ class FusedDataSource(DataSource):
 
     def schema(self) -> str:
         if self.options.get("shuffled") == "true":
-            return f"{_BLOCKS}, {RESULT_SCHEMA}"
-        return RESULT_SCHEMA
+            return f"{_BLOCKS}, {RESULT_DDL}"
+        return RESULT_DDL
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         return FusedReader(Path(self.options["folder"]))
 
 
 class TaskPartition(InputPartition):
-    """One task of a batch; `spread`: its rows are shuffled to other tasks.
+    """One task of a batch; `shuffled`: its rows are sent to other tasks, which join them.
 
     `files` are for its large messages.
     """
 
-    def __init__(self, task: TaskInput, spread: bool, files: MessageFiles) -> None:
+    def __init__(self, task: SplitsInput, shuffled: bool, files: MessageFiles) -> None:
         super().__init__(None)
-        self.task, self.spread, self.files = task, spread, files
+        self.task, self.shuffled, self.files = task, shuffled, files
 
 
 class FusedReader(DataSourceStreamReader):
@@ -114,13 +114,11 @@ class FusedReader(DataSourceStreamReader):
         from streamhouse.runtime.streaming.tasks.message_files import MessageFiles
 
         spec = self._spec()
-        spread = spec.shuffle is not None and not is_small_batch(
-            self._folder, int(end.get("batch", -1))
-        )
-        one = spec.shuffle is not None and not spread
-        tasks = retried(lambda: self._plan().tasks(start, end, one))
+        small = spec.shuffle is not None and is_small_batch(self._folder, int(end.get("batch", -1)))
+        shuffled = spec.shuffle is not None and not small
+        tasks = retried(lambda: self._plan().tasks(start, end, single=small))
         files = MessageFiles.at(self._folder)
-        return [TaskPartition(task, spread, files) for task in tasks]
+        return [TaskPartition(task, shuffled, files) for task in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         from streamhouse.paimon.storage.object_store.store_retries import retried_task
@@ -128,17 +126,17 @@ class FusedReader(DataSourceStreamReader):
 
         assert isinstance(partition, TaskPartition)
         spec = self._spec()
-        # What a task has written to other sinks, or looked up on a server, is not done again.
-        repeats = spec.sink is None and spec.lookup_journal is None
-        warehouse = spec.target.warehouse if repeats else {}
+        # A task is not repeated if it has written to another sink, or queried a server.
+        repeatable = spec.sink is None and spec.lookup_journal is None
+        warehouse = spec.target.warehouse if repeatable else {}
         if spec.shuffle is None:
             results = retried_task(warehouse, lambda: task_of(spec, partition.task).run())
             return partition.files.put(results)
-        from streamhouse.runtime.streaming.shuffle.read_task import ReadTask, WholeTask
+        from streamhouse.runtime.streaming.shuffle.read_task import ReadTask, UnshuffledTask
 
-        if partition.spread:
+        if partition.shuffled:
             return retried_task(warehouse, lambda: ReadTask(spec, partition.task).run())
-        return retried_task(warehouse, lambda: WholeTask(spec, partition.task).run())
+        return retried_task(warehouse, lambda: UnshuffledTask(spec, partition.task).run())
 
     def commit(self, end: Offset) -> None:
         self._plan().committed(end)

@@ -24,14 +24,15 @@ from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
 
-from streamhouse.runtime.query_sources import Piece, QuerySources
+from streamhouse.runtime.query_sources import QuerySources, SourceSplit
 from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.state.batch_logs import next_batch
 from streamhouse.runtime.state.pending_rows import PendingRows, PendingState
 from streamhouse.runtime.streaming.dimensions import preload_reports
-from streamhouse.runtime.streaming.dimensions.versions import Pins
+from streamhouse.runtime.streaming.dimensions.versions import DimensionVersions
 from streamhouse.runtime.streaming.shuffle.small_batches import SmallBatches
-from streamhouse.runtime.streaming.tasks.task_input import TaskInput
+from streamhouse.runtime.streaming.source_lag import SourceLag
+from streamhouse.runtime.streaming.tasks.task_input import SplitsInput
 from streamhouse.source import Lag, Offset
 
 _PENDING_WITHIN_S = 10.0
@@ -50,8 +51,9 @@ class Planner:
         self._folder = folder
         self._spec = spec
         self._inputs = QuerySources.open(spec)
+        self._lag = SourceLag(self._inputs)
         self._one_task = spec.one_task(self._inputs.sources)
-        self._pins = Pins(spec.query.lookups, spec.lookups, spec.choices)
+        self._versions = DimensionVersions(spec.query.lookups, spec.lookups, spec.choices)
         self._pending = None if spec.pending is None else PendingRows(spec.pending, spec.query_id)
         self._small = None if folder is None else SmallBatches(spec, self._inputs, folder)
 
@@ -73,7 +75,7 @@ class Planner:
             "batch": next_batch(start),
             "now": now,
             **self._inputs.recorded(after),
-            **self._pins.chosen(start, now, preload_reports.read(self._folder, start)),
+            **self._versions.offset_keys(start, now, preload_reports.read(self._folder, start)),
             "pending": self._pending_snapshot(waiting, due),
             **self._distinct(),
         }
@@ -92,30 +94,30 @@ class Planner:
         address = self._spec.distinct
         return {} if address is None else {"distinct": address.follow().latest_snapshot_id() or 0}
 
-    def tasks(self, start: Offset, end: Offset, one: bool = False) -> list[TaskInput]:
-        """The tasks of the batch from `start` to `end`; at least one, with `one` exactly one."""
+    def tasks(self, start: Offset, end: Offset, single: bool = False) -> list[SplitsInput]:
+        """The tasks of the batch from `start` to `end`; at least one; with `single` exactly one."""
         if start == end:
             return []
-        parallelism = 1 if one or self._one_task else self._spec.parallelism
+        parallelism = 1 if single or self._one_task else self._spec.parallelism
         before, after = self._inputs.offsets(start), self._inputs.offsets(end)
-        pieces = self._inputs.pieces(before, after, parallelism)
-        count = max(1, min(parallelism, len(pieces)))
-        shares = self._shares(pieces, parallelism // count)
-        bounds = [len(pieces) * i // count for i in range(count + 1)]
-        groups = [tuple(pieces[a:b]) for a, b in zip(bounds, bounds[1:], strict=False)]
+        splits = self._inputs.splits(before, after, parallelism)
+        count = max(1, min(parallelism, len(splits)))
+        shares = self._shares(splits, parallelism // count)
+        bounds = [len(splits) * i // count for i in range(count + 1)]
+        groups = [tuple(splits[a:b]) for a, b in zip(bounds, bounds[1:], strict=False)]
         return [
-            TaskInput(i, start, end, group, i == 0 and end["pending"] > 0, share, shares)
+            SplitsInput(i, start, end, group, i == 0 and end["pending"] > 0, share, shares)
             for i, (group, share) in enumerate(product(groups, range(shares)))
         ]
 
-    def _shares(self, pieces: Sequence[Piece], most: int) -> int:
-        """How many tasks share each piece, since one large file is a single piece.
+    def _shares(self, splits: Sequence[SourceSplit], most: int) -> int:
+        """How many tasks share each split, since one large file is a single split.
 
-        Only pieces with a known number of rows return them in the same order to every reader.
+        Only splits with a known number of rows return them in the same order to every reader.
         """
         if most < 2 or self._spec.shuffle is not None:
             return 1
-        rows = [piece.rows for piece in pieces]
+        rows = [split.rows for split in splits]
         known = [count for count in rows if count is not None]
         return most if len(known) == len(rows) and sum(known) >= SHARED_ROWS else 1
 
@@ -126,15 +128,15 @@ class Planner:
         """Whether no rows are left after `start` or pending, and a bounded source has ended."""
         if self._pending is not None and self._pending.waiting().rows:
             return False
-        return self._inputs.caught_up(start)
+        return self._lag.caught_up(start)
 
     def lag(self, start: Offset) -> Lag | None:
         """How far `start` is behind the sources; None if unknown."""
-        return self._inputs.lag(start)
+        return self._lag.lag(start)
 
     def rows_left(self, start: Offset) -> int | None:
-        """About how many rows of first copies are left; None if all are complete."""
-        return self._inputs.rows_left(start)
+        """About how many rows of the sources' snapshots are left; None if they are complete."""
+        return self._lag.rows_left(start)
 
     def close(self) -> None:
         self._inputs.close()

@@ -32,7 +32,7 @@ from streamhouse.runtime.streaming.progress import ContinuousProgress
 from streamhouse.runtime.streaming.shuffle.shuffle import shuffled
 from streamhouse.runtime.streaming.shuffle.small_batches import is_small_batch
 from streamhouse.runtime.streaming.stream_run import StreamRun
-from streamhouse.runtime.streaming.tasks.task import RESULT
+from streamhouse.runtime.streaming.tasks.task_results import RESULT
 from streamhouse.runtime.streaming.throttle import Throttle
 
 
@@ -92,9 +92,9 @@ class ContinuousQuery:
         return written
 
     def start_notice(self) -> str | None:
-        """What the user should know of where this query starts; None where that needs no word.
+        """A notice if the SELECT has changed, or the first read is unordered (see `first_read`).
 
-        Another SELECT ran with this checkpoint before, or the first read is not in commit order.
+        None otherwise.
         """
         before = self._checkpoint.previous()
         if not self.progress.last_offset:
@@ -123,7 +123,7 @@ class ContinuousQuery:
             bad_record_table.create_tables(spec.bad_records)
         if spec.lookup_journal is not None:
             lookup_journal.create_table(spec.lookup_journal)
-            self._look_at_servers()
+            self._check_lookup_servers()
         self._planner = Planner(spec)
         inputs = self._planner.inputs
         inputs.check(self.progress.last_offset)
@@ -149,7 +149,7 @@ class ContinuousQuery:
             }
         )
 
-    def _look_at_servers(self) -> None:
+    def _check_lookup_servers(self) -> None:
         """Raise the errors of lookup tables on servers, such as wrong options or no connection."""
         from streamhouse.lookup.strategies.server_lookup import open_table
 
@@ -157,7 +157,7 @@ class ContinuousQuery:
             if is_server(lookup):
                 open_table(lookup)[0].close()
 
-    def throttle(self, throttle: Throttle) -> None:
+    def set_throttle(self, throttle: Throttle) -> None:
         """Wait after each batch as the throttle says; without it no batch waits."""
         self._throttle = throttle
 

@@ -104,7 +104,7 @@ class SyncQuery:
     def use_shared(self, number: int, folder: Path) -> None:
         raise AssertionError("a sync shares no source")
 
-    def throttle(self, throttle: Throttle) -> None:
+    def set_throttle(self, throttle: Throttle) -> None:
         """Wait for compaction after a batch.
 
         A sync does not pause: its one query reads for all tables.

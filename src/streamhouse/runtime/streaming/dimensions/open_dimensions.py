@@ -1,4 +1,4 @@
-"""Holds the dimensions of a query in one process, and binds their rows to its kernel."""
+"""Holds the dimensions of a query in one process, and binds their rows to its operator."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pyarrow as pa
 from streamhouse.lookup.dimension import Dimension, DimensionSpec, ServerRows, is_server
 from streamhouse.lookup.strategies.background_refresh import DoubleBufferedDimension
 from streamhouse.lookup.strategies.selection import Choice, open_dimension, refresh_rule
-from streamhouse.runtime.kernel import Kernel
+from streamhouse.runtime.query_operator import QueryOperator
 from streamhouse.runtime.streaming.dimensions.versions import pinned_partitions, preloading_version
 from streamhouse.source import Offset
 
@@ -67,8 +67,8 @@ class Dimensions:
         for held in self._held:
             held.take(task, count)
 
-    def bind(self, kernel: Kernel, src: pa.Table) -> None:
-        """Bind to the kernel all dimension rows that the rows of `src` may join.
+    def bind(self, operator: QueryOperator, src: pa.Table) -> None:
+        """Bind to the operator all dimension rows that the rows of `src` may join.
 
         Binds in the order of the joins, since the keys of a lookup may be columns of an earlier
         one.
@@ -77,8 +77,8 @@ class Dimensions:
             keys = None
             if held.current.keyed:
                 assert lookup.keys_sql is not None
-                keys = kernel.keys(lookup.keys_sql, src)
-            kernel.bind_dimension(lookup.relation, held.current.rows(keys))
+                keys = operator.keys(lookup.keys_sql, src)
+            operator.bind_dimension(lookup.relation, held.current.rows(keys))
 
     def close(self) -> None:
         """Free memory and files."""

@@ -37,7 +37,7 @@ the idle Python workers, and their preloads with them."""
 
 
 @dataclass(frozen=True)
-class _Pin:
+class _Version:
     """The version of one lookup in an offset; `next_version` is the one that is preloaded."""
 
     snapshot: int
@@ -47,7 +47,7 @@ class _Pin:
     next_version: tuple[int, tuple[Partition, ...] | None] | None = None
 
 
-class Pins:
+class DimensionVersions:
     """Chooses the versions of one query's lookups, batch by batch; driver only.
 
     `choices` are their strategies; default: full cache for all.
@@ -65,9 +65,11 @@ class Pins:
             for lookup, address, choice in zip(lookups, addresses, given, strict=True)
             if not is_server(lookup)
         ]
-        self._asks = any(is_server(lookup) for lookup in lookups)
+        self._queries_server = any(is_server(lookup) for lookup in lookups)
 
-    def chosen(self, before: Offset, now_ms: int, loaded: Collection[str] = ()) -> dict[str, Any]:
+    def offset_keys(
+        self, before: Offset, now_ms: int, loaded: Collection[str] = ()
+    ) -> dict[str, Any]:
         """The keys for the offset of a batch with the time `now_ms`.
 
         `before` is the end offset of the previous batch. `loaded` are the relations whose `coming`
@@ -86,7 +88,7 @@ class Pins:
                 coming[lookup.relation] = _version_json(*pin.next_version)
             if lookup.rule.keeps:
                 refreshed[lookup.relation] = {
-                    **lookup.same,
+                    **lookup.identity,
                     "snapshot": pin.refreshed_ms,
                     "partitions": pin.chosen_ms,
                 }
@@ -97,7 +99,7 @@ class Pins:
             found["refreshed"] = refreshed
         if coming:
             found["coming"] = coming
-        if self._asks:
+        if self._queries_server:
             found["looked_up"] = True
         return found
 
@@ -128,41 +130,41 @@ class _Lookup:
         self._seen: tuple[int, tuple[Partition, ...]] = (0, ())
 
     @property
-    def same(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, Any]:
         """Table and partition rule; an earlier batch's version is kept only if they are equal."""
         choice = self.rule.partitions
         return {"table": self._address.identifier, "rule": None if choice is None else choice.text}
 
-    def next(self, before: Offset, now_ms: int, loaded: bool) -> _Pin:
+    def next(self, before: Offset, now_ms: int, loaded: bool) -> _Version:
         last, table = self._last(before), self._address.follow()
-        there = last is not None and _there(table, last.snapshot)
-        if last is not None and there and not self.rule.due(now_ms, last.refreshed_ms):
+        exists = last is not None and _exists(table, last.snapshot)
+        if last is not None and exists and not self.rule.due(now_ms, last.refreshed_ms):
             return last
         newest = self._newest(table, last, now_ms)
         idle = now_ms - int(before.get("now", now_ms)) > IDLE_MS
-        if last is None or not there or not last.snapshot or idle:
+        if last is None or not exists or not last.snapshot or idle:
             return newest
         return self._next(table, last, newest, loaded)
 
-    def _newest(self, table: Table, last: _Pin | None, now_ms: int) -> _Pin:
+    def _newest(self, table: Table, last: _Version | None, now_ms: int) -> _Version:
         rule, snapshot = self.rule, table.latest_snapshot_id(_LATEST_WITHIN_S) or 0
         if rule.partitions is None:
-            return _Pin(snapshot, None, now_ms, now_ms)
+            return _Version(snapshot, None, now_ms, now_ms)
         if last is not None and not rule.partitions_due(now_ms, last.chosen_ms):
-            return _Pin(snapshot, last.partitions, now_ms, last.chosen_ms)
+            return _Version(snapshot, last.partitions, now_ms, last.chosen_ms)
         if snapshot != self._seen[0]:
             snapshot, found = newest_snapshot(table)
             self._seen = snapshot, tuple(rule.partitions.choose(found, key_fields(table)))
-        return _Pin(snapshot, self._seen[1], now_ms, now_ms)
+        return _Version(snapshot, self._seen[1], now_ms, now_ms)
 
-    def _next(self, table: Table, last: _Pin, newest: _Pin, loaded: bool) -> _Pin:
+    def _next(self, table: Table, last: _Version, newest: _Version, loaded: bool) -> _Version:
         """The version for the next batch.
 
         The newest, if there is little to load, or if the batch would be too many snapshots behind.
         Else the preloaded version, if it is ready, or the last one, with a version to preload.
         """
         next_version = last.next_version
-        if next_version is not None and not _there(table, next_version[0]):
+        if next_version is not None and not _exists(table, next_version[0]):
             next_version = None
         if next_version is not None and loaded:
             last = replace(newest, snapshot=next_version[0], partitions=next_version[1])
@@ -178,16 +180,16 @@ class _Lookup:
             return newest
         return replace(last, next_version=next_version or (newest.snapshot, newest.partitions))
 
-    def _last(self, before: Offset) -> _Pin | None:
+    def _last(self, before: Offset) -> _Version | None:
         """The version of the previous batch, if it had the same table and partition rule."""
         record = before.get("refreshed", {}).get(self.relation) if before else None
-        if record is None or any(record.get(key) != value for key, value in self.same.items()):
+        if record is None or any(record.get(key) != value for key, value in self.identity.items()):
             return None
         partitions, next_version = pinned_partitions(before, self.relation), None
         found = preloading_version(before, self.relation)
         if found is not None:
             next_version = found[0], None if found[1] is None else tuple(found[1])
-        return _Pin(
+        return _Version(
             before["dims"][self.relation],
             None if partitions is None else tuple(partitions),
             record["snapshot"],
@@ -196,7 +198,7 @@ class _Lookup:
         )
 
 
-def _there(table: Table, snapshot: int) -> bool:
+def _exists(table: Table, snapshot: int) -> bool:
     """Whether a snapshot still exists; after a long stop it may have expired."""
     return snapshot == 0 or table.snapshots.find(snapshot) is not None
 

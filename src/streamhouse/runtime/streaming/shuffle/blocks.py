@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from streamhouse.runtime.streaming.tasks.task import RESULT
+from streamhouse.runtime.streaming.tasks.task_results import RESULT
 
 BLOCKS = pa.schema(
     [

@@ -11,11 +11,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamhouse.paimon.storage.object_store.store_retries import retried
-from streamhouse.runtime.kernel import ROW
+from streamhouse.runtime.query_operator import ROW
 from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.streaming.shuffle.blocks import unpacked
-from streamhouse.runtime.streaming.tasks.task import RESULT, Task
-from streamhouse.runtime.streaming.tasks.task_input import TaskInput
+from streamhouse.runtime.streaming.tasks.task import Task
+from streamhouse.runtime.streaming.tasks.task_input import SplitsInput
+from streamhouse.runtime.streaming.tasks.task_results import RESULT
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class GatherStep:
             passed = batch.filter(pc.is_null(batch.column("block")))
             yield pa.RecordBatch.from_arrays(passed.columns[: len(RESULT)], schema=RESULT)
         if report is not None:
-            task = TaskInput(0, report["start"], report["end"], (), due=False)
+            task = SplitsInput(0, report["start"], report["end"], (), due=False)
             yield retried(lambda: GatherTask(self.spec, task).write(blocks))
 
 
@@ -48,7 +49,7 @@ class GatherTask(Task):
 
     def write(self, blocks: list[pa.Table]) -> pa.RecordBatch:
         """Rows of `RESULT`."""
-        rows = self._kernel.combine(blocks)
+        rows = self._operator.combine(blocks)
         if ROW in rows.column_names:
             rows = rows.take(pc.sort_indices(rows.column(ROW))).drop_columns([ROW])
         return self._result(self._write_target(rows))

@@ -13,17 +13,17 @@ import pyarrow.compute as pc
 
 from streamhouse.arrow_batches import gathered
 from streamhouse.paimon.storage.object_store.store_retries import retried_task
-from streamhouse.runtime.kernel import ROW, numbered, only
+from streamhouse.runtime.query_operator import ROW, numbered, only
 from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.streaming.shuffle.blocks import JOINED, packed, unpacked
 from streamhouse.runtime.streaming.shuffle.partitioning import (
-    PIECE_BITS,
     ROW_BITS,
+    SPLIT_BITS,
     join_tasks,
     shuffle_key,
 )
 from streamhouse.runtime.streaming.tasks.task import CHUNK_ROWS, Task
-from streamhouse.runtime.streaming.tasks.task_input import TaskInput
+from streamhouse.runtime.streaming.tasks.task_input import SplitsInput
 
 _JOIN_ROWS = 8 * CHUNK_ROWS
 
@@ -48,7 +48,7 @@ class JoinStep:
         if reports:
             blocks.sort(key=lambda one: one[0])
             end = reports[0]["end"]
-            task = TaskInput(part, reports[0]["start"], end, (), due=end["pending"] > 0)
+            task = SplitsInput(part, reports[0]["start"], end, (), due=end["pending"] > 0)
             rows = sum(one["rows"] for one in reports)
             tables = [table for _, table in blocks]
             warehouse = self.spec.target.warehouse
@@ -60,7 +60,7 @@ class JoinStep:
 class JoinTask(Task):
     """Joins the source rows that were sent to it, and writes the result unless it is gathered."""
 
-    def __init__(self, spec: QuerySpec, task: TaskInput, rows: int) -> None:
+    def __init__(self, spec: QuerySpec, task: SplitsInput, rows: int) -> None:
         super().__init__(spec, task)
         self._out.read = rows
         self._count = join_tasks(spec)
@@ -108,7 +108,7 @@ class JoinTask(Task):
         )
         sql = spec.query.lookups[spec.shuffle].row_keys_sql
         assert sql is not None
-        keys = self._kernel.keys(sql, src)
+        keys = self._operator.keys(sql, src)
         part = shuffle_key(spec).tasks(keys, self._count)
         places = keys.column(ROW).to_numpy() + due.num_rows
         whose = np.zeros(due.num_rows, np.int64)
@@ -119,8 +119,8 @@ class JoinTask(Task):
     def _keep(self, src: pa.Table) -> None:
         """Collect rows without a match for the pending table."""
         ids = [
-            f"{self._task.batch:012d}-{number >> (ROW_BITS + PIECE_BITS):04d}-"
-            f"{(number >> ROW_BITS) & ((1 << PIECE_BITS) - 1):06d}-"
+            f"{self._task.batch:012d}-{number >> (ROW_BITS + SPLIT_BITS):04d}-"
+            f"{(number >> ROW_BITS) & ((1 << SPLIT_BITS) - 1):06d}-"
             f"{number & ((1 << ROW_BITS) - 1):012d}"
             for number in src.column(ROW).to_pylist()
         ]

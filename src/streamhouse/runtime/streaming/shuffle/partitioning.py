@@ -6,8 +6,8 @@ from streamhouse.errors import StreamhouseError
 from streamhouse.lookup.strategies.bucket import BucketKey, bucket_key
 from streamhouse.runtime.query_spec import QuerySpec
 
-ROW_BITS, PIECE_BITS = 36, 14
-"""Of a row's number: those of the row in its piece, and of the piece in its task."""
+ROW_BITS, SPLIT_BITS = 36, 14
+"""Of a row's number: those of the row in its split, and of the split in its task."""
 
 
 def join_tasks(spec: QuerySpec) -> int:
@@ -33,9 +33,9 @@ def needs_row_numbers(spec: QuerySpec) -> bool:
 
 def first_row_number(index: int, number: int) -> int:
     """The number of a split's first row; row numbers increase through a batch."""
-    if number >= 1 << PIECE_BITS:
+    if number >= 1 << SPLIT_BITS:
         raise StreamhouseError(
-            f"a batch has more than {1 << PIECE_BITS} pieces of its source; take another lookup "
+            f"a batch has more than {1 << SPLIT_BITS} splits of its source; take another lookup "
             "strategy than 'bucket'"
         )
-    return (index << PIECE_BITS | number) << ROW_BITS
+    return (index << SPLIT_BITS | number) << ROW_BITS

@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
-from streamhouse.runtime.kernel import ROW, numbered
+from streamhouse.runtime.query_operator import ROW, numbered
 from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.streaming.shuffle.blocks import BLOCKS, block_row, packed
 from streamhouse.runtime.streaming.shuffle.partitioning import (
@@ -19,15 +19,16 @@ from streamhouse.runtime.streaming.shuffle.partitioning import (
     needs_row_numbers,
     shuffle_key,
 )
-from streamhouse.runtime.streaming.tasks.task import RESULT, Task, chunks, kernel_for, sources_for
-from streamhouse.runtime.streaming.tasks.task_input import TaskInput
+from streamhouse.runtime.streaming.tasks.task import Task, chunks, operator_for, sources_for
+from streamhouse.runtime.streaming.tasks.task_input import SplitsInput
+from streamhouse.runtime.streaming.tasks.task_results import RESULT
 from streamhouse.source import Source
 
 
 class ReadTask:
-    """Reads the splits of a `TaskInput` and yields blocks; executors."""
+    """Reads the splits of a `SplitsInput` and yields blocks; executors."""
 
-    def __init__(self, spec: QuerySpec, task: TaskInput) -> None:
+    def __init__(self, spec: QuerySpec, task: SplitsInput) -> None:
         assert spec.shuffle is not None
         self._spec, self._task = spec, task
         self._count = join_tasks(spec)
@@ -35,17 +36,17 @@ class ReadTask:
         sql = spec.query.lookups[spec.shuffle].row_keys_sql
         assert sql is not None
         self._sql = sql
-        self._kernel = kernel_for(spec)
+        self._operator = operator_for(spec)
 
     def run(self) -> Iterator[pa.RecordBatch]:
         """Rows of `BLOCKS`."""
-        self._kernel.bind(self._task.now_ms, {})
+        self._operator.bind(self._task.now_ms, {})
         with ExitStack() as stack:
             rows = 0
             sources = self._sources(stack)
-            for number, piece in enumerate(self._task.pieces):
+            for number, split in enumerate(self._task.splits):
                 first = first_row_number(self._task.index, number)
-                for chunk in chunks(sources[piece.source].read(piece.partition)):
+                for chunk in chunks(sources[split.source].read(split.partition)):
                     yield from self._blocks(numbered(chunk, first))
                     first += chunk.num_rows
                     rows += chunk.num_rows
@@ -68,7 +69,7 @@ class ReadTask:
         return json.dumps({"start": self._task.start, "end": self._task.end, "rows": rows})
 
     def _blocks(self, src: pa.Table) -> Iterator[pa.RecordBatch]:
-        keys = self._kernel.keys(self._sql, src)
+        keys = self._operator.keys(self._sql, src)
         part = self._key.tasks(keys, self._count)
         part[part < 0] = self._task.index % self._count
         numbers = keys.column(ROW).to_numpy()
@@ -86,10 +87,10 @@ class ReadTask:
                 yield block_row(task, int(mine[0]), packed(rows), None)
 
 
-class WholeTask(Task):
+class UnshuffledTask(Task):
     """Reads, joins and writes a small batch in one task, with all buckets; executors."""
 
-    def __init__(self, spec: QuerySpec, task: TaskInput) -> None:
+    def __init__(self, spec: QuerySpec, task: SplitsInput) -> None:
         super().__init__(replace(spec, gathered=False), task)
 
     def run(self) -> Iterator[pa.RecordBatch]:

@@ -8,12 +8,12 @@ from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.streaming.shuffle.gather_task import GatherStep
 from streamhouse.runtime.streaming.shuffle.join_task import JoinStep
 from streamhouse.runtime.streaming.shuffle.partitioning import join_tasks
+from streamhouse.runtime.streaming.tasks.result_ddl import RESULT_DDL
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_RESULT = "table STRING, message BINARY, message_file STRING, report STRING"
-_JOINED = f"{_RESULT}, block BINARY"
+_JOINED = f"{RESULT_DDL}, block BINARY"
 
 
 def shuffled(frame: DataFrame, spec: QuerySpec) -> DataFrame:
@@ -21,6 +21,6 @@ def shuffled(frame: DataFrame, spec: QuerySpec) -> DataFrame:
     count = join_tasks(spec)
     placed = frame.repartitionById(count, frame["part"])
     if not spec.gathered:
-        return placed.mapInArrow(JoinStep(spec), _RESULT)
+        return placed.mapInArrow(JoinStep(spec), RESULT_DDL)
     joined = placed.mapInArrow(JoinStep(spec), _JOINED)
-    return joined.coalesce(1).mapInArrow(GatherStep(spec), _RESULT)
+    return joined.coalesce(1).mapInArrow(GatherStep(spec), RESULT_DDL)

@@ -32,7 +32,7 @@ class Outcome(Enum):
 
     FOUND = "found"
     AGAIN = "again"
-    SPENT = "spent"
+    EXHAUSTED = "exhausted"
 
 
 class KeyQueues:
@@ -62,8 +62,8 @@ class KeyQueues:
     ) -> list[tuple[Waiting, Outcome]]:
         """Look up the due rows again; what becomes of each, in the order of its key.
 
-        A row that misses again blocks those behind it. It has at most `most` attempts after the
-        first; then it is spent, and leaves.
+        A row that misses again blocks those behind it, until it has missed `most` times since the
+        first lookup; then it leaves the queue.
         """
         outcomes: list[tuple[Waiting, Outcome]] = []
         for queue in [one for one in self._queues.values() if one[0].due_ms <= now_ms]:
@@ -72,8 +72,8 @@ class KeyQueues:
                 outcome = Outcome.FOUND
                 if is_missed(first):
                     first.attempts += 1
-                    spent = first.attempts > 0 and first.attempts >= most
-                    outcome = Outcome.SPENT if spent else Outcome.AGAIN
+                    exhausted = first.attempts > 0 and first.attempts >= most
+                    outcome = Outcome.EXHAUSTED if exhausted else Outcome.AGAIN
                 outcomes.append((first, outcome))
                 if outcome is Outcome.AGAIN:
                     break

@@ -60,12 +60,12 @@ class MessageFiles:
         rows = batch.to_pylist()
         for row in rows:
             if row["message"] is not None and len(row["message"]) >= LARGE_BYTES:
-                path = self._written(row["message"])
+                path = self._write(row["message"])
                 if path is not None:
                     row["message"], row["message_file"] = None, str(path)
         return pa.RecordBatch.from_pylist(rows, schema=batch.schema)
 
-    def _written(self, message: bytes) -> Path | None:
+    def _write(self, message: bytes) -> Path | None:
         """The file with a message; None if the disk takes none."""
         path = self.folder / f"{uuid.uuid4().hex}{_SUFFIX}"
         try:
@@ -82,7 +82,7 @@ def _identity(folder: Path) -> tuple[str, int, int, int]:
     return machine(), os.geteuid(), found.st_dev, found.st_ino
 
 
-def taken(path: str) -> bytes:
+def read_and_delete(path: str) -> bytes:
     """The message in a file, which is deleted; on the driver."""
     file = Path(path)
     message = file.read_bytes()

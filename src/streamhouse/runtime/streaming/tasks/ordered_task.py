@@ -9,20 +9,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamhouse.paimon.read.key_set import KeySet
-from streamhouse.runtime.kernel import ROW, numbered, only
-from streamhouse.runtime.query_sources import Piece, open_source
+from streamhouse.runtime.query_operator import ROW, numbered, only
+from streamhouse.runtime.query_sources import SourceSplit, open_source
 from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.state import pending_rows as pending
 from streamhouse.runtime.streaming.tasks.key_queues import KeyQueues, Outcome, Waiting
 from streamhouse.runtime.streaming.tasks.task import Task
-from streamhouse.runtime.streaming.tasks.task_input import TaskInput
+from streamhouse.runtime.streaming.tasks.task_input import SplitsInput
 from streamhouse.source import ROW_KIND
 
 
 class OrderedTask(Task):
     """The only task of a batch: it knows all rows that wait. See `key_queues`."""
 
-    def __init__(self, spec: QuerySpec, task: TaskInput) -> None:
+    def __init__(self, spec: QuerySpec, task: SplitsInput) -> None:
         super().__init__(spec, task)
         self._queues = KeyQueues()
         self._others: pa.Table | None = None
@@ -53,8 +53,8 @@ class OrderedTask(Task):
 
     def _retry_rows(self, stored: pa.Table, tried: pa.Table) -> None:
         assert self._spec.retry is not None
-        self._dimensions.bind(self._kernel, tried)
-        missed = set(self._kernel.misses(tried).to_pylist())
+        self._dimensions.bind(self._operator, tried)
+        missed = set(self._operator.misses(tried).to_pylist())
         self._settle(stored, self._queues.retry(
             self._task.now_ms,
             lambda one: self._places[one.row_id] in missed,
@@ -104,7 +104,7 @@ class OrderedTask(Task):
             self._emit(only(src, pa.array(numbers, pa.int64())))
         for one, outcome in outcomes:
             row = src.slice(self._places[one.row_id], 1)
-            if outcome is Outcome.SPENT and self._is_lost(row):
+            if outcome is Outcome.EXHAUSTED and self._is_lost(row):
                 attempts = pa.array([one.attempts], pa.int32())
                 self._out.unmatched.append(
                     pending.as_unmatched(row.drop_columns([ROW]), attempts, self._task.now_ms)
@@ -117,14 +117,14 @@ class OrderedTask(Task):
             return False
         if all(not lookup.left for lookup in lookups if lookup.retry is not None):
             return True
-        return int(self._kernel.rows(row).num_rows) == 0
+        return int(self._operator.rows(row).num_rows) == 0
 
-    def _join(self, number: int, piece: Piece) -> None:
+    def _join(self, number: int, split: SourceSplit) -> None:
         # Rows that may have to wait need all columns.
-        source = open_source(self._spec, self._spec.sources[piece.source], pruned=False)
+        source = open_source(self._spec, self._spec.sources[split.source], pruned=False)
         first = 0
         try:
-            for chunk in self._read(source, piece):
+            for chunk in self._read(source, split):
                 self._take(number, numbered(chunk, first))
                 first += chunk.num_rows
         finally:
@@ -134,8 +134,8 @@ class OrderedTask(Task):
     def _take(self, number: int, src: pa.Table) -> None:
         """Join the rows of a chunk that need not wait."""
         self._load_keys_of(src)
-        self._dimensions.bind(self._kernel, src)
-        misses = self._kernel.misses(src)
+        self._dimensions.bind(self._operator, src)
+        misses = self._operator.misses(src)
         if not len(misses) and not self._queues:
             self._emit(src)
             return
@@ -203,6 +203,6 @@ def _milliseconds(times: pa.ChunkedArray) -> pa.ChunkedArray:
     return times.cast(pa.timestamp("ms")).cast(pa.int64())
 
 
-def task_of(spec: QuerySpec, task: TaskInput) -> Task:
+def task_of(spec: QuerySpec, task: SplitsInput) -> Task:
     """The task that runs an input of a query that is not shuffled."""
     return OrderedTask(spec, task) if spec.waits_in_order else Task(spec, task)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -14,7 +12,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark import TaskContext
 
 from streamhouse.arrow_batches import gathered
 from streamhouse.connectors import bad_record_table
@@ -23,31 +20,20 @@ from streamhouse.connectors.paimon.sink import PaimonSinkWriter
 from streamhouse.lookup.strategies.selection import choose_all
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.runtime.failpoint import TASK_STEP, reached
-from streamhouse.runtime.kernel import ROW, Kernel, numbered, only, without
-from streamhouse.runtime.query_sources import Piece, open_source
+from streamhouse.runtime.query_operator import ROW, QueryOperator, numbered, only, without
+from streamhouse.runtime.query_sources import SourceSplit, open_source
 from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.state import pending_rows as pending
 from streamhouse.runtime.state.distinct_counts import DistinctValues
 from streamhouse.runtime.state.lookup_journal import LookupJournal
 from streamhouse.runtime.streaming.dimensions.open_dimensions import Dimensions
-from streamhouse.runtime.streaming.tasks.task_input import TaskInput
+from streamhouse.runtime.streaming.tasks.task_input import SplitsInput
+from streamhouse.runtime.streaming.tasks.task_results import TaskAttempt, results
 from streamhouse.source import ROW_KIND, CountingChanges, Source
-
-RESULT = pa.schema(
-    [
-        pa.field("table", pa.string()),
-        pa.field("message", pa.binary()),
-        pa.field("message_file", pa.string()),
-        pa.field("report", pa.string()),
-    ]
-)
-"""What a task returns to the driver: commit messages of its tables, then one report (JSON), which
-has no table. Instead of a large message, a row may have the path of a file that has it
-(`runtime.streaming.tasks.message_files`)."""
 
 CHUNK_ROWS = 262_144
 CHUNK_BYTES = 32 * 1024 * 1024
-_kernels: dict[tuple[int, str, str, bool], Kernel] = {}
+_operators: dict[tuple[int, str, str, bool], QueryOperator] = {}
 _dimensions: dict[tuple[int, str, str], Dimensions] = {}
 _sources: dict[tuple[int, str, str], list[Source]] = {}
 _journals: dict[tuple[int, str, str], LookupJournal] = {}
@@ -75,13 +61,13 @@ def _key(spec: QuerySpec) -> tuple[int, str, str]:
     return os.getpid(), spec.query_id, f"{spec.query.fingerprint} {tables}"
 
 
-def kernel_for(spec: QuerySpec) -> Kernel:
-    """This process's kernel of a query, kept between batches."""
+def operator_for(spec: QuerySpec) -> QueryOperator:
+    """This process's operator of a query, kept between batches."""
     number = spec.gathered and spec.query.numbered_sql is not None
     key = (*_key(spec), number)
-    if key not in _kernels:
-        _kernels[key] = Kernel(spec.query, sink_for(spec).schema, spec.combine(), number)
-    return _kernels[key]
+    if key not in _operators:
+        _operators[key] = QueryOperator(spec.query, sink_for(spec).schema, spec.combine(), number)
+    return _operators[key]
 
 
 def dimensions_for(spec: QuerySpec) -> Dimensions:
@@ -158,26 +144,24 @@ class _Output:
 
 
 class Task:
-    """Runs one `TaskInput` of a query; executors.
+    """Runs one `SplitsInput` of a query; executors.
 
     If it runs twice with the same input, it writes the same rows into different files. Only one of
     the two can be committed, since both have the same batch number.
     """
 
-    def __init__(self, spec: QuerySpec, task: TaskInput) -> None:
+    def __init__(self, spec: QuerySpec, task: SplitsInput) -> None:
         self._spec = spec
         self._task = task
-        self._kernel = kernel_for(spec)
+        self._operator = operator_for(spec)
         self._dimensions = dimensions_for(spec)
         self._distinct = distinct_for(spec)
         self._journal = journal_for(spec)
         self._recorded: dict[str, pa.Table] | None = None
         self._out = _Output()
         self._writer: SinkWriter | None = None
-        self._collects = self._kernel.combines or self._distinct is not None or spec.gathered
-        self._attempt = uuid.uuid4().hex[:12]
-        context = TaskContext.get()
-        self._repeated = context is not None and context.attemptNumber() > 0
+        self._collects = self._operator.combines or self._distinct is not None or spec.gathered
+        self._attempt = TaskAttempt.current()
 
     def run(self) -> Iterator[pa.RecordBatch]:
         """Run the task; yields rows of `RESULT`."""
@@ -185,8 +169,8 @@ class Task:
             self._bind()
             if self._task.due:
                 self._retry()
-            for number, piece in enumerate(self._task.pieces):
-                self._join(number, piece)
+            for number, split in enumerate(self._task.splits):
+                self._join(number, split)
             messages = self._write()
         finally:
             self._close()
@@ -194,11 +178,11 @@ class Task:
 
     def _result(self, messages: list[tuple[str, bytes]]) -> pa.RecordBatch:
         """The messages and the task's report, as rows of `RESULT`."""
-        if not self._repeated:
+        if not self._attempt.repeated:
             reached(TASK_STEP, self._task.batch, self._spec.target.identifier)
         report = {
-            "attempt": self._attempt,
-            "repeated": self._repeated,
+            "attempt": self._attempt.id,
+            "repeated": self._attempt.repeated,
             "start": self._task.start,
             "end": self._task.end,
             "rows": self._out.read,
@@ -207,23 +191,21 @@ class Task:
             "changes": self._out.changes,
             "loaded": self._loaded(),
         }
-        records = [{"table": t, "message": m, "report": None} for t, m in messages]
-        records.append({"table": None, "message": None, "report": json.dumps(report)})
-        return pa.RecordBatch.from_pylist(records, schema=RESULT)
+        return results(messages, report)
 
     def _loaded(self) -> list[str] | None:
         """The relations whose `coming` version is preloaded; None if the task joins nothing."""
         return self._dimensions.loaded(self._task.end)
 
     def _bind(self) -> None:
-        self._kernel.bind(self._task.now_ms, {})
+        self._operator.bind(self._task.now_ms, {})
         self._recorded = None if self._journal is None else self._journal.recorded(self._task.batch)
         self._dimensions.at(self._task.end, self._recorded)
 
-    def _join(self, number: int, piece: Piece) -> None:
+    def _join(self, number: int, split: SourceSplit) -> None:
         first = 0
         missed: list[Any] = []
-        chunks_read = self._read(sources_for(self._spec)[piece.source], piece)
+        chunks_read = self._read(sources_for(self._spec)[split.source], split)
         for place, chunk in enumerate(chunks_read):
             if place % self._task.shares == self._task.share:
                 misses = self._joined(numbered(chunk, first))
@@ -232,15 +214,15 @@ class Task:
                     missed.append(misses.to_numpy(zero_copy_only=False))
             first += chunk.num_rows
         if missed:
-            self._wait(number, piece, np.sort(np.concatenate(missed)))
+            self._wait(number, split, np.sort(np.concatenate(missed)))
 
-    def _read(self, source: Source, piece: Piece) -> Iterator[pa.Table]:
+    def _read(self, source: Source, split: SourceSplit) -> Iterator[pa.Table]:
         """Read chunks; collects the bad records, and counts the changes, that the source met."""
         if isinstance(source, bad_record_table.Rejecting):
             source.rejected()  # of an attempt that failed
         if isinstance(source, CountingChanges):
             source.changes_read()
-        yield from chunks(source.read(piece.partition))
+        yield from chunks(source.read(split.partition))
         self._reject(source)
         if isinstance(source, CountingChanges) and not self._task.share:
             self._out.changes.update(source.changes_read())
@@ -260,20 +242,20 @@ class Task:
 
     def _joined(self, src: pa.Table) -> pa.Array:
         """Join rows and collect the output; returns `_row` of those that must wait for a retry."""
-        self._dimensions.bind(self._kernel, src)
-        misses = self._kernel.misses(src)
+        self._dimensions.bind(self._operator, src)
+        misses = self._operator.misses(src)
         self._emit(without(src, misses))
         return misses
 
     def _emit(self, src: pa.Table) -> int:
         """Output rows whose lookups are done; returns the number of output rows."""
-        out = self._kernel.rows(src)
+        out = self._operator.rows(src)
         if self._collects:
             self._out.rows.append(out)
         else:
             self._put_out(out)
         if self._distinct is not None:
-            self._out.values.append(self._kernel.values(src))
+            self._out.values.append(self._operator.values(src))
         return int(out.num_rows)
 
     def _put_out(self, out: pa.Table) -> None:
@@ -282,7 +264,7 @@ class Task:
             return
         if self._writer is None:
             spec, task = self._spec, self._task
-            self._writer = sink_for(spec).writer(spec.query_id, task.batch, self._attempt)
+            self._writer = sink_for(spec).writer(spec.query_id, task.batch, self._attempt.id)
         for part in out.combine_chunks().to_batches():
             self._writer.write(part)
 
@@ -291,14 +273,14 @@ class Task:
         if writer is not None:
             writer.close()
 
-    def _wait(self, number: int, piece: Piece, missed: Any) -> None:
+    def _wait(self, number: int, split: SourceSplit, missed: Any) -> None:
         """Collect missed rows for the pending table; reads them again, with all columns."""
         retry = self._spec.retry
         assert retry is not None
-        source = open_source(self._spec, self._spec.sources[piece.source], pruned=False)
+        source = open_source(self._spec, self._spec.sources[split.source], pruned=False)
         first = 0
         try:
-            for chunk in chunks(source.read(piece.partition)):
+            for chunk in chunks(source.read(split.partition)):
                 here = missed[(missed >= first) & (missed < first + chunk.num_rows)]
                 if len(here):
                     rows = chunk.take(pa.array(here - first))
@@ -321,14 +303,14 @@ class Task:
         misses = self._joined(src)
         hit = pc.invert(pc.is_in(src.column(ROW), value_set=misses))
         attempts = pc.add(due.column(pending.ATTEMPTS), 1)
-        spent = pc.and_(pc.invert(hit), pc.greater_equal(attempts, spec.retry.max_attempts))
-        again = pc.and_(pc.invert(hit), pc.invert(spent))
+        exhausted = pc.and_(pc.invert(hit), pc.greater_equal(attempts, spec.retry.max_attempts))
+        again = pc.and_(pc.invert(hit), pc.invert(exhausted))
         source = src.drop_columns([ROW])
         ids = due.column(pending.ROW_ID)
         self._put(source.filter(again), ids.filter(again), attempts.filter(again), "+U")
         gone = pc.invert(again)
         self._put(source.filter(gone), ids.filter(gone), attempts.filter(gone), "-D")
-        self._spent(src.filter(spent), attempts.filter(spent))
+        self._exhausted(src.filter(exhausted), attempts.filter(exhausted))
 
     def _due_rows(self) -> tuple[pa.Table, pa.Table]:
         """The due pending rows, as rows of the pending table and as rows of the source."""
@@ -348,7 +330,7 @@ class Task:
         kinds = pa.repeat(pa.scalar(kind), rows.num_rows)
         self._out.pending.append(rows.append_column(ROW_KIND, kinds))
 
-    def _spent(self, src: pa.Table, attempts: Any) -> None:
+    def _exhausted(self, src: pa.Table, attempts: Any) -> None:
         """Handle rows without attempts left.
 
         They are written with nulls (LEFT), or to the unmatched table (INNER).
@@ -377,7 +359,7 @@ class Task:
 
     def _write(self) -> list[tuple[str, bytes]]:
         spec = self._spec
-        rows = self._kernel.combine(self._out.rows)
+        rows = self._operator.combine(self._out.rows)
         values = None
         if self._distinct is not None:
             values = self._distinct.changes(self._out.values)
@@ -422,7 +404,7 @@ class Task:
         """Write rows; returns the table with each commit message, none if there are no rows."""
         if not any(table.num_rows for table in tables):
             return []
-        writer = opened(self._spec.query_id, self._task.batch, self._attempt)
+        writer = opened(self._spec.query_id, self._task.batch, self._attempt.id)
         try:
             for table in tables:
                 for part in table.combine_chunks().to_batches():

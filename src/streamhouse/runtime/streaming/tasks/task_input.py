@@ -4,30 +4,38 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from streamhouse.runtime.query_sources import Piece
+from streamhouse.runtime.query_sources import SourceSplit
 from streamhouse.source import Offset
 
 
 @dataclass(frozen=True)
 class TaskInput:
-    """The input of one task: pieces of the sources and, with `due`, the due pending rows.
-
-    Pieces are read in chunks. If several tasks share the pieces, this one takes every `shares`-th
-    chunk, beginning with number `share`, and the others take the rest.
-    """
+    """The batch of a task, from the offset `start` to `end`; `index`: of the task in the batch."""
 
     index: int
     start: Offset = field(repr=False)
     end: Offset
-    pieces: tuple[Piece, ...] = field(repr=False)
-    due: bool
-    share: int = 0
-    shares: int = 1
 
     @property
     def batch(self) -> int:
+        """The number of the batch."""
         return int(self.end["batch"])
 
     @property
     def now_ms(self) -> int:
+        """The time of the batch (epoch ms)."""
         return int(self.end["now"])
+
+
+@dataclass(frozen=True)
+class SplitsInput(TaskInput):
+    """The splits that a task of a continuous query reads and, with `due`, the due pending rows.
+
+    Splits are read in chunks. If several tasks share the splits, this one takes every `shares`-th
+    chunk, beginning with number `share`, and the others take the rest.
+    """
+
+    splits: tuple[SourceSplit, ...] = field(repr=False)
+    due: bool
+    share: int = 0
+    shares: int = 1

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
-from streamhouse.runtime.streaming.fused_source import RESULT_SCHEMA, FusedReader
+from streamhouse.runtime.streaming.fused_source import FusedReader
+from streamhouse.runtime.streaming.tasks.result_ddl import RESULT_DDL
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -29,7 +30,7 @@ class SyncDataSource(DataSource):
         return FORMAT
 
     def schema(self) -> str:
-        return RESULT_SCHEMA
+        return RESULT_DDL
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         return SyncReader(Path(self.options["folder"]))

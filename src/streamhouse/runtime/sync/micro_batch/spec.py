@@ -8,8 +8,8 @@ from pathlib import Path
 from streamhouse.connectors.mysql_cdc.database.table_part import TablePart
 from streamhouse.connectors.mysql_cdc.server.table import Server
 from streamhouse.paimon.catalog.table_address import TableAddress
+from streamhouse.runtime.streaming.tasks.task_input import TaskInput
 from streamhouse.runtime.sync.options import SyncOptions
-from streamhouse.source import Offset
 
 
 @dataclass(frozen=True)
@@ -32,23 +32,12 @@ class SyncSpec:
 
 
 @dataclass(frozen=True)
-class SyncTaskInput:
-    """The input of one task of a batch: what it reads.
+class SyncTaskInput(TaskInput):
+    """The tables that a task of a sync reads.
 
     It is the only writer of a target in the batch, or of its part's share of the target's keys.
     """
 
-    index: int
-    start: Offset
-    end: Offset
     parts: tuple[TablePart, ...]
     server: Server
     zone: str
-
-    @property
-    def batch(self) -> int:
-        return int(self.end["batch"])
-
-    @property
-    def now_ms(self) -> int:
-        return int(self.end["now"])

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import logging
-import uuid
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
-from pyspark import TaskContext
 
 from streamhouse.connectors.mysql_cdc.change_counts import ChangeCounts
 from streamhouse.connectors.mysql_cdc.database.part_reader import PartReader, TableRows, in_order
@@ -19,7 +16,7 @@ from streamhouse.connectors.mysql_cdc.server.table_errors import errors_of
 from streamhouse.connectors.paimon.sink import PaimonSinkWriter
 from streamhouse.errors import AlteredTableError, SchemaChangeError
 from streamhouse.runtime.failpoint import TASK_STEP, reached
-from streamhouse.runtime.streaming.tasks.task import RESULT
+from streamhouse.runtime.streaming.tasks.task_results import TaskAttempt, results
 from streamhouse.runtime.sync.mapping.rows import TargetRows
 from streamhouse.runtime.sync.micro_batch.spec import SyncSpec, SyncTaskInput
 from streamhouse.runtime.sync.reload import Reload, kept_columns
@@ -36,9 +33,7 @@ class SyncTask:
 
     def __init__(self, spec: SyncSpec, task: SyncTaskInput) -> None:
         self._spec, self._task = spec, task
-        self._attempt = uuid.uuid4().hex[:12]
-        context = TaskContext.get()
-        self._repeated = context is not None and context.attemptNumber() > 0
+        self._attempt = TaskAttempt.current()
         self._reader = PartReader(spec.options.mysql, task.server, task.zone, spec.relay)
         self._writers: dict[str, PaimonSinkWriter] = {}
         self._bases: dict[str, int] = {}
@@ -121,7 +116,7 @@ class SyncTask:
             address = self._spec.address(target)
             self._bases[target] = address.follow().latest_snapshot_id() or 0
             self._writers[target] = PaimonSinkWriter(
-                address, self._spec.query_id, self._task.batch, self._attempt
+                address, self._spec.query_id, self._task.batch, self._attempt.id
             )
         return self._writers[target]
 
@@ -150,11 +145,11 @@ class SyncTask:
             writer.close()
 
     def _result(self, messages: list[tuple[str, bytes]]) -> pa.RecordBatch:
-        if not self._repeated:
+        if not self._attempt.repeated:
             reached(TASK_STEP, self._task.batch, self._spec.options.name)
         report = {
-            "attempt": self._attempt,
-            "repeated": self._repeated,
+            "attempt": self._attempt.id,
+            "repeated": self._attempt.repeated,
             "start": self._task.start,
             "end": self._task.end,
             "bases": self._bases,
@@ -163,6 +158,4 @@ class SyncTask:
             "kinds": self._kinds.taken(),
             "unread": self._unread,
         }
-        records = [{"table": t, "message": m, "report": None} for t, m in messages]
-        records.append({"table": None, "message": None, "report": json.dumps(report)})
-        return pa.RecordBatch.from_pylist(records, schema=RESULT)
+        return results(messages, report)

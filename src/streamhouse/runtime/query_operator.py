@@ -1,10 +1,9 @@
-"""Runs one query's projection, lookup joins and partial aggregation on Arrow chunks in DuckDB."""
+"""The operator of a query: its projection, lookup joins and partial aggregation, run by DuckDB."""
 
 from __future__ import annotations
 
 import datetime
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import duckdb
 import numpy as np
@@ -14,60 +13,21 @@ import pyarrow.compute as pc
 from streamhouse import memory_limits
 from streamhouse.duckdb_connection import LastingConnection
 from streamhouse.errors import StreamhouseError, TableError
-from streamhouse.merge_functions import merge_function
+from streamhouse.runtime.partial_aggregation import PartialAggregation
 from streamhouse.source import ROW_KIND
 from streamhouse.sql.expressions.value_errors import readable
-from streamhouse.sql.plan import Column, StreamQuery
+from streamhouse.sql.plan import StreamQuery
 from streamhouse.sql.streaming.passthrough_columns import copied_columns
 
 ROW = "_row"
-_COMBINERS = {"sum": "sum", "min": "min", "max": "max"}
+"""The column of row numbers, by which missed rows are found again."""
 
 
-@dataclass(frozen=True)
-class PartialAggregation:
-    """Partial aggregation before a write.
+class QueryOperator:
+    """Computes the output rows of one query from chunks of its source, in an embedded DuckDB.
 
-    `keys` is the target's primary key, `functions` the other columns with their functions.
-    """
-
-    keys: tuple[str, ...]
-    functions: tuple[tuple[str, str], ...]
-
-    @classmethod
-    def of(
-        cls, columns: Sequence[Column], primary_key: Sequence[str], options: Mapping[str, str]
-    ) -> PartialAggregation | None:
-        """How to pre-aggregate rows for an aggregation table; None where their order matters."""
-        if options.get("merge-engine") != "aggregation" or not primary_key:
-            return None
-        if any(key.endswith("sequence.field") or "sequence-group" in key for key in options):
-            return None
-        functions = []
-        for column in columns:
-            if column.name in primary_key:
-                continue
-            name = merge_function(options, column.name)
-            if name not in _COMBINERS:
-                return None
-            functions.append((column.name, _COMBINERS[name]))
-        return cls(tuple(primary_key), tuple(functions))
-
-    def sql(self, relation: str, columns: Sequence[str]) -> str:
-        """The DuckDB SELECT that pre-aggregates the rows of a relation."""
-        functions = dict(self.functions)
-        parts = [
-            f'{functions[name]}("{name}") AS "{name}"' if name in functions else f'"{name}"'
-            for name in columns
-        ]
-        keys = ", ".join(f'"{key}"' for key in self.keys)
-        return f"SELECT {', '.join(parts)} FROM {relation} GROUP BY {keys}"
-
-
-class Kernel:
-    """One query's embedded DuckDB engine. Not thread-safe; each process keeps one per query.
-
-    Rows of a query that only copies columns, without a change of their types, do not pass DuckDB.
+    Not thread-safe; each process keeps one per query. A query that only copies columns of the
+    target's types does not run DuckDB.
 
     `schema` is the Arrow schema of the target's columns, to which the rows are cast. With `number`
     the output is unordered, and a column `_row` after the target's columns has the number of the
@@ -93,7 +53,9 @@ class Kernel:
         self._copied = copied_columns(self._rows_sql)
         self._copied_schema: pa.Schema | None = None
         self._types_kept = False
-        self._db = LastingConnection(query.functions, threads=1, memory_limit=memory_limits.KERNEL)
+        self._db = LastingConnection(
+            query.functions, threads=1, memory_limit=memory_limits.CONTINUOUS_QUERY
+        )
 
     @property
     def schema(self) -> pa.Schema:

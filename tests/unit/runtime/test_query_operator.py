@@ -7,9 +7,9 @@ import pytest
 
 from streamhouse.duckdb_connection import LastingConnection
 from streamhouse.errors import StreamhouseError, TableError
-from streamhouse.runtime.kernel import (
-    Kernel,
-    PartialAggregation,
+from streamhouse.runtime.partial_aggregation import PartialAggregation
+from streamhouse.runtime.query_operator import (
+    QueryOperator,
     conformed,
     numbered,
     only,
@@ -41,10 +41,10 @@ def query(rows_sql: str, changelog: bool = False) -> StreamQuery:
     )
 
 
-def kernel(
+def operator(
     rows_sql: str, combine: PartialAggregation | None = None, changelog: bool = False
-) -> Kernel:
-    made = Kernel(query(rows_sql, changelog), SALES, combine)
+) -> QueryOperator:
+    made = QueryOperator(query(rows_sql, changelog), SALES, combine)
     made.bind(0, {"dim_0": PEOPLE})
     return made
 
@@ -53,7 +53,7 @@ JOIN = "SELECT d.country, src.price AS revenue FROM src JOIN dim_0 d ON d.id = s
 
 
 def test_rows_are_joined_and_misses_reported() -> None:
-    made = kernel(JOIN)
+    made = operator(JOIN)
     src = numbered(ORDERS, 100)
     misses = made.misses(src)
     assert misses.to_pylist() == [103]
@@ -62,7 +62,7 @@ def test_rows_are_joined_and_misses_reported() -> None:
 
 
 def test_a_new_version_of_a_dimension_takes_effect() -> None:
-    made = kernel(JOIN)
+    made = operator(JOIN)
     src = numbered(ORDERS, 0)
     made.bind(0, {"dim_0": pa.table({"id": [3], "country": ["JP"]})})
     assert made.rows(src).to_pylist() == [{"country": "JP", "revenue": 8.0}]
@@ -70,7 +70,7 @@ def test_a_new_version_of_a_dimension_takes_effect() -> None:
 
 def test_rows_for_an_aggregation_table_are_combined() -> None:
     combine = PartialAggregation.of(COLUMNS, ["country"], OPTIONS)
-    made = kernel(JOIN, combine)
+    made = operator(JOIN, combine)
     rows = made.rows(numbered(ORDERS, 0)).sort_by("country")
     assert rows.to_pylist() == [
         {"country": "CL", "revenue": 2.0}, {"country": "NO", "revenue": 5.0}
@@ -95,7 +95,7 @@ def test_rows_whose_order_matters_are_not_combined(options: dict[str, str]) -> N
 
 
 def test_the_time_of_the_batch_is_fixed() -> None:
-    made = kernel("SELECT strftime(getvariable('now'), '%Y-%m-%d %H:%M:%S.%g'), 1.0 FROM src")
+    made = operator("SELECT strftime(getvariable('now'), '%Y-%m-%d %H:%M:%S.%g'), 1.0 FROM src")
     made.bind(1_700_000_000_123, {})
     rows = made.rows(numbered(ORDERS.slice(0, 1), 0))
     assert rows.column("country").to_pylist() == ["2023-11-14 22:13:20.123"]
@@ -106,9 +106,9 @@ def test_values_that_cannot_be_computed_or_stored_are_errors() -> None:
     with pytest.raises(
         StreamhouseError, match="cannot compute a row: .* is not a valid INT; change"
     ):
-        kernel("SELECT 'x', CAST('abc' AS INT) FROM src").rows(src)
+        operator("SELECT 'x', CAST('abc' AS INT) FROM src").rows(src)
     with pytest.raises(TableError, match="column 'country' of the target cannot be null"):
-        kernel("SELECT NULL, price FROM src").rows(src)
+        operator("SELECT NULL, price FROM src").rows(src)
     wide = pa.table({"n": pa.array([1 << 40])})
     with pytest.raises(TableError, match="cannot hold"):
         conformed(wide, pa.schema([("n", pa.int32())]))
@@ -121,8 +121,8 @@ _COPY = (
 
 def test_copied_columns_are_what_the_query_computes(monkeypatch: pytest.MonkeyPatch) -> None:
     src = numbered(pa.table({"price": [1.5, None], "country": ["NO", "CL"]}), 0)
-    copy = kernel(_COPY)
-    computed = kernel(f"{_COPY} WHERE true").rows(src)
+    copy = operator(_COPY)
+    computed = operator(f"{_COPY} WHERE true").rows(src)
     assert copy.rows(src) == computed
     monkeypatch.setattr(LastingConnection, "run", lambda *_, **__: pytest.fail("ran in DuckDB"))
     assert copy.rows(src) == computed
@@ -133,7 +133,9 @@ def test_copied_columns_are_what_the_query_computes(monkeypatch: pytest.MonkeyPa
 def test_copied_columns_of_other_types_are_cast() -> None:
     narrow = _COPY.replace("DOUBLE", "FLOAT")
     src = numbered(pa.table({"price": [0.1], "country": ["NO"]}), 0)
-    assert kernel(narrow).rows(src).column("revenue").to_pylist() == [pytest.approx(0.1, abs=1e-7)]
-    assert kernel(narrow).rows(src).column("revenue").to_pylist() != [0.1]
+    assert operator(narrow).rows(src).column("revenue").to_pylist() == [
+        pytest.approx(0.1, abs=1e-7)
+    ]
+    assert operator(narrow).rows(src).column("revenue").to_pylist() != [0.1]
     texts = src.set_column(0, "price", pa.array(["2.5"]))
-    assert kernel(_COPY).rows(texts).column("revenue").to_pylist() == [2.5]
+    assert operator(_COPY).rows(texts).column("revenue").to_pylist() == [2.5]

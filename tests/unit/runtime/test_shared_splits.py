@@ -18,7 +18,7 @@ from streamhouse.runtime.streaming import planner as planning
 from streamhouse.runtime.streaming.planner import Planner
 from streamhouse.runtime.streaming.tasks import task as tasks_of
 from streamhouse.runtime.streaming.tasks.task import Task
-from streamhouse.runtime.streaming.tasks.task_input import TaskInput
+from streamhouse.runtime.streaming.tasks.task_input import SplitsInput
 from streamhouse.source import Offset
 from streamhouse.sql.plan import LookupJoin, LookupRetry, TableInfo
 
@@ -38,7 +38,7 @@ def tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tables:
     return made
 
 
-def planned(tables: Tables, spec: QuerySpec, rows: int) -> list[TaskInput]:
+def planned(tables: Tables, spec: QuerySpec, rows: int) -> list[SplitsInput]:
     """The tasks of a batch that reads so many rows of one file: 1000, 1001, …"""
     planner = Planner(spec)
     tables.write("large", numbers(1, 2))
@@ -47,7 +47,7 @@ def planned(tables: Tables, spec: QuerySpec, rows: int) -> list[TaskInput]:
     return planner.tasks(start, planner.latest_offset(start))
 
 
-def done(tables: Tables, spec: QuerySpec, tasks: list[TaskInput]) -> list[int]:
+def done(tables: Tables, spec: QuerySpec, tasks: list[SplitsInput]) -> list[int]:
     """Run the tasks and commit what they wrote; how many rows each has read."""
     messages: dict[str, list[bytes]] = {}
     read = []
@@ -71,7 +71,7 @@ def test_each_row_of_a_large_file_is_taken_by_one_task(tables: Tables) -> None:
     spec = replace(tables.spec, pending=None, unmatched=None)
     tasks = planned(tables, spec, 95)
     assert [(task.share, task.shares) for task in tasks] == [(0, 2), (1, 2)]
-    assert tasks[0].pieces == tasks[1].pieces
+    assert tasks[0].splits == tasks[1].splits
     assert done(tables, spec, tasks) == [50, 45]
     assert ids(tables, "out") == list(range(1000, 1095))
 

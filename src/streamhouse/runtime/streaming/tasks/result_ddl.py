@@ -1,0 +1,6 @@
+"""The schema of what tasks return, as Spark's DDL; imports no Arrow, unlike `task_results`."""
+
+from __future__ import annotations
+
+RESULT_DDL = "table STRING, message BINARY, message_file STRING, report STRING"
+"""Commit messages of tables, and one report; see `task_results.RESULT`."""
