@@ -123,7 +123,7 @@ def _run_module(
 
 
 class QueryParent(Module):
-    """In the place of `serve.queries.forks.start_parent`."""
+    """In the place of `serve.queries.fork_server.start_fork_server`."""
 
     def __init__(self, control: socket.socket) -> None:
         super().__init__("streamhouse.serve.queries.worker", control.fileno())

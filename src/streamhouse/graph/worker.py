@@ -1,9 +1,9 @@
 """Checks and draws scripts for a server, in a process of its own that can be killed at any time.
 
 It reads one request per line, `{"sql", "warehouse", "applied", "svg", "functions"}`, and responds
-to each with a line, see `answer`. `warehouse` contains the options of the catalog. The first line
-that it writes signals that it is ready. It ends after `IDLE_S` seconds without a request, or when
-its input ends.
+to each with a line, see `check_script`. `warehouse` contains the options of the catalog. The first
+line that it writes signals that it is ready. It ends after `IDLE_S` seconds without a request, or
+when its input ends.
 
 docs/decisions/073-scripts-are-checked-in-their-own-process.md says why.
 """
@@ -33,11 +33,11 @@ from streamhouse.sql.statements.script import parse_script
 READY = b'"ready"\n'
 IDLE_S = 120.0
 _NICE = 5
-_MOST_MEMORY = 4 << 30
+_MAX_MEMORY = 4 << 30
 _PLACED = re.compile(r"line (\d+), column (\d+): ")
 
 
-def answer(request: Mapping[str, Any]) -> dict[str, Any]:
+def check_script(request: Mapping[str, Any]) -> dict[str, Any]:
     """Plan a script; returns the response.
 
     That is `{"ok": true, "statements", "graph"}`, with `svg` if requested, or
@@ -68,36 +68,36 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Answer requests until the input ends, or is idle for `IDLE_S` seconds."""
-    answers = _reserve_output()
+    """Respond to requests until the input ends, or is idle for `IDLE_S` seconds."""
+    responses = _reserve_output()
     _limit()
-    _write_line(answers, READY)
+    _write_line(responses, READY)
     requests = sys.stdin.buffer
     # The server sends one request at a time, so no further one is in the buffer.
     while select.select([requests], [], [], IDLE_S)[0]:
         line = requests.readline()
         if not line:
             return
-        _write_line(answers, json.dumps(answer(json.loads(line))).encode() + b"\n")
+        _write_line(responses, json.dumps(check_script(json.loads(line))).encode() + b"\n")
 
 
 def _reserve_output() -> BinaryIO:
-    """Reserve standard output for answers: what libraries print is discarded."""
-    answers = os.fdopen(os.dup(1), "wb")
+    """Reserve standard output for responses: what libraries print is discarded."""
+    responses = os.fdopen(os.dup(1), "wb")
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-    return answers
+    return responses
 
 
-def _write_line(answers: BinaryIO, line: bytes) -> None:
-    answers.write(line)
-    answers.flush()
+def _write_line(responses: BinaryIO, line: bytes) -> None:
+    responses.write(line)
+    responses.flush()
 
 
 def _limit() -> None:
     """Forbid writing files, limit the memory to 4 GiB, and lower the process's priority."""
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_AS, (_MOST_MEMORY, _MOST_MEMORY))
+    resource.setrlimit(resource.RLIMIT_AS, (_MAX_MEMORY, _MAX_MEMORY))
     os.nice(_NICE)
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from streamhouse.duckdb_engine import Limits
 from streamhouse.errors import OptionError
-from streamhouse.serve.auth.tokens import HOW_TO, Token
+from streamhouse.serve.auth.tokens import TOKEN_ADVICE, Token
 from streamhouse.serve.streams.stream_settings import StreamSettings
 from streamhouse.serve.views.served_view import ServedView
 
@@ -27,7 +27,7 @@ MAX_SQL_CHARACTERS = 1_000_000
 _READ_S = 60.0
 _READ_SPILL = "16384MiB"
 MAX_FILTER_CHARACTERS = 8_000
-MAX_ANSWER_BYTES = 1 << 30
+MAX_RESPONSE_BYTES = 1 << 30
 """The longest response; it is kept in a temporary file until it has been sent."""
 
 
@@ -56,7 +56,7 @@ class ServerSettings:
 
     `max_rows` limits the rows of a GET. A SELECT, or a GET with a filter, runs at most `query_s`
     seconds within `query_memory` bytes; a SELECT returns at most `query_rows` rows. `queries` is
-    how many of them, and of large GETs, run at a time (`serve.admission.lanes`). `rate` is
+    how many of them, and of large GETs, run at a time (`serve.admission.request_queues`). `rate` is
     how many requests a second one client (its token or address) may make, with bursts of ten times
     as many; 0: unlimited.
     """
@@ -76,7 +76,7 @@ class ServerSettings:
     queries: int = 2
     connections: ConnectionLimits = field(default_factory=ConnectionLimits)
     rate: float = 200.0
-    answer_bytes: int = 2 << 30
+    unsent_bytes: int = 2 << 30
     """Limit on the total size of all responses that are not fully sent yet."""
     log: str = "text"
     streams: StreamSettings = field(default_factory=StreamSettings)
@@ -84,8 +84,9 @@ class ServerSettings:
     def __post_init__(self) -> None:
         if not self.is_local and not self.tokens:
             raise OptionError(
-                f"option '--host': anyone who reaches {self.host} could read the tables; {HOW_TO}. "
-                "Without a token the server listens on this machine only: --host 127.0.0.1"
+                f"option '--host': anyone who reaches {self.host} could read the tables; "
+                f"{TOKEN_ADVICE}. Without a token the server listens on this machine only: --host "
+                "127.0.0.1"
             )
         if not 0 <= self.rate < math.inf:
             # Not `rate < 0`, which is false for NaN.

@@ -106,9 +106,9 @@ class ViewReader(DataSourceReader):
         return [SourcePartition(self._name)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        from streamhouse.serve.export.extract import Extracts
+        from streamhouse.serve.export.extract import Extractor
 
-        extract = Extracts(Warehouse(self._catalog), self._name).pin()
+        extract = Extractor(Warehouse(self._catalog), self._name).pin()
         with extract.open(lambda rows: None) as rows:
             yield from for_spark(rows.batches, self._schema)
 

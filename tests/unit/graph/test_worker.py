@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from streamhouse.graph.worker import answer
+from streamhouse.graph.worker import check_script
 from streamhouse.runtime.execute import execute
 
 TABLES = "CREATE TABLE a (i INT);\nCREATE TABLE b (i INT);\n"
@@ -24,7 +24,7 @@ def place(tmp_path: Path) -> str:
 
 
 def request(place: str, sql: str, **more: Any) -> dict[str, Any]:
-    return answer({"sql": sql, "warehouse": {"warehouse": place}, **more})
+    return check_script({"sql": sql, "warehouse": {"warehouse": place}, **more})
 
 
 def wrong(place: str, sql: str) -> tuple[str, int | None, int | None]:

@@ -12,12 +12,12 @@ from tests.processes import QueryParent, ScriptWorker
 from tests.serving import Serving, servers
 
 from streamhouse.serve.pipelines import checker
-from streamhouse.serve.queries import forks
+from streamhouse.serve.queries import fork_server
 
 Serve: TypeAlias = Callable[..., Serving]
 
 
-start_parent = forks.start_parent
+start_fork_server = fork_server.start_fork_server
 """As a server starts the parent of its query processes."""
 start_worker = checker.start_worker
 """As a server starts the process that checks scripts."""
@@ -31,7 +31,7 @@ def forked_workers() -> Iterator[None]:
         return QueryParent(control)
 
     with (
-        patch.object(forks, "start_parent", start),
+        patch.object(fork_server, "start_fork_server", start),
         patch.object(checker, "start_worker", ScriptWorker),
     ):
         yield

@@ -25,7 +25,7 @@ def warehouse(tmp_path: Path) -> dict[str, str]:
 
 @pytest.fixture
 def checker(warehouse: dict[str, str]) -> Iterator[Checker]:
-    made = Checker(warehouse, answer_s=60)
+    made = Checker(warehouse, plan_s=60)
     yield made
     made.close()
 
@@ -65,7 +65,7 @@ def test_worker_restarts_after_it_died(checker: Checker) -> None:
 
 
 def test_planning_time_is_limited(warehouse: dict[str, str]) -> None:
-    checker = Checker(warehouse, answer_s=0.0)
+    checker = Checker(warehouse, plan_s=0.0)
     try:
         found = checker.check(GOOD)
         assert not found["ok"] and "longer than 0 s" in found["error"]["message"]
@@ -94,7 +94,7 @@ def test_concurrent_threads(checker: Checker) -> None:
 
 
 def test_close_ends_the_worker(warehouse: dict[str, str]) -> None:
-    checker = Checker(warehouse, answer_s=60)
+    checker = Checker(warehouse, plan_s=60)
     assert checker.check(GOOD)["ok"]
     worker = checker._worker
     assert worker is not None

@@ -16,8 +16,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from streamhouse.errors import DataLossError, OptionError, TableError
-from streamhouse.serve.export.exporter import Export, Stopped, Written
-from streamhouse.serve.export.extract import Extracts
+from streamhouse.serve.export.exporter import ExportedFile, Exporter, Stopped
+from streamhouse.serve.export.extract import Extractor
 from streamhouse.serve.formats import columnar
 from streamhouse.serve.formats.row_formats import Format
 from streamhouse.serve.queries.row_files import Origin
@@ -55,11 +55,11 @@ class Shown:
         self.rows += rows
 
 
-def export(shop: Any, folder: Path, table: str, format: Format) -> Export:
-    return Export(Extracts(shop.warehouse, table), table, format, folder)
+def export(shop: Any, folder: Path, table: str, format: Format) -> Exporter:
+    return Exporter(Extractor(shop.warehouse, table), table, format, folder)
 
 
-def written(shop: Any, folder: Path, table: str, format: Format) -> Written:
+def written(shop: Any, folder: Path, table: str, format: Format) -> ExportedFile:
     done = export(shop, folder, table, format).write(Shown())
     assert done is not None and done.path == folder / f"{table}.{format}"
     assert done.path.stat().st_size == done.bytes
@@ -248,8 +248,8 @@ def test_stop_aborts_the_export(shop: Any, tmp_path: Path, asked_at: int) -> Non
             asked.append(1)
             return len(asked) >= asked_at
 
-    extracts = Extracts(shop.warehouse, table)
-    one = Export(extracts, table, Format.JSON, tmp_path / "out", stopped)
+    extracts = Extractor(shop.warehouse, table)
+    one = Exporter(extracts, table, Format.JSON, tmp_path / "out", stopped)
     with pytest.raises(Stopped):
         one.write(Shown())
     assert list((tmp_path / "out").iterdir()) == []

@@ -10,8 +10,8 @@ import pytest
 from tests.unit.serve.test_view_feed import keep
 
 from streamhouse.errors import DataLossError, SqlError, TableError
-from streamhouse.serve.export.extract import Extract, Extracts
-from streamhouse.serve.queries.pinned_tables import Pins
+from streamhouse.serve.export.extract import Extract, Extractor
+from streamhouse.serve.queries.pinned_tables import PinnedTables
 from streamhouse.sql.plan import Column
 from streamhouse.sql.schema_changes import AddColumn
 
@@ -24,7 +24,7 @@ def rows(extract: Extract, tick: Callable[[int], None] = lambda rows: None) -> l
 
 
 def look(shop: Any, name: str, *columns: str, as_of: str | None = None) -> Extract:
-    return Extracts(shop.warehouse, name, columns or None, as_of).pin()
+    return Extractor(shop.warehouse, name, columns or None, as_of).pin()
 
 
 def test_rows_are_sorted_by_primary_key(shop: Any) -> None:
@@ -51,7 +51,7 @@ def test_extract_is_pinned_to_its_snapshot(shop: Any) -> None:
 
 def test_state_changes_only_with_the_rows(shop: Any) -> None:
     table = shop.sales()
-    extracts = Extracts(shop.warehouse, table)
+    extracts = Extractor(shop.warehouse, table)
     empty = extracts.pin()
     assert (empty.snapshot, empty.time_ms, rows(empty)) == (None, None, [])
     assert extracts.pin().state == empty.state
@@ -122,7 +122,7 @@ def test_a_view_of_several_tables(views: Any) -> None:
     assert (look(views, "shop.both").snapshot, rows(look(views, "shop.both"))) == (None, [])
     views.write("shop.sales", ("Peru", 2, 1.0))
     last = views.write("shop.other", ("Peru", 3, 1.0))
-    extracts = Extracts(views.warehouse, "shop.both")
+    extracts = Extractor(views.warehouse, "shop.both")
     found = extracts.pin()
     assert found.snapshot == 2
     assert found.time_ms == views.warehouse.table("shop.other").snapshot(last).time_ms
@@ -190,12 +190,12 @@ def test_errors_for_missing_objects(
 def test_table_dropped_while_its_view_is_pinned(
     views: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hold = Pins.hold
+    hold = PinnedTables.pin_all
 
-    def hold_too_late(pins: Pins, scans: Any) -> None:
+    def hold_too_late(pins: PinnedTables, scans: Any) -> None:
         views.warehouse.drop_table("shop", "sales")
         hold(pins, scans)
 
-    monkeypatch.setattr(Pins, "hold", hold_too_late)
+    monkeypatch.setattr(PinnedTables, "pin_all", hold_too_late)
     with pytest.raises(SqlError, match=r"the view reads 'shop\.sales', which does not exist"):
         look(views, "shop.twice")

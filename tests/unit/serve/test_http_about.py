@@ -104,7 +104,7 @@ def test_openapi_document(serve: Any, sales: str) -> None:
     assert rows["security"] == [{"token": []}]
     assert api["components"]["securitySchemes"]["token"]["scheme"] == "bearer"
     refused = rows["responses"]["404"]["content"]["application/json"]["schema"]
-    assert refused == {"$ref": "#/components/schemas/ErrorAnswer"}
+    assert refused == {"$ref": "#/components/schemas/ErrorResponse"}
     assert "HTTPValidationError" not in api["components"]["schemas"]
     tags = [tag["name"] for tag in api["tags"]]
     assert len(set(tags)) == len(tags)

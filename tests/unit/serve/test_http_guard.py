@@ -16,7 +16,7 @@ from tests.serving import Serving, problem
 from websockets.exceptions import InvalidStatus
 
 from streamhouse.errors import OptionError
-from streamhouse.serve.admission.rate_limits import Rate
+from streamhouse.serve.admission.rate_limits import RateLimiter
 from streamhouse.serve.auth import tokens
 from streamhouse.serve.auth.scope import Scope
 from streamhouse.serve.auth.tokens import Token, digest
@@ -148,7 +148,7 @@ def test_non_loopback_address_requires_a_token() -> None:
     for host in ("0.0.0.0", "192.0.2.1", "::", "example.com"):
         with pytest.raises(OptionError, match="openssl rand -hex 32"):
             ServerSettings({"warehouse": "w"}, host=host)
-        ServerSettings({"warehouse": "w"}, host=host, tokens=(tokens.of_text("x"),))
+        ServerSettings({"warehouse": "w"}, host=host, tokens=(tokens.token_of("x"),))
     for host in ("127.0.0.1", "localhost", "::1", "127.0.0.2"):
         ServerSettings({"warehouse": "w"}, host=host)
     with pytest.raises(OptionError, match="is not an origin"):
@@ -158,17 +158,17 @@ def test_non_loopback_address_requires_a_token() -> None:
 def test_token_files(tmp_path: Path) -> None:
     file = tmp_path / "tokens"
     file.write_text("# for the hall\n  one  \n\ntwo\n")
-    kept = tokens.read(str(file))
+    kept = tokens.read_token_file(str(file))
     assert [token.scope.name for token in kept] == ["token 1", "token 2"]
-    found = tokens.find(kept, "two")
+    found = tokens.find_scope(kept, "two")
     assert found is not None and found.sees("any.thing") and found.may("run")
-    assert tokens.find(kept, "# for the hall") is None and tokens.find(kept, "") is None
+    assert tokens.find_scope(kept, "# for the hall") is None and tokens.find_scope(kept, "") is None
     file.write_text(
         "tokens:\n- name: board\n  token: three\n  views: ['shop.*']\n"
         f"- {{name: other, sha256: {digest('four').hex()}, acts: [read]}}\n"
     )
-    kept = tokens.read(str(file))
-    board, other = tokens.find(kept, "three"), tokens.find(kept, "four")
+    kept = tokens.read_token_file(str(file))
+    board, other = tokens.find_scope(kept, "three"), tokens.find_scope(kept, "four")
     assert board is not None and other is not None
     assert (board.name, board.sees("shop.x"), board.sees("hr.x")) == ("board", True, False)
     assert board.may("sql") and not board.may("run") and not other.may("sql")
@@ -197,15 +197,15 @@ def test_invalid_token_files(tmp_path: Path, text: str, said: str) -> None:
     file = tmp_path / "tokens"
     file.write_text(text)
     with pytest.raises(OptionError) as error:
-        tokens.read(str(file))
+        tokens.read_token_file(str(file))
     assert said in str(error.value) and "hidden-one" not in str(error.value)
     with pytest.raises(OptionError, match="cannot be read"):
-        tokens.read(str(tmp_path / "missing"))
+        tokens.read_token_file(str(tmp_path / "missing"))
 
 
 def test_token_bucket() -> None:
     now = 0.0
-    rate = Rate(2.0, lambda: now)
+    rate = RateLimiter(2.0, lambda: now)
     assert [rate.take("a") for _ in range(20)] == [0.0] * 20
     assert rate.take("a") == pytest.approx(0.5)
     assert rate.take("b") == 0.0
@@ -213,7 +213,7 @@ def test_token_bucket() -> None:
     assert rate.take("a") == 0.0 and rate.take("a") > 0
     now = 1_000.0
     assert [rate.take("a") for _ in range(21)].count(0.0) == 20
-    assert Rate(0.0).take("a") == 0.0
+    assert RateLimiter(0.0).take("a") == 0.0
 
 
 @pytest.mark.parametrize("rate", [float("nan"), float("inf"), -1.0])

@@ -414,7 +414,7 @@ def test_columns_that_differ_only_by_case(serve: Any, shop: Any) -> None:
 def test_disconnect_leaves_no_file(serve: Any, sales: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The reading thread continues after the disconnect; its file is deleted."""
     begun, go, ended = threading.Event(), threading.Event(), threading.Event()
-    small = read_execution.small_answer
+    small = read_execution.read_if_small
 
     def slow(warehouse: Any, asked: Any) -> Any:
         begun.set()
@@ -424,7 +424,7 @@ def test_disconnect_leaves_no_file(serve: Any, sales: str, monkeypatch: pytest.M
         finally:
             ended.set()
 
-    monkeypatch.setattr(executor, "small_answer", slow)
+    monkeypatch.setattr(executor, "read_if_small", slow)
     server = serve()
     folder = Path(server.app.state.queries._folder)
     with pytest.raises(httpx.ReadTimeout):

@@ -17,12 +17,12 @@ import pyarrow as pa
 import pytest
 from tests.serving import Serving, problem, servers
 from tests.unit.conftest import Shop
-from tests.unit.serve.conftest import start_parent
+from tests.unit.serve.conftest import start_fork_server
 
 from streamhouse.paimon.catalog.views import Views
 from streamhouse.serve.auth.scope import Scope
 from streamhouse.serve.auth.tokens import Token, digest
-from streamhouse.serve.queries import forks
+from streamhouse.serve.queries import fork_server
 from streamhouse.serve.views.served_view import ServedView
 from streamhouse.sql.plan import Column, ViewInfo
 
@@ -56,7 +56,7 @@ def server(common: Shop) -> Iterator[Serving]:
     """
     with servers(common.path) as start:
         made = start()
-        with patch.object(forks, "start_parent", start_parent):
+        with patch.object(fork_server, "start_fork_server", start_fork_server):
             assert made.sql("SELECT 1 AS n").status_code == 200
         yield made
 

@@ -23,7 +23,7 @@ from streamhouse.runtime.monitoring.status import SCRIPT, Status, Statuses
 from streamhouse.secret_references import ALLOWED
 from streamhouse.serve.pipelines import runner as module
 from streamhouse.serve.pipelines.listing import Pipeline, Pipelines
-from streamhouse.serve.pipelines.runner import MOST_SQL_BYTES, Runner
+from streamhouse.serve.pipelines.runner import MAX_SQL_BYTES, Runner
 
 DEADLINE_S = 90.0
 LIVE = "SELECT name FROM people;  -- 'password' = 'hidden'"
@@ -191,7 +191,7 @@ def test_unknown_masked_secrets_and_too_long_scripts(server: Server) -> None:
     with pytest.raises(SqlError, match="write it out"):
         server.runner.start("p", "CREATE TABLE t (i INT) WITH ('password' = '****')")
     with pytest.raises(OptionError, match="is longer than 1,048,576 bytes"):
-        server.runner.start("p", "ä" * (MOST_SQL_BYTES // 2) + "x")
+        server.runner.start("p", "ä" * (MAX_SQL_BYTES // 2) + "x")
     assert list(server.folder.iterdir()) == []
 
 

@@ -25,7 +25,7 @@ from streamhouse.options import duration_ms
 from streamhouse.serve.formats.row_formats import Format
 
 if TYPE_CHECKING:
-    from streamhouse.serve.export.exporter import Export, Written
+    from streamhouse.serve.export.exporter import ExportedFile, Exporter
 
 STEP_S = 0.05
 _T = TypeVar("_T")
@@ -82,11 +82,11 @@ def export(
     stop = StopSignal(notice="stopping …")
     opened = open_warehouse(warehouse, option)
 
-    from streamhouse.serve.export.exporter import Export, Stopped
-    from streamhouse.serve.export.extract import Extracts
+    from streamhouse.serve.export.exporter import Exporter, Stopped
+    from streamhouse.serve.export.extract import Extractor
 
     names = None if columns is None else _names(columns)
-    exporter = Export(Extracts(opened, view, names, as_of), view, format, to, stop.requested)
+    exporter = Exporter(Extractor(opened, view, names, as_of), view, format, to, stop.requested)
     # A thread writes, since only the main thread handles signals, and not during a library call.
     with ThreadPoolExecutor(1, "streamhouse-export") as pool:
         try:
@@ -100,8 +100,8 @@ def export(
 
 
 def _files(
-    exporter: Export, interval: float | None, stop: StopSignal, pool: ThreadPoolExecutor
-) -> Iterator[Written]:
+    exporter: Exporter, interval: float | None, stop: StopSignal, pool: ThreadPoolExecutor
+) -> Iterator[ExportedFile]:
     """Write the file, and yield each time; with an interval, until a stop is requested."""
     from streamhouse.runtime.batch.progress_line import progress
 
@@ -137,7 +137,7 @@ def _names(columns: str) -> list[str]:
     return names
 
 
-def _line(view: str, written: Written) -> str:
+def _line(view: str, written: ExportedFile) -> str:
     snapshot = written.snapshot
     state = "no snapshot yet" if snapshot is None else f"snapshot {snapshot}"
     rows = f"{written.rows:,} row{'' if written.rows == 1 else 's'}"

@@ -30,9 +30,9 @@ def query(
     Write tables as database.table, or just table if only one database has it. In JSON, decimals and
     timestamps are strings (all digits, ISO 8601), bytes are base64, and NaN is null.
     """
-    from streamhouse.serve.queries.single_select import selected
+    from streamhouse.serve.queries.single_select import parse_single_select
 
-    select = selected(sql)
+    select = parse_single_select(sql)
     opened = open_warehouse(warehouse, option)
 
     from streamhouse.cli import output

@@ -15,10 +15,10 @@ _WEIGHT = 0.2
 
 
 class Slot:
-    """A slot of a lane, held until `end` or the end of the `with`."""
+    """A slot of a queue, held until `release` or the end of the `with`."""
 
-    def __init__(self, lane: Lane, client: str) -> None:
-        self._lane: Lane | None = lane
+    def __init__(self, queue: FairQueue, client: str) -> None:
+        self._queue: FairQueue | None = queue
         self._client = client
         self._began = time.monotonic()
 
@@ -26,17 +26,17 @@ class Slot:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.end()
+        self.release()
 
-    def end(self) -> None:
+    def release(self) -> None:
         """Release the slot; a second call does nothing."""
-        lane, self._lane = self._lane, None
-        if lane is not None:
-            lane.leave(self._client, time.monotonic() - self._began)
+        queue, self._queue = self._queue, None
+        if queue is not None:
+            queue.release(self._client, time.monotonic() - self._began)
 
 
-class Lane:
-    """A semaphore of `slots`, with a fair queue of at most `most_waiting` requests.
+class FairQueue:
+    """A semaphore of `slots`, with a fair queue of at most `max_waiting` requests.
 
     A free slot goes to the waiting client that holds the fewest slots; of these to the one that has
     waited longest since its last slot. If the queue is full, a client with fewer requests in it
@@ -44,12 +44,12 @@ class Lane:
     `name` appears in messages and metrics. Use it on one event loop.
     """
 
-    def __init__(self, name: str, slots: int, most_waiting: int, shared: bool = False) -> None:
+    def __init__(self, name: str, slots: int, max_waiting: int, shared: bool = False) -> None:
         self.name = name
         self._free = slots
         self._slots = slots
-        self._most_waiting = most_waiting
-        self._most_of_one = slots - 1 if shared and slots > 1 else slots
+        self._max_waiting = max_waiting
+        self._max_per_client = slots - 1 if shared and slots > 1 else slots
         self._running: Counter[str] = Counter()
         self._waiting: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
         self._seconds = 1.0
@@ -64,13 +64,13 @@ class Lane:
         """The number of requests in the queue."""
         return sum(map(len, self._waiting.values()))
 
-    def admits(self, client: str) -> bool:
+    def has_free_slot(self, client: str) -> bool:
         """Whether the client would get a slot at once."""
-        return self._free > 0 and self._may(client) and self._next() is None
+        return self._free > 0 and self._may_run(client) and self._next() is None
 
-    async def take(self, client: str, seconds: float) -> Slot:
+    async def acquire(self, client: str, seconds: float) -> Slot:
         """Wait for a slot; `Problem` busy if the queue is full, or none is free in `seconds`."""
-        if self.admits(client):
+        if self.has_free_slot(client):
             self._count(client)
             return Slot(self, client)
         self._make_room(client)
@@ -86,16 +86,16 @@ class Lane:
             raise
         return Slot(self, client)
 
-    def leave(self, client: str, seconds: float) -> None:
+    def release(self, client: str, seconds: float) -> None:
         """Release a slot of the client, which held it for so many seconds."""
         self._seconds += _WEIGHT * (seconds - self._seconds)
-        self._release(client)
+        self._free_slot(client)
 
     def _count(self, client: str) -> None:
         self._free -= 1
         self._running[client] += 1
 
-    def _release(self, client: str) -> None:
+    def _free_slot(self, client: str) -> None:
         self._free += 1
         self._running[client] -= 1
         if not self._running[client]:
@@ -108,20 +108,21 @@ class Lane:
                 self._count(chosen)
                 waiter.set_result(None)
 
-    def _may(self, client: str) -> bool:
-        return self._running[client] < self._most_of_one
+    def _may_run(self, client: str) -> bool:
+        return self._running[client] < self._max_per_client
 
     def _next(self) -> str | None:
         """The client that gets the next slot; None if no waiting client may have one."""
-        eligible = (client for client in self._waiting if self._may(client))
+        eligible = (client for client in self._waiting if self._may_run(client))
         return min(eligible, key=lambda client: self._running[client], default=None)
 
     def _make_room(self, client: str) -> None:
-        if self.waiting < self._most_waiting:
+        """Drop the last request of the busiest client if the queue is full; else `Problem` busy."""
+        if self.waiting < self._max_waiting:
             return
         busiest = max(self._waiting, key=lambda waiting: len(self._waiting[waiting]))
         if len(self._waiting[busiest]) <= len(self._waiting.get(client, ())) + 1:
-            raise self._busy(f"{self._most_waiting} requests already wait")
+            raise self._busy(f"{self._max_waiting} requests already wait")
         last = self._waiting[busiest].pop()
         self._remove_if_empty(busiest)
         if not last.done():
@@ -135,7 +136,7 @@ class Lane:
             self._remove_if_empty(client)
         elif waiter.done() and not waiter.cancelled() and waiter.exception() is None:
             # It got its slot at the time of the timeout or cancellation.
-            self._release(client)
+            self._free_slot(client)
 
     def _remove_if_empty(self, client: str) -> None:
         if not self._waiting[client]:

@@ -17,7 +17,7 @@ class _Bucket:
     at: float
 
 
-class Rate:
+class RateLimiter:
     """A token bucket for each client, refilled with `rate` requests a second; 0: unlimited.
 
     The bucket holds ten seconds' worth of requests, the largest burst. Only the 10,000 most recent
@@ -26,7 +26,7 @@ class Rate:
 
     def __init__(self, rate: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._rate = rate
-        self._most = max(1.0, rate * BURST_S)
+        self._capacity = max(1.0, rate * BURST_S)
         self._clock = clock
         self._buckets: OrderedDict[str, _Bucket] = OrderedDict()
 
@@ -37,11 +37,11 @@ class Rate:
         now = self._clock()
         bucket = self._buckets.get(client)
         if bucket is None:
-            bucket = self._buckets[client] = _Bucket(self._most, now)
+            bucket = self._buckets[client] = _Bucket(self._capacity, now)
             if len(self._buckets) > _CLIENTS:
                 self._buckets.popitem(last=False)
         self._buckets.move_to_end(client)
-        bucket.tokens = min(self._most, bucket.tokens + (now - bucket.at) * self._rate)
+        bucket.tokens = min(self._capacity, bucket.tokens + (now - bucket.at) * self._rate)
         bucket.at = now
         if bucket.tokens < 1:
             return (1 - bucket.tokens) / self._rate

@@ -20,11 +20,11 @@ _RETRY = {"Retry-After": "10"}
 
 @dataclass(eq=False)
 class UnsentResponse:
-    """One response being sent, of `size` bytes; `end` aborts its connection."""
+    """One response being sent, of `size` bytes; `abort` closes its connection at once."""
 
     client: str
     size: int
-    end: Callable[[], None]
+    abort: Callable[[], None]
     began: float = field(default_factory=time.monotonic)
     sent: int = 0
 
@@ -42,67 +42,67 @@ class UnsentResponse:
 class UnsentResponses:
     """The responses that are not fully sent yet, on disk or in memory.
 
-    Their total size is at most `most` bytes, and half of that per client; a single response may
+    Their total size is at most `max_bytes`, and half of that per client; a single response may
     exceed either. To make room, responses that have taken more than ten seconds are aborted: first
     the slowest of the client with the most bytes being sent.
     """
 
-    def __init__(self, most: int) -> None:
-        self._most = most
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
         self._responses: set[UnsentResponse] = set()
-        self.held = 0
-        self.cut = 0
+        self.total_bytes = 0
+        self.aborted = 0
 
     @property
     def count(self) -> int:
         """The number of responses being sent."""
         return len(self._responses)
 
-    def begin(self, client: str, size: int, end: Callable[[], None]) -> UnsentResponse:
+    def begin(self, client: str, size: int, abort: Callable[[], None]) -> UnsentResponse:
         """Add a response; `Problem` busy if there is no room for it."""
         if size > SMALL_BYTES:
             self.make_room(client, size)
-        response = UnsentResponse(client, size, end)
+        response = UnsentResponse(client, size, abort)
         self._responses.add(response)
-        self.held += size
+        self.total_bytes += size
         return response
 
     def finish(self, response: UnsentResponse) -> None:
         """Remove a response that was sent or aborted."""
         if response in self._responses:
             self._responses.remove(response)
-            self.held -= response.size
+            self.total_bytes -= response.size
 
     def abort_stalled(self, response: UnsentResponse) -> None:
-        """Abort a response whose client is too slow, and count it in `cut`."""
-        self.cut += 1
+        """Abort a response whose client is too slow, and count it in `aborted`."""
+        self.aborted += 1
         self.finish(response)
-        response.end()
+        response.abort()
 
     def make_room(self, client: str, size: int = 0) -> None:
         """Make room for `size` more bytes of a client; `Problem` busy if that is impossible."""
-        while (own_bytes := self._of(client)) and own_bytes + size > self._most // 2:
-            if not self._cut_slowest(client):
+        while (own_bytes := self._bytes_of(client)) and own_bytes + size > self._max_bytes // 2:
+            if not self._abort_slowest(client):
                 raise Problem(
                     "busy",
                     f"{own_bytes >> 20:,} MiB of responses are being sent to you; read them, or "
                     "close their connections, then try again",
                     _RETRY,
                 )
-        while self._responses and self.held + size > self._most:
-            if not self._cut_slowest():
+        while self._responses and self.total_bytes + size > self._max_bytes:
+            if not self._abort_slowest():
                 raise Problem(
                     "busy",
-                    f"{self.held >> 20:,} MiB of responses are being sent, of at most "
-                    f"{self._most >> 20:,} MiB; try again later, or start the server with a higher "
-                    "--answers",
+                    f"{self.total_bytes >> 20:,} MiB of responses are being sent, of at most "
+                    f"{self._max_bytes >> 20:,} MiB; try again later, or start the server with a "
+                    "higher --answers",
                     _RETRY,
                 )
 
-    def _of(self, client: str) -> int:
+    def _bytes_of(self, client: str) -> int:
         return sum(response.size for response in self._responses if response.client == client)
 
-    def _cut_slowest(self, client: str | None = None) -> bool:
+    def _abort_slowest(self, client: str | None = None) -> bool:
         """Abort the slowest response, of one client or of any; False if none is old enough."""
         slow = [
             response
@@ -111,6 +111,6 @@ class UnsentResponses:
         ]
         if slow:
             self.abort_stalled(
-                max(slow, key=lambda response: (self._of(response.client), -response.rate))
+                max(slow, key=lambda response: (self._bytes_of(response.client), -response.rate))
             )
         return bool(slow)

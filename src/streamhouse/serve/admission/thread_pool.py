@@ -8,20 +8,20 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeVar
 
-from streamhouse.serve.admission.lanes import WAIT_S
+from streamhouse.serve.admission.request_queues import WAIT_S
 
 if TYPE_CHECKING:
     from streamhouse.paimon.catalog.warehouse import Warehouse
-    from streamhouse.serve.admission.fair_queue import Lane
+    from streamhouse.serve.admission.fair_queue import FairQueue
 
 T = TypeVar("T")
 
 
-class LaneThreads:
-    """Runs functions in a thread pool; each call first waits for a slot in a lane."""
+class QueuedThreads:
+    """Runs functions in a thread pool; each call first waits for a slot of a queue."""
 
-    def __init__(self, lane: Lane, threads: int, wait_s: float = WAIT_S) -> None:
-        self._lane = lane
+    def __init__(self, queue: FairQueue, threads: int, wait_s: float = WAIT_S) -> None:
+        self._queue = queue
         self._wait_s = wait_s
         self._executor = ThreadPoolExecutor(threads, "streamhouse-serve")
 
@@ -30,15 +30,15 @@ class LaneThreads:
 
         A cancelled caller returns at once; the thread finishes, and holds the slot until then.
         """
-        slot = await self._lane.take(client, self._wait_s)
+        slot = await self._queue.acquire(client, self._wait_s)
         try:
             future = asyncio.get_running_loop().run_in_executor(self._executor, function)
         except BaseException:
-            slot.end()
+            slot.release()
             raise
 
         def ended(done: asyncio.Future[T]) -> None:
-            slot.end()
+            slot.release()
             if not done.cancelled():
                 done.exception()  # marks it as retrieved if the caller was cancelled
 
@@ -53,13 +53,13 @@ class LaneThreads:
 class WarehousePool:
     """Runs functions that read the warehouse; each thread has its own `Warehouse` object."""
 
-    def __init__(self, options: Mapping[str, str], threads: LaneThreads) -> None:
+    def __init__(self, options: Mapping[str, str], threads: QueuedThreads) -> None:
         self._options = dict(options)
         self._local = threading.local()
         self._threads = threads
 
     async def run(self, client: str, function: Callable[[Warehouse], T]) -> T:
-        """Run the function with the thread's warehouse; as `LaneThreads.run`."""
+        """Run the function with the thread's warehouse; as `QueuedThreads.run`."""
         return await self._threads.run(client, lambda: function(self._own()))
 
     def _own(self) -> Warehouse:

@@ -28,7 +28,7 @@ from streamhouse.errors import OptionError
 from streamhouse.options import check_known, choice
 from streamhouse.serve.auth.scope import ACTS, READ, SQL, Scope
 
-HOW_TO = (
+TOKEN_ADVICE = (
     "create a token with `openssl rand -hex 32 > token` and pass it with --token-file token, or "
     "in the environment variable STREAMHOUSE_TOKEN"
 )
@@ -52,14 +52,14 @@ def digest(token: str) -> bytes:
     return hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
 
 
-def of_text(token: str, name: str = "token") -> Token:
+def token_of(token: str, name: str = "token") -> Token:
     """A token with all permissions; `OptionError` if the text is empty."""
     if not token.strip():
-        raise OptionError(f"the token is empty; {HOW_TO}")
+        raise OptionError(f"the token is empty; {TOKEN_ADVICE}")
     return Token(digest(token.strip()), Scope(name))
 
 
-def find(tokens: Iterable[Token], sent: str) -> Scope | None:
+def find_scope(tokens: Iterable[Token], sent: str) -> Scope | None:
     """The permissions of the token that a client sent; None if it is unknown.
 
     Compares with every token in constant time, so the duration reveals nothing.
@@ -71,7 +71,7 @@ def find(tokens: Iterable[Token], sent: str) -> Scope | None:
     return scope
 
 
-def read(path: str) -> tuple[Token, ...]:
+def read_token_file(path: str) -> tuple[Token, ...]:
     """Read a token file; an `OptionError` about it never quotes the file's text."""
     where = f"option '--token-file': {path}"
     try:
@@ -82,7 +82,7 @@ def read(path: str) -> tuple[Token, ...]:
         raise OptionError(f"{where} is not text in UTF-8") from None
     tokens = _parse_yaml(text, where) if _YAML.search(text) else _parse_lines(text, where)
     if not tokens:
-        raise OptionError(f"{where} contains no token; {HOW_TO}")
+        raise OptionError(f"{where} contains no token; {TOKEN_ADVICE}")
     if len({token.digest for token in tokens}) < len(tokens):
         raise OptionError(f"{where}: a token is listed twice; remove one of them")
     return tokens
@@ -100,7 +100,7 @@ def _parse_lines(text: str, where: str) -> tuple[Token, ...]:
                 f"{where}, line {number}: a token cannot contain spaces, colons, quotes or "
                 "brackets; a file with the permissions of each token begins with `tokens:`"
             )
-        tokens.append(of_text(token, f"token {len(tokens) + 1}"))
+        tokens.append(token_of(token, f"token {len(tokens) + 1}"))
     return tuple(tokens)
 
 
@@ -134,7 +134,7 @@ def _token(record: Mapping[Any, Any], where: str) -> Token:
         raise OptionError(f"{where}: '{keys[0]}' must be a string; put it in quotes")
     value = value.strip()
     if keys[0] == "token":
-        token_digest = of_text(value).digest
+        token_digest = token_of(value).digest
     elif _DIGEST.fullmatch(value.lower()):
         token_digest = bytes.fromhex(value)
     else:

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from streamhouse.errors import DataLossError, OptionError, TableError
 from streamhouse.serve.export.atomic_file import replacing, sweep
-from streamhouse.serve.export.extract import Extract, Extracts, Rows
+from streamhouse.serve.export.extract import Extract, Extractor, Rows
 from streamhouse.serve.formats.row_formats import Format
 from streamhouse.serve.queries.row_files import Origin, write_rows
 
@@ -34,7 +34,7 @@ class ProgressListener(Protocol):
 
 
 @dataclass(frozen=True)
-class Written:
+class ExportedFile:
     """A file that was written; `snapshot` is None before the first commit."""
 
     path: Path
@@ -44,17 +44,17 @@ class Written:
     seconds: float
 
 
-class Export:
+class Exporter:
     """Writes `folder/<name>.<format>` repeatedly; not thread-safe.
 
-    `name` is a table, a branch or a view, which `extracts` reads. `stopped` is called between
+    `name` is a table, a branch or a view, which `extractor` reads. `stopped` is called between
     batches, also while the input of a sort is read. The constructor creates the folder if needed,
     and deletes the leftovers of killed exports of the same file.
     """
 
     def __init__(
         self,
-        extracts: Extracts,
+        extractor: Extractor,
         name: str,
         format: Format,
         folder: Path,
@@ -62,7 +62,7 @@ class Export:
     ) -> None:
         if os.sep in name:
             raise TableError(f"'{name}' cannot be the name of a file: it contains '{os.sep}'")
-        self._extracts = extracts
+        self._extractor = extractor
         self._format = format
         self._stopped = stopped
         self._state: str | None = None
@@ -70,28 +70,28 @@ class Export:
         _make_folder(folder)
         sweep(self.path)
 
-    def write(self, progress: ProgressListener) -> Written | None:
+    def write(self, progress: ProgressListener) -> ExportedFile | None:
         """Replace the file with the current rows; None if it has them already.
 
         Raises `Stopped`, and `TableError`, `SqlError` or `DataLossError` if the rows cannot be
         read; then the old file stays.
         """
         for attempt in range(1, _TRIES + 1):
-            extract = self._extracts.pin()
+            extract = self._extractor.pin()
             if extract.state == self._state:
                 return None
             try:
                 done = self._replace(extract, progress)
             except DataLossError:
                 # The snapshot expired while it was read: retry, unless there is no newer one.
-                if attempt == _TRIES or self._extracts.pin().state == extract.state:
+                if attempt == _TRIES or self._extractor.pin().state == extract.state:
                     raise
             else:
                 self._state = extract.state
                 return done
         raise AssertionError("the last attempt returns or raises")
 
-    def _replace(self, extract: Extract, progress: ProgressListener) -> Written:
+    def _replace(self, extract: Extract, progress: ProgressListener) -> ExportedFile:
         began = time.monotonic()
         progress.part("reading", extract.total)
         origin = Origin(extract.name, extract.snapshot, extract.time_ms)
@@ -101,7 +101,7 @@ class Export:
             out.flush()
             size = out.tell()
         seconds = time.monotonic() - began
-        return Written(self.path, extract.snapshot, counting.rows, size, seconds)
+        return ExportedFile(self.path, extract.snapshot, counting.rows, size, seconds)
 
     def _step(self, progress: ProgressListener) -> Callable[[int], None]:
         def step(rows: int) -> None:

@@ -13,7 +13,7 @@ import pyarrow as pa
 from streamhouse.duckdb_engine import Batches, Scanner, bounded_reader
 from streamhouse.errors import TableError
 from streamhouse.paimon.read.table import Table
-from streamhouse.serve.queries.pinned_tables import Pin, Pins
+from streamhouse.serve.queries.pinned_tables import PinnedTable, PinnedTables
 from streamhouse.serve.views.warehouse_tables import WarehouseTables
 from streamhouse.sql.batch.bounded_query import analyze_bounded
 from streamhouse.sql.plan import BoundedQuery, BoundedScan, Position, Query, TableInfo
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from streamhouse.paimon.catalog.warehouse import Warehouse
     from streamhouse.sql.plan import ViewInfo
 
-Tick: TypeAlias = Callable[[int], None]
+OnRows: TypeAlias = Callable[[int], None]
 """Callback with the number of rows read since the last call; it may raise to stop the reading."""
 
 
@@ -54,11 +54,11 @@ class Extract:
     time_ms: int | None
     total: int | None
     state: str
-    open: Callable[[Tick], AbstractContextManager[Rows]] = field(repr=False, compare=False)
+    open: Callable[[OnRows], AbstractContextManager[Rows]] = field(repr=False, compare=False)
 
 
-class Extracts:
-    """Reads a table, a branch (`db.t$branch_b`) or a view; not thread-safe.
+class Extractor:
+    """Makes extracts of a table, a branch (`db.t$branch_b`) or a view; not thread-safe.
 
     `columns` are the wanted columns, by default all. `as_of` is a tag, a snapshot id, a time in UTC
     or a duration such as `5 min ago`, by default now; each table of a view is read as of that point
@@ -87,9 +87,9 @@ class Extracts:
         """
         if "." not in self._name:
             raise TableError(f"'{self._name}' names no database; write database.table")
-        pins = Pins(self._warehouse, self._as_of)
+        pins = PinnedTables(self._warehouse, self._as_of)
         try:
-            pin = pins.take(self._name)
+            pin = pins.get(self._name)
         except TableError:
             view = self._tables.view(tuple(self._name.split(".", 1)))
             if view is None:
@@ -97,23 +97,23 @@ class Extracts:
             return self._of_view(view, pins)
         return self._of_table(pin, pins)
 
-    def _of_table(self, pin: Pin, pins: Pins) -> Extract:
+    def _of_table(self, pin: PinnedTable, pins: PinnedTables) -> Extract:
         names = pin.table.arrow_schema.names if self._columns is None else list(self._columns)
         schema, snapshot = pin.schema(names), pin.snapshot
         read = partial(_sorted_by_key if _sortable(pin.table) else _unsorted, pin, schema)
         total = 0 if snapshot is None else snapshot.total_record_count
         return Extract(self._name, pins.snapshot, pins.time_ms, total, pins.stamp, read)
 
-    def _of_view(self, view: ViewInfo, pins: Pins) -> Extract:
+    def _of_view(self, view: ViewInfo, pins: PinnedTables) -> Extract:
         plan = self._plan(view)
         try:
-            pins.hold(plan.scans)
+            pins.pin_all(plan.scans)
         except TableError:
             self._plan(view)  # A table was just dropped: this raises the error about the view.
             raise
-        if self._as_of is not None and self._as_of.isdigit() and len(pins.held) > 1:
+        if self._as_of is not None and self._as_of.isdigit() and len(pins.tables) > 1:
             raise TableError(
-                f"'{self._name}' is a view of several tables ({', '.join(pins.held)}), whose "
+                f"'{self._name}' is a view of several tables ({', '.join(pins.tables)}), whose "
                 f"snapshots {self._as_of} are of different times; give a time or a tag"
             )
         state = f"{view.query}\n{pins.stamp}"
@@ -128,12 +128,12 @@ class Extracts:
 
 
 @contextlib.contextmanager
-def _unsorted(pin: Pin, schema: pa.Schema, tick: Tick) -> Iterator[Rows]:
-    yield Rows(schema, _with_progress(pin.read(schema.names), tick), False)
+def _unsorted(pin: PinnedTable, schema: pa.Schema, on_rows: OnRows) -> Iterator[Rows]:
+    yield Rows(schema, _with_progress(pin.read(schema.names), on_rows), False)
 
 
 @contextlib.contextmanager
-def _sorted_by_key(pin: Pin, schema: pa.Schema, tick: Tick) -> Iterator[Rows]:
+def _sorted_by_key(pin: PinnedTable, schema: pa.Schema, on_rows: OnRows) -> Iterator[Rows]:
     """Sort by the primary key in DuckDB, which spills to disk."""
     table, key = pin.table, pin.table.primary_key
     columns = list(dict.fromkeys((*schema.names, *key)))
@@ -146,15 +146,15 @@ def _sorted_by_key(pin: Pin, schema: pa.Schema, tick: Tick) -> Iterator[Rows]:
     def scanner(_: BoundedScan) -> tuple[pa.Schema, Batches]:
         return pin.schema(columns), lambda: pin.read(columns)
 
-    with _query_rows(plan, scanner, tick) as rows:
+    with _query_rows(plan, scanner, on_rows) as rows:
         yield Rows(schema, (batch.cast(schema) for batch in rows.batches), True)
 
 
 @contextlib.contextmanager
-def _query_rows(plan: BoundedQuery, scanner: Scanner, tick: Tick) -> Iterator[Rows]:
+def _query_rows(plan: BoundedQuery, scanner: Scanner, on_rows: OnRows) -> Iterator[Rows]:
     def counting_scanner(scan: BoundedScan) -> tuple[pa.Schema, Batches]:
         schema, read = scanner(scan)
-        return schema, lambda: _with_progress(read(), tick)
+        return schema, lambda: _with_progress(read(), on_rows)
 
     with bounded_reader(plan, counting_scanner) as reader:
         yield Rows(reader.schema, iter(reader), True)
@@ -170,9 +170,9 @@ def _sortable(table: Table) -> bool:
     return bool(table.primary_key) and not loses_digits
 
 
-def _with_progress(batches: Iterator[pa.RecordBatch], tick: Tick) -> Iterator[pa.RecordBatch]:
+def _with_progress(batches: Iterator[pa.RecordBatch], on_rows: OnRows) -> Iterator[pa.RecordBatch]:
     for batch in batches:
-        tick(batch.num_rows)
+        on_rows(batch.num_rows)
         yield batch
 
 

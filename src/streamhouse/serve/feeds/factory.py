@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from streamhouse.errors import TableError
 from streamhouse.serve.feeds.table_feed import TableFeed
 from streamhouse.serve.feeds.view_feed import ViewFeed
-from streamhouse.serve.views.definition import definition, hidden_errors
+from streamhouse.serve.views.definition import definition, hide_definition_errors
 from streamhouse.serve.views.warehouse_tables import WarehouseTables
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def open_served_view(
 
     `memory` counts and limits the rows that the feed keeps.
     """
-    with hidden_errors(warehouse, view):
+    with hide_definition_errors(warehouse, view):
         feed = _open(warehouse, view)
     feed.memory = memory
     return feed

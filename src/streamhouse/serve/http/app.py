@@ -12,18 +12,18 @@ from fastapi import FastAPI
 from starlette.middleware.cors import CORSMiddleware
 
 from streamhouse.serve import errors
-from streamhouse.serve.admission.lanes import READERS, Admission
+from streamhouse.serve.admission.request_queues import READERS, RequestQueues
 from streamhouse.serve.admission.response_memory import UnsentResponses
-from streamhouse.serve.admission.thread_pool import LaneThreads, WarehousePool
+from streamhouse.serve.admission.thread_pool import QueuedThreads, WarehousePool
 from streamhouse.serve.feeds.feed_memory import FeedMemory
 from streamhouse.serve.http.health import Health
 from streamhouse.serve.http.metrics import Metrics
-from streamhouse.serve.http.middleware import Access
+from streamhouse.serve.http.middleware import RequestMiddleware
 from streamhouse.serve.http.openapi import DESCRIPTION, TAGS
 from streamhouse.serve.http.routes import about, changes, history, page, pipelines, sql, views
-from streamhouse.serve.queries.executor import Queries
+from streamhouse.serve.queries.executor import QueryExecutor
 from streamhouse.serve.streams.hub import Hub
-from streamhouse.serve.views.catalog import Catalogue
+from streamhouse.serve.views.catalog import ViewCatalog
 from streamhouse.work_folder import work_folder
 
 if TYPE_CHECKING:
@@ -45,8 +45,8 @@ ROUTERS = (
 def create_app(settings: ServerSettings) -> FastAPI:
     """Create the application; its `state` holds the parts that routes use.
 
-    `settings`; `views`, the `Catalogue`; `hub`, the change streams; `admission`, the lanes in which
-    requests queue; `threads`, the thread pool of the lane for small reads; `warehouse_pool`, which
+    `settings`; `views`, the `ViewCatalog`; `hub`, the change streams; `request_queues`, in which
+    requests wait; `threads`, the thread pool of the queue for small reads; `warehouse_pool`, which
     reads tables in these threads; `unsent`, the responses being sent; `folder`, where their
     temporary files are; `health`, for probes; `queries`, which runs reads and SELECTs; `metrics`;
     `end`, which closes all streams; `streams`, the number of open ones.
@@ -66,16 +66,16 @@ def create_app(settings: ServerSettings) -> FastAPI:
     state = app.state
     state.settings = settings
     state.started = time.time()
-    state.views = Catalogue(settings.views)
-    state.admission = Admission(settings)
-    state.unsent = UnsentResponses(settings.answer_bytes)
-    state.threads = LaneThreads(state.admission.small, READERS)
+    state.views = ViewCatalog(settings.views)
+    state.request_queues = RequestQueues(settings)
+    state.unsent = UnsentResponses(settings.unsent_bytes)
+    state.threads = QueuedThreads(state.request_queues.small, READERS)
     state.warehouse_pool = WarehousePool(settings.warehouse, state.threads)
     state.health = Health(settings.warehouse)
     state.hub = Hub(_opener(settings), settings.streams)
-    state.metrics = Metrics(state.hub.stats, state.admission.lanes, state.unsent)
-    state.queries = Queries(
-        settings, state.warehouse_pool, state.admission, state.unsent, state.metrics
+    state.metrics = Metrics(state.hub.stats, state.request_queues.all, state.unsent)
+    state.queries = QueryExecutor(
+        settings, state.warehouse_pool, state.request_queues, state.unsent, state.metrics
     )
     state.streams = 0
     state.ending = False
@@ -97,7 +97,9 @@ def create_app(settings: ServerSettings) -> FastAPI:
                 "X-Streamhouse-Truncated",
             ],
         )
-    app.add_middleware(Access, settings=settings, metrics=state.metrics, unsent=state.unsent)
+    app.add_middleware(
+        RequestMiddleware, settings=settings, metrics=state.metrics, unsent=state.unsent
+    )
     return app
 
 

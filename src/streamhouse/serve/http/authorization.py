@@ -82,7 +82,7 @@ async def allowed(request: HTTPConnection, _: Annotated[object, Depends(_scheme)
 def token_scope(settings: ServerSettings, connection: HTTPConnection) -> Scope | None:
     """The permissions of a request's token; None if the token is missing or unknown."""
     token = _sent_token(connection)
-    return None if token is None else tokens.find(settings.tokens, token)
+    return None if token is None else tokens.find_scope(settings.tokens, token)
 
 
 def may(act: str) -> Callable[..., Awaitable[Scope]]:
@@ -106,9 +106,9 @@ def may(act: str) -> Callable[..., Awaitable[Scope]]:
 
 
 Allowed = Annotated[Scope, Depends(allowed)]
-Reads = Annotated[Scope, Depends(may(READ))]
-Queries = Annotated[Scope, Depends(may(SQL))]
-Runs = Annotated[Scope, Depends(may(RUN))]
+MayRead = Annotated[Scope, Depends(may(READ))]
+MayQuery = Annotated[Scope, Depends(may(SQL))]
+MayRun = Annotated[Scope, Depends(may(RUN))]
 
 
 def subprotocol(connection: HTTPConnection) -> str | None:

@@ -14,7 +14,7 @@ from streamhouse.serve.auth.scope import EVERYTHING, Scope
 from streamhouse.serve.pipelines.source_metrics import HELP
 
 if TYPE_CHECKING:
-    from streamhouse.serve.admission.fair_queue import Lane
+    from streamhouse.serve.admission.fair_queue import FairQueue
     from streamhouse.serve.admission.response_memory import UnsentResponses
     from streamhouse.serve.streams.hub import ChannelStats
 
@@ -28,24 +28,24 @@ class Metrics:
     def __init__(
         self,
         streams: Callable[[], Iterable[ChannelStats]],
-        lanes: Iterable[Lane],
+        queues: Iterable[FairQueue],
         unsent: UnsentResponses,
     ) -> None:
         self._streams = streams
         self._registry = CollectorRegistry()
         self._gauge("answers", "Responses that are being sent").set_function(lambda: unsent.count)
         self._gauge("answer_bytes", "Total size of the responses that are being sent").set_function(
-            lambda: unsent.held
+            lambda: unsent.total_bytes
         )
         self._gauge(
             "answers_cut", "Clients that were disconnected because they read too slowly"
-        ).set_function(lambda: unsent.cut)
+        ).set_function(lambda: unsent.aborted)
         running = self._gauge("running", "Requests that are running, by kind", "kind")
         waiting = self._gauge("waiting", "Requests that wait for a slot, by kind", "kind")
-        for lane in lanes:
-            kind = lane.name.replace(" ", "_")
-            running.labels(kind).set_function(partial(getattr, lane, "running"))
-            waiting.labels(kind).set_function(partial(getattr, lane, "waiting"))
+        for queue in queues:
+            kind = queue.name.replace(" ", "_")
+            running.labels(kind).set_function(partial(getattr, queue, "running"))
+            waiting.labels(kind).set_function(partial(getattr, queue, "waiting"))
         self.requests = Counter(
             "streamhouse_requests",
             "Completed requests; a WebSocket counts when it closes",
@@ -92,11 +92,13 @@ class Metrics:
         `pipelines`: those to include, as `serve.pipelines.listing` describes them.
         """
         visible = [stats for stats in self._streams() if scope.sees(stats.name)]
-        streams = generate_latest(_Streams(visible))
-        return generate_latest(self._registry) + streams + generate_latest(_Sources(pipelines))
+        streams = generate_latest(_StreamCollector(visible))
+        return (
+            generate_latest(self._registry) + streams + generate_latest(_SourceCollector(pipelines))
+        )
 
 
-class _Sources:
+class _SourceCollector:
     """Prometheus collector over the sources of running queries."""
 
     def __init__(self, pipelines: Sequence[Mapping[str, Any]]) -> None:
@@ -113,7 +115,7 @@ class _Sources:
             yield gauge
 
 
-class _Streams:
+class _StreamCollector:
     """Prometheus collector over the current statistics of streams, labelled by view."""
 
     def __init__(self, streams: Iterable[ChannelStats]) -> None:

@@ -21,8 +21,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from streamhouse.errors import NoSpaceError, is_full, is_panic
 from streamhouse.options import hide_secrets
 from streamhouse.serve.access_log import LOGGER, log_request
-from streamhouse.serve.admission.lanes import CLIENT
-from streamhouse.serve.admission.rate_limits import Rate
+from streamhouse.serve.admission.rate_limits import RateLimiter
+from streamhouse.serve.admission.request_queues import CLIENT
 from streamhouse.serve.admission.response_memory import UnsentResponse, UnsentResponses
 from streamhouse.serve.errors import Problem, problem_of
 from streamhouse.serve.formats.cells import printable
@@ -43,7 +43,7 @@ _CHUNK_BYTES = 64 << 10
 """Responses are sent in pieces of this size; at most twice as much is buffered in memory."""
 
 
-class Access:
+class RequestMiddleware:
     """The outermost ASGI application: limits, default headers, access log and metrics."""
 
     def __init__(
@@ -53,7 +53,7 @@ class Access:
         self._settings = settings
         self._metrics = metrics
         self._unsent = unsent
-        self._rate = Rate(settings.rate)
+        self._rate = RateLimiter(settings.rate)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket"):

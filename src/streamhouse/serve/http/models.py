@@ -7,7 +7,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 
-class ErrorText(BaseModel):
+class Error(BaseModel):
     """An error: its code, and a message that says what to change."""
 
     model_config = ConfigDict(extra="allow")
@@ -16,13 +16,13 @@ class ErrorText(BaseModel):
     message: str = Field(examples=["there is no view 'shop.sale'; did you mean 'shop.sales'?"])
 
 
-class ErrorAnswer(BaseModel):
+class ErrorResponse(BaseModel):
     """The body of every response whose status is 400 or above."""
 
-    error: ErrorText
+    error: Error
 
 
-class ColumnShape(BaseModel):
+class Column(BaseModel):
     """A column; `type` is a Flink SQL type."""
 
     name: str
@@ -30,14 +30,14 @@ class ColumnShape(BaseModel):
     nullable: bool
 
 
-class ViewShape(BaseModel):
+class View(BaseModel):
     """A served view; if it cannot be read, `error` says why, and `columns` may be empty."""
 
     name: str = Field(examples=["shop.country_sales"])
     kind: Literal["table", "view"]
     title: str | None
     description: str | None
-    columns: list[ColumnShape]
+    columns: list[Column]
     primary_key: list[str]
     partitioned_by: list[str]
     snapshot: int | None
@@ -47,11 +47,11 @@ class ViewShape(BaseModel):
     error: str | None = None
 
 
-class ViewsAnswer(BaseModel):
-    views: list[ViewShape]
+class ViewsResponse(BaseModel):
+    views: list[View]
 
 
-class RowsAnswer(BaseModel):
+class RowsResponse(BaseModel):
     """Rows as of one snapshot; `snapshot` and `time` are null before the first commit."""
 
     snapshot: int | None
@@ -64,7 +64,7 @@ class TypedColumn(BaseModel):
     type: str
 
 
-class SqlAnswer(BaseModel):
+class SqlResponse(BaseModel):
     """The result of a query; `truncated`: it has more rows than the server returns per query."""
 
     columns: list[TypedColumn]
@@ -72,7 +72,7 @@ class SqlAnswer(BaseModel):
     truncated: bool
 
 
-class SnapshotShape(BaseModel):
+class Snapshot(BaseModel):
     """A snapshot; `kind` is APPEND, COMPACT, OVERWRITE or ANALYZE. `rows` counts all records."""
 
     snapshot: int
@@ -83,32 +83,32 @@ class SnapshotShape(BaseModel):
     schema_: int = Field(alias="schema")
 
 
-class SnapshotsAnswer(BaseModel):
-    snapshots: list[SnapshotShape]
+class SnapshotsResponse(BaseModel):
+    snapshots: list[Snapshot]
 
 
-class VersionShape(BaseModel):
+class SchemaVersion(BaseModel):
     version: int
     time: str | None
 
 
-class SchemaAnswer(BaseModel):
+class SchemaResponse(BaseModel):
     name: str
     kind: Literal["table", "view"]
-    columns: list[ColumnShape]
+    columns: list[Column]
     primary_key: list[str]
     partitioned_by: list[str]
     version: int | None = None
-    schema_versions: list[VersionShape]
+    schema_versions: list[SchemaVersion]
 
 
-class OptionsAnswer(BaseModel):
+class OptionsResponse(BaseModel):
     """The table's options; values of secret options are masked with stars."""
 
     options: dict[str, str]
 
 
-class FileShape(BaseModel):
+class DataFile(BaseModel):
     """A data file; its rows and bytes are null if the view hides some of the table's rows."""
 
     partition: str | None
@@ -121,31 +121,31 @@ class FileShape(BaseModel):
     time: str | None
 
 
-class FilesAnswer(BaseModel):
+class FilesResponse(BaseModel):
     """Data files of the newest snapshot; `total` counts those beyond the limit, too."""
 
-    files: list[FileShape]
+    files: list[DataFile]
     total: int
 
 
-class TagShape(BaseModel):
+class Tag(BaseModel):
     tag: str
     snapshot: int
     time: str
 
 
-class TagsAnswer(BaseModel):
-    tags: list[TagShape]
+class TagsResponse(BaseModel):
+    tags: list[Tag]
 
 
-class LimitsShape(BaseModel):
+class QueryLimits(BaseModel):
     """Limits of one query: its duration, and how many rows it returns."""
 
     query_seconds: float
     query_rows: int
 
 
-class HealthAnswer(BaseModel):
+class HealthResponse(BaseModel):
     """The state of the server.
 
     If the server has tokens, a request without one gets `status` and `token_needed` only. `views`
@@ -159,5 +159,5 @@ class HealthAnswer(BaseModel):
     views: int | None = None
     uptime_seconds: float | None = None
     allow_run: bool | None = None
-    limits: LimitsShape | None = None
+    limits: QueryLimits | None = None
     version: str | None = None

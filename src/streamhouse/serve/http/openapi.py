@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from streamhouse.serve.errors import STATUS
-from streamhouse.serve.http.models import ErrorAnswer
+from streamhouse.serve.http.models import ErrorResponse
 
 DESCRIPTION = """
 Rows of tables and views as JSON, CSV, Arrow and Parquet, their changes as they are committed, and
@@ -47,11 +47,12 @@ def error_responses(*codes: str) -> dict[int | str, dict[str, Any]]:
     """The error responses of a route: those of `codes`, and those that every route has."""
     wanted = [code for code in _DESCRIPTIONS if code in (*codes, *_ALWAYS)]
     return {
-        STATUS[code]: {"model": ErrorAnswer, "description": _DESCRIPTIONS[code]} for code in wanted
+        STATUS[code]: {"model": ErrorResponse, "description": _DESCRIPTIONS[code]}
+        for code in wanted
     }
 
 
-def file_answer(schema_of: str) -> dict[str, Any]:
+def content_in_all_formats(schema_of: str) -> dict[str, Any]:
     """The `content` of a response that is available in every format; `schema_of` is its model."""
     binary = {"schema": {"type": "string", "format": "binary"}}
     return {

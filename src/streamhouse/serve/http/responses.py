@@ -32,7 +32,7 @@ async def send_start(response: Response, scope: Scope, send: Send) -> bool:
     return True
 
 
-class FileAnswer(Response):
+class TemporaryFileResponse(Response):
     """Sends a temporary file and deletes it."""
 
     def __init__(self, path: str, media_type: str, headers: Mapping[str, str]) -> None:
@@ -68,7 +68,7 @@ class FileAnswer(Response):
                 return
 
 
-def json_answer(request: Request, value: object) -> Response:
+def json_response(request: Request, value: object) -> Response:
     """A JSON response with an ETag, or 304 if the client has it already (If-None-Match)."""
     body = compact(value).encode()
     tag = f'"{hashlib.blake2b(body, digest_size=12).hexdigest()}"'

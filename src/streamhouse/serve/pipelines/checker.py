@@ -21,11 +21,11 @@ from streamhouse.serve.private_paths import hide_path
 
 _WORKER = "streamhouse.graph.worker"
 _START_S = 60.0
-ANSWER_S = 10.0
+PLAN_S = 10.0
 """How long planning one script may take."""
 WAIT_S = 20.0
 """How long a script may wait for the scripts before it."""
-_MOST_BYTES = 16 << 20
+_MAX_BYTES = 16 << 20
 _CACHED_RESULTS = 32
 _CHUNK = 1 << 16
 
@@ -35,14 +35,14 @@ class Checker:
 
     Thread-safe: concurrent calls block until it is their turn. The worker is started on first use
     and again after it died; it exits by itself when idle. `warehouse` are the options of the
-    catalog. `answer_s` and `wait_s` are timeouts in seconds.
+    catalog. `plan_s` and `wait_s` are timeouts in seconds.
     """
 
     def __init__(
-        self, warehouse: Mapping[str, str], answer_s: float = ANSWER_S, wait_s: float = WAIT_S
+        self, warehouse: Mapping[str, str], plan_s: float = PLAN_S, wait_s: float = WAIT_S
     ) -> None:
         self._warehouse = dict(warehouse)
-        self._answer_s = answer_s
+        self._plan_s = plan_s
         self._wait_s = wait_s
         self._lock = threading.Lock()
         self._worker: subprocess.Popen[bytes] | None = None
@@ -90,36 +90,36 @@ class Checker:
         if not self._lock.acquire(timeout=self._wait_s):
             raise BusyError("other scripts are being checked; try again shortly")
         try:
-            answer = self._answer(line)
+            response = self._exchange(line)
         except TimeoutError:
             self._stop_worker()
             return _error_result(
-                f"planning the script takes longer than {self._answer_s:g} s; split it"
+                f"planning the script takes longer than {self._plan_s:g} s; split it"
             )
         except (OSError, ValueError):
             self._stop_worker()
             return _error_result("planning the script takes too much memory; split it")
         finally:
             self._lock.release()
-        return answer
+        return response
 
-    def _answer(self, line: bytes) -> dict[str, Any]:
+    def _exchange(self, line: bytes) -> dict[str, Any]:
         worker = self._running_worker()
         try:
-            _write(worker, line, self._answer_s)
+            _write(worker, line, self._plan_s)
         except BrokenPipeError:
             # The worker was idle for too long and has just exited.
             self._stop_worker()
             worker = self._running_worker()
-            _write(worker, line, self._answer_s)
-        return self._without_path(json.loads(_read_line(worker, self._answer_s)))
+            _write(worker, line, self._plan_s)
+        return self._without_path(json.loads(_read_line(worker, self._plan_s)))
 
-    def _without_path(self, answer: dict[str, Any]) -> dict[str, Any]:
-        """The answer; its error message no longer contains the path of the warehouse."""
-        if not answer["ok"]:
-            error, warehouse = answer["error"], self._warehouse["warehouse"]
+    def _without_path(self, response: dict[str, Any]) -> dict[str, Any]:
+        """The response; its error message no longer contains the path of the warehouse."""
+        if not response["ok"]:
+            error, warehouse = response["error"], self._warehouse["warehouse"]
             error["message"] = hide_path(error["message"], warehouse)
-        return answer
+        return response
 
     def _running_worker(self) -> subprocess.Popen[bytes]:
         if self._closed:
@@ -176,7 +176,7 @@ def _read_line(worker: subprocess.Popen[bytes], within_s: float) -> bytes:
         if not _ready(handle, select.POLLIN, deadline):
             raise TimeoutError
         read = os.read(handle, _CHUNK)
-        if not read or len(text) > _MOST_BYTES:
+        if not read or len(text) > _MAX_BYTES:
             raise OSError("the process has ended")
         text += read
     return text

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-MOST_CHARACTERS = 1 << 20
+MAX_CHARACTERS = 1 << 20
 
 
 class Lag(BaseModel):
@@ -85,7 +85,7 @@ class ScriptBody(BaseModel):
     """A SQL script."""
 
     model_config = ConfigDict(extra="forbid")
-    sql: str = Field(max_length=MOST_CHARACTERS, description="Statements in Flink's dialect.")
+    sql: str = Field(max_length=MAX_CHARACTERS, description="Statements in Flink's dialect.")
 
 
 class StartBody(BaseModel):
@@ -109,7 +109,7 @@ class PipelineBody(ScriptBody, StartBody):
     name: str = Field(pattern=r"^[a-z0-9_-]{1,64}$")
 
 
-class Right(BaseModel):
+class ValidScript(BaseModel):
     """The result of checking a valid script."""
 
     ok: Literal[True]
@@ -117,7 +117,7 @@ class Right(BaseModel):
     graph: GraphModel
 
 
-class Mistake(BaseModel):
+class ScriptError(BaseModel):
     """Why a script is invalid, and where; line and column count from 1."""
 
     message: str
@@ -125,8 +125,8 @@ class Mistake(BaseModel):
     column: int | None
 
 
-class Wrong(BaseModel):
+class InvalidScript(BaseModel):
     """The result of checking an invalid script."""
 
     ok: Literal[False]
-    error: Mistake
+    error: ScriptError

@@ -27,7 +27,7 @@ from streamhouse.secret_references import ALLOWED
 from streamhouse.sql.secrets import without_secrets
 from streamhouse.sql.statements.masked_secrets import with_secrets
 
-MOST_SQL_BYTES = 1 << 20
+MAX_SQL_BYTES = 1 << 20
 _NAME = re.compile(r"[a-z0-9_-]{1,64}")
 _PROGRAM = ("-P", "-c", "from streamhouse.cli.main import main; main()")
 _STARTING_S, _STARTING_STEP_S = 1.0, 0.005
@@ -67,8 +67,8 @@ class Runner:
                 "the name of a pipeline has 1 to 64 characters of a to z, 0 to 9, _ and -, "
                 "such as 'revenue'"
             )
-        if len(sql.encode()) > MOST_SQL_BYTES:
-            raise OptionError(f"the script is longer than {MOST_SQL_BYTES:,} bytes; split it")
+        if len(sql.encode()) > MAX_SQL_BYTES:
+            raise OptionError(f"the script is longer than {MAX_SQL_BYTES:,} bytes; split it")
         with self._lock:
             self._check_not_running(name)
             sql = with_secrets(sql, self._stored_script(name))

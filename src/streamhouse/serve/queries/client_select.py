@@ -13,11 +13,11 @@ from streamhouse.duckdb_engine import bounded_reader
 from streamhouse.errors import TableError, UnsupportedSqlError
 from streamhouse.options import nearest
 from streamhouse.serve.queries import output
-from streamhouse.serve.queries.pinned_tables import Pins
+from streamhouse.serve.queries.pinned_tables import PinnedTables
 from streamhouse.serve.queries.read_request import ReadResult, SelectRequest
-from streamhouse.serve.queries.single_select import selected
-from streamhouse.serve.views.catalog import Catalogue
-from streamhouse.serve.views.definition import definition, hidden_errors
+from streamhouse.serve.queries.single_select import parse_single_select
+from streamhouse.serve.views.catalog import ViewCatalog
+from streamhouse.serve.views.definition import definition, hide_definition_errors
 from streamhouse.serve.views.warehouse_tables import WarehouseTables
 from streamhouse.sql.batch.bounded_query import analyze_bounded
 from streamhouse.sql.expressions import lowering
@@ -37,39 +37,39 @@ _RAW, _SERVED = "streamhouse_source", "streamhouse_served"
 _RELATION = re.compile(r"scan_\d+", re.IGNORECASE)
 
 
-def answer(warehouse: Warehouse, request: SelectRequest) -> ReadResult:
+def run_select(warehouse: Warehouse, request: SelectRequest) -> ReadResult:
     """Run the SELECT and write its rows to the target; returns their number.
 
     Raises `SqlError` for anything but one SELECT over views that the scope sees, `QueryError` if it
     fails on a value, `LimitError` and `TooLargeError` if it exceeds a limit.
     """
-    pins = Pins(warehouse)
-    plan = planned(warehouse, request)
-    pins.hold(plan.scans)
+    pins = PinnedTables(warehouse)
+    plan = plan_select(warehouse, request)
+    pins.pin_all(plan.scans)
     with bounded_reader(plan, pins.scanner, request.limits, output.ROWS_AT_ONCE) as reader:
         head = {"columns": _columns(reader.schema)}
         written = output.write(request.target, reader.schema, reader, head, {})
     return ReadResult(rows=written.rows, truncated=written.truncated)
 
 
-def planned(warehouse: Warehouse, request: SelectRequest) -> BoundedQuery:
+def plan_select(warehouse: Warehouse, request: SelectRequest) -> BoundedQuery:
     """The plan of the one SELECT."""
-    query = selected(request.sql)
-    catalogue = Catalogue(request.views)
-    tables = _Served(warehouse, catalogue, request)
+    query = parse_single_select(request.sql)
+    catalog = ViewCatalog(request.views)
+    tables = _Served(warehouse, catalog, request)
     _check(query, tables)
     with contextlib.ExitStack() as stack:
         for view in tables.used:
-            stack.enter_context(hidden_errors(warehouse, view))
+            stack.enter_context(hide_definition_errors(warehouse, view))
         return analyze_bounded(query, tables)
 
 
 class _Served(WarehouseTables):
     """Resolves names of a client's query to served views, with their columns and filters."""
 
-    def __init__(self, warehouse: Warehouse, catalogue: Catalogue, request: SelectRequest) -> None:
+    def __init__(self, warehouse: Warehouse, catalog: ViewCatalog, request: SelectRequest) -> None:
         super().__init__(warehouse)
-        self._catalogue = catalogue
+        self._catalog = catalog
         self._request = request
         self.used: list[ServedView] = []
         """The served views that have been looked up so far."""
@@ -78,12 +78,12 @@ class _Served(WarehouseTables):
         """The served view of a name in a client's query; `TableError` names the nearest match."""
         scope = self._request.scope
         if len(name) == 1:
-            full = self._catalogue.qualified(self._warehouse, name[0], scope)
+            full = self._catalog.full_name(self._warehouse, name[0], scope)
         elif len(name) == 2:
             full = ".".join(name)
         else:
             raise TableError(f"'{'.'.join(name)}' names a catalog; write database.table")
-        view = self._catalogue.find(self._warehouse, full, scope)
+        view = self._catalog.find(self._warehouse, full, scope)
         self.used.append(view)
         return view
 

@@ -20,13 +20,13 @@ from streamhouse.serve.access_log import LOGGER
 from streamhouse.serve.admission.thread_pool import WarehousePool
 from streamhouse.serve.errors import Problem
 from streamhouse.serve.queries.fork_messages import LENGTH, LONG_S
-from streamhouse.serve.queries.forks import Forks
-from streamhouse.serve.queries.read_execution import UnexpectedError, discard, small_answer
+from streamhouse.serve.queries.fork_server import ForkServer
+from streamhouse.serve.queries.read_execution import UnexpectedError, delete_output, read_if_small
 from streamhouse.serve.queries.read_request import ReadRequest, ReadResult, RowsRequest
 
 if TYPE_CHECKING:
     from streamhouse.paimon.catalog.warehouse import Warehouse
-    from streamhouse.serve.admission.lanes import Admission
+    from streamhouse.serve.admission.request_queues import RequestQueues
     from streamhouse.serve.admission.response_memory import UnsentResponses
     from streamhouse.serve.http.metrics import Metrics
     from streamhouse.serve.settings import ServerSettings
@@ -36,8 +36,8 @@ _GRACE_S = 0.5
 """How long after its time limit a query may take to report the timeout itself."""
 
 
-class Queries:
-    """Runs read requests for the routes of one server; each waits for a slot in a lane.
+class QueryExecutor:
+    """Runs read requests for the routes of one server; each waits for a slot of a queue.
 
     A request for few rows, without a client's SQL text, runs in a thread. Any other runs in a
     worker process, which is killed if it exceeds a limit, or if the client disconnects.
@@ -47,19 +47,19 @@ class Queries:
         self,
         settings: ServerSettings,
         pool: WarehousePool,
-        admission: Admission,
+        queues: RequestQueues,
         unsent: UnsentResponses,
         metrics: Metrics,
     ) -> None:
         self._settings = settings
         self._pool = pool
-        self._admission = admission
+        self._queues = queues
         self._unsent = unsent
         self._idle: list[_Worker] = []
         self._ending: set[asyncio.Task[None]] = set()
         self._metrics = metrics
         self._folder = ""
-        self._forks = Forks()
+        self._forks = ForkServer()
 
     def start(self, folder: str) -> None:
         """Set the folder for the files of responses, which are kept until they have been sent."""
@@ -70,7 +70,7 @@ class Queries:
         return os.path.join(self._folder, uuid.uuid4().hex)
 
     async def run(self, client: str, request: ReadRequest) -> ReadResult:
-        """Run a request of a client; raises as `read_execution.answer`, and `Problem` busy."""
+        """Run a request of a client; raises as `read_execution.run_request`, and `Problem` busy."""
         if isinstance(request, RowsRequest) and request.trusted:
             small = await self._small(client, request)
             if small is not None:
@@ -94,38 +94,38 @@ class Queries:
         """Run a request in a thread; None if it is too large for that."""
         disconnected = threading.Event()
 
-        def answered(warehouse: Warehouse) -> ReadResult | None:
-            result = small_answer(warehouse, request)
+        def read(warehouse: Warehouse) -> ReadResult | None:
+            result = read_if_small(warehouse, request)
             if disconnected.is_set():
-                discard(request)
+                delete_output(request)
             return result
 
         try:
-            return await self._pool.run(client, answered)
+            return await self._pool.run(client, read)
         except asyncio.CancelledError:
             # The thread keeps running; nobody needs the file that it writes.
             disconnected.set()
-            discard(request)
+            delete_output(request)
             raise
 
     async def _run_in_process(self, client: str, request: ReadRequest) -> ReadResult:
         """Run a request in a process, within its time limit including the wait for a slot.
 
-        At most half of the time is spent waiting. While all slots of the `heavy` lane are taken, a
-        query with a client's SQL text first gets `LONG_S` in the `light` lane. If that is too
+        At most half of the time is spent waiting. While all slots of the `heavy` queue are taken, a
+        query with a client's SQL text first gets `LONG_S` in the `light` queue. If that is too
         short, it starts again when it gets a `heavy` slot.
         """
         started_at, seconds = time.monotonic(), request.limits.seconds
         assert seconds is not None
         # Before the query runs, since a response that may not be sent would be wasted.
         self._unsent.make_room(client)
-        heavy = self._admission.heavy
-        if not request.trusted and not heavy.admits(client) and seconds > 2 * LONG_S:
-            result = await self._try_light_lane(client, request, seconds / 4)
+        heavy = self._queues.heavy
+        if not request.trusted and not heavy.has_free_slot(client) and seconds > 2 * LONG_S:
+            result = await self._try_light_queue(client, request, seconds / 4)
             if result is not None:
                 return result
         remaining = max(seconds / 2 - (time.monotonic() - started_at), LONG_S)
-        with await heavy.take(client, remaining):
+        with await heavy.acquire(client, remaining):
             waited = time.monotonic() - started_at
             try:
                 return await self._run_in_worker(request, started_at)
@@ -138,12 +138,12 @@ class Queries:
                     {"Retry-After": str(math.ceil(seconds))},
                 ) from None
 
-    async def _try_light_lane(
+    async def _try_light_queue(
         self, client: str, request: ReadRequest, wait_s: float
     ) -> ReadResult | None:
-        """Run a query in the `light` lane; None if it takes too long, or gets no slot in time."""
+        """Run a query in the `light` queue; None if it takes too long, or gets no slot in time."""
         try:
-            slot = await self._admission.light.take(client, wait_s)
+            slot = await self._queues.light.acquire(client, wait_s)
         except Problem:
             return None
         with slot, contextlib.suppress(TimeLimitError):
@@ -185,7 +185,7 @@ class Queries:
         except BaseException:
             # Cancelled or timed out: discard the process and its file.
             self._end(worker)
-            discard(request)
+            delete_output(request)
             raise
         if time.monotonic() - sent_at > LONG_S or isinstance(reply, LimitError | UnexpectedError):
             # It may not have freed all memory, and it cannot raise its priority again.
@@ -221,7 +221,7 @@ class _Worker:
 
     def __init__(
         self,
-        forks: Forks,
+        forks: ForkServer,
         pid: int,
         streams: tuple[asyncio.StreamReader, asyncio.StreamWriter],
         folder: str,
@@ -232,7 +232,7 @@ class _Worker:
         self.folder = folder
 
     @classmethod
-    async def start(cls, forks: Forks, settings: ServerSettings, folder: str) -> _Worker:
+    async def start(cls, forks: ForkServer, settings: ServerSettings, folder: str) -> _Worker:
         """Fork a process and wait until it is ready for requests."""
         try:
             pid, connection = await forks.fork()
@@ -251,9 +251,9 @@ class _Worker:
         return worker
 
     async def request(self, request: ReadRequest, seconds: float) -> Any:
-        """Send a request and return the process's answer, which is a result or an exception.
+        """Send a request and return the process's response, which is a result or an exception.
 
-        Raises `TimeLimitError` if it does not answer in time, so it has to be killed, and
+        Raises `TimeLimitError` if it does not respond in time, so it has to be killed, and
         `LimitError` if it died, presumably of its memory limit. `seconds` is the time limit in
         messages.
         """

@@ -44,7 +44,7 @@ class Target:
 
 
 @dataclass
-class Written:
+class WriteResult:
     """The number of rows written, and whether the rest was truncated."""
 
     rows: int = 0
@@ -57,13 +57,13 @@ def write(
     batches: Iterable[pa.RecordBatch],
     head: Mapping[str, Any],
     metadata: Mapping[str, str],
-) -> Written:
+) -> WriteResult:
     """Write the rows to the target's file.
 
     `head` are the keys of the JSON object before `rows`. `metadata` becomes the schema's metadata
     in Arrow and Parquet.
     """
-    written = Written()
+    written = WriteResult()
     with open(target.path, "wb") as out:
         rows = _bounded(batches, target, out, written)
         stored = schema.with_metadata(dict(metadata))
@@ -82,7 +82,7 @@ def write(
 
 
 def _bounded(
-    batches: Iterable[pa.RecordBatch], target: Target, out: BinaryIO, written: Written
+    batches: Iterable[pa.RecordBatch], target: Target, out: BinaryIO, written: WriteResult
 ) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         remaining = target.max_rows - written.rows
@@ -109,7 +109,7 @@ def _write_json(
     batches: Iterable[pa.RecordBatch],
     out: BinaryIO,
     head: Mapping[str, Any],
-    written: Written,
+    written: WriteResult,
     cut: bool,
 ) -> None:
     write_rows(out, head, batches)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Pin:
+class PinnedTable:
     """A table as of one snapshot; `snapshot` is None before the first commit.
 
     `own_schema`: read with the columns that the table had at the snapshot. Otherwise with the
@@ -55,7 +55,7 @@ class Pin:
         return self.table.read(columns=columns, snapshot=self.snapshot.id)
 
 
-def pin(table: Table, as_of: AsOf | None = None) -> Pin:
+def pin_table(table: Table, as_of: AsOf | None = None) -> PinnedTable:
     """Pin the table at a point in time, by default at its newest snapshot.
 
     Raises `TableError` for a tag, snapshot or time that never existed, `DataLossError` for one that
@@ -63,11 +63,11 @@ def pin(table: Table, as_of: AsOf | None = None) -> Pin:
     """
     if not as_of:
         latest = table.latest_snapshot_id()
-        return Pin(table, None if latest is None else table.snapshot(latest))
+        return PinnedTable(table, None if latest is None else table.snapshot(latest))
     try:
         as_of = resolved(table, as_of)
         snapshot = record(table, as_of)
-        return Pin(pinned(table, as_of) if as_of else table, snapshot, own_schema=True)
+        return PinnedTable(pinned(table, as_of) if as_of else table, snapshot, own_schema=True)
     except (ValueError, OverflowError):
         raise _out_of_range() from None
 
@@ -88,7 +88,7 @@ def _out_of_range() -> OptionError:
 
 
 @dataclass
-class Pins:
+class PinnedTables:
     """The tables of one query, each pinned when it is first used.
 
     `as_of`, a text as for `parsed_as_of`, applies to tables for which the query names no point in
@@ -97,52 +97,52 @@ class Pins:
 
     warehouse: Warehouse
     as_of: str | None = None
-    held: dict[str, Pin] = field(default_factory=dict)
+    tables: dict[str, PinnedTable] = field(default_factory=dict)
 
     @property
     def snapshot(self) -> int | None:
         """The snapshot id of the only table; of several the sum, which grows with each commit."""
-        ids = [pin.snapshot.id for pin in self.held.values() if pin.snapshot is not None]
+        ids = [pin.snapshot.id for pin in self.tables.values() if pin.snapshot is not None]
         return sum(ids) if ids else None
 
     @property
     def time_ms(self) -> int | None:
         """The commit time of the newest of the snapshots, in milliseconds since 1970."""
-        times = [pin.snapshot.time_ms for pin in self.held.values() if pin.snapshot is not None]
+        times = [pin.snapshot.time_ms for pin in self.tables.values() if pin.snapshot is not None]
         return max(times, default=None)
 
     @property
     def records(self) -> int:
         """The number of records of all tables; each version of a row counts."""
-        snapshots = (pin.snapshot for pin in self.held.values())
+        snapshots = (pin.snapshot for pin in self.tables.values())
         return sum(one.total_record_count or 0 for one in snapshots if one is not None)
 
     @property
     def stamp(self) -> str:
         """A key that is unique for the state of all tables."""
-        return "\n".join(f"{name} {pin.stamp}" for name, pin in sorted(self.held.items()))
+        return "\n".join(f"{name} {pin.stamp}" for name, pin in sorted(self.tables.items()))
 
-    def take(self, name: str) -> Pin:
+    def get(self, name: str) -> PinnedTable:
         """The pinned table `database.table`."""
-        if name not in self.held:
+        if name not in self.tables:
             table = self.warehouse.table(name)
             as_of = None if self.as_of is None else parsed_as_of(table, self.as_of)
-            self.held[name] = pin(table, as_of)
-        return self.held[name]
+            self.tables[name] = pin_table(table, as_of)
+        return self.tables[name]
 
     def scanner(self, scan: BoundedScan) -> tuple[pa.Schema, Batches]:
         """The schema of a scan, and a function that reads it; a `Scanner` of `engine`."""
         source: Any = self._source(scan)
         columns = list(scan.columns)
-        if isinstance(source, Pin):
+        if isinstance(source, PinnedTable):
             return source.schema(columns), lambda: source.read(columns)
         return source.read_schema(columns), lambda: source.read(columns=columns)
 
-    def hold(self, scans: tuple[BoundedScan, ...]) -> None:
+    def pin_all(self, scans: tuple[BoundedScan, ...]) -> None:
         """Pin all tables of a plan before any is read."""
         for scan in scans:
             if is_data(scan):
-                self.take(full_name(scan))
+                self.get(full_name(scan))
 
     def _source(self, scan: BoundedScan) -> Any:
         options, hinted = split_options(scan.options)
@@ -150,9 +150,11 @@ class Pins:
         if not is_data(scan):
             return self.warehouse.readable(name, as_of, options, pin=True)
         if as_of:
-            return pin(self._with(self.warehouse.table(name), options), as_of)
-        held = self.take(name)
-        return Pin(self._with(held.table, options), held.snapshot, held.own_schema)
+            return pin_table(self._with(self.warehouse.table(name), options), as_of)
+        pinned_table = self.get(name)
+        return PinnedTable(
+            self._with(pinned_table.table, options), pinned_table.snapshot, pinned_table.own_schema
+        )
 
     @staticmethod
     def _with(table: Table, options: Mapping[str, str]) -> Table:

@@ -34,7 +34,7 @@ class UnexpectedError(StreamhouseError):
         self.trace = trace
 
 
-def answer(warehouse: Warehouse, request: ReadRequest) -> ReadResult:
+def run_request(warehouse: Warehouse, request: ReadRequest) -> ReadResult:
     """Run a request and write its rows to the target's file; on failure the file is deleted.
 
     Raises errors of `streamhouse.errors` only. An unexpected exception becomes an
@@ -42,22 +42,22 @@ def answer(warehouse: Warehouse, request: ReadRequest) -> ReadResult:
     server.
     """
     try:
-        return _answer(warehouse, request)
+        return _run(warehouse, request)
     except StreamhouseError as error:
-        discard(request)
+        delete_output(request)
         if not request.trusted and _NO_MEMORY.search(str(error)):
             raise LimitError.of_memory(request.limits.memory) from None
         raise
     except RecursionError:
-        discard(request)
+        delete_output(request)
         raise SqlError("the query is nested too deeply; reduce the levels of nesting") from None
     except MemoryError:
-        discard(request)
+        delete_output(request)
         raise LimitError.of_memory(request.limits.memory) from None
     except BaseException as error:
         if not isinstance(error, Exception) and not is_panic(error):
             raise
-        discard(request)
+        delete_output(request)
         if is_full(error):
             raise NoSpaceError from None
         trace = "".join(traceback.format_tb(error.__traceback__)) + type(error).__name__
@@ -67,7 +67,7 @@ def answer(warehouse: Warehouse, request: ReadRequest) -> ReadResult:
         raise UnexpectedError(message, trace) from None
 
 
-def small_answer(warehouse: Warehouse, request: RowsRequest) -> ReadResult | None:
+def read_if_small(warehouse: Warehouse, request: RowsRequest) -> ReadResult | None:
     """Run a request if it is small enough for a thread of the server, else return None.
 
     Only for requests without a client's SQL text. Deletes the target's file unless it succeeds.
@@ -76,29 +76,29 @@ def small_answer(warehouse: Warehouse, request: RowsRequest) -> ReadResult | Non
     from streamhouse.serve.queries import view_rows
 
     try:
-        result = view_rows.small_answer(warehouse, request)
+        result = view_rows.read_if_small(warehouse, request)
     except BaseException as error:
-        discard(request)
+        delete_output(request)
         if is_full(error):
             raise NoSpaceError from None
         raise
     if result is None:
-        discard(request)
+        delete_output(request)
     return result
 
 
-def _answer(warehouse: Warehouse, request: ReadRequest) -> ReadResult:
+def _run(warehouse: Warehouse, request: ReadRequest) -> ReadResult:
     # Imported here, since these modules load slowly and the server's start does not need them.
     if isinstance(request, RowsRequest):
         from streamhouse.serve.queries import view_rows
 
-        return view_rows.answer(warehouse, request)
+        return view_rows.read_rows(warehouse, request)
     from streamhouse.serve.queries import client_select
 
-    return client_select.answer(warehouse, request)
+    return client_select.run_select(warehouse, request)
 
 
-def discard(request: ReadRequest) -> None:
+def delete_output(request: ReadRequest) -> None:
     """Delete the target's file, if it exists."""
     with contextlib.suppress(OSError):
         os.unlink(request.target.path)

@@ -40,7 +40,7 @@ class RowsRequest:
 
 @dataclass(frozen=True)
 class SelectRequest:
-    """A client's SELECT over the views that `scope` sees; `views` are as for a `Catalogue`."""
+    """A client's SELECT over the views that `scope` sees; `views` are as for a `ViewCatalog`."""
 
     sql: str
     target: Target

@@ -7,7 +7,7 @@ from streamhouse.sql.plan import Query, Select
 from streamhouse.sql.statements.script import parse_script
 
 
-def selected(sql: str) -> Query:
+def parse_single_select(sql: str) -> Query:
     """The query of a text that is exactly one SELECT; `SqlError` for anything else."""
     statements = parse_script(sql)
     if len(statements) == 1 and isinstance(statements[0], Select):

@@ -222,7 +222,7 @@ def _of_view(warehouse: Warehouse, view: ServedView) -> dict[str, Any]:
 
     The snapshot is the sum of its tables' snapshot ids, as in its change stream.
     """
-    from streamhouse.serve.queries.pinned_tables import Pins
+    from streamhouse.serve.queries.pinned_tables import PinnedTables
     from streamhouse.sql.batch.bounded_query import analyze_bounded
     from streamhouse.sql.plan import Position, Query
 
@@ -242,8 +242,8 @@ def _of_view(warehouse: Warehouse, view: ServedView) -> dict[str, Any]:
     try:
         quoted = ".".join("`" + part.replace("`", "``") + "`" for part in (database, name))
         plan = analyze_bounded(Query(f"SELECT * FROM {quoted}", Position(1, 1)), tables)
-        pins = Pins(warehouse)
-        pins.hold(plan.scans)
+        pins = PinnedTables(warehouse)
+        pins.pin_all(plan.scans)
     except (SqlError, TableError, DataLossError) as error:
         return record | _error(error, warehouse)
     time = None if pins.time_ms is None else iso(pins.time_ms)

@@ -16,10 +16,15 @@ from streamhouse.duckdb_engine import Limits, bounded_reader
 from streamhouse.errors import DataLossError, LimitError, OptionError, TableError
 from streamhouse.options import nearest
 from streamhouse.serve.queries import output
-from streamhouse.serve.queries.pinned_tables import Pins, full_name, is_data, view_time_travel
+from streamhouse.serve.queries.pinned_tables import (
+    PinnedTables,
+    full_name,
+    is_data,
+    view_time_travel,
+)
 from streamhouse.serve.queries.read_request import ReadResult, RowsRequest
 from streamhouse.serve.queries.row_files import Origin
-from streamhouse.serve.views.definition import hidden_errors
+from streamhouse.serve.views.definition import hide_definition_errors
 from streamhouse.serve.views.warehouse_tables import WarehouseTables, table_info
 from streamhouse.sql.batch.bounded_query import analyze_tree
 from streamhouse.sql.expressions import lowering
@@ -30,25 +35,25 @@ from streamhouse.sql.text import Script
 
 if TYPE_CHECKING:
     from streamhouse.paimon.catalog.warehouse import Warehouse
-    from streamhouse.serve.queries.pinned_tables import Pin
+    from streamhouse.serve.queries.pinned_tables import PinnedTable
 
-_TRIES = 3
+_MAX_ATTEMPTS = 3
 SMALL_RECORDS = 20_000
-"""The most records, over all tables of a request, that `small_answer` reads."""
+"""The most records, over all tables of a request, that `read_if_small` reads."""
 _SMALL = Limits(1.0, "128MiB", "0MiB")
 _SMALL_BYTES = 4 << 20
 
 
-def answer(warehouse: Warehouse, request: RowsRequest) -> ReadResult:
+def read_rows(warehouse: Warehouse, request: RowsRequest) -> ReadResult:
     """Write the rows to the target; returns their number and their snapshot.
 
     Raises `OptionError` for a column that is not served, `SqlError` for a condition that cannot be
     parsed, `TableError` and `DataLossError` for a point in time that does not exist, `LimitError`
     and `TooLargeError` if a limit is exceeded.
     """
-    for tries_left in reversed(range(_TRIES)):
+    for tries_left in reversed(range(_MAX_ATTEMPTS)):
         try:
-            return _answer(warehouse, request)
+            return _read(warehouse, request)
         except DataLossError:
             # The newest snapshot expired while it was read, so there is a newer one: retry.
             if request.as_of is not None or not tries_left:
@@ -56,14 +61,14 @@ def answer(warehouse: Warehouse, request: RowsRequest) -> ReadResult:
     raise AssertionError("the last try returns or raises")
 
 
-def small_answer(warehouse: Warehouse, request: RowsRequest) -> ReadResult | None:
-    """As `answer`, within small limits; None if they are exceeded.
+def read_if_small(warehouse: Warehouse, request: RowsRequest) -> ReadResult | None:
+    """As `read_rows`, within small limits; None if they are exceeded.
 
     Rows that the client has already (`RowsRequest.known_etags`) are never too many.
     """
     small_target = replace(request.target, max_bytes=_SMALL_BYTES)
     try:
-        return answer(
+        return read_rows(
             warehouse, replace(request, target=small_target, limits=_SMALL, small_only=True)
         )
     except (_LargeError, LimitError):
@@ -74,8 +79,8 @@ class _LargeError(Exception):
     """The request may be too large for a thread of the server."""
 
 
-def _answer(warehouse: Warehouse, request: RowsRequest) -> ReadResult:
-    with hidden_errors(warehouse, request.view):
+def _read(warehouse: Warehouse, request: RowsRequest) -> ReadResult:
+    with hide_definition_errors(warehouse, request.view):
         source = _Source(warehouse, request)
         plan = source.plan()
     pins = source.pins
@@ -99,9 +104,9 @@ class _Source:
     def __init__(self, warehouse: Warehouse, request: RowsRequest) -> None:
         self._request = request
         self._warehouse = warehouse
-        self.pins = Pins(warehouse, request.as_of)
+        self.pins = PinnedTables(warehouse, request.as_of)
         self._pin = self._table()
-        self._tables = _PinnedTables(warehouse, request.view.source, self._pin)
+        self._tables = _PinnedResolver(warehouse, request.view.source, self._pin)
         self._all = self._columns()
         self._served = self._served_columns()
 
@@ -132,8 +137,8 @@ class _Source:
         if self._pin is None and self._request.as_of is not None:
             self._check_as_of(plan)
             with view_time_travel(self._request.view.name):
-                self.pins.hold(plan.scans)
-        self.pins.hold(plan.scans)
+                self.pins.pin_all(plan.scans)
+        self.pins.pin_all(plan.scans)
         return plan
 
     def _check_as_of(self, plan: BoundedQuery) -> None:
@@ -156,7 +161,7 @@ class _Source:
         database, table = self._request.view.source.split(".", 1)
         return database, table
 
-    def _table(self) -> Pin | None:
+    def _table(self) -> PinnedTable | None:
         """The pinned table; None for a SQL view."""
         name = self._request.view.source
         try:
@@ -166,7 +171,7 @@ class _Source:
             if tables.view(tuple(name.split(".", 1))) is not None:
                 return None
             raise
-        return self.pins.take(name)
+        return self.pins.get(name)
 
     def _columns(self) -> tuple[str, ...]:
         if self._pin is not None:
@@ -237,10 +242,10 @@ class _Source:
                     raise lowering.error(script, column, message)
 
 
-class _PinnedTables(WarehouseTables):
+class _PinnedResolver(WarehouseTables):
     """Name resolution in a warehouse, with one table pinned."""
 
-    def __init__(self, warehouse: Warehouse, name: str, pin: Pin | None) -> None:
+    def __init__(self, warehouse: Warehouse, name: str, pin: PinnedTable | None) -> None:
         super().__init__(warehouse)
         self._name: Name = tuple(name.split(".", 1))
         self._pin = pin

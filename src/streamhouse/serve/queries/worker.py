@@ -4,7 +4,7 @@ No parser can predict how much time and memory a client's SQL takes, so it runs 
 can be killed without harm to the server. `python -m streamhouse.serve.queries.worker` is the
 parent, which has all modules loaded. It forks and kills workers on commands of the server, read
 from a socket at standard input, and exits when that closes. A worker reads pickled requests from a
-socket, each after its length, and writes pickled answers; it exits when the socket closes.
+socket, each after its length, and writes pickled responses; it exits when the socket closes.
 
 docs/decisions/064-client-sql-runs-in-its-own-process.md says why.
 """
@@ -27,7 +27,7 @@ from typing import Any, BinaryIO
 from streamhouse.errors import StreamhouseError
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.serve.queries.fork_messages import FORK, LENGTH, LONG_S, MESSAGE, NUMBER
-from streamhouse.serve.queries.read_execution import answer
+from streamhouse.serve.queries.read_execution import run_request
 
 _LIBRARIES = (
     "duckdb",
@@ -74,7 +74,7 @@ def main() -> None:
 
 
 def _end(forks: set[int], process: int) -> None:
-    # Forks are reaped here only, so their pids cannot have been reused.
+    # ForkServer are reaped here only, so their pids cannot have been reused.
     if process in forks:
         forks.remove(process)
         os.kill(process, signal.SIGKILL)
@@ -97,7 +97,7 @@ def _serve(client: socket.socket) -> None:
         timer = threading.Timer(LONG_S, _lower_priority)
         timer.start()
         try:
-            reply: object = answer(warehouse, request)
+            reply: object = run_request(warehouse, request)
         except StreamhouseError as error:
             reply = error
         timer.cancel()

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _NAMED = 10
 
 
-class Catalogue:
+class ViewCatalog:
     """Finds served views by name.
 
     `views` are the views of a file; None serves every table and view of the warehouse. A view that
@@ -30,7 +30,7 @@ class Catalogue:
     def __init__(self, views: Sequence[ServedView] | None = None) -> None:
         self._fixed = None if views is None else {view.name: view for view in views}
 
-    def listed(self, warehouse: Warehouse, scope: Scope = EVERYTHING) -> list[ServedView]:
+    def list_views(self, warehouse: Warehouse, scope: Scope = EVERYTHING) -> list[ServedView]:
         """The served views, sorted by name; those of a file in the file's order."""
         if self._fixed is not None:
             return [view for name, view in self._fixed.items() if scope.sees(name)]
@@ -54,12 +54,14 @@ class Catalogue:
                 return ServedView(name, name)
         raise self._missing(warehouse, name, scope)
 
-    def qualified(self, warehouse: Warehouse, name: str, scope: Scope) -> str:
+    def full_name(self, warehouse: Warehouse, name: str, scope: Scope) -> str:
         """The full name `database.table` of a bare name.
 
         Raises `TableError` unless exactly one served view has that name.
         """
-        matches = [v.name for v in self.listed(warehouse, scope) if v.name.split(".", 1)[1] == name]
+        matches = [
+            v.name for v in self.list_views(warehouse, scope) if v.name.split(".", 1)[1] == name
+        ]
         if len(matches) == 1:
             return matches[0]
         if matches:
@@ -95,7 +97,7 @@ class Catalogue:
         return database in warehouse.databases() and table in Views(warehouse).names(database)
 
     def _missing(self, warehouse: Warehouse, name: str, scope: Scope) -> TableError:
-        names = [view.name for view in self.listed(warehouse, scope)]
+        names = [view.name for view in self.list_views(warehouse, scope)]
         short_name = name[:80]
         if not names:
             return TableError(f"there is no view '{short_name}'; the server has no views yet")

@@ -28,7 +28,7 @@ def definition(view: ServedView) -> str:
 
 
 @contextlib.contextmanager
-def hidden_errors(warehouse: Warehouse, view: ServedView) -> Iterator[None]:
+def hide_definition_errors(warehouse: Warehouse, view: ServedView) -> Iterator[None]:
     """Replace an error that the view's own definition causes; its message may name hidden columns.
 
     Raises `TableError` without details then; they are in the server's log.

@@ -6,14 +6,14 @@ import re
 
 from streamhouse.errors import OptionError
 
-MOST_CHARACTERS = 300
+MAX_CHARACTERS = 300
 
 _NAME = re.compile(r"[^\x00-\x1f\x7f/\\.]+\.[^\x00-\x1f\x7f/\\]+")
 
 
 def is_name(text: str) -> bool:
     """Whether a text can be `database.table`: printable, and without path separators."""
-    fits = len(text) <= MOST_CHARACTERS and _NAME.fullmatch(text) is not None
+    fits = len(text) <= MAX_CHARACTERS and _NAME.fullmatch(text) is not None
     return fits and text.isprintable()
 
 
@@ -23,7 +23,7 @@ def check_name(text: str, where: str) -> None:
         raise OptionError(f"{where}: '{text[:80]}' is not a name; write database.table")
 
 
-def is_plain(text: str) -> bool:
+def is_plain_text(text: str) -> bool:
     """Whether a text has no control characters except line ends and tabs, and no surrogates."""
     if any(c < " " and c not in "\t\n\r" for c in text):
         return False

@@ -112,7 +112,7 @@ def serve(
         query_rows=query_rows,
         query_memory=memory_bytes("--query-memory", query_memory),
         queries=queries,
-        answer_bytes=memory_bytes("--answers", answers),
+        unsent_bytes=memory_bytes("--answers", answers),
         connections=_connections(max_connections, max_per_address, send_timeout),
         rate=rate,
         log=_log_format(log),
@@ -212,11 +212,11 @@ def _stream_settings(every: str | None, heartbeat: str, queue: int, local: bool)
 def _tokens(path: str | None) -> tuple[tokens.Token, ...]:
     from streamhouse.serve.auth import tokens
 
-    from_file = () if path is None else tokens.read(path)
+    from_file = () if path is None else tokens.read_token_file(path)
     from_environment = os.environ.get(_TOKEN)
     if from_environment is None:
         return from_file
-    return (*from_file, tokens.of_text(from_environment))
+    return (*from_file, tokens.token_of(from_environment))
 
 
 def _tls(cert: str | None, key: str | None) -> ssl.SSLContext | None:

@@ -14,13 +14,13 @@ from starlette.responses import JSONResponse, Response
 from streamhouse.errors import StreamhouseError
 from streamhouse.options import hide_secrets
 from streamhouse.serve.access_log import LOGGER
-from streamhouse.serve.admission.lanes import client_of
+from streamhouse.serve.admission.request_queues import client_of
 from streamhouse.serve.auth.scope import EVERYTHING, RUN, Scope
 from streamhouse.serve.errors import Problem
-from streamhouse.serve.http.authorization import Reads, token_scope
+from streamhouse.serve.http.authorization import MayRead, token_scope
 from streamhouse.serve.http.health import OK
 from streamhouse.serve.http.metrics import CONTENT_TYPE
-from streamhouse.serve.http.models import HealthAnswer
+from streamhouse.serve.http.models import HealthResponse
 from streamhouse.serve.http.openapi import error_responses
 from streamhouse.serve.http.routes.parameters import check_parameters, state
 from streamhouse.serve.http.routes.pipelines import PipelineServices, sees_pipelines
@@ -28,7 +28,7 @@ from streamhouse.serve.http.routes.pipelines import PipelineServices, sees_pipel
 if TYPE_CHECKING:
     from streamhouse.paimon.catalog.warehouse import Warehouse
     from streamhouse.serve.settings import ServerSettings
-    from streamhouse.serve.views.catalog import Catalogue
+    from streamhouse.serve.views.catalog import ViewCatalog
 
 router = APIRouter(tags=["server"])
 
@@ -39,8 +39,8 @@ _PAGES = {"api.html": "text/html", "api.js": "text/javascript", "api.css": "text
 @router.get(
     "/health",
     summary="Health of the server",
-    response_model=HealthAnswer,
-    responses={503: {"model": HealthAnswer, "description": "The warehouse cannot be read."}},
+    response_model=HealthResponse,
+    responses={503: {"model": HealthResponse, "description": "The warehouse cannot be read."}},
 )
 async def health(request: Request) -> Response:
     """`ok` as long as the warehouse can be listed. For probes, so it needs no token.
@@ -79,7 +79,7 @@ async def health(request: Request) -> Response:
         **error_responses("bad_request"),
     },
 )
-async def metrics(request: Request, scope: Reads, services: PipelineServices) -> Response:
+async def metrics(request: Request, scope: MayRead, services: PipelineServices) -> Response:
     """Requests, streams, queries and pipelines; only what the token may see."""
     check_parameters(request)
     pipelines: list[dict[str, Any]] = []
@@ -120,5 +120,5 @@ async def _view_count(request: Request, count: Callable[[Warehouse], int]) -> in
         return None
 
 
-def _count(catalogue: Catalogue, scope: Scope, warehouse: Warehouse) -> int:
-    return len(catalogue.listed(warehouse, scope))
+def _count(catalog: ViewCatalog, scope: Scope, warehouse: Warehouse) -> int:
+    return len(catalog.list_views(warehouse, scope))

@@ -28,11 +28,11 @@ from streamhouse.errors import (
     TableError,
 )
 from streamhouse.options import nearest
-from streamhouse.serve.admission.lanes import client_of
+from streamhouse.serve.admission.request_queues import client_of
 from streamhouse.serve.auth import scope as scopes
 from streamhouse.serve.errors import Problem, problem_of
 from streamhouse.serve.formats.json_rows import compact
-from streamhouse.serve.http.authorization import Reads, subprotocol
+from streamhouse.serve.http.authorization import MayRead, subprotocol
 from streamhouse.serve.http.openapi import error_responses
 from streamhouse.serve.http.responses import send_start
 from streamhouse.serve.http.routes.parameters import (
@@ -104,7 +104,7 @@ objects, with `type` and `id` in them, and a code and a message close the connec
 )
 async def events(
     request: Request,
-    scope: Reads,
+    scope: MayRead,
     name: ViewName,
     last_id: LastId = None,
     columns: Columns = None,
@@ -123,7 +123,7 @@ async def events(
 @router.websocket("/views/{name}/changes")
 async def messages(
     websocket: WebSocket,
-    scope: Reads,
+    scope: MayRead,
     name: ViewName,
     last_id: LastId = None,
     columns: Columns = None,

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
-from streamhouse.serve.admission.lanes import client_of
-from streamhouse.serve.http.authorization import Reads
+from streamhouse.serve.admission.request_queues import client_of
+from streamhouse.serve.http.authorization import MayRead
 from streamhouse.serve.http.models import (
-    FilesAnswer,
-    OptionsAnswer,
-    SchemaAnswer,
-    SnapshotsAnswer,
-    TagsAnswer,
+    FilesResponse,
+    OptionsResponse,
+    SchemaResponse,
+    SnapshotsResponse,
+    TagsResponse,
 )
 from streamhouse.serve.http.openapi import error_responses
-from streamhouse.serve.http.responses import json_answer
+from streamhouse.serve.http.responses import json_response
 from streamhouse.serve.http.routes.parameters import ViewName, check_parameters, state
 from streamhouse.serve.queries import view_details
 
@@ -36,9 +36,11 @@ Count = Annotated[int, Query(description="The maximum number of entries.", ge=1,
 
 
 @router.get(
-    "/views/{name}/snapshots", summary="Snapshots, newest first", response_model=SnapshotsAnswer
+    "/views/{name}/snapshots", summary="Snapshots, newest first", response_model=SnapshotsResponse
 )
-async def snapshots(request: Request, scope: Reads, name: ViewName, limit: Count = 100) -> Response:
+async def snapshots(
+    request: Request, scope: MayRead, name: ViewName, limit: Count = 100
+) -> Response:
     """The snapshots that have not expired, and can be read with `as_of` or by `/changes`."""
     check_parameters(request, "limit")
     return await _respond(
@@ -46,22 +48,22 @@ async def snapshots(request: Request, scope: Reads, name: ViewName, limit: Count
     )
 
 
-@router.get("/views/{name}/schema", summary="Columns and keys", response_model=SchemaAnswer)
-async def schema(request: Request, scope: Reads, name: ViewName) -> Response:
+@router.get("/views/{name}/schema", summary="Columns and keys", response_model=SchemaResponse)
+async def schema(request: Request, scope: MayRead, name: ViewName) -> Response:
     """The current columns and keys, and when the schema was changed."""
     check_parameters(request)
     return await _respond(request, scope, name, view_details.schema)
 
 
-@router.get("/views/{name}/options", summary="Options", response_model=OptionsAnswer)
-async def options(request: Request, scope: Reads, name: ViewName) -> Response:
+@router.get("/views/{name}/options", summary="Options", response_model=OptionsResponse)
+async def options(request: Request, scope: MayRead, name: ViewName) -> Response:
     """The options of the table behind a view; secret values are masked with stars."""
     check_parameters(request)
     return await _respond(request, scope, name, view_details.options)
 
 
-@router.get("/views/{name}/files", summary="Data files", response_model=FilesAnswer)
-async def files(request: Request, scope: Reads, name: ViewName, limit: Count = 1_000) -> Response:
+@router.get("/views/{name}/files", summary="Data files", response_model=FilesResponse)
+async def files(request: Request, scope: MayRead, name: ViewName, limit: Count = 1_000) -> Response:
     """The data files of the newest snapshot."""
     check_parameters(request, "limit")
     return await _respond(
@@ -69,8 +71,8 @@ async def files(request: Request, scope: Reads, name: ViewName, limit: Count = 1
     )
 
 
-@router.get("/views/{name}/tags", summary="Tags", response_model=TagsAnswer)
-async def tags(request: Request, scope: Reads, name: ViewName) -> Response:
+@router.get("/views/{name}/tags", summary="Tags", response_model=TagsResponse)
+async def tags(request: Request, scope: MayRead, name: ViewName) -> Response:
     """The tags, each usable as `as_of`."""
     check_parameters(request)
     return await _respond(request, scope, name, view_details.tags)
@@ -79,11 +81,11 @@ async def tags(request: Request, scope: Reads, name: ViewName) -> Response:
 async def _respond(
     request: Request, scope: Scope, name: str, describe: Callable[[Warehouse, ServedView], Json]
 ) -> Response:
-    catalogue = state(request).views
+    catalog = state(request).views
 
     def read_view(warehouse: Warehouse) -> Json:
-        return describe(warehouse, catalogue.find(warehouse, name, scope))
+        return describe(warehouse, catalog.find(warehouse, name, scope))
 
-    return json_answer(
+    return json_response(
         request, await state(request).warehouse_pool.run(client_of(request), read_view)
     )

@@ -11,7 +11,7 @@ from streamhouse.errors import OptionError
 from streamhouse.options import nearest
 from streamhouse.serve.formats.row_formats import Format
 from streamhouse.serve.settings import MAX_FILTER_CHARACTERS
-from streamhouse.serve.views.names import MOST_CHARACTERS, is_plain
+from streamhouse.serve.views.names import MAX_CHARACTERS, is_plain_text
 
 FORMATS = tuple(one.value for one in Format)
 _MAX_COLUMNS = 8_000
@@ -22,7 +22,7 @@ ViewName = Annotated[
     Path(
         description="The view as `database.table`, or a branch of a table: `db.t$branch_b`.",
         examples=["shop.country_sales"],
-        max_length=MOST_CHARACTERS,
+        max_length=MAX_CHARACTERS,
     ),
 ]
 FormatName = Annotated[
@@ -91,7 +91,7 @@ def check_parameters(connection: HTTPConnection, *known: str) -> None:
             raise OptionError(f"there is no parameter '{key[:40]}'; {hint}")
         if key in seen:
             raise OptionError(f"parameter '{key}' is given twice; give it once")
-        if not is_plain(value):
+        if not is_plain_text(value):
             raise OptionError(f"parameter '{key}' contains a control character; remove it")
         seen.add(key)
 

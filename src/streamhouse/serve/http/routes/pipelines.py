@@ -16,24 +16,24 @@ import anyio.to_thread
 from fastapi import APIRouter, Depends, FastAPI, Path, Query, Request
 from starlette.responses import Response
 
-from streamhouse.serve.admission.lanes import client_of
-from streamhouse.serve.admission.thread_pool import LaneThreads
+from streamhouse.serve.admission.request_queues import client_of
+from streamhouse.serve.admission.thread_pool import QueuedThreads
 from streamhouse.serve.auth.scope import RUN, Scope
 from streamhouse.serve.errors import Problem
-from streamhouse.serve.http.authorization import Reads, Runs, check_body
+from streamhouse.serve.http.authorization import MayRead, MayRun, check_body
 from streamhouse.serve.http.openapi import error_responses
 from streamhouse.serve.http.routes.parameters import check_parameters
 from streamhouse.serve.pipelines.checker import Checker
 from streamhouse.serve.pipelines.listing import Pipelines
 from streamhouse.serve.pipelines.models import (
     GraphModel,
+    InvalidScript,
     PipelineBody,
     PipelineList,
     PipelineModel,
-    Right,
     ScriptBody,
     StartBody,
-    Wrong,
+    ValidScript,
 )
 from streamhouse.serve.pipelines.runner import Runner
 
@@ -62,21 +62,21 @@ class Services:
     pipelines: Pipelines
     runner: Runner
     checker: Checker
-    threads: LaneThreads
-    checks: LaneThreads
+    threads: QueuedThreads
+    checks: QueuedThreads
     client: str = ""
 
     @classmethod
     def of(cls, state: Any) -> Services:
         """Create the services of a server; `state` is its `app.state`."""
         warehouse = state.settings.warehouse
-        checks = LaneThreads(state.admission.scripts, 1, _WAIT_S)
+        checks = QueuedThreads(state.request_queues.scripts, 1, _WAIT_S)
         return cls(
             Pipelines(warehouse), Runner(warehouse), Checker(warehouse), state.threads, checks
         )
 
     async def read(self, function: Callable[[], T]) -> T:
-        """Run a function that reads the warehouse in a thread of the lane for small reads."""
+        """Run a function that reads the warehouse in a thread of the queue for small reads."""
         return await self.threads.run(self.client, function)
 
     async def check(self, function: Callable[[], dict[str, Any]]) -> dict[str, Any]:
@@ -124,7 +124,7 @@ def _serves_all(request: Request, scope: Scope) -> bool:
     return settings.views is None or (settings.allow_run and scope.may(RUN))
 
 
-async def _sees_all(request: Request, scope: Reads) -> Scope:
+async def _sees_all(request: Request, scope: MayRead) -> Scope:
     if not _sees_views(scope):
         raise Problem(
             "forbidden",
@@ -141,13 +141,13 @@ async def _sees_all(request: Request, scope: Reads) -> Scope:
     return scope
 
 
-async def _may_run(request: Request, scope: Reads) -> bool:
+async def _may_run(request: Request, scope: MayRead) -> bool:
     """Whether the client may execute code here, as importing modules of Python functions does."""
     settings: ServerSettings = request.app.state.settings
     return settings.allow_run and scope.may(RUN)
 
 
-async def _runs(scope: Runs, _: Annotated[Scope, Depends(_sees_all)]) -> Scope:
+async def _runs(scope: MayRun, _: Annotated[Scope, Depends(_sees_all)]) -> Scope:
     return scope
 
 
@@ -203,9 +203,9 @@ async def pipeline(name: Name, services: PipelineServices) -> Any:
     response_model=GraphModel,
     responses=error_responses("bad_request", "not_found"),
 )
-async def graph(name: Name, services: PipelineServices, programs: MayRunCode) -> Any:
+async def graph(name: Name, services: PipelineServices, may_run_code: MayRunCode) -> Any:
     """The tables and queries of a pipeline's script, and the data flow between them."""
-    return (await _draw(services, name, programs))["graph"]
+    return (await _draw(services, name, may_run_code))["graph"]
 
 
 @router.get(
@@ -218,9 +218,9 @@ async def graph(name: Name, services: PipelineServices, programs: MayRunCode) ->
         **error_responses("bad_request", "not_found"),
     },
 )
-async def drawing(name: Name, services: PipelineServices, programs: MayRunCode) -> Response:
+async def drawing(name: Name, services: PipelineServices, may_run_code: MayRunCode) -> Response:
     """The graph as SVG; it follows the viewer's dark or light mode."""
-    drawn = await _draw(services, name, programs)
+    drawn = await _draw(services, name, may_run_code)
     return Response(drawn["svg"], media_type="image/svg+xml", headers=_SVG_HEADERS)
 
 
@@ -228,16 +228,16 @@ async def drawing(name: Name, services: PipelineServices, programs: MayRunCode) 
     "/scripts/check",
     summary="Check a script",
     dependencies=SEES_ALL,
-    response_model=Right | Wrong,
+    response_model=ValidScript | InvalidScript,
     responses=error_responses("bad_request", "too_large"),
 )
-async def check(body: ScriptBody, services: PipelineServices, programs: MayRunCode) -> Any:
+async def check(body: ScriptBody, services: PipelineServices, may_run_code: MayRunCode) -> Any:
     """Plan a script and return its graph, without creating anything or connecting to databases.
 
     A script with Python functions needs `--allow-run` and a token that may run pipelines, since
     their modules are imported.
     """
-    return await services.check(lambda: services.checker.check(body.sql, programs))
+    return await services.check(lambda: services.checker.check(body.sql, may_run_code))
 
 
 @router.post(
@@ -257,8 +257,8 @@ async def start(body: PipelineBody, services: PipelineServices) -> Any:
     """
     result = await services.check(lambda: services.checker.check(body.sql, functions=True))
     if not result["ok"]:
-        mistake = result["error"]
-        message, line, column = mistake["message"], mistake["line"], mistake["column"]
+        error = result["error"]
+        message, line, column = error["message"], error["line"], error["column"]
         raise Problem("invalid", message, line=line, column=column)
     options = (body.from_scratch, body.keep_targets)
     return await _change(
@@ -336,11 +336,11 @@ async def _change(
     return await services.read(control_and_describe)
 
 
-async def _draw(services: Services, name: str, programs: bool) -> dict[str, Any]:
+async def _draw(services: Services, name: str, may_run_code: bool) -> dict[str, Any]:
     script = (await services.read(lambda: _find(services, name)))["script"]
     if script is None:
         raise Problem("not_found", f"the script of pipeline '{name}' is unknown")
-    drawn = await services.check(lambda: services.checker.draw(script, programs))
+    drawn = await services.check(lambda: services.checker.draw(script, may_run_code))
     if not drawn["ok"]:
         raise Problem("invalid", f"the script cannot be drawn: {drawn['error']['message']}")
     return drawn

@@ -10,13 +10,13 @@ from starlette.responses import Response
 
 from streamhouse.errors import OptionError, SqlError
 from streamhouse.options import check_known
-from streamhouse.serve.admission.lanes import client_of
+from streamhouse.serve.admission.request_queues import client_of
 from streamhouse.serve.errors import Problem
 from streamhouse.serve.formats.row_formats import Format
-from streamhouse.serve.http.authorization import Queries
-from streamhouse.serve.http.models import SqlAnswer
-from streamhouse.serve.http.openapi import error_responses, file_answer
-from streamhouse.serve.http.responses import FileAnswer
+from streamhouse.serve.http.authorization import MayQuery
+from streamhouse.serve.http.models import SqlResponse
+from streamhouse.serve.http.openapi import content_in_all_formats, error_responses
+from streamhouse.serve.http.responses import TemporaryFileResponse
 from streamhouse.serve.http.routes.parameters import (
     FORMATS,
     FormatName,
@@ -26,8 +26,8 @@ from streamhouse.serve.http.routes.parameters import (
 )
 from streamhouse.serve.queries.output import MEDIA_TYPES, Target
 from streamhouse.serve.queries.read_request import SelectRequest
-from streamhouse.serve.settings import MAX_ANSWER_BYTES, MAX_SQL_CHARACTERS
-from streamhouse.serve.views.names import is_plain
+from streamhouse.serve.settings import MAX_RESPONSE_BYTES, MAX_SQL_CHARACTERS
+from streamhouse.serve.views.names import is_plain_text
 
 router = APIRouter(tags=["sql"])
 
@@ -64,18 +64,18 @@ _BODY: dict[str, Any] = {
 @router.post(
     "/sql",
     summary="One SELECT",
-    response_model=SqlAnswer,
+    response_model=SqlResponse,
     responses={
         200: {
             "description": "The result. Rows beyond the server's --query-rows are left out; then "
             "`truncated` (or the header `X-Streamhouse-Truncated`) is true.",
-            "content": file_answer("SqlAnswer"),
+            "content": content_in_all_formats("SqlResponse"),
         },
         **error_responses("bad_request", "not_found", "expired", "too_large", "unsupported"),
     },
     openapi_extra=_BODY,
 )
-async def sql(request: Request, scope: Queries, format_name: FormatName = None) -> Response:
+async def sql(request: Request, scope: MayQuery, format_name: FormatName = None) -> Response:
     """Run one SELECT (or WITH, or VALUES) in the Flink dialect over the served views.
 
     Each view is read at its newest snapshot, unless the query says `FOR SYSTEM_TIME AS OF`.
@@ -84,11 +84,11 @@ async def sql(request: Request, scope: Queries, format_name: FormatName = None) 
     parts = state(request)
     settings = parts.settings
     text, form = await _parse_body(request, format_name)
-    target = Target(parts.queries.path(), form, settings.query_rows, MAX_ANSWER_BYTES, cut=True)
+    target = Target(parts.queries.path(), form, settings.query_rows, MAX_RESPONSE_BYTES, cut=True)
     select = SelectRequest(text, target, settings.query_limits, settings.views, scope)
     result = await parts.queries.run(client_of(request), select)
     headers = {"X-Streamhouse-Truncated": "true" if result.truncated else "false"}
-    return FileAnswer(target.path, MEDIA_TYPES[form], headers)
+    return TemporaryFileResponse(target.path, MEDIA_TYPES[form], headers)
 
 
 async def _parse_body(request: Request, format_name: str | None) -> tuple[str, Format]:
@@ -111,7 +111,7 @@ async def _parse_body(request: Request, format_name: str | None) -> tuple[str, F
         raise Problem(
             "too_large", f"the query is longer than {MAX_SQL_CHARACTERS:,} characters; shorten it"
         )
-    if not is_plain(text):
+    if not is_plain_text(text):
         raise SqlError("the query contains a control character; remove it")
     return text, format_of(request, format_name)
 

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from streamhouse.serve.admission.lanes import client_of
-from streamhouse.serve.http.authorization import Reads
-from streamhouse.serve.http.models import RowsAnswer, ViewsAnswer, ViewShape
-from streamhouse.serve.http.openapi import error_responses, file_answer
-from streamhouse.serve.http.responses import FileAnswer, json_answer, request_etags
+from streamhouse.serve.admission.request_queues import client_of
+from streamhouse.serve.http.authorization import MayRead
+from streamhouse.serve.http.models import RowsResponse, View, ViewsResponse
+from streamhouse.serve.http.openapi import content_in_all_formats, error_responses
+from streamhouse.serve.http.responses import TemporaryFileResponse, json_response, request_etags
 from streamhouse.serve.http.routes.parameters import (
     AsOf,
     Columns,
@@ -30,7 +30,7 @@ from streamhouse.serve.http.routes.parameters import (
 from streamhouse.serve.queries import view_details
 from streamhouse.serve.queries.output import MEDIA_TYPES, Target
 from streamhouse.serve.queries.read_request import ReadResult, RowsRequest
-from streamhouse.serve.settings import MAX_ANSWER_BYTES
+from streamhouse.serve.settings import MAX_RESPONSE_BYTES
 from streamhouse.serve.streams.event import iso
 
 if TYPE_CHECKING:
@@ -47,19 +47,19 @@ _CACHED = "private, no-cache"
 @router.get(
     "/views",
     summary="All views",
-    response_model=ViewsAnswer,
+    response_model=ViewsResponse,
     responses=error_responses("bad_request"),
 )
-async def views(request: Request, scope: Reads) -> Response:
+async def views(request: Request, scope: MayRead) -> Response:
     """All served views: their columns, keys, newest snapshot and number of rows."""
     check_parameters(request)
-    catalogue = state(request).views
+    catalog = state(request).views
 
     def read_views(warehouse: Warehouse) -> list[dict[str, Any]]:
-        served = catalogue.listed(warehouse, scope)
+        served = catalog.list_views(warehouse, scope)
         return [view_details.summary(warehouse, view) for view in served]
 
-    return json_answer(
+    return json_response(
         request, {"views": await state(request).warehouse_pool.run(client_of(request), read_views)}
     )
 
@@ -67,12 +67,12 @@ async def views(request: Request, scope: Reads) -> Response:
 @router.get(
     "/views/{name}",
     summary="Rows of a view",
-    response_model=RowsAnswer,
+    response_model=RowsResponse,
     responses={
         200: {
             "description": "The rows, by default in the order of the primary key. "
             "`X-Streamhouse-Snapshot` is their snapshot, `ETag` changes with the rows.",
-            "content": file_answer("RowsAnswer"),
+            "content": content_in_all_formats("RowsResponse"),
         },
         304: {"description": "The rows that the client has (If-None-Match) are current."},
         **error_responses("bad_request", "not_found", "expired", "too_large"),
@@ -80,7 +80,7 @@ async def views(request: Request, scope: Reads) -> Response:
 )
 async def rows(
     request: Request,
-    scope: Reads,
+    scope: MayRead,
     name: ViewName,
     format_name: FormatName = None,
     columns: Columns = None,
@@ -96,7 +96,9 @@ async def rows(
     selected, order_columns = names_of("columns", columns), order_of(order)
     client = client_of(request)
     view = await parts.warehouse_pool.run(client, partial(_find_view, parts.views, name, scope))
-    target = Target(parts.queries.path(), form, settings.max_rows, MAX_ANSWER_BYTES, advice=_ADVICE)
+    target = Target(
+        parts.queries.path(), form, settings.max_rows, MAX_RESPONSE_BYTES, advice=_ADVICE
+    )
     rows_request = RowsRequest(
         view,
         target,
@@ -115,24 +117,24 @@ async def rows(
 @router.get(
     "/views/{name}/about",
     summary="One view",
-    response_model=ViewShape,
+    response_model=View,
     responses=error_responses("bad_request", "not_found"),
 )
-async def about(request: Request, scope: Reads, name: ViewName) -> Response:
+async def about(request: Request, scope: MayRead, name: ViewName) -> Response:
     """One view, as in `/views`."""
     check_parameters(request)
-    catalogue = state(request).views
+    catalog = state(request).views
 
     def read_view(warehouse: Warehouse) -> dict[str, Any]:
-        return view_details.summary(warehouse, catalogue.find(warehouse, name, scope))
+        return view_details.summary(warehouse, catalog.find(warehouse, name, scope))
 
-    return json_answer(
+    return json_response(
         request, await state(request).warehouse_pool.run(client_of(request), read_view)
     )
 
 
-def _find_view(catalogue: Any, name: str, scope: Scope, warehouse: Warehouse) -> Any:
-    return catalogue.find(warehouse, name, scope)
+def _find_view(catalog: Any, name: str, scope: Scope, warehouse: Warehouse) -> Any:
+    return catalog.find(warehouse, name, scope)
 
 
 def _response(result: ReadResult, target: Target) -> Response:
@@ -145,4 +147,4 @@ def _response(result: ReadResult, target: Target) -> Response:
         headers["X-Streamhouse-Time"] = iso(result.time_ms)
     if not result.changed:
         return Response(status_code=304, headers=headers)
-    return FileAnswer(target.path, MEDIA_TYPES[target.format], headers)
+    return TemporaryFileResponse(target.path, MEDIA_TYPES[target.format], headers)

@@ -1,4 +1,4 @@
-"""Forks worker processes for clients' queries from a parent that has all modules loaded.
+"""Forks worker processes for clients' queries from a server that has all modules loaded.
 
 Starting a fresh process takes more than a second of CPU time, and each query that is killed costs
 a process.
@@ -21,14 +21,14 @@ _START_S = 60.0
 _END_S = 0.5
 
 
-class Parent(Protocol):
+class ServerProcess(Protocol):
     """The parent process, as `asyncio` gives it."""
 
     async def wait(self) -> int: ...
     def kill(self) -> None: ...
 
 
-async def start_parent(control: socket.socket) -> Parent:
+async def start_fork_server(control: socket.socket) -> ServerProcess:
     """Start a parent process, which reads commands from `control`."""
     return await asyncio.create_subprocess_exec(
         sys.executable,
@@ -41,17 +41,17 @@ async def start_parent(control: socket.socket) -> Parent:
     )
 
 
-class Forks:
+class ForkServer:
     """Forks and kills worker processes through their parent process; on the event loop.
 
-    The parent is started on first use, and again after it died. It exits when this process ends,
-    also if this is killed, and then kills its forks.
+    The parent starts on first use, and again after it died. It exits when this process ends, also
+    if this is killed, and then kills its forks.
     """
 
     def __init__(self) -> None:
         self._lock = asyncio.Lock()
         self._control: socket.socket | None = None
-        self._parent: Parent | None = None
+        self._parent: ServerProcess | None = None
 
     async def fork(self) -> tuple[int, socket.socket]:
         """Fork a process; returns its pid and the socket on which it waits for requests."""
@@ -116,5 +116,5 @@ class Forks:
         own_end, child_end = socket.socketpair()
         own_end.setblocking(False)
         with child_end:
-            self._parent = await start_parent(child_end)
+            self._parent = await start_fork_server(child_end)
         self._control = own_end

@@ -1,4 +1,4 @@
-"""The lanes of a server: every request that reads the warehouse waits for a slot in one of them.
+"""The request queues of a server: every request that reads the warehouse waits in one of them.
 
 docs/decisions/130-fair-request-queues.md says why.
 """
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from starlette.requests import HTTPConnection
 
-from streamhouse.serve.admission.fair_queue import Lane
+from streamhouse.serve.admission.fair_queue import FairQueue
 
 if TYPE_CHECKING:
     from streamhouse.serve.settings import ServerSettings
@@ -24,8 +24,8 @@ _QUERIES_WAITING = 64
 _SCRIPTS_WAITING = 32
 
 
-class Admission:
-    """The lanes of one server.
+class RequestQueues:
+    """The queues of one server.
 
     `small` is for short reads, which run in threads of the server. `heavy` is for queries and large
     responses, which run in worker processes. While all slots of `heavy` are taken, `light` lets one
@@ -34,13 +34,13 @@ class Admission:
 
     def __init__(self, settings: ServerSettings) -> None:
         shared = len(settings.tokens) > 1
-        self.small = Lane("reads", READERS, _WAITING, shared)
-        self.light = Lane("short queries", 1, _QUERIES_WAITING)
-        self.heavy = Lane("queries", settings.queries, _QUERIES_WAITING, shared)
-        self.scripts = Lane("checks of scripts", 1, _SCRIPTS_WAITING)
+        self.small = FairQueue("reads", READERS, _WAITING, shared)
+        self.light = FairQueue("short queries", 1, _QUERIES_WAITING)
+        self.heavy = FairQueue("queries", settings.queries, _QUERIES_WAITING, shared)
+        self.scripts = FairQueue("checks of scripts", 1, _SCRIPTS_WAITING)
 
     @property
-    def lanes(self) -> tuple[Lane, ...]:
+    def all(self) -> tuple[FairQueue, ...]:
         return self.small, self.light, self.heavy, self.scripts
 
 

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from streamhouse.serve.admission.fair_queue import Lane, Slot
+from streamhouse.serve.admission.fair_queue import FairQueue, Slot
 from streamhouse.serve.errors import Problem
 
 LONG_S = 30.0
@@ -22,16 +22,16 @@ def run(work: Callable[[], Awaitable[None]]) -> None:
 
 
 class Asking:
-    """Requests for turns of one lane; `order` are the clients as their turns came."""
+    """Requests for slots of one queue; `order` are the clients as their turns came."""
 
-    def __init__(self, lane: Lane) -> None:
-        self.lane = lane
+    def __init__(self, queue: FairQueue) -> None:
+        self.queue = queue
         self.order: list[str] = []
         self.turns: list[Slot] = []
 
     async def request_slot(self, client: str, seconds: float = LONG_S) -> asyncio.Task[None]:
         async def take() -> None:
-            self.turns.append(await self.lane.take(client, seconds))
+            self.turns.append(await self.queue.acquire(client, seconds))
             self.order.append(client)
 
         task = asyncio.create_task(take())
@@ -40,7 +40,7 @@ class Asking:
 
     async def end_all(self) -> None:
         while self.turns:
-            self.turns.pop(0).end()
+            self.turns.pop(0).release()
             await settled()
 
 
@@ -51,7 +51,7 @@ async def settled() -> None:
 
 def test_clients_take_turns() -> None:
     async def work() -> None:
-        asking = Asking(Lane("queries", 1, 100))
+        asking = Asking(FairQueue("queries", 1, 100))
         tasks = [await asking.request_slot("greedy") for _ in range(5)]
         tasks += [
             await asking.request_slot("a"),
@@ -62,18 +62,18 @@ def test_clients_take_turns() -> None:
         assert asking.order[0] == "greedy"
         assert set(asking.order[1:4]) == {"greedy", "a", "b"}
         assert asking.order.index("b") < 4 and asking.order[:6].count("a") == 2
-        assert len(asking.order) == len(tasks) and asking.lane.running == asking.lane.waiting == 0
+        assert len(asking.order) == len(tasks) and asking.queue.running == asking.queue.waiting == 0
 
     run(work)
 
 
 def test_next_slot_goes_to_the_client_with_the_fewest() -> None:
     async def work() -> None:
-        asking = Asking(Lane("queries", 3, 100))
+        asking = Asking(FairQueue("queries", 3, 100))
         for _ in range(5):
             await asking.request_slot("greedy")
         await asking.request_slot("modest")
-        asking.turns[0].end()
+        asking.turns[0].release()
         await settled()
         assert asking.order == ["greedy"] * 3 + ["modest"]
 
@@ -82,25 +82,25 @@ def test_next_slot_goes_to_the_client_with_the_fewest() -> None:
 
 def test_shared_lane_keeps_a_slot_for_other_clients() -> None:
     async def work() -> None:
-        asking = Asking(Lane("queries", 2, 100, shared=True))
+        asking = Asking(FairQueue("queries", 2, 100, shared=True))
         await asking.request_slot("greedy")
         await asking.request_slot("greedy")
-        assert asking.order == ["greedy"] and not asking.lane.admits("greedy")
-        assert asking.lane.admits("modest")
+        assert asking.order == ["greedy"] and not asking.queue.has_free_slot("greedy")
+        assert asking.queue.has_free_slot("modest")
         await asking.request_slot("modest")
         assert asking.order == ["greedy", "modest"]
-        alone = Lane("queries", 1, 100, shared=True)
-        assert alone.admits("greedy")
+        alone = FairQueue("queries", 1, 100, shared=True)
+        assert alone.has_free_slot("greedy")
 
     run(work)
 
 
 def test_full_queue_rejects_the_greediest_client() -> None:
     async def work() -> None:
-        asking = Asking(Lane("queries", 1, 3))
+        asking = Asking(FairQueue("queries", 1, 3))
         running, *waiting = [await asking.request_slot("greedy") for _ in range(4)]
         with pytest.raises(Problem, match="3 requests already wait; try again in") as raised:
-            await asking.lane.take("greedy", LONG_S)
+            await asking.queue.acquire("greedy", LONG_S)
         assert raised.value.status == 503
         assert int((raised.value.headers or {})["Retry-After"]) >= 1
         modest = await asking.request_slot("modest")
@@ -114,32 +114,32 @@ def test_full_queue_rejects_the_greediest_client() -> None:
 
 def test_wait_timeout() -> None:
     async def work() -> None:
-        lane = Lane("queries", 1, 3)
-        turn = await lane.take("a", LONG_S)
+        queue = FairQueue("queries", 1, 3)
+        turn = await queue.acquire("a", LONG_S)
         with pytest.raises(Problem, match="no slot was free within 0.01 s"):
-            await lane.take("b", 0.01)
-        assert lane.waiting == 0
-        turn.end()
-        turn.end()
-        assert lane.running == 0 and lane.admits("b")
+            await queue.acquire("b", 0.01)
+        assert queue.waiting == 0
+        turn.release()
+        turn.release()
+        assert queue.running == 0 and queue.has_free_slot("b")
 
     run(work)
 
 
 def test_cancelled_request_frees_its_slot() -> None:
     async def work() -> None:
-        asking = Asking(Lane("queries", 1, 100))
+        asking = Asking(FairQueue("queries", 1, 100))
         await asking.request_slot("a")
         first, second, third = [await asking.request_slot(name) for name in ("b", "c", "d")]
         first.cancel()
         await settled()
-        assert asking.lane.waiting == 2
+        assert asking.queue.waiting == 2
         # One is cancelled at the point in time at which it gets its slot, the other just before.
         third.cancel()
-        asking.turns.pop().end()
+        asking.turns.pop().release()
         second.cancel()
         await settled()
         assert second.cancelled() and third.cancelled()
-        assert asking.lane.waiting == asking.lane.running == 0
+        assert asking.queue.waiting == asking.queue.running == 0
 
     run(work)
