@@ -26,7 +26,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from streamhouse.demo.revenue.measure import wait_for_view
+from streamhouse.demo.measured_run import wait_for_first_result
 from streamhouse.demo.revenue.scenario import Scenario
 
 GOAL_S, GOAL_MINUTE_S = 6.0, 15.0
@@ -69,7 +69,7 @@ def measure(given: argparse.Namespace) -> list[dict[str, Any]]:
         Scenario(Path(folder), given.rate) as scenario,
     ):
         scenario.start()
-        wait_for_view(scenario, check)
+        wait_for_first_result(scenario, "view", check)
         run(scenario, given.pause)
         took: dict[str, list[float]] = {}
         # In this order: the first driver that is killed alone has a JVM of its own.

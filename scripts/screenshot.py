@@ -16,8 +16,8 @@ from pathlib import Path
 
 from playwright.sync_api import sync_playwright
 
+from streamhouse.demo.measured_run import wait_for_first_result
 from streamhouse.demo.page import Page
-from streamhouse.demo.revenue.measure import wait_for_view
 from streamhouse.demo.revenue.scenario import MOVE, VIEW, Scenario
 
 WIDTH, HEIGHT = 1200, 750
@@ -58,7 +58,7 @@ def main() -> None:
         Page(scenario.warehouse, scenario.folder, VIEW) as page,
     ):
         scenario.start()
-        wait_for_view(scenario, go_on)
+        wait_for_first_result(scenario, "view", go_on)
         started = time.monotonic()
         picture(page.wait(go_on), scenario, target)
         scenario.driver.stop()

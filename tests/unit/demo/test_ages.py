@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from streamhouse.demo.revenue.freshness import Ages
+from streamhouse.demo.latency import AgeHistogram
 
 
 def test_percentiles_equal_those_of_all_values() -> None:
     random = np.random.default_rng(3)
     parts = [random.gamma(2.0, 150.0, size) for size in (1, 700, 12_000)]
-    ages = Ages()
+    ages = AgeHistogram()
     for part in parts:
         ages.add(part)
     every = np.concatenate(parts)
@@ -23,12 +23,12 @@ def test_percentiles_equal_those_of_all_values() -> None:
 
 
 def test_an_empty_histogram_has_no_percentiles() -> None:
-    ages = Ages()
+    ages = AgeHistogram()
     ages.add(np.array([]))
     assert ages.percentiles() is None
 
 
 def test_negative_ages_count_as_zero() -> None:
-    ages = Ages()
+    ages = AgeHistogram()
     ages.add(np.array([-3.0, 0.2]))
     assert ages.percentiles() == {"p50": 0.0, "p99": 0.0, "max": 0.0}

@@ -22,8 +22,8 @@ from streamhouse.errors import OptionError
 
 if TYPE_CHECKING:
     from streamhouse.demo.driver import Check
+    from streamhouse.demo.kills import Kills
     from streamhouse.demo.page import Page
-    from streamhouse.demo.revenue.scenario import Kills
 
 _SHOW_CURSOR = b"\x1b[?25h\n"
 
@@ -141,7 +141,7 @@ def demo(
     from streamhouse.demo.progress import print_progress
 
     check_packages(with_demo=True)
-    from streamhouse.demo.revenue.scenario import Kills
+    from streamhouse.demo.kills import Kills
 
     if seconds is None and as_json:
         raise OptionError("--json needs --seconds N, since it prints at the end of the demo")
@@ -233,9 +233,9 @@ def _revenue(run: _Run, rate: int, with_kafka: bool) -> None:
 
             run.report(page, lambda: measure(scenario, run.seconds or 0.0, run.kills, run.check))
         else:
-            from streamhouse.demo.revenue.terminal import LiveView
+            from streamhouse.demo.revenue.terminal import RevenueScreen
 
-            LiveView(scenario, run.seconds, run.kills, run.check, page).run()
+            RevenueScreen(scenario, run.seconds, run.kills, run.check, page).run()
 
 
 def _membership(run: _Run, rate: int, seed: int) -> None:
@@ -248,9 +248,9 @@ def _membership(run: _Run, rate: int, seed: int) -> None:
 
             run.report(page, lambda: measure(scenario, run.seconds or 0.0, run.kills, run.check))
         else:
-            from streamhouse.demo.membership.terminal import LiveView
+            from streamhouse.demo.membership.terminal import MembershipScreen
 
-            LiveView(scenario, run.seconds, run.kills, run.check, page).run()
+            MembershipScreen(scenario, run.seconds, run.kills, run.check, page).run()
 
 
 def _kill_all() -> None:

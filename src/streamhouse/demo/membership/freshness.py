@@ -8,8 +8,8 @@ from collections import deque
 
 import numpy as np
 
+from streamhouse.demo.latency import AgeHistogram
 from streamhouse.demo.membership.business import DESK, Business
-from streamhouse.demo.revenue.freshness import Ages
 from streamhouse.errors import StreamhouseError, TableError
 from streamhouse.paimon.catalog.table_address import TableAddress
 
@@ -32,7 +32,7 @@ class Probes:
         self._business = business
         self._skip_ms = skip_s * 1000
         self._displayed = 0
-        self._all, self._window = Ages(), Ages()
+        self._all, self._window = AgeHistogram(), AgeHistogram()
         self._recent: deque[float] = deque(maxlen=_RECENT_ORDERS)
         self._lock = threading.Lock()
         self._stopped = threading.Event()
@@ -51,7 +51,7 @@ class Probes:
 
     def recent(self) -> dict[str, float] | None:
         """The same over the last 50 orders."""
-        ages = Ages()
+        ages = AgeHistogram()
         with self._lock:
             ages.add(np.array(self._recent))
         return ages.percentiles()
@@ -59,7 +59,7 @@ class Probes:
     def window(self) -> dict[str, float] | None:
         """The same over the orders since the last call."""
         with self._lock:
-            window, self._window = self._window, Ages()
+            window, self._window = self._window, AgeHistogram()
         return window.percentiles()
 
     def stop(self) -> None:

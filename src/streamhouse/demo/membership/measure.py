@@ -6,14 +6,13 @@ import time
 from typing import Any
 
 from streamhouse.demo.driver import Check
+from streamhouse.demo.kills import Kills
+from streamhouse.demo.measured_run import run_steps, wait_for_first_result
 from streamhouse.demo.membership.scenario import Membership, report
 from streamhouse.demo.membership.steps import ScriptedChanges
+from streamhouse.demo.peak_memory import PeakMemory
 from streamhouse.demo.progress import print_progress
-from streamhouse.demo.revenue.scenario import Kills, PeakMemory
-from streamhouse.errors import StreamhouseError
 
-_PROGRESS_EVERY_S = 5.0
-_FIRST_S = 180.0
 _SHOWN_S = 30.0
 
 
@@ -29,7 +28,7 @@ def measure(
     try:
         print_progress("starting the pipeline")
         scenario.start()
-        wait_for_board(scenario, check)
+        wait_for_first_result(scenario, "board", check)
         scenario.business.start()
         changes = ScriptedChanges(scenario)
         try:
@@ -50,19 +49,6 @@ def measure(
     return {**report(scenario, kills, changes.done, memory.stop()), "minutes": minutes}
 
 
-def wait_for_board(scenario: Membership, check: Check) -> None:
-    """Wait until the board shows the orders of the last days."""
-    deadline = time.monotonic() + _FIRST_S
-    while scenario.clock.first_after(0) is None:
-        check()
-        scenario.driver.check()
-        if time.monotonic() > deadline:
-            raise StreamhouseError(
-                f"the board is still empty after {_FIRST_S:.0f} s; see {scenario.log}"
-            )
-        time.sleep(0.05)
-
-
 def _run_steps(
     scenario: Membership,
     seconds: float,
@@ -71,24 +57,10 @@ def _run_steps(
     check: Check,
 ) -> list[dict[str, float] | None]:
     """Run for `seconds`, and while changes need the pipeline; returns freshness by minute."""
-    started = reported = time.monotonic()
-    minutes: list[dict[str, float] | None] = []
-    while time.monotonic() - started < seconds:
-        check()
-        scenario.driver.check()
-        scenario.business.check()
-        for message in (kills.step(scenario) if kills else None, changes.step()):
-            print_progress(message)
-        if time.monotonic() - reported >= _PROGRESS_EVERY_S:
-            reported = time.monotonic()
-            if reported - started >= 60 * (len(minutes) + 1):
-                minutes.append(scenario.probes.window())
-            print_progress(
-                f"{reported - started:.0f} of {seconds:.0f} s, {scenario.business.changes:,} "
-                "changes, "
-                f"{scenario.probes.recent()}"
-            )
-        time.sleep(0.05)
+    started = time.monotonic()
+    minutes = run_steps(
+        scenario, seconds, lambda: time.monotonic() - started, kills, changes, check
+    )
     for message in changes.finish():
         check()
         scenario.driver.check()

@@ -7,12 +7,12 @@ from typing import Any
 
 from streamhouse.demo.driver import Check, Driver
 from streamhouse.demo.folder import Folder
+from streamhouse.demo.kills import Kills
+from streamhouse.demo.latency import SnapshotClock
 from streamhouse.demo.mariadb import MariaDB
 from streamhouse.demo.membership.business import DATABASE, Business
 from streamhouse.demo.membership.expected_results import EXPECTED, ResultComparison
 from streamhouse.demo.membership.freshness import Probes
-from streamhouse.demo.revenue.freshness import SnapshotClock
-from streamhouse.demo.revenue.scenario import Kills
 from streamhouse.errors import StreamhouseError
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.catalog.warehouse import Warehouse
@@ -77,6 +77,19 @@ class Membership:
         """Run the pipeline once more, until it has processed all changes of MySQL."""
         self.driver.start("--until-caught-up")
         self.driver.wait(_CATCH_UP_S, check)
+
+    def check(self) -> None:
+        """Raise the error of the pipeline or of the business, if one has failed."""
+        self.driver.check()
+        self.business.check()
+
+    def progress(self) -> str:
+        """A part of a progress message: the changes, and the freshness of the last orders."""
+        return f"{self.business.changes:,} changes, {self.probes.recent()}"
+
+    def freshness_window(self) -> dict[str, float] | None:
+        """Percentiles of the orders that the board got since the last call."""
+        return self.probes.window()
 
     @property
     def queries(self) -> int:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import datetime
 import json
-import subprocess
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -14,49 +13,32 @@ from typing import Any
 from streamhouse.demo.driver import start_command
 from streamhouse.demo.membership.business import ACTOR, DATABASE
 from streamhouse.demo.membership.scenario import SPRINT_BOARD, Membership
+from streamhouse.demo.scripted_changes import ScriptedSteps
 from streamhouse.errors import StreamhouseError
 
 _FIRST_S, _PAUSE_S = 15.0, 4.0
-_STEP_S = 120.0
-"""How long one step may take, restarts of the driver included."""
 _ORDER, _OTHER = 9_000_000_001, 9_000_000_002
 _SCORES, _ARCHIVE = f"{DATABASE}.dws_agent_score", f"{DATABASE}.order_archive"
 _TAG, _DAY = "before-the-mistake", "2000-01-01"
 _JOURNAL = "INSERT INTO member_event SELECT NULL, o.* FROM member_order AS o WHERE id = %s"
 
 
-class ScriptedChanges:
-    """Makes the scripted changes in small steps, which the demo's own loop calls."""
+class ScriptedChanges(ScriptedSteps):
+    """Corrects, delays and cancels an order, repairs a day, and clusters an archive."""
+
+    timeout_s = 120.0
 
     def __init__(self, scenario: Membership, first_s: float = _FIRST_S) -> None:
+        super().__init__(scenario.log)
         self._scenario = scenario
         self._first_s, self._pause_s = first_s, _PAUSE_S
-        self._started = time.monotonic()
-        self._job: subprocess.Popen[bytes] | None = None
         self._cache_key: tuple[Any, ...] = ()
         self._cached_rows: list[dict[str, Any]] = []
-        self.done = False
-        """Whether all steps are over, with the expected effects."""
         self.followed = False
         """Whether all steps that need the running pipeline are over."""
-        self._steps = self._run_steps()
 
-    def step(self) -> str | None:
-        """Do what is due; returns a message for the user, if any."""
-        return next(self._steps, None)
-
-    def finish(self) -> Iterator[str | None]:
-        """Make the remaining changes without pauses; yields a message, if any, at each step."""
+    def _skip_pauses(self) -> None:
         self._first_s = self._pause_s = 0.0
-        while not self.done:
-            yield self.step()
-            time.sleep(0.05)
-
-    def stop(self) -> None:
-        """Kill the command that runs, if any."""
-        if self._job is not None and self._job.poll() is None:
-            self._job.kill()
-            self._job.wait()
 
     def _run_steps(self) -> Iterator[str | None]:
         yield from self._pause(self._first_s)
@@ -168,7 +150,7 @@ class ScriptedChanges:
 
     def _json_rows(self, *words: str) -> Generator[None, None, list[dict[str, Any]]]:
         """The rows that a `streamhouse` command prints as JSON."""
-        output = self._scenario.folder / "answer.json"
+        output = self._scenario.folder / "rows.json"
         output.unlink(missing_ok=True)
         yield from self._run(*words, log=output)
         parsed = json.loads(output.read_text())
@@ -235,15 +217,6 @@ class ScriptedChanges:
         started = time.monotonic()
         # Evaluated each time, since `finish` shortens the pauses.
         while time.monotonic() - started < min(seconds, self._pause_s + self._first_s):
-            yield None
-
-    def _until(self, done: Callable[[], bool], what: str) -> Iterator[None]:
-        deadline = time.monotonic() + _STEP_S
-        while not done():
-            if time.monotonic() > deadline:
-                raise StreamhouseError(
-                    f"the demo waited {_STEP_S:.0f} s for {what}; see {self._scenario.log}"
-                )
             yield None
 
 

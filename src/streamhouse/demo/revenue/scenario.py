@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
-import random
 import re
-import threading
-import time
-from dataclasses import dataclass, field
 from pathlib import Path
 from string import Template
-from typing import TYPE_CHECKING, Any, Protocol
-
-import psutil
+from typing import TYPE_CHECKING, Any
 
 from streamhouse.demo.driver import Check, Driver
 from streamhouse.demo.folder import Folder
+from streamhouse.demo.kills import Kills
+from streamhouse.demo.latency import SnapshotClock
 from streamhouse.demo.mariadb import PASSWORD, USER, MariaDB
-from streamhouse.demo.revenue.freshness import Freshness, SnapshotClock
+from streamhouse.demo.revenue.freshness import Freshness
 from streamhouse.errors import TableError
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.catalog.warehouse import Warehouse
@@ -32,10 +27,6 @@ UNMATCHED = f"{VIEW}__unmatched"
 NO_END = 9_000_000_000_000_000_000
 FIRST_SECONDS = 15.0
 _CATCH_UP_S = 180.0
-_MEMORY_EVERY_S = 3.0
-_MEMORY_REST = 20
-"""The least pause between two measurements, as a multiple of the time that one takes: the system
-walks through all memory of a process to compute its share, which may take long."""
 _WRITER = "writer"
 """The user of the job that fills MySQL; `USER`, who follows the changes, cannot write."""
 _MYSQL = (
@@ -65,12 +56,13 @@ class Scenario:
         """`with_kafka`: orders come from a Kafka broker of its own instead of `datagen`."""
         self._own = Folder(folder, warehouse)
         self.folder = self._own.path
+        self.log = self._own.log
         self.orders_per_second = orders_per_second
         self.warehouse = self._own.warehouse
         self.view = TableAddress(Warehouse(self.warehouse).options, VIEW)
         self.mariadb = MariaDB(self.folder / "mariadb")
         scripts = [self.folder / "revenue.sql"]
-        self.driver = Driver(scripts, self._own.run_arguments, self._own.log)
+        self.driver = Driver(scripts, self._own.run_arguments, self.log)
         self._filled = False
         self.kafka: KafkaOrders | None = None
         if with_kafka:
@@ -118,6 +110,20 @@ class Scenario:
         self.driver.start("--until-caught-up")
         self.driver.wait(_CATCH_UP_S, check)
 
+    def check(self) -> None:
+        """Raise the error of the pipeline, if it has failed."""
+        self.driver.check()
+
+    def progress(self) -> str:
+        """A part of a progress message: the freshness of the last batches."""
+        self.freshness.update()
+        return str(self.freshness.recent())
+
+    def freshness_window(self) -> dict[str, float] | None:
+        """Percentiles of the rows that the view got since the last call."""
+        self.freshness.update()
+        return self.freshness.window()
+
     def execute(self, statement: str) -> None:
         """Run a statement in MySQL."""
         self.mariadb.execute(statement, database="shop")
@@ -159,94 +165,6 @@ class Scenario:
         path.touch(mode=0o600)
         path.write_text(template.substitute(port=self.mariadb.port, password=PASSWORD, **values))
         return path
-
-
-class Killable(Protocol):
-    """A pipeline that `Kills` can kill and restart, with the clock of its view's snapshots."""
-
-    driver: Driver
-    clock: SnapshotClock
-
-    def start(self) -> None:
-        """Start the pipeline again."""
-
-
-@dataclass
-class Kills:
-    """SIGKILLs the driver repeatedly, each time about `every_s` seconds after it has recovered.
-
-    Halfway between two kills it kills only the Java sidecar, if one runs.
-    """
-
-    every_s: float
-    times: list[float] = field(default_factory=list)
-    recoveries: list[float] = field(default_factory=list)
-    sidecars: int = 0
-    _next: float | None = None
-    _sidecar: float = 0.0
-
-    def step(self, scenario: Killable) -> str | None:
-        """Kill and restart if it is time; returns a message for the user, if any."""
-        if len(self.recoveries) < len(self.times):
-            recovered = scenario.clock.first_after(self.times[-1])
-            if recovered is None:
-                return None
-            self.recoveries.append(recovered - self.times[-1])
-            self._next = None
-        now = time.time()
-        if self._next is None:
-            if scenario.clock.first_after(0) is not None:
-                pause = self.every_s * random.uniform(0.75, 1.25)
-                self._next, self._sidecar = now + pause, now + pause / 2
-            return None
-        if now >= self._next:
-            self.times.append(now)
-            scenario.driver.kill()
-            scenario.start()
-            return f"SIGKILL number {len(self.times)}: restarting the driver"
-        if now >= self._sidecar:
-            self._sidecar = self._next
-            if scenario.driver.kill_sidecar():
-                self.sidecars += 1
-                return f"SIGKILL number {self.sidecars} of the Java sidecar"
-        return None
-
-
-class PeakMemory:
-    """The peak memory of this process and its descendants, in MiB; measured by a thread.
-
-    Memory that processes share, such as libraries and unchanged pages after a fork, counts once.
-    """
-
-    def __init__(self) -> None:
-        self.peak_mb = 0.0
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="peak-memory", daemon=True)
-        self._thread.start()
-
-    def stop(self) -> float:
-        self._stopped.set()
-        self._thread.join(5)
-        return self.peak_mb
-
-    def _run(self) -> None:
-        me = psutil.Process()
-        pause = _MEMORY_EVERY_S
-        while not self._stopped.wait(pause):
-            began, total = time.monotonic(), 0
-            for process in [me, *me.children(recursive=True)]:
-                with contextlib.suppress(psutil.Error):
-                    total += _memory(process)
-            self.peak_mb = max(self.peak_mb, total / 2**20)
-            pause = max(_MEMORY_EVERY_S, _MEMORY_REST * (time.monotonic() - began))
-
-
-def _memory(process: psutil.Process) -> int:
-    """A process's memory in bytes, with its share of shared pages (PSS); else its RSS."""
-    try:
-        return int(process.memory_full_info().pss)
-    except (AttributeError, psutil.AccessDenied):
-        return int(process.memory_info().rss)
 
 
 def report(

@@ -1,0 +1,91 @@
+"""Measures latency: when snapshots could be read, and percentiles of ages."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import numpy as np
+import numpy.typing as npt
+
+from streamhouse.errors import TableError
+from streamhouse.paimon.catalog.table_address import TableAddress
+
+_POLL_S = 0.005
+_ABSENT_POLL_S = 0.1
+"""For a table that does not exist: opening it lists all names of the catalog, which is slow."""
+
+
+class SnapshotClock:
+    """Records when each snapshot of a table could first be read, by polling every 5 ms."""
+
+    def __init__(self, address: TableAddress) -> None:
+        self._address = address
+        self._lock = threading.Lock()
+        self._seen: dict[tuple[str, int], float] = {}
+        self._order: list[tuple[float, str]] = []
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="snapshot-clock", daemon=True)
+        self._thread.start()
+
+    def seen_ms(self, user: str, identifier: int) -> float | None:
+        """When the commit could be read (epoch ms); None if it was not seen."""
+        with self._lock:
+            return self._seen.get((user, identifier))
+
+    def first_after(self, time_s: float) -> float | None:
+        """When the first commit after a time could be read (both epoch seconds); None if none."""
+        with self._lock:
+            return next((at for at, user in self._order if at > time_s), None)
+
+    def stop(self) -> None:
+        self._stopped.set()
+        self._thread.join(5)
+
+    def _run(self) -> None:
+        last = 0
+        pause = _POLL_S
+        while not self._stopped.wait(pause):
+            pause = _POLL_S
+            try:
+                table = self._address.open()
+            except TableError:
+                pause = _ABSENT_POLL_S
+                continue
+            latest = table.latest_snapshot_id() or 0
+            now = time.time()
+            for number in range(last + 1, latest + 1):
+                snapshot = table.snapshots.find(number)
+                if snapshot is not None and snapshot.commit_kind == "APPEND":
+                    with self._lock:
+                        key = (snapshot.commit_user, snapshot.commit_identifier)
+                        self._seen[key] = now * 1000
+                        self._order.append((now, snapshot.commit_user))
+            last = max(last, latest)
+
+
+class AgeHistogram:
+    """A histogram of ages in whole milliseconds; its size does not depend on their number."""
+
+    def __init__(self) -> None:
+        self._counts = np.zeros(1, np.int64)
+
+    def add(self, ages_ms: npt.NDArray[np.float64]) -> None:
+        """Add ages; negative ones count as 0."""
+        if not len(ages_ms):
+            return
+        more = np.bincount(np.maximum(ages_ms, 0).round().astype(np.int64))
+        size = max(len(more), len(self._counts))
+        counts = np.zeros(size, np.int64)
+        counts[: len(self._counts)] = self._counts
+        counts[: len(more)] += more
+        self._counts = counts
+
+    def percentiles(self) -> dict[str, float] | None:
+        """Milliseconds `p50`, `p99` and `max`; None without any age."""
+        total = self._counts.sum()
+        if not total:
+            return None
+        below = np.cumsum(self._counts)
+        p50, p99 = (float(np.searchsorted(below, total * share)) for share in (0.5, 0.99))
+        return {"p50": p50, "p99": p99, "max": float(np.flatnonzero(self._counts)[-1])}
