@@ -73,7 +73,7 @@ def on_failure(act: Callable[[BaseException], None]) -> Iterator[None]:
         raise
 
 
-def reported(function: Callable[..., Any]) -> Callable[..., Any]:
+def report_errors(function: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap a command's function: adds `--verbose`, and prints errors as `explain` words them."""
     signature = inspect.signature(function, eval_str=True)
     has_verbose = "verbose" in signature.parameters

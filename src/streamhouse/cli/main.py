@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
-from streamhouse.cli.errors import report, reported
+from streamhouse.cli.errors import report, report_errors
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ def build(arguments: Sequence[str]) -> typer.Typer:
         if isinstance(loaded, typer.Typer):
             app.add_typer(loaded, name=name)
             continue
-        function = _unloaded if loaded is None else reported(loaded)
+        function = _unloaded if loaded is None else report_errors(loaded)
         app.command(name, help=_help(function) if name == requested else command.help)(function)
     return app
 

@@ -23,7 +23,7 @@ _ARCHIVES_S = 900.0
 
 
 @dataclass(frozen=True)
-class Missing:
+class MissingProgram:
     """A program that is missing, why it counts as missing, and the Debian packages that have it."""
 
     name: str
@@ -31,7 +31,7 @@ class Missing:
     packages: tuple[str, ...]
 
 
-def missing_packages(with_demo: bool) -> list[Missing]:
+def missing_packages(with_demo: bool) -> list[MissingProgram]:
     """What the system lacks; MariaDB counts only `with_demo`."""
     from streamhouse.paimon.java.installed_java import OLDEST, PACKAGE, check_java
 
@@ -39,17 +39,17 @@ def missing_packages(with_demo: bool) -> list[Missing]:
     try:
         check_java()
     except StreamhouseError as error:
-        found.append(Missing(f"Java {OLDEST}", str(error).split("; ")[0], (PACKAGE,)))
+        found.append(MissingProgram(f"Java {OLDEST}", str(error).split("; ")[0], (PACKAGE,)))
     if with_demo:
         from streamhouse.demo.mariadb import PACKAGES, missing_program
 
         reason = missing_program()
         if reason is not None:
-            found.append(Missing("MariaDB (for the demos)", reason, PACKAGES))
+            found.append(MissingProgram("MariaDB (for the demos)", reason, PACKAGES))
     return found
 
 
-def install_command(missing: list[Missing]) -> str:
+def install_command(missing: list[MissingProgram]) -> str:
     """The command that installs the packages on Debian."""
     words = [package for one in missing for package in one.packages]
     sudo = "sudo " if os.geteuid() and shutil.which("sudo") else ""

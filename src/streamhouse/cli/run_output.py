@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from streamhouse.runtime.monitoring.run_reports import Outcome, QueryProgress
     from streamhouse.source import Lag
 
-_MOST_NAMED = 3
+_MAX_NAMED = 3
 
 
-class _StartTimer:
+class _StartOutput:
     """Measures the time since the first call of `starting`, which alone is shown."""
 
     def __init__(self) -> None:
@@ -36,7 +36,7 @@ class _StartTimer:
         return 0.0 if self._began is None else time.monotonic() - self._began
 
 
-class TextOutput(_StartTimer):
+class TextOutput(_StartOutput):
     """Prints results on standard output; notices and reports on standard error."""
 
     def notice(self, text: str) -> None:
@@ -86,7 +86,7 @@ class StartOutput(TextOutput):
         pass
 
 
-class JsonOutput(_StartTimer):
+class JsonOutput(_StartOutput):
     """Prints one JSON object a line on standard output; its key `event` says what it is."""
 
     def notice(self, text: str) -> None:
@@ -136,7 +136,7 @@ def totals(queries: Sequence[QueryProgress]) -> Mapping[str, int]:
 
 def progress_text(seconds: float, queries: Sequence[QueryProgress]) -> str:
     """The progress in one line: rows, rate and lag of each query, or those of many together."""
-    if len(queries) <= _MOST_NAMED:
+    if len(queries) <= _MAX_NAMED:
         each = [
             f"{_rows(query.rows)} into {query.target} ({', '.join(_details(query))})"
             for query in queries
@@ -146,7 +146,7 @@ def progress_text(seconds: float, queries: Sequence[QueryProgress]) -> str:
     rows = _rows(sum(query.rows for query in queries))
     late = [(query.lag.seconds or 0.0, query) for query in queries if query.lag is not None]
     late = sorted((one for one in late if one[0] >= 0.05), key=lambda one: one[0], reverse=True)
-    behind = ", ".join(f"{query.target} {seconds:.1f} s" for seconds, query in late[:_MOST_NAMED])
+    behind = ", ".join(f"{query.target} {seconds:.1f} s" for seconds, query in late[:_MAX_NAMED])
     return (
         f"after {seconds:.0f} s: {rows} into {len(totals(queries))} tables ({rate:,.0f} rows/s); "
         + (f"behind: {behind}" if behind else "none is behind")

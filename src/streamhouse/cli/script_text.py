@@ -26,25 +26,25 @@ def read_script(file: str) -> str:
         raise OptionError(f"'{file}' is not a text file") from None
 
 
-def texts(files: Sequence[str]) -> list[str]:
+def read_scripts(files: Sequence[str]) -> list[str]:
     """The text of each file, as `read_script` reads it."""
     return [read_script(file) for file in files]
 
 
-def joined(files: Sequence[str], read: Sequence[str]) -> str:
-    """The text of all files as one script; `read` are their texts."""
+def join_scripts(files: Sequence[str], texts: Sequence[str]) -> str:
+    """The text of all files as one script; `texts` are theirs."""
     if len(files) == 1:
-        return read[0]
-    parts = [f"-- {Path(file).name}\n{text}" for file, text in zip(files, read, strict=True)]
+        return texts[0]
+    parts = [f"-- {Path(file).name}\n{text}" for file, text in zip(files, texts, strict=True)]
     return "\n;\n".join(parts)
 
 
-def parsed(
-    files: Sequence[str], read: Sequence[str] | None = None
+def parse_scripts(
+    files: Sequence[str], texts: Sequence[str] | None = None
 ) -> tuple[list[Statement], list[str]]:
     """The statements of all files as one script, and the file of each if there are several.
 
-    `read` are the files' texts, if they have been read already. If the script creates functions,
+    `texts` are the files' texts, if they have been read already. If the script creates functions,
     Python modules are from now on also searched in the folders of the files.
     """
     from streamhouse.sql.statements.create_function import declared_after
@@ -54,7 +54,7 @@ def parsed(
     statements: list[Statement] = []
     origins: list[str] = []
     functions = NONE
-    for file, text in zip(files, texts(files) if read is None else read, strict=True):
+    for file, text in zip(files, read_scripts(files) if texts is None else texts, strict=True):
         try:
             in_file = parse_script(text, functions)
         except SqlError as error:

@@ -41,7 +41,7 @@ def spark_settings(conf: Sequence[str] | None) -> dict[str, str]:
 def spark_options(
     master: str, conf: Sequence[str] | None = None, verbose: bool = False
 ) -> SparkOptions:
-    """What `--master`, `--conf` and `--verbose` say; `OptionError` for what Spark does not know."""
+    """The options of Spark; `OptionError` for a setting that is not one of Spark's (`spark.…`)."""
     from streamhouse.runtime.spark.options import SparkOptions
 
     settings = spark_settings(conf)

@@ -47,11 +47,13 @@ class TableView:
         self._removed: list[str] = []
         self._latency_ms = 0.0
 
-    def take(self, change: Change) -> bool:
+    def apply(self, change: Change) -> bool:
         """Update the view; returns whether any row changed."""
         self._change = change
         self._before, self._removed = {}, []
-        changed = self._take_keyed(change) if self._feed.primary_key else self._take_added(change)
+        changed = (
+            self._apply_keyed(change) if self._feed.primary_key else self._apply_appended(change)
+        )
         self._latency_ms = time.time() * 1000 - change.commit_time_ms
         return changed
 
@@ -77,7 +79,7 @@ class TableView:
             parts.append(Text(self._removed_line(), style=REMOVED))
         return Group(*parts)
 
-    def _take_keyed(self, change: Change) -> bool:
+    def _apply_keyed(self, change: Change) -> bool:
         rows = self._feed.rows
         assert rows is not None
         self._rows = rows.slice(0, MAX_ROWS)
@@ -108,7 +110,7 @@ class TableView:
         for kind, key_values, row in zip(row_kinds, keys, _tuples(values), strict=True):
             self._before[key_values] = None if kind == "+I" else row
 
-    def _take_added(self, change: Change) -> bool:
+    def _apply_appended(self, change: Change) -> bool:
         newest = self._rows if not change.first else self._feed.schema.empty_table()
         kept, added, removed = newest, 0, 0
         for batch in change.batches:

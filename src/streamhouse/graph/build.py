@@ -52,7 +52,7 @@ def graph_of(
         builder.file = PurePath(files[number]).name if files else None
         try:
             with located(statement):
-                builder.take(statement)
+                builder.add(statement)
         except StreamhouseError as error:
             if files:
                 error.within(files[number])
@@ -71,7 +71,7 @@ class _Builder:
         self._views: set[Name] = set()
         self._edges: list[tuple[Name | str, Name | str, EdgeKind, str]] = []
 
-    def take(self, statement: plan.Statement) -> None:
+    def add(self, statement: plan.Statement) -> None:
         """Add a statement: what it defines, or which tables it reads and writes."""
         if define(self._session, statement):
             return
@@ -93,7 +93,7 @@ class _Builder:
                 target = self._session.table(statement.target)
                 self._writes(self._query("bounded", "TRUNCATE", statement), target)
             case plan.Explain():
-                self.take(statement.statement)
+                self.add(statement.statement)
 
     def graph(self) -> Graph:
         """The graph of all added statements, without tables that nothing reads or writes."""
@@ -202,7 +202,7 @@ class _Builder:
         strategies = self._session.strategies(query, target)
         for lookup, strategy in zip(query.lookups, strategies, strict=True):
             name = self._table(lookup.table)
-            self._edges.append((name, node.id, "looks up", lookup_words(lookup, strategy)))
+            self._edges.append((name, node.id, "looks up", lookup_label(lookup, strategy)))
 
     def _reads(self, reader: Name | str, text: plan.Query) -> None:
         """Add edges from the tables and views of a query to it, and from a view's tables to it."""
@@ -223,7 +223,7 @@ class _Builder:
             self._edges.append((full, reader, "reads", ""))
 
 
-def lookup_words(lookup: LookupJoin, strategy: str) -> str:
+def lookup_label(lookup: LookupJoin, strategy: str) -> str:
     """The label of a lookup: its strategy, keys, join type and retries."""
     words = [f"{strategy} by {', '.join(lookup.keys)}", "LEFT" if lookup.left else "INNER"]
     if lookup.retry is not None:

@@ -10,7 +10,7 @@ _SWEEPS = 12
 _PULLS = 24
 GAP = 26.0
 """The distance between two boxes of a column, in pixels."""
-_LANE = 14.0
+_EDGE_HEIGHT = 14.0
 """The height that an edge takes where it passes through a column, in pixels."""
 
 
@@ -23,7 +23,7 @@ class Box:
 
 
 @dataclass(frozen=True)
-class Placed:
+class Layout:
     """A drawing: the centre of each node, each edge's points, and the size of all."""
 
     centres: Mapping[str, tuple[float, float]]
@@ -35,12 +35,14 @@ class Placed:
 Link = tuple[str, str]
 
 
-def place(boxes: Mapping[str, Box], links: Sequence[Link], column_gap: float = 56.0) -> Placed:
+def place(boxes: Mapping[str, Box], links: Sequence[Link], column_gap: float = 56.0) -> Layout:
     """Place all boxes; every link goes from left to right, unless it closes a cycle."""
     forward = _acyclic(list(boxes), links)
     ranks = _ranks(list(boxes), forward)
     columns, chains = _columns(boxes, forward, ranks)
-    sizes = {name: boxes[name].height if name in boxes else _LANE for c in columns for name in c}
+    sizes = {
+        name: boxes[name].height if name in boxes else _EDGE_HEIGHT for c in columns for name in c
+    }
     neighbours = _neighbours(chains)
     _uncross(columns, neighbours)
     rows = _rows(columns, neighbours, sizes)
@@ -55,7 +57,7 @@ def place(boxes: Mapping[str, Box], links: Sequence[Link], column_gap: float = 5
         paths[link] = tuple(centres[name] for name in chain)
     bottom = max((rows[n] + sizes[n] / 2 for n in rows), default=0.0)
     known = {name: at for name, at in centres.items() if name in boxes}
-    return Placed(known, paths, (lefts[-1] + widths[-1]) if columns else 0.0, bottom)
+    return Layout(known, paths, (lefts[-1] + widths[-1]) if columns else 0.0, bottom)
 
 
 def _acyclic(names: Sequence[str], links: Sequence[Link]) -> list[Link]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from html import escape
 from itertools import pairwise
 
-from streamhouse.graph.layout import Box, Placed, place
+from streamhouse.graph.layout import Box, Layout, place
 from streamhouse.graph.model import Edge, Graph, Node, QueryNode, TableNode
 
 _MARGIN = 24.0
@@ -132,7 +132,7 @@ def _node(node: Node, centre: tuple[float, float], box: Box) -> str:
     return "".join([f'<g data-id="{escape(node.id)}">', shape, mark, *texts, "</g>"])
 
 
-def _edge(graph: Graph, edge: Edge, placed: Placed, boxes: dict[str, Box]) -> str:
+def _edge(graph: Graph, edge: Edge, placed: Layout, boxes: dict[str, Box]) -> str:
     points = list(placed.paths[edge.start, edge.end])
     sign = 1 if points[-1][0] > points[0][0] else -1
     (x0, y0), (x1, y1) = points[0], points[-1]

@@ -15,10 +15,10 @@ _GUIDES = "bright_black"
 
 def render(graph: Graph) -> RenderableType:
     """What `rich` prints; it wraps at the console's width."""
-    return _Drawing(graph).render()
+    return _TreeRenderer(graph).render()
 
 
-class _Drawing:
+class _TreeRenderer:
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
         self._drawn: set[str] = set()

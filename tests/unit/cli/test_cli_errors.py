@@ -15,7 +15,7 @@ import typer
 from typer.testing import CliRunner
 
 from streamhouse import errors
-from streamhouse.cli.errors import explain, on_failure, reported
+from streamhouse.cli.errors import explain, on_failure, report_errors
 from streamhouse.cli.main import COMMANDS, build
 from streamhouse.errors import ConnectError, SqlError, TableError
 from streamhouse.options import hide_secrets
@@ -49,7 +49,7 @@ def failing(error: BaseException) -> Callable[..., Any]:
 
 def run(function: Callable[..., Any], *arguments: str) -> Any:
     app = typer.Typer(pretty_exceptions_enable=False)
-    app.command()(reported(function))
+    app.command()(report_errors(function))
     return CliRunner().invoke(app, list(arguments))
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from streamhouse.cli.commands.call import parsed
+from streamhouse.cli.commands.call import parse_call
 from streamhouse.errors import OptionError
 from streamhouse.procedures import PROCEDURES, find, listed
 from streamhouse.sql.plan import Value
 
 
 def bound(text: str) -> dict[str, Value]:
-    call = parsed(text)
+    call = parse_call(text)
     return find(call.procedure).bind(call.arguments)
 
 

@@ -69,7 +69,7 @@ def call(
         return
     if procedure is None:
         raise SqlError("the procedure is missing; --list prints all procedures")
-    statement = parsed(procedure)
+    statement = parse_call(procedure)
     options = spark_options(master, conf)
     opened = open_warehouse(warehouse, option)
 
@@ -85,7 +85,7 @@ def call(
     _print(rows, format)
 
 
-def parsed(text: str) -> Call:
+def parse_call(text: str) -> Call:
     """The one CALL of a text, whose first word may be left out; `SqlError` for anything else."""
     from streamhouse.sql.plan import Call
     from streamhouse.sql.statements.script import parse_script

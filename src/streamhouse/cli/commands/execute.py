@@ -39,7 +39,7 @@ def execute(
 
     Supported are MERGE, UPDATE, DELETE, TRUNCATE, INSERT of VALUES or of a query, and DDL. Write
     tables as database.table. Continuous queries may write the same tables at the same time. The
-    statements run in this process, without Spark, whatever --master says.
+    statements run in this process, without Spark; --master has no effect.
     """
     if spark_options(master, conf) != spark_options(DEFAULT_MASTER):
         print(

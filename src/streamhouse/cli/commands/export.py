@@ -108,7 +108,7 @@ def _files(
     while not stop.requested():
         started = time.monotonic()
         with progress() as report:
-            written = _awaited(pool.submit(exporter.write, report))
+            written = _wait_for(pool.submit(exporter.write, report))
         if written is not None:
             yield written
         if interval is None:
@@ -117,7 +117,7 @@ def _files(
             time.sleep(min(rest, STEP_S))
 
 
-def _awaited(future: Future[_T]) -> _T:
+def _wait_for(future: Future[_T]) -> _T:
     while not future.done():
         wait([future], STEP_S)
     return future.result()

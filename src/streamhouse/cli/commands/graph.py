@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from streamhouse.cli.arguments import OptionsArgument, catalog_options
-from streamhouse.cli.script_text import parsed
+from streamhouse.cli.script_text import parse_scripts
 from streamhouse.errors import OptionError
 
 
@@ -48,7 +48,7 @@ def graph(
     from streamhouse.graph.build import graph_of
 
     catalog = None if warehouse is None else catalog_options(warehouse, option)
-    statements, files = parsed(script)
+    statements, files = parse_scripts(script)
     drawn = graph_of(statements, catalog, files)
     if svg is not None:
         from streamhouse.graph.svg import draw

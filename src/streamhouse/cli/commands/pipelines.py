@@ -42,11 +42,11 @@ def pipelines(
     """
     from streamhouse.serve.pipelines.listing import Pipelines
 
-    registry = Pipelines(open_warehouse(warehouse, option).options)
+    listing = Pipelines(open_warehouse(warehouse, option).options)
     for name in forget or ():
-        registry.forget(name)
+        listing.forget(name)
         print(f"pipeline '{name}' is forgotten", file=sys.stderr)
-    listed = registry.all()
+    listed = listing.all()
     if as_json:
         print(json.dumps({"pipelines": listed}, ensure_ascii=False))
     elif listed:

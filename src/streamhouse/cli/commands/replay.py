@@ -1,4 +1,4 @@
-"""`streamhouse replay`: has bad records read again, after the script was mended."""
+"""`streamhouse replay`: has bad records read again, after the script was corrected."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from streamhouse.cli import restart_state
 from streamhouse.cli.arguments import OptionsArgument, catalog_options, check_store, is_local
 from streamhouse.cli.errors import INTERRUPTED, explain, on_failure
 from streamhouse.cli.run_output import JsonOutput, RunOutput, TextOutput
-from streamhouse.cli.script_text import joined, parsed, texts
+from streamhouse.cli.script_text import join_scripts, parse_scripts, read_scripts
 from streamhouse.cli.self_restart import restart_after
 from streamhouse.cli.spark_arguments import (
     DEFAULT_MASTER,
@@ -114,23 +114,25 @@ def run(
     own log is in the file .pipelines/NAME/spark.log of the warehouse.
     """
     output = JsonOutput() if as_json else TextOutput()
-    scripts = texts(file)
+    scripts = read_scripts(file)
     catalog = None if warehouse is None else catalog_options(_absolute(warehouse), option)
     if catalog is not None:
         check_store(catalog)
     spark = spark_options(master, conf, verbose)
-    with _spark(scripts, spark, output):
+    with _spark_session(scripts, spark, output):
         from streamhouse.runtime.monitoring.reporter import Reporter
         from streamhouse.sql.secrets import without_secrets
 
-        reporter = Reporter(without_secrets(joined(file, scripts)), name, restart_state.recent())
-        with _reported(reporter, catalog, output):
-            statements, origins = parsed(file, scripts)
+        reporter = Reporter(
+            without_secrets(join_scripts(file, scripts)), name, restart_state.recent()
+        )
+        with _report_status(reporter, catalog, output):
+            statements, origins = parse_scripts(file, scripts)
             from streamhouse.runtime.script import ScriptOptions, script_name
 
             if warehouse is not None and is_local(warehouse):
                 Path(_absolute(warehouse)).mkdir(parents=True, exist_ok=True)
-            stop = StopSignal(at_once=_at_once, notice="stopping …")
+            stop = StopSignal(at_once=_end_jvm, notice="stopping …")
             reset = from_scratch and not restart_state.has_reset()
             options = ScriptOptions(
                 name=name or script_name(Path(file[0])),
@@ -152,7 +154,7 @@ def run(
 
 
 @contextmanager
-def _reported(
+def _report_status(
     reporter: Reporter, warehouse: Mapping[str, str] | None, output: RunOutput
 ) -> Iterator[None]:
     """Report the start, end and failure of the `with` block in the pipeline's status."""
@@ -172,7 +174,9 @@ def _reported(
 
 
 @contextmanager
-def _spark(scripts: Sequence[str], options: SparkOptions, output: RunOutput) -> Iterator[None]:
+def _spark_session(
+    scripts: Sequence[str], options: SparkOptions, output: RunOutput
+) -> Iterator[None]:
     """Start Spark in the background if a script may have continuous queries; end it at the end."""
     from streamhouse.sql.statements.likely_streaming import may_stream
 
@@ -190,7 +194,7 @@ def _spark(scripts: Sequence[str], options: SparkOptions, output: RunOutput) -> 
         end_session()
 
 
-def _at_once() -> None:
+def _end_jvm() -> None:
     """End Spark's JVM, which otherwise waits for this command to restart."""
     session = sys.modules.get("streamhouse.runtime.spark.session")
     if session is not None:

@@ -127,7 +127,7 @@ def _print_once(table: str, warehouse: Warehouse, as_of: str, format: WatchForma
         _print_json(iter([change] if change is not None else []), sys.stdout)
     else:
         if change is not None:
-            view.take(change)
+            view.apply(change)
         console(sys.stdout).print(view.render())
     print(f"{table} as of {as_of} is a past state, which does not change", file=sys.stderr)
 
@@ -221,7 +221,7 @@ def _print_states(feed: Feed, every_ms: int, out: IO[str]) -> None:
 
     view, printer = TableView(feed), console(out)
     for change in _changes(feed, every_ms):
-        if view.take(change):
+        if view.apply(change):
             printer.print(view.render())
             printer.print()
             out.flush()
@@ -238,7 +238,7 @@ def _print_live(feed: Feed, every_ms: int, out: IO[str]) -> None:
     with Live(view.render(screen.height), console=screen, auto_refresh=False) as live:
         for change in _polls(feed, every_ms):
             if change is not None:
-                view.take(change)
+                view.apply(change)
             live.update(view.render(screen.height), refresh=True)
             if change is not None:
                 feed.store_progress(change)

@@ -48,7 +48,7 @@ class MembershipScreen(LiveScreen[Membership]):
         for feed, view in self._boards:
             change = feed.poll()
             if change is not None:
-                view.take(change)
+                view.apply(change)
         now = time.monotonic()
         if not self._counts or now - self._counts[-1][0] >= _RATES_EVERY_S:
             self._counts = [*self._counts[-10:], (now, self._scenario.business.changes)]

@@ -50,7 +50,7 @@ class RevenueScreen(LiveScreen[Scenario]):
         assert self._feed is not None and self._view is not None
         change = self._feed.poll()
         if change is not None:
-            self._view.take(change)
+            self._view.apply(change)
         now = time.time()
         if now - self._measured < _FRESHNESS_EVERY_S:
             return

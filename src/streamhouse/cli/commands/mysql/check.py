@@ -1,4 +1,4 @@
-"""`streamhouse check mysql`: what a server lacks for change data capture, and how to mend it."""
+"""`streamhouse check mysql`: what a server lacks for change data capture, and how to fix it."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from streamhouse.cli.arguments import (
     catalog_options,
     key_values,
 )
-from streamhouse.cli.errors import INTERRUPTED, on_failure, reported
+from streamhouse.cli.errors import INTERRUPTED, on_failure, report_errors
 from streamhouse.cli.run_output import StartOutput
 from streamhouse.cli.spark_arguments import (
     DEFAULT_MASTER,
@@ -204,8 +204,8 @@ def _app() -> typer.Typer:
         },
     )
     settings = {"token_normalize_func": lambda token: token.replace("_", "-")}
-    app.command("mysql-table", context_settings=settings)(reported(mysql_table))
-    app.command("mysql-database", context_settings=settings)(reported(mysql_database))
+    app.command("mysql-table", context_settings=settings)(report_errors(mysql_table))
+    app.command("mysql-database", context_settings=settings)(report_errors(mysql_database))
     return app
 
 
