@@ -11,6 +11,7 @@ from streamhouse.errors import TableError
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.runtime.session.draft_warehouse import DraftWarehouse
 from streamhouse.sql.plan import Column
+from streamhouse.sql.schema_changes import RenameColumn
 
 
 @pytest.fixture
@@ -43,3 +44,9 @@ def test_a_database_is_empty_after_it_is_created_again(draft: DraftWarehouse) ->
     draft.create_table("d", "v", [Column("i", "INT")])
     assert draft.tables("d") == ["v"]
     assert not draft.exists("d", "t")
+
+
+def test_a_renamed_column_stays_in_the_primary_key(draft: DraftWarehouse) -> None:
+    draft.create_table("d", "k", [Column("id", "INT", False), Column("n", "INT")], ("id",))
+    draft.alter_table("d.k", RenameColumn(("id",), "key"))
+    assert draft.readable("d.k").primary_key == ("key",)

@@ -184,6 +184,8 @@ def _changed(identifier: str, table: DraftTable, change: schema_changes.SchemaCh
                 return table
             index = _index(identifier, names, name)
             columns[index] = replace(columns[index], name=change.new_name)
+            key = [change.new_name if one == name else one for one in table.primary_key]
+            return replace(table, columns=tuple(columns), primary_key=tuple(key))
         case schema_changes.SetType(path=(name,)):
             index = _index(identifier, names, name)
             columns[index] = replace(columns[index], type=change.type)
