@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypedDict, Unpack
+from typing import TypedDict, Unpack, get_type_hints
 
 from streamhouse.connectors.mysql_cdc.database.tables.discovery import TableNames
 from streamhouse.connectors.mysql_cdc.database.tables.table_filter import TableFilter
@@ -154,7 +154,7 @@ class TableArguments(TypedDict, total=False):
 
 
 class DatabaseArguments(TableArguments, total=False):
-    """The arguments of a sync of whole databases; the defaults are in `sync_database_options`."""
+    """The arguments of a sync of whole databases."""
 
     including_tables: str
     excluding_tables: str | None
@@ -171,6 +171,14 @@ class DatabaseArguments(TableArguments, total=False):
     mode: str
 
 
+_TYPES: Mapping[str, object] = get_type_hints(DatabaseArguments)
+LISTS = tuple(name for name, kind in _TYPES.items() if kind == Sequence[str])
+"""The arguments that are lists of texts."""
+MAPS = tuple(name for name, kind in _TYPES.items() if kind == Mapping[str, str] | None)
+"""The arguments that map texts to texts."""
+BOOLEANS = tuple(name for name, kind in _TYPES.items() if kind is bool)
+
+
 def sync_table_options(
     warehouse: Mapping[str, str],
     database: str,
@@ -179,6 +187,7 @@ def sync_table_options(
     **arguments: Unpack[TableArguments],
 ) -> SyncOptions:
     """The options of a sync into one table; raises `OptionError`."""
+    _check_names(arguments, TableArguments.__annotations__)
     tables = TableFilter(
         required(mysql_conf, _DATABASE_KEY, "--mysql-conf"),
         required(mysql_conf, _TABLE_KEY, "--mysql-conf"),
@@ -190,60 +199,56 @@ def sync_database_options(
     warehouse: Mapping[str, str],
     database: str,
     mysql_conf: Mapping[str, str],
-    *,
-    including_tables: str = ".*",
-    excluding_tables: str | None = None,
-    table_prefix: str = "",
-    table_suffix: str = "",
-    table_prefix_db: Mapping[str, str] | None = None,
-    table_suffix_db: Mapping[str, str] | None = None,
-    table_mapping: Mapping[str, str] | None = None,
-    including_dbs: str = ".*",
-    excluding_dbs: str | None = None,
-    multiple_table_partition_keys: Mapping[str, str] | None = None,
-    merge_shards: bool = True,
-    ignore_incompatible: bool = False,
-    mode: str = "combined",
-    **arguments: Unpack[TableArguments],
+    **arguments: Unpack[DatabaseArguments],
 ) -> SyncOptions:
     """The options of a sync of whole databases; raises `OptionError`."""
+    _check_names(arguments, DatabaseArguments.__annotations__)
     if _TABLE_KEY in mysql_conf:
         raise OptionError(
             f"--mysql-conf {_TABLE_KEY}: a sync of a database takes --including-tables and "
             "--excluding-tables instead"
         )
-    databases = required(mysql_conf, _DATABASE_KEY, "--mysql-conf")
     tables = TableFilter(
-        databases,
-        including_tables,
-        excluding_tables,
-        including_databases=including_dbs,
-        excluding_databases=excluding_dbs,
+        required(mysql_conf, _DATABASE_KEY, "--mysql-conf"),
+        arguments.get("including_tables", ".*"),
+        arguments.get("excluding_tables"),
+        including_databases=arguments.get("including_dbs", ".*"),
+        excluding_databases=arguments.get("excluding_dbs"),
     )
     conf = {**mysql_conf, _TABLE_KEY: "*"}
-    live = choice("--mode", mode, ("combined", "divided")) == "combined"
+    mode = choice("--mode", arguments.get("mode", "combined"), ("combined", "divided"))
     options = _options(warehouse, database, None, conf, tables, arguments)
     return replace(
         options,
-        names=TableNaming(
-            table_prefix,
-            table_suffix,
-            merge_shards,
-            table_mapping or {},
-            table_prefix_db or {},
-            table_suffix_db or {},
-        ),
+        names=_naming(arguments),
         partition_keys_of={
             table: tuple(keys.split(","))
-            for table, keys in (multiple_table_partition_keys or {}).items()
+            for table, keys in (arguments.get("multiple_table_partition_keys") or {}).items()
         },
-        ignore_incompatible=ignore_incompatible,
+        ignore_incompatible=arguments.get("ignore_incompatible", False),
         live=(
-            live
+            mode == "combined"
             and not options.ends_with_snapshot
             and "create.table" in options.schema_changes.events
         ),
     )
+
+
+def _naming(arguments: DatabaseArguments) -> TableNaming:
+    return TableNaming(
+        arguments.get("table_prefix", ""),
+        arguments.get("table_suffix", ""),
+        arguments.get("merge_shards", True),
+        arguments.get("table_mapping") or {},
+        arguments.get("table_prefix_db") or {},
+        arguments.get("table_suffix_db") or {},
+    )
+
+
+def _check_names(arguments: Iterable[str], known: Collection[str]) -> None:
+    for name in arguments:
+        if name not in known:
+            raise TypeError(f"unexpected keyword argument '{name}'; {nearest(name, known)}")
 
 
 def _options(
@@ -254,10 +259,6 @@ def _options(
     tables: TableFilter,
     arguments: TableArguments,
 ) -> SyncOptions:
-    for name in arguments:
-        if name not in TableArguments.__annotations__:
-            known = [*DatabaseArguments.__annotations__, *TableArguments.__annotations__]
-            raise TypeError(f"unexpected keyword argument '{name}'; {nearest(name, known)}")
     return SyncOptions(
         warehouse,
         database,

@@ -6,6 +6,7 @@ In a script they add a continuous query; `streamhouse call` and Python run them 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pyarrow as pa
 
@@ -16,6 +17,8 @@ from streamhouse.procedures.context import Context
 from streamhouse.procedures.registry import Options, find, procedure
 from streamhouse.procedures.result_rows import rows
 from streamhouse.runtime.sync.options import (
+    LISTS,
+    MAPS,
     SyncOptions,
     sync_database_options,
     sync_table_options,
@@ -27,15 +30,6 @@ TABLE, DATABASE = "sync_mysql_table", "sync_mysql_database"
 _STATE = {
     "table": str, "target": str, "complete": bool, "snapshot_rows": int, "changes": int,
 }  # fmt: skip
-_MAPS = ("table_prefix_db", "table_suffix_db", "table_mapping", "multiple_table_partition_keys")
-_LISTS = (
-    "partition_keys",
-    "primary_keys",
-    "type_mapping",
-    "metadata_column",
-    "include_schema_changes",
-    "exclude_schema_changes",
-)
 
 
 @procedure()
@@ -121,21 +115,23 @@ def options_of_call(
 
 
 def _options(name: str, warehouse: Mapping[str, str], given: Mapping[str, Value]) -> SyncOptions:
-    how = {key: value for key, value in given.items() if value is not None}
-    conf = _pairs(name, "mysql_conf", how.pop("mysql_conf"))
-    for key in _LISTS:
-        how[key] = tuple(names(str(how.get(key, ""))))
-    computed = str(how.pop("computed_column", ""))
-    how["computed_column"] = tuple(part for part in computed.split(";") if part.strip())
-    for key in ("table_conf", *_MAPS):
-        if key in how:
-            how[key] = _pairs(name, key, how[key])
-    settings: dict[str, object] = dict(how)
+    arguments: dict[str, Any] = {
+        key: _argument(name, key, value) for key, value in given.items() if value is not None
+    }
+    conf = arguments.pop("mysql_conf")
     if name == TABLE:
-        database, table = split_identifier(str(settings.pop("table")))
-        return sync_table_options(warehouse, database, table, conf, **settings)  # type: ignore[arg-type]
-    database = str(settings.pop("database"))
-    return sync_database_options(warehouse, database, conf, **settings)  # type: ignore[arg-type]
+        database, table = split_identifier(arguments.pop("table"))
+        return sync_table_options(warehouse, database, table, conf, **arguments)
+    return sync_database_options(warehouse, arguments.pop("database"), conf, **arguments)
+
+
+def _argument(name: str, key: str, value: Value) -> object:
+    """The value of an argument as `sync_database_options` takes it."""
+    if key == "mysql_conf" or key in MAPS:
+        return _pairs(name, key, value)
+    if key == "computed_column":
+        return [part for part in str(value).split(";") if part.strip()]
+    return names(str(value)) if key in LISTS else value
 
 
 def _pairs(name: str, argument: str, value: Value) -> dict[str, str]:

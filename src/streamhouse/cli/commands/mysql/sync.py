@@ -68,7 +68,7 @@ if TYPE_CHECKING:
     from streamhouse.runtime.sync.options import SyncOptions
     from streamhouse.runtime.sync.progress import Report
 
-_MAPS = {
+_EXAMPLES = {
     "mysql_conf": "hostname=localhost",
     "table_conf": "bucket=4",
     "table_prefix_db": "shop=shop_",
@@ -76,15 +76,7 @@ _MAPS = {
     "table_mapping": "orders=sales",
     "multiple_table_partition_keys": "orders=day,hour",
 }
-"""Flags of KEY=VALUE, each with an example for errors."""
-_LISTS = (
-    "partition_keys",
-    "primary_keys",
-    "type_mapping",
-    "include_schema_changes",
-    "exclude_schema_changes",
-)
-_BOOLEANS = ("merge_shards", "ignore_incompatible", "sync_primary_keys_from_source_schema")
+"""Examples of the flags of KEY=VALUE, for errors."""
 _RUN_FLAGS = (
     "warehouse",
     "option",
@@ -221,18 +213,17 @@ def _arguments(flags: Mapping[str, Any]) -> dict[str, Any]:
 def _parsed(name: str, value: Any) -> Any:
     from streamhouse.options import boolean
     from streamhouse.procedures.arguments import names
+    from streamhouse.runtime.sync.options import BOOLEANS, LISTS
 
     flag = f"--{name.replace('_', '-')}"
-    if name in _MAPS:
-        given = key_values(flag, value, _MAPS[name])
+    if name in _EXAMPLES:
+        given = key_values(flag, value, _EXAMPLES[name])
         return {key: _unquoted(text) for key, text in given.items()}
-    if name in _LISTS:
-        return names(value)
-    if name in _BOOLEANS:
-        return boolean(flag, value)
-    if name == "metadata_column":
-        return names(",".join(value or ()))
-    return (value or ()) if name == "computed_column" else value
+    if name == "computed_column":
+        return value or ()
+    if name in LISTS:
+        return names(value if isinstance(value, str) else ",".join(value or ()))
+    return boolean(flag, value) if name in BOOLEANS and isinstance(value, str) else value
 
 
 def _unquoted(value: str) -> str:
