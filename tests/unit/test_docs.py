@@ -34,7 +34,7 @@ from streamhouse.sql.plan import (
     TableInfo,
 )
 from streamhouse.sql.statements import script
-from streamhouse.sql.streaming.analysis import analyze_streams, tables_of
+from streamhouse.sql.streaming.analysis import analyze_streams, is_bounded
 
 SQL_GUIDE = (ROOT / "docs/guides/sql.md").read_text()
 PYTHON_GUIDE = (ROOT / "docs/guides/python-data-sources.md").read_text()
@@ -66,7 +66,7 @@ class Scratch:
                 return sum(self.take(one) for one in statement.inserts)
             case Insert():
                 target = self.table(statement.target)
-                plan = analyze_streams if tables_of(statement.query) else analyze_bounded
+                plan = analyze_bounded if is_bounded(statement.query, self) else analyze_streams
                 plan(statement.query, self, target, statement.columns)
                 return 1
             case Select():

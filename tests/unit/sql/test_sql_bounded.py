@@ -10,9 +10,6 @@ import pytest
 
 from streamhouse.errors import SqlError, UnsupportedSqlError
 from streamhouse.sql.expressions.binder import BindError, describe
-from streamhouse.sql.plan import Select
-from streamhouse.sql.statements.script import parse_script
-from streamhouse.sql.streaming.analysis import tables_of
 
 if TYPE_CHECKING:
     from tests.unit.sql.conftest import Catalog
@@ -110,16 +107,6 @@ def test_time_travel(catalog: Catalog, clause: str, expected: tuple[object, ...]
     (scan,) = catalog.bounded(text).scans
     assert (scan.snapshot, scan.timestamp_ms, scan.tag) == expected
     assert scan.options == {"scan.x": "1"}
-
-
-def test_tables_of(catalog: Catalog) -> None:
-    text = (
-        "WITH orders AS (SELECT * FROM a.b.orders) SELECT * FROM orders JOIN x ON TRUE WHERE id IN "
-        "(SELECT id FROM `t$snapshots`) UNION SELECT * FROM x"
-    )
-    (statement,) = parse_script(text)
-    assert isinstance(statement, Select)
-    assert tables_of(statement.query) == [("a", "b", "orders"), ("x",), ("t$snapshots",)]
 
 
 ERRORS = [

@@ -19,7 +19,6 @@ from streamhouse.sql.nesting_depth import limited_depth
 from streamhouse.sql.plan import (
     Column,
     LookupJoin,
-    Name,
     Query,
     Resolver,
     StreamQuery,
@@ -49,14 +48,6 @@ from streamhouse.sql.udf.call import functions_in
 from streamhouse.sql.udf.function import PythonFunction
 
 _NO_VALUES: Mapping[str, str] = MappingProxyType({})
-
-
-def tables_of(query: Query) -> list[Name]:
-    """The catalog tables that a query reads, without duplicates, in the order of the text."""
-    if query.rows is not None:
-        return []
-    tree = names.parse_query(query).tree
-    return list(dict.fromkeys(names.table_name(table) for table in names.leaves(tree)))
 
 
 def is_bounded(query: Query, resolver: Resolver) -> bool:
