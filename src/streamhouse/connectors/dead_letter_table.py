@@ -1,4 +1,4 @@
-"""The table of bad records (dead letters): records that sources could not decode, and replays.
+"""The dead letter table: the bad records that sources could not decode, and replays of them.
 
 A row names the query that left the record out, and the number of its batch. A query commits its
 batches in order, so its rows up to a committed batch never change. A request to replay them is the
@@ -121,7 +121,7 @@ class Replay:
     upto: int
 
 
-class BadRecordReplays:
+class DeadLetterReplays:
     """The bad records of one query, which its source can read again."""
 
     def __init__(self, address: TableAddress, query: str) -> None:
@@ -160,5 +160,5 @@ class Rejecting(Protocol):
     def rejected(self) -> pa.Table:
         """The bad records that `read` has left out since the last call: rows of `BAD_RECORDS`."""
 
-    def replay_from(self, replays: BadRecordReplays) -> None:
+    def replay_from(self, replays: DeadLetterReplays) -> None:
         """Read bad records again when that is requested; the source's offsets have the requests."""

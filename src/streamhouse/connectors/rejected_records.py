@@ -1,4 +1,4 @@
-"""Records that a source leaves out since it cannot decode them, until its task takes them."""
+"""Collects the bad records that a source leaves out, until its task takes them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from streamhouse.connectors.bad_record_options import FAIL, BadRecords
+from streamhouse.connectors.dead_letter_options import FAIL, BadRecords
 from streamhouse.errors import RecordError
 from streamhouse.source import BAD_RECORDS
 

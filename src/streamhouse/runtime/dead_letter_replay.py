@@ -1,4 +1,4 @@
-"""Requests that queries read their bad records again."""
+"""Requests that queries read the records of a dead letter table again."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
-from streamhouse.connectors.bad_record_table import COLUMNS, requests_of, waiting
+from streamhouse.connectors.dead_letter_table import COLUMNS, requests_of, waiting
 from streamhouse.errors import TableError
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.write.commit import TableCommitter
@@ -15,10 +15,9 @@ from streamhouse.paimon.write.table_writer import TableWriter, file_prefix
 
 
 def request_replay(warehouse: Mapping[str, str], table: str) -> dict[str, int]:
-    """Request that the bad records of a table are read again; returns how many, by query.
+    """Request that the records of a dead letter table are read again; returns how many, by query.
 
-    Records that an earlier request covers are left out. Raises `TableError` if it is no table of
-    bad records.
+    Skips records that an earlier request covers. Raises `TableError` for any other table.
     """
     address = TableAddress(dict(warehouse), table)
     names = set(address.open().arrow_schema.names)

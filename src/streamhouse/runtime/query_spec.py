@@ -32,8 +32,8 @@ class QuerySpec:
     lookup has a retry policy, `distinct` if distinct values are counted.
 
     `sink` is None if `target` is a Paimon table. Else `sink` describes where rows are written, and
-    `target` only names the side tables. `bad_records` is the table of records that the source could
-    not decode, which other queries may share; None if there is none.
+    `target` only names the side tables. `dead_letters` is the table of records that the source
+    could not decode, which other queries may share; None if there is none.
     """
 
     query: StreamQuery
@@ -49,7 +49,7 @@ class QuerySpec:
     distinct: TableAddress | None = None
     gathered: bool = False
     sink: SinkSpec | None = None
-    bad_records: TableAddress | None = None
+    dead_letters: TableAddress | None = None
 
     def open_sink(self) -> Sink:
         """Open the sink of the rows; raises `OptionError`, `TableError` or `ConnectError`."""
@@ -66,7 +66,7 @@ class QuerySpec:
         The exception is `lookup_journal`, which is committed before the target.
         """
         tables = (
-            self.unmatched, self.pending, self.distinct, self.lookup_journal, self.bad_records,
+            self.unmatched, self.pending, self.distinct, self.lookup_journal, self.dead_letters,
         )  # fmt: skip
         return tuple(address for address in tables if address is not None)
 

@@ -390,7 +390,7 @@ class Script:
             choices=lookup_strategies(self._session, query, target),
             distinct=address.side_table("distinct") if query.distinct is not None else None,
             sink=session.endpoints.sink(target, statement.options),
-            bad_records=session.endpoints.bad_records(query),
+            dead_letters=session.endpoints.dead_letters(query),
             max_rows=registry.connector(target.connector).batch_rows,
         )
         if spec.side_tables and not address.warehouse:

@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamhouse.connectors.bad_record_table import Replay
 from streamhouse.connectors.base import WrittenBatch
+from streamhouse.connectors.dead_letter_table import Replay
 from streamhouse.connectors.filesystem.commit_log import CommitLog, StagedFile
 from streamhouse.connectors.filesystem.partitions import partition_values, split_rows
 from streamhouse.connectors.filesystem.source import FilesystemSource
@@ -281,7 +281,7 @@ def test_bad_records_are_left_out_and_read_again(tmp_path: Path) -> None:
     path.unlink()
 
     class Kept:
-        """`BadRecordReplays` of a request up to batch 0, one record of which was corrected."""
+        """`DeadLetterReplays` of a request up to batch 0, one record of which was corrected."""
 
         def requested(self) -> int:
             return 0

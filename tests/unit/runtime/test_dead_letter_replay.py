@@ -7,7 +7,12 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from streamhouse.connectors.bad_record_table import BadRecordReplays, Replay, create_tables, rows_of
+from streamhouse.connectors.dead_letter_table import (
+    DeadLetterReplays,
+    Replay,
+    create_tables,
+    rows_of,
+)
 from streamhouse.connectors.kafka.options import parse
 from streamhouse.connectors.kafka.positions import Position
 from streamhouse.connectors.kafka.records import Layout
@@ -17,7 +22,7 @@ from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.write.commit import TableCommitter
 from streamhouse.paimon.write.table_writer import TableWriter, file_prefix
-from streamhouse.runtime.replay import request_replay
+from streamhouse.runtime.dead_letter_replay import request_replay
 from streamhouse.source import BAD_RECORDS
 from streamhouse.sql.plan import Column
 
@@ -66,13 +71,13 @@ def test_each_request_covers_what_no_earlier_one_did(address: TableAddress) -> N
     assert request_replay(warehouse, "late.bad") == {}
     keep(address, "q", 3, b'{"id": 1}', b"bad")
     keep(address, "other", 9, b"bad")
-    own = BadRecordReplays(address, "q")
+    own = DeadLetterReplays(address, "q")
     assert own.requested() == -1
     assert request_replay(warehouse, "late.bad") == {"q": 2, "other": 1}
     assert request_replay(warehouse, "late.bad") == {}
     keep(address, "q", 4, b'{"id": 2}')
     assert request_replay(warehouse, "late.bad") == {"q": 1}
-    assert BadRecordReplays(address, "q").requested() == 4
+    assert DeadLetterReplays(address, "q").requested() == 4
     assert [row["value"] for row in own.rows(Replay(3, 4))] == [b'{"id": 2}']
 
 
@@ -84,7 +89,7 @@ def test_a_source_reads_bad_records_as_the_original_messages(address: TableAddre
     }  # fmt: skip
     options = parse(given, "t")
     source = KafkaSource(options, Layout.of(COLUMNS, options, "t"))
-    source.replay_from(BadRecordReplays(address, "q"))
+    source.replay_from(DeadLetterReplays(address, "q"))
     before = Position({"t": "x"}, {("t", 0): 5})
     after = Position({"t": "x"}, {("t", 0): 5}, replayed=3)
     assert Position.parse(after.offset()) == after

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 from tests.unit.sql.conftest import Catalog
 
-from streamhouse.connectors.bad_record_table import BadRecordReplays, create_tables
+from streamhouse.connectors.dead_letter_table import DeadLetterReplays, create_tables
 from streamhouse.connectors.specs import SourceSpec
 from streamhouse.lookup.strategies.selection import IN_ORDER
 from streamhouse.paimon.catalog.table_address import TableAddress
@@ -215,7 +215,7 @@ def test_no_batch_is_planned_for_rows_that_are_not_due(folder: Path) -> None:
 class FaultySource:
     """A source that leaves out one bad record of each partition."""
 
-    def __init__(self, source: Any, replayed: list[BadRecordReplays]) -> None:
+    def __init__(self, source: Any, replayed: list[DeadLetterReplays]) -> None:
         self._source, self._replayed, self._bad = source, replayed, 0
 
     def __getattr__(self, name: str) -> Any:
@@ -230,7 +230,7 @@ class FaultySource:
         record = {"position": "offset 5", "reason": "why", "value": b"bad", "headers": []}
         return pa.Table.from_pylist([record] * bad, BAD_RECORDS)
 
-    def replay_from(self, replays: BadRecordReplays) -> None:
+    def replay_from(self, replays: DeadLetterReplays) -> None:
         self._replayed.append(replays)
 
     def changes_read(self) -> dict[str, int]:
@@ -240,7 +240,7 @@ class FaultySource:
 def test_bad_records_are_stored_while_rows_wait(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    replayed: list[BadRecordReplays] = []
+    replayed: list[DeadLetterReplays] = []
     opened = SourceSpec.open
 
     def faulty(spec: SourceSpec, names: Sequence[str] | None = None) -> Any:
@@ -248,9 +248,9 @@ def test_bad_records_are_stored_while_rows_wait(
 
     monkeypatch.setattr(SourceSpec, "open", faulty)
     query = Query(folder)
-    bad_records = query.spec.target.side_table("bad")
-    create_tables(bad_records)
-    query.spec = replace(query.spec, bad_records=bad_records)
+    dead_letters = query.spec.target.side_table("bad")
+    create_tables(dead_letters)
+    query.spec = replace(query.spec, dead_letters=dead_letters)
     query.put(7, 0)
     assert query.batch()
     (bad,) = query.rows("out___bad")

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
-from streamhouse.connectors.bad_record_collector import warn_of_left_out
 from streamhouse.connectors.base import Connector, Scan
 from streamhouse.connectors.filesystem.file_readers import FileReader
 from streamhouse.connectors.filesystem.folders import folder_of
@@ -20,6 +19,7 @@ from streamhouse.connectors.filesystem.options import (
 )
 from streamhouse.connectors.filesystem.sink import FilesystemSink, encoder_of
 from streamhouse.connectors.filesystem.source import FilesystemSource
+from streamhouse.connectors.rejected_records import warn_of_left_out
 from streamhouse.connectors.specs import SinkSpec, SourceSpec
 from streamhouse.errors import OptionError, TableError
 from streamhouse.sql.options.store_options import is_store_option

@@ -14,12 +14,12 @@ from typing import IO, Any, cast
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from streamhouse.connectors.bad_record_collector import CORRECT_TABLE, RejectedRecords
 from streamhouse.connectors.filesystem.folders import folder_of
 from streamhouse.connectors.filesystem.listing import DataFile
 from streamhouse.connectors.filesystem.metadata import metadata_values
 from streamhouse.connectors.filesystem.options import FilesystemOptions
 from streamhouse.connectors.filesystem.partitions import partition_values
+from streamhouse.connectors.rejected_records import CORRECT_TABLE, RejectedRecords
 from streamhouse.connectors.specs import arrow_schema
 from streamhouse.errors import DataLossError, TableError
 from streamhouse.formats.base import Decoder

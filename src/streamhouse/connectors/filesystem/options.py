@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from urllib.parse import unquote, urlsplit
 
-from streamhouse.connectors.bad_record_options import FAIL, BadRecords
-from streamhouse.connectors.bad_record_options import OPTIONS as BAD_RECORDS
+from streamhouse.connectors.dead_letter_options import FAIL, BadRecords
+from streamhouse.connectors.dead_letter_options import OPTIONS as BAD_RECORDS
 from streamhouse.errors import OptionError
 from streamhouse.formats.registry import declared_options, format_of
 from streamhouse.options import Option, choice, duration_ms, memory_bytes, required

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
-from streamhouse.connectors.bad_record_table import BadRecordReplays, Replay
+from streamhouse.connectors.dead_letter_table import DeadLetterReplays, Replay
 from streamhouse.connectors.filesystem.file_readers import FileReader
 from streamhouse.connectors.filesystem.folders import folder_of
 from streamhouse.connectors.filesystem.listing import DataFile
@@ -44,7 +44,7 @@ class FilesystemSource:
         self._listed_s = 0.0
         self._files: list[DataFile] = []
         self._unread: tuple[tuple[str, float], list[DataFile]] = (("", 0.0), [])
-        self._replays: BadRecordReplays | None = None
+        self._replays: DeadLetterReplays | None = None
 
     @property
     def schema(self) -> pa.Schema:
@@ -106,7 +106,7 @@ class FilesystemSource:
         """The bad records that `read` has left out since the last call."""
         return self._reader.rejected.take()
 
-    def replay_from(self, replays: BadRecordReplays) -> None:
+    def replay_from(self, replays: DeadLetterReplays) -> None:
         """Read bad records again when that is requested."""
         self._replays = replays
 

@@ -7,9 +7,8 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from streamhouse.connectors.bad_record_collector import warn_of_left_out
-from streamhouse.connectors.bad_record_options import OPTIONS as BAD_RECORDS
 from streamhouse.connectors.base import Connector, Delivery, Scan
+from streamhouse.connectors.dead_letter_options import OPTIONS as BAD_RECORDS
 from streamhouse.connectors.kafka.encoding import Encoding
 from streamhouse.connectors.kafka.metadata import METADATA
 from streamhouse.connectors.kafka.options import (
@@ -28,6 +27,7 @@ from streamhouse.connectors.kafka.options import (
 from streamhouse.connectors.kafka.records import Layout, Records
 from streamhouse.connectors.kafka.sink import KafkaSink
 from streamhouse.connectors.kafka.source import KafkaSource
+from streamhouse.connectors.rejected_records import warn_of_left_out
 from streamhouse.connectors.specs import SinkSpec, SourceSpec
 from streamhouse.errors import OptionError
 from streamhouse.source import ROW_KIND

@@ -6,9 +6,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from streamhouse.connectors.bad_record_options import OPTIONS as BAD_RECORDS
-from streamhouse.connectors.bad_record_options import BadRecords
 from streamhouse.connectors.base import Option
+from streamhouse.connectors.dead_letter_options import OPTIONS as BAD_RECORDS
+from streamhouse.connectors.dead_letter_options import BadRecords
 from streamhouse.connectors.kafka.properties import GROUP, PREFIX, RESET, SERVERS, client_properties
 from streamhouse.errors import OptionError
 from streamhouse.formats import registry as formats

@@ -12,14 +12,14 @@ from typing import Any
 import pyarrow as pa
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
-from streamhouse.connectors.bad_record_collector import CORRECT_TABLE, RejectedRecords
-from streamhouse.connectors.bad_record_table import BadRecordReplays, Replay
+from streamhouse.connectors.dead_letter_table import DeadLetterReplays, Replay
 from streamhouse.connectors.kafka.client import Client, Partition, consumer
 from streamhouse.connectors.kafka.options import UNBOUNDED, KafkaOptions
 from streamhouse.connectors.kafka.positions import Bounds, Position
 from streamhouse.connectors.kafka.reader import ADVICE, PartitionReader, Range, lost
 from streamhouse.connectors.kafka.records import Layout, Records
 from streamhouse.connectors.kafka.replayed_message import ReplayedMessage, place
+from streamhouse.connectors.rejected_records import CORRECT_TABLE, RejectedRecords
 from streamhouse.errors import ConnectError, DataLossError
 from streamhouse.source import Lag, Offset
 
@@ -50,7 +50,7 @@ class KafkaSource:
         self.changelog = self._records.changelog
         self.bounded = options.bounded != UNBOUNDED
         self._split = not self.changelog
-        self._replays: BadRecordReplays | None = None
+        self._replays: DeadLetterReplays | None = None
         self._forget()
 
     def _forget(self) -> None:
@@ -149,7 +149,7 @@ class KafkaSource:
             self._reader = PartitionReader(self._options)
         return self._reader.read(piece)
 
-    def replay_from(self, replays: BadRecordReplays) -> None:
+    def replay_from(self, replays: DeadLetterReplays) -> None:
         """Read bad records again when that is requested."""
         self._replays = replays
 

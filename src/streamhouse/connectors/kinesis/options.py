@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal, TypeAlias
 
-from streamhouse.connectors.bad_record_options import OPTIONS as BAD_RECORDS
-from streamhouse.connectors.bad_record_options import BadRecords
 from streamhouse.connectors.base import Option
+from streamhouse.connectors.dead_letter_options import OPTIONS as BAD_RECORDS
+from streamhouse.connectors.dead_letter_options import BadRecords
 from streamhouse.errors import OptionError
 from streamhouse.options import boolean, choice, duration_ms, integer
 

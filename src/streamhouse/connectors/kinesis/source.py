@@ -14,8 +14,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from streamhouse.connectors.bad_record_collector import CORRECT_TABLE, RejectedRecords
-from streamhouse.connectors.bad_record_table import BadRecordReplays, Replay
+from streamhouse.connectors.dead_letter_table import DeadLetterReplays, Replay
 from streamhouse.connectors.kinesis.aggregation import HashKeyRange
 from streamhouse.connectors.kinesis.offsets import ShardOffset, StreamOffset
 from streamhouse.connectors.kinesis.options import KinesisOptions
@@ -30,6 +29,7 @@ from streamhouse.connectors.kinesis.stream import (
     Stream,
 )
 from streamhouse.connectors.kinesis.user_records import UserRecord, from_bad_record, user_records
+from streamhouse.connectors.rejected_records import CORRECT_TABLE, RejectedRecords
 from streamhouse.errors import DataLossError
 from streamhouse.source import Lag, Offset
 
@@ -70,7 +70,7 @@ class KinesisSource:
         self._listed_at: float | None = None
         self._read: dict[str, list[Record]] = {}
         self._rejected = RejectedRecords(options.bad_records, CORRECT_TABLE)
-        self._replays: BadRecordReplays | None = None
+        self._replays: DeadLetterReplays | None = None
 
     @property
     def schema(self) -> pa.Schema:
@@ -184,7 +184,7 @@ class KinesisSource:
         """The bad records that `read` has left out since the last call."""
         return self._rejected.take()
 
-    def replay_from(self, replays: BadRecordReplays) -> None:
+    def replay_from(self, replays: DeadLetterReplays) -> None:
         """Read bad records again when that is requested."""
         self._replays = replays
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamhouse.connectors.bad_record_options import OPTIONS as BAD_RECORDS
 from streamhouse.connectors.base import Connector, Delivery, Scan
+from streamhouse.connectors.dead_letter_options import OPTIONS as BAD_RECORDS
 from streamhouse.connectors.kafka.connector import (
     GUARANTEE_NOTE,
     delivery,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from streamhouse.connectors import registry
-from streamhouse.connectors.bad_record_options import BadRecords
+from streamhouse.connectors.dead_letter_options import BadRecords
 from streamhouse.connectors.specs import SinkSpec, SourceSpec
 from streamhouse.lookup.dimension import is_server
 from streamhouse.paimon.catalog.table_address import TableAddress
@@ -78,7 +78,7 @@ class Endpoints:
             return TableAddress({}, ".".join(lookup.table.name[1:]))
         return self.address(lookup.table)
 
-    def bad_records(self, query: StreamQuery) -> TableAddress | None:
+    def dead_letters(self, query: StreamQuery) -> TableAddress | None:
         """The table into which the source of a query writes bad records; None if there is none."""
         options = {**query.source.options, **query.source_options}
         parsed = BadRecords.parse(options, f"table {query.source.name[-1]}")

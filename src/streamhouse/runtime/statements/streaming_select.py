@@ -6,8 +6,8 @@ import time
 
 import pyarrow as pa
 
-from streamhouse.connectors.bad_record_collector import warn_of_left_out
-from streamhouse.connectors.bad_record_table import Rejecting
+from streamhouse.connectors.dead_letter_table import Rejecting
+from streamhouse.connectors.rejected_records import warn_of_left_out
 from streamhouse.lookup.dimension import DimensionSpec
 from streamhouse.lookup.strategies.selection import choose_all
 from streamhouse.paimon.catalog.table_address import TableAddress

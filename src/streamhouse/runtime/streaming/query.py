@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
-from streamhouse.connectors import bad_record_table
+from streamhouse.connectors import dead_letter_table
 from streamhouse.lookup.dimension import is_server
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.storage.object_store.store_retries import retried
@@ -119,8 +119,8 @@ class ContinuousQuery:
             )
         if spec.distinct is not None and spec.query.distinct is not None:
             distinct_counts.create_table(spec.distinct, spec.query.distinct, spec.target)
-        if spec.bad_records is not None:
-            bad_record_table.create_tables(spec.bad_records)
+        if spec.dead_letters is not None:
+            dead_letter_table.create_tables(spec.dead_letters)
         if spec.lookup_journal is not None:
             lookup_journal.create_table(spec.lookup_journal)
             self._check_lookup_servers()

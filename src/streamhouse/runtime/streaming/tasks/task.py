@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamhouse.arrow_batches import gathered
-from streamhouse.connectors import bad_record_table
+from streamhouse.connectors import dead_letter_table
 from streamhouse.connectors.base import Sink, SinkWriter
 from streamhouse.connectors.paimon.sink import PaimonSinkWriter
 from streamhouse.lookup.strategies.selection import choose_all
@@ -218,7 +218,7 @@ class Task:
 
     def _read(self, source: Source, split: SourceSplit) -> Iterator[pa.Table]:
         """Read chunks; collects the bad records, and counts the changes, that the source met."""
-        if isinstance(source, bad_record_table.Rejecting):
+        if isinstance(source, dead_letter_table.Rejecting):
             source.rejected()  # of an attempt that failed
         if isinstance(source, CountingChanges):
             source.changes_read()
@@ -229,15 +229,15 @@ class Task:
 
     def _reject(self, source: Source) -> None:
         """Collect the records that the source has left out."""
-        if not isinstance(source, bad_record_table.Rejecting):
+        if not isinstance(source, dead_letter_table.Rejecting):
             return
         rejected = source.rejected()
         self._out.bad += rejected.num_rows
-        if rejected.num_rows and self._spec.bad_records is not None:
+        if rejected.num_rows and self._spec.dead_letters is not None:
             name = ".".join(self._spec.query.source.name[1:])
             task, query_id = self._task, self._spec.query_id
             self._out.rejected.append(
-                bad_record_table.rows_of(rejected, name, task.now_ms, query_id, task.batch)
+                dead_letter_table.rows_of(rejected, name, task.now_ms, query_id, task.batch)
             )
 
     def _joined(self, src: pa.Table) -> pa.Array:
@@ -369,8 +369,8 @@ class Task:
             target = spec.target.identifier
             messages += [(target, message) for message in self._writer.prepare()]
         messages += self._write_waiting()
-        if spec.bad_records is not None:
-            messages += self._write_table(spec.bad_records, self._out.rejected)
+        if spec.dead_letters is not None:
+            messages += self._write_table(spec.dead_letters, self._out.rejected)
         if spec.distinct is not None and values is not None:
             messages += self._write_table(spec.distinct, [values])
         if self._journal is not None and spec.lookup_journal is not None and self._recorded is None:
