@@ -154,7 +154,7 @@ def _invisible(table: Table) -> tuple[Unread, ...]:
     return (Unread(table.identifier, 0, rows),) if rows else ()
 
 
-def _until(table: Table, user: str, newest: int | None) -> int | None:
+def _first_batch_after(table: Table, user: str, newest: int | None) -> int | None:
     """The first batch of a query that was committed after snapshot `newest`; None if there is none.
 
     Batches that wrote nothing make no snapshot; they count for the snapshot before them.
@@ -200,12 +200,12 @@ def _expected(
     parts += [(snapshot.id, *_foreign(table, snapshot)) for snapshot in foreign]
     removals = sorted(snapshot_id for snapshot_id, _, removed in parts if removed is not None)
     for user in sorted(users):
-        until = _until(table, user, newest)
-        first = start.after.get(user, 0)
+        end = _first_batch_after(table, user, newest)
+        first = start.first_batches.get(user, 0)
         query_batches = [
             b
             for b in batches
-            if b.query_id == user and b.number >= first and (until is None or b.number < until)
+            if b.query_id == user and b.number >= first and (end is None or b.number < end)
         ]
         counts.batches += len(query_batches)
         waiting = (
@@ -216,7 +216,7 @@ def _expected(
         recomputation = Recomputation(address, definitions, waiting if waiting else None)
         # If expiry determined the base snapshot, all of these batches come after it.
         at_snapshot = base if first else 0
-        for run in _between(query_batches, commits, removals):
+        for run in _runs_between(query_batches, commits, removals):
             for step in recomputation.steps(run, grouped and (not base or bool(first))):
                 at_snapshot = max(at_snapshot, commits.last_up_to(step.last))
                 counts.joined += step.hits.num_rows
@@ -268,7 +268,9 @@ class _Commits:
         return ids[count - 1] if count else 0
 
 
-def _between(batches: list[Batch], commits: _Commits, removals: list[int]) -> Iterator[list[Batch]]:
+def _runs_between(
+    batches: list[Batch], commits: _Commits, removals: list[int]
+) -> Iterator[list[Batch]]:
     """A query's batches, grouped so that no removal of records falls inside a group."""
     numbered = [(bisect_left(removals, commits.last_up_to(batch)), batch) for batch in batches]
     for _, run in groupby(numbered, key=lambda pair: pair[0]):

@@ -7,6 +7,7 @@ takes the view at some snapshot as it is, and recomputes only the batches after 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -31,12 +32,12 @@ from streamhouse.runtime.state.query_definition import spec_of
 class ProvableRange:
     """The snapshot of the view that an audit starts from (0: the empty table).
 
-    `after` has, by query, the number of the first batch that is recomputed; a query without an
-    entry is recomputed from its first batch.
+    `first_batches` has, by query, the number of the first batch that is recomputed; a query without
+    an entry is recomputed from its first batch.
     """
 
     snapshot: int
-    after: Mapping[str, int] = field(default_factory=dict)
+    first_batches: Mapping[str, int] = field(default_factory=dict)
 
 
 def provable_range(
@@ -63,19 +64,19 @@ def provable_range(
     for snapshot in reversed(snapshots):
         if snapshot.id < overwritten:
             continue
-        after = {
+        firsts = {
             user: _next_batch(user, snapshot.id, snapshots, batches, least)
             for user, least in needed.items()
         }
         if (
-            all(after[user] >= needed[user] for user in needed)
+            all(firsts[user] >= needed[user] for user in needed)
             and all(
-                pending_rows_at(address, user, after[user], batches, definitions) is not None
+                pending_rows_at(address, user, firsts[user], batches, definitions) is not None
                 for user in needed
             )
             and not hidden_rows(table, snapshot.id).rows
         ):
-            return ProvableRange(snapshot.id, after)
+            return ProvableRange(snapshot.id, firsts)
     raise DataLossError(
         f"table {table.identifier} cannot be audited: snapshots of its sources or lookups that "
         "even its newest state was computed from have expired; retain more with their table "
@@ -139,7 +140,7 @@ def _first_readable(
             spec = _spec(address, batch.query_id, [batch], definitions)
             fingerprint = batch.fingerprint
             sources = [_paimon_source(spec, source) for source in spec.sources]
-            first_kept = 0 if spec.lookup_journal is None else LookupJournal(spec).first_kept()
+            first_kept = 0 if spec.lookup_journal is None else _first_journaled(spec)
         if batch.number < first_kept:
             first = batch.number + 1
         needs = _needs(spec, sources, batch)
@@ -150,6 +151,12 @@ def _first_readable(
                 first = batch.number + 1
     # The first rows of the lineage may have been removed as well (`lineage_retention`).
     return max(first, batches[0].number)
+
+
+def _first_journaled(spec: QuerySpec) -> int:
+    """The first batch whose lookups on servers are still in the journal."""
+    with closing(LookupJournal(spec)) as journal:
+        return journal.first_kept()
 
 
 def _paimon_source(spec: QuerySpec, source: SourceSpec) -> PaimonSource | None:

@@ -22,7 +22,7 @@ from streamhouse.errors import StreamhouseError
 from streamhouse.lookup import partitions
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.schema import evolution
-from streamhouse.runtime.audit.distinct_oracle import DistinctOracle
+from streamhouse.runtime.audit.distinct_recount import DistinctRecount
 from streamhouse.runtime.audit.rows_in_order import KeyedRows, RetryState, in_order
 from streamhouse.runtime.query_operator import ROW, numbered, only, without
 from streamhouse.runtime.query_sources import source_offsets
@@ -95,7 +95,7 @@ class Recomputation:
         self._target = target
         self._definitions = definitions
         self._waiting = waiting
-        self._distinct: DistinctOracle | None = None
+        self._distinct: DistinctRecount | None = None
         self._journal: tuple[str, LookupJournal] | None = None
 
     def steps(self, batches: Sequence[Batch], grouped: bool = True) -> Iterator[Step]:
@@ -134,7 +134,7 @@ class Recomputation:
             self._distinct = None
         elif self._distinct is None:
             snapshot = int(first.end["distinct"]) if first.number else 0
-            self._distinct = DistinctOracle(counts, address, first.query_id, snapshot)
+            self._distinct = DistinctRecount(counts, address, first.query_id, snapshot)
 
     def journaled_lookups(self, spec: QuerySpec, batch: Batch) -> dict[str, pa.Table]:
         """The rows that a batch found in tables on servers, from the lookup journal."""
@@ -200,6 +200,7 @@ class _Run:
         finally:
             self._db.close()
             self._planner.close()
+            self._source.close()
 
     def _join(self, end: Offset) -> None:
         for lookup, address in self._spec.pinned:

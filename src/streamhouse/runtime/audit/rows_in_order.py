@@ -1,6 +1,6 @@
-"""Which rows of a changelog wait for a lookup after a batch, for the recomputation of the audit.
+"""Recomputes which rows of a changelog wait for a lookup after a batch, for audits.
 
-Written apart from `runtime.streaming.tasks.key_queues`, which decides it in the stream.
+Independent of `runtime.streaming.tasks.key_queues`, which the stream uses.
 """
 
 from __future__ import annotations
@@ -26,8 +26,11 @@ class KeyedRows:
 
 @dataclass
 class Result:
-    """Numbers of the waiting rows that were joined, of the new rows that were joined, and the rows
-    that wait: their numbers among both, with their marks."""
+    """What became of the rows, by their numbers.
+
+    `retried`: the waiting rows that were joined. `passed`: the new rows that were joined.
+    `waiting`: the rows that wait now, numbered through both, with their retry states.
+    """
 
     retried: list[int] = field(default_factory=list)
     passed: list[int] = field(default_factory=list)

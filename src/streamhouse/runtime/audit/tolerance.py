@@ -1,4 +1,4 @@
-"""When two values of a view count as equal: floating-point sums depend on the order of addition."""
+"""Equality of the values of a view: floating-point sums depend on the order of addition."""
 
 from __future__ import annotations
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 
 from streamhouse.errors import StreamhouseError
@@ -61,10 +62,9 @@ def unread(
 def _unread(name: str, batch: Batch, spec: QuerySpec, number: int) -> Unread:
     """What a query has not read of its source with this number."""
     try:
-        source = spec.sources[number].open(spec.query.source_columns)
-        offset = source_offsets(batch.end)[number]
-        lag = source.lag(offset) if isinstance(source, Lagging) else None
-        source.close()
+        with closing(spec.sources[number].open(spec.query.source_columns)) as source:
+            offset = source_offsets(batch.end)[number]
+            lag = source.lag(offset) if isinstance(source, Lagging) else None
     except StreamhouseError:
         return Unread(name, None, 0)
     lag = lag or Lag()

@@ -6,7 +6,7 @@ import logging
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -26,6 +26,7 @@ from streamhouse.paimon.write.overwrite import overwrite_table
 from streamhouse.paimon.write.table_writer import TableWriter
 from streamhouse.runtime.batch.insert_columns import given_columns
 from streamhouse.runtime.batch.insert_into_sink import insert_into_sink
+from streamhouse.runtime.batch.insert_result import InsertResult
 from streamhouse.runtime.batch.progress_line import Progress, progress
 from streamhouse.runtime.batch.scans import Scans, scan_of
 from streamhouse.runtime.query_operator import conformed
@@ -42,24 +43,6 @@ def select(session: Session, query: Query) -> Iterator[pa.RecordBatchReader]:
     plan = analyze_bounded(query, session)
     with bounded_reader(plan, lambda scan: scan_of(session, scan)) as reader:
         yield reader
-
-
-@dataclass(frozen=True)
-class InsertResult:
-    """How many rows an INSERT produced, and how many of them were new or changed existing rows.
-
-    If the rows are written without a comparison with the table, all count as inserted.
-    """
-
-    rows: int
-    inserted: int
-    updated: int = 0
-
-    def __str__(self) -> str:
-        text = f"{self.rows:,} {'row' if self.rows == 1 else 'rows'}"
-        if self.inserted == self.rows:
-            return f"{text} written"
-        return f"{text}: {self.inserted:,} inserted, {self.updated:,} updated, the others unchanged"
 
 
 def insert(session: Session, statement: Insert, sidecar: Sidecar | None = None) -> InsertResult:
@@ -171,8 +154,7 @@ def _insert_rows(
         and can_skip_equal_rows(table)
         and table.latest_snapshot_id()
     ):
-        renewed = DifferenceInsert(address.warehouse, table, bar).run(job.tables(), job.total)
-        result = InsertResult(renewed.rows, renewed.inserted, renewed.updated)
+        result = DifferenceInsert(address.warehouse, table, bar).run(job.tables(), job.total)
     else:
         rows = job.run(False)
         result = InsertResult(rows, rows)

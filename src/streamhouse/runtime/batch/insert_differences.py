@@ -10,7 +10,6 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -29,6 +28,7 @@ from streamhouse.paimon.write.commit import TableCommitter
 from streamhouse.paimon.write.commit_retries import CHANGE_USER, attempt, remove_dead, with_retries
 from streamhouse.paimon.write.table_writer import TableWriter
 from streamhouse.paimon.write.temporary_table import TemporaryTable
+from streamhouse.runtime.batch.insert_result import InsertResult
 from streamhouse.runtime.batch.progress_line import Progress
 from streamhouse.source import ROW_KIND
 
@@ -36,15 +36,6 @@ EQUAL_ROWS = "insert.equal-rows"
 """The hint on a target: `skip` rows that the table has already (default), or `write` them."""
 
 _WRITTEN_ROWS = 262_144
-
-
-@dataclass(frozen=True)
-class InsertCounts:
-    """How many rows a statement produced, and how many were new or changed existing rows."""
-
-    rows: int
-    inserted: int
-    updated: int
 
 
 def can_skip_equal_rows(table: Table) -> bool:
@@ -75,7 +66,7 @@ class DifferenceInsert:
         self._committer = TableCommitter(warehouse, table.identifier, self._user)
         self._differ = Differ()
 
-    def run(self, rows: Iterable[pa.Table], total: int | None) -> InsertCounts:
+    def run(self, rows: Iterable[pa.Table], total: int | None) -> InsertResult:
         """Write and commit, in one snapshot or, if nothing differs, in none.
 
         `total` is the approximate number of rows to read. Rows that others change meanwhile count
@@ -91,7 +82,7 @@ class DifferenceInsert:
                     temporary.write(part)
                 merged = temporary.finish()
                 inserted, updated = self._write(merged)
-                return InsertCounts(count, inserted, updated)
+                return InsertResult(count, inserted, updated)
         finally:
             self._differ.close()
             # A JVM may start next, and needs the memory.

@@ -1,4 +1,4 @@
-"""Counts distinct values in memory, for audits; independent of `state.distinct_counts`."""
+"""Counts distinct values again, in memory, for audits; independent of `state.distinct_counts`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from streamhouse.sql.streaming.count_distinct import COLUMN, COUNT, VALUE
 _Value = tuple[Hashable, ...]
 
 
-class DistinctOracle:
+class DistinctRecount:
     """The count of each value in each group of one query.
 
     `at` is the snapshot of the query's `__distinct` table with the initial counts; 0: no values.
