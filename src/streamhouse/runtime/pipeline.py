@@ -16,9 +16,10 @@ from streamhouse.paimon.read.visibility import changes_visible, hides_new_rows
 from streamhouse.paimon.storage.object_store.store_retries import retried
 from streamhouse.runtime import shared_readers
 from streamhouse.runtime.batch.progress_line import progress
-from streamhouse.runtime.monitoring.reporter import Reported, Reporter
+from streamhouse.runtime.monitoring.reporter import Reporter
 from streamhouse.runtime.monitoring.run_reports import (
     Outcome,
+    ReportedQuery,
     RunListener,
     RunReports,
     SilentListener,
@@ -52,8 +53,8 @@ _CHECK_S = 0.125
 _STARTS_AT_ONCE = 2
 
 
-class RunningQuery(Reported, SnapshotQuery, WritingQuery, shared_readers.Query, Protocol):
-    """What a pipeline needs of a query; see `streaming.query` and `sync.query`."""
+class RunningQuery(ReportedQuery, SnapshotQuery, WritingQuery, shared_readers.Query, Protocol):
+    """A continuous query as a pipeline needs it; see `streaming.query` and `sync.query`."""
 
     @property
     def progress(self) -> SourceProgress: ...
@@ -72,7 +73,7 @@ class RunningQuery(Reported, SnapshotQuery, WritingQuery, shared_readers.Query, 
 
     def tick(self) -> None: ...
 
-    def hold(self) -> None: ...
+    def request_stop(self) -> None: ...
 
     def stop(self) -> None: ...
 
@@ -118,7 +119,7 @@ class Pipeline:
         """The tables of `_reads` whose changes become visible only after a compaction."""
         self._shared = SharedReaders()
         self._snapshot_line = SnapshotProgressLine()
-        self._worked = False
+        self._batch_reported = False
         self._check_at = 0.0
         self._checked = -1
         """The index in `_running` of the query that was last checked for failure."""
@@ -200,7 +201,7 @@ class Pipeline:
             for query in reversed(self.queries):
                 stack.callback(query.stop)
             for query in self._running:
-                query.hold()
+                query.request_stop()
             self._running, self._new, self._maintenance = [], [], {}
             self._reads, self._awaited = [], []
 
@@ -230,11 +231,11 @@ class Pipeline:
         self._check_next()
         for query in self._running:
             query.tick()
-        if not self._worked and any(one.metrics.read().batches for one in self._running):
-            from streamhouse.runtime.spark.session import worked
+        if not self._batch_reported and any(one.metrics.read().batches for one in self._running):
+            from streamhouse.runtime.spark.session import report_batch
 
-            self._worked = True
-            worked()
+            self._batch_reported = True
+            report_batch()
         for side in sides:
             side.step()
         self._snapshot_line.step(self._running)

@@ -1,4 +1,4 @@
-"""What is known of a continuous query before it runs: for its pipeline, and for reports."""
+"""Describes a continuous query before it runs, for its pipeline and for reports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shared source readers of a pipeline: one per connector reads once for all its queries."""
+"""Shared source readers of a pipeline: one per connector reads for all its queries."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from streamhouse.source import Offset
 
 
 class Query(Protocol):
-    """What shared readers need of a continuous query."""
+    """A continuous query as shared readers need it."""
 
     @property
     def description(self) -> QueryDescription: ...

@@ -18,7 +18,7 @@ from streamhouse.sql.plan import Insert, StreamQuery
 
 
 class WritingQuery(Protocol):
-    """What a statement needs to know of the queries of other statements."""
+    """A query of another statement, as far as it may share a target."""
 
     @property
     def description(self) -> QueryDescription: ...

@@ -1,4 +1,4 @@
-"""How far a continuous query has read its sources, as a pipeline and its reports need it."""
+"""The progress of a continuous query over its sources, for its pipeline and its reports."""
 
 from __future__ import annotations
 

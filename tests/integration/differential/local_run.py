@@ -94,13 +94,13 @@ class LocalRun(StreamRun):
     def failure(self) -> str | None:
         return None if self._error is None else f"{type(self._error).__name__}: {self._error}"
 
-    def hold(self) -> None:
-        self._holding.set()
+    def request_stop(self) -> None:
+        self._stopping.set()
 
     def stop(self, timeout_s: float) -> bool:
         if not self.started:
             return False
-        self.hold()
+        self.request_stop()
         self._thread.join(timeout_s)
         return True
 
@@ -124,12 +124,12 @@ class LocalRun(StreamRun):
             done = [int(path.name) for path in (self._checkpoint / "commits").iterdir()]
             number = max(done, default=-1) + 1
             start: Offset = self._logged(number - 1) if number else {}
-            while not self._holding.is_set():
+            while not self._stopping.is_set():
                 # Spark logs an empty batch 0 too if the source is empty when the query starts.
                 if (self._checkpoint / "offsets" / str(number)).exists():
                     end = self._logged(number)
                 elif (end := reader.latestOffset(start, limit)) == start:
-                    self._holding.wait(_IDLE_S)
+                    self._stopping.wait(_IDLE_S)
                     continue
                 self._batch(reader, number, start, end)
                 number, start = number + 1, end
@@ -162,7 +162,7 @@ def without_spark() -> Iterator[None]:
             f"{base}.streaming.query.StreamRun": LocalRun,
             f"{base}.streaming.query.shuffled": shuffled,
             f"{base}.spark.session.start_session": lambda *given: None,
-            f"{base}.spark.session.worked": lambda: None,
+            f"{base}.spark.session.report_batch": lambda: None,
             f"{base}.spark.session.check_cluster": lambda *given: None,
             f"{base}.spark.session.executor_watch": lambda *given: None,
             f"{base}.streaming.fused_source._IDLE_WAIT_S": 0.0,

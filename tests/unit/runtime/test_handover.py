@@ -167,7 +167,7 @@ def test_the_next_driver_may_be_killed_as_well(driver: Callable[..., Driver]) ->
     for _ in range(2):
         parent, jvm = claimed(killed)
         jvm.close()
-        parent.worked()
+        parent.report_batch()
         # As the end of a process does.
         parent._connection.close()
     parent, jvm = claimed(killed)
@@ -206,7 +206,7 @@ def test_a_jvm_that_has_died_is_not_waited_for(driver: Callable[..., Driver]) ->
     killed = driver()
     killed.kill()
     parent, jvm = claimed(killed)
-    parent.worked()
+    parent.report_batch()
     parent._connection.close()
     process = handover.JvmProcess(jvm)
     process.kill()

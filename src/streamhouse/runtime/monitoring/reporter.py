@@ -8,14 +8,14 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from streamhouse.errors import StreamhouseError
 from streamhouse.options import hide_secrets
 from streamhouse.paimon.storage.files import is_local, local_path
 from streamhouse.runtime.monitoring.log_file import LOG, SPARK_LOG, LogFile
-from streamhouse.runtime.monitoring.metrics import QueryMetrics
 from streamhouse.runtime.monitoring.process import own
+from streamhouse.runtime.monitoring.run_reports import ReportedQuery
 from streamhouse.runtime.monitoring.status import (
     MaintenanceStatus,
     QueryStatus,
@@ -23,11 +23,7 @@ from streamhouse.runtime.monitoring.status import (
     Status,
     Statuses,
 )
-from streamhouse.runtime.source_progress import ReportedProgress
 from streamhouse.source import Lag
-
-if TYPE_CHECKING:
-    from streamhouse.runtime.query_description import QueryDescription
 
 _LOG = logging.getLogger("streamhouse.status")
 EVERY_S = 1.0
@@ -38,18 +34,6 @@ AT_LEAST_EVERY_S = 10.0
 _STDERR = 2
 _LAGS = 4
 """Each step reads the lag of this many queries, since a lag costs reading one or more files."""
-
-
-class Reported(Protocol):
-    """What the reporter needs of a query; see `runtime.streaming.query.ContinuousQuery`."""
-
-    metrics: QueryMetrics
-
-    @property
-    def description(self) -> QueryDescription: ...
-
-    @property
-    def progress(self) -> ReportedProgress: ...
 
 
 class Maintained(Protocol):
@@ -71,7 +55,7 @@ class _WarehouseStatus:
 
     statuses: Statuses
     status: Status
-    queries: list[Reported]
+    queries: list[ReportedQuery]
     every_s: float
     written: Status | None = None
     written_at: float = float("-inf")
@@ -117,7 +101,7 @@ class Reporter:
 
     def begin(
         self,
-        queries: Sequence[Reported],
+        queries: Sequence[ReportedQuery],
         maintenance: Callable[[], Sequence[Maintained]],
         spark_output: Callable[[], bytes] = bytes,
     ) -> None:
@@ -128,7 +112,7 @@ class Reporter:
         """
         self._maintenance = maintenance
         self._spark_output = spark_output
-        groups: dict[str, list[Reported]] = {}
+        groups: dict[str, list[ReportedQuery]] = {}
         for query in queries:
             warehouse = query.description.address.warehouse
             if warehouse:
@@ -166,7 +150,7 @@ class Reporter:
         """Report that the script has ended, as `stopped` unless `failed` was called."""
         self._end("stopped")
 
-    def _claim(self, name: str, warehouse: Mapping[str, str], queries: list[Reported]) -> None:
+    def _claim(self, name: str, warehouse: Mapping[str, str], queries: list[ReportedQuery]) -> None:
         """Claim a status name in a warehouse and write the script there."""
         try:
             statuses = Statuses(warehouse)
@@ -267,7 +251,7 @@ class Reporter:
             maintenance=_maintained(self._maintenance()),
         )
 
-    def _query(self, query: Reported) -> QueryStatus:
+    def _query(self, query: ReportedQuery) -> QueryStatus:
         metrics, description = query.metrics.read(), query.description
         return QueryStatus(
             description.part,

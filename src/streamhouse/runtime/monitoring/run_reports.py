@@ -1,4 +1,4 @@
-"""What a running script reports to its user: the start, rows and lag every ten seconds, the end."""
+"""Reports a running script to its user: the start, rows and lag every ten seconds, the end."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class SilentListener:
 
 
 class ReportedQuery(Protocol):
-    """What the reports need of a query; see `runtime.streaming.query.ContinuousQuery`."""
+    """A query as reports and the status need it; see `runtime.streaming.query.ContinuousQuery`."""
 
     metrics: QueryMetrics
 

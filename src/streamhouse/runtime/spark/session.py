@@ -142,10 +142,10 @@ def begin_session(name: str, options: SparkOptions = DEFAULTS) -> None:
     _starting = _StartingSession(name, options, claim if options.is_local else None)
 
 
-def worked() -> None:
-    """Note that a batch is done: a reused JVM with which no batch succeeded is not reused again."""
+def report_batch() -> None:
+    """Report a committed batch: a reused JVM is reused again only if a batch succeeded with it."""
     if _parent is not None:
-        _parent.worked()
+        _parent.report_batch()
 
 
 def release_jvm() -> None:
@@ -271,7 +271,7 @@ def check_cluster(
 def executor_watch(
     session: SparkSession, options: SparkOptions, notice: Callable[[str], None]
 ) -> ExecutorWatch | None:
-    """What tells that a cluster's executors are gone; None for a local master."""
+    """A watch of whether a cluster has executors; None for a local master."""
     return None if options.is_local else ExecutorWatch(lambda: executors(session), notice)
 
 

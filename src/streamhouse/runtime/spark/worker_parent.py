@@ -46,7 +46,7 @@ _LIBRARIES = (
 )
 """Without the modules that forks run as `__main__`: Python warns if those are imported already."""
 _STANDARD_FILES = 3
-_ASK_S = 10.0
+_REQUEST_S = 10.0
 _KILLED = 128
 _PR_SET_CHILD_SUBREAPER = 36
 _MOST_CLAIMS = 20
@@ -92,7 +92,7 @@ class Request:
 class Parent:
     """Forks on request and reports the exit code of each fork; ends a fork if its requester ends.
 
-    `driver` is the connection to the driver, which may ask it to keep the JVM (`handover`).
+    `driver` is the connection to the driver, which may request that it keeps the JVM (`handover`).
     """
 
     def __init__(self, listener: socket.socket, driver: socket.socket) -> None:
@@ -102,13 +102,13 @@ class Parent:
         self._claims: socket.socket | None = None
         """The socket at which a new driver may claim the JVM; only set while there is no driver."""
         self._claim_path, self._linger_s, self._claimed = "", 0.0, 0
-        self._worked = True
+        self._has_committed = True
         """Whether the driver that claimed the JVM has committed a batch with it."""
         self._ends_at: float | None = None
         self._fenced = False
         """Whether forks are refused: the requests may be of the run whose driver has died."""
         self._selector = selectors.PollSelector()
-        self._askers: dict[int, socket.socket] = {}
+        self._requesters: dict[int, socket.socket] = {}
         self._woken, self._wake = os.pipe()
         os.set_blocking(self._wake, False)
 
@@ -136,49 +136,49 @@ class Parent:
             elif self._driver.fileno() in ready and not self._handle_message():
                 return None
             # Closed connections first: the steps below may reuse their process ids and descriptors.
-            for process, asker in self._askers.items():
-                if asker.fileno() in ready:
-                    self._end(process, asker)
+            for process, requester in self._requesters.items():
+                if requester.fileno() in ready:
+                    self._end(process, requester)
             if self._listener.fileno() in ready:
                 request = self._fork()
                 if request is not None:
                     return request
             if self._woken in ready:
                 os.read(self._woken, 4096)
-                self._tell_ends()
+                self._report_exits()
 
     def _fork(self) -> Request | None:
         """Fork for the next request; returns the request in the fork, None in the parent."""
-        asker, _ = self._listener.accept()
-        asker.settimeout(_ASK_S)
+        requester, _ = self._listener.accept()
+        requester.settimeout(_REQUEST_S)
         try:
-            request = Request.received(asker)
+            request = Request.received(requester)
         except (OSError, ValueError, EOFError):
-            asker.close()
+            requester.close()
             return None
         if self._fenced:
             close_files(request.files)
             with contextlib.suppress(OSError):
-                asker.sendall(STARTED + (1).to_bytes(CODE, "big"))
-            asker.close()
+                requester.sendall(STARTED + (1).to_bytes(CODE, "big"))
+            requester.close()
             return None
         process = os.fork()
         if process == 0:
-            self._leave(asker)
+            self._release_in_fork(requester)
             return request
         close_files(request.files)
-        self._askers[process] = asker
-        self._selector.register(asker.fileno(), selectors.EVENT_READ)
+        self._requesters[process] = requester
+        self._selector.register(requester.fileno(), selectors.EVENT_READ)
         with contextlib.suppress(OSError):
-            asker.sendall(STARTED)
+            requester.sendall(STARTED)
         return None
 
-    def _leave(self, asker: socket.socket) -> None:
+    def _release_in_fork(self, requester: socket.socket) -> None:
         """Release the parent's resources, in a fork."""
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         self._selector.close()
-        for each in (self._listener, self._driver, asker, *self._askers.values()):
+        for each in (self._listener, self._driver, requester, *self._requesters.values()):
             each.close()
         close_files([self._woken, self._wake, *([] if self._jvm is None else self._jvm.files)])
 
@@ -193,12 +193,12 @@ class Parent:
             jvm, self._claim_path, self._linger_s = rest
             self._jvm = Jvm.received(jvm, files)
             self._selector.register(self._jvm.process, selectors.EVENT_READ)
-        elif word == "let go":
+        elif word == "release":
             self._release_jvm()
-        elif word == "go on":
+        elif word == "allow forks":
             self._fenced = False
-        elif word == "worked":
-            self._worked = True
+        elif word == "committed":
+            self._has_committed = True
         return True
 
     def _release_jvm(self) -> None:
@@ -215,14 +215,14 @@ class Parent:
         """
         self._selector.unregister(self._driver.fileno())
         self._driver.close()
-        if self._jvm is None or not self._worked or self._claimed >= _MOST_CLAIMS:
+        if self._jvm is None or not self._has_committed or self._claimed >= _MOST_CLAIMS:
             return False
         self._fenced = True
-        for asker in self._askers.values():
+        for requester in self._requesters.values():
             with contextlib.suppress(KeyError):
-                self._selector.unregister(asker.fileno())
-            asker.close()
-        self._askers.clear()
+                self._selector.unregister(requester.fileno())
+            requester.close()
+        self._requesters.clear()
         handover.kill_children()
         claims = socket.socket(socket.AF_UNIX)
         fresh = f"{self._claim_path}.{os.getpid()}"
@@ -259,30 +259,30 @@ class Parent:
             return
         self._close_claims()
         self._claimed += 1
-        self._worked = False
+        self._has_committed = False
         self._driver = driver
         self._selector.register(driver.fileno(), selectors.EVENT_READ)
 
-    def _tell_ends(self) -> None:
+    def _report_exits(self) -> None:
         with contextlib.suppress(ChildProcessError):
             while True:
                 process, status = os.waitpid(-1, os.WNOHANG)
                 if process == 0:
                     return
                 code = os.waitstatus_to_exitcode(status)
-                asker = self._askers.pop(process, None)
-                if asker is None:
+                requester = self._requesters.pop(process, None)
+                if requester is None:
                     # A descendant that a fork left behind.
                     continue
                 with contextlib.suppress(KeyError):
-                    self._selector.unregister(asker.fileno())
+                    self._selector.unregister(requester.fileno())
                 with contextlib.suppress(OSError):
-                    asker.sendall((code if code >= 0 else _KILLED - code).to_bytes(CODE, "big"))
-                asker.close()
+                    requester.sendall((code if code >= 0 else _KILLED - code).to_bytes(CODE, "big"))
+                requester.close()
 
-    def _end(self, process: int, asker: socket.socket) -> None:
+    def _end(self, process: int, requester: socket.socket) -> None:
         """End the fork of a requester that has gone."""
-        self._selector.unregister(asker.fileno())
+        self._selector.unregister(requester.fileno())
         os.kill(process, signal.SIGTERM)
 
 

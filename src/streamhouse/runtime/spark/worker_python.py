@@ -122,17 +122,17 @@ class WorkerParent:
 
     def allow_forks(self) -> None:
         """Allow a claimed one to fork again: the old run sends no more requests."""
-        handover.send(self._connection, ("go on",))
+        handover.send(self._connection, ("allow forks",))
 
-    def worked(self) -> None:
+    def report_batch(self) -> None:
         """Report that a batch was committed with the JVM, so that it may be kept again."""
         with contextlib.suppress(OSError):
-            handover.send(self._connection, ("worked",))
+            handover.send(self._connection, ("committed",))
 
     def release_jvm(self) -> None:
         """Ask it to stop keeping the JVM."""
         with contextlib.suppress(OSError):
-            handover.send(self._connection, ("let go",))
+            handover.send(self._connection, ("release",))
 
     def close(self) -> None:
         """End the process; its forks go on until their requesters end them."""

@@ -15,7 +15,7 @@ _FULL_READS = ("full", "snapshot-full")
 
 
 def unordered_first_read(spec: QuerySpec) -> str | None:
-    """A notice if the rows stored depend on an order that the first read does not keep; else None.
+    """A notice if stored rows depend on an order of commits that the first read loses; else None.
 
     They depend on it if the target has a key, no sequence field, and a merge function that depends
     on the order.

@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 FORMAT = "streamhouse-query"
 SPEC = "spec.pickle"
 """The query's `QuerySpec`, in its folder."""
-HOLD = "hold"
-"""A file in the query's folder by which the driver asks the reader to plan no further batch."""
-HELD = "held"
+STOP_REQUEST = "stop-request"
+"""A file in the query's folder: the driver requests that the reader plans no further batch."""
+STOPPED = "stopped"
 """The reader's answer file: no batch runs or will run. Spark requests offsets only between two
 batches."""
 _BLOCKS = "part INT, place BIGINT, block BINARY, task_report STRING"
@@ -47,8 +47,8 @@ _IDLE_STEP_S = 0.01
 class FusedDataSource(DataSource):
     """The Spark data source of one query.
 
-    The option `folder` is the folder with the query's `SPEC` file, and later its `HOLD` and `HELD`
-    files. With the option `shuffled`, tasks return rows for other tasks
+    The option `folder` is the folder with the query's `SPEC` file, and later its `STOP_REQUEST`
+    and `STOPPED` files. With the option `shuffled`, tasks return rows for other tasks
     (`runtime.streaming.shuffle`) instead of commit messages, unless the batch is small
     (`runtime.streaming.shuffle.small_batches`).
     """
@@ -100,12 +100,12 @@ class FusedReader(DataSourceStreamReader):
 
         rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         deadline = time.monotonic() + _IDLE_WAIT_S
-        while not (self._folder / HOLD).exists():
+        while not (self._folder / STOP_REQUEST).exists():
             end = retried(lambda: self._plan().latest_offset(start, rows))
             if end != start or time.monotonic() >= deadline:
                 return end
             time.sleep(_IDLE_STEP_S)
-        (self._folder / HELD).touch()
+        (self._folder / STOPPED).touch()
         return start
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:

@@ -204,7 +204,7 @@ class ContinuousQuery:
         self.metrics.batch(batch.record.rows or 0, took_s, bad, changes, batch.commit)
         retried(lambda: self._holds.batch_done(end))
         preload_reports.write(self._run.folder, end, batch.reports)
-        self._throttle.wait_for_compaction(self._files_of(batch), lambda: self._run.is_holding)
+        self._throttle.wait_for_compaction(self._files_of(batch), lambda: self._run.is_stopping)
         took_s = time.monotonic() - began
         self._run.pause(self._throttle.pause_s(self.description.part, took_s))
 
@@ -231,9 +231,9 @@ class ContinuousQuery:
             self._lineage.flush_if_due(self._throttle.flush_s)
         retried(self._holds.tick)
 
-    def hold(self) -> None:
-        """Ask the query to start no further batch; does not wait."""
-        self._run.hold()
+    def request_stop(self) -> None:
+        """Let the query start no further batch; does not wait."""
+        self._run.request_stop()
 
     def stop(self, timeout_s: float = 30.0) -> None:
         """Stop between two batches; waits up to `timeout_s` seconds for the batch."""

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from streamhouse.runtime.streaming.foreach_batch import foreach_batch
-from streamhouse.runtime.streaming.fused_source import HELD, HOLD, SPEC
+from streamhouse.runtime.streaming.fused_source import SPEC, STOP_REQUEST, STOPPED
 
 
 class StreamRun:
@@ -25,7 +25,7 @@ class StreamRun:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._holding = threading.Event()
+        self._stopping = threading.Event()
         self._query: StreamingQuery | None = None
 
     @property
@@ -34,9 +34,9 @@ class StreamRun:
         return self._query is not None
 
     @property
-    def is_holding(self) -> bool:
+    def is_stopping(self) -> bool:
         """Whether no further batch is to begin."""
-        return self._holding.is_set()
+        return self._stopping.is_set()
 
     def start(
         self,
@@ -71,14 +71,14 @@ class StreamRun:
         return None if error is None else str(error)
 
     def pause(self, seconds: float) -> None:
-        """Wait between two batches, at most until `hold`."""
-        self._holding.wait(seconds)
+        """Wait between two batches, at most until `request_stop`."""
+        self._stopping.wait(seconds)
 
-    def hold(self) -> None:
-        """Ask the query to start no further batch; does not wait."""
-        self._holding.set()
+    def request_stop(self) -> None:
+        """Let the query start no further batch; does not wait."""
+        self._stopping.set()
         if self._query is not None:
-            (self.folder / HOLD).touch()
+            (self.folder / STOP_REQUEST).touch()
 
     def stop(self, timeout_s: float) -> bool:
         """Stop between two batches, since a query stopped inside a batch fails with long errors.
@@ -89,10 +89,10 @@ class StreamRun:
         if query is None:
             return False
         try:
-            self.hold()
+            self.request_stop()
             deadline = time.monotonic() + timeout_s
             # The reader confirms it, or the query has ended.
-            while not (self.folder / HELD).exists() and query.isActive:
+            while not (self.folder / STOPPED).exists() and query.isActive:
                 if time.monotonic() >= deadline:
                     break
                 time.sleep(0.01)

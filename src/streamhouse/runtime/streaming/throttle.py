@@ -1,4 +1,4 @@
-"""What a query waits for between two micro-batches."""
+"""Waits and pauses of a query between two micro-batches."""
 
 from __future__ import annotations
 

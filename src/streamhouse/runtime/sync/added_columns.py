@@ -1,8 +1,8 @@
 """The columns that a reload has added to its target, until the reload is committed.
 
 A reload gives the target the columns that MySQL has at that time. If the process dies before the
-batch is in Spark's offset log, nothing else tells that these columns are not the user's, and by the
-next attempt MySQL may have other ones.
+batch is in Spark's offset log, only this file distinguishes these columns from the user's. By the
+next attempt MySQL may have other columns.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class AddedColumns:
         return frozenset(self._all().get(target, ()))
 
     def replace(self, target: str, names: Collection[str]) -> None:
-        """Note these columns instead, before they are added."""
+        """Record these columns instead, before they are added."""
         found = self._all()
         if set(found.get(target, ())) == set(names):
             return

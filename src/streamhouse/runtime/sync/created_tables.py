@@ -1,6 +1,6 @@
 """The Paimon tables that a sync creates, until a catalogue has them.
 
-If the process dies in between, nothing else tells that such a table is not the user's. MySQL's
+If the process dies in between, only this file distinguishes such a table from the user's. MySQL's
 table may have other columns by the next run, and the target must not keep the old ones.
 """
 
@@ -23,24 +23,24 @@ class CreatedTables:
         self._path = checkpoint / _FILE
 
     def note(self, tables: Mapping[str, tuple[Sequence[str], Sequence[str]]]) -> None:
-        """Note tables, with their columns and primary keys, before they are created."""
+        """Record tables, with their columns and primary keys, before they are created."""
         if tables:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             noted = {name: [list(names), list(key)] for name, (names, key) in tables.items()}
             replace_text(self._path, json.dumps(self._all() | noted))
 
     def names(self) -> frozenset[str]:
-        """The tables that have been noted."""
+        """The recorded tables."""
         return frozenset(self._all())
 
     def has(self, table: Table) -> bool:
-        """Whether a table is as it was created by this sync, and nobody has written to it."""
+        """Whether a table has the recorded columns and key, and nobody has written to it."""
         as_noted = [[column.name for column in table.columns], list(table.primary_key)]
         is_same = self._all().get(table.identifier) == as_noted
         return is_same and table.latest_snapshot_id() is None
 
     def clear(self) -> None:
-        """Forget all, as a catalogue has them."""
+        """Forget all tables: a catalogue has them."""
         self._path.unlink(missing_ok=True)
 
     def _all(self) -> dict[str, list[list[str]]]:

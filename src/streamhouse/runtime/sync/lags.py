@@ -1,4 +1,4 @@
-"""How far a sync is: its snapshots while they run, then how far each table is behind."""
+"""Progress of a sync by table: the rows of its snapshot, its changes, and its lag."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class TableState:
 
 
 class Lags:
-    """Counts the rows of each table, and records since when it has unread changes."""
+    """Counts the rows of each table, and records the time from which it has unread changes."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock

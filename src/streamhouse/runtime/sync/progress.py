@@ -16,14 +16,14 @@ _SHOWN = 3
 
 @dataclass(frozen=True)
 class Report:
-    """How far a sync is, some `seconds` after its start."""
+    """The progress of a sync, `seconds` after its start."""
 
     seconds: float
     tables: Sequence[TableState]
 
     @property
     def followed(self) -> int:
-        """How many tables have been read whole."""
+        """How many tables have a complete snapshot."""
         return sum(table.complete for table in self.tables)
 
     def to_json(self) -> dict[str, object]:

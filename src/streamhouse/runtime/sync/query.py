@@ -88,7 +88,7 @@ class SyncQuery:
         self._throttle = Throttle()
         self._committer: SyncCommitter | None = None
 
-    # -- what a pipeline and its reporter ask
+    # -- for the pipeline and its reporter
 
     @property
     def targets(self) -> list[TableAddress]:
@@ -111,7 +111,7 @@ class SyncQuery:
         """
         self._throttle = throttle
 
-    # -- its life
+    # -- life cycle
 
     def prepare(self) -> None:
         """Find and create the tables, and start the reader of the binlog; needs no Spark."""
@@ -183,9 +183,9 @@ class SyncQuery:
             self.progress.observe()
         self._holds.tick()
 
-    def hold(self) -> None:
-        """Ask the query to start no further batch; does not wait."""
-        self._run.hold()
+    def request_stop(self) -> None:
+        """Let the query start no further batch; does not wait."""
+        self._run.request_stop()
 
     def stop(self, timeout_s: float = 30.0) -> None:
         """Stop between two batches; waits up to `timeout_s` seconds for the batch."""
@@ -219,7 +219,7 @@ class SyncQuery:
         self._copy_comments(database)
         rows = sum(batch.snapshot.values()) + sum(batch.changes.values())
         self.metrics.batch(rows, time.monotonic() - began, changes=batch.kinds, commit=batch.commit)
-        self._throttle.wait_for_compaction(batch.files, lambda: self._run.is_holding)
+        self._throttle.wait_for_compaction(batch.files, lambda: self._run.is_stopping)
 
     def _copy_comments(self, progress: DatabaseProgress) -> None:
         """Copy the comments of tables that the last batch altered, or whose rows it compared."""

@@ -1,4 +1,4 @@
-"""Runs a sync in this process: Spark, the query, maintenance, and reports of how far it is."""
+"""Runs a sync in this process: Spark, the query, maintenance, and reports of its progress."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class SyncRun:
 
     `name` is that of its checkpoint and of its status: another name is another sync. `checkpoints`
     is the folder of checkpoints; None: in the warehouse. `listener` gets a report each `every_s`
-    seconds; `starts` shows the start of Spark and of the query.
+    seconds; `run_listener` shows the start of Spark and of the query.
     """
 
     options: SyncOptions

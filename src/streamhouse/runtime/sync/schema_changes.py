@@ -1,4 +1,4 @@
-"""Which schema changes of MySQL a sync sends on to Paimon, as Flink CDC names them."""
+"""The schema changes of MySQL that a sync applies to Paimon, named as in Flink CDC."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class SchemaChanges:
         return cls(name, frozenset(events - (excluded or set())))
 
     def follows(self, event: Event) -> bool:
-        """Whether a kind of change is sent on to the Paimon table."""
+        """Whether a kind of change is applied to the Paimon table."""
         if self.behavior == "ignore":
             return event == _ALWAYS and _ALWAYS in self.events
         return event in self.events

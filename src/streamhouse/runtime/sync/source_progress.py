@@ -1,4 +1,4 @@
-"""How far a sync's query is: its offset, its snapshots, and the lag of its tables."""
+"""Progress of a sync's query: its offset, its snapshots, and the lag of its tables."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ class SyncProgress:
         return None
 
     def states(self) -> list[TableState]:
-        """How far each followed table is."""
+        """The progress of each followed table."""
         database = self.database
         planned = () if database is None else self._catalogues.get(database.catalogue).tables
         return self._lags.states(self._catalogues.latest(), database, planned)
