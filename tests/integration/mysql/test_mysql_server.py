@@ -6,14 +6,16 @@ scripts/mysql_server.sh.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pymysql
 import pytest
 from tests.integration.conftest import Installed
-from tests.integration.mysql.history import Database, apply, catch_up
+from tests.integration.mysql.history import Database, apply, catch_up, rows_of
 from tests.mysql_server import MySql
 
 from streamhouse.connectors.mysql_cdc.server.checks import check
@@ -358,3 +360,34 @@ def test_a_user_with_only_what_is_needed(database: Database) -> None:
     end_xa(database, "XA COMMIT 'x'")
     followed.catch_up()
     assert len(followed.rows) == 1
+
+
+def test_commits_that_selects_do_not_see_yet(installed_mysql: Installed, tmp_path: Path) -> None:
+    """With semi-synchronous replication, a COMMIT waits for a replica after it is logged."""
+    options = [
+        "--gtid-mode=ON",
+        "--enforce-gtid-consistency=ON",
+        "--plugin-load-add=semisync_source.so",
+        "--rpl-semi-sync-source-timeout=3000",
+    ]
+    with MySql(installed_mysql(tmp_path / "semi-sync"), server_options=options) as server:
+        database = Database(server)
+        database.run(_TABLE, "INSERT INTO t VALUES (1, 1, '')")
+        source = database.source("t")
+        start = source.initial_offset()
+        database.run("SET GLOBAL rpl_semi_sync_source_enabled = ON")
+        update = threading.Thread(target=database.run, args=("UPDATE t SET v = 2",))
+        update.start()
+        position = server.execute("SHOW BINARY LOG STATUS")[0][:2]
+        deadline = time.monotonic() + 30
+        while server.execute("SHOW BINARY LOG STATUS")[0][:2] == position:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        first = source.latest_offset(start)
+        end = source.latest_offset(first)
+        assert database.run("SELECT v FROM t") == [(1,)]
+        rows = rows_of(source, first, end)
+        update.join(60)
+        assert [(row["id"], row["v"]) for row in rows] == [(1, 2)]
+        assert catch_up(source, end)[1] == []
+        database.close()

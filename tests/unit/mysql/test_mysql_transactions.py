@@ -35,7 +35,7 @@ from streamhouse.connectors.mysql_cdc.binlog.format.events import (
 from streamhouse.connectors.mysql_cdc.binlog.gtids import gtid_list, gtid_of, previous_gtids
 from streamhouse.connectors.mysql_cdc.binlog.transaction_buffer import TransactionBuffer
 from streamhouse.connectors.mysql_cdc.binlog.transactions import Committed, Transactions
-from streamhouse.connectors.mysql_cdc.server.gtids import parse_gtids
+from streamhouse.connectors.mysql_cdc.server.gtids import owned_gtids, parse_gtids
 from streamhouse.connectors.mysql_cdc.server.position import Binlog, Position
 from streamhouse.errors import DataLossError
 
@@ -293,3 +293,11 @@ def test_statements_by_themselves_are_transactions() -> None:
         gtid(True), query("DROP TABLE t"), made=made,
     )  # fmt: skip
     assert len(found) == 2
+
+
+def test_gtids_that_transactions_own() -> None:
+    one, other = (f"3e11fa47-71ca-11e1-9e33-c80aa942956{digit}" for digit in "23")
+    assert owned_gtids("") == set()
+    assert owned_gtids(f"{one}:23#4:25#7#8:blue:1#3,\n{other}:7#1") == {
+        f"{one}:23#4", f"{one}:25#7#8", f"{one}:blue:1#3", f"{other}:7#1",
+    }  # fmt: skip

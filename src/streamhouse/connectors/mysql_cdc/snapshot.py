@@ -37,6 +37,7 @@ from streamhouse.connectors.mysql_cdc.server.connection import (
     readable,
     run,
 )
+from streamhouse.connectors.mysql_cdc.server.gtids import owned_gtids
 from streamhouse.connectors.mysql_cdc.server.keys import KeySpace, check_key, escaped, key_select
 from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
 from streamhouse.connectors.mysql_cdc.server.position import KeyJson, Position
@@ -47,6 +48,8 @@ from streamhouse.connectors.mysql_cdc.server.values.types import key_of_text, ke
 from streamhouse.errors import ConnectError, DataLossError
 
 _VISIBLE_SECONDS = 30.0
+_GRACE_SECONDS = 0.1
+"""Without GTIDs, MySQL does not report which commits are not done."""
 _RANGE_ROWS = 65_536
 """About so many rows are read in one transaction, if chunks are smaller."""
 Item = TypeVar("Item")
@@ -131,8 +134,31 @@ class ChunkConnections:
     """The connections by which chunks are read; readers of several tables can share them."""
 
     def __init__(self, options: MySqlOptions) -> None:
-        self.session = Session(options)
+        self._options, self.session = options, Session(options)
         self.snapshot: pymysql.Connection[Any] | None = None
+        self._visible: Position | None = None
+
+    def await_commits(self, position: Position, deadline: float) -> None:
+        """Wait until SELECTs see all commits that MySQL's binlog had at a position in the past.
+
+        With semi-synchronous replication, that may be seconds after they are logged. Raises
+        `ConnectError` after the `deadline`, of the monotonic clock.
+        """
+        if position == self._visible:
+            return
+        mode, owned = self.session.rows("SELECT @@GLOBAL.gtid_mode, @@GLOBAL.gtid_owned")[0]
+        if str(mode).upper() != "ON":
+            time.sleep(_GRACE_SECONDS)
+        undone = owned_gtids(str(owned))
+        while undone:
+            if time.monotonic() > deadline:
+                raise ConnectError(
+                    f"MySQL at {self._options.address} does not show tables as of {position} yet: "
+                    f"a commit hangs on the server ({', '.join(sorted(undone))})"
+                )
+            time.sleep(0.005)
+            undone &= owned_gtids(str(self.session.rows("SELECT @@GLOBAL.gtid_owned")[0][0]))
+        self._visible = position
 
     def end(self) -> None:
         """End the transaction, so that statements can alter the tables that it has read."""
@@ -280,9 +306,11 @@ class ChunkReader:
         """Start a transaction whose SELECTs see all commits up to the position.
 
         A commit can be in the binlog shortly before SELECTs see it. MariaDB reports what they see,
-        so there this waits until they do.
+        MySQL which commits are not done, so this waits until they do.
         """
         run(connection, "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        if not self._server.mariadb:
+            self._connections.await_commits(self._position, deadline)
         while True:
             run(connection, "START TRANSACTION WITH CONSISTENT SNAPSHOT")
             if not self._server.mariadb:

@@ -107,3 +107,19 @@ def merged_ranges(ranges: list[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
         else:
             merged.append((first, last))
     return tuple(merged)
+
+
+def owned_gtids(text: str) -> set[str]:
+    """The GTIDs in a value of MySQL's `gtid_owned`, each with the threads that own it.
+
+    A transaction owns its GTID from before it is logged until SELECTs see it.
+    """
+    found = set()
+    for part in re.sub(r"\s", "", text).split(","):
+        origin = ""
+        for word in part.split(":"):
+            if "#" in word:
+                found.add(f"{origin}:{word}")
+            else:
+                origin = f"{origin.partition(':')[0]}:{word}" if origin else word
+    return found
