@@ -16,6 +16,8 @@ import pytest
 from streamhouse.demo.mariadb import PASSWORD, USER, MariaDB, as_user
 
 MYSQLD = os.environ.get("STREAMHOUSE_TEST_MYSQLD")
+IS_MYSQL = MYSQLD is not None
+"""Whether the tests run against MySQL."""
 _PREPARED = Path(__file__).parents[1] / "build" / "mysql" / "sid" / "mysqld"
 """Where scripts/mysql_server.sh puts it."""
 
@@ -31,23 +33,62 @@ _OPTIONS = (
     "--myisam-recover-options=FORCE",
     "--log-bin=binlog",
     "--server-id=1",
+    "--cte-max-recursion-depth=2000000",
 )
 _GRANTS = "SELECT, LOCK TABLES, TRIGGER, REPLICATION SLAVE, REPLICATION CLIENT, XA_RECOVER_ADMIN"
 _STATEMENTS = (
     (re.compile(r"\bENGINE\s*=\s*Aria( TRANSACTIONAL=\d)?"), "ENGINE=MyISAM"),
     (re.compile(r"SHOW MASTER STATUS"), "SHOW BINARY LOG STATUS"),
     (re.compile(r"RESET MASTER"), "RESET BINARY LOGS AND GTIDS"),
-    (re.compile(r"CREATE OR REPLACE TABLE"), "CREATE TABLE"),
+    (re.compile(r"CREATE OR REPLACE (TABLE|USER)"), r"CREATE \1"),
+    (re.compile(r"BINLOG MONITOR"), "REPLICATION CLIENT"),
+    (re.compile(r"\* 1000 AS INT\)"), "* 1000 AS SIGNED)"),
+    (re.compile(r"(binlog_row_metadata = ')NO_LOG'"), r"\1MINIMAL'"),
 )
 """MariaDB's syntax, which the tests use, and MySQL's."""
-_OPTION_VALUES = (("NO_LOG", "MINIMAL"),)
+_REPLACED_USER = re.compile(r"CREATE OR REPLACE USER (\S+)")
+_MARIADB_ONLY = re.compile(
+    r"SYSTEM VERSIONING|\bCOMPRESSED\b|\bUUID\b(?! *=)|\bINET[46]\b|SEQUENCE twin|ALTER IGNORE|"
+    r"SET STATEMENT|CONVERT PARTITION|_nopad_|uca1400|gtid_binlog_pos|mysql56_temporal_format|"
+    r"binlog_alter_two_phase|CREATE OR REPLACE TABLE twin|CREATE TEMPORARY TABLE z SELECT"
+)
+"""What MySQL does not have, or does not allow; a test that needs it is skipped."""
+_SEQUENCE = re.compile(r"(?:\b\w+\.)?\bseq_(\d+)_to_(\d+)\b(?P<alias>(?: [ab]\b)?)")
+"""A table of numbers, which MariaDB has for all bounds."""
+_OPTION_VALUES = (
+    ("NO_LOG", "MINIMAL"),
+    ("log-bin-compress=", "binlog-transaction-compression="),
+)
+_MARIADB_OPTIONS = ("--log-bin-compress-min-len",)
 
 
 class _Cursor(pymysql.cursors.Cursor):
     def execute(self, query: Any, args: Any = None) -> int:
+        if mariadb_only(query):
+            pytest.skip(f"only MariaDB has this: {query[:60]}")
+        if user := _REPLACED_USER.match(query):
+            super().execute(f"DROP USER IF EXISTS {user[1]}")
         for mariadb, mysql in _STATEMENTS:
             query = mariadb.sub(mysql, query)
-        return super().execute(query, args)
+        return super().execute(with_sequences(query), args)
+
+
+def mariadb_only(text: str) -> bool:
+    """Whether a statement or a type is one that the server of the tests, MySQL, does not have."""
+    return IS_MYSQL and _MARIADB_ONLY.search(text) is not None
+
+
+def with_sequences(query: str) -> str:
+    """The query; on MySQL, with subqueries for MariaDB's tables of numbers."""
+    return _SEQUENCE.sub(_numbers, query) if IS_MYSQL else query
+
+
+def _numbers(sequence: re.Match[str]) -> str:
+    first, last = sequence[1], sequence[2]
+    return (
+        f"(WITH RECURSIVE s(seq) AS (SELECT {first} UNION ALL SELECT seq + 1 FROM s "
+        f"WHERE seq < {last}) SELECT seq FROM s){sequence['alias'] or ' numbers'}"
+    )
 
 
 class MySql(MariaDB):
@@ -62,6 +103,7 @@ class MySql(MariaDB):
         own = [str(option) for option in self.server_options]
         for mariadb, mysql in _OPTION_VALUES:
             own = [option.replace(mariadb, mysql) for option in own]
+        own = [option for option in own if not option.startswith(_MARIADB_OPTIONS)]
         return [self._mysqld(), *self._base_options(), *_OPTIONS, *own]
 
     def _install_command(self) -> list[str]:
@@ -73,9 +115,19 @@ class MySql(MariaDB):
             f"--datadir={self.data_dir / 'data'}",
             "--innodb-buffer-pool-size=32M",
             "--innodb-redo-log-capacity=32M",
+            *self._at_initialization,
         ]
 
+    @property
+    def _at_initialization(self) -> list[str]:
+        """The options that a server keeps for ever."""
+        return [one for one in self.server_options if one.startswith("--lower-case-table-names")]
+
     def _install(self) -> None:
+        chosen = self.data_dir / "initialized-with"
+        if self._at_initialization and not chosen.exists():
+            (self.data_dir / "installed").unlink(missing_ok=True)
+            chosen.write_text(" ".join(self._at_initialization))
         super()._install()
         # Copies of the folder are servers with identities of their own.
         (self.data_dir / "data" / "auto.cnf").unlink(missing_ok=True)

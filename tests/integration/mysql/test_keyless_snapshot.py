@@ -13,7 +13,7 @@ from typing import Any
 
 import pymysql
 import pytest
-from tests.integration.mysql.history import Database, catch_up, rows_of
+from tests.integration.mysql.history import Database, catch_up, rows_of, snapshot_start
 
 from streamhouse.connectors.mysql_cdc import keyless_snapshot
 from streamhouse.connectors.mysql_cdc.database.sharding.declared_table import open_source
@@ -161,7 +161,7 @@ def test_the_rows_under_writes_that_never_stop(
     states = []
     with writers:
         for turn in range(4):
-            start = source.initial_offset()
+            start = snapshot_start(source)
             end = source.latest_offset(start)
             time.sleep(0.3 * turn)
             found = _multiset(rows_of(source, start, end, 3))
@@ -194,7 +194,7 @@ def test_many_rows_and_many_changes_after_the_position(database: Database) -> No
         "INSERT INTO t SELECT seq % 7, REPEAT('ä', seq % 40) FROM seq_1_to_30000",
     )
     source = database.source("t")
-    start = source.initial_offset()
+    start = snapshot_start(source)
     end = source.latest_offset(start)
     before = Counter({(n % 7, "ä" * (n % 40)): 0 for n in range(30_000)})
     before.update((n % 7, "ä" * (n % 40)) for n in range(1, 30_001))
@@ -211,7 +211,7 @@ def test_many_rows_and_many_changes_after_the_position(database: Database) -> No
 def test_declared_columns_are_a_multiset_of_their_own(database: Database) -> None:
     database.run("CREATE TABLE t (a INT, b INT)", "INSERT INTO t VALUES (1, 1), (1, 2), (2, 3)")
     source = database.source("t", [Column("a", "BIGINT")])
-    start = source.initial_offset()
+    start = snapshot_start(source)
     end = source.latest_offset(start)
     database.run("DELETE FROM t WHERE b = 2", "UPDATE t SET b = 9", "INSERT INTO t VALUES (1, 7)")
     assert sorted(row["a"] for row in rows_of(source, start, end)) == [1, 1, 2]
@@ -230,7 +230,7 @@ def test_shards_without_a_key(database: Database) -> None:
     )  # fmt: skip
     source = open_source(database.options("s[12]"), None)
     try:
-        start = source.initial_offset()
+        start = snapshot_start(source)
         end = source.latest_offset(start)
         database.run("DELETE FROM s2 WHERE a = 1", "INSERT INTO s1 VALUES (3, 3)")
         rows = rows_of(source, start, end, 2)
@@ -252,7 +252,7 @@ def _open_transaction(database: Database) -> Iterator[None]:
 def test_a_lock_that_is_not_granted(database: Database, capfd: pytest.CaptureFixture[str]) -> None:
     database.run("CREATE TABLE t (a INT)", "INSERT INTO t VALUES (7)")
     source = database.source("t", options={"debezium.snapshot.lock.timeout.ms": "3500"})
-    start = source.initial_offset()
+    start = snapshot_start(source)
     with _open_transaction(database):
         end = source.latest_offset(start)
         with pytest.raises(ConnectError, match=r"could not within \d s: a transaction .* open"):
@@ -277,7 +277,7 @@ def test_a_user_who_may_not_lock(database: Database) -> None:
 def test_what_the_binlog_does_not_have(database: Database) -> None:
     database.run("CREATE TABLE t (a INT)", "INSERT INTO t VALUES (7)")
     source = database.source("t")
-    start = source.initial_offset()
+    start = snapshot_start(source)
     end = source.latest_offset(start)
     database.run("INSERT INTO t VALUES (8)", "SET sql_log_bin = 0", "DELETE FROM t WHERE a = 8")
     with pytest.raises(DataLossError, match="lacks 1 of the rows that its binlog has"):
@@ -287,7 +287,7 @@ def test_what_the_binlog_does_not_have(database: Database) -> None:
 def test_a_statement_between_the_plan_and_the_rows(database: Database) -> None:
     database.run("CREATE TABLE t (a INT)", "INSERT INTO t VALUES (7)")
     source = database.source("t")
-    start = source.initial_offset()
+    start = snapshot_start(source)
     end = source.latest_offset(start)
     database.run("ALTER TABLE t ADD COLUMN b INT DEFAULT 4 FIRST", "UPDATE t SET a = 8")
     assert [row["a"] for row in rows_of(source, start, end)] == [7]
@@ -301,7 +301,7 @@ def test_a_statement_between_the_lock_and_the_rows(
 ) -> None:
     database.run("CREATE TABLE t (a INT)", "INSERT INTO t VALUES (7)")
     source = database.source("t")
-    start = source.initial_offset()
+    start = snapshot_start(source)
     end = source.latest_offset(start)
     release = TableLock.release
 
@@ -319,7 +319,7 @@ def test_a_lock_that_is_lost_begins_again(
 ) -> None:
     database.run("CREATE TABLE t (a INT)", "INSERT INTO t VALUES (7), (8)")
     source = database.source("t")
-    start = source.initial_offset()
+    start = snapshot_start(source)
     end = source.latest_offset(start)
     position, killed = TableLock.position, 0
 
@@ -344,7 +344,7 @@ def test_a_lost_connection_begins_again(
     database.run("CREATE TABLE t (a INT, b TEXT)")
     database.run("INSERT INTO t SELECT seq, REPEAT('x', 100) FROM seq_1_to_100000")
     source = database.source("t")
-    start = source.initial_offset()
+    start = snapshot_start(source)
     end = source.latest_offset(start)
     write, calls = keyless_snapshot._write, 0
 

@@ -13,7 +13,8 @@ from typing import Any
 
 import pymysql
 import pytest
-from tests.integration.mysql.history import Database, apply, catch_up, rows_of
+from tests.integration.mysql.history import Database, apply, catch_up, rows_of, snapshot_start
+from tests.mysql_server import with_sequences
 
 from streamhouse.connectors.mysql_cdc.server.connection import connect, run, run_raw
 from streamhouse.connectors.mysql_cdc.server.options import parse
@@ -53,7 +54,7 @@ def test_streamed_columns_are_the_rows(
     monkeypatch.setattr(result_rows, "BLOCK_BYTES", block)
     with _connected(database) as connection:
         for rows in (0, 1, 1000):
-            statement = _VALUES.format(database=database.name, rows=rows or 1)
+            statement = with_sequences(_VALUES.format(database=database.name, rows=rows or 1))
             statement += "" if rows else " WHERE seq > 1"
             assert _rows(connection, statement) == run_raw(connection, statement)
 
@@ -79,7 +80,7 @@ def test_an_error_between_rows_is_raised(database: Database) -> None:
         run(connection, f"USE {database.name}")
         many = "(SELECT 1 FROM seq_1_to_2 b WHERE a.seq > 9000)"
         with pytest.raises(pymysql.err.OperationalError, match="more than 1 row"):
-            _rows(connection, f"SELECT seq, {many} FROM seq_1_to_10000 a")
+            _rows(connection, with_sequences(f"SELECT seq, {many} FROM seq_1_to_10000 a"))
         assert run(connection, "SELECT 1") == [("1",)]
 
 
@@ -91,7 +92,7 @@ def test_chunks_of_large_rows_have_fewer(database: Database) -> None:
         "ANALYZE TABLE t",
     )
     source = database.source("t")
-    start = source.initial_offset()
+    start = snapshot_start(source)
     end = source.latest_offset(start)
     parts = source.partitions(start, end, 3)
     assert len(parts) == 3
@@ -101,9 +102,10 @@ def test_chunks_of_large_rows_have_fewer(database: Database) -> None:
 
 _READ = """
 import json, resource, sys
+from tests.integration.mysql.history import snapshot_start
 from streamhouse.connectors.mysql_cdc.source import MySqlSource
 source = MySqlSource(json.loads(sys.argv[1]))
-start = source.initial_offset()
+start = snapshot_start(source)
 end = source.latest_offset(start)
 parts = source.partitions(start, end, 1)
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -138,7 +140,7 @@ def test_a_snapshot_continues_where_its_connection_was_lost(
     )
     options = {"scan.incremental.snapshot.chunk.size": "1000000", "connect.max-retries": "9"}
     source = database.source("t", options=options)
-    start = source.initial_offset()
+    start = snapshot_start(source)
     end = source.latest_offset(start)
     (part,) = source.partitions(start, end, 1)
     assert isinstance(part, SnapshotPart)
@@ -173,7 +175,7 @@ def test_an_alter_as_the_transaction_begins(
     """InnoDB does not show a transaction a table that was copied since it began."""
     database.run("CREATE TABLE t (id INT PRIMARY KEY)", "INSERT INTO t VALUES (1), (2)")
     source = database.source("t")
-    start = source.initial_offset()
+    start = snapshot_start(source)
     end = source.latest_offset(start)
     alters = ["ALTER TABLE t ADD COLUMN extra INT, ALGORITHM = COPY"]
     begin = ChunkReader._await_visible
@@ -209,7 +211,7 @@ def test_names_with_percent_signs(database: Database) -> None:
     for table, key in (("100%s %(a)", "%d"), ("%u", "a%")):
         options = {"scan.incremental.snapshot.chunk.size": "7"}
         source = database.source(table, options=options)
-        start = source.initial_offset()
+        start = snapshot_start(source)
         middle = source.latest_offset(start, 21)
         assert middle["key"][0] == 21
         database.run(f"DELETE FROM `{table}` WHERE `{key}` IN (3, 30)")
@@ -229,7 +231,7 @@ def test_what_a_unique_key_must_stay(database: Database) -> None:
     options = {"scan.incremental.snapshot.chunk.size": "7"}
     source = database.source("t", options=options)
     assert source.primary_key == ("b",)
-    offset = source.latest_offset(source.initial_offset(), 7)
+    offset = source.latest_offset(snapshot_start(source), 7)
     assert offset["index"] == "one" and offset["key"] == [56]
     database.run("CREATE UNIQUE INDEX a ON t (a)", "ALTER TABLE t DROP INDEX both_of")
     again = database.source("t", options=options)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pymysql
 import pytest
-from tests.integration.mysql.history import Database, catch_up, rows_of
+from tests.integration.mysql.history import Database, catch_up, rows_of, snapshot_start
 
 from streamhouse.connectors.mysql_cdc.binlog import transaction_buffer
 from streamhouse.connectors.mysql_cdc.source import MySqlSource
@@ -131,7 +131,7 @@ def test_what_was_prepared_before_the_snapshot_arrives(own: Database) -> None:
     own.run("FLUSH BINARY LOGS", "INSERT INTO t VALUES (3, 1)")
     prepare(own, name, "INSERT INTO t VALUES (4, 1)")
     source = own.source("t")
-    start = source.initial_offset()
+    start = snapshot_start(source)
     end = source.latest_offset(start)
     assert len(end["prepared"]) == 3
     # A transaction that commits between the offset and the SELECT is not as of the offset.

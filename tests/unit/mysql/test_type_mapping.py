@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
 import pytest
 
 from streamhouse.connectors.mysql_cdc.database.tables.table_filter import TableFilter
 from streamhouse.connectors.mysql_cdc.database.tables.type_mapping import MODES, TypeMapping
-from streamhouse.connectors.mysql_cdc.server.values.types import MySqlColumn
-from streamhouse.errors import OptionError
+from streamhouse.connectors.mysql_cdc.server.values.types import MySqlColumn, convert
+from streamhouse.errors import OptionError, TableError
 
 PLAIN = [
     ("tinyint", "tinyint(1)", "BOOLEAN"),
@@ -103,3 +104,18 @@ def test_filters_match_whole_names() -> None:
     assert not TableFilter(".*").selects("mysql", "user")
     with pytest.raises(OptionError, match="not a regular expression"):
         TableFilter("shop(")
+
+
+def test_vectors() -> None:
+    column = MySqlColumn("v", "vector", "vector(2)")
+    raw = pa.array([b"\0\0\x80\x3f\xcd\xcc\xcc\x3d", None, b""], pa.binary())
+    numbers = convert(column, raw, column.natural, "UTC")
+    assert numbers.type == pa.list_(pa.float32())
+    assert numbers.cast(pa.list_(pa.string())).to_pylist() == [["1", "0.1"], None, []]
+    assert convert(column, raw.slice(1), pa.string(), "UTC").to_pylist() == [None, "[]"]
+    assert convert(column, raw, pa.string(), "UTC").to_pylist()[0] == "[1,0.1]"
+    assert convert(column, raw, pa.binary(), "UTC") == raw
+    assert convert(column, raw.slice(0, 0), column.natural, "UTC").to_pylist() == []
+    with pytest.raises(TableError, match="column 'v' .* is not a vector"):
+        convert(column, pa.array([b"abc"], pa.binary()), column.natural, "UTC")
+    assert TypeMapping.of([]).type(column, False) == "ARRAY<FLOAT>"

@@ -67,6 +67,8 @@ def _keeps_lengths(old: MySqlColumn, new: MySqlColumn) -> bool:
     if old.data_type in binary and new.data_type in binary:
         # BINARY is padded to its length.
         return new.data_type != "binary" and new.length >= old.length
+    if old.data_type == new.data_type == "vector":
+        return new.length >= old.length
     texts = ("char", "varchar", "tinytext", "text", "mediumtext", "longtext")
     if old.data_type not in texts or new.data_type not in texts:
         return False

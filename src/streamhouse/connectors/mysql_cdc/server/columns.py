@@ -19,6 +19,9 @@ from streamhouse.types import arrow_type
 _TEXTS_ARRAY = re.compile(
     r"ARRAY\s*<\s*(STRING|VARCHAR\s*(\(\d+\))?)(\s+NOT\s+NULL)?\s*>(\s+NOT\s+NULL)?", re.IGNORECASE
 )
+_NUMBERS_ARRAY = re.compile(
+    r"ARRAY\s*<\s*(FLOAT|DOUBLE)(\s+NOT\s+NULL)?\s*>(\s+NOT\s+NULL)?", re.IGNORECASE
+)
 
 Selected = Sequence[tuple[MySqlColumn, pa.DataType]]
 """Columns with the Arrow types of their values."""
@@ -54,6 +57,8 @@ def _declared_type(column: MySqlColumn, declared: str) -> pa.DataType:
     is_array = _TEXTS_ARRAY.fullmatch(declared.strip())
     if column.family == "set" and is_array:
         return pa.list_(pa.string())
+    if column.family == "vector" and (numbers := _NUMBERS_ARRAY.fullmatch(declared.strip())):
+        return pa.list_(arrow_type(numbers[1]))
     return arrow_type(declared)
 
 
@@ -75,9 +80,9 @@ def check_columns(session: Session, options: MySqlOptions, columns: Sequence[MyS
         if column.charset not in KNOWN:
             raise TableError(
                 f"MySQL table {options.name}: column '{column.name}' ({column.column_type}) has "
-                f"the character set {column.charset}, which cannot be decoded exactly; run ALTER "
-                f"TABLE … MODIFY {quote(column.name)} … CHARACTER SET utf8mb4, or declare the "
-                "table's columns without it"
+                f"the character set {column.charset or 'binary'}, which cannot be decoded exactly; "
+                f"run ALTER TABLE … MODIFY {quote(column.name)} … CHARACTER SET utf8mb4, or "
+                "declare the table's columns without it"
             )
         # Ask the server now: what it cannot answer is better known before the first change.
         charsets_of(options).decoder(column.charset)

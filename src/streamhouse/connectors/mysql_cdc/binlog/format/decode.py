@@ -23,6 +23,7 @@ from streamhouse.connectors.mysql_cdc.binlog.format.packed_decimal import (
 from streamhouse.connectors.mysql_cdc.binlog.format.table_map import (
     BLOB_COMPRESSED,
     VARCHAR_COMPRESSED,
+    VECTOR,
     LoggedColumn,
 )
 from streamhouse.connectors.mysql_cdc.binlog.format.temporal import (
@@ -77,6 +78,7 @@ _WIRE: dict[str, tuple[int, ...]] = {
     "set": (FIELD_TYPE.SET,),
     "json": (FIELD_TYPE.JSON, FIELD_TYPE.BLOB),
     "geometry": (FIELD_TYPE.GEOMETRY,),
+    "vector": (VECTOR,),
     "uuid": (FIELD_TYPE.STRING,),
     "inet4": (FIELD_TYPE.STRING,),
     "inet6": (FIELD_TYPE.STRING,),
@@ -388,6 +390,7 @@ _MAKERS: dict[str, _Maker] = {
     "set": _set,
     "json": _json_document,
     "geometry": _geometry,
+    "vector": _binary,
     "uuid": _address(uuid_text, 16),
     "inet4": _address(inet4_text, 4),
     "inet6": _address(inet6_text, 16),

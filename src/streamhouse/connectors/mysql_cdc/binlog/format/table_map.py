@@ -16,7 +16,8 @@ BLOB_COMPRESSED = 140
 VARCHAR_COMPRESSED = 141
 """MariaDB's types of columns that are declared COMPRESSED."""
 
-_VECTOR = 242
+VECTOR = 242
+"""MySQL's type of vectors, which the library does not name."""
 _TYPED_ARRAY = 20
 _POST_HEADER = 19 + 8
 _SIGNS, _DEFAULT_CHARSET, _CHARSETS, _NAMES, _SETS, _ENUMS = 1, 2, 3, 4, 5, 6
@@ -40,7 +41,7 @@ _META_BYTES = {
         (
             FIELD_TYPE.FLOAT, FIELD_TYPE.DOUBLE, FIELD_TYPE.TIMESTAMP2, FIELD_TYPE.DATETIME2,
             FIELD_TYPE.TIME2, FIELD_TYPE.BLOB, FIELD_TYPE.GEOMETRY, FIELD_TYPE.JSON,
-            BLOB_COMPRESSED, _VECTOR, _TYPED_ARRAY,
+            BLOB_COMPRESSED, VECTOR, _TYPED_ARRAY,
         ),
         1,
     ),
@@ -88,7 +89,8 @@ def logged_columns(data: bytes, at: int, end: int, mariadb: bool) -> list[Logged
     shapes = list(_shapes(types, data[at : at + size]))
     at += size + (count + 7) // 8
     known = dict(_optional(data, at, end))
-    texts = _TEXTS | {FIELD_TYPE.GEOMETRY} if mariadb else _TEXTS
+    # A server lists the collation of these types, too, which have none.
+    texts = _TEXTS | {FIELD_TYPE.GEOMETRY if mariadb else VECTOR}
     names: list[str | None] = [part.decode() for part in _strings(known.get(_NAMES, b""))]
     names = names or [None] * count
     signs = _signs(shapes, known.get(_SIGNS), mariadb)

@@ -18,7 +18,7 @@ from pymysqlreplication.constants import FIELD_TYPE
 from streamhouse.connectors.mysql_cdc.binlog.format import decode
 from streamhouse.connectors.mysql_cdc.binlog.format.decode import Context
 from streamhouse.connectors.mysql_cdc.binlog.format.packed_decimal import decimal_groups
-from streamhouse.connectors.mysql_cdc.binlog.format.table_map import LoggedColumn
+from streamhouse.connectors.mysql_cdc.binlog.format.table_map import VECTOR, LoggedColumn
 from streamhouse.connectors.mysql_cdc.binlog.format.temporal import Read
 from streamhouse.connectors.mysql_cdc.binlog.rows.block import Block, Places
 from streamhouse.connectors.mysql_cdc.binlog.rows.images import Values
@@ -199,7 +199,7 @@ def _text(wire: LoggedColumn, column: MySqlColumn, context: Context) -> ToArray 
 def _binary(wire: LoggedColumn, column: MySqlColumn, context: Context) -> ToArray | None:
     # The binlog leaves out BINARY's trailing zeros.
     padded = column.data_type == "binary" and wire.type == FIELD_TYPE.STRING
-    plain_types = (FIELD_TYPE.STRING, FIELD_TYPE.VARCHAR, FIELD_TYPE.BLOB)
+    plain_types = (FIELD_TYPE.STRING, FIELD_TYPE.VARCHAR, FIELD_TYPE.BLOB, VECTOR)
     return None if padded or wire.type not in plain_types else _cut
 
 
@@ -292,6 +292,7 @@ _MAKERS: dict[str, _Maker] = {
     "double": _real,
     "string": _text,
     "binary": _binary,
+    "vector": _binary,
     "date": _date,
     "datetime": _datetime,
     "timestamp": _timestamp,

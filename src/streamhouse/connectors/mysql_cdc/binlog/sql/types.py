@@ -29,6 +29,7 @@ _CHARACTER_BYTES = {
     **dict.fromkeys(("ucs2", "gbk", "gb2312", "big5", "sjis", "cp932", "euckr"), 2),
 }
 _LONGEST_ROW = 65_532
+_DEFAULT_VECTOR = 2048
 
 
 @dataclass(frozen=True)
@@ -160,6 +161,9 @@ def _other_type(name: str, kind: str, numbers: list[int], mariadb: bool) -> MySq
         return MySqlColumn(name, "varbinary", f"varbinary({first})", length=first)
     if kind in _TEXTS + _BLOBS and not numbers:
         return MySqlColumn(name, kind.lower(), kind.lower(), length=TEXT_BYTES[kind.lower()])
+    if kind == "VECTOR":
+        length = numbers[0] if numbers else _DEFAULT_VECTOR
+        return MySqlColumn(name, "vector", f"vector({length})", length=4 * length)
     if kind == "JSON" and not mariadb:
         return MySqlColumn(name, "json", "json")
     return None

@@ -84,6 +84,8 @@ class TypeMapping:
                 return "BYTES" if is_blob else f"VARBINARY({_length(column)})"
             case "set":
                 return "ARRAY<STRING>"
+            case "vector":
+                return "ARRAY<FLOAT>"
             case "string":
                 return self._text(column)
         return "STRING"

@@ -23,11 +23,13 @@ import pyarrow.compute as pc
 
 from streamhouse.connectors.mysql_cdc.server.values.geometry import geometry_text
 from streamhouse.connectors.mysql_cdc.server.values.unicode import utf8_text
+from streamhouse.connectors.mysql_cdc.server.values.vectors import vector_numbers
 from streamhouse.errors import TableError
 
 Family = Literal[
     "int", "uint64", "decimal", "float", "double", "string", "binary", "bit", "date", "datetime",
-    "timestamp", "time", "year", "enum", "set", "json", "geometry", "uuid", "inet4", "inet6",
+    "timestamp", "time", "year", "enum", "set", "json", "geometry", "vector", "uuid", "inet4",
+    "inet6",
 ]  # fmt: skip
 
 _FAMILIES: dict[str, Family] = {
@@ -55,6 +57,7 @@ _FAMILIES: dict[str, Family] = {
         ),
         "geometry",
     ),
+    "vector": "vector",
     "uuid": "uuid",
     "inet4": "inet4",
     "inet6": "inet6",
@@ -90,6 +93,7 @@ _PLAIN: dict[Family, pa.DataType] = {
     "double": pa.float64(),
     "binary": pa.binary(),
     "bit": pa.binary(),
+    "vector": pa.binary(),
     "date": pa.date32(),
     "datetime": pa.timestamp("us"),
     "timestamp": pa.timestamp("us", tz="UTC"),
@@ -194,6 +198,8 @@ class MySqlColumn:
             return pa.bool_()
         if family == "year":
             return pa.int32()
+        if family == "vector":
+            return pa.list_(pa.float32())
         return pa.float32() if family == "float" else self.plain
 
     @property
@@ -348,6 +354,8 @@ def _convert(column: MySqlColumn, plain: pa.Array, target: pa.DataType, zone: st
     if column.family == "bit" and pa.types.is_string(target):
         one = column.column_type == "bit(1)"
         return pa.array([None if v is None else _bit_text(v, one) for v in plain.to_pylist()])
+    if column.family == "vector" and not pa.types.is_binary(target):
+        return vector_numbers(plain, target)
     if column.family == "float" and pa.types.is_string(target):
         # The text of the nearest single-precision number, as the server prints it.
         return plain.cast(pa.float32()).cast(target)
