@@ -66,7 +66,8 @@ def test_tables_that_cannot_be_followed(database: Database) -> None:
         + ("ENGINE = CSV" if IS_MYSQL else "WITH SYSTEM VERSIONING"),
     )
     code, found = _check(database.server, "--database", database.name)
-    names = ("child", "floating", "prefixed", "versioned")
+    # MySQL logs what foreign keys change.
+    names = ("floating", "prefixed", "versioned") + ("child",) * (not IS_MYSQL)
     assert code == 1
     assert found[f"table {database.name}.keyless"]["value"] == "no key; LOCK TABLES is granted"
     assert _missing(found) == {f"table {database.name}.{name}" for name in names}

@@ -9,7 +9,7 @@ import pymysql
 import pytest
 from tests.integration.conftest import Installed
 from tests.integration.mysql.history import Database, catch_up
-from tests.mysql_server import Server
+from tests.mysql_server import IS_MYSQL, Server
 
 from streamhouse.connectors.mysql_cdc.source import MySqlSource
 from streamhouse.errors import DataLossError, SchemaChangeError, TableError
@@ -190,6 +190,8 @@ def test_statements_that_write_others_are_passed(
 def test_foreign_keys_that_change_rows_are_refused(
     database: Database, definition: str, message: str
 ) -> None:
+    if IS_MYSQL and message:
+        pytest.skip("MySQL logs what foreign keys change")
     database.run("CREATE TABLE parent (id INT PRIMARY KEY)")
     database.run(f"CREATE TABLE child (id INT PRIMARY KEY, p INT, {definition})")
     if not message:

@@ -18,10 +18,13 @@ from tests.integration.conftest import Installed
 from tests.integration.mysql.history import Database, apply, catch_up, rows_of
 from tests.mysql_server import MySql
 
+from streamhouse.connectors.mysql_cdc.database.tables.discovery import Discovery
+from streamhouse.connectors.mysql_cdc.database.tables.table_filter import TableFilter
 from streamhouse.connectors.mysql_cdc.server.checks import check
+from streamhouse.connectors.mysql_cdc.server.connection import Session
 from streamhouse.connectors.mysql_cdc.server.options import parse
 from streamhouse.connectors.mysql_cdc.source import MySqlSource
-from streamhouse.errors import DataLossError, SchemaChangeError
+from streamhouse.errors import ConnectError, DataLossError, SchemaChangeError, TableError
 from streamhouse.source import Offset
 
 pytestmark = pytest.mark.soak
@@ -391,3 +394,63 @@ def test_commits_that_selects_do_not_see_yet(installed_mysql: Installed, tmp_pat
         assert [(row["id"], row["v"]) for row in rows] == [(1, 2)]
         assert catch_up(source, end)[1] == []
         database.close()
+
+
+def test_rows_that_foreign_keys_change(database: Database) -> None:
+    """MySQL logs them from 9.6 on; Discovery, which a sync uses, finds the tables, too."""
+    database.run(
+        "CREATE TABLE parent (id INT PRIMARY KEY)",
+        "CREATE TABLE t (id INT PRIMARY KEY, p INT, "
+        "FOREIGN KEY (p) REFERENCES parent (id) ON DELETE CASCADE ON UPDATE CASCADE)",
+        "CREATE TABLE grandchild (id INT PRIMARY KEY, t INT, "
+        "FOREIGN KEY (t) REFERENCES t (id) ON DELETE SET NULL)",
+        "INSERT INTO parent VALUES (1), (2), (3)",
+        "INSERT INTO t VALUES (10, 1), (11, 1), (20, 2), (30, 3)",
+        "INSERT INTO grandchild VALUES (100, 10), (101, 20)",
+    )
+    if database.server.execute("SHOW GLOBAL VARIABLES LIKE 'innodb_native_foreign_keys'") != [
+        ("innodb_native_foreign_keys", "OFF")
+    ]:
+        with pytest.raises(TableError, match="has ON UPDATE CASCADE"):
+            database.source("t")
+        return
+    child, grandchild = Followed(database), Followed(database, "grandchild")
+    database.run("DELETE FROM parent WHERE id = 1", "UPDATE parent SET id = 9 WHERE id = 2")
+    database.run("BEGIN", "DELETE FROM parent WHERE id = 3", "ROLLBACK")
+    child.check()
+    grandchild.check()
+    assert {key: row["p"] for (key,), row in child.rows.items()} == {20: 9, 30: 3}
+    assert {key: row["t"] for (key,), row in grandchild.rows.items()} == {100: None, 101: 20}
+    options = parse(database.options("t"))
+    found = Discovery(Session(options), options, TableFilter(database.name)).found()
+    assert [one.reason for one in found] == [None, None, None]
+
+
+def test_partial_json_is_refused(database: Database) -> None:
+    database.run("CREATE TABLE t (id INT PRIMARY KEY, j JSON)", "INSERT INTO t VALUES (1, '{}')")
+    followed = Followed(database, "t")
+    database.run(
+        "SET SESSION binlog_row_value_options = PARTIAL_JSON",
+        'UPDATE t SET j = \'{"a": 1, "b": 2}\'',
+        "UPDATE t SET j = JSON_SET(j, '$.a', 3)",
+    )
+    with pytest.raises(ConnectError, match="set binlog_row_value_options = ''"):
+        followed.catch_up()
+
+
+def test_load_data(database: Database, tmp_path: Path) -> None:
+    rows = tmp_path / "rows.csv"
+    rows.write_text("1,10,a\n2,20,b\n")
+    tmp_path.chmod(0o755)
+    database.run(_TABLE)
+    followed = Followed(database)
+    load = f"LOAD DATA INFILE '{rows}' REPLACE INTO TABLE t FIELDS TERMINATED BY ','"
+    database.run(load)
+    followed.check()
+    rows.write_text("2,21,c\n3,30,d\n")
+    database.run(load)
+    followed.check()
+    assert {key: row["v"] for (key,), row in followed.rows.items()} == {1: 10, 2: 21, 3: 30}
+    database.run("SET SESSION binlog_format = STATEMENT", load)
+    with pytest.raises(DataLossError, match="was logged as a statement"):
+        followed.catch_up()

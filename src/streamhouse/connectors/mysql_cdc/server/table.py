@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -214,7 +214,10 @@ def _check_kind(session: Session, options: MySqlOptions) -> tuple[str | None, st
     """Check that all changes of the table are logged as rows; its character set, engine, size."""
     names = (options.database, options.table)
     kind, engine, collation, rows, row_bytes = session.rows(_TABLE, names)[0]
-    check_logged(options.name, kind, engine, session.rows(_CASCADES, names))
+    cascades = session.rows(_CASCADES, names)
+    if logs_cascades(session, cascades):
+        cascades = []
+    check_logged(options.name, kind, engine, cascades)
     charset = None if collation is None else charset_of(str(collation))
     return charset, engine, Size(int(rows or 0), int(row_bytes or 0))
 
@@ -224,12 +227,27 @@ def is_consistent(engine: str | None) -> bool:
     return str(engine).lower() == "innodb"
 
 
+def logs_cascades(session: Session, foreign_keys: Iterable[tuple[Any, ...]]) -> bool:
+    """Whether the server logs the rows that foreign keys change, as MySQL does from 9.6 on.
+
+    `foreign_keys`: each ends with its rules for UPDATE and DELETE; the server is asked only if
+    one of them changes rows. A replica may have rows from an older server, which logged none.
+    """
+    if all(set(one[-2:]) <= set(_PASSIVE) for one in foreign_keys):
+        return False
+    rows = session.rows("SHOW GLOBAL VARIABLES LIKE 'innodb_native_foreign_keys'")
+    if not rows or str(rows[0][1]).upper() != "OFF":
+        return False
+    return not session.rows("SHOW REPLICA STATUS")
+
+
 def check_logged(
     table: str, kind: str, engine: str | None, cascades: Sequence[tuple[Any, ...]]
 ) -> None:
     """Raise `TableError` unless all changes of the table are logged as rows.
 
-    `cascades`: the names of its foreign keys, each with its rules for UPDATE and DELETE.
+    `cascades`: the names of its foreign keys, each with its rules for UPDATE and DELETE; none if
+    the server logs what they change.
     """
     if kind in ("VIEW", "SYSTEM VIEW"):
         raise NotSyncedError(
@@ -254,7 +272,8 @@ def check_logged(
                     f"MySQL table {table}: its foreign key '{constraint}' has ON {event} "
                     f"{rule}, which changes its rows without row events in the binlog, so they "
                     "cannot be followed; use ON UPDATE RESTRICT ON DELETE RESTRICT, and change "
-                    "the rows with statements or triggers"
+                    "the rows with statements or triggers, or MySQL 9.6 or later, which has row "
+                    "events for them (innodb_native_foreign_keys = OFF, and no replica)"
                 )
 
 

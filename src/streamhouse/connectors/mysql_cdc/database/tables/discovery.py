@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any, TypeAlias
 
 from streamhouse.connectors.mysql_cdc.database.tables.table_filter import TableFilter
@@ -22,6 +23,7 @@ from streamhouse.connectors.mysql_cdc.server.table import (
     column_of,
     is_consistent,
     key_of,
+    logs_cascades,
 )
 from streamhouse.errors import ConnectError, NotSyncedError, TableError
 from streamhouse.options import nearest
@@ -131,6 +133,8 @@ class Discovery:
         columns = self._grouped(_COLUMNS, databases)
         keys = self._grouped(_KEYS, databases)
         cascades = self._grouped(_CASCADES, databases)
+        if logs_cascades(self._session, chain.from_iterable(cascades.values())):
+            cascades = defaultdict(list)
         return [
             self._described(names, row[2:], columns[names], keys[names], cascades[names])
             for names, row in wanted.items()
