@@ -220,8 +220,8 @@ function onEscape(event) {
  */
 async function aboutServer() {
   const requestHealth = () => json("health").catch(() => null);
-  const answer = /** @type {Health | null} */ (await requestHealth());
-  if (!answer?.token_needed || answer.limits) return answer;
+  const response = /** @type {Health | null} */ (await requestHealth());
+  if (!response?.token_needed || response.limits) return response;
   await views.ready;
   return /** @type {Health | null} */ (await requestHealth());
 }
@@ -237,5 +237,5 @@ byId("skip").addEventListener("click", (event) => {
 addEventListener("hashchange", route);
 listenForShortcuts(byId("single-keys"), act, onEscape);
 const health = aboutServer();
-const allowed = health.then((answer) => answer?.allow_run ?? null);
+const allowed = health.then((response) => response?.allow_run ?? null);
 route();

@@ -16,8 +16,8 @@ import { pen, s, say, setAttributes } from "../ui/dom.js";
  * @property {boolean} below
  */
 
-const LEAST_PX = 26;
-const MOST_PX = 40;
+const MIN_PX = 26;
+const MAX_PX = 40;
 const GAP_SHARE = 0.28;
 const LABEL_SHARE = 0.32;
 const GONE_MS = 400;
@@ -77,7 +77,7 @@ export class BarChart {
     const room = Math.max(20, width - left - right);
     /** @param {number} value */
     const at = (value) => left + ((value - least) / (most - least || 1)) * room;
-    const step = Math.min(MOST_PX, Math.max(LEAST_PX, Math.floor((height - 2) / items.length)));
+    const step = Math.min(MAX_PX, Math.max(MIN_PX, Math.floor((height - 2) / items.length)));
     return { left, at, step, width, below: least < 0 };
   }
 

@@ -19,7 +19,7 @@ const TOP_BARS = 20;
 const TOP_LINES = 6;
 const LARGE = 5000;
 const LARGE_MS = 800;
-const LEAST_PX = 40;
+const MIN_PX = 40;
 const SHORT_FROM = 1e7;
 /** @type {{ [kind in ChartKind]: string }} */
 const NAMES = { bars: "Bars", seen: "Live lines", time: "Over time" };
@@ -158,7 +158,7 @@ export class Chart {
 
   #draw() {
     const width = Math.floor(this.#plot.clientWidth);
-    if (!this.#rows || width < LEAST_PX) return;
+    if (!this.#rows || width < MIN_PX) return;
     const drawn =
       this.#kind === "bars"
         ? this.#drawBars(this.#rows, width)

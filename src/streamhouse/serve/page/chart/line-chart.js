@@ -9,8 +9,8 @@ import { niceTicks } from "./axis-ticks.js";
 /** @typedef {{ label: string, points: Point[] }} Series at least one point */
 /** @typedef {(number: number) => number} Coordinate */
 
-const LEAST_PX = 220;
-const MOST_PX = 420;
+const MIN_PX = 220;
+const MAX_PX = 420;
 const LEGEND_PX = 80;
 const EDGE = { left: 56, right: 14, top: 12, bottom: 26 };
 const DAY_MS = 86_400_000;
@@ -23,7 +23,7 @@ export class LineChart {
   #scale = null;
   /** @type {number | null} */
   #at = null;
-  #height = LEAST_PX;
+  #height = MIN_PX;
   #rule = s("line", { class: "rule", y1: EDGE.top });
   svg = s("svg", { class: "lines", role: "img" });
   legend = h("ul", { className: "legend" });
@@ -41,7 +41,7 @@ export class LineChart {
    * @param {(value: number) => string} format
    */
   draw(series, { width, height }, title, format) {
-    this.#height = Math.min(MOST_PX, Math.max(LEAST_PX, height - LEGEND_PX));
+    this.#height = Math.min(MAX_PX, Math.max(MIN_PX, height - LEGEND_PX));
     this.#series = series;
     this.#format = format;
     const points = series.flatMap((one) => one.points);

@@ -13,9 +13,9 @@ import { EXAMPLE } from "./example-script.js";
 import { draft, keepName, keepScript } from "./script-draft.js";
 
 /** @typedef {import("../server/errors.js").SqlError} SqlError */
-/** @typedef {import("../server/responses.d.ts").CheckAnswer} CheckAnswer */
+/** @typedef {import("../server/responses.d.ts").CheckResult} CheckResult */
 /** @typedef {import("../server/responses.d.ts").Graph} Graph */
-/** @typedef {import("../server/responses.d.ts").PipelinesAnswer} PipelinesAnswer */
+/** @typedef {import("../server/responses.d.ts").PipelinesResponse} PipelinesResponse */
 
 const NAMES = "[a-z0-9_\\-]{1,64}";
 const EVERY_MS = 3000;
@@ -138,10 +138,10 @@ export class ScriptEditor {
     try {
       const body = { sql: this.#code.area.value };
       const found = await json("scripts/check", { method: "POST", body });
-      const answer = /** @type {CheckAnswer} */ (found);
-      if (answer.ok) this.#good(answer.statements, answer.graph);
-      else this.#wrong(answer.error);
-      return answer.ok;
+      const response = /** @type {CheckResult} */ (found);
+      if (response.ok) this.#good(response.statements, response.graph);
+      else this.#wrong(response.error);
+      return response.ok;
     } catch (problem) {
       this.#wrong(sqlErrorOf(problem));
       return false;
@@ -210,7 +210,7 @@ export class ScriptEditor {
   async #updateState() {
     let found;
     try {
-      const { pipelines } = /** @type {PipelinesAnswer} */ (await json("pipelines"));
+      const { pipelines } = /** @type {PipelinesResponse} */ (await json("pipelines"));
       found = pipelines.find((each) => each.name === this.#name.value);
     } catch {
       // The screen of the pipelines shows this error; here the state is optional.

@@ -10,11 +10,11 @@ import { arrange } from "./graph-layout.js";
 
 const LINE_PX = 15;
 const HEAD_PX = 30;
-const MOST_DETAILS = 3;
+const MAX_DETAILS = 3;
 const NAME_PX = 8.3;
 const DETAIL_PX = 6.3;
 const SIDES_PX = 34;
-const MOST_PX = 320;
+const MAX_PX = 320;
 
 /**
  * The SVG of a graph; `link` gives the address of a table's view, `notes` lines of text by node id.
@@ -44,7 +44,7 @@ export function drawGraph(graph, link, notes = new Map()) {
  * @returns {Box}
  */
 function box(node, notes) {
-  const details = [...notes, ...node.details.slice(0, MOST_DETAILS)];
+  const details = [...notes, ...node.details.slice(0, MAX_DETAILS)];
   const wide = Math.max(
     letters(node.name) * NAME_PX,
     ...details.map((line) => letters(line) * DETAIL_PX),
@@ -53,7 +53,7 @@ function box(node, notes) {
     node,
     details,
     notes: notes.length,
-    width: Math.min(MOST_PX, wide + SIDES_PX),
+    width: Math.min(MAX_PX, wide + SIDES_PX),
     height: HEAD_PX + details.length * LINE_PX + (details.length ? 6 : 0),
     x: 0,
     y: 0,

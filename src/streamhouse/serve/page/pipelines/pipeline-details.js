@@ -145,9 +145,9 @@ function log(name) {
   const details = folded("Log", text);
   const load = async () => {
     try {
-      const answer = await request(pipelinePath(name, `/log?lines=${LOG_LINES}`));
-      const body = await answer.text();
-      const shownText = answer.ok ? body : problemOf(answer.status, body).message;
+      const response = await request(pipelinePath(name, `/log?lines=${LOG_LINES}`));
+      const body = await response.text();
+      const shownText = response.ok ? body : problemOf(response.status, body).message;
       say(text, shownText || "The log is empty.");
     } catch (problem) {
       say(text, messageOf(problem));

@@ -14,7 +14,7 @@ import { errorOf, lagOf, since } from "./pipeline-metrics.js";
 
 /** @typedef {import("../server/responses.d.ts").Graph} Graph */
 /** @typedef {import("../server/responses.d.ts").PipelineRecord} PipelineRecord */
-/** @typedef {import("../server/responses.d.ts").PipelinesAnswer} PipelinesAnswer */
+/** @typedef {import("../server/responses.d.ts").PipelinesResponse} PipelinesResponse */
 
 /**
  * What the page provides; `lost` shows a lost connection, null removes that.
@@ -111,7 +111,7 @@ export class PipelinesScreen {
   }
 
   async #list() {
-    const { pipelines } = /** @type {PipelinesAnswer} */ (await json("pipelines"));
+    const { pipelines } = /** @type {PipelinesResponse} */ (await json("pipelines"));
     this.#known = true;
     const cards = h(
       "ul",

@@ -7,8 +7,8 @@ import { eventsOf } from "./server-sent-events.js";
 import { viewPath } from "./urls.js";
 import { openWebSocket } from "./web-socket.js";
 
-/** @typedef {import("./responses.d.ts").ErrorText} ErrorText */
-/** @typedef {import("./responses.d.ts").RowsAnswer} RowsAnswer */
+/** @typedef {import("./responses.d.ts").ErrorBody} ErrorBody */
+/** @typedef {import("./responses.d.ts").RowsResponse} RowsResponse */
 /** @typedef {import("./responses.d.ts").RowsMessage} RowsMessage */
 /** @typedef {import("./responses.d.ts").StreamMessage} StreamMessage */
 
@@ -132,12 +132,12 @@ export class ChangeStream {
    * @returns {Promise<Outcome>}
    */
   async #overHttp() {
-    const answer = await request(this.#path(), {
+    const response = await request(this.#path(), {
       headers: { Accept: "text/event-stream" },
       signal: this.#stop.signal,
     });
-    if (answer.ok) return this.#readEvents(answer);
-    const problem = problemOf(answer.status, await answer.text());
+    if (response.ok) return this.#readEvents(response);
+    const problem = problemOf(response.status, await response.text());
     if (problem.status === 410 || problem.status === 400) {
       const fromStart = this.#last === null;
       this.#last = null;
@@ -152,13 +152,13 @@ export class ChangeStream {
   }
 
   /**
-   * @param {Response} answer
+   * @param {Response} response
    * @returns {Promise<Outcome>}
    */
-  async #readEvents(answer) {
-    /** @type {ErrorText | null} */
+  async #readEvents(response) {
+    /** @type {ErrorBody | null} */
     let error = null;
-    for await (const message of eventsOf(answer)) {
+    for await (const message of eventsOf(response)) {
       if (message.type === "error") error = message.error;
       else this.#take(message);
     }
@@ -208,8 +208,8 @@ export class ChangeStream {
       lastOrder = order;
       const by = order ? `&order=${encodeURIComponent(order)}` : "";
       const path = viewPath(this.#name, `?limit=${POLL_ROWS}${by}`);
-      const answer = await json(path, { etag, signal: this.#stop.signal });
-      const found = /** @type {RowsAnswer | null} */ (answer);
+      const response = await json(path, { etag, signal: this.#stop.signal });
+      const found = /** @type {RowsResponse | null} */ (response);
       if (found) {
         etag = found.etag ?? null;
         this.#handlers.event({ type: "snapshot", plain: true, ...found });

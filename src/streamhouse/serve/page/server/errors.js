@@ -1,6 +1,6 @@
 // Error responses of the server: their message, status, and position in a text.
 
-/** @typedef {import("./responses.d.ts").ErrorText} ErrorText */
+/** @typedef {import("./responses.d.ts").ErrorBody} ErrorBody */
 
 /**
  * An error in a text; line and column count from 1.
@@ -11,12 +11,12 @@
 class Problem extends Error {
   /**
    * @param {number} status
-   * @param {ErrorText | null} error
+   * @param {ErrorBody | null} error
    */
   constructor(status, error) {
     super(error?.message ?? `the server responded with status ${status}`);
     this.status = status;
-    /** @type {Partial<ErrorText>} */
+    /** @type {Partial<ErrorBody>} */
     this.more = error ?? {};
   }
 }

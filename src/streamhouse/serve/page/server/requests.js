@@ -52,9 +52,9 @@ export async function request(path, options = {}) {
   for (;;) {
     const sent = token();
     const headers = { ...options.headers, ...(sent ? { Authorization: `Bearer ${sent}` } : {}) };
-    const answer = await fetch(address(path), { cache: "no-store", ...options, headers });
-    noteTime(answer);
-    if (answer.status !== 401) return answer;
+    const response = await fetch(address(path), { cache: "no-store", ...options, headers });
+    noteTime(response);
+    if (response.status !== 401) return response;
     if (token() === sent) await newToken(sent !== null);
   }
 }
@@ -76,12 +76,12 @@ export async function json(path, options = {}) {
     headers["Content-Type"] = "application/json";
     sent.body = JSON.stringify(body);
   }
-  const answer = await request(path, sent);
-  if (answer.status === 304) return null;
-  const text = await answer.text();
-  if (!answer.ok) throw problemOf(answer.status, text);
+  const response = await request(path, sent);
+  if (response.status === 304) return null;
+  const text = await response.text();
+  if (!response.ok) throw problemOf(response.status, text);
   const found = text ? parse(text) : {};
-  const newTag = answer.headers.get("ETag");
+  const newTag = response.headers.get("ETag");
   if (newTag && found && typeof found === "object")
     Object.defineProperty(found, "etag", { value: newTag });
   return found;

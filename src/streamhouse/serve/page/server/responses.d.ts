@@ -52,20 +52,20 @@ export interface ViewRecord {
 }
 
 /** `etag` is the header ETag. */
-export interface ViewsAnswer {
+export interface ViewsResponse {
   views: ViewRecord[];
   etag?: string;
 }
 
 /** The rows of one snapshot; `snapshot` and `time` are null for a table without commits. */
-export interface RowsAnswer {
+export interface RowsResponse {
   snapshot: number | null;
   time: string | null;
   rows: Row[];
   etag?: string;
 }
 
-export interface SqlAnswer {
+export interface SqlResponse {
   columns: TypedColumn[];
   rows: Row[];
   truncated: boolean;
@@ -80,7 +80,7 @@ export interface SnapshotRecord {
   schema: number;
 }
 
-export interface SnapshotsAnswer {
+export interface SnapshotsResponse {
   snapshots: SnapshotRecord[];
 }
 
@@ -102,7 +102,7 @@ export interface Health {
 }
 
 /** An error; for SQL with line and column, which count from 1. */
-export interface ErrorText {
+export interface ErrorBody {
   code: string;
   message: string;
   line?: number | null;
@@ -123,7 +123,7 @@ export type StreamMessage =
   | RowsMessage
   | { type: "heartbeat"; id?: string | null }
   | { type: "overflow"; message: string; last_id: string | null }
-  | { type: "error"; error: ErrorText };
+  | { type: "error"; error: ErrorBody };
 
 /** How far a query is behind its source; null if the source does not report it. */
 export interface Lag {
@@ -176,7 +176,7 @@ export interface PipelineRecord {
   maintenance: MaintenanceRecord | null;
 }
 
-export interface PipelinesAnswer {
+export interface PipelinesResponse {
   pipelines: PipelineRecord[];
 }
 
@@ -214,6 +214,6 @@ export interface Graph {
 }
 
 /** The result of checking a script. */
-export type CheckAnswer =
+export type CheckResult =
   | { ok: true; statements: number; graph: Graph }
   | { ok: false; error: { message: string; line: number | null; column: number | null } };

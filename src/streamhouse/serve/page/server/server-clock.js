@@ -14,10 +14,10 @@ export function serverNow() {
 
 /**
  * Compares the clocks by the header Date of a response.
- * @param {Response} answer
+ * @param {Response} response
  */
-export function noteTime(answer) {
-  const sent = Date.parse(answer.headers.get("Date") ?? "");
+export function noteTime(response) {
+  const sent = Date.parse(response.headers.get("Date") ?? "");
   if (Number.isNaN(sent)) return;
   const differs = sent + 500 - Date.now();
   skew = Math.abs(differs) > SKEW_MS ? differs : 0;

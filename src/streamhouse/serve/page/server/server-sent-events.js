@@ -4,7 +4,7 @@ import { parse } from "./exact-json.js";
 
 /** @typedef {import("./responses.d.ts").StreamMessage} StreamMessage */
 
-/** @param {Response} answer */
+/** @param {Response} response */
 export function eventsOf({ body }) {
   return body ? read(body) : [];
 }

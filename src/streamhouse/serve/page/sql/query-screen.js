@@ -9,15 +9,15 @@ import { h, put, say } from "../ui/dom.js";
 import { errorLine, goTo } from "./error-position.js";
 
 /** @typedef {import("../server/responses.d.ts").Health} Health */
-/** @typedef {import("../server/responses.d.ts").SqlAnswer} SqlAnswer */
+/** @typedef {import("../server/responses.d.ts").SqlResponse} SqlResponse */
 
 const TEXT = "streamhouse.query";
 const KEYS = "Ctrl+Enter runs the query.";
 
-/** `view` is the view of the example query; `health` resolves to the answer of `/health`. */
+/** `view` is the view of the example query; `health` resolves to the response of `/health`. */
 export class QueryScreen {
   /** @type {AbortController | null} */
-  #asking = null;
+  #request = null;
   /** @type {VirtualTable | null} */
   #table = null;
   #limits = h("span", { className: "soft", id: "query-limits" }, KEYS);
@@ -69,11 +69,11 @@ export class QueryScreen {
       ),
       h("div", { className: "editor" }, this.#form, this.#result, this.#answer),
     );
-    health.then((answer) => this.#showLimits(answer?.limits));
+    health.then((response) => this.#showLimits(response?.limits));
   }
 
   close() {
-    this.#asking?.abort();
+    this.#request?.abort();
     this.#table?.close();
   }
 
@@ -109,24 +109,24 @@ export class QueryScreen {
   /** @param {SubmitEvent} event */
   async #run(event) {
     event.preventDefault();
-    if (this.#asking) return;
-    const asking = new AbortController();
-    this.#asking = asking;
+    if (this.#request) return;
+    const request = new AbortController();
+    this.#request = request;
     put(this.#result, h("p", { className: "hint" }, "Running …"));
     const began = performance.now();
     try {
       const body = { sql: this.#text.value };
-      const answer = await json("sql", { method: "POST", body, signal: asking.signal });
-      this.#show(/** @type {SqlAnswer} */ (answer), performance.now() - began);
+      const response = await json("sql", { method: "POST", body, signal: request.signal });
+      this.#show(/** @type {SqlResponse} */ (response), performance.now() - began);
     } catch (problem) {
-      if (!asking.signal.aborted) this.#wrong(problem);
+      if (!request.signal.aborted) this.#wrong(problem);
     } finally {
-      this.#asking = null;
+      this.#request = null;
     }
   }
 
   /**
-   * @param {SqlAnswer} answer
+   * @param {SqlResponse} response
    * @param {number} ms
    */
   #show({ columns, rows, truncated }, ms) {

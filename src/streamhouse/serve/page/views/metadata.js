@@ -35,24 +35,24 @@ const TIME = /(^|_)(time|at|created|changed)$/;
 export async function showMetadata(panel, name, what) {
   if (!panel.firstChild) put(panel, h("p", { className: "hint" }, "Loading …"));
   try {
-    const answer = /** @type {JsonObject} */ (await json(viewPath(name, PATHS[what])));
-    put(panel, sections(answer, what));
+    const response = /** @type {JsonObject} */ (await json(viewPath(name, PATHS[what])));
+    put(panel, sections(response, what));
   } catch (problem) {
     put(panel, empty(`The ${what} cannot be loaded`, messageOf(problem)));
   }
 }
 
 /**
- * An answer as titled tables: one for each list of records and each object.
- * @param {JsonObject} answer
+ * An response as titled tables: one for each list of records and each object.
+ * @param {JsonObject} response
  * @param {Part} what
  */
-function sections(answer, what) {
+function sections(response, what) {
   /** @type {HTMLElement[]} */
   const parts = [];
   /** @type {JsonObject} */
   const single = {};
-  for (const [name, value] of Object.entries(answer)) {
+  for (const [name, value] of Object.entries(response)) {
     if (Array.isArray(value) && value.length && value.every(isObject))
       parts.push(h("h3", {}, title(name)), listing(value, title(name)));
     else if (isObject(value) && Object.keys(value).length)

@@ -7,14 +7,14 @@ import { serverNow } from "../server/server-clock.js";
 import { viewPath } from "../server/urls.js";
 import { h, say } from "../ui/dom.js";
 
-/** @typedef {import("../server/responses.d.ts").RowsAnswer} RowsAnswer */
-/** @typedef {import("../server/responses.d.ts").SnapshotsAnswer} SnapshotsAnswer */
+/** @typedef {import("../server/responses.d.ts").RowsResponse} RowsResponse */
+/** @typedef {import("../server/responses.d.ts").SnapshotsResponse} SnapshotsResponse */
 
 /** @typedef {{ snapshot: number, time: string | null }} Snapshot */
 
 /**
  * The rows of a snapshot; `cut`: there are more than the limit of the request.
- * @typedef {{ rows: RowsAnswer["rows"], cut: boolean }} PastRows
+ * @typedef {{ rows: RowsResponse["rows"], cut: boolean }} PastRows
  */
 
 /**
@@ -125,7 +125,7 @@ export class TimeTravel {
   async load() {
     try {
       const path = viewPath(this.#name, `/snapshots?limit=${MAX_SNAPSHOTS}`);
-      const found = /** @type {SnapshotsAnswer} */ (await json(path));
+      const found = /** @type {SnapshotsResponse} */ (await json(path));
       // The selected index refers to the current list.
       if (this.past) return;
       const known = found.snapshots.map(({ snapshot, time }) => ({ snapshot, time })).reverse();
@@ -223,7 +223,7 @@ export class TimeTravel {
     const known = this.#cache.get(snapshot);
     if (known) return known;
     const path = viewPath(this.#name, `?as_of=${snapshot}&limit=${ROWS}`);
-    const { rows } = /** @type {RowsAnswer} */ (await json(path, { signal }));
+    const { rows } = /** @type {RowsResponse} */ (await json(path, { signal }));
     const past = { rows, cut: rows.length === ROWS };
     this.#cache.set(snapshot, past);
     const [oldest] = this.#cache.keys();

@@ -10,7 +10,7 @@ import { command, empty } from "../ui/placeholder.js";
 import { byDatabase, isSideTable, sortKey, tableName } from "./view-order.js";
 
 /** @typedef {import("../server/responses.d.ts").ViewRecord} ViewRecord */
-/** @typedef {import("../server/responses.d.ts").ViewsAnswer} ViewsAnswer */
+/** @typedef {import("../server/responses.d.ts").ViewsResponse} ViewsResponse */
 
 /**
  * The elements of a view in the list.
@@ -131,8 +131,8 @@ export class ViewList {
 
   async load() {
     try {
-      const answer = await json("views", { etag: this.#etag });
-      const found = /** @type {ViewsAnswer | null} */ (answer);
+      const response = await json("views", { etag: this.#etag });
+      const found = /** @type {ViewsResponse | null} */ (response);
       this.#loaded = true;
       if (found) {
         this.#etag = found.etag ?? null;
