@@ -91,12 +91,12 @@ const operation = (path, method, one) => {
       ),
     );
   }
-  const answers = Object.entries(one.responses).map(([status, answer]) => [
+  const responses = Object.entries(one.responses).map(([status, response]) => [
     status,
-    Object.keys(answer.content ?? {}).join(", "),
-    answer.description,
+    Object.keys(response.content ?? {}).join(", "),
+    response.description,
   ]);
-  inside.append(table(["Status", "Type", "When"], answers));
+  inside.append(table(["Status", "Type", "When"], responses));
   node.append(line, inside);
   return node;
 };
@@ -106,13 +106,13 @@ const byId = (id) => /** @type {HTMLElement} */ (document.getElementById(id));
 
 const show = async () => {
   const main = byId("paths");
-  const answer = await fetch("/openapi.json");
-  if (!answer.ok) {
-    main.replaceChildren(create("p", `openapi.json cannot be loaded: HTTP ${answer.status}`));
+  const response = await fetch("/openapi.json");
+  if (!response.ok) {
+    main.replaceChildren(create("p", `openapi.json cannot be loaded: HTTP ${response.status}`));
     return;
   }
   /** @type {OpenApi} */
-  const api = await answer.json();
+  const api = await response.json();
   byId("about").textContent = api.info.description.trim();
   /** @type {Map<string, HTMLElement[]>} */
   const parts = new Map();
