@@ -12,7 +12,6 @@ import pyarrow.compute as pc
 
 from streamhouse.cli.output import grid, null
 from streamhouse.serve.formats.cells import printable, table_texts
-from streamhouse.source import ROW_KIND
 
 if TYPE_CHECKING:
     from streamhouse.serve.feeds.feed import Change, Feed
@@ -92,20 +91,22 @@ class TableView:
         return True
 
     def _mark(self, changes: pa.Table) -> None:
-        key = [name for name in self._feed.primary_key if name in changes.schema.names]
-        kinds = changes.column(ROW_KIND)
-        removed = changes.filter(pc.equal(kinds, "-D"))
-        texts = [table_texts(removed.column(name)) for name in key or removed.schema.names[1:]]
+        # By index: a column of a view may have the name `rowkind`, too.
+        kinds, rows = changes.column(0), changes.remove_column(0)
+        key = [name for name in self._feed.primary_key if name in rows.schema.names]
+        removed = rows.filter(pc.equal(kinds, "-D"))
+        texts = [table_texts(removed.column(name)) for name in key or rows.schema.names]
         self._removed = ["/".join(t or "NULL" for t in row) for row in zip(*texts, strict=True)]
         if not key:
             return
         # Only displayed keys matter, and the key's first column already excludes most others.
         possible = pc.is_in(
-            changes.column(key[0]), value_set=self._rows.column(key[0]).combine_chunks()
+            rows.column(key[0]), value_set=self._rows.column(key[0]).combine_chunks()
         )
-        displayed = changes.filter(pc.and_(possible, pc.is_in(kinds, pa.array(["+I", "-U"]))))
+        is_displayed = pc.and_(possible, pc.is_in(kinds, pa.array(["+I", "-U"])))
+        displayed = rows.filter(is_displayed)
         values = displayed.select(self._rows.schema.names)
-        row_kinds = displayed.column(ROW_KIND).to_pylist()
+        row_kinds = kinds.filter(is_displayed).to_pylist()
         keys = _tuples(displayed, key)
         for kind, key_values, row in zip(row_kinds, keys, _tuples(values), strict=True):
             self._before[key_values] = None if kind == "+I" else row

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from rich.console import Console
 from tests.unit.serve.test_feed import taken
 
+from streamhouse.cli.table_view import TableView
 from streamhouse.errors import SqlError
 from streamhouse.paimon.catalog.views import Views
 from streamhouse.paimon.catalog.warehouse import Warehouse
@@ -75,3 +78,19 @@ def test_redefined_view(shop_with_views: Any, feed: ViewFeed) -> None:
     shop_with_views.write("shop.sales", ("Peru", 2, 8.0))
     with pytest.raises(SqlError, match="there is no column 'nosuch'"):
         feed.poll()
+
+
+def test_a_view_with_a_column_named_rowkind_is_drawn(shop_with_views: Any) -> None:
+    shop, warehouse = shop_with_views, shop_with_views.warehouse
+    keep(warehouse, "kinds", "SELECT country AS rowkind, orders FROM shop.sales", "rowkind", "n")
+    feed = ViewFeed(warehouse, "shop.kinds", WarehouseTables(warehouse))
+    view = TableView(feed)
+    for orders in (2, 3):
+        shop.write("shop.sales", ("Peru", orders, 1.0))
+        change = feed.poll()
+        assert change is not None and view.apply(change)
+    console = Console(width=80, record=True, file=io.StringIO())
+    console.print(view.render(height=20))
+    drawn = console.export_text()
+    assert "Peru" in drawn and "removed: Peru/2" in drawn
+    feed.close()
