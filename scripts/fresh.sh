@@ -223,7 +223,7 @@ check() {
     downloads from "$root" "$user"
   } 8>"$work/setup.lock"
   until [ -z "${FRESH_AFTER:-}" ] || [ -e "$FRESH_AFTER" ]; do sleep 1; done
-  stage 'demo' "$root" "$user" make demo 'ARGS=--json --seconds 20' || return 1
+  stage 'demo' "$root" "$user" make demo 'ARGS=--json --seconds 5' || return 1
   grep -q '"equal": true' "$logs/$user-demo.log" || {
     say "$user" '== demo FAILED: its view is not what its orders give ("equal": true is missing)'
     return 1
