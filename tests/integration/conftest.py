@@ -13,6 +13,7 @@ from tests.java_pool import java_pool, lent_java
 from tests.mysql_server import MySql, Server
 
 from streamhouse.demo.mariadb import MariaDB
+from streamhouse.runtime.spark import class_archive, jvm
 from streamhouse.runtime.spark.session import end_session
 from streamhouse.runtime.spark.worker_python import worker_python
 
@@ -62,10 +63,16 @@ def mariadb(installed: Installed, tmp_path_factory: pytest.TempPathFactory) -> I
 @pytest.fixture(scope="session")
 def spark_conf(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of settings with which a Spark of one's own starts as a pipeline's does."""
-    java = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+    archive = class_archive.java_options(class_archive.archive_path())
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.driver.extraJavaOptions": f"-XX:+UseSerialGC -XX:TieredStopAtLevel=1 {archive}",
+        # The class archive is one of this class path, which others may follow.
+        "spark.driver.extraClassPath": jvm.classpath(),
+    }
     folder = tmp_path_factory.mktemp("spark_conf")
-    defaults = f"spark.ui.enabled false\nspark.driver.extraJavaOptions {java}\n"
-    (folder / "spark-defaults.conf").write_text(defaults)
+    lines = [f"{key} {text}\n" for key, text in settings.items()]
+    (folder / "spark-defaults.conf").write_text("".join(lines))
     return folder
 
 
