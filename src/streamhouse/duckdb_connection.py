@@ -25,7 +25,11 @@ class LastingConnection:
 
     def __init__(self, functions: Sequence[PythonFunction] = (), **config: str | int) -> None:
         self._python = Evaluations(functions)
-        self._config: dict[str, str | bool | int | float | list[str]] = {**config}
+        # DuckDB's threads for asynchronous I/O, 8 in each database, would have nothing to do.
+        self._config: dict[str, str | bool | int | float | list[str]] = {
+            "async_threads": 0,
+            **config,
+        }
         self._set: dict[str, str] = {}
         self._kept: dict[str, pa.Table] = {}
         self._queries = 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import duckdb
@@ -47,4 +48,14 @@ def test_relations_of_a_failed_query_are_dropped() -> None:
         lasting.run("SELECT CAST(name AS INT) FROM src", src=pa.table({"name": ["a"]}))
     with pytest.raises(duckdb.CatalogException):
         lasting.run("SELECT * FROM src")
+    lasting.close()
+
+
+def test_a_connection_of_one_thread_starts_no_others() -> None:
+    def threads() -> set[str]:
+        return set(os.listdir("/proc/self/task"))
+
+    before = threads()
+    lasting = LastingConnection(threads=1)
+    assert threads() <= before
     lasting.close()

@@ -21,7 +21,8 @@ class KeyHash:
     def __init__(self, types: Mapping[str, str]) -> None:
         self._types = types
         self._db = duckdb.connect(
-            ":memory:", config={"threads": 1, "python_enable_replacements": "false"}
+            ":memory:",
+            config={"threads": 1, "async_threads": 0, "python_enable_replacements": "false"},
         )
         self._db.execute("SET TimeZone = 'UTC'")
 

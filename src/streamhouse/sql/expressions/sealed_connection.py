@@ -43,7 +43,8 @@ def _database() -> duckdb.DuckDBPyConnection:
     database = _databases.get(os.getpid())
     if database is None:
         database = duckdb.connect(
-            ":memory:", config={"threads": 1, "python_enable_replacements": "false"}
+            ":memory:",
+            config={"threads": 1, "async_threads": 0, "python_enable_replacements": "false"},
         )
         # Otherwise DuckDB would look for files of that name when it binds an unknown relation.
         database.execute("SET enable_external_access = false")
