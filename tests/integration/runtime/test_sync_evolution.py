@@ -279,6 +279,70 @@ def test_modes_that_end_it(evolving: Sync, mariadb: MariaDB) -> None:
     assert rows == [(1, "1", None), (2, "2", None), (3, "3", 3), (4, "4", 4)]
 
 
+@pytest.mark.parametrize("mode", ["try_evolve", "evolve", "lenient", "ignore"])
+def test_a_swap_with_a_table_whose_key_has_another_type(
+    evolving: Sync, mariadb: MariaDB, mode: str
+) -> None:
+    """Paimon cannot change the key: as a number, '01' would become the row of '1'."""
+    sync, database = evolving, f"evolve_swapped_{mode}"
+    fresh(mariadb, database)
+    mariadb.execute(
+        f"CREATE TABLE {database}.a (id INT PRIMARY KEY, v INT)",
+        f"CREATE TABLE {database}.b (id VARCHAR(9) PRIMARY KEY, v INT)",
+        f"CREATE TABLE {database}.other (id INT PRIMARY KEY)",
+        f"INSERT INTO {database}.a VALUES (1, 1), (2, 2)",
+        f"INSERT INTO {database}.b VALUES ('1', 10), ('01', 20)",
+    )
+    how: dict[str, Any] = {"table_conf": KEPT, "schema_change_behavior": mode}
+    sync.database(database, **how)
+    before = paimon_rows(sync.warehouse, "ods.a")
+    mariadb.execute("RENAME TABLE a TO tmp, b TO a, tmp TO b", database=database)
+    mariadb.execute("INSERT INTO other VALUES (1)", database=database)
+    message = r"ods.[ab] cannot follow 'RENAME TABLE a TO .* part of its key.* exclude the table"
+    with pytest.raises(QueryFailed, match=message):
+        sync.database(database, **how)
+    assert paimon_rows(sync.warehouse, "ods.a") == before
+    # What the message says.
+    sync.database(database, **how, excluding_tables="a|b")
+    assert same(sync, f"{database}.other", "ods.other")
+    for table in "ab":
+        sync.warehouse.drop_table("ods", table)
+    sync.database(database, **how, including_tables="a|b", name="again")
+    assert same(sync, f"{database}.a", "ods.a")
+    assert same(sync, f"{database}.b", "ods.b")
+
+
+def test_keys_of_other_types_never_merge(evolving: Sync, mariadb: MariaDB) -> None:
+    """A wider key goes on while its values fit; a finer one would be cut off."""
+    sync, database = evolving, "evolve_keys"
+    fresh(mariadb, database)
+    alters = {
+        "n": ("INT", "BIGINT", "7", "7000000000"),
+        "s": ("VARCHAR(3)", "VARCHAR(9)", "'a'", "'longer'"),
+        "d": ("DECIMAL(6,2)", "DECIMAL(10,3)", "1.25", "1.001"),
+        "t": ("DATETIME(3)", "DATETIME(6)", "'2024-01-01 00:00:00.001'", None),
+    }
+    for name, (before, _, first, _) in alters.items():
+        mariadb.execute(
+            f"CREATE TABLE {database}.{name} (id {before} PRIMARY KEY)",
+            f"INSERT INTO {database}.{name} VALUES ({first})",
+        )
+    for name, (_, after, _, second) in alters.items():
+        how: dict[str, Any] = {"table_conf": KEPT, "including_tables": name, "name": name}
+        sync.database(database, **how)
+        mariadb.execute(f"ALTER TABLE {database}.{name} MODIFY id {after}")
+        if second is not None:
+            sync.database(database, **how)
+            assert same(sync, f"{database}.{name}", f"ods.{name}")
+            mariadb.execute(f"INSERT INTO {database}.{name} VALUES ({second})")
+        if name == "s":
+            sync.database(database, **how)
+            assert same(sync, f"{database}.{name}", f"ods.{name}")
+            continue
+        with pytest.raises(QueryFailed, match="does not fit" if second else "part of its key"):
+            sync.database(database, **how)
+
+
 def test_many_statements_behind_take_few_connections(evolving: Sync, mariadb: MariaDB) -> None:
     """The server keeps a connection that has read the binlog for a second after its end."""
     sync = evolving

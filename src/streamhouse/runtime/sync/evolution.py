@@ -22,7 +22,12 @@ from streamhouse.errors import StreamhouseError, TableError
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.runtime.failpoint import ALTERED_STEP, reached
 from streamhouse.runtime.sync.added_columns import AddedColumns
-from streamhouse.runtime.sync.mapping.reconciliation import Reconciliation, Wanted, refused
+from streamhouse.runtime.sync.mapping.reconciliation import (
+    Reconciliation,
+    Wanted,
+    refused,
+    refused_key,
+)
 from streamhouse.runtime.sync.mapping.targets import Targets
 from streamhouse.runtime.sync.options import SyncOptions
 from streamhouse.runtime.sync.reload import check_reloadable
@@ -230,7 +235,7 @@ class SchemaEvolution:
         }
         key = tuple(renames.get(name, name) for name in table.primary_key)
         if set(wanted.key) != set(key):
-            raise refused(
+            raise refused_key(
                 target,
                 wanted.statement,
                 f"the primary key is now ({', '.join(wanted.key)}), and that of {target} is "

@@ -26,6 +26,11 @@ from streamhouse.sql.schema_changes import (
 )
 
 _TEXT = "STRING"
+_KINDS = {
+    **dict.fromkeys(("TINYINT", "SMALLINT", "INT", "BIGINT"), "integer"),
+    **dict.fromkeys(("STRING", "VARCHAR", "CHAR"), "text"),
+    **dict.fromkeys(("BYTES", "VARBINARY", "BINARY"), "bytes"),
+}
 
 
 @dataclass(frozen=True)
@@ -148,17 +153,16 @@ class Reconciliation:
                 f"it makes column '{name}' {column.type}, and {before} cannot become that in Paimon"
             )
         other_kind = narrower and _is_text(own.type) and not _is_text(column.type)
-        exchanged = other_kind and name not in self._keys and self._rules.behavior == "try_evolve"
+        if name in self._keys:
+            self._keep_key(column, own)
+            return
         if not self._rules.follows("alter.column.type"):
             return
-        if exchanged:
+        if other_kind and self._rules.behavior == "try_evolve":
             # Text holds the values, but they are not MySQL's.
             self._exchange(column)
             return
         if is_wider(own.type, column.type):
-            return
-        if name in self._keys:
-            self._keep_key(column, own)
             return
         if name in self._wanted.leftover:
             self._exchange(column)
@@ -185,11 +189,19 @@ class Reconciliation:
         return _TEXT if self._rules.behavior != "evolve" and widens(old, _TEXT) else None
 
     def _keep_key(self, column: Column, own: Column) -> None:
-        """Go on with the type of a key, which cannot change; values that do not fit end a batch."""
-        if self._rules.behavior == "evolve" or not widens(own.type, column.type):
-            raise self._error(
+        """Go on with the type of a key, which cannot change; values that do not fit end a batch.
+
+        Another kind of type might make two keys one: as numbers, '01' and '1' are equal.
+        """
+        if is_wider(own.type, column.type):
+            return
+        evolves = self._rules.behavior == "evolve" and self._rules.follows("alter.column.type")
+        if evolves or not (widens(own.type, column.type) and _kind(own.type) == _kind(column.type)):
+            raise refused_key(
+                self._table.identifier,
+                self._wanted.statement,
                 f"it makes column '{column.name}' {column.type}, and the column of "
-                f"{self._table.identifier} is {own.type} and part of its key, which cannot change"
+                f"{self._table.identifier} is {own.type} and part of its key, which cannot change",
             )
 
     def _replace(self, column: Column) -> None:
@@ -260,8 +272,24 @@ def refused(target: str, statement: str, why: str) -> SchemaChangeError:
     )
 
 
+def refused_key(target: str, statement: str, why: str) -> SchemaChangeError:
+    """The error of a statement after which the table in MySQL has another key."""
+    return SchemaChangeError(
+        f"{target} cannot follow '{statement}': {why}. To go on with the other tables, exclude the "
+        f"table. To follow it again, drop {target}, and sync it alone, with another --name; "
+        "nothing after the statement was written to it"
+    )
+
+
 def _is_text(kind: str) -> bool:
-    return kind.partition("(")[0].strip() in ("STRING", "VARCHAR", "CHAR")
+    return _kind(kind) == "text"
+
+
+def _kind(kind: str) -> str:
+    """What a type has values of; a value of the same kind fits as it is, or is an error."""
+    name = kind.partition("(")[0].strip()
+    # Further digits of a time are cut off, not an error.
+    return kind if name.startswith("TIME") else _KINDS.get(name, name)
 
 
 def is_wider(wide: str, narrow: str) -> bool:
