@@ -343,6 +343,51 @@ def test_keys_of_other_types_never_merge(evolving: Sync, mariadb: MariaDB) -> No
             sync.database(database, **how)
 
 
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_temporary_table_hides_a_table_from_statements(
+    evolving: Sync, mariadb: MariaDB, restarts: bool
+) -> None:
+    sync, database = evolving, f"evolve_hidden_{restarts}"
+    fresh(mariadb, database)
+    mariadb.execute(f"CREATE TABLE {database}.t (id INT PRIMARY KEY)")
+    session = mariadb.connect(database)
+
+    def run(*statements: str) -> None:
+        with session.cursor() as cursor:
+            for statement in statements:
+                cursor.execute(statement)
+
+    def write(number: int, until: Any) -> None:
+        mariadb.execute(f"INSERT INTO {database}.t VALUES ({number})")
+        if restarts:
+            sync.database(database)
+        else:
+            until(partial(same, sync, f"{database}.t", "ods.t"))
+
+    def steps(until: Any) -> None:
+        write(1, until)
+        run("SET SESSION binlog_format = STATEMENT", "CREATE TEMPORARY TABLE t (id INT)")
+        write(2, until)
+        run("INSERT INTO t VALUES (10), (11)")
+        write(3, until)
+        run("UPDATE t SET id = 12", "ALTER TABLE t ADD COLUMN v INT")
+        write(4, until)
+        run("DROP TEMPORARY TABLE t", "SET SESSION binlog_format = ROW")
+        write(5, until)
+
+    if restarts:
+        steps(None)
+    else:
+        with sync.running(database) as until:
+            until(lambda: sync.warehouse.exists("ods", "t"))
+            steps(until)
+    assert same(sync, f"{database}.t", "ods.t")
+    run("SET SESSION binlog_format = STATEMENT", "INSERT INTO t VALUES (6)")
+    session.close()
+    with pytest.raises(QueryFailed, match="was logged as a statement, not as rows, and changes it"):
+        sync.database(database)
+
+
 def test_many_statements_behind_take_few_connections(evolving: Sync, mariadb: MariaDB) -> None:
     """The server keeps a connection that has read the binlog for a second after its end."""
     sync = evolving

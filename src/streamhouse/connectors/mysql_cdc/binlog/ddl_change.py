@@ -56,10 +56,14 @@ class DdlChanges(StatementCheck):
     def __init__(self, captured: CapturedTable, known: TableDefinition) -> None:
         super().__init__(captured, known)
         self._found: list[DdlChange] = []
+        self.hidden_in = known.hidden_in
+        """The sessions in which a temporary table has the table's name, after the statement."""
 
     def set_table(self, captured: CapturedTable) -> None:
         """Set the table as it is before the next statement."""
-        self._captured, self.known = captured, captured.table
+        self._captured, self._temporary = captured, set()
+        self.resume(captured.table)
+        self.hidden_in = captured.table.hidden_in
 
     def of(self, statement: Statement, where: Position, exists: bool = True) -> DdlChange | None:
         """What the statement does to the table; None: nothing.
@@ -76,6 +80,8 @@ class DdlChanges(StatementCheck):
         except SchemaChangeError:
             return DdlChange(str(statement), verb, None, "it is not understood")
         finally:
+            if self.known is not None:
+                self.hidden_in = self.known.hidden_in
             self.known = known
         if not self._found and not exists and whole.creates(name):
             why = "it creates the table again"

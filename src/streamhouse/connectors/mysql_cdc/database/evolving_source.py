@@ -123,6 +123,7 @@ class EvolvingSource(DatabaseSource):
             versions={id: name for id, name in before.versions.items() if id in tables},
             stale={**again, **{t: one for t, one in before.stale.items() if t in targets}},
             gone=frozenset(before.gone & tables.keys()),
+            hidden={id: own for id, own in before.hidden.items() if id in tables},
             reloaded={},
             altered=frozenset(),
             statements=(),
@@ -162,7 +163,12 @@ class EvolvingSource(DatabaseSource):
             return self._moved(before, bound).to_offset()
         if added:
             self._binlog.check_prepared(position)
-        after = replace(before, position=position, known=_skipping(known, before, position))
+        after = replace(
+            before,
+            position=position,
+            known=_skipping(known, before, position),
+            hidden=_hidden(before, position),
+        )
         if before.stale:
             if before.statements and not self._server.mariadb:
                 # On MySQL, the batch of a reload reads the binlog, too, by the columns at its end.
@@ -228,7 +234,8 @@ class EvolvingSource(DatabaseSource):
         stale = {}
         for one, id in names.items():
             now = found.get(one)
-            if late or now is None or now.definition != tables[id].definition:
+            known = replace(tables[id].definition, hidden_in=())
+            if late or now is None or now.definition != known:
                 stale[tables[id].target] = Stale(f"{UNKNOWN_STATEMENT} while it was found")
         return stale
 
@@ -307,7 +314,8 @@ class EvolvingSource(DatabaseSource):
             raise DataLossError(f"the reader of the binlog has ended before {end}")
         prepared = {xid: at for xid, at in state.prepared.items() if at < end}
         known = BinlogState(state.binlogs.get(end.file), self._binlog.still_prepared(prepared))
-        return replace(before, position=end, known=_skipping(known, before, end))
+        known = _skipping(known, before, end)
+        return replace(before, position=end, known=known, hidden=_hidden(before, end))
 
     # -- statements
 
@@ -324,23 +332,28 @@ class EvolvingSource(DatabaseSource):
             at = self._statements.first(tables.values(), start, end)
             if at is None or not before.stale:
                 return before, at
-            found, start = self._statements.at(tables.values(), before.gone, at, end)
-            if any(tables[id].target not in before.stale for id in found):
+            group = self._statements.at(tables.values(), before.gone, at, end)
+            if any(tables[id].target not in before.stale for id in group.found):
                 return before, at
-            followed = self._follower.follow(tables, before, found)
+            followed = self._follower.follow(tables, before, group.found)
+            start = group.end
             before = replace(
                 before,
+                hidden={**before.hidden, **group.hidden},
                 stale={**before.stale, **followed.stale},
                 statements=(*before.statements, *followed.texts),
             )
+            if group.hidden:
+                tables = self._at.all(before, newest)
 
     def _up_to_statement(self, before: DatabaseProgress, newest: Catalogue, at: Position) -> Offset:
         """A batch that ends before a statement about a table; from there, one with it alone."""
         if before.position < at:
             return self._moved(before, at).to_offset()
         tables = self._at.all(before, newest)
-        found, end = self._statements.at(tables.values(), before.gone, at)
+        found, hidden, end = self._statements.at(tables.values(), before.gone, at)
         followed = self._follower.follow(tables, before, found)
+        before = replace(before, hidden={**before.hidden, **hidden})
         versions = {table.id: self._versions.add(table) for table in followed.tables}
         after = replace(
             self._moved(before, end),
@@ -373,3 +386,12 @@ def _skipping(known: BinlogState, before: DatabaseProgress, end: Position) -> Bi
     """What is known at the end of a batch, with what is to be left out after it."""
     skip = before.known.skip
     return known if skip is None else replace(known, skip=skip.after(end))
+
+
+def _hidden(before: DatabaseProgress, end: Position) -> dict[str, tuple[tuple[str, int], ...]]:
+    """The sessions with temporary tables at the end of a batch; those of earlier files are over."""
+    kept = {
+        id: tuple((file, thread) for file, thread in own if file == end.file)
+        for id, own in before.hidden.items()
+    }
+    return {id: own for id, own in kept.items() if own}

@@ -45,8 +45,10 @@ class DatabaseProgress:
     was written, the name of their description (`versions`). `columns`: what an earlier release
     knew of such tables. `stale`: targets that are not written until they are reloaded. `gone`:
     tables that MySQL does not have at the position. `zone`: the server's, if altered tables need
-    it. Of the batch that ends here: `reloaded`, its targets that were, with their `deletes`;
-    `altered`, the tables that its statement is about; and `statements`, what it followed.
+    it. `hidden`: sessions in which a temporary table has the name of a table, by its id, as in
+    `TableDefinition.hidden_in`. Of the batch that ends here: `reloaded`, its targets that were,
+    with their `deletes`; `altered`, the tables that its statement is about; and `statements`, what
+    it followed.
     """
 
     catalogue: int
@@ -61,6 +63,7 @@ class DatabaseProgress:
     altered: frozenset[str] = frozenset()
     statements: tuple[str, ...] = ()
     zone: str | None = None
+    hidden: Mapping[str, tuple[tuple[str, int], ...]] = field(default_factory=dict)
 
     def to_offset(self) -> Offset:
         """The progress as a JSON object."""
@@ -88,6 +91,8 @@ class DatabaseProgress:
             offset["altered"] = sorted(self.altered)
         if self.zone is not None:
             offset["zone"] = self.zone
+        if self.hidden:
+            offset["hidden"] = {id: [list(one) for one in own] for id, own in self.hidden.items()}
         if self.statements:
             offset["statements"] = list(self.statements)
         return offset
@@ -113,4 +118,8 @@ class DatabaseProgress:
             frozenset(offset.get("altered", ())),
             tuple(offset.get("statements", ())),
             offset.get("zone"),
+            {
+                id: tuple((str(file), int(thread)) for file, thread in own)
+                for id, own in offset.get("hidden", {}).items()
+            },
         )

@@ -60,6 +60,9 @@ class TablesAt:
 
     def one(self, progress: DatabaseProgress, table: FollowedTable) -> FollowedTable:
         """The table at the position of `progress`."""
+        return self._columns(progress, table).hidden_in(progress.hidden.get(table.id, ()))
+
+    def _columns(self, progress: DatabaseProgress, table: FollowedTable) -> FollowedTable:
         if table.id in progress.versions:
             return self._versions.get(progress.versions[table.id])
         if table.id in progress.columns:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from streamhouse.connectors.mysql_cdc.binlog.captured_table import CapturedTable
 from streamhouse.connectors.mysql_cdc.binlog.ddl_change import DdlChange, DdlChanges
@@ -38,6 +38,17 @@ class Followed:
     stale: dict[str, Stale] = field(default_factory=dict)
     gone: set[str] = field(default_factory=set)
     texts: list[str] = field(default_factory=list)
+
+
+class StatementGroup(NamedTuple):
+    """What the statements of a group of events do, by the ids of the tables, and the group's end.
+
+    `hidden`: the sessions in which temporary tables have their names now, where that changed.
+    """
+
+    found: dict[str, DdlChange]
+    hidden: dict[str, tuple[tuple[str, int], ...]]
+    end: Position
 
 
 class SchemaFollower(Protocol):
@@ -133,8 +144,8 @@ class TableStatements:
         gone: Collection[str],
         start: Position,
         until: Position | None = None,
-    ) -> tuple[dict[str, DdlChange], Position]:
-        """What the statements of the group at `start` do, by ids of tables; and its end.
+    ) -> StatementGroup:
+        """What the statements of the group at `start` do.
 
         `until`: the statements up to there will be asked for next.
         """
@@ -149,15 +160,20 @@ class TableStatements:
             statements, end = scan.group(start)
         by_names = {table.full_name: table for table in tables}
         found: dict[str, DdlChange] = {}
+        hidden: dict[str, tuple[tuple[str, int], ...]] = {}
         for one in statements:
             table = by_names[one.table.table.full_name]
-            ddl = self._of(table).of(one.statement, one.after, table.id not in gone)
+            before = hidden.get(table.id, table.definition.hidden_in)
+            table = table.hidden_in(before)
+            ddls = self._of(table)
+            ddl = ddls.of(one.statement, one.after, table.id not in gone)
             if ddl is not None:
                 found[table.id] = ddl
-        return found, end
+            if ddls.hidden_in != before:
+                hidden[table.id] = ddls.hidden_in
+        return StatementGroup(found, hidden, end)
 
     def _of(self, table: FollowedTable) -> DdlChanges:
-        # Kept, as it remembers temporary tables.
         if table.id not in self._outcomes:
             self._outcomes[table.id] = DdlChanges(self._captured(table), table.definition)
         ddls = self._outcomes[table.id]

@@ -52,6 +52,12 @@ class FollowedTable:
         columns = tuple(pair for pair in self.columns if pair[0] in names)
         return replace(self, definition=definition, columns=columns)
 
+    def hidden_in(self, sessions: tuple[tuple[str, int], ...]) -> FollowedTable:
+        """The table, of which temporary tables have the name in these sessions."""
+        if sessions == self.definition.hidden_in:
+            return self
+        return replace(self, definition=replace(self.definition, hidden_in=sessions))
+
     def captured_table(
         self, options: MySqlOptions, server: Server, relay: Path | None = None
     ) -> CapturedTable:
