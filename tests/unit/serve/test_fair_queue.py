@@ -21,17 +21,17 @@ def run(work: Callable[[], Awaitable[None]]) -> None:
     asyncio.run(bounded())
 
 
-class Asking:
-    """Requests for slots of one queue; `order` are the clients as their turns came."""
+class Requests:
+    """Requests for slots of one queue; `order` are the clients by when they got slots."""
 
     def __init__(self, queue: FairQueue) -> None:
         self.queue = queue
         self.order: list[str] = []
-        self.turns: list[Slot] = []
+        self.slots: list[Slot] = []
 
     async def request_slot(self, client: str, seconds: float = LONG_S) -> asyncio.Task[None]:
         async def take() -> None:
-            self.turns.append(await self.queue.acquire(client, seconds))
+            self.slots.append(await self.queue.acquire(client, seconds))
             self.order.append(client)
 
         task = asyncio.create_task(take())
@@ -39,8 +39,8 @@ class Asking:
         return task
 
     async def end_all(self) -> None:
-        while self.turns:
-            self.turns.pop(0).release()
+        while self.slots:
+            self.slots.pop(0).release()
             await settled()
 
 
@@ -51,44 +51,47 @@ async def settled() -> None:
 
 def test_clients_take_turns() -> None:
     async def work() -> None:
-        asking = Asking(FairQueue("queries", 1, 100))
-        tasks = [await asking.request_slot("greedy") for _ in range(5)]
+        requests = Requests(FairQueue("queries", 1, 100))
+        tasks = [await requests.request_slot("greedy") for _ in range(5)]
         tasks += [
-            await asking.request_slot("a"),
-            await asking.request_slot("b"),
-            await asking.request_slot("a"),
+            await requests.request_slot("a"),
+            await requests.request_slot("b"),
+            await requests.request_slot("a"),
         ]
-        await asking.end_all()
-        assert asking.order[0] == "greedy"
-        assert set(asking.order[1:4]) == {"greedy", "a", "b"}
-        assert asking.order.index("b") < 4 and asking.order[:6].count("a") == 2
-        assert len(asking.order) == len(tasks) and asking.queue.running == asking.queue.waiting == 0
+        await requests.end_all()
+        assert requests.order[0] == "greedy"
+        assert set(requests.order[1:4]) == {"greedy", "a", "b"}
+        assert requests.order.index("b") < 4 and requests.order[:6].count("a") == 2
+        assert (
+            len(requests.order) == len(tasks)
+            and requests.queue.running == requests.queue.waiting == 0
+        )
 
     run(work)
 
 
 def test_next_slot_goes_to_the_client_with_the_fewest() -> None:
     async def work() -> None:
-        asking = Asking(FairQueue("queries", 3, 100))
+        requests = Requests(FairQueue("queries", 3, 100))
         for _ in range(5):
-            await asking.request_slot("greedy")
-        await asking.request_slot("modest")
-        asking.turns[0].release()
+            await requests.request_slot("greedy")
+        await requests.request_slot("modest")
+        requests.slots[0].release()
         await settled()
-        assert asking.order == ["greedy"] * 3 + ["modest"]
+        assert requests.order == ["greedy"] * 3 + ["modest"]
 
     run(work)
 
 
 def test_shared_lane_keeps_a_slot_for_other_clients() -> None:
     async def work() -> None:
-        asking = Asking(FairQueue("queries", 2, 100, shared=True))
-        await asking.request_slot("greedy")
-        await asking.request_slot("greedy")
-        assert asking.order == ["greedy"] and not asking.queue.has_free_slot("greedy")
-        assert asking.queue.has_free_slot("modest")
-        await asking.request_slot("modest")
-        assert asking.order == ["greedy", "modest"]
+        requests = Requests(FairQueue("queries", 2, 100, shared=True))
+        await requests.request_slot("greedy")
+        await requests.request_slot("greedy")
+        assert requests.order == ["greedy"] and not requests.queue.has_free_slot("greedy")
+        assert requests.queue.has_free_slot("modest")
+        await requests.request_slot("modest")
+        assert requests.order == ["greedy", "modest"]
         alone = FairQueue("queries", 1, 100, shared=True)
         assert alone.has_free_slot("greedy")
 
@@ -97,17 +100,17 @@ def test_shared_lane_keeps_a_slot_for_other_clients() -> None:
 
 def test_full_queue_rejects_the_greediest_client() -> None:
     async def work() -> None:
-        asking = Asking(FairQueue("queries", 1, 3))
-        running, *waiting = [await asking.request_slot("greedy") for _ in range(4)]
+        requests = Requests(FairQueue("queries", 1, 3))
+        running, *waiting = [await requests.request_slot("greedy") for _ in range(4)]
         with pytest.raises(Problem, match="3 requests already wait; try again in") as raised:
-            await asking.queue.acquire("greedy", LONG_S)
+            await requests.queue.acquire("greedy", LONG_S)
         assert raised.value.status == 503
         assert int((raised.value.headers or {})["Retry-After"]) >= 1
-        modest = await asking.request_slot("modest")
+        modest = await requests.request_slot("modest")
         with pytest.raises(Problem, match="other clients have fewer requests"):
             await waiting[-1]
-        await asking.end_all()
-        assert running.done() and modest.done() and asking.order.count("greedy") == 3
+        await requests.end_all()
+        assert running.done() and modest.done() and requests.order.count("greedy") == 3
 
     run(work)
 
@@ -115,12 +118,12 @@ def test_full_queue_rejects_the_greediest_client() -> None:
 def test_wait_timeout() -> None:
     async def work() -> None:
         queue = FairQueue("queries", 1, 3)
-        turn = await queue.acquire("a", LONG_S)
+        slot = await queue.acquire("a", LONG_S)
         with pytest.raises(Problem, match="no slot was free within 0.01 s"):
             await queue.acquire("b", 0.01)
         assert queue.waiting == 0
-        turn.release()
-        turn.release()
+        slot.release()
+        slot.release()
         assert queue.running == 0 and queue.has_free_slot("b")
 
     run(work)
@@ -128,18 +131,18 @@ def test_wait_timeout() -> None:
 
 def test_cancelled_request_frees_its_slot() -> None:
     async def work() -> None:
-        asking = Asking(FairQueue("queries", 1, 100))
-        await asking.request_slot("a")
-        first, second, third = [await asking.request_slot(name) for name in ("b", "c", "d")]
+        requests = Requests(FairQueue("queries", 1, 100))
+        await requests.request_slot("a")
+        first, second, third = [await requests.request_slot(name) for name in ("b", "c", "d")]
         first.cancel()
         await settled()
-        assert asking.queue.waiting == 2
+        assert requests.queue.waiting == 2
         # One is cancelled at the point in time at which it gets its slot, the other just before.
         third.cancel()
-        asking.turns.pop().release()
+        requests.slots.pop().release()
         second.cancel()
         await settled()
         assert second.cancelled() and third.cancelled()
-        assert asking.queue.waiting == asking.queue.running == 0
+        assert requests.queue.waiting == requests.queue.running == 0
 
     run(work)
