@@ -30,7 +30,10 @@ from __future__ import annotations
 
 import errno
 import os
-from typing import Self
+from typing import TYPE_CHECKING, Self
+
+if TYPE_CHECKING:
+    from streamhouse.sql.plan import Position
 
 
 class StreamhouseError(Exception):
@@ -72,6 +75,11 @@ class SqlError(StreamhouseError):
                 length = len(snippet.splitlines()[0]) if snippet else 1
                 text += _pointed(source_line, column - 1, max(1, length))
         super().__init__(text)
+
+    @classmethod
+    def at(cls, position: Position, message: str) -> Self:
+        """An error at the start of a statement, a query or an expression."""
+        return cls(message, line=position.line, column=position.column)
 
 
 def _pointed(line: str, start: int, length: int) -> str:

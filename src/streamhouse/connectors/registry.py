@@ -92,11 +92,10 @@ def check_sink(table: TableInfo, position: Position) -> None:
     """Raise `UnsupportedSqlError` for the target of an INSERT whose connector has no sink."""
     if not table.capabilities.sink:
         sinks = [n for n in names() if n != "paimon" and connector(n).capabilities.sink]
-        raise UnsupportedSqlError(
+        raise UnsupportedSqlError.at(
+            position,
             f"INSERT into a {table.connector} table, whose connector has no sink; the target must "
             f"be a Paimon table, or a table of one of these connectors: {', '.join(sinks)}",
-            line=position.line,
-            column=position.column,
         )
 
 

@@ -145,11 +145,10 @@ class _Builder:
     def _check(self, statement: plan.Insert, target: TableInfo) -> None:
         registry.check_sink(target, statement.position)
         if statement.overwrite:
-            raise UnsupportedSqlError(
+            raise UnsupportedSqlError.at(
+                statement.position,
                 "INSERT OVERWRITE from a stream; write INSERT INTO, or "
                 "SET 'execution.runtime-mode' = 'batch'",
-                line=statement.position.line,
-                column=statement.position.column,
             )
 
     def _select(self, statement: plan.Select) -> None:

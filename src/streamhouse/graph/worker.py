@@ -113,11 +113,10 @@ def _refuse_functions(statements: Sequence[plan.Statement]) -> None:
     """Raise at the first CREATE FUNCTION: importing a module runs what is in it."""
     for statement in statements:
         if isinstance(statement, plan.CreateFunction):
-            raise UnsupportedSqlError(
+            raise UnsupportedSqlError.at(
+                statement.position,
                 "this server does not run Python functions for you; have it started with "
                 "--allow-run, and use a token that may run pipelines",
-                line=statement.position.line,
-                column=statement.position.column,
             )
 
 

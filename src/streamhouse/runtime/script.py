@@ -244,11 +244,10 @@ class Script:
         else:
             planned = analyze_streams(query, self._session)
             if any(lookup.retry for stream in planned for lookup in stream.lookups):
-                raise UnsupportedSqlError(
+                raise UnsupportedSqlError.at(
+                    query.position,
                     "a LOOKUP hint with a retry needs a table where rows can wait; INSERT INTO a "
                     "table, or leave out the retry",
-                    line=query.position.line,
-                    column=query.position.column,
                 )
             self._selects.extend(planned)
 
@@ -257,11 +256,10 @@ class Script:
             self._notice(statement.target, bounded_statements.insert(self._session, statement))
             return
         if statement.overwrite:
-            raise UnsupportedSqlError(
+            raise UnsupportedSqlError.at(
+                statement.position,
                 "INSERT OVERWRITE from a stream; write INSERT INTO, or "
                 "SET 'execution.runtime-mode' = 'batch'",
-                line=statement.position.line,
-                column=statement.position.column,
             )
         target = self._session.table(statement.target)
         registry.check_sink(target, statement.position)
@@ -269,11 +267,10 @@ class Script:
             self._check_hint(statement)
         planned = planned_insert(self._session, statement, target)
         if any(query.source.name == target.name for query in planned):
-            raise UnsupportedSqlError(
+            raise UnsupportedSqlError.at(
+                statement.position,
                 "INSERT into the table that the query reads would feed itself forever; write to "
                 "another table, or SET 'execution.runtime-mode' = 'batch'",
-                line=statement.position.line,
-                column=statement.position.column,
             )
         for query, part in self._parts(statement, target, planned):
             self._pipeline.add(self._continuous(statement, target, query, part))
@@ -288,11 +285,10 @@ class Script:
                     "'parallelism.default' sets the number of tasks of a batch"
                 )
                 continue
-            raise UnsupportedSqlError(
+            raise UnsupportedSqlError.at(
+                statement.position,
                 f"option '{key}' of a continuous INSERT is not supported as a hint; set it on "
                 f"the table: ALTER TABLE {name} SET ('{key}' = '…')",
-                line=statement.position.line,
-                column=statement.position.column,
             )
 
     def _parts(
@@ -300,11 +296,10 @@ class Script:
     ) -> list[tuple[StreamQuery, str]]:
         """Each query of an INSERT with the name of its checkpoint."""
         if len(queries) > 1 and any(k.retry for query in queries for k in query.lookups):
-            raise UnsupportedSqlError(
+            raise UnsupportedSqlError.at(
+                statement.position,
                 "a LOOKUP hint with a retry in a UNION ALL of several tables; leave out the retry, "
                 "or look up first: INSERT each part into a table, and read these",
-                line=statement.position.line,
-                column=statement.position.column,
             )
         address = self._session.endpoints.target(target)
         checkpoints = self._checkpoint_location(address)

@@ -87,5 +87,4 @@ def check_apart(
 
 
 def _error(statement: Insert, message: str) -> UnsupportedSqlError:
-    place = statement.position
-    return UnsupportedSqlError(message, line=place.line, column=place.column)
+    return UnsupportedSqlError.at(statement.position, message)

@@ -115,18 +115,16 @@ def truncate(session: Session, statement: plan.Truncate) -> None:
 
 def _paimon_table(session: Session, statement: plan.Statement, name: plan.Name) -> plan.TableInfo:
     if "$" in name[-1]:
-        raise UnsupportedSqlError(
+        raise UnsupportedSqlError.at(
+            statement.position,
             f"{'.'.join(name)} is a branch or a system table and cannot be changed; name the table "
             "itself",
-            line=statement.position.line,
-            column=statement.position.column,
         )
     target = session.table(name)
     if target.connector != "paimon":
-        raise UnsupportedSqlError(
+        raise UnsupportedSqlError.at(
+            statement.position,
             f"{'.'.join(name)} is a {target.connector} table; only Paimon tables can be changed",
-            line=statement.position.line,
-            column=statement.position.column,
         )
     return target
 

@@ -25,12 +25,11 @@ def given_columns(target: TableInfo, statement: Insert) -> tuple[str, ...]:
                 reason = (
                     f"'{name}' is not a partition column; {nearest(name, target.partitioned_by)}"
                 )
-            raise SqlError(f"{where}: {reason}", line=position.line, column=position.column)
+            raise SqlError.at(position, f"{where}: {reason}")
         if name in statement.columns:
-            raise SqlError(
+            raise SqlError.at(
+                position,
                 f"{where}: '{name}' is also in the column list; leave it out of one of the two",
-                line=position.line,
-                column=position.column,
             )
     names = [column.name for column in target.columns if column.name not in statement.partition]
     return statement.columns or tuple(names)

@@ -23,11 +23,10 @@ def insert_into_sink(session: Session, statement: Insert, target: TableInfo) -> 
     position = statement.position
     if statement.overwrite or statement.partition:
         clause = "OVERWRITE" if statement.overwrite else "PARTITION"
-        raise UnsupportedSqlError(
+        raise UnsupportedSqlError.at(
+            position,
             f"{clause} needs a Paimon table; {'.'.join(statement.target)} has the connector "
             f"'{target.connector}'",
-            line=position.line,
-            column=position.column,
         )
     plan = analyze_bounded(statement.query, session, target, given_columns(target, statement))
     spec = session.endpoints.sink(target, statement.options)

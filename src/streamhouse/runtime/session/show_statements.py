@@ -27,10 +27,9 @@ def describe(session: Session, statement: Show | Describe) -> ResultColumns:
     elif kind == "USER FUNCTIONS":
         names = session.functions.names()
     elif kind == "JOBS":
-        raise UnsupportedSqlError(
+        raise UnsupportedSqlError.at(
+            statement.position,
             "SHOW JOBS would list nothing: queries start after the last statement; leave it out",
-            line=statement.position.line,
-            column=statement.position.column,
         )
     else:
         names = _names(session, kind, statement.name)

@@ -39,11 +39,10 @@ def planned_insert(session: Session, statement: Insert, target: TableInfo) -> li
     queries = analyze_streams(statement.query, session, target, given, statement.partition)
     refused = registry.connector(target.connector).refused_changes(target)
     if refused is not None and any(query.row_kinds for query in queries):
-        raise UnsupportedSqlError(
+        raise UnsupportedSqlError.at(
+            statement.position,
             f"INSERT INTO {'.'.join(statement.target)} (connector '{target.connector}'): the "
             f"query updates and deletes rows; {refused}",
-            line=statement.position.line,
-            column=statement.position.column,
         )
     return queries
 

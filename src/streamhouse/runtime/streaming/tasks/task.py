@@ -180,18 +180,14 @@ class Task:
         """The messages and the task's report, as rows of `RESULT`."""
         if not self._attempt.repeated:
             reached(TASK_STEP, self._task.batch, self._spec.target.identifier)
-        report = {
-            "attempt": self._attempt.id,
-            "repeated": self._attempt.repeated,
-            "start": self._task.start,
-            "end": self._task.end,
+        counts = {
             "rows": self._out.read,
             "missed": self._out.missed,
             "bad": self._out.bad,
             "changes": self._out.changes,
             "loaded": self._loaded(),
         }
-        return results(messages, report)
+        return results(self._task, self._attempt, messages, counts)
 
     def _loaded(self) -> list[str] | None:
         """The relations whose `coming` version is preloaded; None if the task joins nothing."""

@@ -11,6 +11,8 @@ from typing import Any
 import pyarrow as pa
 from pyspark import TaskContext
 
+from streamhouse.runtime.streaming.tasks.task_input import TaskInput
+
 RESULT = pa.schema(
     [
         pa.field("table", pa.string()),
@@ -38,8 +40,23 @@ class TaskAttempt:
         return cls(uuid.uuid4().hex[:12], context is not None and context.attemptNumber() > 0)
 
 
-def results(messages: Iterable[tuple[str, bytes]], report: Mapping[str, Any]) -> pa.RecordBatch:
-    """The messages of tables and the task's report, as rows of `RESULT`."""
+def results(
+    task: TaskInput,
+    attempt: TaskAttempt,
+    messages: Iterable[tuple[str, bytes]],
+    counts: Mapping[str, Any],
+) -> pa.RecordBatch:
+    """The messages of tables and the task's report, as rows of `RESULT`.
+
+    The report has the attempt, the offsets of the batch, and `counts`.
+    """
+    report = {
+        "attempt": attempt.id,
+        "repeated": attempt.repeated,
+        "start": task.start,
+        "end": task.end,
+        **counts,
+    }
     records: list[dict[str, Any]] = [{"table": t, "message": m} for t, m in messages]
     records.append({"report": json.dumps(report)})
     return pa.RecordBatch.from_pylist(records, schema=RESULT)

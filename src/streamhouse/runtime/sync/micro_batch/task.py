@@ -147,15 +147,11 @@ class SyncTask:
     def _result(self, messages: list[tuple[str, bytes]]) -> pa.RecordBatch:
         if not self._attempt.repeated:
             reached(TASK_STEP, self._task.batch, self._spec.options.name)
-        report = {
-            "attempt": self._attempt.id,
-            "repeated": self._attempt.repeated,
-            "start": self._task.start,
-            "end": self._task.end,
+        counts = {
             "bases": self._bases,
             "snapshot": self._snapshot,
             "changes": self._changes,
             "kinds": self._kinds.taken(),
             "unread": self._unread,
         }
-        return results(messages, report)
+        return results(self._task, self._attempt, messages, counts)
