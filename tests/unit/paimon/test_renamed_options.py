@@ -170,6 +170,12 @@ def test_todays_name_wins_in_a_table_that_has_both() -> None:
     }
 
 
+def test_enumerated_values_are_read_in_any_case_as_paimon_does() -> None:
+    flink = {"merge-engine": "AGGREGATION", "changelog-producer": "Lookup", "comment": "A"}
+    today = {"merge-engine": "aggregation", "changelog-producer": "lookup", "comment": "A"}
+    assert stored(flink) == today
+
+
 def test_an_unknown_option_is_an_error_that_names_the_nearest(scripts: Scripts) -> None:
     with pytest.raises(OptionError, match=r"'compaction.min.file-numm'.*'compaction.min.file-num'"):
         scripts.run(create("compaction.min.file-numm", "3"))

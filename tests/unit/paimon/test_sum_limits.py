@@ -150,6 +150,16 @@ def test_the_limits_themselves_fit(warehouse: Warehouse) -> None:
         sums.put([{"k": 1, "p": 0, "v": 1}])
 
 
+def test_a_sum_is_refused_if_flink_spelt_the_merge_engine_in_upper_case(
+    warehouse: Warehouse,
+) -> None:
+    sums = Sums(warehouse, "INT", merge_engine="AGGREGATION")
+    sums.put([{"k": 1, "p": 1, "v": 2**31 - 1}])
+    with pytest.raises(TableError, match="exceeds INT"):
+        sums.put([{"k": 1, "p": 1, "v": 1}])
+    assert sums.read() == {1: 2**31 - 1}
+
+
 def test_what_an_overwrite_replaces_does_not_count(warehouse: Warehouse) -> None:
     sums = Sums(warehouse, "TINYINT")
     sums.put([{"k": 1, "p": 0, "v": 100}])

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamhouse.paimon.read.table import Table
-from streamhouse.paimon.read.visibility import hides_new_rows
+from streamhouse.paimon.read.visibility import PRODUCED, hides_new_rows, producer
 from streamhouse.paimon.schema.evolution import columns_now
 from streamhouse.paimon.storage.snapshots import Snapshot
 from streamhouse.paimon.storage.split_groups import file_ids
@@ -148,8 +148,7 @@ def between(before: Version, after: Version) -> list[Snapshot] | None:
 
 def _lacks_changelog(table: Table, snapshots: Sequence[Snapshot]) -> bool:
     """Whether a compaction made rows visible without a changelog that contains them."""
-    producer = table.options.get("changelog-producer", "none").lower()
-    has_changelog = producer in ("lookup", "full-compaction") or not hides_new_rows(table)
+    has_changelog = producer(table.options) in PRODUCED or not hides_new_rows(table)
     return not has_changelog and any(snapshot.commit_kind == "COMPACT" for snapshot in snapshots)
 
 

@@ -16,6 +16,7 @@ from typing import Any
 from streamhouse.paimon.java.rewritten_files import discard
 from streamhouse.paimon.schema.nulling_columns import collecting_columns, nulling_columns
 from streamhouse.paimon.schema.options.remove_record_option import removes_records
+from streamhouse.sql.options.renamed_options import stored
 
 
 def compacted(
@@ -31,7 +32,7 @@ def compacted(
     Without `full`, the Java core picks files by the table's options where it may.
     """
     buckets = list(buckets)
-    whole = full or removes_records(dict(table.options()))
+    whole = full or removes_records(stored(dict(table.options())))
     if whole or not loses_retractions(table):
         return _messages(buckets, lambda _: whole, identifier, open_write)
     pair = jvm.org.apache.paimon.utils.Pair.of
@@ -51,7 +52,7 @@ def compacted(
 
 def loses_retractions(table: Any) -> bool:
     """Whether merging some files of a Java table can lose what a retraction says of a column."""
-    options, keys = dict(table.options()), list(table.primaryKeys())
+    options, keys = stored(dict(table.options())), list(table.primaryKeys())
     columns = [name for name in table.rowType().getFieldNames() if name not in keys]
     found = nulling_columns(options, columns) or collecting_columns(options, columns)
     return bool(found) and not table.coreOptions().needLookup()

@@ -29,6 +29,7 @@ from streamhouse.paimon.storage.files import files_of, is_local
 from streamhouse.paimon.storage.lock import commit_lock
 from streamhouse.paimon.storage.object_store.s3_client import core_options
 from streamhouse.sql.options.catalog_options import file_system_options
+from streamhouse.sql.options.renamed_options import stored
 from streamhouse.sql.options.store_options import ENDPOINT, canonical_options, is_object_store
 
 COMMIT_USER = "streamhouse-maintenance"
@@ -452,7 +453,7 @@ class Sidecar:
         latest = self._next_identifier(java_table) - 1
         can_keep = (
             is_local(location)
-            and not removes_records(dict(java_table.options()))
+            and not removes_records(stored(dict(java_table.options())))
             and not loses_retractions(java_table)
         )
         if not latest or not java_table.primaryKeys() or not can_keep:

@@ -138,6 +138,19 @@ _FAMILIES = {"kafka.": Dropped("0.2", "1.3", _LOG)}
 DEFAULT_VALUE = re.compile(r"fields\.(?P<column>.+)\.default-value")
 """`fields.<column>.default-value` (0.5 to 1.1) is now the column's own default."""
 
+_ENUMERATED = frozenset(
+    (
+        "bucket-function.type",
+        "changelog-producer",
+        "deletion-vectors.enabled",
+        "ignore-delete",
+        "lookup-compact",
+        "merge-engine",
+        "sequence.field.sort-order",
+    )
+)
+"""Options whose values Paimon reads in any case: Flink may have written `AGGREGATION`."""
+
 
 def renamed(key: str) -> str:
     """The current name of an option."""
@@ -214,7 +227,7 @@ def is_dropped(key: str) -> Dropped | None:
 
 
 def stored(options: Mapping[str, str]) -> dict[str, str]:
-    """The options of an existing table under their current names.
+    """The options of an existing table under their current names, enumerated values in lower case.
 
     As in Paimon, a value under the current name takes precedence over one under an old name.
     """
@@ -223,6 +236,8 @@ def stored(options: Mapping[str, str]) -> dict[str, str]:
         if key in RENAMED:
             name, current_value = _current(key, value)
             stored_options.setdefault(name, current_value)
+    for key in _ENUMERATED & stored_options.keys():
+        stored_options[key] = stored_options[key].lower()
     return stored_options
 
 
