@@ -132,7 +132,7 @@ def test_other_machines_are_heard_too_after_a_commit_of_this_one(warehouse: Ware
     text = table.files.read_text(f"{path}-3")
     assert text is not None and table.latest_snapshot_id(within_s=0.1) == 3
     table.files.write_text(f"{path}-4", text.replace('"id":3', '"id":4'))
-    time.sleep(followed_snapshots.HEARD_S + 0.1)
+    time.sleep(followed_snapshots.NOTIFIED_S + 0.1)
     assert table.latest_snapshot_id(within_s=0.1) == 4
 
 

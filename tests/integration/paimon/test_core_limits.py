@@ -124,8 +124,8 @@ def fails(work: Callable[[], object]) -> bool:
 def test_the_core_still_has_the_fault(lab: Lab, name: str) -> None:
     limit = BY_NAME[name]
     assert _faults[name](lab), (
-        f"mended in pypaimon-rust {version('pypaimon-rust')}: it no longer {limit.found}. Remove "
-        f"the workaround ({limit.workaround}), this test, and its entry in rust_core.limits"
+        f"mended in pypaimon-rust {version('pypaimon-rust')}: it no longer {limit.behavior}. "
+        f"Remove the workaround ({limit.workaround}), this test, and its entry in rust_core.limits"
     )
 
 

@@ -148,7 +148,7 @@ def test_consumers_of_dead_queries_are_dropped(
     os.utime(path / "consumer-streamhouse-old", (week_ago, week_ago))
     os.utime(path / "consumer-streamhouse-a")
 
-    assert consumers.drop_dead() == ["streamhouse-gone", "streamhouse-old"]
+    assert consumers.drop_expired() == ["streamhouse-gone", "streamhouse-old"]
     assert expire(java, table) == 1
     assert [one.id for one in consumers.all()] == ["streamhouse-a", "streamhouse-elsewhere"]
     seen = java.read(f"{table.identifier}$consumers").to_pylist()

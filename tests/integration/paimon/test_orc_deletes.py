@@ -161,8 +161,8 @@ def test_only_splits_that_need_it_are_read_in_larger_batches(
     assert found.rows >= ROWS - len(GONE) - len(CHANGED)
     many = [before, split, split, before]
     assert list(batch_size.groups(many, 1)) == [
-        Group((before,), 1, hidden=False),
-        Group((split, split), found.rows, hidden=True),
-        Group((before,), 1, hidden=False),
+        Group((before,), 1, unfiltered=False),
+        Group((split, split), found.rows, unfiltered=True),
+        Group((before,), 1, unfiltered=False),
     ]
-    assert list(batch_size.groups([split], 10_000)) == [Group((split,), 10_000, hidden=True)]
+    assert list(batch_size.groups([split], 10_000)) == [Group((split,), 10_000, unfiltered=True)]

@@ -9,7 +9,7 @@ import pytest
 
 from streamhouse.errors import OptionError
 from streamhouse.paimon.maintenance import backpressure as module
-from streamhouse.paimon.maintenance.backpressure import Pressure
+from streamhouse.paimon.maintenance.backpressure import Backpressure
 from streamhouse.paimon.maintenance.policy import MaintenancePolicy, Pace
 
 
@@ -19,7 +19,7 @@ def never() -> bool:
 
 def test_a_writer_waits_until_the_next_commit_fits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_WAIT_S", 60.0)
-    pressure = Pressure()
+    pressure = Backpressure()
     pressure.limit("t", 4)
     pressure.added("t", 2)
     pressure.wait("t", never)
@@ -47,7 +47,7 @@ def test_no_query_waits_for_a_compaction_that_will_not_run(
     way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "MAX_WAIT_S", 60.0)
-    pressure = Pressure()
+    pressure = Backpressure()
     for _ in range(20):
         pressure.added("t", 1)
     if way == "unlimited":
@@ -61,7 +61,7 @@ def test_no_query_waits_for_a_compaction_that_will_not_run(
 
 def test_a_wait_ends_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_WAIT_S", 0.1)
-    pressure = Pressure()
+    pressure = Backpressure()
     for _ in range(20):
         pressure.added("t", 1)
     pressure.wait("t", never)
@@ -71,7 +71,7 @@ def test_a_wait_ends_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_patience_ends_until_the_next_compaction(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_WAIT_S", 60.0)
     monkeypatch.setattr(module, "MAX_TOTAL_WAIT_S", 0.1)
-    pressure = Pressure()
+    pressure = Backpressure()
     for _ in range(20):
         pressure.added("t", 1)
     pressure.wait("t", never)
@@ -82,7 +82,7 @@ def test_patience_ends_until_the_next_compaction(monkeypatch: pytest.MonkeyPatch
 
 
 def test_it_is_known_ahead_when_level_0_will_be_full() -> None:
-    pressure = Pressure()
+    pressure = Backpressure()
     pressure.limit("t", 8)
     assert not pressure.fills_within("t", 1000.0)
     for _ in range(4):

@@ -147,7 +147,7 @@ def test_a_consumer_that_outlived_its_time_starts_again(lab: Lab) -> None:
     lab.write(table, 1, [(1, 1)])
     drain(lab, reader(lab, table, consumer_expiration__time="1 min"))
     path = Path(table.location.removeprefix("file://")) / "consumer" / "consumer-c1"
-    assert Consumers(table).drop_dead() == []
+    assert Consumers(table).drop_expired() == []
     old = time.time() - 120
     os.utime(path, (old, old))
     assert len(drain(lab, reader(lab, table))) == 1
@@ -155,7 +155,7 @@ def test_a_consumer_that_outlived_its_time_starts_again(lab: Lab) -> None:
     lab.write(table, 2, [(2, 2)])
     drain(lab, reader(lab, table, consumer_expiration__time="1 min"))
     os.utime(path, (old, old))
-    assert Consumers(table).drop_dead() == ["c1", "streamhouse-before-c1"]
+    assert Consumers(table).drop_expired() == ["c1", "streamhouse-before-c1"]
 
 
 def test_a_position_that_is_not_there_is_reported(lab: Lab) -> None:

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from streamhouse.paimon.storage.object_store.parallel import begin, together
+from streamhouse.paimon.storage.object_store.parallel import run_parallel, submit
 
 
 def test_calls_run_at_the_same_time_and_results_keep_their_order() -> None:
@@ -16,7 +16,7 @@ def test_calls_run_at_the_same_time_and_results_keep_their_order() -> None:
         met.wait()
         return number
 
-    assert together([lambda: call(1), lambda: call(2), lambda: call(3)]) == [1, 2, 3]
+    assert run_parallel([lambda: call(1), lambda: call(2), lambda: call(3)]) == [1, 2, 3]
 
 
 def test_the_first_error_is_raised_once_all_calls_have_ended() -> None:
@@ -26,13 +26,13 @@ def test_the_first_error_is_raised_once_all_calls_have_ended() -> None:
         raise ValueError("first")
 
     with pytest.raises(ValueError, match="first"):
-        together([fail, ended.set])
+        run_parallel([fail, ended.set])
     assert ended.is_set()
 
 
 def test_calls_within_a_call_do_not_wait_for_free_threads() -> None:
     def nested() -> list[int]:
-        return together([lambda: 1, lambda: 2])
+        return run_parallel([lambda: 1, lambda: 2])
 
-    begun = [begin(nested) for _ in range(50)]
+    begun = [submit(nested) for _ in range(50)]
     assert [one.result(timeout=10) for one in begun] == [[1, 2]] * 50

@@ -12,7 +12,7 @@ from streamhouse.lookup.storage.key_location import Group, Groups
 from streamhouse.paimon.read.conditions import Filter
 from streamhouse.paimon.read.pushdown import one_of
 from streamhouse.paimon.read.table import Table
-from streamhouse.paimon.schema.evolution import columns_now
+from streamhouse.paimon.schema.evolution import current_columns
 
 KEYS_A_READ = 5_000
 
@@ -33,7 +33,7 @@ class KeyReader:
     ) -> None:
         self._table, self._snapshot = table, snapshot
         self._key = list(key)
-        self._current_names = columns_now(table, planned, columns)
+        self._current_names = current_columns(table, planned, columns)
         self.schema = schema_of(table, columns, planned)
 
     @cached_property
@@ -90,5 +90,5 @@ class KeyReader:
 
 def schema_of(table: Table, columns: Sequence[str], planned: int | None) -> pa.Schema:
     """The current types of columns, under their planned names, all nullable."""
-    fields = zip(columns, table.read_schema(columns_now(table, planned, columns)), strict=True)
+    fields = zip(columns, table.read_schema(current_columns(table, planned, columns)), strict=True)
     return pa.schema([field.with_name(name).with_nullable(True) for name, field in fields])

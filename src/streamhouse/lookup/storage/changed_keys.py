@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.read.visibility import PRODUCED, hides_new_rows, producer
-from streamhouse.paimon.schema.evolution import columns_now
+from streamhouse.paimon.schema.evolution import current_columns
 from streamhouse.paimon.storage.snapshots import Snapshot
 from streamhouse.paimon.storage.split_groups import file_ids
 from streamhouse.source import ROW_KIND
@@ -85,7 +85,7 @@ def last_changes(
     table, snapshots = after.table, between(before, after)
     if snapshots is None or not _as_written(table):
         return None
-    current_names = columns_now(table, planned, columns)
+    current_names = current_columns(table, planned, columns)
     batches, rows = [], 0
     for snapshot in snapshots:
         if snapshot.commit_kind != "APPEND":

@@ -23,7 +23,7 @@ from streamhouse.lookup.storage.changed_keys import Version, version_of
 from streamhouse.lookup.storage.key_location import hashed_fields
 from streamhouse.lookup.storage.spill import mapped
 from streamhouse.paimon.read.table import Table
-from streamhouse.paimon.schema.evolution import columns_now
+from streamhouse.paimon.schema.evolution import current_columns
 from streamhouse.paimon.storage.split_header import BucketHeader, without_snapshot
 from streamhouse.paimon.write.bucket_hash import bucket_of
 
@@ -147,7 +147,7 @@ class BucketDimension:
         cached = self._whole.get(self._part)
         if cached is not None and [id(one) for one in cached[0]] == [id(one) for one in parts]:
             return cached[1]
-        schema = table.read_schema(columns_now(table, self._spec.planned, columns))
+        schema = table.read_schema(current_columns(table, self._spec.planned, columns))
         whole = pa.concat_tables([schema.empty_table(), *parts]).rename_columns(columns)
         self._whole[self._part] = parts, whole
         return whole
@@ -179,7 +179,7 @@ class BucketDimension:
         cached = self._read.get(folder)
         if cached is not None and cached.content == content:
             return cached.rows
-        current_names = columns_now(table, self._spec.planned, self._spec.lookup.columns)
+        current_names = current_columns(table, self._spec.planned, self._spec.lookup.columns)
         read_columns = (
             current_names
             if chosen is None

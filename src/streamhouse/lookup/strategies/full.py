@@ -30,7 +30,7 @@ from streamhouse.lookup.storage.changed_keys import (
 from streamhouse.lookup.storage.key_hashes import KeyHash, distinct
 from streamhouse.lookup.storage.overlay import Overlay
 from streamhouse.lookup.storage.segment import Segment, found_in, pieces
-from streamhouse.paimon.schema.evolution import columns_now
+from streamhouse.paimon.schema.evolution import current_columns
 from streamhouse.source import ROW_KIND
 from streamhouse.sql.resolution.columns import physical
 
@@ -142,7 +142,7 @@ class FullDimension:
         if version.snapshot is None or self._chosen == ():
             return
         table = version.table
-        current_names = columns_now(table, self._spec.planned, self._columns)
+        current_names = current_columns(table, self._spec.planned, self._columns)
         chosen = self._chosen
         filter = None if chosen is None else partitions.condition(table, chosen)
         for batch in table.read(current_names, snapshot=version.snapshot.id, filter=filter):

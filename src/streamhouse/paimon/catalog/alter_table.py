@@ -60,9 +60,9 @@ def alter_table(
             else:
                 draft.apply(change)
         draft.check()
-        if draft.official:
+        if draft.pypaimon_changes:
             try:
-                catalog.alter_table(identifier, draft.official, False)
+                catalog.alter_table(identifier, draft.pypaimon_changes, False)
             except (RuntimeError, ValueError) as error:
                 raise SchemaChangeError(f"{draft.where}: {_reason(error)}") from error
         if defaults:
@@ -86,7 +86,7 @@ def _with_current_option(change: SchemaChange) -> SchemaChange:
 
 
 class _Draft:
-    """The columns and options after the changes so far, and the changes in pypaimon's form."""
+    """The columns and options after the changes so far, and these changes as pypaimon's objects."""
 
     def __init__(self, table: Table) -> None:
         from pypaimon.schema.schema_change import Move, SchemaChange
@@ -99,7 +99,7 @@ class _Draft:
         self._schema_change, self._move_class = SchemaChange, Move
         self._has_snapshot = table.latest_snapshot_id() is not None
         self.where = f"table {table.identifier}"
-        self.official: list[Any] = []
+        self.pypaimon_changes: list[Any] = []
 
     def apply(self, change: SchemaChange) -> None:
         methods: Mapping[type, Callable[[Any], None]] = {
@@ -156,7 +156,7 @@ class _Draft:
             )
         move = None if change.place is None else self._move_to(column.name, change.place)
         data_type = self._writable_type(column.name, column.type)
-        self.official.append(
+        self.pypaimon_changes.append(
             self._schema_change.add_column(
                 [*change.parent, column.name], data_type, column.comment, move
             )
@@ -168,8 +168,8 @@ class _Draft:
     def _for_orc(self, new: Mapping[str, str]) -> None:
         """Set the ORC option for TIMESTAMP_LTZ when a table gets its first column of that type."""
         columns = {column.name: column.type for column in self._columns.values()}
-        if not orc_values.made_with(columns, self._options):
-            self._change_options(orc_values.made_with({**columns, **new}, self._options))
+        if not orc_values.implied_options(columns, self._options):
+            self._change_options(orc_values.implied_options({**columns, **new}, self._options))
 
     def _move_to(self, name: str, place: Place) -> Any:
         if place.after is None:
@@ -190,7 +190,7 @@ class _Draft:
                 )
             self._change_options(option_columns.dropped(self._options, name, self.where))
             del self._columns[name]
-        self.official.append(self._schema_change.drop_column(list(change.path)))
+        self.pypaimon_changes.append(self._schema_change.drop_column(list(change.path)))
 
     def _rename(self, change: RenameColumn) -> None:
         name, new = change.path[0], change.new_name
@@ -208,7 +208,7 @@ class _Draft:
                 (new if key == name else key): (renamed if key == name else value)
                 for key, value in self._columns.items()
             }
-        self.official.append(self._schema_change.rename_column(list(change.path), new))
+        self.pypaimon_changes.append(self._schema_change.rename_column(list(change.path), new))
 
     def _type(self, change: SetType) -> None:
         column = self.column(change.path)
@@ -224,7 +224,7 @@ class _Draft:
                 f"cannot hold all of its values; it can become: {wider(old)}"
             )
         data_type = self._writable_type(name, change.type)
-        self.official.append(
+        self.pypaimon_changes.append(
             self._schema_change.update_column_type(list(change.path), data_type, True)
         )
         if len(change.path) == 1:
@@ -232,7 +232,7 @@ class _Draft:
 
     def _writable_type(self, name: str, flink: str) -> Any:
         check_type(self.where, name, types.arrow_type(types.parse(flink)))
-        return _official_type(flink)
+        return _pypaimon_type(flink)
 
     def _nested(self, path: Name) -> str:
         """The type of a field inside a ROW (`element` and `value` step into ARRAY and MAP)."""
@@ -247,7 +247,11 @@ class _Draft:
                 )
             field_type = types_by_name[part]
             fields = _inside(field_type)
-        return types.spell(field_type) if isinstance(field_type, str) else str(field_type["type"])
+        return (
+            types.flink_spelling(field_type)
+            if isinstance(field_type, str)
+            else str(field_type["type"])
+        )
 
     def _nullable(self, change: SetNullable) -> None:
         column = self.column(change.path)
@@ -266,12 +270,12 @@ class _Draft:
                 "first"
             )
         update = self._schema_change.update_column_nullability(list(change.path), change.nullable)
-        self.official.append(update)
+        self.pypaimon_changes.append(update)
 
     def _comment(self, change: SetColumnComment) -> None:
         self.column(change.path)
         update = self._schema_change.update_column_comment(list(change.path), change.comment)
-        self.official.append(update)
+        self.pypaimon_changes.append(update)
 
     def _move_column(self, change: MoveColumn) -> None:
         self.column((change.name,))
@@ -280,11 +284,11 @@ class _Draft:
                 f"{self.where}: column '{change.name}' cannot be placed after itself"
             )
         move = self._move_to(change.name, change.place)
-        self.official.append(self._schema_change.update_column_position(move))
+        self.pypaimon_changes.append(self._schema_change.update_column_position(move))
 
     def _set(self, change: SetTableOption) -> None:
         if change.key == "comment":
-            self.official.append(self._schema_change.update_comment(change.value))
+            self.pypaimon_changes.append(self._schema_change.update_comment(change.value))
             return
         value = option_columns.column_lists({change.key: change.value})[change.key]
         change = SetTableOption(change.key, value)
@@ -296,13 +300,13 @@ class _Draft:
         self._set_options.add(change.key)
         self._change_options({change.key: change.value})
         if change.key == iceberg_metadata.STORAGE:
-            self._change_options(iceberg_metadata.made_with(self._primary_key, self._options))
+            self._change_options(iceberg_metadata.implied_options(self._primary_key, self._options))
         if not held_orc and orc_values.may_hold_orc(self._options):
             columns = {column.name: column.type for column in self._columns.values()}
             orc_values.check_keys(
                 self.where, columns, [*self._table.primary_key, *self._table.partition_keys]
             )
-            self._change_options(orc_values.made_with(columns, self._options))
+            self._change_options(orc_values.implied_options(columns, self._options))
 
     def _reset(self, change: ResetTableOption) -> None:
         if change.key not in self._options:
@@ -317,11 +321,11 @@ class _Draft:
             for old in (
                 self._stored_names(key) if value is None else self._stored_names(key) - {key}
             ):
-                self.official.append(self._schema_change.remove_option(old))
+                self.pypaimon_changes.append(self._schema_change.remove_option(old))
             if value is None:
                 self._options.pop(key, None)
             else:
-                self.official.append(self._schema_change.set_option(key, value))
+                self.pypaimon_changes.append(self._schema_change.set_option(key, value))
                 self._options[key] = value
 
     def _stored_names(self, key: str) -> set[str]:
@@ -341,7 +345,7 @@ class _Draft:
                 )
 
 
-def _official_type(flink: str) -> Any:
+def _pypaimon_type(flink: str) -> Any:
     from pypaimon.schema.data_types import DataTypeParser
 
     return DataTypeParser.parse_data_type(types.parse(flink))

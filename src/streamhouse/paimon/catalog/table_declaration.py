@@ -54,8 +54,8 @@ def checked(
         check_type(f"table {full}", field.name, field.type)
     avro_rows.check_columns(f"table {full}", arrow, options)
     types_by_name = {column.name: column.type for column in columns}
-    options |= orc_values.made_with(types_by_name, options)
-    options |= iceberg_metadata.made_with(primary_key, options)
+    options |= orc_values.implied_options(types_by_name, options)
+    options |= iceberg_metadata.implied_options(primary_key, options)
     if orc_values.may_hold_orc(options):
         orc_values.check_keys(f"table {full}", types_by_name, [*primary_key, *partitioned_by])
     options |= bucket_rules.checked(

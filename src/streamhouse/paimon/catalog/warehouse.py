@@ -24,7 +24,7 @@ from streamhouse.paimon.storage import rust_core
 from streamhouse.paimon.storage.files import is_local, local_path, remember
 from streamhouse.paimon.storage.followed_snapshots import FollowedSnapshots
 from streamhouse.paimon.storage.lock import creation_lock
-from streamhouse.paimon.storage.object_store.parallel import begin
+from streamhouse.paimon.storage.object_store.parallel import submit
 from streamhouse.paimon.storage.object_store.s3_client import core_options
 from streamhouse.paimon.storage.object_store.store_retries import is_temporary, retried
 from streamhouse.sql.options.store_options import canonical_options, is_object_store
@@ -83,7 +83,7 @@ def _check_in_background(key: _Key, opened: _Opened) -> None:
         finally:
             _checking.discard(key)
 
-    begin(check)
+    submit(check)
 
 
 class Warehouse:

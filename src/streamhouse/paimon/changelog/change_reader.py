@@ -1,4 +1,4 @@
-"""Reads pieces of a table's changes: splits of files, and differences of states."""
+"""Reads a table's changes: splits of files, and differences of states."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ from streamhouse.source import ROW_KIND
 class ChangeReader:
     """Reads rows on executors, as batches of `columns` and, with `kinds`, the row kind.
 
-    `keyed`: the table has a primary key; `produced`: its files of changes are read, not computed.
+    `keyed`: the table has a primary key; `produced`: its changelog files are read, and its changes
+    are not computed.
     Picklable; keeps a DuckDB connection until `close`.
     """
 

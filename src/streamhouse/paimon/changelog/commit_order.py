@@ -8,8 +8,8 @@ from streamhouse.paimon.changelog.scan_options import ScanOptions
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.storage.split_files import SplitFrame
 
-_MOST_SNAPSHOTS = 500
-"""Each snapshot is read and planned by itself: 1.5 ms, on an object store some 10 ms more."""
+_MAX_SNAPSHOTS = 500
+"""Reading and planning a snapshot takes 1.5 ms, in an object store about 10 ms more."""
 _KEEP_ROWS = ("APPEND", "COMPACT", "ANALYZE")
 
 
@@ -37,12 +37,12 @@ def follows_commits(
 
 
 def is_replayable(table: Table, snapshot_id: int) -> bool:
-    """Whether the rows appended by each snapshot up to `snapshot_id` are all rows of the table.
+    """Whether all rows of the table are those that the snapshots up to `snapshot_id` appended.
 
-    They are if no snapshot has expired and none has removed rows. False for more than 500
+    That is so if no snapshot has expired and none has removed rows. False for more than 500
     snapshots: planning each of them would take seconds.
     """
-    if snapshot_id > _MOST_SNAPSHOTS:
+    if snapshot_id > _MAX_SNAPSHOTS:
         return False
     snapshots = (table.snapshots.find(number) for number in range(1, snapshot_id + 1))
     return all(

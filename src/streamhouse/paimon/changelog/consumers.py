@@ -26,7 +26,7 @@ QUERY = "streamhouse-"
 """How the ids of continuous queries' consumers begin."""
 BEFORE = f"{QUERY}before-"
 """How the ids of consumers begin that keep the state before a reader's next snapshot."""
-DEAD_AFTER_S = 7 * 24 * 3600.0
+QUERY_EXPIRES_S = 7 * 24 * 3600.0
 """How long the consumer of a query outlives the query, if the table has no
 `consumer.expiration-time`."""
 
@@ -118,7 +118,7 @@ class Consumers:
             limit is not None and refreshed is not None and time.time() - refreshed > limit / 1000
         )
 
-    def drop_dead(self) -> list[str]:
+    def drop_expired(self) -> list[str]:
         """Drop consumers of queries and readers that are gone; returns their ids.
 
         A query's consumer is dropped if its checkpoint was deleted, or if it was not refreshed for
@@ -149,7 +149,7 @@ class Consumers:
         limit = (
             duration_ms("consumer.expiration-time", expiration_time) / 1000
             if expiration_time
-            else DEAD_AFTER_S
+            else QUERY_EXPIRES_S
         )
         refreshed = self.refreshed_s(consumer.id)
         if refreshed is not None and time.time() - refreshed > limit:

@@ -34,7 +34,7 @@ class InvisibleRows:
         return f"{self.table}: {rows} for compaction{reason}"
 
 
-def waiting(table: Table, snapshot: int, visible_at: VisibleAt) -> InvisibleRows:
+def invisible_rows(table: Table, snapshot: int, visible_at: VisibleAt) -> InvisibleRows:
     """Count the rows that are invisible at `snapshot` because they wait for `visible_at`."""
     option = delaying_option(table.options, visible_at)
     min_level = least_level(table.options, visible_at)
@@ -54,18 +54,18 @@ def waiting(table: Table, snapshot: int, visible_at: VisibleAt) -> InvisibleRows
     return InvisibleRows(table.identifier, rows, option)
 
 
-def hidden_rows(table: Table, snapshot: int) -> InvisibleRows:
+def rows_invisible_to_select(table: Table, snapshot: int) -> InvisibleRows:
     """Count the rows that a SELECT of `snapshot` does not see, because they wait for compaction."""
-    return waiting(table, snapshot, rows_visible_at(bool(table.primary_key), table.options))
+    return invisible_rows(table, snapshot, rows_visible_at(bool(table.primary_key), table.options))
 
 
-class Watched:
+class InvisibleRowsCounter:
     """Counts the invisible rows of one table, again only if the table has changed."""
 
     def __init__(self) -> None:
         self._last: tuple[tuple[Snapshot | None, int, VisibleAt], InvisibleRows] | None = None
 
-    def waiting(self, table: Table, visible_at: VisibleAt, within_s: float = 0.0) -> InvisibleRows:
+    def count(self, table: Table, visible_at: VisibleAt, within_s: float = 0.0) -> InvisibleRows:
         """The rows that wait for `visible_at` at the table's newest snapshot.
 
         `within_s`: as of `Table.latest_snapshot_id`.
@@ -75,5 +75,5 @@ class Watched:
         key = (snapshot, table.schema_id, visible_at)
         last = self._last
         if last is None or last[0] != key:
-            self._last = last = (key, waiting(table, latest, visible_at))
+            self._last = last = (key, invisible_rows(table, latest, visible_at))
         return last[1]

@@ -32,7 +32,7 @@ def in_order(units: Sequence[ReadUnit]) -> list[Piece]:
 
 
 def inserts(units: Sequence[ReadUnit], snapshot: int, parallelism: int) -> list[Piece]:
-    """The state of a keyed table as pieces: merged rows are inserts, whatever their files say."""
+    """The state of a keyed table: merged rows are inserts, whatever row kinds their files have."""
     return [
         Piece(
             tuple(

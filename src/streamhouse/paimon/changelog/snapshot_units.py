@@ -1,4 +1,4 @@
-"""What there is to read of each snapshot of a followed table: how many changes, in which units."""
+"""The changes of each snapshot of a followed table: their number, and the units to read."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from streamhouse.paimon.changelog.offset_origin import ANEW
 from streamhouse.paimon.changelog.read_units import ReadUnit
 from streamhouse.paimon.changelog.snapshot_changes import SnapshotStates
 from streamhouse.paimon.read.table import Table
-from streamhouse.paimon.schema.evolution import columns_now
+from streamhouse.paimon.schema.evolution import current_columns
 from streamhouse.paimon.storage.snapshots import EXPIRY_USER, Snapshot
 from streamhouse.paimon.storage.split_groups import Bound
 from streamhouse.source import Offset
@@ -118,7 +118,7 @@ class SnapshotUnits:
                         snapshot - 1,
                         snapshot,
                         self._mode,
-                        columns_now(table, self._schema_id, self._columns),
+                        current_columns(table, self._schema_id, self._columns),
                     )
                 )
             self._planned = {snapshot: units}
@@ -126,7 +126,7 @@ class SnapshotUnits:
 
     def appended(self, table: Table, snapshots: Sequence[int]) -> list[bytes]:
         """The rows that snapshots appended, in the order of the commits."""
-        columns = columns_now(table, self._schema_id, self._columns)
+        columns = current_columns(table, self._schema_id, self._columns)
         splits = table.changes(snapshots[0] - 1, snapshots[-1], "delta", columns)
         if not has_several_buckets(table) or min(len(splits), len(snapshots)) < 2:
             return splits

@@ -15,7 +15,7 @@ from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.changelog.change_reader import ChangeReader
 from streamhouse.paimon.changelog.commit_order import follows_commits
 from streamhouse.paimon.changelog.consumer_progress import Progress
-from streamhouse.paimon.changelog.invisible_rows import Watched, waiting
+from streamhouse.paimon.changelog.invisible_rows import InvisibleRowsCounter, invisible_rows
 from streamhouse.paimon.changelog.offset_origin import ANEW, Origin, bare
 from streamhouse.paimon.changelog.read_units import (
     ReadUnit,
@@ -36,7 +36,7 @@ from streamhouse.paimon.read.visibility import (
     producer,
     rows_visible_at,
 )
-from streamhouse.paimon.schema.evolution import columns_now
+from streamhouse.paimon.schema.evolution import current_columns
 from streamhouse.paimon.schema.options.remove_record_option import purges_remove_rows
 from streamhouse.paimon.storage.split_groups import Bound, Piece, pieces
 from streamhouse.source import Lag, Offset
@@ -121,7 +121,7 @@ class PaimonSource:
             columns=self._columns,
         )
         self._origin = Origin(self._visible_at(table))
-        self._watched = Watched()
+        self._watched = InvisibleRowsCounter()
         self._waiting_since: float | None = None
         self._reader = ChangeReader(self._columns, self._keyed, self._kinds, produced)
         self._idle = (0, 0)
@@ -135,7 +135,7 @@ class PaimonSource:
             "_idle": (0, 0),
             "_scan_table": None,
             "_progress": None,
-            "_watched": Watched(),
+            "_watched": InvisibleRowsCounter(),
         }
         return {**self.__dict__, **fresh}
 
@@ -290,7 +290,7 @@ class PaimonSource:
         snapshots are unread, those without rows are counted too: checking reads a file for each.
         """
         table = self.table
-        hidden = self._watched.waiting(table, self._visible_at(table), self._within_s).rows
+        hidden = self._watched.count(table, self._visible_at(table), self._within_s).rows
         self._waiting_since = (self._waiting_since or time.time()) if hidden else None
         if not offset or ("split" in offset and not offset.get("changes")):
             return Lag(waiting_rows=hidden) if hidden else None
@@ -352,7 +352,7 @@ class PaimonSource:
 
     def _current_columns(self, table: Table) -> list[str]:
         """The current names of the columns."""
-        return columns_now(table, self._planned, self._columns)
+        return current_columns(table, self._planned, self._columns)
 
     def _before_first(self, end: Offset) -> int:
         """The snapshot before the first changes of a stream without an initial full read."""
@@ -431,7 +431,7 @@ def _complete(table: Table, snapshot: int) -> int | None:
     for number in range(snapshot, max(0, snapshot - _MOST_INCOMPLETE), -1):
         if table.snapshots.find(number) is None:
             return None
-        if not waiting(table, number, rows_visible_at(True, table.options)).rows:
+        if not invisible_rows(table, number, rows_visible_at(True, table.options)).rows:
             return number
     return 0 if snapshot <= _MOST_INCOMPLETE else None
 

@@ -34,7 +34,7 @@ class _Level0:
     waited: float = 0.0
 
 
-class Pressure:
+class Backpressure:
     """Counts the level-0 files of tables with a primary key; thread-safe.
 
     A count is an upper bound for the fullest bucket: `added` reports at most how many files a

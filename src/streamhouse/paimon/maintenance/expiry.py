@@ -44,7 +44,7 @@ def expire(sidecar: Sidecar, table: Table, seconds: float = 2.0) -> int:
     within the hour that tables retain them by default. Commits may run concurrently; only
     partition expiry, which is a commit, takes the table's lock.
     """
-    Consumers(table).drop_dead()
+    Consumers(table).drop_expired()
     deadline = time.monotonic() + seconds
     if _expires_more_than_snapshots(table):
         partitions = _partitions_due(table)

@@ -13,16 +13,16 @@ from typing import Literal
 
 from streamhouse.errors import CommitConflictError, StreamhouseError
 from streamhouse.paimon.catalog.warehouse import Warehouse
-from streamhouse.paimon.changelog.invisible_rows import InvisibleRows, Watched
+from streamhouse.paimon.changelog.invisible_rows import InvisibleRows, InvisibleRowsCounter
 from streamhouse.paimon.java.sidecar import Sidecar
 from streamhouse.paimon.java.unfinished_compactions import remove_leftovers
-from streamhouse.paimon.maintenance.backpressure import Pressure
+from streamhouse.paimon.maintenance.backpressure import Backpressure
 from streamhouse.paimon.maintenance.expiry import expire
 from streamhouse.paimon.maintenance.other_compactors import compacted_by_others
 from streamhouse.paimon.maintenance.policy import MaintenancePolicy, Pace
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.read.visibility import VisibleAt, changes_visible_at, later, rows_visible_at
-from streamhouse.paimon.schema.options.iceberg_metadata import keeps_iceberg
+from streamhouse.paimon.schema.options.iceberg_metadata import has_iceberg_metadata
 from streamhouse.paimon.storage.files import is_local
 
 _LOG = logging.getLogger("streamhouse.maintenance")
@@ -78,7 +78,7 @@ class _State:
     cleaned_at: float = float("-inf")
     durations: dict[Kind, float] = field(default_factory=dict)
     idle_at: int = 0
-    watched: Watched = field(default_factory=Watched)
+    invisible_rows: InvisibleRowsCounter = field(default_factory=InvisibleRowsCounter)
     others_seen_at: float = float("-inf")
     busy: bool = False
     cleaning: bool = False
@@ -132,7 +132,7 @@ class Maintenance:
         self._may_expire = may_expire
         self._may_begin = may_begin
         self._warm = warm
-        self._pressure = Pressure()
+        self._pressure = Backpressure()
         self._states: dict[str, _State] = {}
         self._counts = Counts()
         self._lock = threading.Lock()
@@ -161,7 +161,7 @@ class Maintenance:
         return self._last_error
 
     @property
-    def pressure(self) -> Pressure:
+    def pressure(self) -> Backpressure:
         """The backpressure by which queries wait while level 0 of their tables is full."""
         return self._pressure
 
@@ -182,7 +182,7 @@ class Maintenance:
             visible_at = _visible_at(table)
             if visible_at == "commit":
                 continue
-            waiting = state.watched.waiting(table, visible_at)
+            waiting = state.invisible_rows.count(table, visible_at)
             if not waiting.rows:
                 continue
             if waiting.option is None and state.failures >= _FAILURES_TO_GIVE_UP:
@@ -296,7 +296,7 @@ class Maintenance:
         visible_at = _visible_at(table)
         if (
             visible_at == "commit"
-            or not state.watched.waiting(table, visible_at, self._latest_within_s(state)).rows
+            or not state.invisible_rows.count(table, visible_at, self._latest_within_s(state)).rows
         ):
             return False
         if compacted_by_others(table):
@@ -371,7 +371,7 @@ class Maintenance:
         if table is None or state.read or latest <= state.iceberg:
             return False
         pause = max(self._pace.iceberg_seconds, 4 * state.durations.get("iceberg", 0.0))
-        return keeps_iceberg(table.options) and time.monotonic() - state.iceberg_at >= pause
+        return has_iceberg_metadata(table.options) and time.monotonic() - state.iceberg_at >= pause
 
     def _finish_iceberg(self) -> None:
         """Bring the Iceberg metadata of all written tables up to date, at the end."""

@@ -1,4 +1,4 @@
-"""A set of primary keys, and which rows of a batch have one of them."""
+"""A set of primary keys, and masks of the rows that have one of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads one table by the Rust core: plans splits, reads them in Arrow batches, explains errors."""
+"""Reads one table with the Rust core: plans splits, reads Arrow batches, translates errors."""
 
 from __future__ import annotations
 
@@ -93,16 +93,16 @@ class TableReader:
         """As `Table.changes`."""
         postpone_bucket.check_followed(self._table)
         self._table.snapshots.await_named()
-        planned = self._changes_by_copy(after, until, mode, columns)
+        planned = self._mirrored_changes(after, until, mode, columns)
         if planned is not None:
             return planned
         scan = self._builder(columns, None, None).new_incremental_scan(after, until, mode)
         return self._plan(scan, after + 1)
 
-    def _changes_by_copy(
+    def _mirrored_changes(
         self, after: int, until: int, mode: str, columns: Sequence[str] | None
     ) -> list[bytes] | None:
-        """As `changes`, without requests of the core; None if that is not possible."""
+        """As `changes`, planned on a local copy of the metadata; None if that is not possible."""
 
         def plan(rust: Any) -> Sequence[Any]:
             builder = self._builder(columns, None, None, rust=rust)
@@ -121,17 +121,17 @@ class TableReader:
     ) -> Iterator[pa.RecordBatch]:
         """As `Table.read`."""
         self._table.read_schema(columns, row_kind)
-        pieces = self.splits(snapshot, columns, filter) if splits is None else splits
+        splits_to_read = self.splits(snapshot, columns, filter) if splits is None else splits
         if row_kind and self._table.schema_id > 0 and self._table.primary_key:
-            yield from self._read_versions(columns, pieces)
+            yield from self._read_versions(columns, splits_to_read)
         else:
-            yield from self._batches_of(columns, filter, pieces, row_kind)
+            yield from self._batches_of(columns, filter, splits_to_read, row_kind)
 
     def _read_versions(
-        self, columns: Sequence[str] | None, pieces: Sequence[bytes]
+        self, columns: Sequence[str] | None, splits_to_read: Sequence[bytes]
     ) -> Iterator[pa.RecordBatch]:
         """Read row kinds from files of several schema versions; the core expects only one."""
-        for split in pieces:
+        for split in splits_to_read:
             if Split.deserialize(split).is_streaming():
                 yield from evolution.read_changes(self._table, columns, [split])
                 continue
@@ -151,13 +151,13 @@ class TableReader:
         self,
         columns: Sequence[str] | None,
         filter: Filter | None,
-        pieces: Sequence[bytes],
+        splits_to_read: Sequence[bytes],
         row_kind: bool,
     ) -> Iterator[pa.RecordBatch]:
         if not self._traits.newest_level_counts:
-            yield from self.read_merged(columns, filter, pieces, row_kind)
+            yield from self.read_merged(columns, filter, splits_to_read, row_kind)
             return
-        for layered, run in groupby(pieces, lookup_merge.has_levels):
+        for layered, run in groupby(splits_to_read, lookup_merge.has_levels):
             if layered:
                 for split in run:
                     yield from lookup_merge.read(self._table, columns, filter, split, row_kind)
@@ -168,14 +168,14 @@ class TableReader:
         self,
         columns: Sequence[str] | None,
         filter: Filter | None,
-        pieces: Sequence[bytes],
+        splits_to_read: Sequence[bytes],
         row_kind: bool = False,
     ) -> Iterator[pa.RecordBatch]:
-        """Rows of splits as the Rust core merges them; wrong for some tables, so use `read`."""
+        """Rows of splits as the Rust core merges them: wrong for some tables, so use `read`."""
         schema = self._table.read_schema(columns, row_kind)
-        one_by_one, from_orc = self.checked(schema.names, pieces)
-        for group in batch_size.groups(pieces, self._batch_rows, one_by_one):
-            where = None if group.hidden else filter
+        one_by_one, from_orc = self.checked(schema.names, splits_to_read)
+        for group in batch_size.groups(splits_to_read, self._batch_rows, one_by_one):
+            where = None if group.unfiltered else filter
             with fetched(self._table, group.splits) as local:
                 rust, splits = local or (None, group.splits)
                 builder = self._builder(columns, None, where, group.rows, rust)
@@ -183,7 +183,7 @@ class TableReader:
                     builder = builder.with_include_row_kind(True)
                 batches = self._batches(builder, splits)
                 for batch in batch_size.sized(batches, group.rows, self._batch_rows):
-                    if filter is not None and group.hidden:
+                    if filter is not None and group.unfiltered:
                         batch = batch_size.matching(batch, filter)
                     rows = conformed(batch, schema)
                     yield rows if from_orc is None else from_orc.read(rows)
@@ -197,7 +197,7 @@ class TableReader:
         the rows (None: no conversion).
         """
         ignored_deletes.check_read(self._table, splits)
-        if self._table.fine_columns:
+        if self._table.nanosecond_columns:
             nanosecond_timestamps.check_files(self._table, columns, splits)
         from_orc = None
         if any(orc_values.SUFFIX in split for split in splits):

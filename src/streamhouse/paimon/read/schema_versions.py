@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from streamhouse.errors import DataLossError
 from streamhouse.paimon.storage.object_store.object_files import ObjectFiles
-from streamhouse.paimon.storage.object_store.parallel import together
+from streamhouse.paimon.storage.object_store.parallel import run_parallel
 
 if TYPE_CHECKING:
     from streamhouse.paimon.read.table import Table
@@ -57,6 +57,6 @@ class SchemaVersions:
         folder, files, own = f"{self._table.root}/schema", self._table.files, self._table.schema_id
         paths = [f"{folder}/schema-{number}" for number in (own + 1, own)]
         if isinstance(files, ObjectFiles):
-            newer, stamp = together([partial(files.stamp, path) for path in paths])
+            newer, stamp = run_parallel([partial(files.stamp, path) for path in paths])
             return None if newer is not None else stamp
         return None if files.stamp(paths[0]) is not None else files.stamp(paths[1])

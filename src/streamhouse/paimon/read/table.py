@@ -75,7 +75,7 @@ class Table:
         self.root = branch_root(self.location, self.branch)
         self.followed = followed
         self.snapshots = self._open_snapshots()
-        self.fine_columns = nanosecond_timestamps.fine_columns(self.arrow_schema)
+        self.nanosecond_columns = nanosecond_timestamps.nanosecond_columns(self.arrow_schema)
         self.precisions = types.precisions({one.name: one.type for one in self.columns})
         self.read_traits = ReadTraits.of(self)
         self._opened_versions: dict[int, Table] = {}
@@ -169,8 +169,8 @@ class Table:
         """Read rows as Arrow batches of the table's own schema, in the order of `columns`.
 
         Without `splits`, one whole snapshot is read (by default the newest), with the columns that
-        the table has now; `of_schema` gives those of an older version. `filter` prunes files and
-        filters rows; the caller must check conditions that the core cannot apply exactly. With
+        the table has now; `versions` opens it with those of an older version. `filter` prunes files
+        and filters rows; the caller must check conditions that the core cannot apply exactly. With
         `row_kind`, a string column `rowkind` is the last one.
         """
         yield from self.reader.read(columns, snapshot, filter, splits, row_kind)
@@ -219,7 +219,7 @@ def _columns(rust: Any) -> tuple[Column, ...]:
     return tuple(
         Column(
             field.name(),
-            types.spell(field.field_type()),
+            types.flink_spelling(field.field_type()),
             bool(field.is_nullable()),
             field.description(),
         )

@@ -1,4 +1,4 @@
-"""When readers see the rows of a table, and its changes.
+"""Visibility: when readers see the rows of a table, and its changes.
 
 Paimon shows committed rows of some tables only after a compaction, and the changes of others:
 
@@ -81,7 +81,7 @@ def delaying_option(options: Mapping[str, str], visible_at: VisibleAt) -> str | 
 
 
 def later(first: VisibleAt, second: VisibleAt) -> VisibleAt:
-    """The later of two kinds of commits."""
+    """The later of two visibilities."""
     order: tuple[VisibleAt, ...] = ("commit", "compaction", "full-compaction")
     return max(first, second, key=order.index)
 

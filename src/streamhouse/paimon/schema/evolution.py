@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from streamhouse.paimon.read.table import Table
 
 
-def names_now(table: Table, planned: int | None, names: Sequence[str]) -> dict[str, str | None]:
-    """The current names of columns of the version `planned`; None for dropped columns."""
+def name_mapping(table: Table, planned: int | None, names: Sequence[str]) -> dict[str, str | None]:
+    """The current name of each column of the version `planned`; None if it was dropped."""
     if planned is None or planned == table.schema_id:
         return {name: name for name in names}
     ids = column_ids(table.versions.get(planned))
@@ -29,10 +29,10 @@ def names_now(table: Table, planned: int | None, names: Sequence[str]) -> dict[s
     return {name: names_by_id.get(ids[name]) if name in ids else name for name in names}
 
 
-def columns_now(table: Table, planned: int | None, names: Sequence[str]) -> list[str]:
-    """As `names_now`, if all columns are needed; `SchemaChangeError` if one was dropped."""
+def current_columns(table: Table, planned: int | None, names: Sequence[str]) -> list[str]:
+    """The current names, if all columns are needed; `SchemaChangeError` if one was dropped."""
     current_names = []
-    for name, current in names_now(table, planned, names).items():
+    for name, current in name_mapping(table, planned, names).items():
         if current is None:
             raise SchemaChangeError(
                 f"column '{name}' of table {table.identifier}, which the query reads, has been "
@@ -43,7 +43,7 @@ def columns_now(table: Table, planned: int | None, names: Sequence[str]) -> list
     return current_names
 
 
-def for_now(batch: pa.RecordBatch, table: Table, planned: int | None) -> pa.RecordBatch:
+def with_current_names(batch: pa.RecordBatch, table: Table, planned: int | None) -> pa.RecordBatch:
     """Rename the columns of rows from their names in the version `planned` to their current names.
 
     A column that was dropped since is left out if all its values are null; otherwise raises
@@ -51,7 +51,7 @@ def for_now(batch: pa.RecordBatch, table: Table, planned: int | None) -> pa.Reco
     """
     if planned is None or planned == table.schema_id:
         return batch
-    names = names_now(table, planned, [n for n in batch.schema.names if n != ROW_KIND])
+    names = name_mapping(table, planned, [n for n in batch.schema.names if n != ROW_KIND])
     fields, arrays = [], []
     for field, array in zip(batch.schema, batch.columns, strict=True):
         current = ROW_KIND if field.name == ROW_KIND else names[field.name]
@@ -67,8 +67,8 @@ def for_now(batch: pa.RecordBatch, table: Table, planned: int | None) -> pa.Reco
     return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
 
 
-def aligned(rows: pa.Table, table: Table, planned: int | None) -> pa.Table:
-    """As `for_now`, for whole rows: they get all current columns, in the table's order.
+def with_current_columns(rows: pa.Table, table: Table, planned: int | None) -> pa.Table:
+    """As `with_current_names`, for whole rows: they get all current columns, in the table's order.
 
     Columns that were added since are null; others are cast to their current types.
     """
@@ -77,13 +77,13 @@ def aligned(rows: pa.Table, table: Table, planned: int | None) -> pa.Table:
     schema = table.read_schema(row_kind=ROW_KIND in rows.column_names)
     batches = []
     for batch in rows.combine_chunks().to_batches():
-        renamed = for_now(batch, table, planned)
+        renamed = with_current_names(batch, table, planned)
         batches.append(_converted(renamed, {name: name for name in renamed.schema.names}, schema))
     return pa.Table.from_batches(batches, schema=schema)
 
 
 def renamed_to(table: Table, name: str) -> str | None:
-    """What happened to a former column, for error messages; None if the table never had it.
+    """How a former column was changed, for error messages; None if the table never had it.
 
     For example, "it was dropped".
     """

@@ -1,4 +1,4 @@
-"""Columns whose retractions only files with that retraction can say.
+"""Columns for which a retraction must not be merged with other rows of its key.
 
 The merge function `last_non_null_value` sets the column to null for a `-U` or `-D` with a value.
 Merged with other rows of its key, the retraction becomes a plain row with a null, and a null leaves
@@ -27,7 +27,7 @@ _ORDERLESS = {"sum", "product", "count", "max", "min"}
 
 
 def nulling_columns(options: Mapping[str, str], columns: Iterable[str]) -> list[str]:
-    """Those of the columns outside the primary key that a retraction sets to null."""
+    """The columns that a retraction sets to null; `columns` are those outside the primary key."""
     columns = list(columns)
     found = _retracted(options, columns, ("last_non_null_value",))
     order = [name for name in sequence_fields(options) if name in columns]
@@ -41,7 +41,7 @@ def nulling_columns(options: Mapping[str, str], columns: Iterable[str]) -> list[
 
 
 def collecting_columns(options: Mapping[str, str], columns: Iterable[str]) -> list[str]:
-    """Those of the columns outside the primary key from which a retraction takes elements."""
+    """The columns whose elements a retraction removes; `columns` are as for `nulling_columns`."""
     return _retracted(options, columns, ("collect", "merge_map", "nested_update"))
 
 

@@ -6,7 +6,7 @@ import re
 
 _DIGITS = {"TINYINT": 3, "SMALLINT": 5, "INT": 10, "BIGINT": 19}
 _EXACT = {"FLOAT": 5, "DOUBLE": 15}
-"""The types that hold every integer of up to so many digits exactly."""
+"""The number of decimal digits up to which a type holds every integer exactly."""
 _MAX_LENGTH = 2147483647
 
 

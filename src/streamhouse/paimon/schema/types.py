@@ -48,7 +48,7 @@ def parse(text: str, nullable: bool = True) -> JsonType:
     return parsed
 
 
-def spell(text: str) -> str:
+def flink_spelling(text: str) -> str:
     """Convert a type from Paimon's spelling to Flink's, without its own nullability."""
     plain = re.sub(r"\s+NOT NULL$", "", text.strip())
     return re.sub(r"\bTIMESTAMP\((\d)\) WITH LOCAL TIME ZONE", r"TIMESTAMP_LTZ(\1)", plain)
@@ -71,7 +71,7 @@ def arrow_type(parsed: JsonType) -> pa.DataType:
 def precisions(columns: Mapping[str, str]) -> dict[str, int]:
     """The precision of each TIMESTAMP column: digits of a second.
 
-    `columns` maps names to types as `spell` returns them.
+    `columns` maps names to types as `flink_spelling` returns them.
     """
     matches = ((name, _TIMESTAMP.match(kind)) for name, kind in columns.items())
     return {name: int(match[1]) for name, match in matches if match}

@@ -1,10 +1,12 @@
 """The newest snapshots of a table in an object store, as a long-running reader or writer has them.
 
-Each look at an object is a request. So what a process has read of the newest snapshots is kept, for
-all of its threads, and the next look is one request: for the snapshot that would come next.
+Each read of an object is a request. So a process caches what it has read of the newest snapshots,
+for all of its threads, and the next probe is one request: for the snapshot that would come next.
+After a commit, a process publishes a notice (`storage.lock.publish_commit`), from which the other
+processes of its machine take the new snapshot without a request.
 
 A snapshot file changes only if a table is rolled back or created again. Both are noticed within
-`VERIFY_S`, by the ETag of the newest known snapshot; `verify` looks at once.
+`VERIFY_S`, by the ETag of the newest known snapshot; `verify` checks at once.
 """
 
 from __future__ import annotations
@@ -16,68 +18,71 @@ import time
 from dataclasses import dataclass, field
 
 from streamhouse.errors import StreamhouseError
-from streamhouse.paimon.storage.lock import announce, commit_news, commit_stamp
+from streamhouse.paimon.storage.lock import commit_notice, commit_stamp, publish_commit
 from streamhouse.paimon.storage.object_store.conditional_objects import ConditionalObjects
 from streamhouse.paimon.storage.object_store.object_files import ObjectFiles
-from streamhouse.paimon.storage.object_store.parallel import begin, together
+from streamhouse.paimon.storage.object_store.parallel import run_parallel, submit
 from streamhouse.paimon.storage.rust_core import forget_metadata
 from streamhouse.paimon.storage.snapshots import Snapshot, Snapshots, from_json
 
 VERIFY_S = 2.0
-HEARD_S = 0.5
-"""How long a commit of this machine counts as a look at the store: a table that this machine writes
-all the time is rarely written by others, too."""
+NOTIFIED_S = 0.5
+"""How long a notice of this machine counts as a probe of the store: other machines rarely write a
+table that this machine writes all the time."""
 _KEPT = 32
 
 
 @dataclass
 class _Known:
-    """What this process knows of the snapshots below one root; `latest` 0: there are none.
+    """The cached snapshots below one root; `latest` 0: there are none.
 
     They are those of one history since `began_at`. `committed_at` is when this machine committed
-    the newest one, on top of this history, and found no newer schema.
+    the newest one, on top of this history, and found no newer schema. `stamp` is that of the last
+    notice.
     """
 
     lock: threading.RLock = field(default_factory=threading.RLock)
     latest: int = 0
-    tags: dict[int, str] = field(default_factory=dict)
+    etags: dict[int, str] = field(default_factory=dict)
     snapshots: dict[int, Snapshot] = field(default_factory=dict)
     texts: dict[int, str] = field(default_factory=dict)
     began_at: float = field(default_factory=time.monotonic)
     verified_at: float = float("-inf")
     verifying: bool = False
     probed_at: float = float("-inf")
-    heard_at: float = float("-inf")
+    notified_at: float = float("-inf")
     committed_at: float = float("-inf")
     stamp: int | None = 0
-    neighbour: str | None = None
+    peer_folder: str | None = None
     """The folder (`storage.mirror`) of the process of this machine that has committed last."""
 
     @property
-    def tag(self) -> str | None:
+    def etag(self) -> str | None:
         """The ETag of the newest snapshot."""
-        return self.tags.get(self.latest)
+        return self.etags.get(self.latest)
 
     def forget(self) -> None:
         self.latest = 0
-        for kept in (self.snapshots, self.texts, self.tags):
+        for kept in (self.snapshots, self.texts, self.etags):
             kept.clear()
         self.began_at = time.monotonic()
-        self.verified_at = self.probed_at = self.heard_at = self.committed_at = float("-inf")
+        self.verified_at = self.probed_at = self.notified_at = self.committed_at = float("-inf")
 
-    def add(self, snapshot: Snapshot, text: str, tag: str) -> None:
+    def add(self, snapshot: Snapshot, text: str, etag: str) -> None:
         number = snapshot.id
-        self.snapshots[number], self.texts[number], self.tags[number] = snapshot, text, tag
-        for kept in (self.snapshots, self.texts, self.tags):
+        self.snapshots[number], self.texts[number], self.etags[number] = snapshot, text, etag
+        for kept in (self.snapshots, self.texts, self.etags):
             kept.pop(number - _KEPT, None)
         self.latest = max(self.latest, number)
 
-    def has_looked(self, within_s: float, stamp: int | None) -> bool:
-        """Whether the last look is recent enough, and this machine has not committed since."""
+    def has_probed(self, within_s: float, stamp: int | None) -> bool:
+        """Whether the last probe is recent enough, and this machine has not committed since."""
         now = time.monotonic()
-        heard = within_s > 0 and now - self.heard_at < HEARD_S
+        notified = within_s > 0 and now - self.notified_at < NOTIFIED_S
         return (
-            stamp is not None and stamp == self.stamp and (heard or now - self.probed_at < within_s)
+            stamp is not None
+            and stamp == self.stamp
+            and (notified or now - self.probed_at < within_s)
         )
 
 
@@ -101,16 +106,16 @@ class FollowedSnapshots(Snapshots):
     def latest_id(self, within_s: float = 0.0) -> int | None:
         """The newest snapshot's id; None in an empty table.
 
-        With `within_s` it may be that old (`HEARD_S` after a commit of this machine), except that
-        commits by processes of this machine are always seen.
+        With `within_s` it may be that old (`NOTIFIED_S` after a commit of this machine), except
+        that commits by processes of this machine are always seen.
         """
         known, now = self._known, time.monotonic()
         with known.lock:
             stamp = commit_stamp(self._location)
-            if not known.has_looked(within_s, stamp):
-                heard = stamp is not None and stamp != known.stamp and self._hear(stamp)
-                if self._verify_if_due() and heard and within_s:
-                    known.heard_at = now
+            if not known.has_probed(within_s, stamp):
+                notified = stamp is not None and stamp != known.stamp and self._apply_notice(stamp)
+                if self._verify_if_due() and notified and within_s:
+                    known.notified_at = now
                 else:
                     while self._take(known.latest + 1):
                         pass
@@ -136,18 +141,18 @@ class FollowedSnapshots(Snapshots):
                 if (newest.commit_user, newest.commit_identifier) == (user, identifier):
                     return
 
-    def add_commit(self, text: str, tag: str, folder: str) -> None:
+    def add_commit(self, text: str, etag: str, folder: str) -> None:
         """Add the snapshot that this process has just committed on top of the newest one.
 
-        `folder` has its metadata. Other processes of this machine are told when the lock ends.
+        `folder` has its metadata. The notice to other processes is written when the lock ends.
         """
         known, snapshot = self._known, from_json(text)
         with known.lock:
-            known.add(snapshot, text, tag)
+            known.add(snapshot, text, etag)
             known.verified_at = known.committed_at = time.monotonic()
-            tags = dict(known.tags)
-        news = {"of": self._digest, "id": snapshot.id, "tags": tags, "folder": folder}
-        announce(self._location, news)
+            etags = dict(known.etags)
+        notice = {"of": self._digest, "id": snapshot.id, "tags": etags, "folder": folder}
+        publish_commit(self._location, notice)
 
     def newest_schema_at(self, schema_id: int, since: float) -> float:
         """When a process of this machine last found that a schema is the table's newest.
@@ -156,7 +161,7 @@ class FollowedSnapshots(Snapshots):
         is known here is not that of the table at the time `since` (both in monotonic seconds).
         """
         known = self._known
-        self.hear()
+        self.take_notice()
         with known.lock:
             newest = known.snapshots.get(known.latest)
             if newest is None or newest.schema_id != schema_id or since < known.began_at:
@@ -164,28 +169,28 @@ class FollowedSnapshots(Snapshots):
             return known.committed_at
 
     @property
-    def neighbour(self) -> str | None:
+    def peer_folder(self) -> str | None:
         """A folder of this machine that has metadata of the newest snapshots, if one is known."""
-        return self._known.neighbour
+        return self._known.peer_folder
 
-    def hear(self) -> None:
-        """Take, without a request, what another process of this machine has just committed."""
+    def take_notice(self) -> None:
+        """Add, without a request, what another process of this machine has just committed."""
         known, stamp = self._known, commit_stamp(self._location)
         with known.lock:
             if stamp:
-                self._hear(stamp)
+                self._apply_notice(stamp)
 
-    def _hear(self, stamp: int) -> bool:
-        """Take the snapshots that another process of this machine has just committed.
+    def _apply_notice(self, stamp: int) -> bool:
+        """Add the snapshots that another process of this machine has just committed.
 
         Returns whether the newest known one is now the one that it has committed last.
         """
-        known, news = self._known, commit_news(self._location, stamp)
-        if news is None or news.get("of") != self._digest:
+        known, notice = self._known, commit_notice(self._location, stamp)
+        if notice is None or notice.get("of") != self._digest:
             return False
-        newest, folder, tags = int(news["id"]), str(news["folder"]), news["tags"]
+        newest, folder, etags = int(notice["id"]), str(notice["folder"]), notice["tags"]
         # It has committed on top of what is known here, unless the ETags differ.
-        if known.latest > newest or tags.get(str(known.latest), "") != known.tag:
+        if known.latest > newest or etags.get(str(known.latest), "") != known.etag:
             return False
         texts = []
         for number in range(known.latest + 1, newest + 1):
@@ -196,8 +201,8 @@ class FollowedSnapshots(Snapshots):
                 return False
         for text in texts:
             snapshot = from_json(text)
-            known.add(snapshot, text, str(tags[str(snapshot.id)]))
-        known.neighbour = folder
+            known.add(snapshot, text, str(etags[str(snapshot.id)]))
+        known.peer_folder = folder
         age = max(0, time.time_ns() - stamp) / 1e9
         known.committed_at = max(known.committed_at, time.monotonic() - age)
         known.verified_at = max(known.verified_at, known.committed_at)
@@ -209,20 +214,20 @@ class FollowedSnapshots(Snapshots):
         (_, *store), root = self._place
         return hashlib.sha256(repr((store, root)).encode()).hexdigest()
 
-    def look(self) -> None:
-        """Take newer snapshots, without verifying that the known ones are still there."""
+    def probe(self) -> None:
+        """Add newer snapshots, without verifying that the known ones are still there."""
         known = self._known
         with known.lock:
             stamp = commit_stamp(self._location)
             if stamp:
-                self._hear(stamp)
+                self._apply_notice(stamp)
             while self._take(known.latest + 1):
                 pass
             known.probed_at, known.stamp = time.monotonic(), stamp
 
-    def tag(self, number: int) -> str | None:
+    def etag(self, number: int) -> str | None:
         """The ETag of a snapshot, if it is known."""
-        return self._known.tags.get(number)
+        return self._known.etags.get(number)
 
     def texts(self, first: int, last: int) -> list[str] | None:
         """The files of some snapshots, oldest first; None if not all of them are kept here."""
@@ -235,20 +240,20 @@ class FollowedSnapshots(Snapshots):
         """Does not wait: that would take more requests than listing the snapshots."""
 
     def verify(self) -> bool:
-        """As `Snapshots.verify`; it looks for newer snapshots at the same time."""
+        """As `Snapshots.verify`; it probes for newer snapshots at the same time."""
         known = self._known
         with known.lock:
-            if known.tag is None:
+            if known.etag is None:
                 known.verified_at = float("-inf")
                 return self._verify_if_due()
             stamp, number = commit_stamp(self._location), known.latest
-            tag, following = together(
+            etag, following = run_parallel(
                 [
-                    lambda: self._objects.tag(self._path(number)),
+                    lambda: self._objects.etag(self._path(number)),
                     lambda: self._objects.read(self._path(number + 1)),
                 ]
             )
-            if not self._checked(tag):
+            if not self._checked(etag):
                 return False
             if self._add(number + 1, following):
                 while self._take(known.latest + 1):
@@ -259,41 +264,41 @@ class FollowedSnapshots(Snapshots):
     def _verify_if_due(self) -> bool:
         """False if the known snapshots were forgotten, since the newest one is not there as it was.
 
-        An empty table is looked at anew.
+        An empty table is probed again.
         """
         known, now = self._known, time.monotonic()
         if now - known.verified_at < VERIFY_S:
-            if now - known.verified_at > VERIFY_S / 2 and known.tag and not known.verifying:
+            if now - known.verified_at > VERIFY_S / 2 and known.etag and not known.verifying:
                 self._verify_soon(known)
             return True
         return self._checked(
-            None if known.tag is None else self._objects.tag(self._path(known.latest))
+            None if known.etag is None else self._objects.etag(self._path(known.latest))
         )
 
     def _verify_soon(self, known: _Known) -> None:
-        """Verify while the caller goes on, which would have to wait for it later."""
-        number, expected, began = known.latest, known.tag, time.monotonic()
+        """Verify in the background, so that no later caller has to wait for it."""
+        number, expected, began = known.latest, known.etag, time.monotonic()
         known.verifying = True
 
         def verify() -> None:
             try:
-                tag = self._objects.tag(self._path(number))
-                # If it is another one, the next look finds out. No lock: its holder may wait for
+                etag = self._objects.etag(self._path(number))
+                # If it is another one, the next probe detects it. No lock: its holder may wait for
                 # a thread of this pool.
-                if tag == expected and began > known.verified_at and known.tag is not None:
+                if etag == expected and began > known.verified_at and known.etag is not None:
                     known.verified_at = began
             except StreamhouseError:
                 return
             finally:
                 known.verifying = False
 
-        begin(verify)
+        submit(verify)
 
-    def _checked(self, tag: str | None) -> bool:
-        """Whether the newest known snapshot has this ETag, so that what is known is so still."""
+    def _checked(self, etag: str | None) -> bool:
+        """Whether the newest known snapshot has this ETag; if not, reads the newest one again."""
         known, now = self._known, time.monotonic()
-        same = known.tag is not None and tag == known.tag
-        replaced = known.tag is not None and not same
+        same = known.etag is not None and etag == known.etag
+        replaced = known.etag is not None and not same
         if not same:
             known.forget()
             latest = super().latest_id()

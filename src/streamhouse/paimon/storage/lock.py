@@ -16,7 +16,7 @@ from typing import Any
 from streamhouse.errors import CommitConflictError
 from streamhouse.paimon.storage import jdbc_lock
 from streamhouse.paimon.storage.files import is_local, local_path, options_of
-from streamhouse.paimon.storage.object_store.parallel import begin
+from streamhouse.paimon.storage.object_store.parallel import submit
 from streamhouse.sql.options.store_options import is_object_store
 
 LOCK_WAIT_S = 60.0
@@ -43,7 +43,7 @@ def commit_lock(
     path = _lock_path(location, _COMMIT)
     activity = f"committing to the table at {location}"
     with _locked(path, wait_s, activity):
-        began, called = time.monotonic(), None if meanwhile is None else begin(meanwhile)
+        began, called = time.monotonic(), None if meanwhile is None else submit(meanwhile)
         with _between_machines(location, _COMMIT, wait_s, activity):
             if meanwhile is not None and called is not None:
                 called.result()
@@ -70,45 +70,45 @@ def commit_stamp(location: str) -> int | None:
     return found.st_mtime_ns if found.st_uid == os.getuid() else None
 
 
-def announce(location: str, news: Mapping[str, Any]) -> None:
-    """Leave `news` about a commit to other processes of this machine; the lock is held.
+def publish_commit(location: str, notice: Mapping[str, Any]) -> None:
+    """Publish a notice about a commit to other processes of this machine; the lock is held.
 
-    They are left when the lock ends.
+    It is written to a file beside the lock's when the lock ends.
     """
-    _news()[_lock_path(location, _COMMIT)] = news
+    _notices()[_lock_path(location, _COMMIT)] = notice
 
 
-def commit_news(location: str, stamp: int) -> Mapping[str, Any] | None:
-    """The news of the commit that has set this stamp, if there are any, and they are our user's."""
+def commit_notice(location: str, stamp: int) -> Mapping[str, Any] | None:
+    """The notice of the commit that has set this stamp; None without one, or of another user."""
     try:
         with open(f"{_lock_path(location, _COMMIT)}.news", encoding="utf-8") as file:
             if os.fstat(file.fileno()).st_uid != os.getuid():
                 return None
-            news: dict[str, Any] = json.load(file)
+            notice: dict[str, Any] = json.load(file)
     except (OSError, ValueError):
         return None
-    return news if news.get("stamp") == stamp else None
+    return notice if notice.get("stamp") == stamp else None
 
 
 def _stamp(location: str, path: str) -> None:
-    news, now = _news().pop(path, None), time.time_ns()
+    notice, now = _notices().pop(path, None), time.time_ns()
     if is_local(location):
         return
-    # The files may be another user's. Then readers look for snapshots without being told.
+    # The files may be another user's. Then readers look for snapshots without a notice.
     with suppress(PermissionError):
-        if news is not None:
+        if notice is not None:
             temporary = f"{path}.news-{os.getpid()}"
             with open(temporary, "w", encoding="utf-8") as file:
-                json.dump({**news, "stamp": now}, file)
+                json.dump({**notice, "stamp": now}, file)
             os.replace(temporary, f"{path}.news")
         os.utime(path, ns=(now, now))
 
 
-def _news() -> dict[str, Mapping[str, Any]]:
-    if not hasattr(_thread, "news"):
-        _thread.news = {}
-    news: dict[str, Mapping[str, Any]] = _thread.news
-    return news
+def _notices() -> dict[str, Mapping[str, Any]]:
+    if not hasattr(_thread, "notices"):
+        _thread.notices = {}
+    notices: dict[str, Mapping[str, Any]] = _thread.notices
+    return notices
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from streamhouse.paimon.storage.data_files import data_files
 from streamhouse.paimon.storage.followed_snapshots import FollowedSnapshots
 from streamhouse.paimon.storage.lock import LOCK_WAIT_S, commit_lock
 from streamhouse.paimon.storage.mirror.commit import MirroredCommit
-from streamhouse.paimon.storage.mirror.followed import parts
+from streamhouse.paimon.storage.mirror.followed import object_store_parts
 from streamhouse.paimon.storage.object_store.conditional_objects import ConditionalObjects
 from streamhouse.paimon.storage.object_store.store_retries import retried
 from streamhouse.paimon.storage.split_groups import file_ids as _ids
@@ -75,7 +75,7 @@ class TableCommitter:
         mirrored, self._mirrored = self._mirrored, None
         if mirrored is not None:
             mirrored.close()
-        found = parts(table)
+        found = object_store_parts(table)
         if found is not None:
             self._mirrored = MirroredCommit(
                 found[0], table.root, table.schema, self._table.schema, self._user
@@ -98,10 +98,10 @@ class TableCommitter:
             try:
                 if lock_held:
                     return self._commit_once(identifier, messages, commit_messages)
-                look = self._early_look()
+                probe = self._early_probe()
                 self._sure = False
-                with commit_lock(self._table.location, meanwhile=look):
-                    early = look is not None and self._commit_early(
+                with commit_lock(self._table.location, meanwhile=probe):
+                    early = probe is not None and self._commit_early(
                         identifier, messages, commit_messages
                     )
                     made = early or self._commit_once(identifier, messages, commit_messages)
@@ -117,22 +117,22 @@ class TableCommitter:
             self.discard(identifier, messages)
         return committed
 
-    def _early_look(self) -> Callable[[], None] | None:
-        """What looks for newer snapshots while the lock is taken; None if that must wait for it.
+    def _early_probe(self) -> Callable[[], None] | None:
+        """Probes for newer snapshots while the lock is taken; None if that must wait for the lock.
 
         The store must refuse a snapshot whose number is taken. After a failure, what is known is
         verified first.
         """
-        found = parts(self._table)
+        found = object_store_parts(self._table)
         if not self._sure or self._mirrored is None or not self._checked_until or found is None:
             return None
         files, snapshots = found
-        return snapshots.look if ConditionalObjects(files.requests).supported else None
+        return snapshots.probe if ConditionalObjects(files.requests).supported else None
 
     def _commit_early(
         self, identifier: int, messages: Sequence[bytes], commit_messages: Sequence[Any]
     ) -> bool:
-        """Commit on top of what the early look has found, which is verified during the upload.
+        """Commit on top of what the early probe has found, which is verified during the upload.
 
         Returns False if that is not possible, and for an identifier that may have been committed.
         """
@@ -180,10 +180,10 @@ class TableCommitter:
         snapshots, newest = self._table.snapshots, self._checked_until
         if self._mirrored is None or not isinstance(snapshots, FollowedSnapshots):
             return False
-        base, tag = snapshots.texts(newest, newest), None if verified else snapshots.tag(newest)
-        if not base or not (verified or tag):
+        base, etag = snapshots.texts(newest, newest), None if verified else snapshots.etag(newest)
+        if not base or not (verified or etag):
             return False
-        done = self._mirrored.commit(base[0], identifier, commit_messages, tag)
+        done = self._mirrored.commit(base[0], identifier, commit_messages, etag)
         if not done:
             return False
         snapshots.add_commit(*done, self._mirrored.folder)

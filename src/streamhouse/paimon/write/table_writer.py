@@ -14,7 +14,7 @@ from streamhouse.merge_functions import MERGING_ENGINES
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.read.rust_core.postpone_bucket import check_written
 from streamhouse.paimon.read.table import Table
-from streamhouse.paimon.schema.evolution import for_now
+from streamhouse.paimon.schema.evolution import with_current_names
 from streamhouse.paimon.schema.file_formats.nanosecond_timestamps import check_type
 from streamhouse.paimon.schema.file_formats.orc_values import OrcValues, may_hold_orc
 from streamhouse.paimon.schema.options.remove_record_option import removes_records
@@ -120,7 +120,7 @@ class TableWriter:
         table_options = {**_buffer_options(table, buffer_bytes), **(table_options or {})}
         check_written(table)
         check_moves(table)
-        for name in table.fine_columns:
+        for name in table.nanosecond_columns:
             check_type(f"table {identifier}", name, table.arrow_schema.field(name).type)
         self._planned = planned
         self._table = writable(table, prefix, table_options)
@@ -158,7 +158,7 @@ class TableWriter:
         """
         if batch.num_rows == 0:
             return
-        batch = for_now(batch, self._table, self._planned)
+        batch = with_current_names(batch, self._table, self._planned)
         self._put(batch if self._before_images is None else self._before_images.take(batch))
 
     def _put(self, batch: pa.RecordBatch) -> None:

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.catalog.warehouse import Warehouse
-from streamhouse.paimon.changelog.invisible_rows import hidden_rows
+from streamhouse.paimon.changelog.invisible_rows import rows_invisible_to_select
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.schema.options.remove_record_option import remove_option
 from streamhouse.paimon.storage.snapshots import Snapshot
@@ -143,14 +143,14 @@ def _newest_visible(table: Table, newest: int | None) -> int | None:
         if (
             newest is not None
             and snapshot.id <= newest
-            and not hidden_rows(table, snapshot.id).rows
+            and not rows_invisible_to_select(table, snapshot.id).rows
         ):
             return snapshot.id
     return None
 
 
 def _invisible(table: Table) -> tuple[Unread, ...]:
-    rows = hidden_rows(table, table.latest_snapshot_id() or 0).rows
+    rows = rows_invisible_to_select(table, table.latest_snapshot_id() or 0).rows
     return (Unread(table.identifier, 0, rows),) if rows else ()
 
 

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from streamhouse.connectors.specs import SourceSpec
 from streamhouse.errors import DataLossError, TableError
 from streamhouse.paimon.catalog.table_address import TableAddress
-from streamhouse.paimon.changelog.invisible_rows import hidden_rows
+from streamhouse.paimon.changelog.invisible_rows import rows_invisible_to_select
 from streamhouse.paimon.changelog.stream_source import PaimonSource
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.storage.snapshots import Snapshot
@@ -59,7 +59,7 @@ def provable_range(
     first = snapshots[-1].id if snapshots else 1
     overwritten = next((s.id for s in snapshots if s.commit_kind == "OVERWRITE"), 0)
     everything = first == 1 and not any(needed.values())
-    if everything and (not overwritten or not hidden_rows(table, overwritten).rows):
+    if everything and (not overwritten or not rows_invisible_to_select(table, overwritten).rows):
         return ProvableRange(overwritten)
     for snapshot in reversed(snapshots):
         if snapshot.id < overwritten:
@@ -74,7 +74,7 @@ def provable_range(
                 pending_rows_at(address, user, firsts[user], batches, definitions) is not None
                 for user in needed
             )
-            and not hidden_rows(table, snapshot.id).rows
+            and not rows_invisible_to_select(table, snapshot.id).rows
         ):
             return ProvableRange(snapshot.id, firsts)
     raise DataLossError(

@@ -124,7 +124,7 @@ class Recomputation:
                 )
             target = self._target.open()
             for step in _Run(spec, self).steps(consecutive, grouped):
-                rows = evolution.aligned(step.rows, target, spec.target.schema_id)
+                rows = evolution.with_current_columns(step.rows, target, spec.target.schema_id)
                 yield replace(step, rows=rows)
 
     def _start_counts(self, spec: QuerySpec, first: Batch) -> None:
@@ -206,7 +206,7 @@ class _Run:
         for lookup, address in self._spec.pinned:
             table, snapshot = address.open(), end["dims"][lookup.relation]
             chosen = pinned_partitions(end, lookup.relation)
-            current = evolution.columns_now(table, address.schema_id, lookup.columns)
+            current = evolution.current_columns(table, address.schema_id, lookup.columns)
             columns = (
                 current
                 if chosen is None

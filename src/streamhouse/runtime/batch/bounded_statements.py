@@ -18,7 +18,7 @@ from streamhouse.options import choice
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.java.sidecar import Sidecar
 from streamhouse.paimon.read.table import Table
-from streamhouse.paimon.schema.options.iceberg_metadata import keeps_iceberg
+from streamhouse.paimon.schema.options.iceberg_metadata import has_iceberg_metadata
 from streamhouse.paimon.storage.lock import commit_lock
 from streamhouse.paimon.write.commit import TableCommitter
 from streamhouse.paimon.write.commit_retries import rows_changed, with_retries
@@ -70,7 +70,7 @@ def insert(session: Session, statement: Insert, sidecar: Sidecar | None = None) 
     with progress() as bar:
         write = _write_all if not plan.scans or statement.overwrite else _insert_rows
         result = write(session, statement, plan, address, bar, sidecar)
-    if keeps_iceberg(address.open().options):
+    if has_iceberg_metadata(address.open().options):
         from streamhouse.runtime.batch.wait_for_compaction import update_iceberg_metadata
 
         update_iceberg_metadata(address.warehouse, address.open(), sidecar)

@@ -17,7 +17,7 @@ from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.java.sidecar import Sidecar
 from streamhouse.paimon.maintenance.full_compaction import Purge
 from streamhouse.paimon.read.visibility import hides_new_rows
-from streamhouse.paimon.schema.options.iceberg_metadata import keeps_iceberg
+from streamhouse.paimon.schema.options.iceberg_metadata import has_iceberg_metadata
 from streamhouse.paimon.storage.lock import commit_lock
 from streamhouse.paimon.write.commit import TableCommitter
 from streamhouse.paimon.write.commit_retries import CHANGE_USER, attempt, remove_dead
@@ -97,7 +97,7 @@ def change(session: Session, statement: plan.Change, sidecar: Sidecar | None = N
                     from streamhouse.runtime.batch.wait_for_compaction import make_visible
 
                     make_visible(address.warehouse, address.open(), sidecar)
-                if keeps_iceberg(address.open().options):
+                if has_iceberg_metadata(address.open().options):
                     from streamhouse.runtime.batch.wait_for_compaction import (
                         update_iceberg_metadata,
                     )

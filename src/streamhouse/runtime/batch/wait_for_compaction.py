@@ -17,7 +17,7 @@ from streamhouse.paimon.java.unfinished_compactions import compaction_marker
 from streamhouse.paimon.maintenance.other_compactors import written_by_live_query
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.read.visibility import hides_new_rows
-from streamhouse.paimon.schema.options.iceberg_metadata import keeps_iceberg
+from streamhouse.paimon.schema.options.iceberg_metadata import has_iceberg_metadata
 from streamhouse.paimon.storage.files import files_of
 from streamhouse.procedures.commit_messages import commit, deserialised
 from streamhouse.procedures.compaction.worker import CompactionTask
@@ -64,7 +64,7 @@ def update_iceberg_metadata(
 
     The pipeline of a running query does so by itself.
     """
-    if keeps_iceberg(table.options) and not written_by_live_query(table):
+    if has_iceberg_metadata(table.options) and not written_by_live_query(table):
         with java_core(warehouse, sidecar) as java:
             java.write_iceberg_metadata(table.identifier)
 

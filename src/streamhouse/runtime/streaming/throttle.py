@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from streamhouse.paimon.maintenance.backpressure import Pressure
+from streamhouse.paimon.maintenance.backpressure import Backpressure
 from streamhouse.runtime.streaming.pacing import Pacing, Role
 
 
@@ -17,7 +17,7 @@ class Throttle:
     becomes stale. Without `pressure` or `pacing` a query does not wait for that.
     """
 
-    pressure: Pressure | None = None
+    pressure: Backpressure | None = None
     pacing: Pacing | None = None
     role: Role = Role.SOURCE
 

@@ -1,1 +1,1 @@
-"""What the Rust core reads otherwise than Paimon's Java core (`limits`), and the workarounds."""
+"""Differences between the Rust core's reads and the Java core's (`limits`), and workarounds."""

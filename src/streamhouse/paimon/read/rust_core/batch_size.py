@@ -33,12 +33,12 @@ _VECTORS = b"index-"
 class Group:
     """Serialised splits that are read together, in batches of `rows` rows.
 
-    With `hidden` they may have ORC files with deletion vectors, and are read without filters.
+    With `unfiltered`, no filter is pushed down: they may have ORC files with deletion vectors.
     """
 
     splits: tuple[bytes, ...]
     rows: int
-    hidden: bool
+    unfiltered: bool
 
 
 def groups(splits: Sequence[bytes], usual: int, one_by_one: bool = False) -> Iterator[Group]:
@@ -49,17 +49,17 @@ def groups(splits: Sequence[bytes], usual: int, one_by_one: bool = False) -> Ite
     """
 
     def kind(split: bytes) -> tuple[bool, bool]:
-        return _hides_rows_of_orc(split), one_by_one and avro_rows.SUFFIX in split
+        return _has_orc_vectors(split), one_by_one and avro_rows.SUFFIX in split
 
-    for (hidden, single), run in groupby(splits, kind):
+    for (unfiltered, single), run in groupby(splits, kind):
         group_splits = tuple(run)
-        if hidden and single:
+        if unfiltered and single:
             raise StreamhouseError(
                 "Avro files with ROW columns cannot be read together with ORC files that have "
                 "deletion vectors; set 'file.format' to 'parquet' and compact the table in full"
             )
-        rows = max(usual, *map(_rows, group_splits)) if hidden else usual
-        yield Group(group_splits, 1 if single else rows, hidden)
+        rows = max(usual, *map(_rows, group_splits)) if unfiltered else usual
+        yield Group(group_splits, 1 if single else rows, unfiltered)
 
 
 def sized(batches: Iterable[pa.RecordBatch], read: int, usual: int) -> Iterator[pa.RecordBatch]:
@@ -96,7 +96,7 @@ def _slices(batch: pa.RecordBatch, rows: int) -> Iterator[pa.RecordBatch]:
         yield batch.slice(first, rows)
 
 
-def _hides_rows_of_orc(split: bytes) -> bool:
+def _has_orc_vectors(split: bytes) -> bool:
     """Whether a split may have an ORC file with a deletion vector, by the file names in it."""
     return _ORC in split and _VECTORS in split
 

@@ -14,10 +14,10 @@ CORE_VERSION = "0.4.0"
 
 @dataclass(frozen=True)
 class Limit:
-    """What the core does, where the workaround is, and the decision that explains it."""
+    """A difference (`behavior`), the module with its workaround, and the decision's number."""
 
     name: str
-    found: str
+    behavior: str
     workaround: str
     decision: int | None = None
 

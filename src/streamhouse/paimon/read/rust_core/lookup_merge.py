@@ -85,8 +85,8 @@ def read(
 class _NewestRows:
     """Selects the rows of one level whose keys no lower level above 0 has.
 
-    `own` are the keys on the level, `newer` those on lower levels. On the top level `own` is None,
-    so that keys which are only on level 0 are selected there.
+    `level_keys` are the keys on the level, `newer_keys` those on lower levels. On the top level,
+    `level_keys` is None, so that keys which are only on level 0 are selected there.
     """
 
     def __init__(self, level_keys: pa.Table | None, newer_keys: pa.Table) -> None:

@@ -34,20 +34,22 @@ _checked: set[tuple[str | int, ...]] = set()
 """Paths of files, with ids of columns, whose values are known to fit; files never change."""
 
 
-def fine_columns(schema: pa.Schema) -> frozenset[str]:
+def nanosecond_columns(schema: pa.Schema) -> frozenset[str]:
     """The columns that are or contain a timestamp of 7 to 9 digits."""
-    return frozenset(field.name for field in schema if _is_fine(field.type))
+    return frozenset(field.name for field in schema if _has_nanoseconds(field.type))
 
 
-def _is_fine(data_type: pa.DataType) -> bool:
+def _has_nanoseconds(data_type: pa.DataType) -> bool:
     if pa.types.is_timestamp(data_type):
         return bool(data_type.unit == "ns")
-    return any(_is_fine(data_type.field(position).type) for position in range(data_type.num_fields))
+    return any(
+        _has_nanoseconds(data_type.field(position).type) for position in range(data_type.num_fields)
+    )
 
 
 def check_type(where: str, column: str, kind: pa.DataType) -> None:
     """Raise `TableError` for a column with such timestamps, which cannot be written."""
-    if _is_fine(kind):
+    if _has_nanoseconds(kind):
         raise TableError(
             f"{where}: column '{column}' has timestamps with more than 6 fractional digits, which "
             "can be read but not written: Flink would read other times; use TIMESTAMP(6), or a "
@@ -62,7 +64,7 @@ def check_files(table: Table, columns: Collection[str], splits: Sequence[bytes])
     decide how rows are merged.
     """
     sequence = [*sequence_fields(table.options), *group_sequence_fields(table.options)]
-    checked = table.fine_columns & {*columns, *table.primary_key, *sequence}
+    checked = table.nanosecond_columns & {*columns, *table.primary_key, *sequence}
     ids = {number for name, number in column_ids(table).items() if name in checked}
     if not ids:
         return

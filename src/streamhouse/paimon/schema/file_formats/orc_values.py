@@ -53,8 +53,8 @@ def may_hold_orc(options: Mapping[str, str]) -> bool:
     return any("orc" in options.get(key, "").lower() for key in _FORMATS)
 
 
-def made_with(columns: Mapping[str, str], options: Mapping[str, str]) -> dict[str, str]:
-    """Options to add to those of a new table with these columns (name to type)."""
+def implied_options(columns: Mapping[str, str], options: Mapping[str, str]) -> dict[str, str]:
+    """Options that a new table with these columns (name to type) needs in addition."""
     if not may_hold_orc(options) or LTZ_OPTION in options:
         return {}
     return {LTZ_OPTION: "false"} if any(map(_LTZ.search, columns.values())) else {}
@@ -79,7 +79,7 @@ class OrcValues:
         check_keys(self._where, columns, [*table.primary_key, *table.partition_keys])
         self._chars = _chars(columns)
         self._first_s = _FIRST_S if _in_utc() else _ZONE_HISTORY_S
-        # Where the last second before 1970 ends, in UTC and in local time of this machine's zone.
+        # The end of the last second before 1970, in UTC and in the local time of this machine.
         self._signless = {0, time.localtime(0).tm_gmtoff}
 
     def fitted(self, batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -20,7 +20,7 @@ KEY_ALIASES = {
     "full-compaction.delta-commit": "full-compaction.delta-commits",
     "fields.default-aggregation-function": "fields.default-aggregate-function",
 }
-"""Misspelled keys, and the keys that are meant."""
+"""Misspelled keys and the correct ones."""
 
 _FUNCTION_KEY = re.compile(
     r"(fields\..+)\.(aggregation-function|agg-function|aggregate_function|aggregate\.function)"

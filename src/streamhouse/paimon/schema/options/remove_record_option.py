@@ -14,7 +14,7 @@ def remove_option(options: Mapping[str, str]) -> str | None:
 
 
 def removes_records(options: Mapping[str, str]) -> bool:
-    """Whether a `-D` removes the record of its key, whatever has been merged into it."""
+    """Whether a `-D` removes the record of its key, regardless of the rows merged into it."""
     option = remove_option(options)
     return option is not None and options.get(option, "").lower() == "true"
 

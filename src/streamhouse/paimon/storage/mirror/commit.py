@@ -17,7 +17,7 @@ from streamhouse.errors import StoreError
 from streamhouse.paimon.storage.mirror.folder import MirrorFolder
 from streamhouse.paimon.storage.object_store.conditional_objects import ConditionalObjects
 from streamhouse.paimon.storage.object_store.object_files import ObjectFiles
-from streamhouse.paimon.storage.object_store.parallel import begin, together
+from streamhouse.paimon.storage.object_store.parallel import run_parallel, submit
 from streamhouse.paimon.storage.rust_core import ERRORS
 
 _LOG = logging.getLogger("streamhouse.storage")
@@ -45,23 +45,23 @@ class MirroredCommit:
         self._hint: Future[Any] | None = None
 
     def commit(
-        self, base: str, identifier: int, messages: Sequence[Any], tag: str | None = None
+        self, base: str, identifier: int, messages: Sequence[Any], etag: str | None = None
     ) -> tuple[str, str] | None:
         """Commit on top of the newest snapshot, whose text is `base`.
 
-        `tag`: its ETag if the caller has not verified it. Returns the new snapshot's text and ETag;
-        None if the core must commit to the store itself, and nothing has changed. Raises
+        `etag`: its ETag if the caller has not verified it. Returns the new snapshot's text and
+        ETag; None if the core must commit to the store itself, and nothing has changed. Raises
         `StoreError` if another writer has taken the number, or replaced the newest snapshot.
         """
         try:
-            return self._committed(base, identifier, messages, tag)
+            return self._committed(base, identifier, messages, etag)
         except BaseException:
             # The folder may have a snapshot that the store has not.
             self.close()
             raise
 
     def _committed(
-        self, base: str, identifier: int, messages: Sequence[Any], tag: str | None
+        self, base: str, identifier: int, messages: Sequence[Any], etag: str | None
     ) -> tuple[str, str] | None:
         number = int(json.loads(base)["id"]) + 1
         try:
@@ -83,13 +83,13 @@ class MirroredCommit:
             self.close()
             return None
         names = sorted(folder.names() - before)
-        if not self._uploaded(folder, names, number - 1, tag):
+        if not self._uploaded(folder, names, number - 1, etag):
             self.close()
             return None
         return self._published(number, text, names)
 
     def _uploaded(
-        self, folder: MirrorFolder, names: Sequence[str], base: int, tag: str | None
+        self, folder: MirrorFolder, names: Sequence[str], base: int, etag: str | None
     ) -> bool:
         """Upload the manifests that the core has written, and meanwhile check what it relied on.
 
@@ -97,36 +97,36 @@ class MirroredCommit:
         """
         newer = f"{self._root}/schema/schema-{int(self._schema['id']) + 1}"
         path = f"{self._root}/snapshot/snapshot-{base}"
-        altered, found, *_ = together(
+        altered, found, *_ = run_parallel(
             [
                 lambda: self._files.exists(newer),
-                lambda: tag if tag is None else self._objects.tag(path),
+                lambda: etag if etag is None else self._objects.etag(path),
                 *folder.uploads(names),
             ]
         )
-        if found != tag:
+        if found != etag:
             self._delete(names)
             raise StoreError(f"snapshot {base} of the table at {self._root} has been replaced")
         return not altered
 
     def _delete(self, names: Sequence[str]) -> None:
-        together([partial(self._files.delete_file, f"{self._root}/{name}") for name in names])
+        run_parallel([partial(self._files.delete_file, f"{self._root}/{name}") for name in names])
 
     def _published(self, number: int, text: str, names: Sequence[str]) -> tuple[str, str] | None:
         """Write the snapshot, which makes the commit visible."""
         path = f"{self._root}/snapshot/snapshot-{number}"
         if self._objects.supported:
-            tag = self._objects.create(path, text) or self._own(path, text)
+            etag = self._objects.create(path, text) or self._own(path, text)
         else:
-            tag = self._objects.write(path, text)
-        if tag is None:
+            etag = self._objects.write(path, text)
+        if etag is None:
             self._delete(names)
             raise StoreError(
                 f"another writer, which does not wait for the lock of the table at {self._root}, "
                 f"has just committed snapshot {number}"
             )
         self._name_latest(number)
-        return text, tag
+        return text, etag
 
     def _own(self, path: str, text: str) -> str | None:
         """The ETag of the snapshot if it is ours: the answer to a repeated request may be lost."""
@@ -145,7 +145,7 @@ class MirroredCommit:
             except StoreError as error:
                 _LOG.info("readers list the snapshots of %s: %s", self._root, error)
 
-        self._hint = begin(write)
+        self._hint = submit(write)
 
     def _opened(self, base: str, manifests: bool) -> MirrorFolder:
         folder = self._folder

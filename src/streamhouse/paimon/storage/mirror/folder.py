@@ -19,7 +19,7 @@ from typing import Any
 from pypaimon_rust.datafusion import Table as RustTable
 
 from streamhouse.paimon.storage.object_store.object_files import ObjectFiles
-from streamhouse.paimon.storage.object_store.parallel import together
+from streamhouse.paimon.storage.object_store.parallel import run_parallel
 from streamhouse.work_folder import work_folder
 
 _PREFIX = "streamhouse-metadata-"
@@ -44,7 +44,7 @@ class MirrorFolder:
             os.makedirs(os.path.join(self.path, part))
         self._write(f"schema/schema-{schema['id']}", json.dumps(schema).encode())
         self._held = 0
-        self._neighbour: str | None = None
+        self._peer_folder: str | None = None
 
     def open(self, schema: Mapping[str, Any]) -> Any:
         """The Rust core's table on this folder; `schema` has the options to read or write with."""
@@ -57,14 +57,14 @@ class MirrorFolder:
         texts: Sequence[str],
         manifests: bool,
         lists: Sequence[str] = LISTS,
-        neighbour: str | None = None,
+        peer_folder: str | None = None,
     ) -> None:
         """Hold snapshots, at least one and oldest first, with their lists of manifests.
 
-        The last one is the newest. With `manifests`, also what the lists name. `neighbour`: the
-        folder of another process, which may have some of it.
+        The last one is the newest. With `manifests`, also what the lists name. `peer_folder`:
+        that of another process, which may have some of it.
         """
-        self._neighbour = neighbour
+        self._peer_folder = peer_folder
         records = [json.loads(text) for text in texts]
         keys = (*lists, "indexManifest")
         names = {one[key] for one in records for key in keys if one.get(key)}
@@ -93,7 +93,7 @@ class MirrorFolder:
 
     def upload(self, names: Sequence[str]) -> None:
         """Copy files from here to the store."""
-        together(self.uploads(names))
+        run_parallel(self.uploads(names))
 
     def uploads(self, names: Sequence[str]) -> list[Callable[[], None]]:
         """The calls that copy files from here to the store."""
@@ -124,16 +124,16 @@ class MirrorFolder:
     def _fetch(self, names: set[str]) -> None:
         missing = [one for one in sorted(names) if not self._has(one)]
         if missing:
-            together([partial(self._fetch_one, name) for name in missing])
+            run_parallel([partial(self._fetch_one, name) for name in missing])
 
     def _has(self, name: str) -> bool:
         """Whether a file is here, or can be linked to that of another process."""
         if os.path.exists(self._place(name)):
             return True
-        if self._neighbour is None:
+        if self._peer_folder is None:
             return False
         try:
-            os.link(f"{self._neighbour}/manifest/{name}", self._place(name))
+            os.link(f"{self._peer_folder}/manifest/{name}", self._place(name))
         except OSError:
             return False
         return True

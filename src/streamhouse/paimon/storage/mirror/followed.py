@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from streamhouse.paimon.read.table import Table
 
 
-def parts(table: Table) -> tuple[ObjectFiles, FollowedSnapshots] | None:
+def object_store_parts(table: Table) -> tuple[ObjectFiles, FollowedSnapshots] | None:
     """The files and snapshots of a followed table in an object store.
 
     None for others, for branches, and for tables whose commits a REST server decides.

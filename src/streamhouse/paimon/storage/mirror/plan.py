@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from streamhouse.paimon.storage.mirror.folder import LISTS
-from streamhouse.paimon.storage.mirror.followed import parts
+from streamhouse.paimon.storage.mirror.followed import object_store_parts
 from streamhouse.paimon.storage.mirror.pool import borrowed
 from streamhouse.paimon.storage.rust_core import ERRORS
 from streamhouse.paimon.storage.split_files import SplitFrame
@@ -26,7 +26,7 @@ def changes(
     `plan` gets the Rust core's table. None if the core must plan by the store itself, which also
     raises the errors.
     """
-    followed = parts(table)
+    followed = object_store_parts(table)
     if followed is None:
         return None
     files, snapshots = followed
@@ -35,7 +35,7 @@ def changes(
         return None
     try:
         with borrowed(files, root, schema) as folder:
-            folder.hold(texts, True, LISTS[1:], snapshots.neighbour)
+            folder.hold(texts, True, LISTS[1:], snapshots.peer_folder)
             splits = plan(folder.open(schema))
             frames = [SplitFrame.parse(split.serialize()) for split in splits]
             if any(frame.vectors for frame in frames):

@@ -11,10 +11,10 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from streamhouse.paimon.storage.mirror.followed import parts
+from streamhouse.paimon.storage.mirror.followed import object_store_parts
 from streamhouse.paimon.storage.mirror.pool import borrowed
 from streamhouse.paimon.storage.object_store.object_files import ObjectFiles
-from streamhouse.paimon.storage.object_store.parallel import together
+from streamhouse.paimon.storage.object_store.parallel import run_parallel
 from streamhouse.paimon.storage.split_files import SplitFrame
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def fetched(table: Table, splits: Sequence[bytes]) -> Iterator[tuple[Any, Sequen
 
     None if the core must read from the store itself, which also raises the errors.
     """
-    followed = parts(table)
+    followed = object_store_parts(table)
     frames = [] if followed is None else _small(table, splits)
     if not frames or followed is None:
         yield None
@@ -43,7 +43,7 @@ def fetched(table: Table, splits: Sequence[bytes]) -> Iterator[tuple[Any, Sequen
             for before, after in zip(frames, moved, strict=True)
             for old, new in zip(before.paths(), after.paths(), strict=True)
         }
-        found = together([partial(_fetch, files, old, new) for old, new in places.items()])
+        found = run_parallel([partial(_fetch, files, old, new) for old, new in places.items()])
         try:
             here = folder.open(table.schema), [frame.serialize() for frame in moved]
             yield here if all(found) else None

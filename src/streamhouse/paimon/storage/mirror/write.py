@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from streamhouse.paimon.storage.followed_snapshots import FollowedSnapshots
 from streamhouse.paimon.storage.mirror.folder import MirrorFolder
-from streamhouse.paimon.storage.mirror.followed import parts
+from streamhouse.paimon.storage.mirror.followed import object_store_parts
 from streamhouse.paimon.storage.mirror.pool import borrowed
 from streamhouse.paimon.storage.object_store.object_files import ObjectFiles
 from streamhouse.paimon.storage.rust_core import ERRORS
@@ -48,7 +48,7 @@ class MirroredWrite:
 
         `table` has the options of writers.
         """
-        found = parts(table)
+        found = object_store_parts(table)
         appends = table.bucket == -1 and not table.primary_key
         if found is None or not (appends or table.bucket > 0) or table.crosses_partitions:
             return None
@@ -102,14 +102,14 @@ class MirroredWrite:
         return True
 
     def _hold_newest(self, folder: MirrorFolder) -> bool:
-        self._snapshots.hear()
-        # It looks for newer ones, too.
+        self._snapshots.take_notice()
+        # It also probes for newer ones.
         self._snapshots.verify()
         newest = self._snapshots.latest_id(_RECENT_S)
         texts = newest and self._snapshots.texts(newest, newest)
         if not texts:
             return False
-        folder.hold(texts, True, neighbour=self._snapshots.neighbour)
+        folder.hold(texts, True, peer_folder=self._snapshots.peer_folder)
         return True
 
     def _upload(self) -> None:

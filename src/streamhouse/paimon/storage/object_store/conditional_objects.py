@@ -7,7 +7,8 @@ claims of checkpoints between machines are made of.
 from __future__ import annotations
 
 from streamhouse.paimon.storage.object_store import s3_client
-from streamhouse.paimon.storage.object_store.object_requests import ObjectRequests, place_of
+from streamhouse.paimon.storage.object_store.object_requests import ObjectRequests
+from streamhouse.paimon.storage.object_store.s3_client import bucket_and_key
 from streamhouse.sql.options.store_options import CONDITIONAL
 
 
@@ -27,7 +28,7 @@ class ConditionalObjects:
         found = self._requests.get(path)
         return None if found is None else (found[0].decode(), found[1])
 
-    def tag(self, path: str) -> str | None:
+    def etag(self, path: str) -> str | None:
         """The ETag of an object; None if there is no such object."""
         head = self._requests.head(path)
         return None if head is None else str(head["ETag"])
@@ -40,12 +41,12 @@ class ConditionalObjects:
         """Write an object that must not exist; returns its ETag, None if it exists."""
         return self._write_if(path, text, IfNoneMatch="*")
 
-    def replace(self, path: str, text: str, tag: str) -> str | None:
+    def replace(self, path: str, text: str, etag: str) -> str | None:
         """Replace an object if it still has this ETag; returns the new one, None if it has not."""
-        return self._write_if(path, text, IfMatch=tag)
+        return self._write_if(path, text, IfMatch=etag)
 
     def _write_if(self, path: str, text: str, **condition: str) -> str | None:
-        bucket, key = place_of(path)
+        bucket, key = bucket_and_key(path)
         client = self._requests.client
         with self._requests.explained():
             try:
@@ -58,14 +59,14 @@ class ConditionalObjects:
                 raise
         return str(response["ETag"])
 
-    def delete(self, path: str, tag: str | None = None) -> bool:
+    def delete(self, path: str, etag: str | None = None) -> bool:
         """Delete one object, if it is there.
 
-        With `tag` only if it has this ETag, in stores that know this condition. Returns False if
+        With `etag` only if it has this ETag, in stores that know this condition. Returns False if
         the object has another one.
         """
-        bucket, key = place_of(path)
-        condition = {} if tag is None else {"IfMatch": tag}
+        bucket, key = bucket_and_key(path)
+        condition = {} if etag is None else {"IfMatch": etag}
         client = self._requests.client
         with self._requests.explained():
             try:

@@ -10,7 +10,8 @@ from typing import Any
 
 from streamhouse.paimon.storage.object_store import s3_client
 from streamhouse.paimon.storage.object_store.conditional_objects import ConditionalObjects
-from streamhouse.paimon.storage.object_store.object_requests import ObjectRequests, place_of
+from streamhouse.paimon.storage.object_store.object_requests import ObjectRequests
+from streamhouse.paimon.storage.object_store.s3_client import bucket_and_key
 
 _IN_MEMORY = 16 << 20
 
@@ -38,7 +39,7 @@ class ObjectFiles:
         return self.requests.head(path) is not None
 
     def names(self, path: str) -> list[tuple[str, bool]]:
-        _, key = place_of(path)
+        _, key = bucket_and_key(path)
         prefix = f"{key.rstrip('/')}/" if key else ""
         result = []
         with self.requests.explained():
@@ -70,7 +71,7 @@ class ObjectFiles:
         return None if head is None else float(head["LastModified"].timestamp())
 
     def open_input(self, path: str) -> Any:
-        bucket, key = place_of(path)
+        bucket, key = bucket_and_key(path)
         client, file = self.requests.client, tempfile.SpooledTemporaryFile(_IN_MEMORY)
         with self.requests.explained():
             try:
@@ -83,7 +84,7 @@ class ObjectFiles:
         return file
 
     def delete(self, path: str) -> None:
-        bucket, key = place_of(path)
+        bucket, key = bucket_and_key(path)
         client = self.requests.client
         with self.requests.explained():
             client.delete_object(Bucket=bucket, Key=key)
@@ -121,7 +122,7 @@ class _Upload(io.BufferedIOBase):
             return
         try:
             self._buffer.seek(0)
-            bucket, key = place_of(self._path)
+            bucket, key = bucket_and_key(self._path)
             with self._requests.explained():
                 self._requests.client.upload_fileobj(self._buffer, bucket, key)
         finally:

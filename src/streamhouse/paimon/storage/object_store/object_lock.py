@@ -61,23 +61,23 @@ def _acquired(
     deadline, pause = now + wait_s, _POLL_S
     seen: tuple[str, float] | None = None
     while True:
-        tag = objects.create(path, holder)
-        if tag is not None:
+        etag = objects.create(path, holder)
+        if etag is not None:
             _check_conditional(objects, path, holder)
-            return tag
+            return etag
         current, now = objects.read(path), time.monotonic()
         if current is None:
             continue
-        text, current_tag = current
+        text, current_etag = current
         if text == holder:
             # The answer to our request was lost, and the client had sent it again.
-            return current_tag
-        if seen is None or seen[0] != current_tag:
-            seen = (current_tag, now)
+            return current_etag
+        if seen is None or seen[0] != current_etag:
+            seen = (current_etag, now)
         elif now - seen[1] > LEASE_S:
-            tag = objects.replace(path, holder, current_tag)
-            if tag is not None:
-                return tag
+            etag = objects.replace(path, holder, current_etag)
+            if etag is not None:
+                return etag
         if now > deadline:
             raise CommitConflictError(
                 f"another process has been {activity} for more than {wait_s:g} s ({_named(text)} "
@@ -113,9 +113,9 @@ def _named(text: str) -> str:
 class _Held:
     """A lock that this process holds, and the thread that renews it if it is held for long."""
 
-    def __init__(self, objects: ConditionalObjects, path: str, holder: str, tag: str) -> None:
+    def __init__(self, objects: ConditionalObjects, path: str, holder: str, etag: str) -> None:
         self._objects, self._path, self._holder = objects, path, holder
-        self._tag: str | None = tag
+        self._etag: str | None = etag
         self._renewed = time.monotonic()
         self._ended = threading.Event()
         self._lock = threading.Lock()
@@ -130,10 +130,10 @@ class _Held:
         with self._lock:
             fresh = time.monotonic() - self._renewed < LEASE_S
             try:
-                if self._tag is None or not (fresh or self._still_ours()):
+                if self._etag is None or not (fresh or self._still_ours()):
                     return False
-                return self._objects.delete(self._path, self._tag) or (
-                    self._still_ours() and self._objects.delete(self._path, self._tag)
+                return self._objects.delete(self._path, self._etag) or (
+                    self._still_ours() and self._objects.delete(self._path, self._etag)
                 )
             except StreamhouseError as error:
                 _LOG.warning("the lock %s stays until its lease ends: %s", self._path, error)
@@ -141,15 +141,15 @@ class _Held:
 
     def _still_ours(self) -> bool:
         """Write the lock object again; returns whether it was still ours."""
-        if self._tag is None:
+        if self._etag is None:
             return False
-        tag = self._objects.replace(self._path, self._content(), self._tag)
-        if tag is None:
+        etag = self._objects.replace(self._path, self._content(), self._etag)
+        if etag is None:
             # An earlier request of ours may have been done although its answer was lost.
             current = self._objects.read(self._path)
-            tag = current[1] if current is not None and self._is_own(current[0]) else None
-        self._tag = tag
-        return tag is not None
+            etag = current[1] if current is not None and self._is_own(current[0]) else None
+        self._etag = etag
+        return etag is not None
 
     def _is_own(self, text: str) -> bool:
         try:

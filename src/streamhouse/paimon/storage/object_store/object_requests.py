@@ -39,7 +39,7 @@ class ObjectRequests:
         return retried(lambda: self._got(path), _BODY_TRIES)
 
     def _got(self, path: str) -> tuple[bytes, str] | None:
-        bucket, key = place_of(path)
+        bucket, key = bucket_and_key(path)
         with self.explained():
             try:
                 response = self.client.get_object(Bucket=bucket, Key=key)
@@ -51,7 +51,7 @@ class ObjectRequests:
 
     def head(self, path: str) -> Mapping[str, Any] | None:
         """What the store knows of an object besides its content; None if there is none."""
-        bucket, key = place_of(path)
+        bucket, key = bucket_and_key(path)
         with self.explained():
             try:
                 head: Mapping[str, Any] = self.client.head_object(Bucket=bucket, Key=key)
@@ -63,20 +63,14 @@ class ObjectRequests:
 
     def put(self, path: str, content: bytes) -> str:
         """Create or replace an object; returns its ETag."""
-        bucket, key = place_of(path)
+        bucket, key = bucket_and_key(path)
         with self.explained():
             response = self.client.put_object(Bucket=bucket, Key=key, Body=content)
         return str(response["ETag"])
 
     def pages(self, path: str, **more: str) -> Iterator[Mapping[str, Any]]:
         """The pages of a listing of the folder at `path`; to be read within `explained`."""
-        bucket, key = place_of(path)
+        bucket, key = bucket_and_key(path)
         prefix = f"{key.rstrip('/')}/" if key else ""
         paginator = self.client.get_paginator("list_objects_v2")
         yield from paginator.paginate(Bucket=bucket, Prefix=prefix, **more)
-
-
-def place_of(path: str) -> tuple[str, str]:
-    """The bucket and the key of a path."""
-    bucket, key = bucket_and_key(s3_location(path))
-    return bucket, key

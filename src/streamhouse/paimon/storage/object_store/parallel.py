@@ -1,4 +1,4 @@
-"""Runs requests to an object store at the same time."""
+"""Runs requests to an object store concurrently, in a pool of threads."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ _THREADS, _NAME = 8, "store-requests"
 _pools: dict[int, ThreadPoolExecutor] = {}
 
 
-def begin(call: Callable[[], Result]) -> Future[Result]:
+def submit(call: Callable[[], Result]) -> Future[Result]:
     """Run a call in a thread of this process's pool."""
     # A process that was forked has its own threads.
     pool = _pools.setdefault(os.getpid(), ThreadPoolExecutor(_THREADS, _NAME))
     return pool.submit(call)
 
 
-def together(calls: Sequence[Callable[[], Any]]) -> list[Any]:
-    """The results of calls that run at the same time; raises the first error once all ended."""
+def run_parallel(calls: Sequence[Callable[[], Any]]) -> list[Any]:
+    """The results of calls that run concurrently; raises the first error once all have ended."""
     # A thread of the pool must not wait for another one.
     if len(calls) == 1 or threading.current_thread().name.startswith(_NAME):
         return [call() for call in calls]
-    begun = [begin(call) for call in calls[1:]]
+    futures = [submit(call) for call in calls[1:]]
     first: list[Any] = []
     failure: BaseException | None = None
     try:
         first = [call() for call in calls[:1]]
     except Exception as error:  # noqa: BLE001 - raised below, when the others have ended
         failure = error
-    errors = [one.exception() for one in begun]
+    errors = [one.exception() for one in futures]
     failure = failure or next((error for error in errors if error is not None), None)
     if failure is not None:
         raise failure
-    return first + [one.result() for one in begun]
+    return first + [one.result() for one in futures]

@@ -133,8 +133,8 @@ def check_bucket(options: Mapping[str, str], location: str) -> None:
 
 
 def bucket_and_key(location: str) -> tuple[str, str]:
-    """The bucket and the key of `s3://bucket/key`."""
-    bucket, _, key = location.partition("://")[2].partition("/")
+    """The bucket and the key of `s3://bucket/key`, without a slash at its end."""
+    bucket, _, key = location.partition("://")[2].rstrip("/").partition("/")
     return bucket, key
 
 

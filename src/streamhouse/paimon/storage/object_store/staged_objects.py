@@ -9,7 +9,7 @@ from pathlib import Path
 
 from streamhouse.paimon.storage.object_store import s3_client
 from streamhouse.paimon.storage.object_store.object_files import ObjectFiles
-from streamhouse.paimon.storage.object_store.object_requests import place_of
+from streamhouse.paimon.storage.object_store.s3_client import bucket_and_key
 
 _PART_BYTES = 16 << 20
 
@@ -26,7 +26,7 @@ class StagedObjects(ObjectFiles):
         if head is not None:
             yield "", int(head["ContentLength"]), head["LastModified"]
             return
-        _, key = place_of(path)
+        _, key = bucket_and_key(path)
         prefix = f"{key.rstrip('/')}/" if key else ""
         with self.requests.explained():
             for page in self.requests.pages(path):
@@ -42,23 +42,23 @@ class StagedObjects(ObjectFiles):
 
     def upload_parts(self, path: str, local: Path) -> str:
         """Upload a local file without making it visible; returns the upload."""
-        bucket, key = place_of(path)
+        bucket, key = bucket_and_key(path)
         with self.requests.explained(), local.open("rb") as file:
             made = self.requests.client.create_multipart_upload(Bucket=bucket, Key=key)
-            tags: list[str] = []
-            while (part := file.read(_PART_BYTES)) or not tags:
+            etags: list[str] = []
+            while (part := file.read(_PART_BYTES)) or not etags:
                 answer = self.requests.client.upload_part(
                     Bucket=bucket, Key=key, UploadId=made["UploadId"],
-                    PartNumber=len(tags) + 1, Body=part,
+                    PartNumber=len(etags) + 1, Body=part,
                 )  # fmt: skip
-                tags.append(answer["ETag"])
-        return json.dumps({"id": made["UploadId"], "parts": tags})
+                etags.append(answer["ETag"])
+        return json.dumps({"id": made["UploadId"], "parts": etags})
 
     def complete_upload(self, path: str, upload: str) -> bool:
         """Make an upload visible; False if neither it nor its object is there."""
-        bucket, key = place_of(path)
+        bucket, key = bucket_and_key(path)
         known = json.loads(upload)
-        parts = [{"PartNumber": n, "ETag": tag} for n, tag in enumerate(known["parts"], 1)]
+        parts = [{"PartNumber": n, "ETag": etag} for n, etag in enumerate(known["parts"], 1)]
         with self.requests.explained():
             try:
                 self.requests.client.complete_multipart_upload(
@@ -73,7 +73,7 @@ class StagedObjects(ObjectFiles):
 
     def abort_upload(self, path: str, upload: str) -> None:
         """Give an upload up, if it is still there."""
-        bucket, key = place_of(path)
+        bucket, key = bucket_and_key(path)
         with self.requests.explained():
             try:
                 self.requests.client.abort_multipart_upload(
@@ -85,7 +85,7 @@ class StagedObjects(ObjectFiles):
 
     def uploads(self, path: str) -> list[tuple[str, str]]:
         """The paths and ids of all uploads below a path that are neither completed nor given up."""
-        bucket, key = place_of(path)
+        bucket, key = bucket_and_key(path)
         found = []
         with self.requests.explained():
             pages = self.requests.client.get_paginator("list_multipart_uploads").paginate(

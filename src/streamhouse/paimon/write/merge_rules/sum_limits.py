@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from streamhouse.paimon.read.key_set import KeySet
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.read.visibility import hides_new_rows
-from streamhouse.paimon.schema.evolution import names_now
+from streamhouse.paimon.schema.evolution import name_mapping
 from streamhouse.paimon.storage.data_files import NewFiles, data_files, magnitudes
 from streamhouse.paimon.storage.lock import LOCK_WAIT_S
 from streamhouse.paimon.storage.split_files import SplitFile, SplitFrame
@@ -179,7 +179,7 @@ class SumLimits:
         old_schema = table.versions.find(file.schema_id)
         if old_schema is None:
             return dict.fromkeys(self._limits, None)
-        current_names = names_now(table, file.schema_id, old_schema.arrow_schema.names)
+        current_names = name_mapping(table, file.schema_id, old_schema.arrow_schema.names)
         schema = pa.schema(
             field.with_name(current)
             for field in old_schema.arrow_schema
