@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import os
 import sqlite3
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import pymysql
@@ -15,6 +13,7 @@ import pymysql
 from streamhouse.errors import ConnectError, OptionError, StoreError, StreamhouseError, TableError
 from streamhouse.options import nearest
 from streamhouse.paimon.catalog.alter_table import alter_table
+from streamhouse.paimon.catalog.opened_tables import TableKey, evict, opened_table
 from streamhouse.paimon.catalog.table_declaration import checked
 from streamhouse.paimon.read.system_tables import SystemTable, open_table
 from streamhouse.paimon.read.table import Table, resolve
@@ -22,9 +21,7 @@ from streamhouse.paimon.schema import types
 from streamhouse.paimon.schema.table_name import MAIN, TableName, split_identifier
 from streamhouse.paimon.storage import rust_core
 from streamhouse.paimon.storage.files import is_local, local_path, remember
-from streamhouse.paimon.storage.followed_snapshots import FollowedSnapshots
 from streamhouse.paimon.storage.lock import creation_lock
-from streamhouse.paimon.storage.object_store.parallel import submit
 from streamhouse.paimon.storage.object_store.s3_client import core_options
 from streamhouse.paimon.storage.object_store.store_retries import is_temporary, retried
 from streamhouse.sql.options.store_options import canonical_options, is_object_store
@@ -33,57 +30,6 @@ from streamhouse.sql.schema_changes import SchemaChange, SetDefault
 
 Answer = TypeVar("Answer")
 _KEY_TOO_LONG = 1071
-_FOLLOWED_CHECK_S = 2.0
-_Key = tuple[int, tuple[tuple[str, str], ...], str, bool, bool]
-_tables: dict[_Key, _Opened] = {}
-
-
-@dataclass(frozen=True)
-class _Opened:
-    """A table that the process has opened, its schema's stamp, and when that was last compared.
-
-    `generation`: of the metadata that the core has cached.
-    """
-
-    stamp: object
-    table: Table
-    checked_at: float
-    generation: int
-
-
-_checking: set[tuple[object, ...]] = set()
-
-
-def _seen_in_commits(opened: _Opened) -> _Opened:
-    """The same, compared when a process of this machine committed with this schema to this table.
-
-    A commit looks for a newer schema itself.
-    """
-    snapshots, schema = opened.table.snapshots, opened.table.schema_id
-    if not isinstance(snapshots, FollowedSnapshots):
-        return opened
-    seen = snapshots.newest_schema_at(schema, opened.checked_at)
-    return replace(opened, checked_at=max(opened.checked_at, seen))
-
-
-def _check_in_background(key: _Key, opened: _Opened) -> None:
-    """Compare a table's schema in a thread, so that no later reader has to wait for that."""
-    if key in _checking:
-        return
-    _checking.add(key)
-
-    def check() -> None:
-        began = time.monotonic()
-        try:
-            # If it differs, or the store fails, the next reader compares again.
-            if opened.table.versions.stamp() == opened.stamp and _tables.get(key) is opened:
-                _tables[key] = replace(opened, checked_at=began)
-        except StreamhouseError:
-            return
-        finally:
-            _checking.discard(key)
-
-    submit(check)
 
 
 class Warehouse:
@@ -167,7 +113,7 @@ class Warehouse:
             self._check_empty(name, self.tables(name), cascade)
             with self._pypaimon_catalog() as catalog:
                 catalog.drop_database(name, True, cascade)
-        self._evict(f"{name}.")
+        evict(f"{name}.")
 
     def _check_empty(self, database: str, tables: Sequence[str], cascade: bool) -> None:
         if tables and not cascade:
@@ -232,7 +178,7 @@ class Warehouse:
             declared.options,
             comment,
         )
-        self._evict(full)
+        evict(full)
         if created and declared.defaults:
             self._set_defaults(full, declared.defaults)
         return created
@@ -260,7 +206,7 @@ class Warehouse:
             return
         with self._pypaimon_catalog() as catalog:
             alter_table(self, catalog, identifier, changes)
-        self._evict(identifier)
+        evict(identifier)
 
     def rename_table(self, identifier: str, new_name: str, if_exists: bool = False) -> None:
         """Rename a table, both names as `database.table`; nothing may write to it meanwhile."""
@@ -277,8 +223,8 @@ class Warehouse:
                 raise TableError(f"table '{new_name}' already exists; choose another name")
             with self._pypaimon_catalog() as catalog:
                 catalog.rename_table(identifier, new_name)
-        self._evict(identifier)
-        self._evict(new_name)
+        evict(identifier)
+        evict(new_name)
 
     def drop_table(self, database: str, name: str, if_exists: bool = False) -> None:
         """Drop a table and its files."""
@@ -292,7 +238,7 @@ class Warehouse:
     def _drop(self, full: str) -> None:
         with self._pypaimon_catalog() as catalog:
             catalog.drop_table(full, True)
-        self._evict(full)
+        evict(full)
 
     def exists(self, database: str, name: str) -> bool:
         """Whether the table exists; False if the database is missing."""
@@ -324,26 +270,8 @@ class Warehouse:
 
     def _table(self, identifier: str, followed: bool = False, caches: bool = False) -> Table:
         database, name = split_identifier(identifier)
-        key, now = (os.getpid(), self._key, identifier, followed, caches), time.monotonic()
-        opened = _tables.get(key)
-        if opened is not None and caches and opened.generation != rust_core.metadata_generation():
-            opened = None
-        if opened is not None and followed and now - opened.checked_at > _FOLLOWED_CHECK_S / 2:
-            opened = _tables[key] = _seen_in_commits(opened)
-        if opened is not None and followed and now - opened.checked_at < _FOLLOWED_CHECK_S:
-            if now - opened.checked_at > _FOLLOWED_CHECK_S / 2:
-                _check_in_background(key, opened)
-            return opened.table
-        if opened is None or opened.stamp is None or opened.table.versions.stamp() != opened.stamp:
-            if opened is not None and followed:
-                rust_core.forget_metadata()
-            generation = rust_core.metadata_generation()
-            table = self._open(database, name, followed, caches)
-            opened = _Opened(table.versions.stamp(), table, now, generation)
-            _tables[key] = opened
-        elif followed:
-            _tables[key] = replace(opened, checked_at=now)
-        return opened.table
+        key = TableKey(os.getpid(), self._key, identifier, followed, caches)
+        return opened_table(key, lambda: self._open(database, name, followed, caches))
 
     def readable(
         self,
@@ -478,11 +406,6 @@ class Warehouse:
         finally:
             if self._metastore == "jdbc":
                 catalog.close()
-
-    def _evict(self, prefix: str) -> None:
-        for key in [key for key in list(_tables) if key[2].startswith(prefix)]:
-            del _tables[key]
-        rust_core.forget_metadata()
 
     def _missing_database(self, name: str) -> TableError:
         hint = nearest(name, self.databases())
