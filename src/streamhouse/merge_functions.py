@@ -14,6 +14,11 @@ def merge_function(options: Mapping[str, str], column: str) -> str:
     return options.get(f"fields.{column}.aggregate-function", default)
 
 
+def ignores_retractions(options: Mapping[str, str], column: str) -> bool:
+    """Whether the merge function of a column ignores retractions (`ignore-retract`)."""
+    return options.get(f"fields.{column}.ignore-retract", "").lower() == "true"
+
+
 def sequence_fields(options: Mapping[str, str]) -> list[str]:
     """The columns of `sequence.field`, in their order; empty if there are none."""
     return [name.strip() for name in options.get("sequence.field", "").split(",") if name.strip()]

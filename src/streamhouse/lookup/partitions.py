@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from streamhouse.errors import OptionError
 from streamhouse.options import nearest
-from streamhouse.paimon.read.conditions import Filter
+from streamhouse.paimon.read.conditions import Filter, all_of
 from streamhouse.paimon.read.table import Table
 
 Partition: TypeAlias = tuple[str | None, ...]
@@ -159,12 +159,10 @@ def newest_snapshot(table: Table) -> tuple[int, list[Partition]]:
 
 def condition(table: Table, chosen: Sequence[Partition]) -> Filter | None:
     """The filter for partition pruning, if there is one; rows of other partitions may pass it."""
-    ways = [
-        _all(conditions) for partition in chosen if (conditions := _conditions(table, partition))
-    ]
-    if len(ways) < len(chosen):
+    conditions = [all_of(_conditions(table, partition)) for partition in chosen]
+    if None in conditions:
         return None
-    return ways[0] if len(ways) == 1 else {"method": "or", "children": ways}
+    return conditions[0] if len(conditions) == 1 else {"method": "or", "children": conditions}
 
 
 def _conditions(table: Table, partition: Partition) -> list[Mapping[str, Any]]:
@@ -177,12 +175,6 @@ def _conditions(table: Table, partition: Partition) -> list[Mapping[str, Any]]:
             # An empty string is stored in the folder of null.
             conditions.append({"method": "isNull", "field": field.name})
     return conditions
-
-
-def _all(conditions: list[Mapping[str, Any]]) -> Mapping[str, Any]:
-    if len(conditions) == 1:
-        return conditions[0]
-    return {"method": "and", "children": conditions}
 
 
 def mask(rows: pa.Table, table: Table, chosen: Sequence[Partition]) -> pa.Array:

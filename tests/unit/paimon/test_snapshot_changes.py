@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from streamhouse.errors import DataLossError, StreamhouseError
 from streamhouse.paimon.catalog.warehouse import Warehouse
-from streamhouse.paimon.changelog.multi_snapshot_changes import snapshot_runs
+from streamhouse.paimon.changelog.differences.multi_snapshot_changes import snapshot_runs
 from streamhouse.paimon.changelog.offset_origin import bare
 from streamhouse.paimon.changelog.stream_source import PaimonSource
 from streamhouse.paimon.read.table import Table
@@ -249,7 +249,9 @@ def test_all_buckets_of_a_snapshot_are_compared_at_once(
 def test_buckets_of_a_large_snapshot_are_compared_one_by_one(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("streamhouse.paimon.changelog.multi_snapshot_changes.MOST_KEYS", 30)
+    monkeypatch.setattr(
+        "streamhouse.paimon.changelog.differences.multi_snapshot_changes.MOST_KEYS", 30
+    )
     table = store.make({"bucket": "2"})
     for value in range(2):
         store.write(table, [("a", k, value, "x", 0, "+I") for k in range(40)])

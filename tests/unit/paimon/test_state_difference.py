@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamhouse.paimon.changelog.state_difference import Differ
+from streamhouse.paimon.changelog.differences.state_difference import Differ
 
 SCHEMA = pa.schema([("a", pa.int32()), ("A", pa.string()), ("v w", pa.list_(pa.float64()))])
 Row = tuple[Any, ...]

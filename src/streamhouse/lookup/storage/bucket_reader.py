@@ -10,7 +10,7 @@ from pypaimon_rust.datafusion import Split
 
 from streamhouse.lookup.storage.key_location import Group, Groups
 from streamhouse.paimon.read.conditions import Filter
-from streamhouse.paimon.read.pushdown import one_of
+from streamhouse.paimon.read.pushdown import keys_filter
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.schema.evolution import current_columns
 
@@ -72,15 +72,7 @@ class KeyReader:
 
     def filter(self, keys: pa.Table) -> Filter | None:
         """The filter by which the Rust core finds keys; None if it has none for their types."""
-        conditions = []
-        for name in self._key:
-            values = keys.column(name).unique().to_pylist()
-            condition = one_of(self._table.arrow_schema.field(name), values)
-            if condition is not None:
-                conditions.append(condition)
-        if len(conditions) > 1:
-            return {"method": "and", "children": conditions}
-        return conditions[0] if conditions else None
+        return keys_filter((self._table.arrow_schema.field(name) for name in self._key), keys)
 
     def _read(self, splits: Sequence[bytes], filter: Filter | None) -> Iterator[pa.RecordBatch]:
         if splits:

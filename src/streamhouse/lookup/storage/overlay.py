@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from streamhouse.lookup.storage.key_hashes import KeyHash, among
-from streamhouse.paimon.changelog.state_difference import Differ
+from streamhouse.paimon.changelog.differences.state_difference import Differ
 
 
 class Overlay:

@@ -123,7 +123,7 @@ class _Draft:
         if self._set_options & bucket_rules.RELEVANT:
             columns = {column.name: column.type for column in self._columns.values()}
             partition = self._table.partition_keys
-            checked_options = bucket_rules.checked(
+            checked_options = bucket_rules.checked_bucket_options(
                 self.where, columns, self._primary_key, partition, self._options
             )
             self._change_options(

@@ -30,7 +30,7 @@ class Declaration:
     defaults: Mapping[str, str]
 
 
-def checked(
+def checked_declaration(
     full: str,
     columns: Sequence[Column],
     primary_key: Sequence[str],
@@ -58,7 +58,7 @@ def checked(
     options |= iceberg_metadata.implied_options(primary_key, options)
     if orc_values.may_hold_orc(options):
         orc_values.check_keys(f"table {full}", types_by_name, [*primary_key, *partitioned_by])
-    options |= bucket_rules.checked(
+    options |= bucket_rules.checked_bucket_options(
         f"table {full}", types_by_name, primary_key, partitioned_by, options
     )
     renamed_options.check_write_mode(options, bool(primary_key), f"table {full}")

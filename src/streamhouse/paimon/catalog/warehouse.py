@@ -14,7 +14,7 @@ from streamhouse.errors import ConnectError, OptionError, StoreError, Streamhous
 from streamhouse.options import nearest
 from streamhouse.paimon.catalog.alter_table import alter_table
 from streamhouse.paimon.catalog.opened_tables import TableKey, evict, opened_table
-from streamhouse.paimon.catalog.table_declaration import checked
+from streamhouse.paimon.catalog.table_declaration import checked_declaration
 from streamhouse.paimon.read.system_tables import SystemTable, open_table
 from streamhouse.paimon.read.table import Table, resolve
 from streamhouse.paimon.schema import types
@@ -169,7 +169,7 @@ class Warehouse:
             )
         if database not in self.databases():
             raise self._missing_database(database)
-        declared = checked(full, columns, primary_key, partitioned_by, options)
+        declared = checked_declaration(full, columns, primary_key, partitioned_by, options)
         created = self._create(
             full,
             columns,

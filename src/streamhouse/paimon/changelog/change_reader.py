@@ -8,16 +8,16 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamhouse.paimon.changelog.multi_snapshot_changes import (
+from streamhouse.paimon.changelog.differences.multi_snapshot_changes import (
     multi_snapshot_changes,
     snapshot_runs,
 )
-from streamhouse.paimon.changelog.snapshot_changes import (
+from streamhouse.paimon.changelog.differences.snapshot_changes import (
     StateDifference,
     changed_rows,
     check_only_added,
 )
-from streamhouse.paimon.changelog.state_difference import Differ
+from streamhouse.paimon.changelog.differences.state_difference import Differ
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.storage.split_groups import Piece
 from streamhouse.source import ROW_KIND

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import TypeAlias
 
-from streamhouse.paimon.changelog.snapshot_changes import StateDifference
+from streamhouse.paimon.changelog.differences.snapshot_changes import StateDifference
 from streamhouse.paimon.storage.split_groups import Bound, Piece, pieces
 from streamhouse.source import Offset
 

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from streamhouse.errors import OptionError
 from streamhouse.options import boolean, check_known, choice, integer
 from streamhouse.paimon.changelog.consumer_progress import CONSUMER_KEYS, ConsumerOptions
+from streamhouse.paimon.read.table import Table
+from streamhouse.paimon.read.visibility import PRODUCED, VisibleAt, changes_visible, producer
 
 _MODES = {
     "default": "full",
@@ -41,6 +43,12 @@ class ScanOptions:
     raw: bool = False
     table_options: tuple[tuple[str, str], ...] = ()
     consumer: ConsumerOptions | None = None
+
+    def visible_at(self, table: Table) -> VisibleAt:
+        """When the changes that a stream with these options reads become visible."""
+        if self.raw and producer(table.options) not in PRODUCED:
+            return "commit"
+        return changes_visible(table)
 
     @classmethod
     def parse(cls, options: Mapping[str, str], where: str) -> ScanOptions:

@@ -2,40 +2,24 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
 import pyarrow as pa
 
-from streamhouse.errors import DataLossError
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.changelog.change_reader import ChangeReader
-from streamhouse.paimon.changelog.commit_order import follows_commits
 from streamhouse.paimon.changelog.consumer_progress import Progress
-from streamhouse.paimon.changelog.invisible_rows import InvisibleRowsCounter, invisible_rows
-from streamhouse.paimon.changelog.offset_origin import ANEW, Origin, bare
-from streamhouse.paimon.changelog.read_units import (
-    ReadUnit,
-    bounded_offset,
-    divided,
-    in_order,
-    inserts,
-)
+from streamhouse.paimon.changelog.offset_origin import Origin, bare
+from streamhouse.paimon.changelog.offset_planner import OffsetPlanner
+from streamhouse.paimon.changelog.read_units import ReadUnit, divided, in_order, inserts
 from streamhouse.paimon.changelog.scan_options import ScanOptions
 from streamhouse.paimon.changelog.snapshot_units import SnapshotUnits, snapshots_between
+from streamhouse.paimon.changelog.stream_lag import StreamLag
 from streamhouse.paimon.read.rust_core.postpone_bucket import check_followed
 from streamhouse.paimon.read.table import Table
-from streamhouse.paimon.read.visibility import (
-    PRODUCED,
-    VisibleAt,
-    changes_visible,
-    hides_new_rows,
-    producer,
-    rows_visible_at,
-)
+from streamhouse.paimon.read.visibility import PRODUCED, hides_new_rows, producer
 from streamhouse.paimon.schema.evolution import current_columns
 from streamhouse.paimon.schema.options.remove_record_option import purges_remove_rows
 from streamhouse.paimon.storage.split_groups import Bound, Piece, pieces
@@ -44,12 +28,8 @@ from streamhouse.source import Lag, Offset
 _TARGET_SIZE = ("source.split.target-size", "16 mb")
 """Split size of append tables; Paimon's default of 128 MB leaves all but one core idle on a backlog
 of 30 MB."""
-_MOST_INCOMPLETE = 100
 _LATEST_WITHIN_S = 0.1
 """How old the newest snapshot may be for the next batch, if another machine wrote it."""
-_IDLE_SNAPSHOTS = 5
-"""How many snapshots without changes an offset may lag behind before it must advance, or else its
-snapshot might expire (by default, Paimon retains at least ten)."""
 
 
 class PaimonSource:
@@ -120,24 +100,16 @@ class PaimonSource:
             planned=self._planned,
             columns=self._columns,
         )
-        self._origin = Origin(self._visible_at(table))
-        self._watched = InvisibleRowsCounter()
-        self._waiting_since: float | None = None
+        self._origin = Origin(self._scan.visible_at(table))
         self._reader = ChangeReader(self._columns, self._keyed, self._kinds, produced)
-        self._idle = (0, 0)
-        self._until: int | None = None
         self._within_s = _LATEST_WITHIN_S
         consumer = self._scan.consumer
         self._progress = None if consumer is None else Progress(consumer)
+        self._planner = OffsetPlanner(self._scan, self._units, self._progress)
+        self._lag = StreamLag(self._units)
 
     def __getstate__(self) -> dict[str, Any]:
-        fresh: dict[str, Any] = {
-            "_idle": (0, 0),
-            "_scan_table": None,
-            "_progress": None,
-            "_watched": InvisibleRowsCounter(),
-        }
-        return {**self.__dict__, **fresh}
+        return {**self.__dict__, "_scan_table": None, "_progress": None}
 
     @property
     def table(self) -> Table:
@@ -184,7 +156,7 @@ class PaimonSource:
 
     def hold(self) -> None:
         """Read no further than the snapshot that is the newest now."""
-        self._until = self.table.latest_snapshot_id() or 0
+        self._planner.stop_at(self.table.latest_snapshot_id() or 0)
 
     def latest_offset(
         self,
@@ -196,36 +168,15 @@ class PaimonSource:
     ) -> Offset:
         table = self.table
         self._current_columns(table)
-        self._origin.check(table, start, self._visible_at(table), sure=False)
-        position = bare(start)
-        offset = self._following(table, position, Bound.of(max_rows, max_files, max_bytes))
+        self._origin.check(table, start, self._scan.visible_at(table), sure=False)
+        position, bound = bare(start), Bound.of(max_rows, max_files, max_bytes)
+        offset = self._planner.next_offset(table, position, bound, self._within_s)
         return start if offset == position else self._origin.stamped(table, offset)
-
-    def _following(self, table: Table, start: Offset, bound: Bound | None) -> Offset:
-        """The next position after `start`, at most `bound` away; `start` if there is none."""
-        latest = table.latest_snapshot_id(self._within_s)
-        if self._until is not None and latest is not None:
-            latest = max(min(latest, self._until), start.get("snapshot", 0)) or None
-        if self._progress is not None:
-            self._progress.keep_alive(table)
-            following = None if start else self._progress.start(table)
-            if following is not None:
-                return {"snapshot": following - 1, "resumed": True}
-        if not start:
-            return self._first_offset(table, latest, bound)
-        if "split" in start:
-            return self._next_split(table, start, bound)
-        if (latest or 0) < start["snapshot"]:
-            raise DataLossError(
-                f"table {table.identifier}: snapshot {start['snapshot']} was read, but the newest "
-                f"is now {latest}: the table was rolled back or created again; {ANEW}"
-            )
-        return self._next_snapshots(table, start, latest or 0, bound)
 
     def check(self, offset: Offset) -> None:
         """Raise `DataLossError` if the table is not the one that `offset` was taken from."""
         table = self.table
-        self._origin.check(table, offset, self._visible_at(table))
+        self._origin.check(table, offset, self._scan.visible_at(table))
 
     def caught_up(self, offset: Offset) -> bool:
         """Whether no change is visible after `offset`."""
@@ -235,12 +186,6 @@ class PaimonSource:
             return self.latest_offset(offset) == offset
         finally:
             self._within_s = _LATEST_WITHIN_S
-
-    def _visible_at(self, table: Table) -> VisibleAt:
-        """When the changes that this source reads become visible."""
-        if self._scan.raw and producer(table.options) not in PRODUCED:
-            return "commit"
-        return changes_visible(table)
 
     def partitions(self, start: Offset, end: Offset, parallelism: int = 1) -> Sequence[Piece]:
         if start == end or (not start and end.get("resumed")):
@@ -254,7 +199,7 @@ class PaimonSource:
             if not start.get("changes"):
                 return self._state_pieces(units, end, parallelism)
             return divided(units, parallelism)
-        after = start["snapshot"] if start else self._before_first(end)
+        after = start["snapshot"] if start else self._planner.before_first(end)
         if "split" in end:
             units = self._units.changes(table, end["snapshot"])[: self._units.position(table, end)]
             return divided(units, parallelism)
@@ -290,31 +235,7 @@ class PaimonSource:
         snapshots are unread, those without rows are counted too: checking reads a file for each.
         """
         table = self.table
-        hidden = self._watched.count(table, self._visible_at(table), self._within_s).rows
-        self._waiting_since = (self._waiting_since or time.time()) if hidden else None
-        if not offset or ("split" in offset and not offset.get("changes")):
-            return Lag(waiting_rows=hidden) if hidden else None
-        lag = self._unread(table, offset)
-        if lag is None or self._waiting_since is None:
-            return lag
-        seconds = max(lag.seconds or 0.0, time.time() - self._waiting_since)
-        return replace(lag, seconds=seconds, waiting_rows=hidden)
-
-    def _unread(self, table: Table, offset: Offset) -> Lag | None:
-        """How far `offset` is behind the visible changes; None if a snapshot has expired."""
-        position = int(offset["snapshot"])
-        latest = table.latest_snapshot_id(self._within_s) or 0
-        first = position if "split" in offset else position + 1
-        for number in range(first, min(latest, first + _IDLE_SNAPSHOTS) + 1):
-            snapshot = table.snapshots.find(number)
-            if snapshot is None:
-                return None
-            if self._units.change_count(snapshot):
-                waited = max(0.0, time.time() - snapshot.time_ms / 1000)
-                return Lag(seconds=waited, snapshots=latest - number + 1)
-        if latest <= first + _IDLE_SNAPSHOTS:
-            return Lag(seconds=0.0, snapshots=0)
-        return Lag(snapshots=latest - position)
+        return self._lag.at(table, offset, self._scan.visible_at(table), self._within_s)
 
     def finished(self, offset: Offset) -> bool:
         return False
@@ -325,71 +246,9 @@ class PaimonSource:
         self._units.close()
         self._reader.close()
 
-    def _first_offset(self, table: Table, latest: int | None, bound: Bound | None) -> Offset:
-        scan = self._scan
-        if scan.start == "latest":
-            return {"snapshot": latest or 0}
-        if scan.start == "snapshot":
-            first = {"snapshot": self._before_first({})}
-            if latest is None or latest <= first["snapshot"]:
-                return {}
-            return self._next_snapshots(table, first, latest, bound)
-        snapshot = latest if scan.start == "full" else scan.snapshot_id
-        if snapshot is None or latest is None:
-            return {}
-        if self._visible_at(table) == "commit" and hides_new_rows(table):
-            # The changes to come are those of later commits, so the full read must not lack the
-            # rows of an earlier one.
-            complete = _complete(table, snapshot)
-            if not complete:
-                return {} if complete is None else {"snapshot": 0}
-            snapshot = complete
-        elif follows_commits(table, scan, snapshot, lambda: self._units.state(table, snapshot)):
-            return {"snapshot": 0}
-        if bound is None:
-            return {"snapshot": snapshot}
-        return bounded_offset(snapshot, self._units.state(table, snapshot), 0, bound, False)
-
     def _current_columns(self, table: Table) -> list[str]:
         """The current names of the columns."""
         return current_columns(table, self._planned, self._columns)
-
-    def _before_first(self, end: Offset) -> int:
-        """The snapshot before the first changes of a stream without an initial full read."""
-        if self._scan.start == "latest":
-            return int(end["snapshot"])
-        return (self._scan.snapshot_id or 1) - 1
-
-    def _next_split(self, table: Table, start: Offset, bound: Bound | None) -> Offset:
-        changes = bool(start.get("changes"))
-        snapshot = int(start["snapshot"])
-        if bound is None:
-            return {"snapshot": snapshot}
-        units = self._units.at(table, start)
-        return bounded_offset(snapshot, units, self._units.position(table, start), bound, changes)
-
-    def _next_snapshots(
-        self, table: Table, start: Offset, latest: int, bound: Bound | None
-    ) -> Offset:
-        position, used, end = int(start["snapshot"]), 0, 0
-        idle_from, idle_until = self._idle
-        first = max(idle_until, position) + 1 if idle_from == position else position + 1
-        for snapshot in snapshots_between(table, first - 1, latest):
-            count = self._units.change_count(snapshot)
-            if count == 0:
-                continue
-            if bound is not None:
-                used += self._units.weight(table, snapshot, count, bound)
-                if used > bound.most and end:
-                    return {"snapshot": end}
-                if used > bound.most and not table.crosses_partitions:
-                    splits = self._units.changes(table, snapshot.id)
-                    return bounded_offset(snapshot.id, splits, 0, bound, True)
-            end = snapshot.id
-        if end or latest - position >= _IDLE_SNAPSHOTS:
-            return {"snapshot": latest}
-        self._idle = (position, latest)
-        return start
 
     def _change_pieces(self, table: Table, after: int, until: int, parallelism: int) -> list[Piece]:
         snapshots = [
@@ -421,19 +280,6 @@ class PaimonSource:
         if not self._keyed:
             return divided(splits, parallelism)
         return inserts(splits, int(end["snapshot"]), parallelism)
-
-
-def _complete(table: Table, snapshot: int) -> int | None:
-    """The newest snapshot up to `snapshot` whose rows are all visible; 0: before the first.
-
-    None if there is none among the last `_MOST_INCOMPLETE`, or if one of them has expired.
-    """
-    for number in range(snapshot, max(0, snapshot - _MOST_INCOMPLETE), -1):
-        if table.snapshots.find(number) is None:
-            return None
-        if not invisible_rows(table, number, rows_visible_at(True, table.options)).rows:
-            return number
-    return 0 if snapshot <= _MOST_INCOMPLETE else None
 
 
 def _scan_options(table: Table, scan: ScanOptions) -> dict[str, str]:

@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from streamhouse.paimon.storage.data_files import data_files
 from streamhouse.paimon.storage.files import Files, LocalFiles, local_path
 
 if TYPE_CHECKING:
@@ -132,7 +133,8 @@ def _is_locked(path: str) -> bool:
 
 def _remove(sidecar: Sidecar, table: Table, word: str, dead: _DeadCompaction) -> int:
     prefix, snapshot = f"compact-{word}-", dead.snapshot
-    paths = [path for path in _data_files(table.files, table.location) if _has_prefix(path, prefix)]
+    files = data_files(table, table.location)
+    paths = [f"{folder}/{name}" for folder, name in files if name.startswith(prefix)]
     if dead.after_ns is not None:
         paths = [path for path in paths if _modified_ns(path) > dead.after_ns]
     if not paths:
@@ -169,16 +171,3 @@ def _committed(java: Any, prefix: str, after: int) -> bool:
                     if entry.file().fileName().startswith(prefix):
                         return True
     return False
-
-
-def _data_files(files: Files, folder: str) -> Iterator[str]:
-    for name, is_folder in files.names(folder):
-        if not is_folder:
-            if "/bucket-" in folder:
-                yield f"{folder}/{name}"
-        elif name.startswith("bucket-") or "=" in name:
-            yield from _data_files(files, f"{folder}/{name}")
-
-
-def _has_prefix(path: str, prefix: str) -> bool:
-    return path.rpartition("/")[2].startswith(prefix)

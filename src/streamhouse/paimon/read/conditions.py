@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 Filter = Mapping[str, Any]
 """A comparison of one column, or a combination of several `children`."""
+
+
+def all_of(conditions: Sequence[Filter]) -> Filter | None:
+    """The condition that all of these hold; None without any."""
+    if len(conditions) > 1:
+        return {"method": "and", "children": list(conditions)}
+    return conditions[0] if conditions else None
 
 
 def only_on(condition: Filter | None, allowed: Callable[[str], bool]) -> Filter | None:
@@ -15,8 +22,7 @@ def only_on(condition: Filter | None, allowed: Callable[[str], bool]) -> Filter 
         return None
     if condition["method"] == "and":
         children = [only_on(child, allowed) for child in condition["children"]]
-        allowed_children = [child for child in children if child is not None]
-        return {"method": "and", "children": allowed_children} if allowed_children else None
+        return all_of([child for child in children if child is not None])
     return condition if all(map(allowed, _columns(condition))) else None
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from streamhouse.paimon.read.conditions import Filter
+from streamhouse.paimon.read.conditions import Filter, all_of
 
 if TYPE_CHECKING:
     from pyspark.sql import datasource as spark
@@ -34,19 +34,20 @@ def push(filters: Iterable[spark.Filter], schema: pa.Schema) -> Filter | None:
 
     It may pass too many rows, never too few: Spark must apply all its filters again.
     """
-    pushed = [
-        condition
-        for condition in (_condition(spark_filter, schema) for spark_filter in filters)
-        if condition is not None
-    ]
-    if len(pushed) <= 1:
-        return pushed[0] if pushed else None
-    return {"method": "and", "children": pushed}
+    conditions = (_condition(spark_filter, schema) for spark_filter in filters)
+    return all_of([condition for condition in conditions if condition is not None])
 
 
-def one_of(field: pa.Field, values: list[Any]) -> Filter | None:
-    """The condition that a column has one of these values; None if it cannot be pushed down."""
-    return compared("in", field, values)
+def keys_filter(fields: Iterable[pa.Field], keys: pa.Table) -> Filter | None:
+    """A filter that all rows with one of the keys pass; `fields` are those of the key's columns.
+
+    Other rows may pass it, too: each column is compared with its own values in `keys`. None if no
+    column can be pushed down.
+    """
+    conditions = (
+        compared("in", field, keys.column(field.name).unique().to_pylist()) for field in fields
+    )
+    return all_of([condition for condition in conditions if condition is not None])
 
 
 def _condition(spark_filter: spark.Filter, schema: pa.Schema) -> dict[str, Any] | None:

@@ -18,7 +18,7 @@ from streamhouse.paimon.schema import evolution, types
 from streamhouse.paimon.schema.file_formats import nanosecond_timestamps
 from streamhouse.paimon.schema.options.bucket_rules import crosses_partitions
 from streamhouse.paimon.schema.table_name import branch_root
-from streamhouse.paimon.storage.files import Files, files_of
+from streamhouse.paimon.storage.files import Files, files_of, numbered_files
 from streamhouse.paimon.storage.followed_snapshots import FollowedSnapshots
 from streamhouse.paimon.storage.object_store.object_files import ObjectFiles
 from streamhouse.paimon.storage.snapshots import Snapshot, Snapshots
@@ -202,11 +202,7 @@ def resolve(
     location = rust.location()
     root = branch_root(location, rust.branch())
     files = files_of(location, catalog_options)
-    ids = [
-        int(file.removeprefix("schema-"))
-        for file, _ in files.names(f"{root}/schema")
-        if file.removeprefix("schema-").isdigit()
-    ]
+    ids = numbered_files(files, f"{root}/schema", "schema-")
     text = files.read_text(f"{root}/schema/schema-{max(ids, default=0)}")
     if text is None:
         raise TableError(f"table {database}.{name} has no schema file under {root}/schema")

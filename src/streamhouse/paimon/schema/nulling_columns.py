@@ -18,6 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from streamhouse.merge_functions import (
     MERGING_ENGINES,
     group_sequence_fields,
+    ignores_retractions,
     merge_function,
     sequence_fields,
 )
@@ -37,7 +38,7 @@ def nulling_columns(options: Mapping[str, str], columns: Iterable[str]) -> list[
     if functions <= _ORDERLESS:
         return found
     # They merge by `last_value`. A null there is the oldest sequence in the next merge.
-    return [*found, *(name for name in order if not _ignores(options, name))]
+    return [*found, *(name for name in order if not ignores_retractions(options, name))]
 
 
 def collecting_columns(options: Mapping[str, str], columns: Iterable[str]) -> list[str]:
@@ -58,12 +59,8 @@ def _retracted(
         if name not in ordering
         and (engine == "aggregation" or _is_declared(options, name))
         and merge_function(options, name) in functions
-        and not _ignores(options, name)
+        and not ignores_retractions(options, name)
     ]
-
-
-def _ignores(options: Mapping[str, str], name: str) -> bool:
-    return options.get(f"fields.{name}.ignore-retract", "").lower() == "true"
 
 
 def _is_declared(options: Mapping[str, str], name: str) -> bool:

@@ -155,6 +155,14 @@ class RemoteFiles:
             self._io.delete(path, True)
 
 
+def numbered_files(files: Files, folder: str, prefix: str) -> list[int]:
+    """The numbers of the files in a folder that are named `prefix` and a number."""
+    names = [
+        name.removeprefix(prefix) for name, _ in files.names(folder) if name.startswith(prefix)
+    ]
+    return [int(name) for name in names if name.isdigit()]
+
+
 def local_path(path: str) -> str:
     """The path in the local file system of a plain path or a `file:` URI."""
     return unquote(urlparse(path).path) if path.startswith("file:") else path

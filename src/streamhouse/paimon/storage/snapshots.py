@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from streamhouse.errors import DataLossError
-from streamhouse.paimon.storage.files import Files
+from streamhouse.paimon.storage.files import Files, numbered_files
 
 EXPIRY_USER = "streamhouse-expiry"
 """Commit user of partition expiry; streams do not read its OVERWRITE snapshots as changes."""
@@ -186,11 +186,7 @@ class Snapshots:
         return None
 
     def _ids(self) -> list[int]:
-        return [
-            int(name.removeprefix("snapshot-"))
-            for name, _ in self._files.names(self._folder)
-            if name.startswith("snapshot-") and name.removeprefix("snapshot-").isdigit()
-        ]
+        return numbered_files(self._files, self._folder, "snapshot-")
 
 
 def from_json(text: str) -> Snapshot:

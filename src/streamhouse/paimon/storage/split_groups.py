@@ -12,7 +12,7 @@ from pypaimon_rust.datafusion import Split
 from streamhouse.paimon.storage.split_files import SplitFrame
 
 if TYPE_CHECKING:
-    from streamhouse.paimon.changelog.snapshot_changes import StateDifference
+    from streamhouse.paimon.changelog.differences.snapshot_changes import StateDifference
 
 _FILE_ID = re.compile(rb"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}-\d+\.")
 

@@ -6,7 +6,7 @@ import hashlib
 import time
 from typing import TYPE_CHECKING
 
-from streamhouse.paimon.storage.files import is_local
+from streamhouse.paimon.storage.files import is_local, numbered_files
 from streamhouse.paimon.storage.snapshots import Snapshots
 
 if TYPE_CHECKING:
@@ -28,11 +28,7 @@ class Identity:
         # Read each time, unlike those of a table that is followed.
         self._snapshots = Snapshots(table.files, table.root, table.identifier)
         self._local = is_local(table.location)
-        numbers = [
-            int(name.removeprefix("schema-"))
-            for name, _ in self._files.names(f"{self._root}/schema")
-            if name.removeprefix("schema-").isdigit()
-        ]
+        numbers = numbered_files(self._files, f"{self._root}/schema", "schema-")
         self._schema = f"{self._root}/schema/schema-{min(numbers, default=0)}"
         self._stamp = self._files.stamp(self._schema)
         self._text = self._files.read_text(self._schema)

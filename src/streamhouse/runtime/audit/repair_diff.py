@@ -14,7 +14,7 @@ from sqlglot.errors import SqlglotError
 
 from streamhouse.errors import OptionError
 from streamhouse.options import nearest
-from streamhouse.paimon.changelog.state_difference import RowNumbers
+from streamhouse.paimon.changelog.differences.state_difference import RowNumbers
 from streamhouse.runtime.audit.tolerance import ABSOLUTE, differs_sql
 from streamhouse.source import ROW_KIND
 

@@ -17,10 +17,10 @@ import pyarrow.compute as pc
 
 from streamhouse.merge_functions import sequence_fields
 from streamhouse.paimon.catalog.warehouse import Warehouse
-from streamhouse.paimon.changelog.key_preserving_partitions import parts
-from streamhouse.paimon.changelog.state_difference import Differ
+from streamhouse.paimon.changelog.differences.key_preserving_partitions import parts
+from streamhouse.paimon.changelog.differences.state_difference import Differ
 from streamhouse.paimon.changelog.unread_commits import invisible_snapshots, rows_of, written_since
-from streamhouse.paimon.read.pushdown import one_of
+from streamhouse.paimon.read.pushdown import keys_filter
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.read.visibility import hides_new_rows
 from streamhouse.paimon.storage.lock import commit_lock
@@ -206,10 +206,7 @@ class _Try:
         changes = changes.filter(pc.not_equal(changes.column(ROW_KIND), "-U"))
         keys = changes.select(key).append_column("#", pa.array(range(changes.num_rows)))
         last = keys.group_by(key).aggregate([("#", "max")])
-        conditions = [one_of(field, last.column(field.name).unique().to_pylist())
-                  for field in self._table.read_schema(key)]  # fmt: skip
-        children = [condition for condition in conditions if condition is not None]
-        key_filter = {"method": "and", "children": children} if children else None
+        key_filter = keys_filter(self._table.read_schema(key), last)
         batches = self._merged.read(key, filter=key_filter)
         own_keys = pa.Table.from_batches(batches, schema=self._merged.read_schema(key))
         conflicts = last.join(own_keys, key, join_type="left semi")

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamhouse.connectors.mysql_cdc.metadata import TIME
-from streamhouse.paimon.changelog.state_difference import Differ
+from streamhouse.paimon.changelog.differences.state_difference import Differ
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.read.visibility import hides_new_rows
 from streamhouse.runtime.sync.mapping.computed_columns import computed_columns

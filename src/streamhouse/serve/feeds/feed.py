@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from streamhouse.paimon.changelog.state_difference import Differ
+from streamhouse.paimon.changelog.differences.state_difference import Differ
 
 if TYPE_CHECKING:
     from streamhouse.serve.feeds.feed_memory import FeedMemory

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from streamhouse.errors import BadIdError, DataLossError, ExpiredError, TooLargeError
-from streamhouse.paimon.changelog.state_difference import Differ
+from streamhouse.paimon.changelog.differences.state_difference import Differ
 from streamhouse.paimon.read.table import Table
 from streamhouse.serve.feeds.feed import Feed
 from streamhouse.serve.feeds.row_kinds import cast_to_schema

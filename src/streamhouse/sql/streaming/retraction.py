@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from sqlglot import exp
 
-from streamhouse.merge_functions import merge_function, sequence_fields
+from streamhouse.merge_functions import ignores_retractions, merge_function, sequence_fields
 from streamhouse.sql.expressions import lowering
 from streamhouse.sql.plan import TableInfo
 from streamhouse.sql.resolution.insert_target import Slot
@@ -156,7 +156,7 @@ def can_sign(script: Script, level: Level, target: TableInfo | None, filled: lis
 
 
 def _ignores(target: TableInfo, slot: Slot) -> bool:
-    return target.options.get(f"fields.{slot.column.name}.ignore-retract", "").lower() == "true"
+    return ignores_retractions(target.options, slot.column.name)
 
 
 def _is_signable(target: TableInfo, slot: Slot) -> bool:

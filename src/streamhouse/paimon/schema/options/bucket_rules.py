@@ -22,7 +22,7 @@ _FUNCTIONS = ("default", "mod", "hive")
 _NESTED = ("ARRAY", "MAP", "ROW", "MULTISET")
 
 
-def checked(
+def checked_bucket_options(
     where: str,
     columns: Mapping[str, str],
     primary_key: Sequence[str],

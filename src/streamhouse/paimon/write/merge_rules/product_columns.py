@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamhouse.errors import TableError
-from streamhouse.merge_functions import MERGING_ENGINES, merge_function
+from streamhouse.merge_functions import MERGING_ENGINES, ignores_retractions, merge_function
 from streamhouse.paimon.read.table import Table
 from streamhouse.source import ROW_KIND
 
@@ -27,7 +27,7 @@ class Products:
             if options.get("merge-engine") in MERGING_ENGINES
             and column.name not in table.primary_key
             and merge_function(options, column.name) == "product"
-            and options.get(f"fields.{column.name}.ignore-retract", "").lower() != "true"
+            and not ignores_retractions(options, column.name)
         ]
 
     def check(self, batch: pa.RecordBatch) -> None:

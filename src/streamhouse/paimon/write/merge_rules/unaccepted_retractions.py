@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamhouse.errors import TableError
-from streamhouse.merge_functions import MERGING_ENGINES, merge_function
+from streamhouse.merge_functions import MERGING_ENGINES, ignores_retractions, merge_function
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.schema.options import bucket_rules
 from streamhouse.source import ROW_KIND
@@ -183,8 +183,7 @@ def _keeps_replaced(table: Table) -> bool:
     return any(
         merge_function(options, column.name) not in _REPLACING
         for column in table.columns
-        if column.name not in keys
-        and options.get(f"fields.{column.name}.ignore-retract", "").lower() != "true"
+        if column.name not in keys and not ignores_retractions(options, column.name)
     )
 
 

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from streamhouse.errors import StreamhouseError
-from streamhouse.paimon.changelog.state_difference import Differ
+from streamhouse.paimon.changelog.differences.state_difference import Differ
 from streamhouse.paimon.read.compacted_full_scan import compacted_only
 from streamhouse.paimon.read.conditions import Filter
-from streamhouse.paimon.read.pushdown import one_of
+from streamhouse.paimon.read.pushdown import keys_filter
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.read.visibility import PRODUCED, changes_visible_at, producer
 from streamhouse.paimon.storage.split_header import bucket_folder, without_snapshot
@@ -169,11 +169,7 @@ def keys_of(table: Table, written: Sequence[bytes]) -> Filter | None:
         return None
     schema = table.read_schema(names)
     rows = pa.Table.from_batches(batches, schema)
-    conditions = [one_of(field, rows.column(field.name).unique().to_pylist()) for field in schema]
-    filters = [condition for condition in conditions if condition is not None]
-    if len(filters) > 1:
-        return {"method": "and", "children": filters}
-    return filters[0] if filters else None
+    return keys_filter(schema, rows)
 
 
 def gathered(

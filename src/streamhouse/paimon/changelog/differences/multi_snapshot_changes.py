@@ -18,13 +18,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pypaimon_rust.datafusion import Split
 
-from streamhouse.paimon.changelog.snapshot_changes import (
+from streamhouse.paimon.changelog.differences.snapshot_changes import (
     MOST_KEYS,
     StateDifference,
     gathered,
     keys_of,
 )
-from streamhouse.paimon.changelog.state_difference import Differ
+from streamhouse.paimon.changelog.differences.state_difference import Differ
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.read.visibility import hides_new_rows
 from streamhouse.paimon.storage.split_groups import file_ids

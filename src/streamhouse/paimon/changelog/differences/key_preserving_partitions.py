@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pypaimon_rust.datafusion import Split
 
-from streamhouse.paimon.changelog.snapshot_changes import gathered, keys_of
+from streamhouse.paimon.changelog.differences.snapshot_changes import gathered, keys_of
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.storage.split_header import bucket_folder
 

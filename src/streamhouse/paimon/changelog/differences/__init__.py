@@ -1,0 +1,1 @@
+"""Changes computed from two states of a table, for tables without changelog files; repairs."""

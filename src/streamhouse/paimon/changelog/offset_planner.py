@@ -1,0 +1,144 @@
+"""Computes the offsets of a stream over a table: the first one, and the one after another."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from streamhouse.errors import DataLossError
+from streamhouse.paimon.changelog.commit_order import follows_commits
+from streamhouse.paimon.changelog.consumer_progress import Progress
+from streamhouse.paimon.changelog.invisible_rows import invisible_rows
+from streamhouse.paimon.changelog.offset_origin import ANEW
+from streamhouse.paimon.changelog.read_units import bounded_offset
+from streamhouse.paimon.changelog.scan_options import ScanOptions
+from streamhouse.paimon.changelog.snapshot_units import SnapshotUnits, snapshots_between
+from streamhouse.paimon.read.table import Table
+from streamhouse.paimon.read.visibility import hides_new_rows, rows_visible_at
+from streamhouse.paimon.storage.split_groups import Bound
+from streamhouse.source import Offset
+
+_MAX_INCOMPLETE = 100
+IDLE_SNAPSHOTS = 5
+"""How many snapshots without changes an offset may lag behind before it must advance, or else its
+snapshot might expire (by default, Paimon retains at least ten)."""
+
+
+class OffsetPlanner:
+    """Plans the end offsets of batches, in the form that `PaimonSource` documents; driver only.
+
+    Offsets here have no `of`. `progress` is that of the stream's `consumer-id`, if it has one.
+    """
+
+    def __init__(self, scan: ScanOptions, units: SnapshotUnits, progress: Progress | None) -> None:
+        self._scan, self._units, self._progress = scan, units, progress
+        self._idle = (0, 0)
+        """An offset's snapshot, and the last one of those without changes after it."""
+        self._last_snapshot: int | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_idle": (0, 0), "_progress": None}
+
+    def stop_at(self, snapshot: int) -> None:
+        """Plan no offset after this snapshot."""
+        self._last_snapshot = snapshot
+
+    def next_offset(
+        self, table: Table, start: Offset, bound: Bound | None, within_s: float
+    ) -> Offset:
+        """The next offset after `start`, at most `bound` away; `start` if there is none.
+
+        `within_s`: as of `Table.latest_snapshot_id`.
+        """
+        latest = table.latest_snapshot_id(within_s)
+        if self._last_snapshot is not None and latest is not None:
+            latest = max(min(latest, self._last_snapshot), start.get("snapshot", 0)) or None
+        if self._progress is not None:
+            self._progress.keep_alive(table)
+            next_snapshot = None if start else self._progress.start(table)
+            if next_snapshot is not None:
+                return {"snapshot": next_snapshot - 1, "resumed": True}
+        if not start:
+            return self._first_offset(table, latest, bound)
+        if "split" in start:
+            return self._next_split(table, start, bound)
+        if (latest or 0) < start["snapshot"]:
+            raise DataLossError(
+                f"table {table.identifier}: snapshot {start['snapshot']} was read, but the newest "
+                f"is now {latest}: the table was rolled back or created again; {ANEW}"
+            )
+        return self._next_snapshots(table, start, latest or 0, bound)
+
+    def before_first(self, end: Offset) -> int:
+        """The snapshot before the first changes of a stream without an initial full read."""
+        if self._scan.start == "latest":
+            return int(end["snapshot"])
+        return (self._scan.snapshot_id or 1) - 1
+
+    def _first_offset(self, table: Table, latest: int | None, bound: Bound | None) -> Offset:
+        scan = self._scan
+        if scan.start == "latest":
+            return {"snapshot": latest or 0}
+        if scan.start == "snapshot":
+            first = {"snapshot": self.before_first({})}
+            if latest is None or latest <= first["snapshot"]:
+                return {}
+            return self._next_snapshots(table, first, latest, bound)
+        snapshot = latest if scan.start == "full" else scan.snapshot_id
+        if snapshot is None or latest is None:
+            return {}
+        if scan.visible_at(table) == "commit" and hides_new_rows(table):
+            # The changes to come are those of later commits, so the full read must not lack the
+            # rows of an earlier one.
+            complete = _complete(table, snapshot)
+            if not complete:
+                return {} if complete is None else {"snapshot": 0}
+            snapshot = complete
+        elif follows_commits(table, scan, snapshot, lambda: self._units.state(table, snapshot)):
+            return {"snapshot": 0}
+        if bound is None:
+            return {"snapshot": snapshot}
+        return bounded_offset(snapshot, self._units.state(table, snapshot), 0, bound, False)
+
+    def _next_split(self, table: Table, start: Offset, bound: Bound | None) -> Offset:
+        changes = bool(start.get("changes"))
+        snapshot = int(start["snapshot"])
+        if bound is None:
+            return {"snapshot": snapshot}
+        units = self._units.at(table, start)
+        return bounded_offset(snapshot, units, self._units.position(table, start), bound, changes)
+
+    def _next_snapshots(
+        self, table: Table, start: Offset, latest: int, bound: Bound | None
+    ) -> Offset:
+        position, used, end = int(start["snapshot"]), 0, 0
+        idle_from, idle_until = self._idle
+        first = max(idle_until, position) + 1 if idle_from == position else position + 1
+        for snapshot in snapshots_between(table, first - 1, latest):
+            count = self._units.change_count(snapshot)
+            if count == 0:
+                continue
+            if bound is not None:
+                used += self._units.weight(table, snapshot, count, bound)
+                if used > bound.most and end:
+                    return {"snapshot": end}
+                if used > bound.most and not table.crosses_partitions:
+                    splits = self._units.changes(table, snapshot.id)
+                    return bounded_offset(snapshot.id, splits, 0, bound, True)
+            end = snapshot.id
+        if end or latest - position >= IDLE_SNAPSHOTS:
+            return {"snapshot": latest}
+        self._idle = (position, latest)
+        return start
+
+
+def _complete(table: Table, snapshot: int) -> int | None:
+    """The newest snapshot up to `snapshot` whose rows are all visible; 0: before the first.
+
+    None if there is none among the last `_MAX_INCOMPLETE`, or if one of them has expired.
+    """
+    for number in range(snapshot, max(0, snapshot - _MAX_INCOMPLETE), -1):
+        if table.snapshots.find(number) is None:
+            return None
+        if not invisible_rows(table, number, rows_visible_at(True, table.options)).rows:
+            return number
+    return 0 if snapshot <= _MAX_INCOMPLETE else None
