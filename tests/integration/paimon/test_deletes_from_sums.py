@@ -250,7 +250,7 @@ def test_a_delete_that_was_cut_off_is_finished_by_the_next_statement(
     assert sums.rows(name) == [
         ("France", 1, 7.0), *left, ("North Pole", 0, 0.0), ("Peru", 1, 7.0)
     ]  # fmt: skip
-    assert commit_retries.dead(sums.warehouse.table(f"default.{name}")) == []
+    assert commit_retries.dead_attempts(sums.warehouse.table(f"default.{name}")) == []
 
 
 @pytest.mark.parametrize("engine", ["aggregation", "partial-update"])

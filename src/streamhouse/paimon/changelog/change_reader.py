@@ -19,7 +19,7 @@ from streamhouse.paimon.changelog.differences.snapshot_changes import (
 )
 from streamhouse.paimon.changelog.differences.state_difference import Differ
 from streamhouse.paimon.read.table import Table
-from streamhouse.paimon.storage.split_groups import Piece
+from streamhouse.paimon.storage.split_groups import ScanPartition
 from streamhouse.source import ROW_KIND
 
 
@@ -39,8 +39,10 @@ class ChangeReader:
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_differ": None}
 
-    def read(self, table: Table, partition: Piece, columns: list[str]) -> Iterator[pa.RecordBatch]:
-        """The rows of a piece; `columns` are the names that the table has now."""
+    def read(
+        self, table: Table, partition: ScanPartition, columns: list[str]
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows of a partition; `columns` are the names that the table has now."""
         names = [*self._columns, *([ROW_KIND] if self._kinds else [])]
         for run in snapshot_runs(table, partition.groups):
             group = run.groups[0]

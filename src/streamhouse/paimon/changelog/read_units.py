@@ -7,41 +7,41 @@ from itertools import groupby
 from typing import TypeAlias
 
 from streamhouse.paimon.changelog.differences.snapshot_changes import StateDifference
-from streamhouse.paimon.storage.split_groups import Bound, Piece, pieces
+from streamhouse.paimon.storage.split_groups import Bound, ScanPartition, scan_partitions
 from streamhouse.source import Offset
 
 ReadUnit: TypeAlias = bytes | StateDifference
 """A serialised split, or a difference of states."""
 
 
-def divided(units: Sequence[ReadUnit], parallelism: int) -> list[Piece]:
-    """The units in pieces for several tasks; differences stay in one, in their order."""
+def divided(units: Sequence[ReadUnit], parallelism: int) -> list[ScanPartition]:
+    """The units as partitions for several tasks; differences stay in one, in their order."""
     splits = [unit for unit in units if isinstance(unit, bytes)]
-    return pieces(splits, parallelism) if len(splits) == len(units) else in_order(units)
+    return scan_partitions(splits, parallelism) if len(splits) == len(units) else in_order(units)
 
 
-def in_order(units: Sequence[ReadUnit]) -> list[Piece]:
-    """All units as one piece, in which consecutive splits are read together."""
+def in_order(units: Sequence[ReadUnit]) -> list[ScanPartition]:
+    """All units as one partition, in which consecutive splits are read together."""
     groups: list[tuple[bytes, ...] | StateDifference] = []
     for computed, run in groupby(units, lambda unit: isinstance(unit, StateDifference)):
         if computed:
             groups += [unit for unit in run if isinstance(unit, StateDifference)]
         else:
             groups.append(tuple(unit for unit in run if isinstance(unit, bytes)))
-    return [Piece(tuple(groups))] if groups else []
+    return [ScanPartition(tuple(groups))] if groups else []
 
 
-def inserts(units: Sequence[ReadUnit], snapshot: int, parallelism: int) -> list[Piece]:
+def inserts(units: Sequence[ReadUnit], snapshot: int, parallelism: int) -> list[ScanPartition]:
     """The state of a keyed table: merged rows are inserts, whatever row kinds their files have."""
     return [
-        Piece(
+        ScanPartition(
             tuple(
                 StateDifference(snapshot, (), (), group)
-                for group in piece.groups
+                for group in partition.groups
                 if isinstance(group, tuple)
             )
         )
-        for piece in divided(units, parallelism)
+        for partition in divided(units, parallelism)
     ]
 
 

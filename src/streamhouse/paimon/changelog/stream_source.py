@@ -22,7 +22,7 @@ from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.read.visibility import PRODUCED, hides_new_rows, producer
 from streamhouse.paimon.schema.evolution import current_columns
 from streamhouse.paimon.schema.options.remove_record_option import purges_remove_rows
-from streamhouse.paimon.storage.split_groups import Bound, Piece, pieces
+from streamhouse.paimon.storage.split_groups import Bound, ScanPartition, scan_partitions
 from streamhouse.source import Lag, Offset
 
 _TARGET_SIZE = ("source.split.target-size", "16 mb")
@@ -187,23 +187,25 @@ class PaimonSource:
         finally:
             self._within_s = _LATEST_WITHIN_S
 
-    def partitions(self, start: Offset, end: Offset, parallelism: int = 1) -> Sequence[Piece]:
+    def partitions(
+        self, start: Offset, end: Offset, parallelism: int = 1
+    ) -> Sequence[ScanPartition]:
         if start == end or (not start and end.get("resumed")):
             return []
         table = self.table
         if not start and self._scan.start in ("full", "snapshot-full"):
             splits = self._units.state(table, end["snapshot"])
-            return self._state_pieces(splits[: end.get("split", len(splits))], end, parallelism)
+            return self._state_partitions(splits[: end.get("split", len(splits))], end, parallelism)
         if "split" in start:
             units = self._units.range(table, start, end)
             if not start.get("changes"):
-                return self._state_pieces(units, end, parallelism)
+                return self._state_partitions(units, end, parallelism)
             return divided(units, parallelism)
         after = start["snapshot"] if start else self._planner.before_first(end)
         if "split" in end:
             units = self._units.changes(table, end["snapshot"])[: self._units.position(table, end)]
             return divided(units, parallelism)
-        return self._change_pieces(table, after, end["snapshot"], parallelism)
+        return self._change_partitions(table, after, end["snapshot"], parallelism)
 
     def rows(self, start: Offset, end: Offset) -> int | None:
         if not start or "split" in start or "split" in end or self._hidden:
@@ -215,7 +217,7 @@ class PaimonSource:
             total += self._units.change_count(snapshot)
         return total
 
-    def read(self, partition: Piece) -> Iterator[pa.RecordBatch]:
+    def read(self, partition: ScanPartition) -> Iterator[pa.RecordBatch]:
         table = self.table
         yield from self._reader.read(table, partition, self._current_columns(table))
 
@@ -250,33 +252,35 @@ class PaimonSource:
         """The current names of the columns."""
         return current_columns(table, self._planned, self._columns)
 
-    def _change_pieces(self, table: Table, after: int, until: int, parallelism: int) -> list[Piece]:
+    def _change_partitions(
+        self, table: Table, after: int, until: int, parallelism: int
+    ) -> list[ScanPartition]:
         snapshots = [
             one for one in snapshots_between(table, after, until) if self._units.has_changes(one)
         ]
         if self._keyed:
-            pieces_by_snapshot = [in_order(self._units.changes(table, one.id)) for one in snapshots]
+            by_snapshot = [in_order(self._units.changes(table, one.id)) for one in snapshots]
             groups = tuple(
                 group
-                for snapshot_pieces in pieces_by_snapshot
-                for piece in snapshot_pieces
-                for group in piece.groups
+                for snapshot_partitions in by_snapshot
+                for partition in snapshot_partitions
+                for group in partition.groups
             )
-            return [Piece(groups)] if groups else []
-        all_pieces: list[Piece] = []
+            return [ScanPartition(groups)] if groups else []
+        all_partitions: list[ScanPartition] = []
         for is_overwrite, run in groupby(snapshots, lambda one: one.commit_kind == "OVERWRITE"):
             ids = [one.id for one in run]
             if is_overwrite:
-                all_pieces += in_order(
+                all_partitions += in_order(
                     [unit for one in ids for unit in self._units.changes(table, one)]
                 )
             else:
-                all_pieces += pieces(self._units.appended(table, ids), parallelism)
-        return all_pieces
+                all_partitions += scan_partitions(self._units.appended(table, ids), parallelism)
+        return all_partitions
 
-    def _state_pieces(
+    def _state_partitions(
         self, splits: Sequence[ReadUnit], end: Offset, parallelism: int
-    ) -> list[Piece]:
+    ) -> list[ScanPartition]:
         if not self._keyed:
             return divided(splits, parallelism)
         return inserts(splits, int(end["snapshot"]), parallelism)

@@ -44,7 +44,7 @@ def invisible_snapshots(table: Table, snapshot: int) -> list[int] | None:
 
     None if one of them has expired.
     """
-    waiting = _waiting(table, snapshot)
+    waiting = _level0_file_ids(table, snapshot)
     numbers: list[int] = []
     number = snapshot
     while waiting:
@@ -60,7 +60,7 @@ def invisible_snapshots(table: Table, snapshot: int) -> list[int] | None:
     return numbers[::-1]
 
 
-def _waiting(table: Table, snapshot: int) -> set[bytes]:
+def _level0_file_ids(table: Table, snapshot: int) -> set[bytes]:
     """The ids (`file_ids`) of the level-0 files."""
     files = Warehouse(table.catalog_options).readable(
         f"{table.database}.{table.name}$files", AsOf(snapshot=snapshot)

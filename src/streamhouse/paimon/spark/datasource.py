@@ -37,7 +37,7 @@ from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.read.time_travel import pinned, resolved
 from streamhouse.paimon.spark.options import SparkOptions
 from streamhouse.paimon.spark.sink import PaimonStreamWriter, PaimonWriter
-from streamhouse.paimon.storage.split_groups import Piece, pieces
+from streamhouse.paimon.storage.split_groups import ScanPartition, scan_partitions
 from streamhouse.paimon.write.rows import gathered
 from streamhouse.spark import SourcePartition, SourceStreamReader, for_spark, spark_schema
 from streamhouse.sql.plan import AsOf
@@ -98,12 +98,12 @@ class PaimonReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         table = self._table()
         if isinstance(table, SystemTable):
-            return [SourcePartition(Piece(()))]
+            return [SourcePartition(ScanPartition(()))]
         # Executors must read the snapshot that was planned, not the newest at their time.
         self._as_of = resolved(table, self._as_of)
         if not self._as_of:
             return [SourcePartition(None)]
-        planned = pieces(
+        planned = scan_partitions(
             pinned(table, self._as_of).splits(None, self._columns(table), self._filter),
             self._options.parallelism,
         )

@@ -53,7 +53,7 @@ class NewFiles:
         return cls(partition, bucket, total, tuple(SplitFile(row) for row in rows))
 
     @property
-    def place(self) -> tuple[bytes, int]:
+    def bucket_id(self) -> tuple[bytes, int]:
         """The serialised partition, and the bucket."""
         return self.partition, self.bucket
 

@@ -184,7 +184,7 @@ class SplitFrame:
         return cls(b"".join(head), folder, (file,), vectors=False, streaming=True, raw=False)
 
     @property
-    def place(self) -> tuple[bytes, int]:
+    def bucket_id(self) -> tuple[bytes, int]:
         """The serialised partition, and the bucket."""
         *_, size = _HEAD.unpack_from(self.head)
         end = _HEAD.size + size

@@ -23,8 +23,8 @@ def file_ids(*serialised: bytes) -> set[bytes]:
 
 
 @dataclass(frozen=True)
-class Piece:
-    """What one task reads, in order: groups of splits to read together, and differences.
+class ScanPartition:
+    """The input of one task, in order: groups of splits to read together, and differences.
 
     The changes of a `StateDifference` are computed from the states before and after a snapshot.
     """
@@ -71,18 +71,18 @@ class Bound:
         return sum(file.size for file in SplitFrame.parse(split).files)
 
 
-def pieces(splits: Sequence[bytes], parallelism: int) -> list[Piece]:
-    """Divide splits, in order, into at most `parallelism` pieces of about as many rows each."""
+def scan_partitions(splits: Sequence[bytes], parallelism: int) -> list[ScanPartition]:
+    """Divide splits, in order, into at most `parallelism` partitions of about as many rows each."""
     if parallelism <= 1 or len(splits) <= 1:
-        return [Piece((tuple(splits),))] if splits else []
+        return [ScanPartition((tuple(splits),))] if splits else []
     counts = [max(1, Split.deserialize(split).row_count()) for split in splits]
     target_rows, rows = sum(counts) / parallelism, 0
-    pieces: list[Piece] = []
+    partitions: list[ScanPartition] = []
     current: list[bytes] = []
     for split, count in zip(splits, counts, strict=True):
         current.append(split)
         rows += count
-        if rows >= target_rows and len(pieces) < parallelism - 1:
-            pieces.append(Piece((tuple(current),)))
+        if rows >= target_rows and len(partitions) < parallelism - 1:
+            partitions.append(ScanPartition((tuple(current),)))
             current, rows = [], 0
-    return [*pieces, Piece((tuple(current),))] if current else pieces
+    return [*partitions, ScanPartition((tuple(current),))] if current else partitions

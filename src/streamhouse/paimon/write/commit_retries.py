@@ -37,7 +37,7 @@ _HOST = hashlib.sha256(f"{socket.gethostname()} {process_namespace()}".encode())
 
 
 def with_retries(table: Table, write: Callable[[bool], _T | None]) -> _T:
-    """Call `write` until it returns a value; None means that other commits outdated its rows.
+    """Call `write` until it returns a value; None: other commits have made its rows outdated.
 
     Its argument is whether the table's commit lock is held, which it is for the last of
     `TRIES` + 1 calls. If that one returns None too, raises `CommitConflictError`.
@@ -101,17 +101,17 @@ def prefix_of(word: str) -> str:
     return f"{TAG}-b0-{word}-"
 
 
-def dead(table: Table) -> list[tuple[str, int]]:
+def dead_attempts(table: Table) -> list[tuple[str, int]]:
     """Attempts whose process on this machine died: each marker, and its snapshot at the start."""
     folder = f"{table.location}/{_FOLDER}"
     words = [name for name, _ in table.files.names(folder) if _died(name)]
     return [(word, int(table.files.read_text(f"{folder}/{word}") or "0")) for word in words]
 
 
-def remove_dead(table: Table, committer: TableCommitter) -> int:
+def remove_dead_attempts(table: Table, committer: TableCommitter) -> int:
     """Delete orphan files of attempts whose process on this machine died; returns how many."""
     removed = 0
-    for word, start_snapshot in dead(table):
+    for word, start_snapshot in dead_attempts(table):
         # If the snapshot that it may have committed has expired, a tag may still need its files.
         if (table.earliest_snapshot_id() or 0) <= start_snapshot + 1:
             removed += committer.remove_leftovers(TAG, keep=_AllBut([word]))

@@ -21,7 +21,7 @@ from streamhouse.paimon.schema.options.remove_record_option import removes_recor
 from streamhouse.paimon.storage import rust_core
 from streamhouse.paimon.storage.mirror.write import MirroredWrite
 from streamhouse.paimon.write.merge_rules.before_images import BeforeImageFilter, hides_by_sequence
-from streamhouse.paimon.write.merge_rules.product_columns import Products
+from streamhouse.paimon.write.merge_rules.product_columns import ProductColumns
 from streamhouse.paimon.write.merge_rules.remove_record_on_delete import removals_without_values
 from streamhouse.paimon.write.merge_rules.retraction_file_split import (
     SeparateFiles,
@@ -29,10 +29,10 @@ from streamhouse.paimon.write.merge_rules.retraction_file_split import (
 )
 from streamhouse.paimon.write.merge_rules.sum_limits import AddedRows
 from streamhouse.paimon.write.merge_rules.unaccepted_retractions import (
-    Removals,
+    RetractionFilter,
     check_moves,
     check_overwrite,
-    restricts_removals,
+    filters_retractions,
     takes_upserts,
 )
 from streamhouse.paimon.write.rows import to_table
@@ -131,9 +131,9 @@ class TableWriter:
         self._orc = OrcValues(table) if may_hold_orc(write_options) else None
         drops_before_images = takes_upserts(table) or hides_by_sequence(table)
         self._before_images = BeforeImageFilter(self._table) if drops_before_images else None
-        self._removals = Removals(self._table) if restricts_removals(table) else None
+        self._retractions = RetractionFilter(self._table) if filters_retractions(table) else None
         self._separate = SeparateFiles(self._table) if needs_separate_files(table) else None
-        self._products = Products(table)
+        self._products = ProductColumns(table)
         self._removes_records = removes_records(table.options)
         if overwrite:
             builder = overwrite_builder(self._table, commit_user, partition)
@@ -141,9 +141,9 @@ class TableWriter:
             builder = self._table.rust.new_stream_write_builder().with_commit_user(commit_user)
         self._builder = builder
         self._writer: Any = None
-        self._held: MirroredWrite | None = None
+        self._mirrored: MirroredWrite | None = None
         if followed and not overwrite:
-            self._held = MirroredWrite.of(self._table, commit_user)
+            self._mirrored = MirroredWrite.of(self._table, commit_user)
         self._kinds: bool | None = None
         self._added = AddedRows(self._table)
 
@@ -162,8 +162,8 @@ class TableWriter:
         self._put(batch if self._before_images is None else self._before_images.take(batch))
 
     def _put(self, batch: pa.RecordBatch) -> None:
-        if self._removals is not None:
-            batch = self._removals.take(batch)
+        if self._retractions is not None:
+            batch = self._retractions.take(batch)
         self._products.check(batch)
         if self._removes_records:
             batch = removals_without_values(self._table, batch)
@@ -178,10 +178,10 @@ class TableWriter:
             rows = self._orc.fitted(rows)
         self._added.take(rows)
         try:
-            if self._held is None:
+            if self._mirrored is None:
                 self._opened().write_arrow(rows)
-            elif not self._held.take(rows):
-                self._write_held()
+            elif not self._mirrored.take(rows):
+                self._write_directly()
         except rust_core.ERRORS as error:
             raise write_error(self._table, error) from error
 
@@ -191,13 +191,13 @@ class TableWriter:
             self._writer = self._builder.new_write()
         return self._writer
 
-    def _write_held(self) -> None:
-        """Write the rows that were held, and from now on all others, by the core itself."""
-        held, self._held = self._held, None
-        if held is not None:
-            for rows in held.rows:
+    def _write_directly(self) -> None:
+        """Write the buffered rows, and from now on all others, to the store by the core itself."""
+        mirrored, self._mirrored = self._mirrored, None
+        if mirrored is not None:
+            for rows in mirrored.rows:
                 self._opened().write_arrow(rows)
-            held.close()
+            mirrored.close()
 
     def _with_row_kinds(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The batch, with row kinds if the first one had them, which the Rust core goes by."""
@@ -231,10 +231,10 @@ class TableWriter:
 
     def _closed_files(self, identifier: int) -> Sequence[Any]:
         try:
-            few = None if self._held is None else self._held.closed_files(identifier)
+            few = None if self._mirrored is None else self._mirrored.closed_files(identifier)
             if few is not None:
                 return few
-            self._write_held()
+            self._write_directly()
             arguments = () if self._overwrite else (True, identifier)
             messages: Sequence[Any] = self._opened().prepare_commit(*arguments)
         except rust_core.ERRORS as error:
@@ -246,8 +246,8 @@ class TableWriter:
         # The Rust writer must be dropped in the thread that created it, not by Python's garbage
         # collector.
         writer, self._writer = self._writer, None
-        held, self._held = self._held, None
-        for one in (writer, held):
+        mirrored, self._mirrored = self._mirrored, None
+        for one in (writer, mirrored):
             if one is not None:
                 one.close()
 

@@ -23,7 +23,7 @@ from streamhouse.paimon.changelog.unread_commits import rows_of, written_since
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.storage.lock import commit_lock
 from streamhouse.paimon.write.commit import TableCommitter
-from streamhouse.paimon.write.commit_retries import CHANGE_USER, attempt, remove_dead
+from streamhouse.paimon.write.commit_retries import CHANGE_USER, attempt, remove_dead_attempts
 from streamhouse.paimon.write.overwrite import overwrite_table
 from streamhouse.paimon.write.table_writer import TableWriter
 from streamhouse.paimon.write.temporary_table import TemporaryTable
@@ -77,7 +77,7 @@ def repair(
     address = TableAddress(dict(warehouse), identifier)
     table = address.open()
     check_table(table)
-    remove_dead(table, TableCommitter(address.warehouse, identifier, CHANGE_USER))
+    remove_dead_attempts(table, TableCommitter(address.warehouse, identifier, CHANGE_USER))
     since = table.latest_snapshot_id() or 0
     with progress() as bar:
         for _ in range(_TRIES):

@@ -20,7 +20,7 @@ from streamhouse.paimon.read.visibility import hides_new_rows
 from streamhouse.paimon.schema.options.iceberg_metadata import has_iceberg_metadata
 from streamhouse.paimon.storage.lock import commit_lock
 from streamhouse.paimon.write.commit import TableCommitter
-from streamhouse.paimon.write.commit_retries import CHANGE_USER, attempt, remove_dead
+from streamhouse.paimon.write.commit_retries import CHANGE_USER, attempt, remove_dead_attempts
 from streamhouse.paimon.write.overwrite import overwrite_table, truncate_table
 from streamhouse.paimon.write.table_writer import TableWriter
 from streamhouse.runtime.batch import unfinished_delete
@@ -87,7 +87,7 @@ def change(session: Session, statement: plan.Change, sidecar: Sidecar | None = N
     address = session.endpoints.address(target)
     with Purge(address.warehouse, address.identifier, sidecar) as purge:
         unfinished_delete.finish(address, purge)
-        remove_dead(address.open(), _committer(address, CHANGE_USER))
+        remove_dead_attempts(address.open(), _committer(address, CHANGE_USER))
         for number in range(TRIES + 1):
             current = _Attempt(session, statement, address, purge)
             result = current.run(hold=number == TRIES)

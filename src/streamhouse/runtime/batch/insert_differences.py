@@ -25,7 +25,12 @@ from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.read.visibility import hides_new_rows
 from streamhouse.paimon.storage.lock import commit_lock
 from streamhouse.paimon.write.commit import TableCommitter
-from streamhouse.paimon.write.commit_retries import CHANGE_USER, attempt, remove_dead, with_retries
+from streamhouse.paimon.write.commit_retries import (
+    CHANGE_USER,
+    attempt,
+    remove_dead_attempts,
+    with_retries,
+)
 from streamhouse.paimon.write.table_writer import TableWriter
 from streamhouse.paimon.write.temporary_table import TemporaryTable
 from streamhouse.runtime.batch.insert_result import InsertResult
@@ -72,7 +77,7 @@ class DifferenceInsert:
         `total` is the approximate number of rows to read. Rows that others change meanwhile count
         as changed after this statement, unless a `sequence.field` decides otherwise.
         """
-        remove_dead(self._initial, self._committer)
+        remove_dead_attempts(self._initial, self._committer)
         count = 0
         try:
             with TemporaryTable(self._initial) as temporary:

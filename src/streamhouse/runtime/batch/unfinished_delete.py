@@ -17,7 +17,7 @@ from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.schema.options.remove_record_option import remove_option
 from streamhouse.paimon.storage.lock import commit_lock
 from streamhouse.paimon.write.commit import TableCommitter
-from streamhouse.paimon.write.commit_retries import CHANGE_USER, attempt, dead, prefix_of
+from streamhouse.paimon.write.commit_retries import CHANGE_USER, attempt, dead_attempts, prefix_of
 from streamhouse.paimon.write.table_writer import TableWriter
 from streamhouse.source import ROW_KIND
 
@@ -32,7 +32,9 @@ def finish(address: TableAddress, purge: Purge) -> int:
     if option is None or not table.primary_key:
         return 0
     unfinished = [
-        snapshot for name, first in dead(table) if (snapshot := _committed(table, name, first))
+        snapshot
+        for name, first in dead_attempts(table)
+        if (snapshot := _committed(table, name, first))
     ]
     if not unfinished or not any(_pending(table, snapshot, option) for snapshot in unfinished):
         return 0

@@ -39,7 +39,7 @@ class Commit:
             len(files),
             sum(file.rows for file in files),
             len({(table, one.partition) for table, one in added}),
-            len({(table, *one.place) for table, one in added}),
+            len({(table, *one.bucket_id) for table, one in added}),
         )
 
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pypaimon_rust.datafusion import Split
 
-from streamhouse.paimon.changelog.differences.snapshot_changes import gathered, keys_of
+from streamhouse.paimon.changelog.differences.snapshot_changes import read_rows, written_keys
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.storage.split_header import bucket_folder
 
@@ -40,8 +40,8 @@ class Part:
         if self.count > 1:
             return self._share(old, self.old), self._share(new, self.new)
         return (
-            gathered(old, _names(old), self.old, keys_of(new, self.new)),
-            gathered(new, _names(new), self.new, None),
+            read_rows(old, _names(old), self.old, written_keys(new, self.new)),
+            read_rows(new, _names(new), self.new, None),
         )
 
     def _share(self, table: Table, splits: Sequence[bytes]) -> pa.Table:

@@ -21,8 +21,8 @@ from pypaimon_rust.datafusion import Split
 from streamhouse.paimon.changelog.differences.snapshot_changes import (
     MOST_KEYS,
     StateDifference,
-    gathered,
-    keys_of,
+    read_rows,
+    written_keys,
 )
 from streamhouse.paimon.changelog.differences.state_difference import Differ
 from streamhouse.paimon.read.table import Table
@@ -58,7 +58,7 @@ def last_row_wins(table: Table) -> bool:
 
 
 def snapshot_runs(table: Table, groups: Sequence[Group]) -> Iterator[SnapshotRun]:
-    """The groups of a piece in order, combined into stretches that can be read at once.
+    """The groups of a partition in order, combined into runs that can be read at once.
 
     The snapshots of differences that are combined wrote at most `MOST_KEYS` rows.
     """
@@ -96,7 +96,7 @@ def multi_snapshot_changes(
     for difference in run:
         before.setdefault(bucket_folder(difference.written[0]), difference.old)
     old = [split for splits in before.values() for split in splits]
-    state = gathered(table, read_columns, old, keys_of(table, _all_written(run)))
+    state = read_rows(table, read_columns, old, written_keys(table, _all_written(run)))
     for _, differences in groupby(run, _snapshot):
         written = _written(table, read_columns, list(differences), state.schema)
         unchanged = differ.without(state, written.select(list(key)), key)

@@ -118,9 +118,11 @@ def changed_rows(
                 kinds = pa.repeat(pa.scalar(row_kind), batch.num_rows)
                 yield pa.RecordBatch.from_arrays([*batch.columns, kinds], schema=schema)
         return
-    keys = keys_of(table, [split for difference in differences for split in difference.written])
-    old = gathered(table, read_columns, before, keys)
-    new = gathered(table, read_columns, after, keys)
+    keys = written_keys(
+        table, [split for difference in differences for split in difference.written]
+    )
+    old = read_rows(table, read_columns, before, keys)
+    new = read_rows(table, read_columns, after, keys)
     changes = differ.by_key(old, new, key) if key else differ.by_row(old, new)
     yield from changes.select([*columns, ROW_KIND]).cast(schema).to_batches()
 
@@ -159,7 +161,7 @@ def _parts(splits: Iterable[bytes], depth: int) -> dict[str, list[bytes]]:
     return parts
 
 
-def keys_of(table: Table, written: Sequence[bytes]) -> Filter | None:
+def written_keys(table: Table, written: Sequence[bytes]) -> Filter | None:
     """A filter that all rows of the written keys pass; None where it would save nothing."""
     names = [name for name in table.primary_key if name not in table.partition_keys]
     if not written or not names:
@@ -172,9 +174,10 @@ def keys_of(table: Table, written: Sequence[bytes]) -> Filter | None:
     return keys_filter(schema, rows)
 
 
-def gathered(
+def read_rows(
     table: Table, columns: Sequence[str], splits: Sequence[bytes], keys: Filter | None
 ) -> pa.Table:
+    """The rows of splits, all columns nullable; `keys`: only those that pass this filter."""
     fields = [field.with_nullable(True) for field in table.read_schema(columns)]
     schema = pa.schema(fields)
     batches = [b.cast(schema) for b in table.read(columns, splits=splits, filter=keys)]

@@ -15,7 +15,7 @@ from streamhouse.paimon.read.table import Table
 from streamhouse.source import ROW_KIND
 
 
-class Products:
+class ProductColumns:
     """The product columns of a table that do not ignore retractions (`ignore-retract`)."""
 
     def __init__(self, table: Table) -> None:

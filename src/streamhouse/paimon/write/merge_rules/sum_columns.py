@@ -85,7 +85,7 @@ def values_by_key(
     return grouped
 
 
-def sizes(column: pa.ChunkedArray | pa.Array) -> pa.ChunkedArray | pa.Array:
+def absolute_values(column: pa.ChunkedArray | pa.Array) -> pa.ChunkedArray | pa.Array:
     """Absolute values as floating-point numbers, those of a DECIMAL unscaled."""
     numbers = pc.abs(pc.cast(column, pa.float64(), safe=False))
     return pc.multiply(numbers, 10.0 ** scale(column.type))

@@ -23,9 +23,9 @@ from streamhouse.paimon.storage.data_files import NewFiles, data_files, magnitud
 from streamhouse.paimon.storage.lock import LOCK_WAIT_S
 from streamhouse.paimon.storage.split_files import SplitFile, SplitFrame
 from streamhouse.paimon.write.merge_rules.sum_columns import (
+    absolute_values,
     check_sum,
     scale,
-    sizes,
     summed_columns,
     values_by_key,
 )
@@ -37,8 +37,8 @@ _NEAR = 0.001
 _SURE = 1 - 1e-6
 """Share of a limit below which a floating-point sum is within it despite rounding errors."""
 
-Place = tuple[bytes, int]
-"""A serialised partition and a bucket."""
+BucketId = tuple[bytes, int]
+"""A serialised partition, and the number of a bucket in it."""
 Bounds = dict[str, int | None]
 """By column, an upper bound of the absolute values of all sums; None: unknown."""
 
@@ -60,7 +60,7 @@ class AddedRows:
         names = list(self._limits)
         before = dict(self._totals)
         for name in names:
-            self._totals[name] += pc.sum(sizes(rows.column(name))).as_py() or 0.0
+            self._totals[name] += pc.sum(absolute_values(rows.column(name))).as_py() or 0.0
         # Below this, no sum is near its limit, and the rows need not be kept.
         if any(self._totals[name] > limit * _NEAR for name, limit in self._limits.items()):
             self._before = self._before or before
@@ -80,7 +80,7 @@ class AddedRows:
 
     def _check_column(self, name: str, rows: pa.Table, limit: int) -> None:
         keys, before = list(self._table.primary_key), self._before[name]
-        sized = rows.select(keys).append_column("", sizes(rows.column(name)))
+        sized = rows.select(keys).append_column("", absolute_values(rows.column(name)))
         sums = sized.group_by(keys).aggregate([("", "sum")])
         large = sums.filter(pc.greater(sums.column("_sum"), limit * _SURE - before))
         if not large.num_rows:
@@ -108,7 +108,7 @@ class SumLimits:
         self._alone = alone
         self._limits = summed_columns(table)
         self._checked_snapshot: int | None = None
-        self._bounds: dict[Place, Bounds] = {}
+        self._bounds: dict[BucketId, Bounds] = {}
 
     def check(self, messages: Sequence[bytes]) -> None:
         """Raise `TableError` if a sum would exceed its type.
@@ -118,7 +118,7 @@ class SumLimits:
         if not self._limits:
             return
         new = [NewFiles.parse(message) for message in messages]
-        added = [(one.place, self._bound(one.files)) for one in new]
+        added = [(one.bucket_id, self._bound(one.files)) for one in new]
         self._refresh_bounds()
         bounds = self._with_added(added)
         if self._exceeding(bounds):
@@ -148,7 +148,9 @@ class SumLimits:
             or self._table.snapshots.changed_rows(checked, latest)
         ):
             files = [] if self._alone or not latest else self._files()
-            self._bounds = {place: self._bound(one) for place, one in _by_place(files).items()}
+            self._bounds = {
+                bucket_id: self._bound(one) for bucket_id, one in _by_bucket(files).items()
+            }
         self._checked_snapshot = latest
 
     def _files(self) -> list[SplitFrame]:
@@ -194,19 +196,19 @@ class SumLimits:
                 bounds[name] = None
         return bounds
 
-    def _with_added(self, added: Iterable[tuple[Place, Bounds]]) -> dict[Place, Bounds]:
+    def _with_added(self, added: Iterable[tuple[BucketId, Bounds]]) -> dict[BucketId, Bounds]:
         """The bounds of the buckets that get new files, with these files."""
-        bounds: dict[Place, Bounds] = {}
+        bounds: dict[BucketId, Bounds] = {}
         zero: Bounds = dict.fromkeys(self._limits, 0)
-        for place, bound in added:
-            before = bounds.get(place, self._bounds.get(place, zero))
-            bounds[place] = _joined(before, bound, int.__add__)
+        for bucket_id, bound in added:
+            before = bounds.get(bucket_id, self._bounds.get(bucket_id, zero))
+            bounds[bucket_id] = _joined(before, bound, int.__add__)
         return bounds
 
-    def _exceeding(self, places: Mapping[Place, Bounds]) -> set[str]:
+    def _exceeding(self, by_bucket: Mapping[BucketId, Bounds]) -> set[str]:
         return {
             name
-            for bounds in places.values()
+            for bounds in by_bucket.values()
             for name, limit in self._limits.items()
             if (bound := bounds[name]) is None or bound > limit
         }
@@ -226,29 +228,29 @@ class _SumsByKey:
         self._keys = list(table.primary_key)
         self._columns = [*self._keys, *limits]
         self._files = files
-        self._merged: dict[Place, list[bytes]] = defaultdict(list)
+        self._merged: dict[BucketId, list[bytes]] = defaultdict(list)
         for split in table.splits() if files else ():
-            self._merged[SplitFrame.parse(split).place].append(split)
+            self._merged[SplitFrame.parse(split).bucket_id].append(split)
 
     def check(self, new: Sequence[NewFiles]) -> None:
         folders = {name: folder for folder, name in data_files(self._table, self._table.location)}
-        written: dict[Place, list[pa.Table]] = defaultdict(list)
+        written: dict[BucketId, list[pa.Table]] = defaultdict(list)
         for one in new:
             for file in one.files:
                 split = one.split(file, folders.get(file.name, ""))
-                written[one.place].append(self._read([split.serialize()], row_kind=True))
-        for place, changes in written.items():
-            self._check_bucket(place, changes)
+                written[one.bucket_id].append(self._read([split.serialize()], row_kind=True))
+        for bucket_id, changes in written.items():
+            self._check_bucket(bucket_id, changes)
 
-    def _check_bucket(self, place: Place, changes: list[pa.Table]) -> None:
+    def _check_bucket(self, bucket_id: BucketId, changes: list[pa.Table]) -> None:
         touched = KeySet(pa.concat_tables(changes).select(self._keys))
         recent = [
             self._read([one.serialize()], touched, row_kind=True)
             for frame in self._files
-            if frame.place == place
+            if frame.bucket_id == bucket_id
             for one in frame.on_levels(0).each_written()
         ]
-        merged = self._read(self._merged[place], touched)
+        merged = self._read(self._merged[bucket_id], touched)
         hidden = hides_new_rows(self._table)
         for name, limit in self._limits.items():
             current = values_by_key([merged], self._keys, name)
@@ -269,11 +271,11 @@ class _SumsByKey:
         return rows if keys is None else rows.filter(pa.array(keys.mask(rows.select(self._keys))))
 
 
-def _by_place(frames: Iterable[SplitFrame]) -> dict[Place, list[SplitFile]]:
-    files_by_place: dict[Place, list[SplitFile]] = defaultdict(list)
+def _by_bucket(frames: Iterable[SplitFrame]) -> dict[BucketId, list[SplitFile]]:
+    files_by_bucket: dict[BucketId, list[SplitFile]] = defaultdict(list)
     for frame in frames:
-        files_by_place[frame.place] += frame.files
-    return files_by_place
+        files_by_bucket[frame.bucket_id] += frame.files
+    return files_by_bucket
 
 
 def _joined(left: Bounds, right: Bounds, combine: Any) -> Bounds:

@@ -42,8 +42,8 @@ def takes_upserts(table: Table) -> bool:
     return not (options.get("changelog-producer") == "input" and _has_sequence_groups(table))
 
 
-def restricts_removals(table: Table) -> bool:
-    """Whether rows go through `Removals` before they are written.
+def filters_retractions(table: Table) -> bool:
+    """Whether rows go through `RetractionFilter` before they are written.
 
     Where keys cross partitions, the Rust core accepts no row kinds: it removes a key's row in the
     other partition itself.
@@ -89,7 +89,7 @@ def check_overwrite(
     )
 
 
-class Removals:
+class RetractionFilter:
     """Drops retractions from batches, or turns them into rows that the table accepts."""
 
     def __init__(self, table: Table) -> None:
