@@ -18,9 +18,9 @@ SHUFFLED_ROWS = 10_000
 _SHUFFLED = "lookup.bucket.shuffle-min-rows"
 _SIZE = re.compile(r"\s*(\d+)\s*([a-zA-Z]*)\s*")
 _UNITS = {"": 1, "b": 1, "bytes": 1} | {
-    spelt: 1 << (10 * power)
+    unit: 1 << (10 * power)
     for power, letter in enumerate("kmgt", 1)
-    for spelt in (letter, f"{letter}b", f"{letter}ib")
+    for unit in (letter, f"{letter}b", f"{letter}ib")
 }
 
 
@@ -71,7 +71,7 @@ def size(key: str, value: str) -> int:
     return int(match.group(1)) * _UNITS[unit]
 
 
-def spelt(count: int) -> str:
+def size_text(count: int) -> str:
     """A number of bytes as text, such as `1.5 MB`."""
     for unit, power in (("GB", 30), ("MB", 20), ("kB", 10)):
         if count >= 1 << power:

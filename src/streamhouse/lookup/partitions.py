@@ -1,4 +1,4 @@
-"""Which partitions of a dimension a lookup joins: `max_pt()`, `max_two_pt()`, or named ones."""
+"""The partitions of a dimension that a lookup joins: `max_pt()`, `max_two_pt()`, or named ones."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ _FORM = (
 class PartitionRule:
     """The option `scan.partitions` (or `lookup.dynamic-partition`) of a dimension, as given.
 
-    `newest` is how many of the newest partitions are joined. If it is 0, each of `ways` has the
+    `newest` is how many of the newest partitions are joined. If it is 0, each of `specs` has the
     values of the first partition keys; `MAX` is the greatest value that exists.
     """
 
     text: str
     newest: int
-    ways: tuple[tuple[tuple[str, str], ...], ...] = ()
+    specs: tuple[tuple[tuple[str, str], ...], ...] = ()
 
     @classmethod
     def parse(cls, text: str, keys: Sequence[str], where: str) -> PartitionRule:
@@ -52,33 +52,35 @@ class PartitionRule:
         plain = text.strip().lower()
         if plain in _NEWEST:
             return cls(plain, _NEWEST[plain])
-        ways = tuple(_way(part, keys, text, where) for part in text.split(";"))
-        moving = [way for way in ways if any(value == MAX for _, value in way)]
-        if moving and len(ways) > 1:
+        specs = tuple(_spec(part, keys, text, where) for part in text.split(";"))
+        moving = [spec for spec in specs if any(value == MAX for _, value in spec)]
+        if moving and len(specs) > 1:
             raise OptionError(f"{where}: '{text}': {MAX} cannot be combined with ';'; {_FORM}")
-        for way in ways:
-            if not moving and len(way) < len(keys):
-                missing = ", ".join(keys[len(way) :])
+        for spec in specs:
+            if not moving and len(spec) < len(keys):
+                missing = ", ".join(keys[len(spec) :])
                 raise OptionError(f"{where}: '{text}' has no value for {missing}; {_FORM}")
-        return cls(text.strip(), 0, ways)
+        return cls(text.strip(), 0, specs)
 
     def choose(
         self, partitions: Iterable[Partition], fields: Sequence[pa.Field]
     ) -> list[Partition]:
         """Those of `partitions` that are joined; `fields` are the partition keys.
 
-        The newest come first, in each of `ways`.
+        The newest come first, for each of `specs`.
         """
         ordered = sorted(
             set(partitions), key=lambda partition: _order(partition, fields), reverse=True
         )
         if self.newest:
             return ordered[: self.newest]
-        chosen = [partition for way in self.ways for partition in _narrowed(ordered, way, fields)]
+        chosen = [
+            partition for spec in self.specs for partition in _narrowed(ordered, spec, fields)
+        ]
         return list(dict.fromkeys(chosen))
 
 
-def _way(text: str, keys: Sequence[str], whole: str, where: str) -> tuple[tuple[str, str], ...]:
+def _spec(text: str, keys: Sequence[str], whole: str, where: str) -> tuple[tuple[str, str], ...]:
     values: dict[str, str] = {}
     for part in text.split(","):
         key, equals, value = (word.strip() for word in part.partition("="))
@@ -96,10 +98,10 @@ def _way(text: str, keys: Sequence[str], whole: str, where: str) -> tuple[tuple[
 
 
 def _narrowed(
-    ordered: Sequence[Partition], way: tuple[tuple[str, str], ...], fields: Sequence[pa.Field]
+    ordered: Sequence[Partition], spec: tuple[tuple[str, str], ...], fields: Sequence[pa.Field]
 ) -> list[Partition]:
     matching = list(ordered)
-    for position, (_, value_text) in enumerate(way):
+    for position, (_, value_text) in enumerate(spec):
         if not matching:
             break
         text = matching[0][position] if value_text == MAX else _null_or_text(value_text)

@@ -70,12 +70,12 @@ class RefreshRule:
         )
 
     @property
-    def keeps(self) -> bool:
+    def allows_older(self) -> bool:
         """Whether a batch may join an older version than the newest."""
         kept = self.interval_ms or self.blackouts or self.partition_interval_ms
         return bool(kept or self.behind or self.behind_partitions)
 
-    def waiting(self) -> RefreshRule:
+    def without_background(self) -> RefreshRule:
         """The same for strategies that load nothing in advance, so nothing in the background."""
         return replace(self, behind=0, behind_partitions=0)
 
@@ -89,7 +89,7 @@ class RefreshRule:
         """The same for partitions that were selected at `chosen_ms`."""
         return now_ms - chosen_ms >= self.partition_interval_ms
 
-    def words(self) -> str:
+    def describe(self) -> str:
         """The rule as text for EXPLAIN; empty if each batch joins all of the newest snapshot."""
         parts = []
         if self.partitions is not None:
@@ -97,7 +97,7 @@ class RefreshRule:
         if self.interval_ms:
             parts.append(f"refreshed every {self.interval_ms} ms")
         for start, end in self.blackouts:
-            parts.append(f"not refreshed {_words(start)} to {_words(end)}")
+            parts.append(f"not refreshed {_minute_text(start)} to {_minute_text(end)}")
         if self.behind:
             parts.append(f"reloaded in the background, at most {self.behind} snapshots behind")
         if self.behind_partitions:
@@ -130,5 +130,5 @@ def _wrong(text: str, where: str) -> OptionError:
     )
 
 
-def _words(ms: int) -> str:
+def _minute_text(ms: int) -> str:
     return datetime.datetime.fromtimestamp(ms / 1000, datetime.UTC).strftime(_MINUTE)

@@ -8,12 +8,14 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from streamhouse.paimon.java.sidecar import JAVA_OPTIONS, Sidecar, _bound, _closing, _for_each
+from streamhouse.paimon.java.parquet_copy import bound_method, for_each_row
+from streamhouse.paimon.java.sidecar import JAVA_OPTIONS, Sidecar
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.storage.lock import commit_lock
 from streamhouse.source import ROW_KIND
@@ -41,11 +43,11 @@ def _copy(jvm: Any, table: Any, file: Path) -> None:
     builder = jvm.org.apache.paimon.table.source.ReadBuilderImpl(table)
     out = _files(jvm).newOutputStream(jvm.org.apache.paimon.fs.Path(str(file)), True)
     writers = _json(jvm).createWriterFactory(builder.readType())
-    with _closing(out), _closing(writers.create(out, "none")) as to:
-        add = _bound(jvm, "format.FormatWriter", to, "addElement", "data.InternalRow")
+    with closing(out), closing(writers.create(out, "none")) as to:
+        add = bound_method(jvm, "format.FormatWriter", to, "addElement", "data.InternalRow")
         for split in builder.newScan().plan().splits():
-            with _closing(builder.newRead().createReader(split)) as reader:
-                _for_each(jvm, reader, add)
+            with closing(builder.newRead().createReader(split)) as reader:
+                for_each_row(jvm, reader, add)
 
 
 def write(
@@ -77,9 +79,9 @@ def _commit(
     user = "java"
     manager = paimon.disk.IOManager.create(folder)
     with (
-        _closing(readers.createReader(context)) as reader,
-        _closing(table.newWrite(user).withIOManager(manager)) as writer,
-        _closing(table.newCommit(user)) as commit,
+        closing(readers.createReader(context)) as reader,
+        closing(table.newWrite(user).withIOManager(manager)) as writer,
+        closing(table.newCommit(user)) as commit,
     ):
         batch = reader.readBatch()
         for kind in kinds:

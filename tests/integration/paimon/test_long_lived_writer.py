@@ -205,7 +205,7 @@ def test_closing_leaves_nothing_behind(lake: Lake) -> None:
     with Sidecar(lake.options) as java:
         lake.commit(name, 0, changes(random.Random(4), 0))
         assert java.compact(name, keep=True)
-        (kept,) = java._kept.values()
+        (kept,) = java._open_writers.values()
         spill = Path(kept._spill)
         assert notes(name, lake) and spill.is_dir()
     assert not notes(name, lake) and not spill.exists()

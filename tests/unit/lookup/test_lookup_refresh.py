@@ -360,18 +360,18 @@ def test_rules_are_described_as_text() -> None:
         "lookup.continuous.discovery-interval": "1 min",
         BLACK: "2026-03-01 08:00->2026-03-01 20:00",
     }
-    assert RefreshRule.parse(options, ("day",), "t").words() == (
+    assert RefreshRule.parse(options, ("day",), "t").describe() == (
         "partitions max_pt(), refreshed every 60000 ms, "
         "not refreshed 2026-03-01 08:00 to 2026-03-01 20:00"
     )
-    assert RefreshRule().words() == ""
+    assert RefreshRule().describe() == ""
     concurrent_commit = {
         "scan.partitions": "max_pt()",
         ASYNC: "TRUE",
         PARTITION_ASYNC: "true",
         PENDING: "2",
     }
-    assert RefreshRule.parse(concurrent_commit, ("day",), "t").words() == (
+    assert RefreshRule.parse(concurrent_commit, ("day",), "t").describe() == (
         "partitions max_pt(), reloaded in the background, at most 2 snapshots behind, "
         "new partitions loaded in the background"
     )

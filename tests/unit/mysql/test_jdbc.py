@@ -39,7 +39,7 @@ def test_a_url_names_the_server() -> None:
 
 
 def test_the_cache() -> None:
-    assert parse(BASE | {"driver": "com.mysql.cj.jdbc.Driver"}).words() == "cache NONE"
+    assert parse(BASE | {"driver": "com.mysql.cj.jdbc.Driver"}).describe() == "cache NONE"
     found = parse(
         PARTIAL
         | {
@@ -52,7 +52,7 @@ def test_the_cache() -> None:
     )
     assert found == JdbcOptions(found.server, True, 20, 60_000, 10_000, False)
     assert found.server.connect_retries == 7
-    assert found.words() == (
+    assert found.describe() == (
         "cache PARTIAL, 20 keys, valid for 60000 ms, dropped 10000 ms after their last lookup, "
         "missing keys not cached"
     )

@@ -151,7 +151,7 @@ class JdbcOptions:
     after_access_ms: int | None = None
     cache_missing: bool = True
 
-    def words(self) -> str:
+    def describe(self) -> str:
         """The cache settings as text, for EXPLAIN."""
         if not self.cache:
             return "cache NONE"

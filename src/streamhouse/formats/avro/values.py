@@ -20,7 +20,7 @@ _PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 def converter(kind: pa.DataType) -> Convert:
     """A function from a value of Avro, or null; it raises `ValueError` if the value does not fit.
 
-    Only values of the column's own kind fit: a number is no text, and no text a number.
+    Values are not converted between kinds: a number does not fit STRING, nor a text a number.
     """
     plain = _plain(kind)
 

@@ -32,7 +32,7 @@ Rows: TypeAlias = Callable[[Any], list[tuple[str, Any]]]
 class Objects:
     """JSON objects, one for each row; `records`: the record of each, None if it is the same index.
 
-    `rows` gives the rows of a record again. `kinds` are the row kinds, if `records` is set. `found`
+    `rows` gives the rows of a record again. `kinds` are the row kinds, if `records` is set. `bad`
     are the records that cannot be read, with the first reason of each.
     """
 
@@ -40,7 +40,7 @@ class Objects:
     records: list[int] | None
     rows: Rows
     kinds: list[str] = field(default_factory=list)
-    found: dict[int, str] = field(default_factory=dict)
+    bad: dict[int, str] = field(default_factory=dict)
 
     def record(self, row: int) -> int:
         """The index of a row's record."""
@@ -48,7 +48,7 @@ class Objects:
 
     def report(self, row: int, reason: str) -> None:
         """Note that the record of a row is bad."""
-        self.found.setdefault(self.record(row), reason)
+        self.bad.setdefault(self.record(row), reason)
 
 
 def parsed(records: Sequence[bytes | None], ignore: bool = False) -> Objects:
@@ -76,7 +76,7 @@ def parsed_singly(records: Sequence[bytes | None], rows: Rows, ignore: bool) -> 
             own = [] if record is None else rows(orjson.loads(record))
         except ValueError as error:
             if not ignore:
-                found.found[index] = f"not a JSON object: {error}"
+                found.bad[index] = f"not a JSON object: {error}"
             continue
         found.kinds += [kind for kind, _ in own]
         found.objects += [one for _, one in own]
@@ -180,11 +180,11 @@ def without_bad(
     """The rows of all records that are not bad; `ignore`: bad records are not reported."""
     rows = pa.RecordBatch.from_arrays(list(arrays), schema=schema)
     records = None if found.records is None else np.array(found.records, np.int64)
-    if found.found:
+    if found.bad:
         of_rows = np.arange(rows.num_rows) if records is None else records
-        kept = np.flatnonzero(~np.isin(of_rows, list(found.found)))
+        kept = np.flatnonzero(~np.isin(of_rows, list(found.bad)))
         rows, records = rows.take(pa.array(kept)), of_rows[kept]
-    return Decoded(rows, records, () if ignore else bad_records(found.found.items()))
+    return Decoded(rows, records, () if ignore else bad_records(found.bad.items()))
 
 
 def bad_records(found: Iterable[tuple[int, str]]) -> list[BadRecord]:

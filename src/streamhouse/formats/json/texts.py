@@ -1,4 +1,4 @@
-"""JSON objects of all rows of a batch at once, where Arrow writes the same text as orjson."""
+"""Encodes all rows of a batch at once, for types that Arrow writes with the same text as orjson."""
 
 from __future__ import annotations
 

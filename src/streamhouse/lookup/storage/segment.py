@@ -78,7 +78,7 @@ def _ranges(first: Any, last: Any) -> RowNumbers:
     return np.asarray(starts + np.arange(int(counts.sum())), np.int64)
 
 
-def pieces(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.Table]:
+def segment_tables(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.Table]:
     """Batches combined into tables for segments.
 
     A table is complete once it has `SEGMENT_ROWS` or `SEGMENT_BYTES`.

@@ -37,7 +37,7 @@ class BucketKey:
 
     def tasks(self, keys: pa.Table, count: int) -> Any:
         """The task of `count` for each row of keys (columns of the fields' names); -1 for nulls."""
-        columns = [_whole(keys.column(field.name), field) for field in self.fields]
+        columns = [_in_column_type(keys.column(field.name), field) for field in self.fields]
         if not any(column.null_count for column in columns):
             return bucket_of(columns, self.buckets) % count
         valid = np.ones(keys.num_rows, bool)
@@ -89,7 +89,7 @@ class BucketDimension:
         self._part = 0, 1
         self._version: tuple[Version | None, Sequence[Partition] | None] = None, None
         self._shape: tuple[object, ...] = ()
-        self._read: dict[str, _Bucket] = {}
+        self._cached: dict[str, _Bucket] = {}
         self._whole: dict[tuple[int, int], tuple[list[pa.Table], pa.Table]] = {}
         self._folders: dict[tuple[int, int], set[str]] = {}
         self._current_rows: pa.Table | None = None
@@ -97,10 +97,10 @@ class BucketDimension:
     def next_version(self) -> BucketDimension:
         """Another one, which shares the buckets that this one has read."""
         successor = BucketDimension(self._spec, self._buckets, self._options)
-        successor._part, successor._shape, successor._read = (
+        successor._part, successor._shape, successor._cached = (
             self._part,
             self._shape,
-            dict(self._read),
+            dict(self._cached),
         )
         successor._whole, successor._folders = dict(self._whole), dict(self._folders)
         return successor
@@ -127,7 +127,7 @@ class BucketDimension:
         return self._current_rows
 
     def close(self) -> None:
-        self._read.clear()
+        self._cached.clear()
         self._whole.clear()
         self._folders.clear()
         self._current_rows = None
@@ -156,7 +156,7 @@ class BucketDimension:
         """Drop buckets that no part has any more."""
         self._folders[self._part] = set(splits)
         in_use = set().union(*self._folders.values())
-        self._read = {folder: read for folder, read in self._read.items() if folder in in_use}
+        self._cached = {folder: read for folder, read in self._cached.items() if folder in in_use}
 
     def _splits(self, table: Table) -> dict[str, list[bytes]]:
         """The part's splits, by the folder of their bucket."""
@@ -176,7 +176,7 @@ class BucketDimension:
     def _bucket(self, table: Table, folder: str, splits: list[bytes]) -> pa.Table:
         content = b"".join(map(without_snapshot, splits))
         chosen = self._version[1]
-        cached = self._read.get(folder)
+        cached = self._cached.get(folder)
         if cached is not None and cached.content == content:
             return cached.rows
         current_names = current_columns(table, self._spec.planned, self._spec.lookup.columns)
@@ -191,15 +191,15 @@ class BucketDimension:
         if chosen is not None:
             rows = rows.filter(partitions.mask(rows, table, chosen)).select(current_names)
         size = rows.nbytes
-        if size + sum(one.memory for name, one in self._read.items() if name != folder) > (
+        if size + sum(one.memory for name, one in self._cached.items() if name != folder) > (
             self._options.memory
         ):
             rows, size = mapped(rows.combine_chunks()), 0
-        self._read[folder] = _Bucket(content, rows, size)
+        self._cached[folder] = _Bucket(content, rows, size)
         return rows
 
 
-def _whole(column: pa.ChunkedArray, field: pa.Field) -> pa.Array:
+def _in_column_type(column: pa.ChunkedArray, field: pa.Field) -> pa.Array:
     """The column in the table's type; a timestamp is truncated if it has too many digits.
 
     Such a timestamp equals none of the table, so its bucket does not matter.

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from streamhouse.errors import StreamhouseError
 from streamhouse.lookup import partitions
 from streamhouse.lookup.dimension import DimensionSpec
-from streamhouse.lookup.options import CacheOptions, spelt
+from streamhouse.lookup.options import CacheOptions, size_text
 from streamhouse.lookup.partitions import Partition
 from streamhouse.lookup.storage.bucket_reader import KeyReader, schema_of
 from streamhouse.lookup.storage.changed_keys import (
@@ -29,7 +29,7 @@ from streamhouse.lookup.storage.changed_keys import (
 )
 from streamhouse.lookup.storage.key_hashes import KeyHash, distinct
 from streamhouse.lookup.storage.overlay import Overlay
-from streamhouse.lookup.storage.segment import Segment, found_in, pieces
+from streamhouse.lookup.storage.segment import Segment, found_in, segment_tables
 from streamhouse.paimon.schema.evolution import current_columns
 from streamhouse.source import ROW_KIND
 from streamhouse.sql.resolution.columns import physical
@@ -117,7 +117,7 @@ class FullDimension:
         self._schema = schema_of(version.table, self._columns, self._spec.planned)
         self._overlay = Overlay(self._schema, self._key, self._hash)
         options, key = self._options, self._spec.lookup.key_columns
-        for piece in pieces(self._read(version), self._schema):
+        for piece in segment_tables(self._read(version), self._schema):
             hashes = self._hash.of(piece, key) if key else np.zeros(piece.num_rows, np.uint64)
             segment = Segment.of(piece, hashes)
             if options.cache != "MEMORY" and memory + segment.nbytes > options.memory:
@@ -133,9 +133,9 @@ class FullDimension:
         if limit is not None and size > limit:
             raise StreamhouseError(
                 f"the lookup table {self._spec.identifier} needs more than "
-                f"{spelt(self._options.memory)} of memory and {spelt(limit)} of local disk; raise "
-                "lookup.cache-max-memory-size or lookup.cache-max-disk-size, or look it up by its "
-                "primary key with LOOKUP('strategy'='partial')"
+                f"{size_text(self._options.memory)} of memory and {size_text(limit)} of local "
+                "disk; raise lookup.cache-max-memory-size or lookup.cache-max-disk-size, or look "
+                "it up by its primary key with LOOKUP('strategy'='partial')"
             )
 
     def _read(self, version: Version) -> Iterator[pa.RecordBatch]:

@@ -24,7 +24,7 @@ from streamhouse.lookup.storage.changed_keys import Version, keys_changed_betwee
 from streamhouse.lookup.storage.key_cache import KeyCache
 from streamhouse.lookup.storage.key_hashes import Hashes, KeyHash, among, distinct
 from streamhouse.lookup.storage.key_location import Group
-from streamhouse.lookup.storage.segment import Segment, found_in, pieces
+from streamhouse.lookup.storage.segment import Segment, found_in, segment_tables
 from streamhouse.sql.resolution.columns import physical
 
 ROWS_A_KEY = 50_000
@@ -180,7 +180,7 @@ class PartialDimension:
             return None
         limit, size = self._options.disk, 0
         segments = []
-        for piece in pieces(self._reader.group(group), self._schema):
+        for piece in segment_tables(self._reader.group(group), self._schema):
             segment = Segment.of(piece, self._hash.of(piece, self._key))
             size += segment.nbytes
             small = self._in_memory() + size <= self._options.memory // 4

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from streamhouse.errors import OptionError
 from streamhouse.lookup.dimension import Dimension, DimensionSpec, is_server
-from streamhouse.lookup.options import CacheOptions, spelt
+from streamhouse.lookup.options import CacheOptions, size_text
 from streamhouse.lookup.refresh import RefreshRule
 from streamhouse.lookup.strategies.bucket import BucketDimension, BucketKey, bucket_key
 from streamhouse.lookup.strategies.full import FullDimension
@@ -35,13 +35,13 @@ class Choice:
     buckets: int = 0
 
     def __str__(self) -> str:
-        return f"{WORDS[self.strategy]} ({self.reason})"
+        return f"{DISPLAY_NAMES[self.strategy]} ({self.reason})"
 
 
 IN_ORDER = "a single task keeps rows that wait for a lookup in order"
 """Why a query is not shuffled although a hint requests it; no error, as the result is the same."""
 
-WORDS = {
+DISPLAY_NAMES = {
     FULL: "full cache",
     PARTIAL: "partial by primary key",
     BUCKET: "bucket shuffle",
@@ -119,7 +119,7 @@ def open_dimension(spec: DimensionSpec, choice: Choice) -> Dimension:
 def refresh_rule(lookup: LookupJoin, choice: Choice) -> RefreshRule:
     """When batches join newer versions of a lookup's table; raises as `RefreshRule.of`."""
     rule = RefreshRule.of(lookup)
-    return rule if choice.strategy in (FULL, BUCKET) else rule.waiting()
+    return rule if choice.strategy in (FULL, BUCKET) else rule.without_background()
 
 
 def not_by_key(spec: DimensionSpec, table: Table) -> str | None:
@@ -152,7 +152,7 @@ def _of_server(lookup: LookupJoin) -> Choice:
             f"lookup of {name}: the join compares {', '.join(lookup.keys)} as another type; CAST "
             "the other side to the column's type, so that MySQL can look up keys"
         )
-    return Choice(SERVER, options.words())
+    return Choice(SERVER, options.describe())
 
 
 def _chosen_explicitly(
@@ -170,16 +170,16 @@ def _by_rule(
     latest = table.latest_snapshot_id()
     rows = 0 if latest is None else table.snapshot(latest).total_record_count or 0
     size = rows * row_bytes(table, spec.lookup.columns)
-    limit = f"lookup.cache-max-memory-size, {spelt(options.memory)}"
-    size_text = f"{rows:,} rows, about {spelt(size)},"
+    limit = f"lookup.cache-max-memory-size, {size_text(options.memory)}"
+    needed = f"{rows:,} rows, about {size_text(size)},"
     if size <= options.memory:
-        return Choice(FULL, f"{size_text} are within {limit}")
+        return Choice(FULL, f"{needed} are within {limit}")
     problem = not_by_key(spec, table)
     if problem is None:
-        return Choice(PARTIAL, f"{size_text} are more than {limit}")
+        return Choice(PARTIAL, f"{needed} are more than {limit}")
     if isinstance(key, BucketKey):
-        return Choice(BUCKET, f"{size_text} are more than {limit}, and {problem}", key.buckets)
-    return Choice(FULL, f"on local disk: {size_text} are more than {limit}, and {problem}")
+        return Choice(BUCKET, f"{needed} are more than {limit}, and {problem}", key.buckets)
+    return Choice(FULL, f"on local disk: {needed} are more than {limit}, and {problem}")
 
 
 def row_bytes(table: Table, columns: tuple[str, ...]) -> int:

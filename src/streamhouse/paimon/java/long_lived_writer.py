@@ -29,25 +29,25 @@ _CACHE_SIZE = "64 mb"
 class LongLivedWriter:
     """The open writer of one table, in one JVM; for one thread at a time, local tables only.
 
-    Its files have a unique prefix. Its note (`paimon.java.unfinished_compactions`) exists as long
+    Its files have a unique prefix. Its marker (`paimon.java.unfinished_compactions`) exists as long
     as the writer, and is rewritten when a compaction begins: older files are of earlier ones.
     """
 
     def __init__(self, process: JavaProcess, table: Any, root: str) -> None:
         self.process = process
         self._schema = _schema(table)
-        self._word = uuid.uuid4().hex[:12]
+        self._id = uuid.uuid4().hex[:12]
         self._spill = tempfile.mkdtemp(prefix="streamhouse-")
-        self._path = local_path(marker_path(root, self._word))
+        self._path = local_path(marker_path(root, self._id))
         self._last_snapshot = 0
         self._last_snapshot_ms = 0
         self._own_snapshots = 0
-        self._note = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-        fcntl.flock(self._note, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        self._marker = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        fcntl.flock(self._marker, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
     def open(self, jvm: Any, shared: Any, table: Any, user: str) -> None:
         """Open the Java writer of `table`, and store it in the map `shared` of the JVM."""
-        options = prefixes(self._word)
+        options = prefixes(self._id)
         if _CACHE not in dict(table.options()):
             options[_CACHE] = _CACHE_SIZE
         writer_table = table.copy(options)
@@ -55,18 +55,18 @@ class LongLivedWriter:
         entry = jvm.java.util.ArrayList()
         entry.add(writer_table)
         entry.add(writer_table.newWrite(user).withIOManager(manager))
-        shared.put(self._word, entry)
+        shared.put(self._id, entry)
 
     def java(self, shared: Any) -> tuple[Any, Any]:
         """The Java table and its writer."""
-        entry = shared.get(self._word)
+        entry = shared.get(self._id)
         return entry.get(0), entry.get(1)
 
     def begin(self, latest: int) -> None:
         """Note that a compaction begins at snapshot `latest`; call this before it writes files."""
-        os.truncate(self._note, 0)
+        os.truncate(self._marker, 0)
         text = json.dumps({"snapshot": latest, "time": time.time(), "kept": True})
-        os.pwrite(self._note, text.encode(), 0)
+        os.pwrite(self._marker, text.encode(), 0)
 
     def buckets(self, jvm: Any, shared: Any, latest: int) -> Any | None:
         """Notify the writer of new files up to snapshot `latest`; returns the buckets with some.
@@ -110,18 +110,18 @@ class LongLivedWriter:
     def close(self, shared: Any | None, ended_well: bool = True) -> None:
         """Close the writer; `shared` is None if its JVM is gone.
 
-        The note is deleted only if the last compaction `ended_well`. Otherwise it stays, and a
+        The marker is deleted only if the last compaction `ended_well`. Otherwise it stays, and a
         later run removes the files that the compaction may have left.
         """
         try:
             if shared is not None:
-                entry = shared.remove(self._word)
+                entry = shared.remove(self._id)
                 if entry is not None:
                     entry.get(1).close()
         finally:
             if ended_well and os.path.exists(self._path):
                 os.remove(self._path)
-            os.close(self._note)
+            os.close(self._marker)
             shutil.rmtree(self._spill, ignore_errors=True)
 
     def fits(self, table: Any) -> bool:

@@ -1,11 +1,11 @@
-"""Paimon's Java core in a JVM of its own, for what only the Java core can do."""
+"""The sidecar: Paimon's Java core in a JVM of its own, for what only the Java core can do."""
 
 from __future__ import annotations
 
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,6 +21,7 @@ from streamhouse.paimon.java.bucket_compaction import compacted, loses_retractio
 from streamhouse.paimon.java.jars import COORDINATES, JAR_VARIABLE, paimon_jar, s3_jar
 from streamhouse.paimon.java.jvm import END_SECONDS, Channel, JavaProcess, spark_jars
 from streamhouse.paimon.java.long_lived_writer import LongLivedWriter
+from streamhouse.paimon.java.parquet_copy import copy_rows
 from streamhouse.paimon.java.rewritten_files import check_schema, discard
 from streamhouse.paimon.java.unfinished_compactions import compaction_marker
 from streamhouse.paimon.schema.options.remove_record_option import removes_records
@@ -140,7 +141,7 @@ class Sidecar:
         self._nice = nice
         self._process: JavaProcess | None = None
         self._idle: list[_Session] = []
-        self._kept: dict[str, LongLivedWriter] = {}
+        self._open_writers: dict[str, LongLivedWriter] = {}
         self._local = threading.local()
         self._lock = threading.Lock()
 
@@ -168,7 +169,7 @@ class Sidecar:
             dynamic["scan.snapshot-id"] = str(snapshot)
         with tempfile.TemporaryDirectory(prefix="streamhouse-") as folder:
             file = Path(folder) / "rows.parquet"
-            self._call(table, lambda: self._copy_rows(self._table(table, dynamic), file))
+            self._call(table, lambda: copy_rows(self._jvm(), self._table(table, dynamic), file))
             return pq.read_table(file)
 
     def compact(
@@ -188,7 +189,7 @@ class Sidecar:
         open for the next such call (`paimon.java.long_lived_writer`).
         """
         if keep and not full and partitions is None:
-            return self._call(table, lambda: self._compact_kept(table))
+            return self._call(table, lambda: self._compact_with_open_writer(table))
         return self._call(table, lambda: self._compact(table, full, partitions))
 
     def compact_manifests(self, table: str) -> None:
@@ -198,7 +199,7 @@ class Sidecar:
             java_table = self._table(table)
             with (
                 commit_lock(_location(java_table)),
-                _closing(self._committer(java_table)) as commit,
+                closing(self._committer(java_table)) as commit,
             ):
                 commit.compactManifests()
 
@@ -217,7 +218,7 @@ class Sidecar:
                 return 0
             paimon = jvm.org.apache.paimon
             callback = paimon.iceberg.IcebergCommitCallback(java_table, latest.commitUser())
-            with _closing(callback):
+            with closing(callback):
                 callback.retry(paimon.manifest.ManifestCommittable(latest.commitIdentifier()))
             return int(latest.id())
 
@@ -334,7 +335,7 @@ class Sidecar:
     def _close_process(self, timeout_s: float = END_SECONDS) -> None:
         process, self._process = self._process, None
         sessions, self._idle = self._idle, []
-        writers, self._kept = self._kept, {}
+        writers, self._open_writers = self._open_writers, {}
         for write in writers.values():
             write.close(None)
         for session in sessions:
@@ -447,7 +448,7 @@ class Sidecar:
         )
         return self._commit(table, identifier, messages)
 
-    def _compact_kept(self, name: str) -> bool:
+    def _compact_with_open_writer(self, name: str) -> bool:
         java_table = self._table(name)
         location = _location(java_table)
         latest = self._next_identifier(java_table) - 1
@@ -472,7 +473,7 @@ class Sidecar:
         except BaseException:
             writer.close(shared, ended_well=False)
             raise
-        self._keep(name, writer, shared)
+        self._keep_open(name, writer, shared)
         return committed
 
     def _updated_writer(
@@ -482,7 +483,7 @@ class Sidecar:
         process, jvm, shared = self._local.session.process, self._jvm(), self._shared()
         with self._lock:
             # Removed from the map, so that no other thread uses it.
-            writer = self._kept.pop(name, None)
+            writer = self._open_writers.pop(name, None)
         if writer is not None:
             same_process = writer.process is process
             buckets = None
@@ -502,16 +503,16 @@ class Sidecar:
             writer.close(shared)
             raise
 
-    def _keep(self, name: str, writer: LongLivedWriter, shared: Any) -> None:
+    def _keep_open(self, name: str, writer: LongLivedWriter, shared: Any) -> None:
         """Keep a writer open for the next call; close the least recently used of too many."""
         with self._lock:
             evicted = None
             if writer.process is not self._process:
                 evicted, shared = writer, None
             else:
-                self._kept[name] = writer
-                if len(self._kept) > _MAX_OPEN_WRITERS:
-                    evicted = self._kept.pop(next(iter(self._kept)))
+                self._open_writers[name] = writer
+                if len(self._open_writers) > _MAX_OPEN_WRITERS:
+                    evicted = self._open_writers.pop(next(iter(self._open_writers)))
         if evicted is not None:
             evicted.close(shared)
 
@@ -533,7 +534,7 @@ class Sidecar:
             tasks = coordinator(table, False, predicate).run()
         messages = jvm.java.util.ArrayList()
         if tasks:
-            with _closing(table.store().newWrite(COMMIT_USER)) as write:
+            with closing(table.store().newWrite(COMMIT_USER)) as write:
                 for task in tasks:
                     messages.add(task.doCompact(table, write))
         return self._commit(table, self._next_identifier(table), messages)
@@ -542,7 +543,7 @@ class Sidecar:
         if not any(not message.isEmpty() for message in messages):
             return False
         check_schema(table, messages)
-        with _closing(self._committer(table)) as commit:
+        with closing(self._committer(table)) as commit:
             try:
                 with commit_lock(_location(table)):
                     commit.commit(identifier, messages)
@@ -582,24 +583,6 @@ class Sidecar:
             for (text, bucket), files in counts(self._reader(table)).items()
         ]
 
-    def _copy_rows(self, table: Any, file: Path) -> None:
-        """Have Java write all rows of a table into one Parquet file, row by row on its side."""
-        jvm = self._jvm()
-        paimon = jvm.org.apache.paimon
-        builder = paimon.table.source.ReadBuilderImpl(table)
-        splits = builder.newScan().plan().splits()
-        parquet = paimon.format.FileFormat.fromIdentifier("parquet", paimon.options.Options())
-        local = paimon.fs.local.LocalFileIO.create()
-        out = local.newOutputStream(paimon.fs.Path(str(file)), True)
-        with _closing(out):
-            with _closing(
-                parquet.createWriterFactory(builder.readType()).create(out, "zstd")
-            ) as to:
-                add = _bound(jvm, "format.FormatWriter", to, "addElement", "data.InternalRow")
-                for split in splits:
-                    with _closing(builder.newRead().createReader(split)) as reader:
-                        _for_each(jvm, reader, add)
-
     def _translated(self, table: str, error: Py4JJavaError) -> StreamhouseError:
         thrown = error.java_exception
         name = thrown.getClass().getSimpleName()
@@ -616,43 +599,11 @@ class Sidecar:
         return StreamhouseError(f"the Java core failed on table '{table}': {reason}")
 
 
-@contextmanager
-def _closing(value: Any) -> Iterator[Any]:
-    try:
-        yield value
-    finally:
-        value.close()
-
-
 def _location(table: Any) -> str:
     """A table's location, spelled as queries spell it, so that both take the same commit lock."""
     uri = table.location().toUri()
     local = uri.getScheme() in (None, "file")
     return str(uri.getPath() if local else table.location().toString())
-
-
-def _bound(jvm: Any, owner: str, target: Any, method: str, argument: str) -> Any:
-    """A Java method of one argument, bound to an object; py4j does not find default methods."""
-    class_named = jvm.java.lang.Class.forName
-    signature = jvm.java.lang.invoke.MethodType.methodType(
-        jvm.java.lang.Void.TYPE,
-        class_named(argument if argument.startswith("java.") else f"org.apache.paimon.{argument}"),
-    )
-    lookup = jvm.java.lang.invoke.MethodHandles.publicLookup()
-    return lookup.findVirtual(class_named(f"org.apache.paimon.{owner}"), method, signature).bindTo(
-        target
-    )
-
-
-def _for_each(jvm: Any, reader: Any, add: Any) -> None:
-    """Have Java pass each row of a reader to a method, without a call from Python per row."""
-    consumer = jvm.java.lang.invoke.MethodHandleProxies.asInterfaceInstance(
-        jvm.java.lang.Class.forName("java.util.function.Consumer"), add
-    )
-    each = _bound(
-        jvm, "reader.RecordReader", reader, "forEachRemaining", "java.util.function.Consumer"
-    )
-    each.invokeWithArguments([consumer])
 
 
 def _partition(text: str) -> dict[str, str]:

@@ -1,9 +1,9 @@
 """Removes the files of compactions that were killed.
 
-The files of a compaction have a unique prefix. Before a compaction begins, it writes a note: the
-file `.compaction-<word>` in the folder of the table, or of its branch, with the snapshot at which
-it begins. It deletes the note if it succeeds. On local disks its process locks the note as long as
-it lives, so a note without a lock is of a dead compaction. A compaction is one commit: either all
+The files of a compaction have a unique prefix. Before a compaction begins, it writes a marker: the
+file `.compaction-<id>` in the folder of the table, or of its branch, with the snapshot at which it
+begins. It deletes the marker if it succeeds. On local disks its process locks the marker as long as
+it lives, so a marker without a lock is of a dead compaction. A compaction is one commit: either all
 of its files are in a snapshot, or none is.
 """
 
@@ -28,47 +28,47 @@ if TYPE_CHECKING:
     from streamhouse.paimon.read.table import Table
 
 _LOG = logging.getLogger("streamhouse.maintenance")
-_NOTE = ".compaction-"
+_MARKER = ".compaction-"
 
 
-def marker_path(root: str, word: str) -> str:
-    """The path of a compaction's note."""
-    return f"{root}/{_NOTE}{word}"
+def marker_path(root: str, compaction_id: str) -> str:
+    """The path of a compaction's marker."""
+    return f"{root}/{_MARKER}{compaction_id}"
 
 
-def prefixes(word: str) -> dict[str, str]:
+def prefixes(compaction_id: str) -> dict[str, str]:
     """The table options that give a compaction's files their prefix."""
     return {
-        "data-file.prefix": f"compact-{word}-",
-        "changelog-file.prefix": f"compact-{word}-changelog-",
+        "data-file.prefix": f"compact-{compaction_id}-",
+        "changelog-file.prefix": f"compact-{compaction_id}-changelog-",
     }
 
 
 @contextmanager
 def compaction_marker(files: Files, root: str, snapshot: int) -> Iterator[dict[str, str]]:
-    """Write the note of a compaction that begins at `snapshot` (0: none); yields its `prefixes`.
+    """Write the marker of a compaction that begins at `snapshot` (0: none); yields its `prefixes`.
 
-    The note is deleted unless the block raises.
+    The marker is deleted unless the block raises.
     """
-    word = uuid.uuid4().hex[:12]
-    path = marker_path(root, word)
-    note = files.open_output(path)
+    compaction_id = uuid.uuid4().hex[:12]
+    path = marker_path(root, compaction_id)
+    marker = files.open_output(path)
     try:
-        note.write(json.dumps({"snapshot": snapshot, "time": time.time()}).encode())
+        marker.write(json.dumps({"snapshot": snapshot, "time": time.time()}).encode())
         if isinstance(files, LocalFiles):
-            note.flush()
-            fcntl.flock(note.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+            marker.flush()
+            fcntl.flock(marker.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
         else:
-            note.close()
-        yield prefixes(word)
+            marker.close()
+        yield prefixes(compaction_id)
         files.delete(path)
     finally:
-        note.close()
+        marker.close()
 
 
 @dataclass(frozen=True)
 class _DeadCompaction:
-    """The note of a dead compaction: the snapshot at which it began.
+    """The marker of a dead compaction: the snapshot at which it began.
 
     `after_ns` (since 1970) is set for a writer that made several compactions
     (`paimon.java.long_lived_writer`): the files of the last one are newer than that.
@@ -81,22 +81,22 @@ class _DeadCompaction:
 def remove_leftovers(sidecar: Sidecar, table: Table, age_s: float) -> int:
     """Delete the files of compactions of `table` that died; returns how many files.
 
-    Object stores have no locks, so notes there that are younger than `age_s` seconds are skipped.
+    Object stores have no locks, so markers there that are younger than `age_s` seconds are skipped.
     """
     removed = 0
     for name, is_folder in table.files.names(table.root):
-        if is_folder or not name.startswith(_NOTE):
+        if is_folder or not name.startswith(_MARKER):
             continue
         path = f"{table.root}/{name}"
         dead = _dead(table.files, path, age_s)
         if dead is not None:
-            removed += _remove(sidecar, table, name.removeprefix(_NOTE), dead)
+            removed += _remove(sidecar, table, name.removeprefix(_MARKER), dead)
             table.files.delete(path)
     return removed
 
 
 def _dead(files: Files, path: str, age_s: float) -> _DeadCompaction | None:
-    """Parse the note of a dead compaction; None while the compaction may be alive."""
+    """Parse the marker of a dead compaction; None while the compaction may be alive."""
     local = isinstance(files, LocalFiles)
     if local and _is_locked(path):
         return None
@@ -104,13 +104,15 @@ def _dead(files: Files, path: str, age_s: float) -> _DeadCompaction | None:
     if text is None:
         return None
     try:
-        note = json.loads(text)
+        marker = json.loads(text)
     except json.JSONDecodeError:
-        # Killed before it had written the note, and so before it wrote any other file.
+        # Killed before it had written the marker, and so before it wrote any other file.
         return _DeadCompaction(0, _modified_ns(path) if local else None)
-    if not local and time.time() - float(note["time"]) < age_s:
+    if not local and time.time() - float(marker["time"]) < age_s:
         return None
-    return _DeadCompaction(int(note["snapshot"]), _modified_ns(path) if note.get("kept") else None)
+    return _DeadCompaction(
+        int(marker["snapshot"]), _modified_ns(path) if marker.get("kept") else None
+    )
 
 
 def _modified_ns(path: str) -> int:
@@ -131,8 +133,8 @@ def _is_locked(path: str) -> bool:
     return False
 
 
-def _remove(sidecar: Sidecar, table: Table, word: str, dead: _DeadCompaction) -> int:
-    prefix, snapshot = f"compact-{word}-", dead.snapshot
+def _remove(sidecar: Sidecar, table: Table, compaction_id: str, dead: _DeadCompaction) -> int:
+    prefix, snapshot = f"compact-{compaction_id}-", dead.snapshot
     files = data_files(table, table.location)
     paths = [f"{folder}/{name}" for folder, name in files if name.startswith(prefix)]
     if dead.after_ns is not None:

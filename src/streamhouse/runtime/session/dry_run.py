@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from streamhouse.errors import TableError
 from streamhouse.lookup.dimension import DimensionSpec
-from streamhouse.lookup.strategies.selection import WORDS, choose_all
+from streamhouse.lookup.strategies.selection import DISPLAY_NAMES, choose_all
 from streamhouse.paimon.schema.types import arrow_type, parse
 from streamhouse.runtime.query_spec import unshuffled
 from streamhouse.runtime.session.catalogs import DEFAULT_CATALOG, Catalogs
@@ -135,7 +135,7 @@ class Draft(Session):
             else:
                 specs.append(DimensionSpec(lookup, warehouse.options, identifier))
         problem = None if target is None else unshuffled(query, target)
-        return [WORDS[choice.strategy] for choice in choose_all(specs, problem)]
+        return [DISPLAY_NAMES[choice.strategy] for choice in choose_all(specs, problem)]
 
     def _open_catalogs(self, warehouse: Mapping[str, str] | None) -> DraftCatalogs:
         return DraftCatalogs(warehouse, self._notify)

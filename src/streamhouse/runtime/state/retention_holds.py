@@ -64,7 +64,7 @@ class RetentionHolds:
         }
         self._id = query_consumer(spec.query_id)
         self._pinned_by_rule = [
-            address for lookup, address in spec.pinned if RefreshRule.of(lookup).keeps
+            address for lookup, address in spec.pinned if RefreshRule.of(lookup).allows_older
         ]
         self._lock = threading.Lock()
         self._held_at = 0.0

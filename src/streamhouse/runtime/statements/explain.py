@@ -72,8 +72,8 @@ def _query_lines(session: Session, query: StreamQuery, target: TableInfo | None)
     lines = [f"source: {'.'.join(query.source.name)} ({', '.join(query.source_columns)})"]
     strategies = lookup_strategies(session, query, target)
     for lookup, choice in zip(query.lookups, strategies, strict=True):
-        words = refresh_rule(lookup, choice).words()
-        refresh = f", {words}" if words else ""
+        refresh = refresh_rule(lookup, choice).describe()
+        refresh = f", {refresh}" if refresh else ""
         retry = "" if lookup.retry is None else f", retries every {lookup.retry.delay_ms} ms"
         lines.append(
             f"lookup: {'.'.join(lookup.table.name)} by {', '.join(lookup.keys)}, "

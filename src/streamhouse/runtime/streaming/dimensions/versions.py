@@ -86,7 +86,7 @@ class DimensionVersions:
                 partitions[lookup.relation] = _listed(pin.partitions)
             if pin.next_version is not None:
                 coming[lookup.relation] = _version_json(*pin.next_version)
-            if lookup.rule.keeps:
+            if lookup.rule.allows_older:
                 refreshed[lookup.relation] = {
                     **lookup.identity,
                     "snapshot": pin.refreshed_ms,
