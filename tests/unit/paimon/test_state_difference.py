@@ -89,3 +89,25 @@ def test_types_come_back_as_they_were(differ: Differ) -> None:
     assert found.remove_column(0).schema == schema
     assert found.column("rowkind").to_pylist() == ["-U", "+U"]
     assert found.column("t").cast(pa.int64()).to_pylist() == [1, 2]
+
+
+@pytest.mark.parametrize("kind", [pa.float32(), pa.float64()])
+def test_the_zeros_of_either_sign_are_two_keys_as_in_paimon(
+    differ: Differ, kind: pa.DataType
+) -> None:
+    schema = pa.schema([("k", kind), ("v", pa.int32())])
+
+    def table(*rows: tuple[float, int]) -> pa.Table:
+        return pa.Table.from_pylist([{"k": k, "v": v} for k, v in rows], schema=schema)
+
+    def found(old: pa.Table, new: pa.Table) -> list[tuple[str, str, int]]:
+        return [(kind, repr(k), v) for kind, k, v in changes(differ.by_key(old, new, ["k"]))]
+
+    one, both = table((0.0, 1)), table((-1.5, 0), (0.0, 1), (-0.0, 2))
+    assert found(one, both) == [("+I", "-1.5", 0), ("+I", "-0.0", 2)]
+    assert found(both, table((-0.0, 3))) == [
+        ("-D", "-1.5", 0), ("-U", "-0.0", 2), ("+U", "-0.0", 3), ("-D", "0.0", 1),
+    ]  # fmt: skip
+    assert differ.without(both, one, ["k"]).column("v").to_pylist() == [0, 2]
+    numbers = differ.renewed(one, both, ["k"], always=table((-0.0, 9)))
+    assert [list(rows) for rows in numbers] == [[-1, -1], [0, 2]]

@@ -51,8 +51,11 @@ def _indexes(column: Any, values: pa.Array) -> npt.NDArray[np.int64]:
 
 
 def _comparable(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Floating-point values as their bits, since -0.0 and 0.0 are two keys."""
-    if pa.types.is_floating(column.type):
-        bits = pa.int64() if pa.types.is_float64(column.type) else pa.int32()
-        return pa.chunked_array([chunk.view(bits) for chunk in column.chunks], bits)
-    return column
+    """The column, or if it is floating-point its bits, since -0.0 and 0.0 are two keys."""
+    return float_bits(column) if pa.types.is_floating(column.type) else column
+
+
+def float_bits(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """The bits of FLOAT or DOUBLE values, as integers of the same width."""
+    bits = pa.int64() if pa.types.is_float64(column.type) else pa.int32()
+    return pa.chunked_array([chunk.view(bits) for chunk in column.chunks], bits)

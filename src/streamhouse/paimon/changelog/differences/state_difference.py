@@ -1,7 +1,8 @@
 """Computes the changes between two states of a table, as rows with row kinds.
 
 DuckDB compares the rows and returns only row numbers. The values are taken from the two Arrow
-tables, so no type is converted. Columns are renamed for DuckDB, whose names ignore case.
+tables, so no type is converted. Columns are renamed for DuckDB, whose names ignore case. Keys are
+compared bit by bit, as Paimon does: 0.0 and -0.0, which DuckDB considers equal, are two keys.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import pyarrow as pa
 
+from streamhouse.paimon.read.key_set import float_bits
 from streamhouse.source import ROW_KIND, ROW_KINDS
 
 _ROW = "row"
@@ -43,15 +45,18 @@ class Differ:
         names = new.schema.names
         keys = [names.index(name) for name in key]
         value_columns = [i for i, name in enumerate(names) if i not in keys and name not in ignored]
-        join_condition = " AND ".join(f"o.c{i} = n.c{i}" for i in keys)
+        join_condition = _same_keys(new, ("o", keys), ("n", keys))
         changed = " OR ".join(f"o.c{i} IS DISTINCT FROM n.c{i}" for i in value_columns) or "false"
-        order = ", ".join(f"coalesce(o.c{i}, n.c{i})" for i in keys)
+        floats = [i for i in keys if pa.types.is_floating(new.schema.field(i).type)]
+        sort_columns = [*(f"c{i}" for i in keys), *(f"b{i}" for i in floats)]
+        order = ", ".join(f"coalesce(o.{name}, n.{name})" for name in sort_columns)
         return self._rows(
             old,
             new,
             f"SELECT o.{_ROW} AS o, n.{_ROW} AS n FROM old o "
             f"FULL OUTER JOIN new n ON {join_condition} "
             f"WHERE o.{_ROW} IS NULL OR n.{_ROW} IS NULL OR {changed} ORDER BY {order}",
+            key,
         )
 
     def renewed(
@@ -73,20 +78,21 @@ class Differ:
         names = new.schema.names
         keys = [names.index(name) for name in key]
         value_columns = [i for i in range(len(names)) if i not in keys]
-        join_condition = " AND ".join(f"o.c{i} = n.c{i}" for i in keys)
+        join_condition = _same_keys(new, ("o", keys), ("n", keys))
         changed = " OR ".join(f"o.c{i} IS DISTINCT FROM n.c{i}" for i in value_columns) or "false"
         late = _earlier([names.index(name) for name in sequence], descending)
         condition = f"o.{_ROW} IS NULL OR (({changed}) AND NOT {late})"
         extra_tables: dict[str, pa.Table] = {}
         if always is not None and always.num_rows:
-            extra_tables["always"] = _numbered(always.select(list(key)))
-            same_key = " AND ".join(f"a.c{i} = n.c{at}" for i, at in enumerate(keys))
+            extra_tables["always"] = _numbered(always.select(list(key)), key)
+            same_key = _same_keys(new, ("a", range(len(keys))), ("n", keys))
             condition += f" OR EXISTS (SELECT 1 FROM always a WHERE {same_key})"
         return self._pairs(
             old,
             new,
             f"SELECT o.{_ROW} AS o, n.{_ROW} AS n FROM new n LEFT JOIN old o ON {join_condition} "
             f"WHERE {condition} ORDER BY n.{_ROW}",
+            key,
             **extra_tables,
         )
 
@@ -112,21 +118,28 @@ class Differ:
     def without(self, table: pa.Table, keys: pa.Table, key: Sequence[str]) -> pa.Table:
         """The rows of `table` whose key is not among `keys`, in their order."""
         positions = [table.schema.names.index(name) for name in key]
-        same_key = " AND ".join(f"t.c{position} = k.c{i}" for i, position in enumerate(positions))
+        same_key = _same_keys(table, ("k", range(len(key))), ("t", positions))
         kept = self._connection.run(
             f"SELECT t.{_ROW} FROM t ANTI JOIN k ON {same_key} ORDER BY t.{_ROW}",
-            t=_numbered(table),
-            k=_numbered(keys.select(list(key))),
+            t=_numbered(table, key),
+            k=_numbered(keys.select(list(key)), key),
         )
         return table.take(kept.column(0))
 
-    def _rows(self, old: pa.Table, new: pa.Table, query: str) -> pa.Table:
-        return _changes(old, new, *self._pairs(old, new, query))
+    def _rows(self, old: pa.Table, new: pa.Table, query: str, key: Sequence[str] = ()) -> pa.Table:
+        return _changes(old, new, *self._pairs(old, new, query, key))
 
     def _pairs(
-        self, old: pa.Table, new: pa.Table, query: str, **extra_tables: pa.Table
+        self,
+        old: pa.Table,
+        new: pa.Table,
+        query: str,
+        key: Sequence[str] = (),
+        **extra_tables: pa.Table,
     ) -> tuple[RowNumbers, RowNumbers]:
-        pairs = self._connection.run(query, old=_numbered(old), new=_numbered(new), **extra_tables)
+        pairs = self._connection.run(
+            query, old=_numbered(old, key), new=_numbered(new, key), **extra_tables
+        )
         return _row_numbers(pairs, "o"), _row_numbers(pairs, "n")
 
 
@@ -166,6 +179,24 @@ def _changes(
     return pa.concat_tables([old, new]).take(pa.array(rows)).add_column(0, ROW_KIND, column)
 
 
-def _numbered(table: pa.Table) -> pa.Table:
-    named = table.rename_columns([f"c{i}" for i in range(table.num_columns)])
-    return named.append_column(_ROW, pa.array(np.arange(table.num_rows)))
+def _same_keys(
+    table: pa.Table, left: tuple[str, Sequence[int]], right: tuple[str, Sequence[int]]
+) -> str:
+    """SQL for whether two relations have the same key.
+
+    Each is given by its alias and the positions of its key columns; `table` is the right one's.
+    """
+    terms = []
+    for i, at in zip(left[1], right[1], strict=True):
+        prefix = "b" if pa.types.is_floating(table.schema.field(at).type) else "c"
+        terms.append(f"{left[0]}.{prefix}{i} = {right[0]}.{prefix}{at}")
+    return " AND ".join(terms)
+
+
+def _numbered(table: pa.Table, key: Sequence[str] = ()) -> pa.Table:
+    """The columns as `c0`, `c1`, …, the bits of floating-point key columns as `b<i>`, the row."""
+    numbered = table.rename_columns([f"c{i}" for i in range(table.num_columns)])
+    for i, field in enumerate(table.schema):
+        if field.name in key and pa.types.is_floating(field.type):
+            numbered = numbered.append_column(f"b{i}", float_bits(table.column(i)))
+    return numbered.append_column(_ROW, pa.array(np.arange(table.num_rows)))
