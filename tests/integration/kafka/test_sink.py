@@ -16,8 +16,8 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 from tests.integration.kafka.conftest import Topic
 
 from streamhouse.connectors.base import SinkCommitter, WrittenBatch
-from streamhouse.connectors.kafka import outage, sink_partitions
 from streamhouse.connectors.kafka import sink as sink_module
+from streamhouse.connectors.kafka.producing import outage, sink_partitions
 from streamhouse.connectors.kafka.sink import KafkaSink, KafkaSinkCommitter
 from streamhouse.connectors.specs import SinkSpec
 from streamhouse.demo.kafka.broker import KafkaBroker

@@ -11,10 +11,9 @@ and writes the batch again, unless its number is recorded.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import repeat
-from typing import Any
+from functools import partial
 
 import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
@@ -22,17 +21,17 @@ from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 from streamhouse.connectors.base import WrittenBatch
 from streamhouse.connectors.driver_rows import DriverRowsWriter, rows_of
 from streamhouse.connectors.kafka.client import TIMEOUT_S, consumer, created, kafka_error, text_of
-from streamhouse.connectors.kafka.encoding import HEADERS, KEY, TIMESTAMP, VALUE, Encoding
+from streamhouse.connectors.kafka.encoding import Encoding
 from streamhouse.connectors.kafka.options import KafkaOptions
-from streamhouse.connectors.kafka.outage import Outage, in_time, recoverable
-from streamhouse.connectors.kafka.sink_partitions import SinkPartitions
+from streamhouse.connectors.kafka.producing.outage import Outage, in_time, recoverable
+from streamhouse.connectors.kafka.producing.produced_rows import produce_rows
+from streamhouse.connectors.kafka.producing.sink_partitions import SinkPartitions
 from streamhouse.errors import (
     CommitConflictError,
     ConnectError,
     DataLossError,
     StreamhouseError,
 )
-from streamhouse.formats.arrow_bytes import values_of
 
 log = logging.getLogger("streamhouse.kafka")
 
@@ -268,28 +267,16 @@ class KafkaSinkCommitter:
                 for first in range(0, batch.num_rows, _ROWS_AT_ONCE):
                     part = batch.slice(first, _ROWS_AT_ONCE)
                     chosen = partitions.of_rows(part, self._options.partitioner, task, number)
-                    self._produce_rows(producer, part, chosen)
+                    produce_rows(
+                        producer.produce,
+                        self._topic,
+                        part,
+                        list(chosen),
+                        self._delivered,
+                        partial(self._make_room, producer),
+                    )
+                    producer.poll(0)
                     number += part.num_rows
-
-    def _produce_rows(
-        self, producer: Producer, batch: pa.RecordBatch, partitions: Iterable[int]
-    ) -> None:
-        # Arguments by position, and keywords only if needed: this loop is most of the sink's time.
-        produce, topic, delivered = producer.produce, self._topic, self._delivered
-        records = zip(
-            _column(VALUE, batch), _column(KEY, batch), partitions, _extras(batch), strict=True
-        )
-        for value, key, partition, extra in records:
-            while True:
-                try:
-                    if extra is None:
-                        produce(topic, value, key, partition, delivered)
-                    else:
-                        produce(topic, value, key, partition, delivered, **extra)
-                    break
-                except BufferError:
-                    self._make_room(producer)
-        producer.poll(0)
 
     def _make_room(self, producer: Producer) -> None:
         """Wait for the brokers to take records of a full queue."""
@@ -336,21 +323,3 @@ def _fenced(error: KafkaException) -> bool:
     cause = error.args[0] if error.args else None
     fenced = (KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED)
     return isinstance(cause, KafkaError) and cause.code() in fenced
-
-
-def _column(name: str, batch: pa.RecordBatch) -> Iterable[bytes | None]:
-    """The values of a column; None for each row if the records have no such part."""
-    if name not in batch.schema.names:
-        return repeat(None, batch.num_rows)
-    return values_of(batch.column(name))
-
-
-def _extras(batch: pa.RecordBatch) -> Iterable[dict[str, Any] | None]:
-    """The timestamp and the headers of each record, as far as it has them; None if none can."""
-    names = [name for name in (TIMESTAMP, HEADERS) if name in batch.schema.names]
-    if not names:
-        return repeat(None, batch.num_rows)
-    rows = zip(*(batch.column(name).to_pylist() for name in names), strict=True)
-    return [
-        {name: one for name, one in zip(names, row, strict=True) if one is not None} for row in rows
-    ]
