@@ -90,9 +90,9 @@ class PartitionReader:
         received, self._waiting = self._waiting, []
         if not received:
             received = self._received(self._consumer, wanted.end - self._next_offset)
-        errors = list(map(Message.error, received))
         event = None
-        if not set(map(type, errors)) <= {type(None)}:
+        if any(map(Message.error, received)):
+            errors = map(Message.error, received)
             event = next(place for place, one in enumerate(errors) if one is not None)
         messages = received[:event]
         if messages and messages[-1].offset() + 1 >= wanted.end:

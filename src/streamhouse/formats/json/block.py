@@ -16,6 +16,10 @@ _MOST_BYTES = 256 << 20
 _QUOTE = ord('"')
 _ZEROS, _SIXES = 0x3030303030303030, 0x4646464646464646
 _HIGH_BITS = 0x8080808080808080
+_KEPT = np.array([(1 << 64) - (1 << 64 - 8 * count) for count in range(9)], np.uint64)
+"""The bits of the last characters of a word, by their number."""
+_FILLED = np.uint64(_ZEROS) & ~_KEPT
+"""Leading zeros instead of what stands before these characters."""
 MOST_DIGITS = 16
 
 
@@ -146,11 +150,7 @@ class Block:
 
 def eight_digits(words: Numbers, count: Numbers) -> Numbers:
     """The numbers of the last `count` (0 to 8) of the eight digits in each word."""
-    unused = ((8 - count) * 8).astype(np.uint64)
-    # Leading zeros instead of what stands before the digits; a shift by 64 bits is undefined.
-    kept = np.where(count == 0, np.uint64(0), np.uint64(2**64 - 1) << np.minimum(unused, 56))
-    kept = np.where(unused == 64, np.uint64(0), kept)
-    words = (words & kept) | (np.uint64(_ZEROS) & ~kept)
+    words = (words & _KEPT[count]) | _FILLED[count]
     zeros, sixes = np.uint64(_ZEROS), np.uint64(_SIXES)
     if (((words + sixes) | (words - zeros)) & np.uint64(_HIGH_BITS)).any():
         raise Irregular
