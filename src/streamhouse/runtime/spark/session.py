@@ -125,6 +125,10 @@ def start_session(name: str, options: SparkOptions = DEFAULTS) -> SparkSession:
     starting, _starting = _starting, None
     if starting is not None:
         return starting.result()
+    own = _own_session
+    if own is not None and own.sparkContext is SparkContext._active_spark_context:
+        # It is set up; each call into the JVM that would check this takes milliseconds.
+        return own
     return _start(name, options)
 
 
