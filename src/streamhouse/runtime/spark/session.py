@@ -44,7 +44,7 @@ from streamhouse.runtime.spark.worker_python import (
     worker_python,
 )
 from streamhouse.runtime.spark.worker_request import PARENT
-from streamhouse.runtime.streaming.fused_source import FusedDataSource
+from streamhouse.runtime.streaming.fused_source import FORMAT, FusedDataSource
 from streamhouse.spark import loopback, prepare, register_source
 
 DEFAULTS = SparkOptions()
@@ -334,9 +334,9 @@ def _keep(claim: Path) -> None:
 
 
 def _warm_up(session: SparkSession) -> None:
-    """Run a small job that starts Python workers and loads classes while queries are planned."""
+    """Run an empty job that starts Python processes and loads classes while queries are planned."""
     try:
-        session.range(0, 2, numPartitions=2).mapInArrow(lambda rows: rows, "id LONG").collect()
+        session.read.format(FORMAT).load().collect()
     except Exception:  # noqa: BLE001  # the session may end meanwhile; queries report other errors
         return
 

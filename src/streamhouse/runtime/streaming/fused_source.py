@@ -13,7 +13,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    InputPartition,
+)
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
 
 from streamhouse.runtime.streaming.tasks.result_ddl import RESULT_DDL
@@ -40,6 +45,7 @@ STOPPED = "stopped"
 """The reader's answer file: no batch runs or will run. Spark requests offsets only between two
 batches."""
 _BLOCKS = "part INT, place BIGINT, block BINARY, task_report STRING"
+_WARM_TASKS = 2
 _IDLE_WAIT_S = 0.25
 _IDLE_STEP_S = 0.01
 
@@ -62,8 +68,21 @@ class FusedDataSource(DataSource):
             return f"{_BLOCKS}, {RESULT_DDL}"
         return RESULT_DDL
 
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return EmptyReader()
+
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         return FusedReader(Path(self.options["folder"]))
+
+
+class EmptyReader(DataSourceReader):
+    """Reads no rows in a batch query, which starts the Python processes that a stream needs."""
+
+    def partitions(self) -> Sequence[InputPartition]:
+        return [InputPartition(number) for number in range(_WARM_TASKS)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return iter(())
 
 
 class TaskPartition(InputPartition):
