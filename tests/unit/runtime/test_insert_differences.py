@@ -14,8 +14,8 @@ import pytest
 
 import streamhouse
 from streamhouse.paimon.catalog.warehouse import Warehouse
-from streamhouse.paimon.changelog import key_preserving_partitions
 from streamhouse.paimon.changelog.consumers import Consumers, query_consumer
+from streamhouse.paimon.changelog.differences import key_preserving_partitions
 from streamhouse.paimon.write.commit import TableCommitter
 from streamhouse.paimon.write.table_writer import TableWriter
 from streamhouse.runtime.batch import insert_differences
