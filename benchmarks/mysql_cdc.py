@@ -11,7 +11,7 @@ snapshot   `--rows` rows with `'scan.startup.mode' = 'snapshot'`, against one Py
            cursor that fetches all rows and drops them.
 catch_up   `--changes` changes of rows from a position of the binlog on: half of them inserts of
            1,000 rows a statement, the rest updates and deletes of one row each, 100 a transaction;
-           against plain mysql-replication that iterates the same row events and their rows.
+           against plain mysql-replication that iterates the same row events and their rows, once.
            `ratio` is the limit's time over ours in both.
 freshness  `streamhouse run` follows a table of 10,000 rows while single rows are updated and
            committed, `--rate` a second for `--seconds`; the first 5 s do not count. A change is
