@@ -30,6 +30,7 @@ class SyncHolds:
         self._id = query_consumer(spec.query_id)
         self._lock = threading.Lock()
         self._moved: dict[str, float] = {}
+        self._position: dict[str, int] = {}
 
     def add(self, targets: Iterable[str], replayed: bool = True) -> None:
         """Create the consumers of tables before the sync commits to them.
@@ -62,8 +63,11 @@ class SyncHolds:
         """
         now = time.monotonic()
         for target in targets:
-            if now - self._moved.get(target, 0.0) >= MOVE_S:
-                self._hold(target, self._address(target).follow().latest_snapshot_id() or 1)
+            if now - self._moved.get(target, 0.0) < MOVE_S:
+                continue
+            latest = self._address(target).follow().latest_snapshot_id() or 1
+            if latest != self._position.get(target):
+                self._hold(target, latest)
 
     def tick(self, most: int = 2) -> None:
         """Refresh up to `most` consumers that are due."""
@@ -74,7 +78,8 @@ class SyncHolds:
 
     def _hold(self, target: str, snapshot: int) -> None:
         with self._lock:
-            self._consumers(target).hold(self._id, snapshot, self._checkpoint)
+            position = self._consumers(target).hold(self._id, snapshot, self._checkpoint)
+            self._position[target] = position
             self._moved[target] = time.monotonic()
 
     def _consumers(self, target: str) -> Consumers:

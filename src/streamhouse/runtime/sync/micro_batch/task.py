@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import pyarrow as pa
 
@@ -15,10 +16,12 @@ from streamhouse.connectors.mysql_cdc.database.table_part import TablePart
 from streamhouse.connectors.mysql_cdc.server.table_errors import errors_of
 from streamhouse.connectors.paimon.sink import PaimonSinkWriter
 from streamhouse.errors import AlteredTableError, SchemaChangeError
+from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.runtime.failpoint import TASK_STEP, reached
 from streamhouse.runtime.streaming.tasks.task_results import TaskAttempt, results
 from streamhouse.runtime.sync.mapping.rows import TargetRows
 from streamhouse.runtime.sync.micro_batch.spec import SyncSpec, SyncTaskInput
+from streamhouse.runtime.sync.micro_batch.target_writers import THREADS, TargetWriters
 from streamhouse.runtime.sync.reload import Reload, kept_columns
 
 log = logging.getLogger("streamhouse.query")
@@ -35,8 +38,8 @@ class SyncTask:
         self._spec, self._task = spec, task
         self._attempt = TaskAttempt.current()
         self._reader = PartReader(spec.options.mysql, task.server, task.zone, spec.relay)
-        self._writers: dict[str, PaimonSinkWriter] = {}
-        self._bases: dict[str, int] = {}
+        targets = {part.table.target for part in task.parts}
+        self._writers = TargetWriters(spec.address, self._opened, min(THREADS, len(targets)))
         self._rows: dict[str, TargetRows] = {}
         self._snapshot: Counter[str] = Counter()
         self._changes: Counter[str] = Counter()
@@ -48,20 +51,30 @@ class SyncTask:
         messages: list[tuple[str, bytes]] = []
         try:
             self._read_changes()
-            for target, numbers in self._by_target().items():
-                try:
+            self._writers.flush()
+            by_target = self._by_target()
+            for target, numbers in by_target.items():
+                with self._unread_if_altered(target):
                     self._read_rows(target, numbers)
-                except (SchemaChangeError, AlteredTableError) as error:
-                    # The rows as of the position are lost: the target is reloaded later.
-                    log.info("%s: not read: %s", target, error)
-                    self._unread.append(target)
-                    self._discard(target)
-                messages += self._prepared(target)
+                self._writers.prepare(target)
+            for target in by_target:
+                with self._unread_if_altered(target):
+                    self._writers.written(target)
+                messages += [(target, message) for message in self._writers.messages(target)]
         finally:
             self._reader.close()
-            for writer in self._writers.values():
-                writer.close()
+            self._writers.close()
         yield self._result(messages)
+
+    @contextmanager
+    def _unread_if_altered(self, target: str) -> Iterator[None]:
+        """Leave out a target whose rows as of the position are lost; it is reloaded later."""
+        try:
+            yield
+        except (SchemaChangeError, AlteredTableError) as error:
+            log.info("%s: not read: %s", target, error)
+            self._unread.append(target)
+            self._writers.discard(target)
 
     def _by_target(self) -> dict[str, list[int]]:
         targets: dict[str, list[int]] = {}
@@ -89,6 +102,7 @@ class SyncTask:
             for rows in self._snapshots(parts):
                 self._write([rows])
             return
+        self._writers.read_at(target)
         table = self._spec.address(target).open()
         sources = {column for _, part in parts if part.chunks for column, _ in part.table.columns}
         estimate = sum(part.table.rows for _, part in parts)
@@ -96,7 +110,7 @@ class SyncTask:
             for rows in self._snapshots(parts):
                 reload.add(self._completed(rows))
             for changes in reload.changes(all(part.reload for _, part in parts)):
-                self._writer(target).write(changes)
+                self._writers.write(target, changes)
 
     def _snapshots(self, parts: Sequence[tuple[int, TablePart]]) -> Iterator[TableRows]:
         for number, part in parts:
@@ -106,19 +120,13 @@ class SyncTask:
 
     def _write(self, stretch: Sequence[TableRows]) -> None:
         """Write rows of tables with the same target, in the order of their changes."""
-        writer = self._writer(self._task.parts[stretch[0].part].table.target)
+        target = self._task.parts[stretch[0].part].table.target
         batches = [(self._completed(rows), rows.numbers) for rows in stretch]
         for batch in in_order(batches):
-            writer.write(batch)
+            self._writers.write(target, batch)
 
-    def _writer(self, target: str) -> PaimonSinkWriter:
-        if target not in self._writers:
-            address = self._spec.address(target)
-            self._bases[target] = address.follow().latest_snapshot_id() or 0
-            self._writers[target] = PaimonSinkWriter(
-                address, self._spec.query_id, self._task.batch, self._attempt.id
-            )
-        return self._writers[target]
+    def _opened(self, address: TableAddress) -> PaimonSinkWriter:
+        return PaimonSinkWriter(address, self._spec.query_id, self._task.batch, self._attempt.id)
 
     def _completed(self, rows: TableRows) -> pa.RecordBatch:
         """The rows with the computed and metadata columns."""
@@ -129,26 +137,11 @@ class SyncTask:
         with errors_of(table.full_name):
             return self._rows[table.id].rows(rows.rows, rows.seconds)
 
-    def _discard(self, target: str) -> None:
-        writer = self._writers.pop(target, None)
-        if writer is not None:
-            writer.close()
-        self._bases.pop(target, None)
-
-    def _prepared(self, target: str) -> list[tuple[str, bytes]]:
-        writer = self._writers.pop(target, None)
-        if writer is None:
-            return []
-        try:
-            return [(target, message) for message in writer.prepare()]
-        finally:
-            writer.close()
-
     def _result(self, messages: list[tuple[str, bytes]]) -> pa.RecordBatch:
         if not self._attempt.repeated:
             reached(TASK_STEP, self._task.batch, self._spec.options.name)
         counts = {
-            "bases": self._bases,
+            "bases": self._writers.bases,
             "snapshot": self._snapshot,
             "changes": self._changes,
             "kinds": self._kinds.taken(),
