@@ -19,8 +19,8 @@ from streamhouse.serve.queries.single_select import parse_single_select
 from streamhouse.serve.views.catalog import ViewCatalog
 from streamhouse.serve.views.definition import definition, hide_definition_errors
 from streamhouse.serve.views.warehouse_tables import WarehouseTables
+from streamhouse.sql import node_errors
 from streamhouse.sql.batch.bounded_query import analyze_bounded
-from streamhouse.sql.expressions import lowering
 from streamhouse.sql.options.time_travel import TRAVEL_KEYS
 from streamhouse.sql.plan import AsOf, BoundedQuery, Name, Query, TableInfo, ViewInfo
 from streamhouse.sql.resolution import columns as names
@@ -123,22 +123,22 @@ def _check(query: Query, tables: _Served) -> None:
     tree, script = parsed.tree, parsed.script
     for clause in tree.find_all(exp.With):
         if clause.args.get("recursive"):
-            raise lowering.unsupported(script, clause, "WITH RECURSIVE is not supported")
+            raise node_errors.unsupported(script, clause, "WITH RECURSIVE is not supported")
         _check_names(one.alias for one in clause.expressions)
     for table in names.leaves(tree):
         if not isinstance(table.this, exp.Identifier):
-            raise lowering.unsupported(script, table, "table functions are not supported here")
+            raise node_errors.unsupported(script, table, "table functions are not supported here")
         for key in names.table_options(script, table):
             if key not in TRAVEL_KEYS:
                 message = (
                     f"hint OPTIONS: option '{key}' is not supported here; "
                     f"{nearest(key, TRAVEL_KEYS)}"
                 )
-                raise lowering.error(script, table.meta["hints"][0], message)
+                raise node_errors.error(script, table.meta["hints"][0], message)
         try:
             tables.served(names.table_name(table))
         except TableError as error:
-            raise lowering.error(script, table, str(error)) from None
+            raise node_errors.error(script, table, str(error)) from None
 
 
 def _check_names(with_names: Iterable[str]) -> None:

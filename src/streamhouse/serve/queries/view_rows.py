@@ -26,6 +26,7 @@ from streamhouse.serve.queries.read_request import ReadResult, RowsRequest
 from streamhouse.serve.queries.row_files import Origin
 from streamhouse.serve.views.definition import hide_definition_errors
 from streamhouse.serve.views.warehouse_tables import WarehouseTables, table_info
+from streamhouse.sql import node_errors
 from streamhouse.sql.batch.bounded_query import analyze_tree
 from streamhouse.sql.expressions import lowering
 from streamhouse.sql.parser.dialect import parse_condition
@@ -239,7 +240,7 @@ class _Source:
             for name in after_table or parts[:1]:
                 if name not in self._served:
                     message = f"there is no column '{name}'; {nearest(name, self._served)}"
-                    raise lowering.error(script, column, message)
+                    raise node_errors.error(script, column, message)
 
 
 class _PinnedResolver(WarehouseTables):

@@ -12,6 +12,7 @@ from sqlglot.optimizer.qualify import qualify
 from sqlglot.schema import MappingSchema
 
 from streamhouse.options import nearest
+from streamhouse.sql import node_errors
 from streamhouse.sql.batch import literal_insert, time_travel
 from streamhouse.sql.expressions import aggregates, lowering, timestamp_digits
 from streamhouse.sql.expressions.binder import BindError, describe, generate, refusal
@@ -83,7 +84,7 @@ def _analyze_query(query: Query, resolver: Resolver) -> Analyzed:
     tree = parsed.tree
     tree = _values(tree) if isinstance(tree, exp.Values) else tree
     if not isinstance(tree, exp.Query):
-        raise lowering.unsupported(parsed.script, tree, "a query must be SELECT, WITH or VALUES")
+        raise node_errors.unsupported(parsed.script, tree, "a query must be SELECT, WITH or VALUES")
     return analyze_tree(parsed, tree, resolver)
 
 
@@ -147,7 +148,7 @@ def analyze_tree(
         )
         final = pushdown_projections(lowered)
     except OptimizeError as error:
-        raise lowering.error(parsed.script, tree, _resolution_error(error)) from None
+        raise node_errors.error(parsed.script, tree, _resolution_error(error)) from None
     assert isinstance(final, exp.Query)
     output = _name_outputs(final)
     return Analyzed(parsed, final, scans, output, _bound(parsed, final, scans))
@@ -186,7 +187,7 @@ def _check_clauses(parsed: Parsed, tree: exp.Expr) -> None:
         extra = names.first_set(node.args, allowed)
         if extra:
             word = _CLAUSES.get(extra, extra.strip("_").upper().replace("_", " "))
-            raise lowering.unsupported(
+            raise node_errors.unsupported(
                 parsed.script, node, f"{word} is not supported; leave it out"
             )
 
@@ -209,7 +210,7 @@ def _drop_query_hints(parsed: Parsed, tree: exp.Expr) -> None:
     for subquery in tree.find_all(exp.Subquery):
         if subquery.meta.get("hints"):
             hinted = subquery.meta["hints"][0]
-            raise lowering.error(
+            raise node_errors.error(
                 parsed.script, hinted, "write a hint after a table, not after a subquery"
             )
 
@@ -320,7 +321,7 @@ def _bound(parsed: Parsed, tree: exp.Expr, scans: _Scans) -> list[str]:
         return [column_type(kind) for _, kind in columns]
     except (BindError, ValueError) as failure:
         kind = refusal(failure)
-        raise lowering.error(parsed.script, parsed.tree, str(failure), kind) from None
+        raise node_errors.error(parsed.script, parsed.tree, str(failure), kind) from None
 
 
 def _into_target(

@@ -10,9 +10,9 @@ from sqlglot import exp
 
 from streamhouse.errors import SqlError
 from streamhouse.options import nearest
+from streamhouse.sql import node_errors
 from streamhouse.sql.batch.bounded_query import Analyzed, analyze_tree
 from streamhouse.sql.batch.dml_syntax import MATCHED, MISSING, ORPHAN, Clause, Parts, parts_of
-from streamhouse.sql.expressions import lowering
 from streamhouse.sql.nesting_depth import limited_depth
 from streamhouse.sql.plan import ROW, Change, ChangeQuery, Column, Resolver, TableInfo
 from streamhouse.sql.resolution import insert_target as targets
@@ -326,7 +326,7 @@ class _Analysis:
         return new_values
 
     def _error(self, node: exp.Expr, message: str) -> SqlError:
-        return lowering.error(self._script, node, message)
+        return node_errors.error(self._script, node, message)
 
 
 def _deduplicated(wide: exp.Select) -> exp.Select:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
+from streamhouse.sql import node_errors
 from streamhouse.sql.expressions import lowering
 from streamhouse.sql.parser import dialect
 from streamhouse.sql.parser.token_cursor import Cursor
@@ -236,7 +237,7 @@ def _expression(cursor: Cursor, tokens: list[Token]) -> exp.Expr:
         node for node in item.find_all(exp.AggFunc) if node.find_ancestor(exp.Select) is tree
     ]
     if aggregates:
-        raise lowering.error(
+        raise node_errors.error(
             cursor.script,
             aggregates[0],
             "write the aggregate as a subquery: (SELECT SUM(…) FROM …)",

@@ -6,7 +6,7 @@ import duckdb
 from sqlglot import exp
 
 from streamhouse.errors import OptionError
-from streamhouse.sql import functions
+from streamhouse.sql import functions, node_errors
 from streamhouse.sql.expressions import lowering
 from streamhouse.sql.expressions.binder import generate
 from streamhouse.sql.expressions.sealed_connection import sealed
@@ -28,13 +28,13 @@ def as_of(
     try:
         options, from_hint = split_options(hinted)
     except OptionError as error:
-        raise lowering.error(parsed.script, table.meta["hints"][0], str(error)) from None
+        raise node_errors.error(parsed.script, table.meta["hints"][0], str(error)) from None
     branch = options.pop("branch", "")
     if branch:
         _rename_to_branch(table, branch)
     from_clause = _clause(parsed, tree, table, resolver)
     if from_hint and from_clause:
-        raise lowering.error(
+        raise node_errors.error(
             parsed.script,
             table.args["version"],
             "the table's OPTIONS hint also names a version; keep one of them",
@@ -75,10 +75,12 @@ def _clause(parsed: Parsed, tree: exp.Expr, table: exp.Table, resolver: Resolver
         return AsOf()
     as_of: exp.Expr | None = version.args.get("expression")
     if as_of is None:
-        raise lowering.error(parsed.script, version, "AS OF needs a constant time: TIMESTAMP '…'")
+        raise node_errors.error(
+            parsed.script, version, "AS OF needs a constant time: TIMESTAMP '…'"
+        )
     if as_of.find(exp.Query, exp.Table) is not None:
         message = "AS OF takes a constant time, not a query; write TIMESTAMP '…'"
-        raise lowering.unsupported(parsed.script, version, message)
+        raise node_errors.unsupported(parsed.script, version, message)
     if version.this == "VERSION":
         return _version(parsed, version)
     if isinstance(as_of, exp.Literal) and not as_of.is_string and as_of.name.isdigit():
@@ -87,7 +89,7 @@ def _clause(parsed: Parsed, tree: exp.Expr, table: exp.Table, resolver: Resolver
         return AsOf(timestamp_ms=_milliseconds(parsed, version, as_of))
     if isinstance(as_of, exp.Column) and _is_processing_time(tree, as_of.name, resolver):
         return AsOf()
-    raise lowering.unsupported(
+    raise node_errors.unsupported(
         parsed.script,
         version,
         "FOR SYSTEM_TIME AS OF takes a TIMESTAMP '…' or a column that is computed as PROCTIME()",
@@ -103,7 +105,7 @@ def _version(parsed: Parsed, version: exp.Expr) -> AsOf:
         if text.isdigit() and int(text):
             return AsOf(snapshot=int(text))
     message = "VERSION AS OF takes a snapshot's number or a tag's 'name'"
-    raise lowering.error(parsed.script, version, message)
+    raise node_errors.error(parsed.script, version, message)
 
 
 def _is_processing_time(tree: exp.Expr, name: str, resolver: Resolver) -> bool:
@@ -129,5 +131,7 @@ def _milliseconds(parsed: Parsed, version: exp.Expr, as_of: exp.Expr) -> int:
     except duckdb.Error:
         row = None
     if not row or row[0] is None:
-        raise lowering.error(parsed.script, version, "AS OF needs a constant time: TIMESTAMP '…'")
+        raise node_errors.error(
+            parsed.script, version, "AS OF needs a constant time: TIMESTAMP '…'"
+        )
     return int(row[0])

@@ -10,7 +10,7 @@ from sqlglot.optimizer.annotate_types import annotate_types
 from sqlglot.schema import MappingSchema
 
 from streamhouse.errors import SqlError, UnsupportedSqlError
-from streamhouse.sql import functions
+from streamhouse.sql import functions, node_errors
 from streamhouse.sql.expressions import (
     aggregates,
     bound_types,
@@ -25,38 +25,11 @@ from streamhouse.sql.expressions.type_probe import Relations
 from streamhouse.sql.functions import json, texts, times
 from streamhouse.sql.functions.builtin_udfs import arrow_call
 from streamhouse.sql.functions.expression_builders import call, cast, number, try_cast, when
-from streamhouse.sql.text import Script, span
+from streamhouse.sql.text import Script
 
 _INTS = exp.DataType.INTEGER_TYPES
 _TIME = exp.DType.TIME
 _REALS = (exp.DType.FLOAT, exp.DType.DOUBLE)
-
-
-def position_of(script: Script, node: exp.Expr) -> tuple[int, int]:
-    """Offsets (start, end exclusive) of a node in the script.
-
-    For a node without a position: those of the nearest enclosing node that has one, or of the whole
-    text.
-    """
-    current: exp.Expr | None = node
-    while current is not None:
-        offsets = span(current)
-        if offsets:
-            return offsets
-        current = current.parent
-    return len(script.text) - len(script.text.lstrip()), len(script.text)
-
-
-def error(
-    script: Script, node: exp.Expr, message: str, kind: type[SqlError] = SqlError
-) -> SqlError:
-    """An error that points at a node."""
-    start, end = position_of(script, node)
-    return script.error(message, start, end, kind)
-
-
-def unsupported(script: Script, node: exp.Expr, message: str) -> SqlError:
-    return error(script, node, message, UnsupportedSqlError)
 
 
 def _rewrite(tree: exp.Expr, rule: Callable[[exp.Expr], exp.Expr]) -> exp.Expr:
@@ -106,7 +79,7 @@ def simplify(script: Script, tree: exp.Expr) -> exp.Expr:
                 node.set("count", number(1))
         except functions.ArgumentError as failure:
             kind = UnsupportedSqlError if failure.unsupported else SqlError
-            raise error(script, node, str(failure), kind) from None
+            raise node_errors.error(script, node, str(failure), kind) from None
         return node
 
     return _rewrite(tree, rule)
@@ -202,7 +175,7 @@ def lower(
         return aggregates.translated(node) if aggregates.is_complete(node) else node
 
     def refused(node: exp.Expr, message: str) -> SqlError:
-        return unsupported(script, node, message)
+        return node_errors.unsupported(script, node, message)
 
     tree = bound_types.resolved(_rewrite(tree, rule), relations, refused)
     return udf_conversion.converted(script, tree, relations)
@@ -220,12 +193,16 @@ def _check_types(script: Script, tree: exp.Expr) -> None:
         for side in (node.this, node.expression):
             if side.is_type(*exp.DataType.TEXT_TYPES):
                 sign = _ARITHMETIC[type(node)]
-                raise error(script, node, f"'{sign}' does not take a string; CAST it to a number")
+                raise node_errors.error(
+                    script, node, f"'{sign}' does not take a string; CAST it to a number"
+                )
     conditions = [node.this for node in tree.find_all(exp.Where, exp.Having)]
     conditions += [node.args["on"] for node in tree.find_all(exp.Join) if node.args.get("on")]
     for condition in conditions:
         if condition.is_type(*_INTS, *_REALS, exp.DType.DECIMAL, *exp.DataType.TEXT_TYPES):
-            raise error(script, condition, "a condition must be BOOLEAN; compare it with a value")
+            raise node_errors.error(
+                script, condition, "a condition must be BOOLEAN; compare it with a value"
+            )
 
 
 def _keep_date(node: exp.Expr) -> exp.Expr:

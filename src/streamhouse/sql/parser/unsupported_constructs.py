@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from sqlglot import exp
 
 from streamhouse.errors import SqlError, UnsupportedSqlError
-from streamhouse.sql.expressions import lowering
+from streamhouse.sql import node_errors
 from streamhouse.sql.text import Script, span
 
 _NAMED_ARGUMENTS = "named arguments are not supported; pass them by position"
@@ -79,7 +79,7 @@ def check(script: Script, tree: exp.Expr, start: int, end: int) -> None:
         message = message or _syntax_mistake(node)
         if message is not None:
             has_position = any(span(one) for one in (node, *_ancestors(node)))
-            offsets = lowering.position_of(script, node) if has_position else (start, end)
+            offsets = node_errors.position_of(script, node) if has_position else (start, end)
             raise script.error(message, *offsets, error_class)
 
 

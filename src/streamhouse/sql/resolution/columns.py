@@ -10,6 +10,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from streamhouse.errors import SqlError, TableError
 from streamhouse.options import nearest
+from streamhouse.sql import node_errors
 from streamhouse.sql.expressions import lowering
 from streamhouse.sql.parser import dialect, hints
 from streamhouse.sql.plan import Name, Query, Resolver, TableInfo, ViewResolver
@@ -105,7 +106,7 @@ def resolve_table(script: Script, table: exp.Table, resolver: Resolver) -> Table
     """The table of a name; raises `SqlError` with its position for an unknown one."""
     if not isinstance(table.this, exp.Identifier):
         message = "table functions are not supported here; name a table, or write a (SELECT …)"
-        raise lowering.unsupported(script, table, message)
+        raise node_errors.unsupported(script, table, message)
     try:
         if table.meta.get(VIEWED) and isinstance(resolver, ViewResolver):
             return resolver.viewed(table_name(table))
@@ -185,12 +186,12 @@ def resolve(script: Script, tree: exp.Expr, visible: Visible) -> exp.Expr:
 
 def _resolve_column(script: Script, column: exp.Column, visible: Visible) -> exp.Expr:
     if isinstance(column.this, exp.Star):
-        raise lowering.error(script, column, "* is not allowed inside an expression")
+        raise node_errors.error(script, column, "* is not allowed inside an expression")
     if column.db in visible and column.table in visible[column.db]:
         struct = _reference(column, column.db, column.table, visible)
         return exp.Dot(this=struct, expression=exp.to_identifier(column.name, quoted=True))
     if column.args.get("db"):
-        raise lowering.unsupported(
+        raise node_errors.unsupported(
             script, column, "a column has at most one qualifier; give the table an alias"
         )
     name, alias = column.name, column.table
@@ -199,24 +200,24 @@ def _resolve_column(script: Script, column: exp.Column, visible: Visible) -> exp
         if len(owners) == 1:
             struct = _reference(column, owners[0], alias, visible)
             return exp.Dot(this=struct, expression=exp.to_identifier(name, quoted=True))
-        raise lowering.error(
+        raise node_errors.error(
             script, column, f"there is no table or alias '{alias}'; {nearest(alias, visible)}"
         )
     if alias:
         if name not in visible[alias]:
-            raise lowering.error(
+            raise node_errors.error(
                 script, column, f"'{alias}' has no column '{name}'; {nearest(name, visible[alias])}"
             )
         return _reference(column, alias, name, visible)
     owners = [owner for owner, columns in visible.items() if name in columns]
     if not owners:
         all_names = {visible_name for columns in visible.values() for visible_name in columns}
-        raise lowering.error(
+        raise node_errors.error(
             script, column, f"there is no column '{name}'; {nearest(name, all_names)}"
         )
     if len(owners) > 1:
         choices = " or ".join(f"{owner}.{name}" for owner in owners)
-        raise lowering.error(script, column, f"column '{name}' is ambiguous; write {choices}")
+        raise node_errors.error(script, column, f"column '{name}' is ambiguous; write {choices}")
     return _reference(column, owners[0], name, visible)
 
 
@@ -248,10 +249,10 @@ def expand_stars(script: Script, select: exp.Select, visible: Visible) -> list[e
             continue
         if any(star.args.get(key) for key in ("except_", "replace", "rename", "ilike")):
             message = "* takes no EXCEPT, REPLACE or RENAME; write the columns out"
-            raise lowering.unsupported(script, item, message)
+            raise node_errors.unsupported(script, item, message)
         if alias and alias not in visible:
             message = f"there is no table or alias '{alias}'; {nearest(alias, visible)}"
-            raise lowering.error(script, item, message)
+            raise node_errors.error(script, item, message)
         for owner in [alias] if alias else list(visible):
             projections += [_column(owner, name) for name in visible[owner]]
     return projections
@@ -289,7 +290,7 @@ def reserved(script: Script, names: Iterable[str], node: exp.Expr) -> None:
     """Raise for a column name that the engine uses itself: `_row`, `rowkind`."""
     for name in names:
         if name in ("_row", "rowkind"):
-            raise lowering.error(
+            raise node_errors.error(
                 script, node, f"'{name}' is a reserved name; rename the column", SqlError
             )
 

@@ -8,7 +8,8 @@ from sqlglot import exp
 
 from streamhouse.merge_functions import merge_function
 from streamhouse.options import nearest
-from streamhouse.sql.expressions import aggregates, binder, casts, lowering
+from streamhouse.sql import node_errors
+from streamhouse.sql.expressions import aggregates, binder, casts
 from streamhouse.sql.functions.expression_builders import call
 from streamhouse.sql.plan import Column, Name, TableInfo
 from streamhouse.sql.text import Script
@@ -52,10 +53,10 @@ def slots(
         if name not in names:
             reason = "is computed and cannot be written" if name in computed else "does not exist"
             hint = "" if name in computed else f"; {nearest(name, names)}"
-            raise lowering.error(script, node, f"{_dotted(target)}: '{name}' {reason}{hint}")
+            raise node_errors.error(script, node, f"{_dotted(target)}: '{name}' {reason}{hint}")
     columns_to_fill = list(listed) or names
     if len(columns_to_fill) != count:
-        raise lowering.error(
+        raise node_errors.error(
             script,
             node,
             f"the query returns {count} column(s), {_dotted(target)} takes {len(columns_to_fill)}: "
@@ -73,7 +74,7 @@ def converted(
         item = item.copy()
         aggregates.widen(aggregate(item))
         return cast_to(item, source, column.type)
-    raise lowering.error(
+    raise node_errors.error(
         script,
         node,
         f"column '{column.name}' is {column.type}, but the query returns {source}; "
@@ -86,7 +87,7 @@ def constant(script: Script, node: exp.Expr, text: str, column: Column) -> exp.E
     value = cast_to(exp.Literal.string(text), "STRING", column.type)
     if not binder.computes(binder.generate(value)):
         message = f"'{text}' is not a valid value of column '{column.name}', which is {column.type}"
-        raise lowering.error(script, node, message)
+        raise node_errors.error(script, node, message)
     return value
 
 

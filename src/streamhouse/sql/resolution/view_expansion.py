@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from sqlglot import exp
 
 from streamhouse.errors import SqlError
-from streamhouse.sql.expressions import lowering
+from streamhouse.sql import node_errors
 from streamhouse.sql.plan import Name, Position, Query, Resolver, ViewInfo, ViewResolver
 from streamhouse.sql.resolution import columns as names
 from streamhouse.sql.resolution.columns import Parsed
@@ -61,9 +61,9 @@ class _Views:
         if view.name in enclosing:
             name = ".".join(view.name[-2:])
             message = f"view {name} reads itself; DROP it and CREATE it again"
-            raise lowering.error(self.script, table, message)
+            raise node_errors.error(self.script, table, message)
         if table.args.get("version") is not None:
-            raise lowering.unsupported(
+            raise node_errors.unsupported(
                 self.script,
                 table,
                 f"'{table.name}' is a view, which takes no AS OF and cannot be looked up; name the "
@@ -110,7 +110,7 @@ def _pass_options(script: Script, view: exp.Table, inner: exp.Expr) -> None:
     tables = [one for one in names.leaves(inner) if one.args.get("version") is None]
     if len({names.table_name(one) for one in tables}) != 1:
         read = ", ".join(dict.fromkeys(".".join(names.table_name(one)[-2:]) for one in tables))
-        raise lowering.unsupported(
+        raise node_errors.unsupported(
             script,
             hints[0],
             f"OPTIONS on view '{view.name}' could apply to any of its tables ({read}); write "

@@ -8,7 +8,7 @@ from sqlglot import exp
 from sqlglot.optimizer.scope import Scope, traverse_scope
 
 from streamhouse.options import nearest
-from streamhouse.sql.expressions import lowering
+from streamhouse.sql import node_errors
 from streamhouse.sql.resolution import columns as names
 from streamhouse.sql.text import Script
 
@@ -51,12 +51,12 @@ def _check_column(script: Script, scope: Scope, column: exp.Column, relations: R
         if len(owners) > 1 and name not in joined:
             choices = " or ".join(f"{owner}.{name}" for owner in owners)
             message = f"column '{name}' is ambiguous; write {choices}"
-            raise lowering.error(script, column, message)
+            raise node_errors.error(script, column, message)
         if owners or None in visible.values():
             return
     everything = {n for visible in scopes for columns in visible.values() for n in columns or ()}
     message = f"there is no column '{name}'; {nearest(name, everything)}"
-    raise lowering.error(script, column, message)
+    raise node_errors.error(script, column, message)
 
 
 def _joined_by_name(query: exp.Expr) -> set[str]:
@@ -72,13 +72,13 @@ def _check_qualified(script: Script, column: exp.Column, scopes: list[_Names]) -
             columns = visible[alias]
             if columns is not None and name not in columns:
                 message = f"'{alias}' has no column '{name}'; {nearest(name, columns)}"
-                raise lowering.error(script, column, message)
+                raise node_errors.error(script, column, message)
             return
         if any(columns is not None and alias in columns for columns in visible.values()):
             return
     everything = {other for visible in scopes for other in visible}
     message = f"there is no table or alias '{alias}'; {nearest(alias, everything)}"
-    raise lowering.error(script, column, message)
+    raise node_errors.error(script, column, message)
 
 
 def _visible_scopes(scope: Scope, relations: Relations) -> Iterator[_Names]:

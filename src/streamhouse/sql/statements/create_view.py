@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
+from streamhouse.sql import node_errors
 from streamhouse.sql.batch.bounded_query import analyze_tree
-from streamhouse.sql.expressions import lowering
 from streamhouse.sql.nesting_depth import limited_depth
 from streamhouse.sql.parser.token_cursor import Cursor
 from streamhouse.sql.plan import Column, Name, Position, Query, Resolver, Statement, ViewInfo
@@ -87,13 +87,13 @@ def view_info(statement: CreateView, full: Name, resolver: Resolver, written: st
     parsed = names.parse_query(statement.query)
     tree = parsed.tree
     if not isinstance(tree, exp.Query):
-        raise lowering.unsupported(parsed.script, tree, "a view must be a SELECT")
+        raise node_errors.unsupported(parsed.script, tree, "a view must be a SELECT")
     star = not isinstance(tree, exp.Select) or any(map(_is_star, tree.expressions))
     with limited_depth(statement.query):
         analyzed = analyze_tree(names.parse_query(statement.query), tree.copy(), resolver)
     column_names = list(statement.columns) or analyzed.output
     if len(column_names) != len(analyzed.output):
-        raise lowering.error(
+        raise node_errors.error(
             parsed.script,
             tree,
             f"view {'.'.join(full[-2:])} names {len(column_names)} column(s), but its query "
@@ -121,7 +121,9 @@ def check_permanent(statement: CreateView) -> None:
         one = declaration_of(node)
         if one is not None and not statement.temporary:
             message = f"a view is stored, but function '{one.name}' belongs only to the script; "
-            raise lowering.unsupported(parsed.script, node, message + "write CREATE TEMPORARY VIEW")
+            raise node_errors.unsupported(
+                parsed.script, node, message + "write CREATE TEMPORARY VIEW"
+            )
 
 
 def _is_star(item: exp.Expr) -> bool:

@@ -12,8 +12,7 @@ from sqlglot import exp
 
 from streamhouse.errors import SqlError
 from streamhouse.merge_functions import merge_function
-from streamhouse.sql import functions
-from streamhouse.sql.expressions import lowering
+from streamhouse.sql import functions, node_errors
 from streamhouse.sql.expressions.binder import generate
 from streamhouse.sql.nesting_depth import limited_depth
 from streamhouse.sql.plan import (
@@ -110,7 +109,7 @@ def _analyzed(
 
 
 def _separate_counts(parsed: names.Parsed) -> SqlError:
-    return lowering.unsupported(
+    return node_errors.unsupported(
         parsed.script,
         parsed.tree,
         "COUNT(DISTINCT …) over UNION ALL would count the values of each part separately; "
@@ -147,7 +146,7 @@ def _merged(
     for other in queries[1:]:
         kinds = [column.type for column in other.output]
         if other.row_kinds != first.row_kinds or kinds != [c.type for c in first.output]:
-            raise lowering.unsupported(
+            raise node_errors.unsupported(
                 group[-1].parsed.script,
                 top.select,
                 "the parts of UNION ALL over one table must return the same types, all with GROUP "

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
-from streamhouse.sql.expressions import lowering
+from streamhouse.sql import node_errors
 from streamhouse.sql.expressions.binder import generate, quote
 from streamhouse.sql.functions import call
 from streamhouse.sql.plan import Column, DistinctCounts, TableInfo
@@ -53,7 +53,7 @@ def replace_counts(script: Script, level: Level, filled: list[Slot]) -> list[Cou
             continue
         values = count.this.expressions
         if len(values) != 1:
-            raise lowering.unsupported(
+            raise node_errors.unsupported(
                 script,
                 item,
                 "COUNT(DISTINCT …) on a stream takes one expression; combine several into one "
@@ -128,7 +128,7 @@ def _text(script: Script, one: Counted, kind: str) -> exp.Expr:
     """A value as text, such that two values are equal exactly if their texts are."""
     word = base(kind)
     if word in _NESTED:
-        raise lowering.unsupported(
+        raise node_errors.unsupported(
             script,
             one.node,
             f"COUNT(DISTINCT …) of {kind} on a stream is not supported; count a column or a field",

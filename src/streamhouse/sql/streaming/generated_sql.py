@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from sqlglot import exp
 from sqlglot.optimizer.pushdown_projections import pushdown_projections
 
+from streamhouse.sql import node_errors
 from streamhouse.sql.expressions import lowering, timestamp_digits
 from streamhouse.sql.expressions.binder import BindError, describe, generate, refusal
 from streamhouse.sql.plan import TableInfo
@@ -241,5 +242,5 @@ def bound(stream: Stream, tree: exp.Expr) -> list[tuple[str, str]]:
         columns = describe(generate(tree), stream.relations)
         return [(name, flink_type(kind)) for name, kind in columns]
     except (BindError, ValueError) as failure:
-        start, end = lowering.position_of(stream.script, stream.top.select)
+        start, end = node_errors.position_of(stream.script, stream.top.select)
         raise stream.script.error(str(failure), start, end, refusal(failure)) from None

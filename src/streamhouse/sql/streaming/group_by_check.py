@@ -9,8 +9,7 @@ from sqlglot import exp
 
 from streamhouse.errors import SqlError
 from streamhouse.merge_functions import merge_function
-from streamhouse.sql import functions
-from streamhouse.sql.expressions import lowering
+from streamhouse.sql import functions, node_errors
 from streamhouse.sql.plan import TableInfo
 from streamhouse.sql.resolution.insert_target import Slot, aggregate
 from streamhouse.sql.text import Script
@@ -44,21 +43,21 @@ def check(script: Script, level: Level, target: TableInfo | None, filled: list[S
         return False
     node = aggregates[0] if aggregates else level.group[0]
     if target is None:
-        raise lowering.unsupported(
+        raise node_errors.unsupported(
             script,
             node,
             "a continuous aggregation needs a table that stores its results: INSERT INTO a "
             "table with 'merge-engine' = 'aggregation', or SET 'execution.runtime-mode' = 'batch'",
         )
     if not target.capabilities.merges:
-        raise lowering.unsupported(
+        raise node_errors.unsupported(
             script,
             node,
             f"{_dotted(target)} (connector '{target.connector}') cannot merge partial sums; INSERT "
             "INTO a Paimon table with 'merge-engine' = 'aggregation', and read that one",
         )
     if not target.primary_key or target.options.get("merge-engine") != "aggregation":
-        raise lowering.unsupported(script, node, _declaration(script, level, target, filled))
+        raise node_errors.unsupported(script, node, _declaration(script, level, target, filled))
     groups = {_text(one) for one in level.group if not is_constant(one)}
     where = level.group[0] if level.group else node
     key_groups: set[str] = set()
@@ -135,7 +134,7 @@ def _not_the_key(
         if isinstance(item, exp.Column) and _text(item) in wrong:
             message += f": LAST_VALUE({item.name}) fills '{slot.column.name}' without it"
             break
-    return lowering.unsupported(script, node, message)
+    return node_errors.unsupported(script, node, message)
 
 
 def _check_merge(
@@ -152,14 +151,14 @@ def _check_merge(
     if not allowed and _groups_used(item, groups, current_times=True) is not None:
         if configured in _KEEP_ONE_VALUE:
             return
-        raise lowering.unsupported(
+        raise node_errors.unsupported(
             script,
             item,
             f"column '{name}' of {_dotted(target)} merges by {configured}, but the query returns "
             f"one value per group; declare '{key}' = 'last_value'",
         )
     if not allowed:
-        raise lowering.unsupported(
+        raise node_errors.unsupported(
             script,
             item,
             f"column '{name}': a continuous GROUP BY takes only SUM, COUNT, MIN, MAX, "
@@ -167,7 +166,7 @@ def _check_merge(
             "SUM and COUNT, and divide when reading",
         )
     if configured not in allowed:
-        raise lowering.unsupported(
+        raise node_errors.unsupported(
             script,
             item,
             f"column '{name}' of {_dotted(target)} merges by {configured}; "

@@ -9,8 +9,7 @@ from sqlglot import exp
 
 from streamhouse.errors import SqlError
 from streamhouse.options import nearest
-from streamhouse.sql import functions
-from streamhouse.sql.expressions import lowering
+from streamhouse.sql import functions, node_errors
 from streamhouse.sql.parser import hints
 from streamhouse.sql.plan import LookupRetry, Resolver, TableInfo
 from streamhouse.sql.resolution import columns
@@ -117,10 +116,10 @@ class Reader:
         return self._level(tree)
 
     def _refuse(self, node: exp.Expr, message: str) -> NoReturn:
-        raise lowering.unsupported(self.script, node, message)
+        raise node_errors.unsupported(self.script, node, message)
 
     def _error(self, node: exp.Expr, message: str) -> SqlError:
-        return lowering.error(self.script, node, message)
+        return node_errors.error(self.script, node, message)
 
     def _inlined(self, tree: exp.Expr) -> exp.Expr:
         """Replace each reference to a WITH query by that query as a subquery."""
@@ -314,7 +313,7 @@ class Reader:
                     version, "a lookup join needs FOR SYSTEM_TIME AS OF a column PROCTIME()"
                 )
             return
-        offsets = lowering.position_of(self.script, timestamp)
+        offsets = node_errors.position_of(self.script, timestamp)
         expression = columns.resolve(self.script, timestamp.copy(), visible)
         while (
             isinstance(expression, exp.Column) and below is not None and expression.table == alias

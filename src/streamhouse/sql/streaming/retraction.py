@@ -11,7 +11,7 @@ from __future__ import annotations
 from sqlglot import exp
 
 from streamhouse.merge_functions import ignores_retractions, merge_function, sequence_fields
-from streamhouse.sql.expressions import lowering
+from streamhouse.sql import node_errors
 from streamhouse.sql.plan import TableInfo
 from streamhouse.sql.resolution.insert_target import Slot
 from streamhouse.sql.streaming.query_blocks import Level
@@ -65,7 +65,7 @@ def _check(script: Script, node: exp.Expr, target: TableInfo, slot: Slot) -> Non
     if isinstance(node, exp.LastValue):
         if merge_function(target.options, name) == "last_non_null_value":
             return
-        raise lowering.unsupported(
+        raise node_errors.unsupported(
             script,
             node,
             f"column '{name}': over rows that change, LAST_VALUE needs a column that retractions "
@@ -78,7 +78,7 @@ def _check(script: Script, node: exp.Expr, target: TableInfo, slot: Slot) -> Non
     alternative = ""
     if isinstance(node, exp.Min | exp.Max):
         alternative = f"declare 'fields.{name}.ignore-retract' = 'true' to ignore retractions, "
-    raise lowering.unsupported(
+    raise node_errors.unsupported(
         script,
         node,
         f"{word} over a table whose rows change: the value that remains after a retraction is "
@@ -138,7 +138,7 @@ def can_sign(script: Script, level: Level, target: TableInfo | None, filled: lis
         function = merge_function(target.options, slot.column.name)
         if slot.index is not None and function not in _RETRACT and not _ignores(target, slot):
             key = f"fields.{slot.column.name}"
-            raise lowering.unsupported(
+            raise node_errors.unsupported(
                 script,
                 level.items[slot.index],
                 f"column '{slot.column.name}' merges by {function}, which cannot retract a row "

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 from sqlglot import exp
 
 from streamhouse.merge_functions import sequence_fields
-from streamhouse.sql import functions
-from streamhouse.sql.expressions import lowering
+from streamhouse.sql import functions, node_errors
 from streamhouse.sql.plan import TableInfo
 from streamhouse.sql.resolution import columns
 from streamhouse.sql.resolution.columns import Visible
@@ -59,11 +58,11 @@ def mark(script: Script, outer: exp.Select) -> None:
         return
     (item, *others), where = numbers, outer.args.get("where")
     if others:
-        raise lowering.unsupported(script, others[0], "a query can have only one ROW_NUMBER")
+        raise node_errors.unsupported(script, others[0], "a query can have only one ROW_NUMBER")
     parts = [] if where is None else _conjuncts(where.this)
     firsts = [part for part in parts if _is_first(part, name)]
     if not firsts:
-        raise lowering.unsupported(
+        raise node_errors.unsupported(
             script,
             item,
             f"ROW_NUMBER on a stream keeps the first row of each key: write WHERE {name} = 1 "
@@ -71,7 +70,7 @@ def mark(script: Script, outer: exp.Select) -> None:
         )
     if len(parts) > 1:
         other = next(part for part in parts if part not in firsts) if len(firsts) == 1 else parts[1]
-        raise lowering.unsupported(
+        raise node_errors.unsupported(
             script,
             other,
             f"a condition besides {name} = 1 would have to retract rows that were the newest; "
@@ -165,11 +164,11 @@ def read(script: Script, select: exp.Select, visible: Visible) -> Ranked | None:
     partition = window.args.get("partition_by") or []
     if not ordered or not partition:
         message = "ROW_NUMBER on a stream needs OVER (PARTITION BY key ORDER BY time DESC)"
-        raise lowering.unsupported(script, window, message)
+        raise node_errors.unsupported(script, window, message)
     newest = {bool(one.args.get("desc")) for one in ordered}
     if len(newest) > 1:
         message = "ORDER BY of ROW_NUMBER must have one direction: all columns DESC, or none"
-        raise lowering.unsupported(script, window, message)
+        raise node_errors.unsupported(script, window, message)
     return Ranked(
         window,
         tuple(columns.resolve(script, one.copy(), visible) for one in partition),
@@ -200,7 +199,7 @@ def check(
     if target is None or not target.primary_key or not target.capabilities.merges:
         message = "ROW_NUMBER on a stream needs a table that keeps one row per key: INSERT INTO a "
         message += f"table with PRIMARY KEY ({', '.join(_column_names(ranked.partition))})"
-        raise lowering.unsupported(script, ranked.node, message)
+        raise node_errors.unsupported(script, ranked.node, message)
     target_expressions = {slot.column.name: _at_level(top, slot, level) for slot in filled}
     name = "table " + ".".join(target.name)
     keys = {_text(one) for one in ranked.partition}
@@ -211,7 +210,7 @@ def check(
         if slot.index is not None and is_constant(top.items[slot.index])
     }
     if {target_expressions[key] for key in target.primary_key if key not in constant} != keys:
-        raise lowering.unsupported(
+        raise node_errors.unsupported(
             script,
             ranked.node,
             f"PARTITION BY must be exactly the primary key of {name}: "
@@ -235,15 +234,15 @@ def _check_outer_levels(script: Script, top: Level, level: Level) -> None:
         help_ = "apply it in the inner SELECT, or when reading the table"
         if outer.where is not None:
             message = f"WHERE around the newest row of each key is not supported; {help_}"
-            raise lowering.unsupported(script, outer.where, message)
+            raise node_errors.unsupported(script, outer.where, message)
         if outer.group:
             message = f"GROUP BY over the newest row of each key is not supported; {help_}"
-            raise lowering.unsupported(script, outer.group[0], message)
+            raise node_errors.unsupported(script, outer.group[0], message)
         for lookup in outer.lookups:
             if not lookup.left:
                 message = "a join that can drop the newest row of a key is not supported; write "
                 message += "LEFT JOIN, or join in the inner SELECT"
-                raise lowering.unsupported(script, lookup.on, message)
+                raise node_errors.unsupported(script, lookup.on, message)
 
 
 def _check_changes(script: Script, level: Level, source: TableInfo) -> None:
@@ -254,7 +253,7 @@ def _check_changes(script: Script, level: Level, source: TableInfo) -> None:
     assert level.ranked is not None
     names = {_source_column(one, level) for one in level.ranked.partition}
     if not set(source.primary_key) <= names:
-        raise lowering.unsupported(
+        raise node_errors.unsupported(
             script,
             level.ranked.node,
             f"ROW_NUMBER over {'.'.join(source.name)}, whose rows change: when the newest row of a "
@@ -278,7 +277,7 @@ def _check_nulls(script: Script, level: Level, source: TableInfo, target: TableI
     for order, nulls_first in zip(ranked.order, ranked.nulls_first, strict=True):
         if nulls_first and _source_column(order, level) not in required:
             by = _column_names((order,))[0] + (" DESC" if ranked.newest else "")
-            raise lowering.unsupported(
+            raise node_errors.unsupported(
                 script,
                 ranked.node,
                 f"ORDER BY {by} sorts NULL first, but a 'sequence.field' prefers other rows; "
@@ -307,7 +306,7 @@ def _check_types(
             if target_expressions[column.name] == _text(order) and not keeps_order(
                 kind, column.type
             ):
-                raise lowering.unsupported(
+                raise node_errors.unsupported(
                     script,
                     level.ranked.node,
                     f"ORDER BY {_column_names((order,))[0]} sorts by {kind}, but column "
@@ -348,7 +347,7 @@ def _check_order(
         ]
         missing = [w for w, n in zip(_column_names(ranked.order), by, strict=True) if n is None]
         if missing:
-            raise lowering.unsupported(
+            raise node_errors.unsupported(
                 script,
                 ranked.node,
                 f"{name} must store the columns of ORDER BY; select {', '.join(missing)} into "
@@ -361,7 +360,7 @@ def _check_order(
         if not ranked.newest:
             needs += ", 'sequence.field.sort-order' = 'descending'"
         needs += " and merge-engine deduplicate"
-    raise lowering.unsupported(
+    raise node_errors.unsupported(
         script,
         ranked.node,
         f"{name} must keep the {'last' if ranked.newest else 'first'} row of each key in this "

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from sqlglot import exp
 
-from streamhouse.sql.expressions import lowering
+from streamhouse.sql import node_errors
 from streamhouse.sql.plan import TableInfo
 from streamhouse.sql.resolution.insert_target import Slot, aggregate
 from streamhouse.sql.streaming.generated_sql import Stream, bound
@@ -31,7 +31,7 @@ def check(stream: Stream, target: TableInfo, filled: list[Slot]) -> None:
         if base(kind) == "DECIMAL" and scale(kind) <= scale(slot.column.type):
             continue
         if base(kind) in ("DECIMAL", "FLOAT", "DOUBLE"):
-            raise lowering.unsupported(
+            raise node_errors.unsupported(
                 stream.script,
                 item,
                 f"column '{slot.column.name}' of table {'.'.join(target.name)} is "

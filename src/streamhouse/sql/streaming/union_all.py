@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from sqlglot import exp
 
-from streamhouse.sql.expressions import lowering
+from streamhouse.sql import node_errors
 from streamhouse.sql.expressions.binder import quote
 from streamhouse.sql.plan import StreamQuery, TableInfo
 from streamhouse.sql.streaming import lone_retractions
@@ -55,7 +55,7 @@ def branches(script: Script, tree: exp.Expr) -> list[exp.Expr]:
 
 def _union_branches(script: Script, union: exp.Union) -> list[exp.Expr]:
     if union.args.get("distinct"):
-        raise lowering.unsupported(
+        raise node_errors.unsupported(
             script,
             union.expression,
             "UNION on a stream is not supported, since it would have to remember all rows; write "
@@ -65,7 +65,7 @@ def _union_branches(script: Script, union: exp.Union) -> list[exp.Expr]:
         if union.args.get(key):
             clause = union.args[key]
             message = f"{key.strip('_').upper()} around UNION ALL is not supported on a stream"
-            raise lowering.unsupported(
+            raise node_errors.unsupported(
                 script, clause, f"{message}; apply it when reading the table"
             )
     first, *others = [*branches(script, union.this), *branches(script, union.expression)]

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from sqlglot import exp
 
-from streamhouse.sql.expressions import lowering
+from streamhouse.sql import node_errors
 from streamhouse.sql.plan import TableInfo
 from streamhouse.sql.resolution.insert_target import Slot
 from streamhouse.sql.streaming.query_blocks import Level
@@ -38,7 +38,7 @@ def check(
     problem = _problem(top, aggregates) or (table and _target_problem(top, source, table, filled))
     if problem:
         message = f"'{source.name[-1]}' ({source.connector}) has upserts: {problem}{_HELP}"
-        raise lowering.unsupported(script, top.select, message)
+        raise node_errors.unsupported(script, top.select, message)
 
 
 def _problem(top: Level, aggregates: bool) -> str | None:
