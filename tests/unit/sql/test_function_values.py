@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -47,6 +48,23 @@ CASES: list[tuple[str, object]] = [
     ("ELEMENT(ARRAY[7])", 7),
     ("SPLIT('a,b,,', ',')", ["a", "b", "", ""]),
     ("SPLIT('ab', '')", ["a", "b"]),
+    # a DOUBLE is rounded by its decimal text
+    ("ROUND(CAST('0.565' AS DOUBLE), 2)", 0.57),
+    ("ROUND(CAST('-957900.45' AS DOUBLE), i - 1)", -957900.5),
+    ("ROUND(ROUND(CAST('1.00045' AS DOUBLE), 4) + 0E0, 2)", 1.0),
+    ("ROUND(CAST('7015905585610' AS DOUBLE), 5)", 7015905585610.0),
+    ("ROUND(CAST('1.5E300' AS DOUBLE), 2)", 1.5e300),
+    ("ROUND(CAST('1250' AS DOUBLE), -2)", 1300.0),
+    ("ROUND(CAST('0.5' AS DOUBLE), 1000000)", 0.5),
+    ("ROUND(CAST('0.5' AS DOUBLE), -1000000)", 0.0),
+    ("ROUND(d, CAST(NULL AS INT))", None),
+    ("ROUND(CAST(NULL AS DOUBLE), 2)", None),
+    ("TRUNCATE(CAST('71.6' AS DOUBLE), 2)", 71.6),
+    ("TRUNCATE(CAST('-71.699' AS DOUBLE), 2)", -71.69),
+    ("TRUNCATE(CAST('71.6' AS DOUBLE))", 71.0),
+    ("CAST(CAST('0.565' AS DOUBLE) AS DECIMAL(10, 2))", Decimal("0.57")),
+    ("CAST(CAST('7015905585610' AS DOUBLE) AS DECIMAL(38, 5))", Decimal("7015905585610.00000")),
+    ("TRY_CAST(CAST('1E20' AS DOUBLE) AS DECIMAL(10, 2))", None),
     # types
     ("TYPEOF(t)", "TIMESTAMP(3)"),
     ("TYPEOF(i + n)", "BIGINT"),

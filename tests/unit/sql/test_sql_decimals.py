@@ -13,6 +13,7 @@ from sqlglot import exp
 from streamhouse.errors import UnsupportedSqlError
 from streamhouse.sql.expressions.binder import generate
 from streamhouse.sql.expressions.decimals import _quotient, result_type
+from streamhouse.sql.expressions.value_errors import readable
 
 if TYPE_CHECKING:
     from tests.unit.sql.conftest import Catalog
@@ -145,6 +146,15 @@ def test_sums_subqueries_and_names(shares: Catalog) -> None:
 def test_it_fits_a_decimal_column_without_a_cast(shares: Catalog) -> None:
     text = "INSERT INTO parts SELECT k, m / n FROM shares"
     assert shares.rows(text, [ROW]) == [(1, Decimal("4.113333"))]
+
+
+def test_a_double_fills_a_decimal_column_rounded_by_its_decimal_text(shares: Catalog) -> None:
+    row = ROW | {"r": 0.0000005}
+    text = "INSERT INTO parts SELECT k, r FROM shares"
+    assert shares.rows(text, [row]) == shares.query(text, [row]) == [(1, Decimal("0.000001"))]
+    with pytest.raises(duckdb.Error) as caught:
+        shares.rows(text, [ROW | {"r": 1e20}])
+    assert readable(str(caught.value)) == "1e+20 does not fit into DECIMAL(18,6)"
 
 
 def test_a_sum_of_quotients_must_be_exact(shares: Catalog) -> None:

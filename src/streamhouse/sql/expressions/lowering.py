@@ -15,6 +15,7 @@ from streamhouse.sql.expressions import (
     aggregates,
     bound_types,
     casts,
+    double_rounding,
     intervals,
     nested_text,
     timestamp_digits,
@@ -159,6 +160,11 @@ def lower(
             return node
         if isinstance(node, exp.Substring):
             return _substring_from_one(node)
+        if isinstance(node, exp.Round) and node.this.is_type(exp.DType.DOUBLE):
+            return double_rounding.rounded(node)
+        if isinstance(node, exp.Anonymous) and node.name == "TRUNC" and len(node.expressions) == 2:
+            is_double = node.expressions[0].is_type(exp.DType.DOUBLE)
+            return double_rounding.truncated(node) if is_double else node
         if isinstance(node, exp.Floor | exp.Ceil) and node.this.is_type(*_INTS):
             whole: exp.Expr = node.this
             return whole
@@ -325,6 +331,8 @@ def _value_of(source: exp.Expr, to: exp.DataType) -> exp.Expr:
         source = timestamp_digits.in_micros(source)
     if to.is_type(*_INTS) and source.is_type(*_REALS, exp.DType.DECIMAL):
         return call("TRUNC", source)
+    if to.is_type(exp.DType.DECIMAL) and source.is_type(exp.DType.DOUBLE):
+        return double_rounding.decimal_source(source)
     timestamp = source.is_type(exp.DType.TIMESTAMP, exp.DType.TIMESTAMPNTZ)
     if to.is_type(exp.DType.TIMESTAMP_MS) and timestamp:
         return call("DATE_TRUNC", exp.Literal.string("milliseconds"), source)

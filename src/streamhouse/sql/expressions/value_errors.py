@@ -16,6 +16,11 @@ _RULES = (
         "{value} does not fit into {target}",
     ),
     (
+        r"[Cc]ould not convert string ['\"](?P<value>[-+]?[\d.]+(?:e[-+]?\d+)?)['\"] to '?"
+        r"(?P<target>DECIMAL\([\d, ]+\))",
+        "{value} does not fit into {target}",
+    ),
+    (
         r"[Cc]ould not convert string ['\"](?P<value>.*)['\"] to '?(?P<target>[\w() ,]+)",
         "'{value}' is not a valid {target}",
     ),

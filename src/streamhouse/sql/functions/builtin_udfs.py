@@ -29,8 +29,11 @@ from streamhouse.sql.functions.java_numbers import java_double, java_float
 
 PREFIX = "flink_"
 _DECIMAL_DIGITS = 2 * 38
+_MOST_DOUBLE_DIGITS = 400
+"""A DOUBLE has at most so many digits on each side of its decimal point."""
 _ARROW: dict[str, pa.DataType] = {
     "BLOB": pa.binary(),
+    "DOUBLE": pa.float64(),
     "INTEGER": pa.int32(),
     "TIMESTAMP": pa.timestamp("us"),
     "VARCHAR": pa.string(),
@@ -115,6 +118,21 @@ def _average(total: str, count: int, scale: int) -> str:
         mean, rest = divmod(abs(whole), count)
         mean += 2 * rest >= count
         return f"{Decimal(mean if whole >= 0 else -mean).scaleb(-scale):f}"
+
+
+def _to_digits(rounding: str) -> Callable[[float, int], float]:
+    """Rounds a DOUBLE to `digits` decimal places, by its shortest decimal text as Java does."""
+
+    def compute(value: float, digits: int) -> float:
+        exact = Decimal(repr(value))
+        exponent = exact.as_tuple().exponent
+        if isinstance(exponent, str) or -exponent <= digits:
+            return value
+        unit = Decimal(1).scaleb(min(-digits, _MOST_DOUBLE_DIGITS))
+        with decimal.localcontext(prec=2 * _MOST_DOUBLE_DIGITS):
+            return float(exact.quantize(unit, rounding))
+
+    return compute
 
 
 def _hash(name: str) -> Callable[[bytes], str]:
@@ -342,11 +360,17 @@ FUNCTIONS: dict[str, ArrowFunction] = {
         takes_nulls=True,
     ),
     "regexp_replace": ArrowFunction(("VARCHAR", "VARCHAR", "VARCHAR"), "VARCHAR", _regexp_replace),
+    "round_double": ArrowFunction(
+        ("DOUBLE", "INTEGER"), "DOUBLE", _to_digits(decimal.ROUND_HALF_UP)
+    ),
     "sha224": ArrowFunction(("BLOB",), "VARCHAR", _hash("sha224")),
     "sha384": ArrowFunction(("BLOB",), "VARCHAR", _hash("sha384")),
     "sha512": ArrowFunction(("BLOB",), "VARCHAR", _hash("sha512")),
     "split_code": ArrowFunction(("VARCHAR", "INTEGER", "INTEGER"), "VARCHAR", _split_code),
     "split_index": ArrowFunction(("VARCHAR", "VARCHAR", "INTEGER"), "VARCHAR", _split_index),
+    "truncate_double": ArrowFunction(
+        ("DOUBLE", "INTEGER"), "DOUBLE", _to_digits(decimal.ROUND_DOWN)
+    ),
     "unhex": ArrowFunction(("VARCHAR",), "BLOB", _unhex),
     "url_decode": ArrowFunction(("VARCHAR",), "VARCHAR", _url_decode),
     "url_encode": ArrowFunction(("VARCHAR",), "VARCHAR", _url_encode),

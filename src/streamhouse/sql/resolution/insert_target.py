@@ -9,7 +9,7 @@ from sqlglot import exp
 from streamhouse.merge_functions import merge_function
 from streamhouse.options import nearest
 from streamhouse.sql import node_errors
-from streamhouse.sql.expressions import aggregates, binder, casts
+from streamhouse.sql.expressions import aggregates, binder, casts, double_rounding
 from streamhouse.sql.functions.expression_builders import call
 from streamhouse.sql.plan import Column, Name, TableInfo
 from streamhouse.sql.text import Script
@@ -103,6 +103,8 @@ def cast_to(item: exp.Expr, source: str, flink: str) -> exp.Expr:
             value = exp.Anonymous(this="DATE_TRUNC", expressions=[exp.Literal.string(unit), item])
     elif kind == "BLOB" and base(source) in ("STRING", "VARCHAR", "CHAR"):
         value = call("ENCODE", item)
+    elif base(flink) == "DECIMAL" and base(source) == "DOUBLE":
+        value = double_rounding.decimal_source(item)
     value = casts.fitted(value, flink)
     tree = exp.Cast(this=value, to=exp.DataType.build(kind, dialect="duckdb"))
     tree.meta["plain"] = True
