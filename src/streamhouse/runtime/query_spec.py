@@ -13,7 +13,7 @@ from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.runtime.partial_aggregation import PartialAggregation
 from streamhouse.source import Keyed, Source
 from streamhouse.sql.plan import LookupJoin, LookupRetry, StreamQuery, TableInfo
-from streamhouse.sql.streaming import lone_retractions
+from streamhouse.sql.streaming import unpaired_retractions
 
 LOOKUP_JOURNAL = "looked_up"
 """The suffix after `__` in the name of the journal table of lookups on servers."""
@@ -165,7 +165,7 @@ def unshuffled(query: StreamQuery, target: TableInfo) -> str | None:
         return "the task that reads the records also writes the bad ones"
     if query.distinct is not None:
         return "a single task counts the distinct values"
-    if query.row_kinds and lone_retractions.are_removals(target):
+    if query.row_kinds and unpaired_retractions.are_removals(target):
         return "a single task checks which updates leave the result"
     if query.row_kinds and any(lookup.retry is not None for lookup in query.lookups):
         return IN_ORDER

@@ -10,7 +10,7 @@ import duckdb
 import pytest
 
 from streamhouse.errors import SqlError, UnsupportedSqlError
-from streamhouse.sql.functions.patterns import PatternError, strftime
+from streamhouse.sql.functions.date_patterns import PatternError, strftime
 
 if TYPE_CHECKING:
     from tests.unit.sql.conftest import Catalog

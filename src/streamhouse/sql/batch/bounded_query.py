@@ -336,14 +336,16 @@ def _into_target(
     node = parsed.tree
     _widen(tree)
     items: list[exp.Expr] = []
-    for slot in targets.slots(parsed.script, node, target, insert_columns, len(output)):
-        if slot.index is None:
-            item = targets.cast_to(exp.Null(), "STRING", slot.column.type)
+    for mapping in targets.column_mappings(
+        parsed.script, node, target, insert_columns, len(output)
+    ):
+        if mapping.index is None:
+            item = targets.cast_to(exp.Null(), "STRING", mapping.column.type)
         else:
-            column = exp.column(_quoted(output[slot.index]), _quoted("made"))
-            kind = types[slot.index]
-            item = targets.converted(parsed.script, node, column, kind, slot.column)
-        items.append(exp.alias_(item, _quoted(slot.column.name)))
+            column = exp.column(_quoted(output[mapping.index]), _quoted("made"))
+            kind = types[mapping.index]
+            item = targets.converted(parsed.script, node, column, kind, mapping.column)
+        items.append(exp.alias_(item, _quoted(mapping.column.name)))
     select = exp.Select(expressions=items)
     alias = exp.TableAlias(this=_quoted("made"))
     select.set("from_", exp.From(this=exp.Subquery(this=tree, alias=alias)))

@@ -9,7 +9,7 @@ from streamhouse.errors import OptionError
 from streamhouse.sql import functions, node_errors
 from streamhouse.sql.expressions import lowering
 from streamhouse.sql.expressions.binder import generate
-from streamhouse.sql.expressions.sealed_connection import sealed
+from streamhouse.sql.expressions.sandboxed_connection import sandboxed
 from streamhouse.sql.options.time_travel import epoch_ms, split_options
 from streamhouse.sql.plan import AsOf, Name, Resolver, TableInfo, TravellingResolver
 from streamhouse.sql.resolution import columns as names
@@ -125,7 +125,7 @@ def _milliseconds(parsed: Parsed, version: exp.Expr, as_of: exp.Expr) -> int:
     """A constant point in time in milliseconds since 1970, UTC, as DuckDB computes it."""
     try:
         lowered = lowering.lower(parsed.script, as_of.copy(), {}, bounded=True)
-        with sealed() as connection:
+        with sandboxed() as connection:
             text = f"SELECT epoch_ms(CAST({generate(lowered)} AS TIMESTAMP))"
             row = connection.execute(text).fetchone()
     except duckdb.Error:

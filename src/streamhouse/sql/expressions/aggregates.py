@@ -11,7 +11,7 @@ from duckdb.sqltypes import DuckDBPyType
 from sqlglot import exp
 
 from streamhouse.sql.expressions import decimals, type_probe
-from streamhouse.sql.expressions.type_probe import Relations
+from streamhouse.sql.expressions.binder import Relations
 from streamhouse.sql.functions.expression_builders import call, cast, concat, when
 from streamhouse.sql.types import duck_type, flink_type
 
@@ -92,7 +92,7 @@ def _error_unless_equal(one: exp.Expr, other: exp.Expr, message: str, text: exp.
 def _ordered(whole: exp.Expr, core: exp.Expr, name: str) -> exp.Expr:
     """FIRST_VALUE or LAST_VALUE, which skip nulls."""
     if isinstance(whole, exp.Window):
-        return _with_aggregate(_without_nulls_words(whole), exp.IgnoreNulls(this=core.copy()))
+        return _with_aggregate(_without_null_treatment(whole), exp.IgnoreNulls(this=core.copy()))
     not_null: exp.Expr = exp.Not(
         this=exp.Is(this=exp.Paren(this=core.this.copy()), expression=exp.Null())
     )
@@ -101,7 +101,7 @@ def _ordered(whole: exp.Expr, core: exp.Expr, name: str) -> exp.Expr:
     return exp.Filter(this=call(name, core.this.copy()), expression=exp.Where(this=not_null))
 
 
-def _without_nulls_words(whole: exp.Expr) -> exp.Expr:
+def _without_null_treatment(whole: exp.Expr) -> exp.Expr:
     new = whole.copy()
     inner = new.find(exp.IgnoreNulls, exp.RespectNulls)
     if inner is not None:

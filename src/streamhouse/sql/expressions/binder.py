@@ -13,17 +13,18 @@ from sqlglot import exp
 from sqlglot.errors import ErrorLevel, UnsupportedError
 
 from streamhouse.errors import SqlError, UnsupportedSqlError
-from streamhouse.sql.expressions.sealed_connection import sealed
+from streamhouse.sql.expressions.sandboxed_connection import sandboxed
 from streamhouse.sql.nesting_depth import TOO_DEEP
 from streamhouse.sql.udf.macros import macros
 
-Relations = Mapping[str, Mapping[str, str]]
+Relations: TypeAlias = Mapping[str, Mapping[str, str]]
+"""Relation name to its columns and their DuckDB types."""
 Shapes: TypeAlias = tuple[tuple[str, tuple[tuple[str, str], ...]], ...]
-_BEYOND = (
+_UNSUPPORTED = (
     "a part of this query is not supported; use the clauses that the guide describes, and the "
     "functions that SHOW FUNCTIONS lists"
 )
-_LIMITS = (
+_UNSUPPORTED_ERRORS = (
     duckdb.CatalogException,
     duckdb.InternalException,
     duckdb.NotImplementedException,
@@ -54,7 +55,7 @@ def generate(tree: exp.Expr) -> str:
             dialect="duckdb", identify=True, comments=False, unsupported_level=ErrorLevel.RAISE
         )
     except UnsupportedError as error:
-        raise BindError(_BEYOND, unsupported=True) from error
+        raise BindError(_UNSUPPORTED, unsupported=True) from error
     except RecursionError:
         raise BindError(TOO_DEEP, unsupported=True) from None
 
@@ -71,7 +72,7 @@ def describe(sql: str, relations: Relations) -> list[tuple[str, DuckDBPyType]]:
 @lru_cache(maxsize=256)
 def _described(sql: str, relations: Shapes) -> list[tuple[str, DuckDBPyType]]:
     # Cached, since servers bind the same queries again.
-    with sealed() as connection:
+    with sandboxed() as connection:
         for name, columns in relations:
             _check_case([column for column, _ in columns])
             body = ", ".join(f"{quote(column)} {kind}" for column, kind in columns)
@@ -83,8 +84,8 @@ def _described(sql: str, relations: Shapes) -> list[tuple[str, DuckDBPyType]]:
         except duckdb.Error as error:
             if _DEPTH in str(error):
                 raise BindError(TOO_DEEP, unsupported=True) from error
-            if isinstance(error, _LIMITS):
-                raise BindError(_BEYOND, unsupported=True) from error
+            if isinstance(error, _UNSUPPORTED_ERRORS):
+                raise BindError(_UNSUPPORTED, unsupported=True) from error
             raise BindError(_reason(str(error))) from None
         if relation is None:
             raise BindError("the query returns no rows")
@@ -104,7 +105,7 @@ def _check_case(columns: list[str]) -> None:
 
 def computes(sql: str) -> bool:
     """Whether DuckDB can compute an expression that reads no table; runs it."""
-    with sealed() as connection:
+    with sandboxed() as connection:
         try:
             connection.execute(f"SELECT {sql}")
         except duckdb.Error:

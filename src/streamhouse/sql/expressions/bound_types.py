@@ -8,7 +8,7 @@ from sqlglot import exp
 
 from streamhouse.errors import SqlError
 from streamhouse.sql.expressions import aggregates, decimals, type_probe
-from streamhouse.sql.expressions.type_probe import Relations
+from streamhouse.sql.expressions.binder import Relations
 from streamhouse.sql.functions.expression_builders import call, cast
 from streamhouse.sql.types import base, column_type
 

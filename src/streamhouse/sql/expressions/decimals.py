@@ -11,7 +11,7 @@ from duckdb.sqltypes import DuckDBPyType
 from sqlglot import exp
 
 from streamhouse.sql.expressions import type_probe
-from streamhouse.sql.expressions.type_probe import Relations
+from streamhouse.sql.expressions.binder import Relations
 from streamhouse.sql.functions.builtin_udfs import arrow_call
 from streamhouse.sql.functions.expression_builders import call, cast
 

@@ -21,8 +21,8 @@ from streamhouse.sql.expressions import (
     timestamp_digits,
     udf_conversion,
 )
+from streamhouse.sql.expressions.binder import Relations
 from streamhouse.sql.expressions.timestamp_digits import Digits
-from streamhouse.sql.expressions.type_probe import Relations
 from streamhouse.sql.functions import json, texts, times
 from streamhouse.sql.functions.builtin_udfs import arrow_call
 from streamhouse.sql.functions.expression_builders import call, cast, number, try_cast, when

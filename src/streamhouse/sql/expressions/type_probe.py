@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from duckdb.sqltypes import DuckDBPyType
 from sqlglot import exp
 
-from streamhouse.sql.expressions.binder import BindError, describe, generate
+from streamhouse.sql.expressions.binder import BindError, Relations, describe, generate
 
-Relations = Mapping[str, Mapping[str, str]]
-"""Relation name to its columns and their DuckDB types."""
 _CLAUSES = ("from_", "joins", "laterals", "group")
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from duckdb.sqltypes import DuckDBPyType
 from sqlglot import exp
 
 from streamhouse.errors import SqlError
 from streamhouse.sql.expressions import timestamp_digits, type_probe
+from streamhouse.sql.expressions.binder import Relations
 from streamhouse.sql.functions.expression_builders import cast
 from streamhouse.sql.text import Script
 from streamhouse.sql.types import NULL, base, column_type, digits, duck_type, scale
@@ -46,9 +45,7 @@ def with_result_type(script: Script, node: exp.Expr) -> exp.Expr:
     return typed_call
 
 
-def converted(
-    script: Script, tree: exp.Expr, relations: Mapping[str, Mapping[str, str]]
-) -> exp.Expr:
+def converted(script: Script, tree: exp.Expr, relations: Relations) -> exp.Expr:
     """Cast the arguments of all calls in a translated tree to their parameters' types.
 
     Raises `SqlError` for an argument that needs an explicit CAST.
@@ -75,9 +72,7 @@ def converted(
     return tree
 
 
-def _types(
-    calls: list[exp.Expr], relations: Mapping[str, Mapping[str, str]]
-) -> dict[int, str | None]:
+def _types(calls: list[exp.Expr], relations: Relations) -> dict[int, str | None]:
     """The Flink types of all arguments of calls in one SELECT, by `id`; None: unknown.
 
     A call's result type does not depend on its arguments, so one probe finds all types at once.

@@ -51,7 +51,9 @@ def _checked(name: str, least: int, most: int | None, build: Build) -> Build:
     def builder(args: Args) -> exp.Expr:
         count = len([arg for arg in args if arg is not None])
         if count < least or (most is not None and count > most):
-            expected = str(least) if most == least else f"{least} to {most or 'any number of'}"
+            expected = str(least) if most == least else f"{least} to {most}"
+            if most is None:
+                expected = f"at least {least}"
             raise ArgumentError(f"{name} takes {expected} argument(s), not {count}")
         return build(args)
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import NamedTuple
 
-from streamhouse.sql.functions.patterns import PatternError
+from streamhouse.sql.functions.date_patterns import PatternError
 
 _EPOCH = datetime.datetime(1970, 1, 1)
 _PART = re.compile(r"''|'(?:[^']|'')*'|([A-Za-z])\1*|[^A-Za-z']+|'")

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from sqlglot import exp
 
-from streamhouse.sql.functions import java_times, patterns
+from streamhouse.sql.functions import date_patterns, java_times
 from streamhouse.sql.functions.builtin_udfs import arrow_call
 from streamhouse.sql.functions.expression_builders import (
     Args,
@@ -59,8 +59,8 @@ def _strftime(node: exp.Expr) -> exp.Expr | None:
     if not (isinstance(node, exp.Literal) and node.is_string):
         return None
     try:
-        return exp.Literal.string(patterns.strftime(node.name))
-    except patterns.PatternError:
+        return exp.Literal.string(date_patterns.strftime(node.name))
+    except date_patterns.PatternError:
         return None
 
 
@@ -69,7 +69,7 @@ def _checked(node: exp.Expr, check: Callable[[str], object]) -> exp.Expr:
     if isinstance(node, exp.Literal):
         try:
             check(literal_text(node, "the date pattern"))
-        except patterns.PatternError as error:
+        except date_patterns.PatternError as error:
             raise ArgumentError(str(error), unsupported=True) from None
     return node
 

@@ -210,7 +210,7 @@ def _notice(key: str, name: str, value: str, current_value: str) -> str | None:
             f"option '{key}' (Paimon 1.1 and before) is now the default of column "
             f"'{default['column']}': it replaces nulls in rows written from now on"
         )
-    dropped = is_dropped(key)
+    dropped = dropped_option(key)
     if dropped is None or key == "type":
         return None
     return (
@@ -218,7 +218,7 @@ def _notice(key: str, name: str, value: str, current_value: str) -> str | None:
     )
 
 
-def is_dropped(key: str) -> Dropped | None:
+def dropped_option(key: str) -> Dropped | None:
     """The record of an option that no longer has an effect; None for any other."""
     option = DROPPED.get(key)
     return option or next(

@@ -22,7 +22,7 @@ from streamhouse.sql.expressions import intervals
 from streamhouse.sql.functions import json, texts
 from streamhouse.sql.nesting_depth import TOO_DEEP, allow_depth, balanced
 from streamhouse.sql.parser import unsupported_constructs
-from streamhouse.sql.parser.misread_syntax import FlinkParseError, StrictParser, unsupported_words
+from streamhouse.sql.parser.strict_parser import FlinkParseError, StrictParser, unsupported_words
 from streamhouse.sql.text import Script, span, suggestion
 from streamhouse.sql.udf.call import declared_call
 from streamhouse.sql.udf.declaration import NONE, Declaration, Declarations

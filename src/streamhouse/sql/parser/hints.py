@@ -77,7 +77,7 @@ def table_options(script: Script, token: Token) -> dict[str, str]:
         current = renamed_options.current(options)[0]
     except OptionError as error:
         raise script.error(f"hint OPTIONS: {error}", token.start, token.end + 1) from None
-    return {key: value for key, value in current.items() if not renamed_options.is_dropped(key)}
+    return {key: value for key, value in current.items() if not renamed_options.dropped_option(key)}
 
 
 def outdated(text: str) -> list[str]:

@@ -32,16 +32,16 @@ def needs_order(target: TableInfo | None) -> bool:
 
 
 @dataclass(frozen=True)
-class Slot:
-    """A column of the target, and the index of the projection that fills it; None: with NULL."""
+class ColumnMapping:
+    """A column of the target, and the index of the projection that fills it (None: NULL)."""
 
     column: Column
     index: int | None
 
 
-def slots(
+def column_mappings(
     script: Script, node: exp.Expr, target: TableInfo, listed: tuple[str, ...], count: int
-) -> list[Slot]:
+) -> list[ColumnMapping]:
     """The target's columns in order, each with the projection that fills it.
 
     Raises `SqlError` for an unknown column and for a wrong number of columns.
@@ -63,7 +63,7 @@ def slots(
             f"{', '.join(columns_to_fill)}",
         )
     indexes = {name: index for index, name in enumerate(columns_to_fill)}
-    return [Slot(column, indexes.get(column.name)) for column in written]
+    return [ColumnMapping(column, indexes.get(column.name)) for column in written]
 
 
 def converted(

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from sqlglot import exp
 from sqlglot.optimizer.scope import Scope, traverse_scope
 
 from streamhouse.options import nearest
 from streamhouse.sql import node_errors
+from streamhouse.sql.expressions.binder import Relations
 from streamhouse.sql.resolution import columns as names
 from streamhouse.sql.text import Script
 
-Relations = Mapping[str, Mapping[str, str]]
 _Names = dict[str, list[str] | None]
 
 

@@ -25,23 +25,23 @@ from streamhouse.sql.plan import (
 )
 from streamhouse.sql.resolution import columns as names
 from streamhouse.sql.resolution import insert_target as targets
-from streamhouse.sql.resolution.insert_target import Slot
+from streamhouse.sql.resolution.insert_target import ColumnMapping
 from streamhouse.sql.resolution.used_columns import used_columns
 from streamhouse.sql.resolution.view_expansion import inlined
 from streamhouse.sql.streaming import (
     count_distinct,
     group_by_check,
-    lone_retractions,
     retraction,
     row_number,
     sum_scale_check,
     union_all,
+    unpaired_retractions,
     upsert_source,
 )
 from streamhouse.sql.streaming.generated_sql import ROW, Stream, bound
 from streamhouse.sql.streaming.lookup_keys import LookupKeys, lookup_keys
 from streamhouse.sql.streaming.passthrough_columns import passthrough_columns
-from streamhouse.sql.streaming.query_blocks import Level, Lookup, Reader
+from streamhouse.sql.streaming.query_blocks import Lookup, QueryBlock, QueryBlockReader
 from streamhouse.sql.text import span
 from streamhouse.sql.udf.call import functions_in
 from streamhouse.sql.udf.function import PythonFunction
@@ -97,7 +97,7 @@ def _analyzed(
     fixed: Mapping[str, str],
 ) -> list[StreamQuery]:
     parsed = inlined(names.parse_query(query), resolver)
-    parts = Reader(parsed.script, resolver).parts(parsed.tree)
+    parts = QueryBlockReader(parsed.script, resolver).parts(parsed.tree)
     groups: dict[tuple[object, ...], list[_Analysis]] = {}
     for part in parts:
         one = _Analysis(parsed, part, resolver, fixed=fixed)
@@ -124,13 +124,13 @@ def _merged(
     insert_columns: tuple[str, ...],
 ) -> StreamQuery:
     """Merge the parts of UNION ALL that read the same table into one query."""
-    marks = lone_retractions.are_removals(target) and group[0].stream.changelog
+    marks = unpaired_retractions.are_removals(target) and group[0].stream.changelog
     if len(group) == 1:
         one = group[0]
         if marks and target is not None:
             query = one.run(target, insert_columns, keep_row=True)
             if query.row_kinds:
-                return lone_retractions.marked(query, target)
+                return unpaired_retractions.marked(query, target)
             one = _Analysis(one.parsed, one.tree, resolver, fixed=one.fixed)
         return one.run(target, insert_columns)
     queries: list[StreamQuery] = []
@@ -169,7 +169,7 @@ class _Analysis:
         self.parsed = parsed
         self.tree = tree.copy()
         self.fixed = fixed
-        reader = Reader(parsed.script, resolver, dimensions)
+        reader = QueryBlockReader(parsed.script, resolver, dimensions)
         top = reader.read(tree)
         assert reader.source is not None
         self.source_options = reader.source_options
@@ -177,7 +177,7 @@ class _Analysis:
         self.stream = Stream(self.parsed.script, top, reader.source, changelog)
 
     @property
-    def top(self) -> Level:
+    def top(self) -> QueryBlock:
         return self.stream.top
 
     @property
@@ -194,23 +194,23 @@ class _Analysis:
         self, table: TableInfo | None, insert_columns: tuple[str, ...], keep_row: bool = False
     ) -> StreamQuery:
         script, top, stream = self.parsed.script, self.top, self.stream
-        filled = self._slots(table, insert_columns)
-        upsert_source.check(script, top, stream.source, table, filled, self.aggregates)
-        counted = count_distinct.replace_counts(script, top, filled)
-        grouped = group_by_check.check(script, top, table, filled)
+        mappings = self._mappings(table, insert_columns)
+        upsert_source.check(script, top, stream.source, table, mappings, self.aggregates)
+        counted = count_distinct.replace_counts(script, top, mappings)
+        grouped = group_by_check.check(script, top, table, mappings)
         if grouped and table is not None:
-            sum_scale_check.check(stream, table, filled)
-        upsert = row_number.check(script, top, stream.source, stream.changelog, table, filled)
-        signed = stream.changelog and (grouped or retraction.can_sign(script, top, table, filled))
+            sum_scale_check.check(stream, table, mappings)
+        upsert = row_number.check(script, top, stream.source, stream.changelog, table, mappings)
+        signed = stream.changelog and (grouped or retraction.can_sign(script, top, table, mappings))
         if signed and grouped and table is not None:
-            top.items = retraction.sign_aggregates(script, top, table, filled)
+            top.items = retraction.sign_aggregates(script, top, table, mappings)
         ordered = any(item.find(exp.FirstValue, exp.LastValue) for item in top.items)
         if ordered:
-            self._order_values(table, filled)
+            self._order_values(table, mappings)
         types = bound(stream, stream.rows(top.items, top.names, ordered, signed=signed))
-        items, output = self._output(filled, [kind for _, kind in types])
+        items, output = self._output(mappings, [kind for _, kind in types])
         if signed and not grouped and table is not None:
-            items = retraction.sign_columns(items, top, table, filled)
+            items = retraction.sign_columns(items, top, table, mappings)
         # A join may reorder rows, but the changes of one key must stay in order.
         sort = bool(stream.lookups) and not grouped
         hinted_order = any(lookup.ordered for lookup in stream.lookups)
@@ -223,7 +223,7 @@ class _Analysis:
         )
         misses = stream.misses()
         if table is not None and counted:
-            counts, trees = count_distinct.plan(stream, table, filled, counted)
+            counts, trees = count_distinct.plan(stream, table, mappings, counted)
             query = self._query(rows, misses, output, grouped, trees)
             return replace(query, signed=signed, distinct=counts)
         query = self._query(rows, misses, output, grouped)
@@ -238,21 +238,28 @@ class _Analysis:
     def _top_alias(self) -> exp.Identifier:
         return exp.to_identifier(self.top.alias, quoted=True)
 
-    def _slots(self, table: TableInfo | None, insert_columns: tuple[str, ...]) -> list[Slot]:
+    def _mappings(
+        self, table: TableInfo | None, insert_columns: tuple[str, ...]
+    ) -> list[ColumnMapping]:
         if table is None:
             return []
         count = len(self.top.items)
-        filled = targets.slots(self.parsed.script, self.top.select, table, insert_columns, count)
-        return [self._fixed(slot) if slot.column.name in self.fixed else slot for slot in filled]
+        mappings = targets.column_mappings(
+            self.parsed.script, self.top.select, table, insert_columns, count
+        )
+        return [
+            self._fixed(mapping) if mapping.column.name in self.fixed else mapping
+            for mapping in mappings
+        ]
 
-    def _fixed(self, slot: Slot) -> Slot:
+    def _fixed(self, mapping: ColumnMapping) -> ColumnMapping:
         """Add the constant that PARTITION (…) gives for a column as one more projection."""
-        script, top, column = self.parsed.script, self.top, slot.column
+        script, top, column = self.parsed.script, self.top, mapping.column
         top.items.append(targets.constant(script, top.select, self.fixed[column.name], column))
         top.names.append(f"__partition_{column.name}")
-        return Slot(column, len(top.items) - 1)
+        return ColumnMapping(column, len(top.items) - 1)
 
-    def _order_values(self, table: TableInfo | None, filled: list[Slot]) -> None:
+    def _order_values(self, table: TableInfo | None, mappings: list[ColumnMapping]) -> None:
         """Make FIRST_VALUE and LAST_VALUE aggregate in the order of `_row`.
 
         For a column that merges by `last_non_null_value` they skip nulls and retracted rows.
@@ -260,8 +267,8 @@ class _Analysis:
         alias = self._top_alias()
         row = exp.column(exp.to_identifier("_row", quoted=True), alias)
         merged = {
-            slot.index: merge_function(table.options, slot.column.name)
-            for slot in filled
+            mapping.index: merge_function(table.options, mapping.column.name)
+            for mapping in mappings
             if table is not None
         }
         for index, item in enumerate(self.top.items):
@@ -288,23 +295,23 @@ class _Analysis:
         return exp.Filter(this=ordered_call, expression=exp.Where(this=condition))
 
     def _output(
-        self, filled: list[Slot], types: list[str]
+        self, mappings: list[ColumnMapping], types: list[str]
     ) -> tuple[list[exp.Expr], tuple[Column, ...]]:
         """The projections cast to the target's column types, and the output columns."""
         top = self.top
-        if not filled:
+        if not mappings:
             output = tuple(Column(name, kind) for name, kind in zip(top.names, types, strict=False))
             pairs = zip(top.items, output, strict=True)
             return [targets.cast_to(item, c.type, c.type) for item, c in pairs], output
         items: list[exp.Expr] = []
-        for slot in filled:
-            if slot.index is None:
-                items.append(targets.cast_to(exp.Null(), "STRING", slot.column.type))
+        for mapping in mappings:
+            if mapping.index is None:
+                items.append(targets.cast_to(exp.Null(), "STRING", mapping.column.type))
                 continue
-            item, kind = top.items[slot.index], types[slot.index]
+            item, kind = top.items[mapping.index], types[mapping.index]
             node = item if span(item) else top.select
-            items.append(targets.converted(self.parsed.script, node, item, kind, slot.column))
-        return items, tuple(slot.column for slot in filled)
+            items.append(targets.converted(self.parsed.script, node, item, kind, mapping.column))
+        return items, tuple(mapping.column for mapping in mappings)
 
     def _query(
         self,

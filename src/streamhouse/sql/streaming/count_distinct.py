@@ -17,9 +17,9 @@ from streamhouse.sql.expressions.binder import generate, quote
 from streamhouse.sql.functions import call
 from streamhouse.sql.plan import Column, DistinctCounts, TableInfo
 from streamhouse.sql.resolution import insert_target as targets
-from streamhouse.sql.resolution.insert_target import Slot
+from streamhouse.sql.resolution.insert_target import ColumnMapping
 from streamhouse.sql.streaming.generated_sql import Stream, bound
-from streamhouse.sql.streaming.query_blocks import Level
+from streamhouse.sql.streaming.query_blocks import QueryBlock
 from streamhouse.sql.streaming.retraction import retracts
 from streamhouse.sql.text import Script, span
 from streamhouse.sql.types import base
@@ -38,16 +38,18 @@ class Counted:
     node: exp.Expr
 
 
-def replace_counts(script: Script, level: Level, filled: list[Slot]) -> list[Counted]:
-    """Replace each COUNT(DISTINCT …) in a level's projections by SUM(0), and return the counts.
+def replace_counts(
+    script: Script, block: QueryBlock, mappings: list[ColumnMapping]
+) -> list[Counted]:
+    """Replace each COUNT(DISTINCT …) in a block's projections by SUM(0), and return the counts.
 
     Raises `UnsupportedSqlError` for a count of several expressions.
     """
     counts = []
-    for slot in filled:
-        if slot.index is None:
+    for mapping in mappings:
+        if mapping.index is None:
             continue
-        item = targets.unwrapped(level.items[slot.index])
+        item = targets.unwrapped(block.items[mapping.index])
         count = item.this if isinstance(item, exp.Filter) else item
         if not isinstance(count, exp.Count) or not isinstance(count.this, exp.Distinct):
             continue
@@ -62,8 +64,8 @@ def replace_counts(script: Script, level: Level, filled: list[Slot]) -> list[Cou
         value = values[0].copy()
         if isinstance(item, exp.Filter):
             value = exp.Case().when(item.expression.this.copy(), value)
-        counts.append(Counted(slot.column.name, value, item))
-        level.items[slot.index] = _zero_sum(item)
+        counts.append(Counted(mapping.column.name, value, item))
+        block.items[mapping.index] = _zero_sum(item)
     return counts
 
 
@@ -77,23 +79,27 @@ def _zero_sum(item: exp.Expr) -> exp.Expr:
 
 
 def plan(
-    stream: Stream, target: TableInfo, filled: list[Slot], counted: list[Counted]
+    stream: Stream, target: TableInfo, mappings: list[ColumnMapping], counted: list[Counted]
 ) -> tuple[DistinctCounts, list[exp.Expr]]:
     """The query that counts the rows of each value, and its trees, to find the columns it reads.
 
     Raises `UnsupportedSqlError` for values of nested types (ARRAY, MAP, ROW, MULTISET).
     """
     flat = replace(stream, top=replace(stream.top, group=[]))
-    slots = [slot for key in target.primary_key for slot in filled if slot.column.name == key]
-    groups = [stream.top.items[slot.index] for slot in slots if slot.index is not None]
+    key_mappings = [
+        mapping for key in target.primary_key for mapping in mappings if mapping.column.name == key
+    ]
+    groups = [
+        stream.top.items[mapping.index] for mapping in key_mappings if mapping.index is not None
+    ]
     items = [*groups, *(counted_column.value for counted_column in counted)]
     names = [f"c{index}" for index in range(len(items))]
     kinds = [kind for _, kind in bound(flat, flat.rows(items, names, False, signed=True))]
     keys = [
-        targets.converted(stream.script, group, group, kind, slot.column)
-        for group, kind, slot in zip(groups, kinds, slots, strict=False)
+        targets.converted(stream.script, group, group, kind, mapping.column)
+        for group, kind, mapping in zip(groups, kinds, key_mappings, strict=False)
     ]
-    key_names = [slot.column.name for slot in slots]
+    key_names = [mapping.column.name for mapping in key_mappings]
     trees: list[exp.Expr] = []
     parts = []
     listed = ", ".join(quote(name) for name in key_names)
@@ -110,7 +116,7 @@ def plan(
         f"SELECT {listed}, {COLUMN}, {VALUE}, CAST(SUM({_SIGN}) AS BIGINT) AS {COUNT} "
         f"FROM ({' UNION ALL '.join(parts)}) WHERE {VALUE} IS NOT NULL GROUP BY ALL"
     )
-    columns = tuple(Column(s.column.name, s.column.type, False) for s in slots)
+    columns = tuple(Column(s.column.name, s.column.type, False) for s in key_mappings)
     return DistinctCounts(
         columns, tuple(counted_column.column for counted_column in counted), sql
     ), trees

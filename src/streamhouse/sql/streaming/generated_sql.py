@@ -13,7 +13,7 @@ from streamhouse.sql.expressions import lowering, timestamp_digits
 from streamhouse.sql.expressions.binder import BindError, describe, generate, refusal
 from streamhouse.sql.plan import TableInfo
 from streamhouse.sql.resolution.columns import physical
-from streamhouse.sql.streaming.query_blocks import Level, Lookup, conjuncts, equalities
+from streamhouse.sql.streaming.query_blocks import Lookup, QueryBlock, conjuncts, equalities
 from streamhouse.sql.text import Script
 from streamhouse.sql.types import flink_type
 
@@ -24,16 +24,16 @@ ROW_KIND = "rowkind"
 
 @dataclass(frozen=True)
 class Stream:
-    """Generates the SQL of one continuous query from its levels and its source table."""
+    """Generates the SQL of one continuous query from its blocks and its source table."""
 
     script: Script
-    top: Level
+    top: QueryBlock
     source: TableInfo
     changelog: bool
 
     @property
     def lookups(self) -> list[Lookup]:
-        return [lookup for level in self.top.outwards() for lookup in level.lookups]
+        return [lookup for block in self.top.innermost_first() for lookup in block.lookups]
 
     @property
     def relations(self) -> dict[str, dict[str, str]]:
@@ -63,7 +63,7 @@ class Stream:
         signed: bool = False,
         keep_row: bool = False,
     ) -> exp.Select:
-        """The query with these projections (resolved at the top level) under these names.
+        """The query with these projections (resolved in the outermost block) under these names.
 
         Over a changelog, `rowkind` is the last column, unless the projections are `signed` (have
         the row kind in their values). With `keep_row`, `_row` follows the projections. `ordered`
@@ -98,10 +98,10 @@ class Stream:
     def misses(self) -> exp.Expr | None:
         """`_row` of the rows that miss a lookup with a retry policy; None if no lookup has one."""
         selects: list[exp.Select] = []
-        for level in self.top.outwards():
-            for index, lookup in enumerate(level.lookups):
+        for block in self.top.innermost_first():
+            for index, lookup in enumerate(block.lookups):
                 if lookup.retry is not None:
-                    selects.append(self.translated(self._missed_rows(level, index)))
+                    selects.append(self.translated(self._missed_rows(block, index)))
         if not selects:
             return None
         if len(selects) == 1:
@@ -111,16 +111,16 @@ class Stream:
             tree = exp.Union(this=tree, expression=other, distinct=True)
         return tree
 
-    def _missed_rows(self, level: Level, index: int) -> exp.Select:
-        row = exp.column(_name(ROW), _name(level.alias))
+    def _missed_rows(self, block: QueryBlock, index: int) -> exp.Select:
+        row = exp.column(_name(ROW), _name(block.alias))
         select = exp.Select(expressions=[exp.alias_(row, _name(ROW))])
-        select.set("from_", exp.From(this=_source(level, [ROW])))
-        joins = [_join(lookup) for lookup in level.lookups[:index]]
-        missed = _join(level.lookups[index])
+        select.set("from_", exp.From(this=_source(block, [ROW])))
+        joins = [_join(lookup) for lookup in block.lookups[:index]]
+        missed = _join(block.lookups[index])
         missed.set("side", None)
         missed.set("kind", "ANTI")
         select.set("joins", [*joins, missed])
-        self._filter(select, level)
+        self._filter(select, block)
         if len(self.lookups) > 1:
             select.set("distinct", exp.Distinct())
         return select
@@ -132,14 +132,14 @@ class Stream:
         reads `src` and the lookups before this one. It may omit rows that filters over the source
         drop.
         """
-        level = next(one for one in self.top.outwards() if lookup in one.lookups)
+        block = next(one for one in self.top.innermost_first() if lookup in one.lookups)
         sides = equalities(lookup.on, lookup.alias)
         items = [exp.alias_(sides[name].copy(), _name(name)) for name in key]
         select = exp.Select(expressions=items)
-        select.set("from_", exp.From(this=_source(level, [])))
-        before = level.lookups[: level.lookups.index(lookup)]
+        select.set("from_", exp.From(this=_source(block, [])))
+        before = block.lookups[: block.lookups.index(lookup)]
         select.set("joins", [_join(one) for one in before])
-        self._filter(select, level)
+        self._filter(select, block)
         return self.translated(select)
 
     def row_keys(self, lookup: Lookup, key: Sequence[str]) -> exp.Select | None:
@@ -147,48 +147,48 @@ class Stream:
 
         None if a value depends on the result of another lookup.
         """
-        level = next(one for one in self.top.outwards() if lookup in one.lookups)
+        block = next(one for one in self.top.innermost_first() if lookup in one.lookups)
         sides = equalities(lookup.on, lookup.alias)
-        if any(one.lookups for one in level.outwards()[:-1]):
+        if any(one.lookups for one in block.innermost_first()[:-1]):
             return None
-        if not all(_reads_only(sides[name], level.alias) for name in key):
+        if not all(_reads_only(sides[name], block.alias) for name in key):
             return None
-        row = exp.column(_name(ROW), _name(level.alias))
+        row = exp.column(_name(ROW), _name(block.alias))
         items = [exp.alias_(sides[name].copy(), _name(name)) for name in key]
         select = exp.Select(expressions=[exp.alias_(row, _name(ROW)), *items])
-        select.set("from_", exp.From(this=_source(level, [ROW])))
-        self._filter(select, level)
+        select.set("from_", exp.From(this=_source(block, [ROW])))
+        self._filter(select, block)
         return self.translated(select)
 
-    def _filter(self, select: exp.Select, level: Level) -> None:
-        """Add the filters of this level and enclosing ones that need only the source's columns."""
-        own = [part for part in conjuncts(level.where) if _reads_only(part, level.alias)]
-        filters = own + self._outer_filters(level)
+    def _filter(self, select: exp.Select, block: QueryBlock) -> None:
+        """Add the filters of this block and enclosing ones that need only the source's columns."""
+        own = [part for part in conjuncts(block.where) if _reads_only(part, block.alias)]
+        filters = own + self._outer_filters(block)
         if filters:
             where = exp.and_(*(exp.Paren(this=part.copy()) for part in filters), copy=False)
             select.set("where", exp.Where(this=where))
 
-    def _outer_filters(self, level: Level) -> list[exp.Expr]:
-        """Filters of the enclosing levels that need only this level's source columns."""
+    def _outer_filters(self, block: QueryBlock) -> list[exp.Expr]:
+        """Filters of the enclosing blocks that need only this block's source columns."""
         filters = []
-        levels = self.top.outwards()
-        for index in range(levels.index(level) + 1, len(levels)):
-            for part in conjuncts(levels[index].where):
+        blocks = self.top.innermost_first()
+        for index in range(blocks.index(block) + 1, len(blocks)):
+            for part in conjuncts(blocks[index].where):
                 inner: exp.Expr | None = part.copy()
-                for outer in reversed(levels[levels.index(level) + 1 : index + 1]):
+                for outer in reversed(blocks[blocks.index(block) + 1 : index + 1]):
                     inner = _pushed_down(inner, outer)
-                if inner is not None and _reads_only(inner, level.alias):
+                if inner is not None and _reads_only(inner, block.alias):
                     filters.append(inner)
         return filters
 
 
-def _pushed_down(part: exp.Expr | None, level: Level) -> exp.Expr | None:
-    """A level's condition rewritten over the columns of the level below; None if it cannot be."""
-    if part is None or level.below is None or not _reads_only(part, level.alias):
+def _pushed_down(part: exp.Expr | None, block: QueryBlock) -> exp.Expr | None:
+    """A block's condition rewritten over the columns of the block below; None if it cannot be."""
+    if part is None or block.below is None or not _reads_only(part, block.alias):
         return None
     wrapped: exp.Expr = exp.Paren(this=part)
     for column in list(wrapped.find_all(exp.Column)):
-        column.replace(exp.Paren(this=level.below.definition(column.name).copy()))
+        column.replace(exp.Paren(this=block.below.definition(column.name).copy()))
     return wrapped
 
 
@@ -205,28 +205,28 @@ def _aliased(relation: str, alias: str) -> exp.Table:
 
 
 def _select(
-    level: Level, items: list[exp.Expr], names: list[str], carried: list[str], last: list[str]
+    block: QueryBlock, items: list[exp.Expr], names: list[str], carried: list[str], last: list[str]
 ) -> exp.Select:
-    """A level's SELECT: it reads the `carried` columns from below and appends those of `last`."""
+    """A block's SELECT: it reads the `carried` columns from below and appends those of `last`."""
     projections = [
         exp.alias_(item.copy(), _name(name)) for item, name in zip(items, names, strict=True)
     ]
     for name in last:
-        projections.append(exp.alias_(exp.column(_name(name), _name(level.alias)), _name(name)))
+        projections.append(exp.alias_(exp.column(_name(name), _name(block.alias)), _name(name)))
     select = exp.Select(expressions=projections)
-    select.set("from_", exp.From(this=_source(level, carried)))
-    select.set("joins", [_join(lookup) for lookup in level.lookups])
-    if level.where is not None:
-        select.set("where", exp.Where(this=level.where.copy()))
+    select.set("from_", exp.From(this=_source(block, carried)))
+    select.set("joins", [_join(lookup) for lookup in block.lookups])
+    if block.where is not None:
+        select.set("where", exp.Where(this=block.where.copy()))
     return select
 
 
-def _source(level: Level, carried: list[str]) -> exp.Expr:
-    below = level.below
+def _source(block: QueryBlock, carried: list[str]) -> exp.Expr:
+    below = block.below
     if below is None:
-        return _aliased(SOURCE, level.alias)
+        return _aliased(SOURCE, block.alias)
     inner = _select(below, below.items, below.names, carried, carried)
-    return exp.Subquery(this=inner, alias=exp.TableAlias(this=_name(level.alias)))
+    return exp.Subquery(this=inner, alias=exp.TableAlias(this=_name(block.alias)))
 
 
 def _join(lookup: Lookup) -> exp.Join:

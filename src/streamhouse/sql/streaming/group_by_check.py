@@ -11,11 +11,11 @@ from streamhouse.errors import SqlError
 from streamhouse.merge_functions import merge_function
 from streamhouse.sql import functions, node_errors
 from streamhouse.sql.plan import TableInfo
-from streamhouse.sql.resolution.insert_target import Slot, aggregate
+from streamhouse.sql.resolution.insert_target import ColumnMapping, aggregate
 from streamhouse.sql.text import Script
 
 if TYPE_CHECKING:
-    from streamhouse.sql.streaming.query_blocks import Level
+    from streamhouse.sql.streaming.query_blocks import QueryBlock
 
 # The merge functions of an aggregation table that combine partial results of each aggregate.
 _MERGES: dict[type[exp.Expr], tuple[str, ...]] = {
@@ -32,16 +32,18 @@ _KEEP_ONE_VALUE = (
 )  # fmt: skip
 
 
-def check(script: Script, level: Level, target: TableInfo | None, filled: list[Slot]) -> bool:
+def check(
+    script: Script, block: QueryBlock, target: TableInfo | None, mappings: list[ColumnMapping]
+) -> bool:
     """Check that the target can merge partial results; False if the query does not aggregate.
 
     The target must be an aggregation table whose primary key is exactly the GROUP BY. Raises
     `UnsupportedSqlError` that names the table declaration to use.
     """
-    aggregates = [node for item in level.items for node in item.find_all(exp.AggFunc)]
-    if not aggregates and not level.group:
+    aggregates = [node for item in block.items for node in item.find_all(exp.AggFunc)]
+    if not aggregates and not block.group:
         return False
-    node = aggregates[0] if aggregates else level.group[0]
+    node = aggregates[0] if aggregates else block.group[0]
     if target is None:
         raise node_errors.unsupported(
             script,
@@ -57,22 +59,24 @@ def check(script: Script, level: Level, target: TableInfo | None, filled: list[S
             "INTO a Paimon table with 'merge-engine' = 'aggregation', and read that one",
         )
     if not target.primary_key or target.options.get("merge-engine") != "aggregation":
-        raise node_errors.unsupported(script, node, _declaration(script, level, target, filled))
-    groups = {_text(one) for one in level.group if not is_constant(one)}
-    where = level.group[0] if level.group else node
+        raise node_errors.unsupported(script, node, _declaration(script, block, target, mappings))
+    groups = {_text(one) for one in block.group if not is_constant(one)}
+    where = block.group[0] if block.group else node
     key_groups: set[str] = set()
-    for slot in filled:
-        if slot.column.name not in target.primary_key:
+    for mapping in mappings:
+        if mapping.column.name not in target.primary_key:
             continue
-        parts = None if slot.index is None else _groups_of_key(level.items[slot.index], groups)
+        parts = (
+            None if mapping.index is None else _groups_of_key(block.items[mapping.index], groups)
+        )
         if parts is None:
-            raise _not_the_key(script, where, level, target, filled)
+            raise _not_the_key(script, where, block, target, mappings)
         key_groups |= parts
     if key_groups != groups:
-        raise _not_the_key(script, where, level, target, filled, groups - key_groups)
-    for slot in filled:
-        if slot.column.name not in target.primary_key:
-            _check_merge(script, level, target, slot, groups)
+        raise _not_the_key(script, where, block, target, mappings, groups - key_groups)
+    for mapping in mappings:
+        if mapping.column.name not in target.primary_key:
+            _check_merge(script, block, target, mapping, groups)
     return True
 
 
@@ -117,9 +121,9 @@ def _groups_used(item: exp.Expr, groups: Collection[str], current_times: bool) -
 def _not_the_key(
     script: Script,
     node: exp.Expr,
-    level: Level,
+    block: QueryBlock,
     target: TableInfo,
-    filled: list[Slot],
+    mappings: list[ColumnMapping],
     wrong: Collection[str] = (),
 ) -> SqlError:
     """The error for a GROUP BY that is not the target's primary key; `wrong`: surplus groups."""
@@ -127,23 +131,27 @@ def _not_the_key(
         f"GROUP BY must be exactly the primary key of {_dotted(target)}: "
         f"{', '.join(target.primary_key)}; declare another key, or change GROUP BY"
     )
-    for slot in filled:
-        if slot.index is None or slot.column.name in target.primary_key:
+    for mapping in mappings:
+        if mapping.index is None or mapping.column.name in target.primary_key:
             continue
-        item = level.items[slot.index].unnest()
+        item = block.items[mapping.index].unnest()
         if isinstance(item, exp.Column) and _text(item) in wrong:
-            message += f": LAST_VALUE({item.name}) fills '{slot.column.name}' without it"
+            message += f": LAST_VALUE({item.name}) fills '{mapping.column.name}' without it"
             break
     return node_errors.unsupported(script, node, message)
 
 
 def _check_merge(
-    script: Script, level: Level, target: TableInfo, slot: Slot, groups: Collection[str]
+    script: Script,
+    block: QueryBlock,
+    target: TableInfo,
+    mapping: ColumnMapping,
+    groups: Collection[str],
 ) -> None:
-    if slot.index is None:
+    if mapping.index is None:
         return
-    item = level.items[slot.index].unnest()
-    name, inner = slot.column.name, aggregate(item)
+    item = block.items[mapping.index].unnest()
+    name, inner = mapping.column.name, aggregate(item)
     key, configured = f"fields.{name}.aggregate-function", merge_function(target.options, name)
     allowed = _MERGES.get(type(inner), ())
     if isinstance(inner, exp.AggFunc) and inner.find(exp.Distinct):
@@ -174,13 +182,15 @@ def _check_merge(
         )
 
 
-def _declaration(script: Script, level: Level, target: TableInfo, filled: list[Slot]) -> str:
+def _declaration(
+    script: Script, block: QueryBlock, target: TableInfo, mappings: list[ColumnMapping]
+) -> str:
     options = ["'merge-engine' = 'aggregation'"]
-    for slot in filled:
-        item = level.items[slot.index].unnest() if slot.index is not None else None
+    for mapping in mappings:
+        item = block.items[mapping.index].unnest() if mapping.index is not None else None
         merges = _MERGES.get(type(aggregate(item))) if item is not None else None
         if merges:
-            options.append(f"'fields.{slot.column.name}.aggregate-function' = '{merges[0]}'")
+            options.append(f"'fields.{mapping.column.name}.aggregate-function' = '{merges[0]}'")
     return (
         f"GROUP BY on a stream needs a target that merges the sums: declare {_dotted(target)} with "
         f"a PRIMARY KEY of the grouping columns and WITH ({', '.join(options)})"

@@ -1,4 +1,4 @@
-"""Splits a continuous query into levels: one per nested SELECT, from the source outwards."""
+"""Splits a continuous query into query blocks: one for each nested SELECT."""
 
 from __future__ import annotations
 
@@ -63,12 +63,12 @@ class Lookup:
 
 
 @dataclass
-class Level:
+class QueryBlock:
     """One SELECT: its input (`below`, or None for the source itself), clauses and projections."""
 
     select: exp.Select
     alias: str
-    below: Level | None
+    below: QueryBlock | None
     lookups: list[Lookup] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
     items: list[exp.Expr] = field(default_factory=list)
@@ -76,16 +76,16 @@ class Level:
     group: list[exp.Expr] = field(default_factory=list)
     ranked: Ranked | None = None
 
-    def outwards(self) -> list[Level]:
-        """The levels from the innermost, which reads the source, to this one."""
-        return [*(self.below.outwards() if self.below else ()), self]
+    def innermost_first(self) -> list[QueryBlock]:
+        """The blocks from the innermost, which reads the source, to this one."""
+        return [*(self.below.innermost_first() if self.below else ()), self]
 
     def definition(self, name: str) -> exp.Expr:
         return self.items[self.names.index(name)]
 
 
-class Reader:
-    """Reads the levels of a continuous query; `read` sets `source` and `source_options`."""
+class QueryBlockReader:
+    """Reads the blocks of a continuous query; `read` sets `source` and `source_options`."""
 
     def __init__(self, script: Script, resolver: Resolver, dimensions: int = 0) -> None:
         self.script = script
@@ -95,7 +95,7 @@ class Reader:
         self._dimensions = dimensions
 
     def parts(self, tree: exp.Expr) -> list[exp.Expr]:
-        """The SELECTs that UNION ALL combines; each needs a `Reader` of its own to `read` it."""
+        """The SELECTs that UNION ALL combines; each needs its own reader."""
         if isinstance(tree, exp.Subquery):
             tree = tree.unnest()
         for inner in list(tree.find_all(exp.Query)):
@@ -103,8 +103,8 @@ class Reader:
                 inner.replace(self._inlined(inner))
         return union_all.branches(self.script, self._inlined(tree))
 
-    def read(self, tree: exp.Expr) -> Level:
-        """The outermost level of a query, linked to the others by `below`.
+    def read(self, tree: exp.Expr) -> QueryBlock:
+        """The outermost block of a query, linked to the others by `below`.
 
         Raises `SqlError` and `UnsupportedSqlError` with line and column.
         """
@@ -113,7 +113,7 @@ class Reader:
             self._refuse(tree, f"{word} is not supported on a stream; {_ONCE}")
         if not isinstance(tree, exp.Select):
             self._refuse(tree, f"a continuous query is a SELECT over a table; {_ONCE}")
-        return self._level(tree)
+        return self._block(tree)
 
     def _refuse(self, node: exp.Expr, message: str) -> NoReturn:
         raise node_errors.unsupported(self.script, node, message)
@@ -148,7 +148,7 @@ class Reader:
             table.replace(new)
         return tree
 
-    def _level(self, select: exp.Select) -> Level:
+    def _block(self, select: exp.Select) -> QueryBlock:
         ranked.mark(self.script, select)
         self._check_clauses(select)
         visible: Visible = {}
@@ -158,19 +158,19 @@ class Reader:
                 select, "a continuous query needs FROM; use VALUES or SELECT for fixed rows"
             )
         alias, below = self._read_source(clause.this, visible)
-        level = Level(select, alias, below)
+        block = QueryBlock(select, alias, below)
         for join in select.args.get("joins") or []:
-            level.lookups.append(self._lookup(join, visible, level))
-        self._apply_hints(select, level)
-        self._projections(level, visible)
+            block.lookups.append(self._lookup(join, visible, block))
+        self._apply_hints(select, block)
+        self._projections(block, visible)
         where = select.args.get("where")
         if where is not None:
-            level.where = columns.resolve(self.script, where.this.copy(), visible)
-            for node in level.where.find_all(exp.AggFunc):
+            block.where = columns.resolve(self.script, where.this.copy(), visible)
+            for node in block.where.find_all(exp.AggFunc):
                 raise self._error(node, "an aggregate is not allowed in WHERE")
-        self._group(level, visible)
-        level.ranked = ranked.read(self.script, select, visible)
-        return level
+        self._group(block, visible)
+        block.ranked = ranked.read(self.script, select, visible)
+        return block
 
     def _check_clauses(self, select: exp.Select) -> None:
         for key in select.args:
@@ -189,7 +189,7 @@ class Reader:
                     self._refuse(node, f"window functions are not supported on a stream; {_ONCE}")
                 self._refuse(node, f"a subquery here is not supported on a stream; {_ONCE}")
 
-    def _read_source(self, node: exp.Expr, visible: Visible) -> tuple[str, Level | None]:
+    def _read_source(self, node: exp.Expr, visible: Visible) -> tuple[str, QueryBlock | None]:
         if isinstance(node, exp.Subquery):
             extra = columns.first_set(node.args, ("this", "alias"))
             if extra or node.meta.get("hints"):
@@ -205,7 +205,7 @@ class Reader:
                     inner,
                     "only a SELECT over a table is allowed in parentheses here; leave them out",
                 )
-            below = self._level(inner)
+            below = self._block(inner)
             alias = node.alias or "EXPR$"
             if node.args.get("alias") is not None and node.args["alias"].columns:
                 self._refuse(
@@ -257,7 +257,7 @@ class Reader:
                 node.args["alias"], "column names after an alias are not supported; use AS"
             )
 
-    def _lookup(self, join: exp.Join, visible: Visible, level: Level) -> Lookup:
+    def _lookup(self, join: exp.Join, visible: Visible, block: QueryBlock) -> Lookup:
         table = join.this
         version = table.args.get("version") if isinstance(table, exp.Table) else None
         if not isinstance(table, exp.Table) or version is None:
@@ -275,7 +275,7 @@ class Reader:
                 table,
                 "a lookup join needs ON with an equality of columns; write ON o.customer_id = c.id",
             )
-        self._check_version(version, visible, level.alias, level.below)
+        self._check_version(version, visible, block.alias, block.below)
         info = columns.resolve_table(self.script, table, self.resolver)
         if not info.capabilities.lookup:
             self._refuse(
@@ -303,7 +303,7 @@ class Reader:
         return Lookup(info, alias, relation, side == "LEFT", condition, keys, options)
 
     def _check_version(
-        self, version: exp.Version, visible: Visible, alias: str, below: Level | None
+        self, version: exp.Version, visible: Visible, alias: str, below: QueryBlock | None
     ) -> None:
         """Check that FOR SYSTEM_TIME AS OF has a processing-time column or PROCTIME()."""
         timestamp = version.expression
@@ -327,7 +327,7 @@ class Reader:
             )
             self._refuse(timestamp, message)
 
-    def _apply_hints(self, select: exp.Select, level: Level) -> None:
+    def _apply_hints(self, select: exp.Select, block: QueryBlock) -> None:
         hint = select.args.get("hint")
         if hint is None:
             return
@@ -335,10 +335,10 @@ class Reader:
         seen: set[str] = set()
         for lookup_hint in hints.lookup_hints(self.script, body, start):
             matching = [
-                k for k in level.lookups if lookup_hint.table in (k.alias, k.table.name[-1])
+                k for k in block.lookups if lookup_hint.table in (k.alias, k.table.name[-1])
             ]
             if not matching:
-                aliases = [k.alias for k in level.lookups]
+                aliases = [k.alias for k in block.lookups]
                 message = f"hint LOOKUP: no lookup join has the table '{lookup_hint.table}'; "
                 message += nearest(lookup_hint.table, aliases)
                 raise self.script.error(message, lookup_hint.start, lookup_hint.end)
@@ -351,31 +351,31 @@ class Reader:
             matching[0].strategy = lookup_hint.strategy
             matching[0].ordered = lookup_hint.ordered
 
-    def _projections(self, level: Level, visible: Visible) -> None:
-        projections = columns.expand_stars(self.script, level.select, visible)
-        level.names = columns.output_names(projections)
-        for name, item in zip(level.names, projections, strict=True):
+    def _projections(self, block: QueryBlock, visible: Visible) -> None:
+        projections = columns.expand_stars(self.script, block.select, visible)
+        block.names = columns.output_names(projections)
+        for name, item in zip(block.names, projections, strict=True):
             columns.reserved(self.script, [name], item)
             inner = columns.unaliased(item)
-            level.items.append(columns.resolve(self.script, inner, visible))
-        first_part = level.select.meta.get(union_all.LIKE)
+            block.items.append(columns.resolve(self.script, inner, visible))
+        first_part = block.select.meta.get(union_all.LIKE)
         if first_part is not None:
             self._name_like(
-                level, Reader(self.script, self.resolver)._level(first_part.copy()).names
+                block, QueryBlockReader(self.script, self.resolver)._block(first_part.copy()).names
             )
 
-    def _name_like(self, level: Level, names: list[str]) -> None:
+    def _name_like(self, block: QueryBlock, names: list[str]) -> None:
         """Give a part of UNION ALL the column names of the first part."""
-        if len(names) != len(level.names):
+        if len(names) != len(block.names):
             raise self._error(
-                level.select,
-                f"this part of UNION ALL returns {len(level.names)} column(s), the first part "
+                block.select,
+                f"this part of UNION ALL returns {len(block.names)} column(s), the first part "
                 f"{len(names)}: {', '.join(names)}",
             )
-        level.names = names
+        block.names = names
 
-    def _group(self, level: Level, visible: Visible) -> None:
-        group = level.select.args.get("group")
+    def _group(self, block: QueryBlock, visible: Visible) -> None:
+        group = block.select.args.get("group")
         if group is None:
             return
         extra = columns.first_set(group.args, ("expressions",))
@@ -384,7 +384,7 @@ class Reader:
         for item in group.expressions:
             if type(item) in _GROUPING_KINDS:
                 self._refuse(item, _GROUPINGS.format(_GROUPING_KINDS[type(item)]))
-        level.group = [
+        block.group = [
             columns.resolve(self.script, item.copy(), visible) for item in group.expressions
         ]
 

@@ -13,8 +13,8 @@ from sqlglot import exp
 from streamhouse.merge_functions import ignores_retractions, merge_function, sequence_fields
 from streamhouse.sql import node_errors
 from streamhouse.sql.plan import TableInfo
-from streamhouse.sql.resolution.insert_target import Slot
-from streamhouse.sql.streaming.query_blocks import Level
+from streamhouse.sql.resolution.insert_target import ColumnMapping
+from streamhouse.sql.streaming.query_blocks import QueryBlock
 from streamhouse.sql.text import Script
 
 # Merge functions that ignore nulls; a retraction writes a null for them.
@@ -30,7 +30,7 @@ _REMOVE_ON_DELETE = "aggregation.remove-record-on-delete"
 
 
 def retracts(alias: str) -> exp.Expr:
-    """A condition: the row of the level under `alias` is a retraction (`-U` or `-D`)."""
+    """A condition: the row of the block under `alias` is a retraction (`-U` or `-D`)."""
     kind = exp.column(
         exp.to_identifier("rowkind", quoted=True), exp.to_identifier(alias, quoted=True)
     )
@@ -39,27 +39,27 @@ def retracts(alias: str) -> exp.Expr:
 
 
 def sign_aggregates(
-    script: Script, level: Level, target: TableInfo, filled: list[Slot]
+    script: Script, block: QueryBlock, target: TableInfo, mappings: list[ColumnMapping]
 ) -> list[exp.Expr]:
-    """The level's projections with SUM and COUNT subtracting retracted rows.
+    """The block's projections with SUM and COUNT subtracting retracted rows.
 
     LAST_VALUE stays as it is; its order is added later. Raises `UnsupportedSqlError` for an
     aggregate that cannot subtract: it would need the rows that remain.
     """
-    items = [item.copy() for item in level.items]
-    for slot in filled:
-        if slot.index is None or slot.column.name in target.primary_key:
+    items = [item.copy() for item in block.items]
+    for mapping in mappings:
+        if mapping.index is None or mapping.column.name in target.primary_key:
             continue
-        wrapped = exp.Paren(this=items[slot.index])
+        wrapped = exp.Paren(this=items[mapping.index])
         for node in list(wrapped.find_all(exp.AggFunc)):
-            _check(script, node, target, slot)
-            _sign(node, level.alias)
-        items[slot.index] = wrapped.this
+            _check(script, node, target, mapping)
+            _sign(node, block.alias)
+        items[mapping.index] = wrapped.this
     return items
 
 
-def _check(script: Script, node: exp.Expr, target: TableInfo, slot: Slot) -> None:
-    name = slot.column.name
+def _check(script: Script, node: exp.Expr, target: TableInfo, mapping: ColumnMapping) -> None:
+    name = mapping.column.name
     if isinstance(node, exp.Sum | exp.Count):
         return
     if isinstance(node, exp.LastValue):
@@ -72,7 +72,7 @@ def _check(script: Script, node: exp.Expr, target: TableInfo, slot: Slot) -> Non
             f"leave unchanged; declare 'fields.{name}.aggregate-function' = "
             "'last_non_null_value'",
         )
-    if isinstance(node, exp.Min | exp.Max) and _ignores(target, slot):
+    if isinstance(node, exp.Min | exp.Max) and _ignores(target, mapping):
         return
     word = type(node).__name__.upper().replace("FIRSTVALUE", "FIRST_VALUE")
     alternative = ""
@@ -122,7 +122,9 @@ def _wrapped(value: exp.Expr) -> exp.Expr:
     return value if plain else exp.Paren(this=value)
 
 
-def can_sign(script: Script, level: Level, target: TableInfo | None, filled: list[Slot]) -> bool:
+def can_sign(
+    script: Script, block: QueryBlock, target: TableInfo | None, mappings: list[ColumnMapping]
+) -> bool:
     """Whether a changelog is written into an aggregation table as signed values.
 
     It is if a column merges by `sum`, the other merge functions ignore nulls, and a deleted row is
@@ -133,41 +135,42 @@ def can_sign(script: Script, level: Level, target: TableInfo | None, filled: lis
         return False
     if target.options.get("ignore-delete", "").lower() == "true":
         return False
-    columns = [slot for slot in filled if slot.column.name not in target.primary_key]
-    for slot in columns:
-        function = merge_function(target.options, slot.column.name)
-        if slot.index is not None and function not in _RETRACT and not _ignores(target, slot):
-            key = f"fields.{slot.column.name}"
+    columns = [mapping for mapping in mappings if mapping.column.name not in target.primary_key]
+    for mapping in columns:
+        function = merge_function(target.options, mapping.column.name)
+        if mapping.index is not None and function not in _RETRACT and not _ignores(target, mapping):
+            key = f"fields.{mapping.column.name}"
             raise node_errors.unsupported(
                 script,
-                level.items[slot.index],
-                f"column '{slot.column.name}' merges by {function}, which cannot retract a row "
+                block.items[mapping.index],
+                f"column '{mapping.column.name}' merges by {function}, which cannot retract a row "
                 f"that is changed or deleted; declare '{key}.ignore-retract' = 'true' to ignore "
                 "retractions, or read a table without a primary key",
             )
     if target.options.get(_REMOVE_ON_DELETE, "").lower() == "true":
         return False
     sums = [
-        slot
-        for slot in columns
-        if slot.index is not None and merge_function(target.options, slot.column.name) == "sum"
+        mapping
+        for mapping in columns
+        if mapping.index is not None
+        and merge_function(target.options, mapping.column.name) == "sum"
     ]
-    return bool(sums) and all(_is_signable(target, slot) for slot in columns)
+    return bool(sums) and all(_is_signable(target, mapping) for mapping in columns)
 
 
-def _ignores(target: TableInfo, slot: Slot) -> bool:
-    return ignores_retractions(target.options, slot.column.name)
+def _ignores(target: TableInfo, mapping: ColumnMapping) -> bool:
+    return ignores_retractions(target.options, mapping.column.name)
 
 
-def _is_signable(target: TableInfo, slot: Slot) -> bool:
-    function = merge_function(target.options, slot.column.name)
+def _is_signable(target: TableInfo, mapping: ColumnMapping) -> bool:
+    function = merge_function(target.options, mapping.column.name)
     if function in ("sum", "last_non_null_value"):
         return True
-    return _ignores(target, slot) and function in _IGNORE_NULLS
+    return _ignores(target, mapping) and function in _IGNORE_NULLS
 
 
 def sign_columns(
-    items: list[exp.Expr], level: Level, target: TableInfo, filled: list[Slot]
+    items: list[exp.Expr], block: QueryBlock, target: TableInfo, mappings: list[ColumnMapping]
 ) -> list[exp.Expr]:
     """The target's columns (`items`, in its order) as signed values.
 
@@ -175,12 +178,12 @@ def sign_columns(
     """
     order = sequence_fields(target.options)
     signed: list[exp.Expr] = []
-    for item, slot in zip(items, filled, strict=True):
-        name = slot.column.name
-        if name in target.primary_key or name in order or slot.index is None:
+    for item, mapping in zip(items, mappings, strict=True):
+        name = mapping.column.name
+        if name in target.primary_key or name in order or mapping.index is None:
             signed.append(item)
-        elif merge_function(target.options, name) == "sum" and not _ignores(target, slot):
-            signed.append(_negated_if_retracted(item, level.alias))
+        elif merge_function(target.options, name) == "sum" and not _ignores(target, mapping):
+            signed.append(_negated_if_retracted(item, block.alias))
         else:
-            signed.append(exp.Case().when(retracts(level.alias), exp.Null()).else_(item))
+            signed.append(exp.Case().when(retracts(block.alias), exp.Null()).else_(item))
     return signed

@@ -17,20 +17,20 @@ from streamhouse.sql import functions, node_errors
 from streamhouse.sql.plan import TableInfo
 from streamhouse.sql.resolution import columns
 from streamhouse.sql.resolution.columns import Visible
-from streamhouse.sql.resolution.insert_target import Slot
+from streamhouse.sql.resolution.insert_target import ColumnMapping
 from streamhouse.sql.streaming.group_by_check import is_constant
 from streamhouse.sql.text import Script
 from streamhouse.sql.types import keeps_order
 
 if TYPE_CHECKING:
-    from streamhouse.sql.streaming.query_blocks import Level
+    from streamhouse.sql.streaming.query_blocks import QueryBlock
 
 MARK = "ranked"
 
 
 @dataclass(frozen=True)
 class Ranked:
-    """PARTITION BY and ORDER BY of a level's ROW_NUMBER, with resolved names.
+    """PARTITION BY and ORDER BY of a block's ROW_NUMBER, with resolved names.
 
     `newest`: the order is descending. `nulls_first`: for each expression of `order`, whether NULL
     sorts first.
@@ -181,33 +181,35 @@ def read(script: Script, select: exp.Select, visible: Visible) -> Ranked | None:
 
 def check(
     script: Script,
-    top: Level,
+    top: QueryBlock,
     source: TableInfo,
     changelog: bool,
     target: TableInfo | None,
-    filled: list[Slot],
+    mappings: list[ColumnMapping],
 ) -> str:
     """A description of the row that the upsert keeps; empty for a query without ROW_NUMBER.
 
     Raises `UnsupportedSqlError`, with the declaration to use, for a target that keeps other rows.
     """
-    level = next((one for one in top.outwards() if one.ranked is not None), None)
-    if level is None or level.ranked is None:
+    block = next((one for one in top.innermost_first() if one.ranked is not None), None)
+    if block is None or block.ranked is None:
         return ""
-    ranked = level.ranked
-    _check_outer_levels(script, top, level)
+    ranked = block.ranked
+    _check_outer_blocks(script, top, block)
     if target is None or not target.primary_key or not target.capabilities.merges:
         message = "ROW_NUMBER on a stream needs a table that keeps one row per key: INSERT INTO a "
         message += f"table with PRIMARY KEY ({', '.join(_column_names(ranked.partition))})"
         raise node_errors.unsupported(script, ranked.node, message)
-    target_expressions = {slot.column.name: _at_level(top, slot, level) for slot in filled}
+    target_expressions = {
+        mapping.column.name: _at_block(top, mapping, block) for mapping in mappings
+    }
     name = "table " + ".".join(target.name)
     keys = {_text(one) for one in ranked.partition}
     # A constant column does not distinguish rows, so it need not be in PARTITION BY.
     constant = {
-        slot.column.name
-        for slot in filled
-        if slot.index is not None and is_constant(top.items[slot.index])
+        mapping.column.name
+        for mapping in mappings
+        if mapping.index is not None and is_constant(top.items[mapping.index])
     }
     if {target_expressions[key] for key in target.primary_key if key not in constant} != keys:
         raise node_errors.unsupported(
@@ -217,20 +219,20 @@ def check(
             f"{', '.join(target.primary_key)}",
         )
     if changelog:
-        _check_changes(script, level, source)
+        _check_changes(script, block, source)
     else:
         _check_order(script, ranked, target, name, target_expressions)
-        _check_nulls(script, level, source, target)
-        _check_types(script, level, source, target, target_expressions)
+        _check_nulls(script, block, source, target)
+        _check_types(script, block, source, target, target_expressions)
     word = "newest" if ranked.newest else "oldest"
     return f"upsert: {word} by {', '.join(_column_names(ranked.order))} of each " + ", ".join(
         target.primary_key
     )
 
 
-def _check_outer_levels(script: Script, top: Level, level: Level) -> None:
-    levels = top.outwards()
-    for outer in levels[levels.index(level) + 1 :]:
+def _check_outer_blocks(script: Script, top: QueryBlock, block: QueryBlock) -> None:
+    blocks = top.innermost_first()
+    for outer in blocks[blocks.index(block) + 1 :]:
         help_ = "apply it in the inner SELECT, or when reading the table"
         if outer.where is not None:
             message = f"WHERE around the newest row of each key is not supported; {help_}"
@@ -245,29 +247,29 @@ def _check_outer_levels(script: Script, top: Level, level: Level) -> None:
                 raise node_errors.unsupported(script, lookup.on, message)
 
 
-def _check_changes(script: Script, level: Level, source: TableInfo) -> None:
+def _check_changes(script: Script, block: QueryBlock, source: TableInfo) -> None:
     """Refuse a changelog in which several rows can share a key.
 
     When the newest of them is deleted, the next one is not known.
     """
-    assert level.ranked is not None
-    names = {_source_column(one, level) for one in level.ranked.partition}
+    assert block.ranked is not None
+    names = {_source_column(one, block) for one in block.ranked.partition}
     if not set(source.primary_key) <= names:
         raise node_errors.unsupported(
             script,
-            level.ranked.node,
+            block.ranked.node,
             f"ROW_NUMBER over {'.'.join(source.name)}, whose rows change: when the newest row of a "
             "key is deleted, the previous one is unknown; PARTITION BY its primary key, or read a "
             "table without one",
         )
 
 
-def _check_nulls(script: Script, level: Level, source: TableInfo, target: TableInfo) -> None:
+def _check_nulls(script: Script, block: QueryBlock, source: TableInfo, target: TableInfo) -> None:
     """Refuse an order that sorts NULL first.
 
     A `sequence.field` prefers any value to NULL, in either direction.
     """
-    ranked = level.ranked
+    ranked = block.ranked
     if ranked is None:
         return
     sequence = sequence_fields(target.options)
@@ -275,7 +277,7 @@ def _check_nulls(script: Script, level: Level, source: TableInfo, target: TableI
     if not any(one.nullable for one in target.columns if one.name in sequence):
         return
     for order, nulls_first in zip(ranked.order, ranked.nulls_first, strict=True):
-        if nulls_first and _source_column(order, level) not in required:
+        if nulls_first and _source_column(order, block) not in required:
             by = _column_names((order,))[0] + (" DESC" if ranked.newest else "")
             raise node_errors.unsupported(
                 script,
@@ -287,19 +289,19 @@ def _check_nulls(script: Script, level: Level, source: TableInfo, target: TableI
 
 def _check_types(
     script: Script,
-    level: Level,
+    block: QueryBlock,
     source: TableInfo,
     target: TableInfo,
     target_expressions: dict[str, str | None],
 ) -> None:
     """Refuse a `sequence.field` type that could make distinct values of the order equal."""
-    assert level.ranked is not None
+    assert block.ranked is not None
     source_types = {one.name: one.type for one in source.columns}
     sequence_columns = [
         one for one in target.columns if one.name in sequence_fields(target.options)
     ]
-    for order in level.ranked.order:
-        kind = source_types.get(_source_column(order, level) or "")
+    for order in block.ranked.order:
+        kind = source_types.get(_source_column(order, block) or "")
         if kind is None:
             continue
         for column in sequence_columns:
@@ -308,7 +310,7 @@ def _check_types(
             ):
                 raise node_errors.unsupported(
                     script,
-                    level.ranked.node,
+                    block.ranked.node,
                     f"ORDER BY {_column_names((order,))[0]} sorts by {kind}, but column "
                     f"'{column.name}' of table {'.'.join(target.name)} is {column.type} "
                     f"and has fewer digits, so "
@@ -316,9 +318,9 @@ def _check_types(
                 )
 
 
-def _source_column(item: exp.Expr, level: Level) -> str | None:
-    """The source column that a level's expression is; None if it is anything else."""
-    expression, below = item.unnest(), level
+def _source_column(item: exp.Expr, block: QueryBlock) -> str | None:
+    """The source column that a block's expression is; None if it is anything else."""
+    expression, below = item.unnest(), block
     while isinstance(expression, exp.Column) and below.below is not None:
         expression, below = below.below.definition(expression.name).unnest(), below.below
     if isinstance(expression, exp.Column) and expression.table == below.alias:
@@ -368,12 +370,12 @@ def _check_order(
     )
 
 
-def _at_level(top: Level, slot: Slot, level: Level) -> str | None:
-    """A target column as an expression of the ranked level; None if it uses other columns."""
-    if slot.index is None:
+def _at_block(top: QueryBlock, mapping: ColumnMapping, block: QueryBlock) -> str | None:
+    """A target column as an expression of the ranked block; None if it uses other columns."""
+    if mapping.index is None:
         return None
-    current, item = top, top.items[slot.index]
-    while current is not level:
+    current, item = top, top.items[mapping.index]
+    while current is not block:
         wrapped: exp.Expr = exp.Paren(this=item.copy())
         for column in list(wrapped.find_all(exp.Column)):
             if column.table != current.alias or current.below is None:

@@ -11,31 +11,31 @@ from sqlglot import exp
 
 from streamhouse.sql import node_errors
 from streamhouse.sql.plan import TableInfo
-from streamhouse.sql.resolution.insert_target import Slot, aggregate
+from streamhouse.sql.resolution.insert_target import ColumnMapping, aggregate
 from streamhouse.sql.streaming.generated_sql import Stream, bound
 from streamhouse.sql.types import base, scale
 
 
-def check(stream: Stream, target: TableInfo, filled: list[Slot]) -> None:
+def check(stream: Stream, target: TableInfo, mappings: list[ColumnMapping]) -> None:
     """Raise `UnsupportedSqlError` for a SUM with a larger scale than its DECIMAL column."""
-    sums_of_slots: list[tuple[Slot, exp.Expr]] = []
-    for slot in filled:
-        item = None if slot.index is None else aggregate(stream.top.items[slot.index])
-        if isinstance(item, exp.Sum) and base(slot.column.type) == "DECIMAL":
-            sums_of_slots.append((slot, item))
-    if not sums_of_slots:
+    mapped_sums: list[tuple[ColumnMapping, exp.Expr]] = []
+    for mapping in mappings:
+        item = None if mapping.index is None else aggregate(stream.top.items[mapping.index])
+        if isinstance(item, exp.Sum) and base(mapping.column.type) == "DECIMAL":
+            mapped_sums.append((mapping, item))
+    if not mapped_sums:
         return
-    names = [f"c{number}" for number in range(len(sums_of_slots))]
-    sums = stream.rows([item for _, item in sums_of_slots], names, False, signed=True)
-    for (slot, item), (_, kind) in zip(sums_of_slots, bound(stream, sums), strict=True):
-        if base(kind) == "DECIMAL" and scale(kind) <= scale(slot.column.type):
+    names = [f"c{number}" for number in range(len(mapped_sums))]
+    sums = stream.rows([item for _, item in mapped_sums], names, False, signed=True)
+    for (mapping, item), (_, kind) in zip(mapped_sums, bound(stream, sums), strict=True):
+        if base(kind) == "DECIMAL" and scale(kind) <= scale(mapping.column.type):
             continue
         if base(kind) in ("DECIMAL", "FLOAT", "DOUBLE"):
             raise node_errors.unsupported(
                 stream.script,
                 item,
-                f"column '{slot.column.name}' of table {'.'.join(target.name)} is "
-                f"{slot.column.type}, but the sum is {kind}: each batch would round its partial "
-                f"sum; write SUM(CAST(… AS {slot.column.type})), or declare the column with as "
+                f"column '{mapping.column.name}' of table {'.'.join(target.name)} is "
+                f"{mapping.column.type}, but the sum is {kind}: each batch would round its partial "
+                f"sum; write SUM(CAST(… AS {mapping.column.type})), or declare the column with as "
                 "many digits",
             )

@@ -18,7 +18,7 @@ from sqlglot import exp
 from streamhouse.sql import node_errors
 from streamhouse.sql.expressions.binder import quote
 from streamhouse.sql.plan import StreamQuery, TableInfo
-from streamhouse.sql.streaming import lone_retractions
+from streamhouse.sql.streaming import unpaired_retractions
 from streamhouse.sql.text import Script
 
 LIKE = "like"
@@ -80,7 +80,7 @@ def merged(
     """Merge parts over the same table into one query.
 
     With `ordered`, the parts' rows must have `_row` (before `rowkind`), and the result is sorted by
-    it. `marks` is the target, if `lone_retractions` matter to it.
+    it. `marks` is the target, if `unpaired_retractions` matter to it.
     """
     first = parts[0]
     if len(parts) == 1:
@@ -114,4 +114,4 @@ def merged(
     )
     if marks is None or not (ordered and query.row_kinds):
         return query
-    return lone_retractions.marked(query, marks, " UNION ALL ".join(texts), (_ROW, _PART))
+    return unpaired_retractions.marked(query, marks, " UNION ALL ".join(texts), (_ROW, _PART))

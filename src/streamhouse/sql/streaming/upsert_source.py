@@ -14,8 +14,8 @@ from sqlglot import exp
 
 from streamhouse.sql import node_errors
 from streamhouse.sql.plan import TableInfo
-from streamhouse.sql.resolution.insert_target import Slot
-from streamhouse.sql.streaming.query_blocks import Level
+from streamhouse.sql.resolution.insert_target import ColumnMapping
+from streamhouse.sql.streaming.query_blocks import QueryBlock
 from streamhouse.sql.text import Script
 
 _HELP = (
@@ -26,45 +26,45 @@ _HELP = (
 
 def check(
     script: Script,
-    top: Level,
+    top: QueryBlock,
     source: TableInfo,
     table: TableInfo | None,
-    filled: Sequence[Slot],
+    mappings: Sequence[ColumnMapping],
     aggregates: bool,
 ) -> None:
     """Raise `UnsupportedSqlError` if the query needs the row before a change."""
     if not source.capabilities.upserts:
         return
-    problem = _problem(top, aggregates) or (table and _target_problem(top, source, table, filled))
+    problem = _problem(top, aggregates) or (table and _target_problem(top, source, table, mappings))
     if problem:
         message = f"'{source.name[-1]}' ({source.connector}) has upserts: {problem}{_HELP}"
         raise node_errors.unsupported(script, top.select, message)
 
 
-def _problem(top: Level, aggregates: bool) -> str | None:
+def _problem(top: QueryBlock, aggregates: bool) -> str | None:
     if aggregates:
         return "an aggregation needs the row before a change"
-    for level in top.outwards():
-        if level.where is not None:
+    for block in top.innermost_first():
+        if block.where is not None:
             return "a WHERE may drop a change, and keep the row before it"
-        if level.ranked is not None or level.group:
+        if block.ranked is not None or block.group:
             return "a ranking or GROUP BY needs the row before a change"
-        if any(not lookup.left for lookup in level.lookups):
+        if any(not lookup.left for lookup in block.lookups):
             return "an INNER lookup may drop a change, and keep the row before it"
     return None
 
 
 def _target_problem(
-    top: Level, source: TableInfo, table: TableInfo, filled: Sequence[Slot]
+    top: QueryBlock, source: TableInfo, table: TableInfo, mappings: Sequence[ColumnMapping]
 ) -> str | None:
     filling = {
-        slot.column.name: _column(top, slot.index)
-        for slot in filled
-        if slot.column.name in table.primary_key and slot.index is not None
+        mapping.column.name: _column(top, mapping.index)
+        for mapping in mappings
+        if mapping.column.name in table.primary_key and mapping.index is not None
     }
     if set(filling.values()) != set(source.primary_key):
         key = ", ".join(source.primary_key)
-        return f"the target's PRIMARY KEY must be filled by the columns of the source's ({key})"
+        return f"the target's PRIMARY KEY must be mappings by the columns of the source's ({key})"
     if table.options.get("merge-engine", "deduplicate") != "deduplicate":
         return f"'merge-engine' = '{table.options['merge-engine']}' needs the row before a change"
     if table.options.get("changelog-producer") == "input":
@@ -82,7 +82,7 @@ def _target_problem(
     return None
 
 
-def _column(top: Level, index: int | None) -> str | None:
+def _column(top: QueryBlock, index: int | None) -> str | None:
     """The source's column that a projection is; None for an expression."""
     item = None if index is None or top.below is not None else top.items[index].unnest()
     if isinstance(item, exp.Alias):

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from streamhouse.errors import OptionError
 from streamhouse.options import nearest
 from streamhouse.paimon.schema.options.iceberg_metadata import check_iceberg
-from streamhouse.sql.options.renamed_options import is_dropped
+from streamhouse.sql.options.renamed_options import dropped_option
 
 CORE_KEYS = frozenset(
     """
@@ -445,7 +445,7 @@ def check_table_options(options: Mapping[str, str], where: str) -> None:
 
 def is_known(key: str) -> bool:
     """Whether a table may have an option; some options of earlier releases have no effect today."""
-    return key in CORE_KEYS or key in FLINK_KEYS or _matches(key) or bool(is_dropped(key))
+    return key in CORE_KEYS or key in FLINK_KEYS or _matches(key) or bool(dropped_option(key))
 
 
 def _matches(key: str) -> bool:

@@ -17,7 +17,7 @@ _databases: dict[int, duckdb.DuckDBPyConnection] = {}
 """By process id: a forked process must neither use nor close its parent's database."""
 
 
-def sealed() -> duckdb.DuckDBPyConnection:
+def sandboxed() -> duckdb.DuckDBPyConnection:
     """A new connection in UTC. Callers create only temporary tables in it, and close it."""
     try:
         return _connection()

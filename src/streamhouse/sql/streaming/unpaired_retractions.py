@@ -1,9 +1,9 @@
-"""Updates of which only the `-U` is in a query's result: the row has left it, so it is removed.
+"""Writes `-D` for the `-U` of an update whose `+U` is not in the query's result.
 
-A WHERE, an INNER lookup or a changed key may drop the `+U` of an update. A `partial-update` table
-with `remove-record-on-delete` removes the record then, and the key may come back later in the same
-batch. Its writer must not take the two rows for one update, which keeps old values where the new
-row has nulls. So the SQL of such queries returns `-D` for the `-U` (decision 160).
+A WHERE, an INNER lookup or a changed key may drop the `+U`: the row has left the result. A
+`partial-update` table with `remove-record-on-delete` removes the record then, and the key may occur
+again later in the same batch. Its writer must not take the two rows for one update, which keeps old
+values where the new row has nulls (decision 160).
 """
 
 from __future__ import annotations

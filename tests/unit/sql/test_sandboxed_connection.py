@@ -9,18 +9,18 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from streamhouse.sql.expressions import sealed_connection as module
+from streamhouse.sql.expressions import sandboxed_connection as module
 from streamhouse.sql.expressions.binder import computes
-from streamhouse.sql.expressions.sealed_connection import sealed
+from streamhouse.sql.expressions.sandboxed_connection import sandboxed
 
 
 def test_tables_of_one_connection_are_not_seen_by_another() -> None:
-    with sealed() as one, sealed() as two:
+    with sandboxed() as one, sandboxed() as two:
         one.execute("CREATE TEMP TABLE src (a INT)")
         two.execute("CREATE TEMP TABLE src (b VARCHAR)")
         assert one.sql("SELECT * FROM src").columns == ["a"]
         assert two.sql("SELECT * FROM src").columns == ["b"]
-    with sealed() as three, pytest.raises(duckdb.CatalogException):
+    with sandboxed() as three, pytest.raises(duckdb.CatalogException):
         three.sql("SELECT * FROM src")
 
 
@@ -28,7 +28,7 @@ def test_files_and_variables_of_python_are_out_of_reach(tmp_path: Path) -> None:
     file = tmp_path / "rows.csv"
     file.write_text("a\n1\n")
     variable = duckdb.sql("SELECT 1")
-    with sealed() as connection:
+    with sandboxed() as connection:
         for name in (f"'{file}'", "variable"):
             with pytest.raises(duckdb.Error):
                 connection.execute(f"SELECT * FROM {name}")
@@ -38,9 +38,9 @@ def test_files_and_variables_of_python_are_out_of_reach(tmp_path: Path) -> None:
 
 
 def test_every_connection_is_in_utc() -> None:
-    with sealed() as connection:
+    with sandboxed() as connection:
         connection.execute("SET TimeZone = 'Asia/Shanghai'")
-    with sealed() as connection:
+    with sandboxed() as connection:
         assert connection.sql("SELECT current_setting('TimeZone')").fetchall() == [("UTC",)]
 
 
