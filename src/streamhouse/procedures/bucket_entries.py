@@ -158,12 +158,12 @@ def _filtered(entries: Sequence[BucketEntry], table: Table, where: str) -> list[
     keys = list({entry.partition: None for entry in entries})
     if not keys:
         return []
-    numbered = partition_table(specs, table).append_column("__place", pa.array(range(len(keys))))
+    numbered = partition_table(specs, table).append_column("__position", pa.array(range(len(keys))))
     with duckdb.connect() as con:
         con.register("partitions", numbered)
         try:
             matches = con.sql(
-                f"SELECT __place FROM partitions WHERE {tree.sql(dialect='duckdb')}"
+                f"SELECT __position FROM partitions WHERE {tree.sql(dialect='duckdb')}"
             ).fetchall()
         except duckdb.Error as error:
             first = str(error).splitlines()[0]

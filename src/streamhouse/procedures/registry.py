@@ -18,7 +18,7 @@ from streamhouse.sql.plan import Argument, Value
 
 P = ParamSpec("P")
 
-Where: TypeAlias = Context | Warehouse | str | Mapping[str, str]
+WarehouseSource: TypeAlias = Context | Warehouse | str | Mapping[str, str]
 """A warehouse: itself, its folder or URI, its catalog options, or an open `Context`."""
 
 Options: TypeAlias = Mapping[str, str] | str
@@ -59,8 +59,8 @@ class Procedure(Generic[P]):
             for declared in list(inspect.signature(function).parameters.values())[1:]
         )
 
-    def __call__(self, where: Where, /, *args: P.args, **kwargs: P.kwargs) -> pa.Table:
-        with nullcontext(where) if isinstance(where, Context) else Context(where) as context:
+    def __call__(self, source: WarehouseSource, /, *args: P.args, **kwargs: P.kwargs) -> pa.Table:
+        with nullcontext(source) if isinstance(source, Context) else Context(source) as context:
             return self._function(context, *args, **kwargs)
 
     @property
@@ -150,19 +150,20 @@ def _plain(name: str) -> str:
 
 
 PROCEDURES: dict[str, Procedure[...]] = {}
-"""All procedures by name; `ALSO` maps further names to these."""
-ALSO: dict[str, str] = {}
+"""All procedures by name."""
+ALIASES: dict[str, str] = {}
+"""Further names of procedures, such as `rollback`, and the names that they stand for."""
 
 
 def procedure(
-    *also: str, **aliases: str
+    *aliases: str, **argument_aliases: str
 ) -> Callable[[Callable[Concatenate[Context, P], pa.Table]], Procedure[P]]:
-    """Register a function as a procedure; `also`: further names, `aliases`: of its arguments."""
+    """Register a function as a procedure, with further names for it and for its arguments."""
 
     def register(function: Callable[Concatenate[Context, P], pa.Table]) -> Procedure[P]:
-        registered = Procedure(function, aliases)
+        registered = Procedure(function, argument_aliases)
         PROCEDURES[registered.name] = registered
-        ALSO.update(dict.fromkeys(also, registered.name))
+        ALIASES.update(dict.fromkeys(aliases, registered.name))
         return registered
 
     return register
@@ -171,9 +172,9 @@ def procedure(
 def find(name: str) -> Procedure[...]:
     """The procedure of a name; `OptionError` with the most similar name if there is none."""
     lowered = name.lower()
-    match = PROCEDURES.get(ALSO.get(lowered, lowered))
+    match = PROCEDURES.get(ALIASES.get(lowered, lowered))
     if match is None:
         raise OptionError(
-            f"there is no procedure 'sys.{name}'; {nearest(lowered, [*PROCEDURES, *ALSO])}"
+            f"there is no procedure 'sys.{name}'; {nearest(lowered, [*PROCEDURES, *ALIASES])}"
         )
     return match

@@ -17,8 +17,8 @@ Task = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 _POLL_SECONDS = 0.2
 
 
-def spread(weights: Sequence[int], tasks: int) -> list[int]:
-    """Assign each piece of work to a task, so that all tasks have about the same total weight."""
+def balanced(weights: Sequence[int], tasks: int) -> list[int]:
+    """The task of each work item, so that all tasks have about the same total weight."""
     sums = [0] * tasks
     assignment = [0] * len(weights)
     for item in sorted(range(len(weights)), key=lambda index: -weights[index]):

@@ -39,8 +39,7 @@ _SETTINGS = {
     # apply the filters of the last one.
     "spark.sql.python.filterPushdown.enabled": "false",
 }
-
-_SEALED = {
+_FIXED_SETTINGS = {
     # SQL must not refer to files, environment variables or properties of the JVM.
     "spark.sql.runSQLOnFiles": "false",
     "spark.sql.variable.substitute": "false",
@@ -81,7 +80,7 @@ class ThriftServer:
         classes = folder / "classes"
         classes.mkdir()
         paths = filter(None, [os.fspath(classes), overrides.get(_CLASS_PATH)])
-        settings |= {**overrides, **_SEALED, _CLASS_PATH: os.pathsep.join(paths)}
+        settings |= {**overrides, **_FIXED_SETTINGS, _CLASS_PATH: os.pathsep.join(paths)}
         try:
             options = SparkOptions(master, settings, verbose)
             spark = start_session("streamhouse-thrift", options)

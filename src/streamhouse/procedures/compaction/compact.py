@@ -20,7 +20,7 @@ from streamhouse.procedures.context import Context
 from streamhouse.procedures.registry import Options, procedure
 from streamhouse.procedures.result_rows import row, rows
 from streamhouse.procedures.sorting.sort import STRATEGIES, sort_table
-from streamhouse.procedures.spark_job import collected, slots, spread
+from streamhouse.procedures.spark_job import balanced, collected, slots
 
 COMPACTED = {
     "table": str,
@@ -186,7 +186,7 @@ class Compaction:
         spark = self._context.spark()
         most_tasks = self._parallelism or _TASKS_PER_SLOT * slots(spark)
         tasks = min(most_tasks, len(payloads))
-        assignment = spread(weights, tasks)
+        assignment = balanced(weights, tasks)
         data = [(place, *payload) for place, payload in zip(assignment, payloads, strict=True)]
         frame = spark.createDataFrame(data, "task INT, payload BINARY, bucket INT")
         work = replace(self._work, jar=send_jar(spark))

@@ -23,7 +23,7 @@ _NICE = 5
 
 @dataclass(frozen=True)
 class CompactionTask:
-    """The task of a compaction: settings that all of its tasks share.
+    """Runs the tasks of a compaction; has the settings that they share.
 
     `append`: the payloads are the Java core's tasks for an append table; otherwise they are pairs
     of partition and bucket. `table_options` override the table's own. `jar`: see `send_jar`.

@@ -111,10 +111,10 @@ class Curve:
         """The rows sorted by their position on the curve, then by the columns themselves."""
         keys = [(name, "ascending") for name in self.columns]
         if self.strategy != "order":
-            rows = rows.append_column("__place", pa.array(self.positions(rows)))
-            keys.insert(0, ("__place", "ascending"))
+            rows = rows.append_column("__position", pa.array(self.positions(rows)))
+            keys.insert(0, ("__position", "ascending"))
         result = rows.take(pc.sort_indices(rows, sort_keys=keys, null_placement="at_start"))
-        return result if self.strategy == "order" else result.drop_columns(["__place"])
+        return result if self.strategy == "order" else result.drop_columns(["__position"])
 
 
 def _stacked(parts: Sequence[U64], bits: int) -> U64:
