@@ -13,6 +13,7 @@
 #
 # FRESH_DIR    the folder for the root file systems, about 8 GB (default: /var/tmp)
 # FRESH_AFTER  a file: the demos of root and user wait until it exists, set-up does not
+# FRESH_TESTS  the tests that the user runs (default: tests/unit)
 # FRESH_KEEP   1: leave them there
 #
 # Needs root, Debian's apt-get, and leave to mount; installs mmdebstrap where it is missing. The
@@ -229,7 +230,7 @@ check() {
     return 1
   }
   # Whether tests need root shows only without it.
-  [ "$user" = root ] || stage 'unit tests' "$root" "$user" make test 'ARGS=tests/unit -n 2'
+  [ "$user" = root ] || stage 'unit tests' "$root" "$user" make test "ARGS=${FRESH_TESTS:-tests/unit} -n 2"
 }
 
 # Runs in namespaces of its own, so that whatever it starts and mounts ends with it.
