@@ -37,7 +37,7 @@ _MODULES = (
     "streamhouse.cli.commands.run",
     "streamhouse.runtime.script",
     "streamhouse.runtime.spark.session",
-    "streamhouse.sql.streaming.analysis",
+    "streamhouse.sql.streaming.query_planner",
 )
 _LONGEST = 1 << 20
 _CLIENT = """\

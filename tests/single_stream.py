@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from streamhouse.sql.plan import Query, Resolver, StreamQuery, TableInfo
-from streamhouse.sql.streaming.analysis import analyze_streams
+from streamhouse.sql.streaming.query_planner import plan_stream_queries
 
 
 def analyze_stream(
@@ -12,5 +12,5 @@ def analyze_stream(
     target: TableInfo | None = None,
     columns: tuple[str, ...] = (),
 ) -> StreamQuery:
-    (stream,) = analyze_streams(query, resolver, target, columns)
+    (stream,) = plan_stream_queries(query, resolver, target, columns)
     return stream

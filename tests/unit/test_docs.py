@@ -34,7 +34,7 @@ from streamhouse.sql.plan import (
     TableInfo,
 )
 from streamhouse.sql.statements import script
-from streamhouse.sql.streaming.analysis import analyze_streams, is_bounded
+from streamhouse.sql.streaming.query_planner import is_bounded, plan_stream_queries
 
 SQL_GUIDE = (ROOT / "docs/guides/sql.md").read_text()
 PYTHON_GUIDE = (ROOT / "docs/guides/python-data-sources.md").read_text()
@@ -66,11 +66,11 @@ class Scratch:
                 return sum(self.take(one) for one in statement.inserts)
             case Insert():
                 target = self.table(statement.target)
-                plan = analyze_bounded if is_bounded(statement.query, self) else analyze_streams
+                plan = analyze_bounded if is_bounded(statement.query, self) else plan_stream_queries
                 plan(statement.query, self, target, statement.columns)
                 return 1
             case Select():
-                analyze_streams(statement.query, self)
+                plan_stream_queries(statement.query, self)
                 return 1
             case Change():
                 analyze_change(statement, self)

@@ -28,7 +28,7 @@ from streamhouse.sql.batch.dml_plan import analyze_change
 from streamhouse.sql.options.known_options import check_lookup
 from streamhouse.sql.plan import LookupJoin, Name, StreamQuery, TableInfo
 from streamhouse.sql.resolution import columns as names
-from streamhouse.sql.streaming.analysis import analyze_streams, is_bounded
+from streamhouse.sql.streaming.query_planner import is_bounded, plan_stream_queries
 
 _KINDS: dict[str, TableKind] = {"paimon": "table", "view": "view"}
 
@@ -136,7 +136,7 @@ class _Builder:
         else:
             self._check(statement, target)
             given, fixed = given_columns(target, statement), statement.partition
-            queries = analyze_streams(statement.query, self._session, target, given, fixed)
+            queries = plan_stream_queries(statement.query, self._session, target, given, fixed)
             node = self._query("continuous", word, statement, _query_details(queries[0]))
             for query in queries:
                 self._stream(node, statement.query, query, target)
@@ -156,7 +156,7 @@ class _Builder:
             node = self._query("bounded", "SELECT", statement)
             self._scans(node, analyze_bounded(statement.query, self._session), None)
         else:
-            queries = analyze_streams(statement.query, self._session)
+            queries = plan_stream_queries(statement.query, self._session)
             node = self._query("console", "SELECT", statement, _query_details(queries[0]))
             for query in queries:
                 self._stream(node, statement.query, query)

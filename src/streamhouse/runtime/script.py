@@ -46,7 +46,8 @@ from streamhouse.runtime.spark.options import DEFAULT_MASTER, SparkOptions
 from streamhouse.runtime.state.checkpoint import Checkpoint, part_names
 from streamhouse.runtime.state.checkpoint_claim import note_place
 from streamhouse.runtime.statements.call import ProcedureCalls
-from streamhouse.runtime.statements.explain import explain, lookup_strategies, planned_insert
+from streamhouse.runtime.statements.explain import explain
+from streamhouse.runtime.statements.insert_plan import lookup_strategies, plan_insert
 from streamhouse.runtime.statements.streaming_select import StreamingSelect
 from streamhouse.runtime.streaming.query import ContinuousQuery
 from streamhouse.runtime.sync.procedures import is_sync, options_of_call
@@ -54,7 +55,7 @@ from streamhouse.runtime.sync.run import SyncRun, new_query
 from streamhouse.sql import plan
 from streamhouse.sql.options.known_options import check_lookup, is_lookup_option
 from streamhouse.sql.plan import Insert, Query, StreamQuery, TableInfo
-from streamhouse.sql.streaming.analysis import analyze_streams, is_bounded
+from streamhouse.sql.streaming.query_planner import is_bounded, plan_stream_queries
 from streamhouse.work_folder import work_folder
 
 _NO_COLUMN = re.compile(r"no column '([^']+)'")
@@ -242,7 +243,7 @@ class Script:
             with bounded_statements.select(self._session, query) as reader:
                 self._printer.rows(reader)
         else:
-            planned = analyze_streams(query, self._session)
+            planned = plan_stream_queries(query, self._session)
             if any(lookup.retry for stream in planned for lookup in stream.lookups):
                 raise UnsupportedSqlError.at(
                     query.position,
@@ -265,7 +266,7 @@ class Script:
         registry.check_sink(target, statement.position)
         if target.connector == "paimon":
             self._check_hint(statement)
-        planned = planned_insert(self._session, statement, target)
+        planned = plan_insert(self._session, statement, target)
         if any(query.source.name == target.name for query in planned):
             raise UnsupportedSqlError.at(
                 statement.position,

@@ -253,7 +253,7 @@ class Describe(Statement):
 
 @dataclass(frozen=True)
 class Query:
-    """The text of a SELECT or VALUES; `sql.streaming.analysis` or `sql.batch` plans it.
+    """The text of a SELECT or VALUES; `sql.streaming.query_planner` or `sql.batch` plans it.
 
     `prefix` is the text before it on its first line, so that errors can show the whole line.
     `rows` are the rows of a query that is one long VALUES list, if `literal_reader` has read it.

@@ -11,7 +11,7 @@ from tests.integration.kafka.test_source import NOW
 from tests.integration.runtime.conftest import Dying, Shop, dying, shop
 
 from streamhouse.errors import UnsupportedSqlError
-from streamhouse.runtime.dead_letter_replay import request_replay
+from streamhouse.runtime.replay_requests import request_replay
 from streamhouse.runtime.streaming.query import QueryFailed
 
 __all__ = ["dying", "shop"]

@@ -16,7 +16,7 @@ from tests.kinesis_records import AggregatedRecord
 from streamhouse.connectors.kinesis.connector import CONNECTOR
 from streamhouse.connectors.specs import SourceSpec
 from streamhouse.errors import ConnectError, DataLossError, RecordError
-from streamhouse.runtime.dead_letter_replay import request_replay
+from streamhouse.runtime.replay_requests import request_replay
 from streamhouse.source import Offset, Source
 from streamhouse.sql.plan import Column
 

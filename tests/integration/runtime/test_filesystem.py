@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.integration.runtime.conftest import Shop
 
-from streamhouse.runtime.dead_letter_replay import request_replay
+from streamhouse.runtime.replay_requests import request_replay
 
 MADE = """
 CREATE TEMPORARY TABLE made (id INT, at TIMESTAMP(3)) WITH ('connector' = 'datagen',

@@ -21,7 +21,7 @@ from streamhouse.paimon.write.table_writer import TableWriter
 from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.session.session import Session
 from streamhouse.runtime.state.distinct_counts import create_table
-from streamhouse.runtime.streaming.planner import Planner
+from streamhouse.runtime.streaming.batch_planner import BatchPlanner
 from streamhouse.runtime.streaming.tasks.task import Task
 from streamhouse.runtime.streaming.tasks.task_input import SplitsInput
 from streamhouse.source import Offset
@@ -91,7 +91,7 @@ class World:
         )
         assert query.distinct is not None
         create_table(values, query.distinct, target)
-        self.planner = Planner(self.spec)
+        self.planner = BatchPlanner(self.spec)
         self.source = f"default.s{number}"
         self.at: Offset = {}
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.unit.runtime.test_planner import QUERY, Tables
+from tests.unit.runtime.test_batch_planner import QUERY, Tables
 
 from streamhouse import execute
 from streamhouse.connectors.specs import SourceSpec

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from tests.unit.runtime.test_planner import ID, Tables
+from tests.unit.runtime.test_batch_planner import ID, Tables
 
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.source import Source

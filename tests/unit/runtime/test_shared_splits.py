@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from tests.unit.runtime.test_planner import ID, Tables, numbers
+from tests.unit.runtime.test_batch_planner import ID, Tables, numbers
 
 from streamhouse.connectors.specs import SourceSpec
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.write.commit import TableCommitter
 from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.streaming import planner as planning
-from streamhouse.runtime.streaming.planner import Planner
+from streamhouse.runtime.streaming.batch_planner import BatchPlanner
 from streamhouse.runtime.streaming.tasks import task as tasks_of
 from streamhouse.runtime.streaming.tasks.task import Task
 from streamhouse.runtime.streaming.tasks.task_input import SplitsInput
@@ -40,7 +40,7 @@ def tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tables:
 
 def planned(tables: Tables, spec: QuerySpec, rows: int) -> list[SplitsInput]:
     """The tasks of a batch that reads so many rows of one file: 1000, 1001, …"""
-    planner = Planner(spec)
+    planner = BatchPlanner(spec)
     tables.write("large", numbers(1, 2))
     start: Offset = planner.latest_offset({})
     tables.write("large", numbers(*range(1000, 1000 + rows)))
@@ -109,7 +109,7 @@ def test_what_has_an_order_is_one_task(tables: Tables) -> None:
 def test_what_was_there_before_the_query_is_shared_too(tables: Tables) -> None:
     spec = replace(tables.spec, pending=None, unmatched=None)
     tables.write("large", numbers(*range(95)))
-    planner = Planner(spec)
+    planner = BatchPlanner(spec)
     tasks = planner.tasks({}, planner.latest_offset({}))
     assert [(task.share, task.shares) for task in tasks] == [(0, 2), (1, 2)]
     assert sum(done(tables, spec, tasks)) == 95

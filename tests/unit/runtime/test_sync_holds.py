@@ -16,7 +16,7 @@ from streamhouse.paimon.changelog.consumers import Consumers, query_consumer
 from streamhouse.paimon.write.commit import TableCommitter
 from streamhouse.paimon.write.table_writer import TableWriter
 from streamhouse.runtime.sync.micro_batch import retention_holds
-from streamhouse.runtime.sync.micro_batch.retention_holds import SyncHolds
+from streamhouse.runtime.sync.micro_batch.sync_holds import SyncHolds
 from streamhouse.sql.plan import Column
 
 QUERY = "abcdef0123456789"

@@ -25,7 +25,7 @@ from streamhouse.runtime.audit.recompute import Batch, Recomputation
 from streamhouse.runtime.query_spec import QuerySpec, unshuffled
 from streamhouse.runtime.state import pending_rows
 from streamhouse.runtime.state.query_definition import definition_json
-from streamhouse.runtime.streaming.planner import Planner
+from streamhouse.runtime.streaming.batch_planner import BatchPlanner
 from streamhouse.runtime.streaming.tasks import task as tasks_of
 from streamhouse.runtime.streaming.tasks.ordered_task import task_of
 from streamhouse.source import BAD_RECORDS, ROW_KIND, Offset
@@ -68,7 +68,7 @@ class Query:
         dimension = (self._address("dim"),)
         self.spec = QuerySpec(query, (source,), dimension, target, waiting, lost, "q", 2)
         assert self.spec.waits_in_order
-        self._planner = Planner(self.spec)
+        self._planner = BatchPlanner(self.spec)
         self._offset: Offset = {}
         self._batches: list[Batch] = []
         self._commits = 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from tests.unit.runtime.test_planner import QUERY, Tables
+from tests.unit.runtime.test_batch_planner import QUERY, Tables
 
 from streamhouse.connectors.specs import SourceSpec
 from streamhouse.runtime.streaming.tasks.task import operator_for, sources_for

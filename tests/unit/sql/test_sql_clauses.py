@@ -14,7 +14,7 @@ from streamhouse.errors import SqlError
 from streamhouse.runtime.batch.insert_columns import given_columns
 from streamhouse.sql.plan import CreateTable, Explain, Insert, StatementSet, StreamQuery
 from streamhouse.sql.statements.script import parse_script
-from streamhouse.sql.streaming.analysis import analyze_streams
+from streamhouse.sql.streaming.query_planner import plan_stream_queries
 
 TABLES = """
 CREATE TABLE log_ (id BIGINT, agent STRING, n INT);
@@ -40,7 +40,7 @@ def planned(catalog: Catalog, text: str) -> StreamQuery:
     assert isinstance(insert, Insert)
     target = catalog.table(insert.target)
     given = given_columns(target, insert)
-    (result,) = analyze_streams(insert.query, catalog, target, given, insert.partition)
+    (result,) = plan_stream_queries(insert.query, catalog, target, given, insert.partition)
     return result
 
 

@@ -15,7 +15,7 @@ from streamhouse.sql.batch.bounded_query import analyze_bounded
 from streamhouse.sql.batch.dml_plan import analyze_change
 from streamhouse.sql.plan import Change, Insert, Query, Select, Statement, TableInfo
 from streamhouse.sql.statements.script import parse_script
-from streamhouse.sql.streaming.analysis import analyze_streams
+from streamhouse.sql.streaming.query_planner import plan_stream_queries
 
 NESTED = """
 CREATE TABLE nested (id INT, tags ARRAY<STRING>, props MAP<STRING, INT>,
@@ -264,7 +264,7 @@ def run(catalog: Catalog, text: str, bounded: bool) -> None:
     if query is not None and bounded:
         analyze_bounded(query, catalog, target)
     elif query is not None:
-        analyze_streams(query, catalog, target)
+        plan_stream_queries(query, catalog, target)
     elif isinstance(statement, Change):
         analyze_change(statement, catalog)
 

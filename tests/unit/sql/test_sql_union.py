@@ -10,7 +10,7 @@ from tests.unit.sql.conftest import Catalog, _relations, _run
 from streamhouse.errors import SqlError
 from streamhouse.sql.plan import Insert, Select, StreamQuery
 from streamhouse.sql.statements.script import parse_script
-from streamhouse.sql.streaming.analysis import analyze_streams
+from streamhouse.sql.streaming.query_planner import plan_stream_queries
 
 MORE = """
 CREATE TABLE shops (id INT PRIMARY KEY NOT ENFORCED, country STRING);
@@ -30,9 +30,9 @@ def streams(catalog: Catalog, text: str) -> list[StreamQuery]:
     (statement,) = parse_script(text)
     if isinstance(statement, Insert):
         target = catalog.table(statement.target)
-        return analyze_streams(statement.query, catalog, target, statement.columns)
+        return plan_stream_queries(statement.query, catalog, target, statement.columns)
     assert isinstance(statement, Select)
-    return analyze_streams(statement.query, catalog)
+    return plan_stream_queries(statement.query, catalog)
 
 
 def rows(plan: StreamQuery, source: list[dict[str, Any]], *dimensions: Any) -> list[Any]:

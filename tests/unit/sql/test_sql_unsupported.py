@@ -10,7 +10,7 @@ from tests.unit.sql.conftest import Catalog
 from streamhouse.errors import UnsupportedSqlError
 from streamhouse.sql.plan import Insert, Select
 from streamhouse.sql.statements.script import parse_script
-from streamhouse.sql.streaming.analysis import analyze_streams
+from streamhouse.sql.streaming.query_planner import plan_stream_queries
 
 ALTERNATIVE = re.compile(
     r"\b(use|write|leave|leave out|declare|order|limit|filter|keep|read|put|INSERT|DROP|drop|CAST|"
@@ -107,7 +107,7 @@ def test_each_error_has_a_position_and_an_alternative(catalog: Catalog, text: st
             insert = statement if isinstance(statement, Insert) else None
             target = None if insert is None else catalog.table(insert.target)
             if isinstance(statement, Insert | Select):
-                analyze_streams(statement.query, catalog, target)
+                plan_stream_queries(statement.query, catalog, target)
     error = caught.value
     assert (error.line, error.column > 0, bool(error.snippet)) == (2, True, True)
     assert ALTERNATIVE.search(error.message), error.message

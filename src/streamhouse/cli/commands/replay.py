@@ -32,7 +32,7 @@ def replay(
     together with new ones, in one of its batches. Records that are still bad get into the table
     again.
     """
-    from streamhouse.runtime.dead_letter_replay import request_replay
+    from streamhouse.runtime.replay_requests import request_replay
 
     counts = request_replay(open_warehouse(warehouse, option).options, table)
     total = sum(counts.values())

@@ -29,8 +29,8 @@ from streamhouse.runtime.query_sources import source_offsets
 from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.state.lookup_journal import LookupJournal
 from streamhouse.runtime.state.query_definition import spec_of
+from streamhouse.runtime.streaming.batch_planner import BatchPlanner
 from streamhouse.runtime.streaming.dimensions.versions import pinned_partitions
-from streamhouse.runtime.streaming.planner import Planner
 from streamhouse.source import ROW_KIND, Offset
 from streamhouse.sql.functions.builtin_udfs import register
 from streamhouse.sql.udf_modules.evaluation import Evaluations
@@ -173,7 +173,7 @@ class _Run:
     def __init__(self, spec: QuerySpec, recomputation: Recomputation) -> None:
         self._spec = spec
         self._recomputation = recomputation
-        self._planner = Planner(spec)
+        self._planner = BatchPlanner(spec)
         (source,) = spec.sources
         self._source = source.open(None if spec.retry is not None else spec.query.source_columns)
         self._values: list[pa.Table] = []

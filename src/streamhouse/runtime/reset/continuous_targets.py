@@ -19,7 +19,7 @@ from streamhouse.runtime.session.dry_run import Draft
 from streamhouse.runtime.state.checkpoint import checkpoints_of
 from streamhouse.sql import plan
 from streamhouse.sql.plan import TableInfo
-from streamhouse.sql.streaming.analysis import analyze_streams, is_bounded
+from streamhouse.sql.streaming.query_planner import is_bounded, plan_stream_queries
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ class _Finder:
         target = draft.table(statement.target)
         registry.check_sink(target, statement.position)
         columns = given_columns(target, statement)
-        queries = analyze_streams(statement.query, draft, target, columns, statement.partition)
+        queries = plan_stream_queries(statement.query, draft, target, columns, statement.partition)
         address = (
             self._address(target)
             if target.connector == "paimon"

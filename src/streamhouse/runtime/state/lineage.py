@@ -2,7 +2,7 @@
 
 One row per query and batch: `query_id`, `batch_id`, `batch_time` (the batch's current timestamp,
 UTC), `fingerprint` of the definition that ran, `start_offset` and `end_offset` (JSON, see
-`runtime.streaming.planner`), `dimensions` (JSON: table name to snapshot id), `rows_read` and
+`runtime.streaming.batch_planner`), `dimensions` (JSON: table name to snapshot id), `rows_read` and
 `rows_missed` (null if a crash lost the counts), and `definition` (JSON of the query; only on the
 first row of each fingerprint). It is written within about a second after a batch, in object stores
 within five, and later if many queries run. After a crash, missing rows are written from Spark's

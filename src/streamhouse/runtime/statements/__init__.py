@@ -1,1 +1,1 @@
-"""Statements that neither define nor write: EXPLAIN, CALL, and a streaming SELECT."""
+"""EXPLAIN, CALL, a streaming SELECT, and the plan of a continuous INSERT."""

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from streamhouse.runtime.query_spec import QuerySpec
-    from streamhouse.runtime.streaming.planner import Planner
+    from streamhouse.runtime.streaming.batch_planner import BatchPlanner
     from streamhouse.runtime.streaming.tasks.message_files import MessageFiles
     from streamhouse.runtime.streaming.tasks.task_input import SplitsInput
     from streamhouse.source import Offset
@@ -102,7 +102,7 @@ class FusedReader(DataSourceStreamReader):
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._pickled = (folder / SPEC).read_bytes()
-        self._planner: Planner | None = None
+        self._planner: BatchPlanner | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_planner": None}
@@ -168,9 +168,9 @@ class FusedReader(DataSourceStreamReader):
         spec: QuerySpec = pickle.loads(self._pickled)
         return spec
 
-    def _plan(self) -> Planner:
+    def _plan(self) -> BatchPlanner:
         if self._planner is None:
-            from streamhouse.runtime.streaming.planner import Planner
+            from streamhouse.runtime.streaming.batch_planner import BatchPlanner
 
-            self._planner = Planner(self._spec(), self._folder)
+            self._planner = BatchPlanner(self._spec(), self._folder)
         return self._planner

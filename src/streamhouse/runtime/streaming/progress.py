@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterator
 
 from streamhouse.runtime.state.retention_holds import RetentionHolds
-from streamhouse.runtime.streaming.planner import Planner
+from streamhouse.runtime.streaming.batch_planner import BatchPlanner
 from streamhouse.source import Lag, Offset
 
 
@@ -15,7 +15,7 @@ class ContinuousProgress:
 
     def __init__(self, last: Offset) -> None:
         self._last = last
-        self._planner: Planner | None = None
+        self._planner: BatchPlanner | None = None
         self._holds: RetentionHolds | None = None
         self._running = False
 
@@ -23,7 +23,7 @@ class ContinuousProgress:
     def last_offset(self) -> Offset:
         return self._last
 
-    def prepared(self, planner: Planner, holds: RetentionHolds) -> None:
+    def prepared(self, planner: BatchPlanner, holds: RetentionHolds) -> None:
         """Read the sources through this planner from now on."""
         self._planner, self._holds = planner, holds
 

@@ -24,10 +24,10 @@ from streamhouse.runtime.state.lineage import Lineage
 from streamhouse.runtime.state.query_definition import definition_json
 from streamhouse.runtime.state.retention_holds import RetentionHolds
 from streamhouse.runtime.streaming.batch_commit import BatchCommitter, CommittedBatch
+from streamhouse.runtime.streaming.batch_planner import BatchPlanner
 from streamhouse.runtime.streaming.dimensions import preload_reports
 from streamhouse.runtime.streaming.first_read import unordered_first_read
 from streamhouse.runtime.streaming.fused_source import FORMAT
-from streamhouse.runtime.streaming.planner import Planner
 from streamhouse.runtime.streaming.progress import ContinuousProgress
 from streamhouse.runtime.streaming.shuffle.shuffle import shuffled
 from streamhouse.runtime.streaming.shuffle.small_batches import is_small_batch
@@ -65,7 +65,7 @@ class ContinuousQuery:
             raise
         self.description = _described(self._spec, checkpoint, pipeline)
         self.metrics = QueryMetrics()
-        self._planner: Planner | None = None
+        self._planner: BatchPlanner | None = None
         self._lineage: Lineage | None = None
         self._throttle = Throttle()
 
@@ -124,7 +124,7 @@ class ContinuousQuery:
         if spec.lookup_journal is not None:
             lookup_journal.create_table(spec.lookup_journal)
             self._check_lookup_servers()
-        self._planner = Planner(spec)
+        self._planner = BatchPlanner(spec)
         inputs = self._planner.inputs
         inputs.check(self.progress.last_offset)
         for offset in self._checkpoint.logs.unfinished():

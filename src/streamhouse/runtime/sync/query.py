@@ -37,8 +37,8 @@ from streamhouse.runtime.sync.created_tables import CreatedTables
 from streamhouse.runtime.sync.mapping.comments import copy_comments
 from streamhouse.runtime.sync.micro_batch.commit import SyncCommitter
 from streamhouse.runtime.sync.micro_batch.data_source import FORMAT, SyncDataSource
-from streamhouse.runtime.sync.micro_batch.retention_holds import SyncHolds
 from streamhouse.runtime.sync.micro_batch.spec import SyncSpec
+from streamhouse.runtime.sync.micro_batch.sync_holds import SyncHolds
 from streamhouse.runtime.sync.options import SyncOptions
 from streamhouse.runtime.sync.source_progress import SyncProgress
 from streamhouse.runtime.sync.tables import SyncTables, TableWatch

@@ -14,6 +14,6 @@ def may_stream(script: str) -> bool:
     """Whether an INSERT may read a table in streaming mode, or a CALL syncs tables.
 
     It needs no parser, so Spark can be started before the parser is loaded. A wrong result only
-    costs time: `sql.streaming.analysis` decides what the queries are.
+    costs time: `sql.streaming.query_planner` decides what the queries are.
     """
     return _READING_INSERT.search(script) is not None and _BATCH.search(script) is None

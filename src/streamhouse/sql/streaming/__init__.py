@@ -1,1 +1,1 @@
-"""Continuous queries: analysis, retraction, grouping and the DuckDB SQL of a micro-batch."""
+"""Continuous queries: plans, retraction, grouping and the DuckDB SQL of a micro-batch."""

@@ -64,7 +64,7 @@ class SyncReader(FusedReader):
 
     def _plan(self) -> Any:
         if self._planner is None:
-            from streamhouse.runtime.sync.micro_batch.planner import SyncPlanner
+            from streamhouse.runtime.sync.micro_batch.batch_planner import SyncPlanner
 
             planner: Any = SyncPlanner(self._spec())
             self._planner = planner

@@ -68,7 +68,7 @@ def _is_fixed(table: exp.Table) -> bool:
     return bool(system) or (version is not None and version.find(exp.Column) is None)
 
 
-def analyze_streams(
+def plan_stream_queries(
     query: Query,
     resolver: Resolver,
     target: TableInfo | None = None,

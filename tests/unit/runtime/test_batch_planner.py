@@ -17,8 +17,8 @@ from streamhouse.paimon.write.commit import TableCommitter
 from streamhouse.paimon.write.table_writer import TableWriter
 from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.state import pending_rows
+from streamhouse.runtime.streaming.batch_planner import BatchPlanner
 from streamhouse.runtime.streaming.dimensions import preload_reports
-from streamhouse.runtime.streaming.planner import Planner
 from streamhouse.source import Offset
 from streamhouse.sql.plan import Column, LookupJoin, StreamQuery, TableInfo
 
@@ -88,7 +88,7 @@ def numbers(*values: int) -> pa.Table:
 
 
 def test_nothing_new_is_no_batch(tables: Tables) -> None:
-    planner = Planner(tables.spec)
+    planner = BatchPlanner(tables.spec)
     assert planner.latest_offset({}) == {}
     tables.write("src", numbers(1, 2))
     first = planner.latest_offset({})
@@ -101,7 +101,7 @@ def test_nothing_new_is_no_batch(tables: Tables) -> None:
 
 
 def test_a_due_row_starts_a_batch_and_one_that_is_not_due_does_not(tables: Tables) -> None:
-    planner = Planner(tables.spec)
+    planner = BatchPlanner(tables.spec)
     tables.put_off("other", now_ms() - 1)
     assert planner.latest_offset({}) == {}
     tables.put_off("q", now_ms() + 3_600_000)
@@ -122,9 +122,9 @@ def test_a_due_row_starts_a_batch_and_one_that_is_not_due_does_not(tables: Table
 def test_a_planned_batch_is_the_same_in_another_process(tables: Tables) -> None:
     tables.write("src", numbers(1))
     tables.write("src", numbers(2))
-    end = Planner(tables.spec).latest_offset({})
+    end = BatchPlanner(tables.spec).latest_offset({})
     tables.write("src", numbers(3))
-    again = Planner(tables.spec)
+    again = BatchPlanner(tables.spec)
     (source,) = again.inputs.sources
     read = [
         row
@@ -138,7 +138,7 @@ def test_a_planned_batch_is_the_same_in_another_process(tables: Tables) -> None:
 
 def test_the_time_of_batches_grows_even_if_the_clock_does_not(tables: Tables) -> None:
     tables.write("src", numbers(1))
-    planner = Planner(tables.spec)
+    planner = BatchPlanner(tables.spec)
     ahead = {**planner.latest_offset({}), "now": now_ms() + 60_000}
     tables.write("src", numbers(2))
     assert planner.latest_offset(ahead)["now"] == ahead["now"] + 1
@@ -146,7 +146,7 @@ def test_the_time_of_batches_grows_even_if_the_clock_does_not(tables: Tables) ->
 
 def test_queries_without_retry_look_at_no_pending_table(tables: Tables) -> None:
     tables.put_off("q", now_ms() - 1)
-    planner = Planner(replace(tables.spec, pending=None, unmatched=None))
+    planner = BatchPlanner(replace(tables.spec, pending=None, unmatched=None))
     assert planner.latest_offset({}) == {}
     assert planner.caught_up({})
 
@@ -171,8 +171,8 @@ def test_what_is_coming_is_joined_once_all_tasks_have_it(
     for loaded in reported:
         tables.write("src", numbers(1))
         # Each in another process, as Spark may do it.
-        end = Planner(spec, folder).latest_offset(start)
-        assert Planner(spec).latest_offset(start)["dims"] == start.get("dims", end["dims"])
+        end = BatchPlanner(spec, folder).latest_offset(start)
+        assert BatchPlanner(spec).latest_offset(start)["dims"] == start.get("dims", end["dims"])
         seen.append((end["dims"]["dim_0"], end.get("coming")))
         preload_reports.write(folder, end, [{"loaded": one} for one in loaded])
         if not start:

@@ -22,7 +22,7 @@ from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.write.commit import TableCommitter
 from streamhouse.paimon.write.table_writer import TableWriter, file_prefix
-from streamhouse.runtime.dead_letter_replay import request_replay
+from streamhouse.runtime.replay_requests import request_replay
 from streamhouse.source import BAD_RECORDS
 from streamhouse.sql.plan import Column
 

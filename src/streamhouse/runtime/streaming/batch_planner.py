@@ -42,7 +42,7 @@ SHARED_ROWS = 500_000
 """From this number of rows on, several tasks share a split, if there are more tasks than splits."""
 
 
-class Planner:
+class BatchPlanner:
     """Plans the batches of one query; driver only."""
 
     def __init__(self, spec: QuerySpec, folder: Path | None = None) -> None:
