@@ -147,7 +147,9 @@ def _assignments(cursor: Cursor, clause: Clause, end: str) -> None:
         cursor.name("a column")
         name = cursor.tokens[cursor.index - 1]
         if any(name.text == other.text for other, _ in clause.assignments):
-            raise cursor.error(f"column '{name.text}' is set twice", cursor.tokens[start].start)
+            raise cursor.script.error(
+                f"column '{name.text}' is set twice", cursor.tokens[start].start
+            )
         cursor.expect("=")
         clause.assignments.append((name, _expression(cursor, _until(cursor, ",", end))))
         if not cursor.accept(","):
@@ -167,7 +169,7 @@ def _insert(cursor: Cursor, clause: Clause) -> None:
             columns.append(cursor.tokens[cursor.index - 1])
         cursor.expect(")")
         if len({token.text for token in columns}) < len(columns):
-            raise cursor.error("a column is named twice", start)
+            raise cursor.script.error("a column is named twice", start)
     has_columns = bool(columns)
     cursor.expect("VALUES")
     start = cursor.offset
@@ -177,7 +179,7 @@ def _insert(cursor: Cursor, clause: Clause) -> None:
         values.append(_expression(cursor, _until(cursor, ",")))
     cursor.expect(")")
     if has_columns and len(columns) != len(values):
-        raise cursor.error(
+        raise cursor.script.error(
             f"{len(columns)} column(s) are named, but {len(values)} value(s) are given", start
         )
     columns = columns or [Token(TokenType.VAR, "", start=start, end=start)] * len(values)
@@ -190,7 +192,7 @@ def _check_reachable(cursor: Cursor, clauses: list[Clause]) -> None:
             c for c in clauses[:index] if c.when == clause.when and c.condition is None
         ]
         if unconditional:
-            raise cursor.error(
+            raise cursor.script.error(
                 f"this clause is never reached: a {clause.when} without AND precedes it",
                 clause.place.start,
             )
@@ -211,28 +213,22 @@ def _until(cursor: Cursor, *ends: str) -> list[Token]:
     return cursor.tokens[start : cursor.index]
 
 
-def _original_tokens(cursor: Cursor, tokens: list[Token]) -> list[Token]:
-    """The lexer's original tokens in the range of these."""
-    first, last = tokens[0].start, tokens[-1].end
-    return [token for token in cursor.original if first <= token.start and token.end <= last]
-
-
 def _generated_token(kind: TokenType, text: str, before: Token) -> Token:
     return Token(kind, text, start=before.start, end=before.start)
 
 
 def _expression(cursor: Cursor, tokens: list[Token]) -> exp.Expr:
     """The tree of one expression."""
-    lexed = _original_tokens(cursor, tokens)
+    lexed = cursor.lexed(tokens[0].start, tokens[-1].end)
     select = _generated_token(TokenType.SELECT, "SELECT", lexed[0])
     tree = dialect.parse_tokens(cursor.script, [select, *lexed])
     start, end = lexed[0].start, lexed[-1].end + 1
     extra = first_set(tree.args, ("expressions",)) if isinstance(tree, exp.Select) else "query"
     if extra or len(tree.expressions) != 1:
-        raise cursor.error("expected one expression", start, end)
+        raise cursor.script.error("expected one expression", start, end)
     (item,) = lowering.simplify(cursor.script, tree).expressions
     if isinstance(item, exp.Alias | exp.Star) or isinstance(item.this, exp.Star):
-        raise cursor.error("expected an expression without an alias", start, end)
+        raise cursor.script.error("expected an expression without an alias", start, end)
     aggregates = [
         node for node in item.find_all(exp.AggFunc) if node.find_ancestor(exp.Select) is tree
     ]
@@ -249,7 +245,7 @@ def _expression(cursor: Cursor, tokens: list[Token]) -> exp.Expr:
 
 def _from_item(cursor: Cursor, tokens: list[Token]) -> exp.Expr:
     """The tree of a table or a subquery with its alias."""
-    lexed = _original_tokens(cursor, tokens)
+    lexed = cursor.lexed(tokens[0].start, tokens[-1].end)
     head = [
         _generated_token(TokenType.SELECT, "SELECT", lexed[0]),
         _generated_token(TokenType.STAR, "*", lexed[0]),
@@ -259,7 +255,7 @@ def _from_item(cursor: Cursor, tokens: list[Token]) -> exp.Expr:
     source = tree.args.get("from_")
     joined = source is not None and source.this.args.get("joins")
     if first_set(tree.args, ("expressions", "from_")) or source is None or joined:
-        raise cursor.error(
+        raise cursor.script.error(
             "expected one table or one (SELECT …)", lexed[0].start, lexed[-1].end + 1
         )
     item: exp.Expr = lowering.simplify(cursor.script, tree).args["from_"].this
@@ -270,7 +266,7 @@ def _from_item(cursor: Cursor, tokens: list[Token]) -> exp.Expr:
 def _target(cursor: Cursor, tokens: list[Token]) -> exp.Table:
     item = _from_item(cursor, tokens)
     if not isinstance(item, exp.Table) or item.args.get("version"):
-        raise cursor.error(
+        raise cursor.script.error(
             "expected the name of the table to change", tokens[0].start, tokens[-1].end + 1
         )
     return item

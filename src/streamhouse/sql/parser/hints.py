@@ -176,7 +176,7 @@ def _refuse_hint(
     end = start + len(name)
     if name in ("OPTIONS", "LOOKUP"):
         right_place = "after the table's name" if name == "OPTIONS" else "after SELECT"
-        raise cursor.error(
+        raise cursor.script.error(
             f"hint {name} is not allowed {where}; write it {right_place}", start, end
         )
     if name in _UNSUPPORTED_HINTS:
@@ -185,4 +185,4 @@ def _refuse_hint(
         )
     guess = suggestion(name, allowed)
     hint = f"did you mean {guess}?" if guess else f"known here: {', '.join(allowed)}"
-    raise cursor.error(f"unknown hint {name}; {hint}", start, end)
+    raise cursor.script.error(f"unknown hint {name}; {hint}", start, end)

@@ -8,7 +8,7 @@ from typing import NoReturn
 
 from sqlglot.tokenizer_core import Token, TokenType
 
-from streamhouse.errors import SqlError, UnsupportedSqlError
+from streamhouse.errors import UnsupportedSqlError
 from streamhouse.sql.plan import Name, Position
 from streamhouse.sql.text import Script, suggestion
 
@@ -38,8 +38,12 @@ class Cursor:
 
     def rest(self) -> list[Token]:
         """The remaining tokens, as the lexer made them."""
-        first = bisect_left(self.original, self.offset, key=lambda token: token.start)
-        last = bisect_right(self.original, self.tokens[-1].end, key=lambda token: token.end)
+        return self.lexed(self.offset, self.tokens[-1].end)
+
+    def lexed(self, start: int, end: int) -> list[Token]:
+        """The tokens between two offsets (inclusive), as the lexer made them."""
+        first = bisect_left(self.original, start, key=lambda token: token.start)
+        last = bisect_right(self.original, end, key=lambda token: token.end)
         return self.original[first:last]
 
     @property
@@ -195,9 +199,6 @@ class Cursor:
         if last <= first and not self.done:
             last = self.tokens[self.index].end + 1
         raise self.script.error(message, first, last, kind=UnsupportedSqlError)
-
-    def error(self, message: str, start: int, end: int | None = None) -> SqlError:
-        return self.script.error(message, start, end)
 
 
 def _is_name(token: Token) -> bool:

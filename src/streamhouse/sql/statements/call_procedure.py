@@ -18,7 +18,7 @@ def parse_call(cursor: Cursor, position: Position, text: str) -> Statement:
     start = cursor.offset
     name = cursor.name("the procedure's name")
     if len(name) < 2 or name[-2].lower() != "sys":
-        raise cursor.error(
+        raise cursor.script.error(
             f"procedures are in the database 'sys'; write CALL sys.{name[-1]}(…)",
             start,
             cursor.tokens[cursor.index - 1].end + 1,
@@ -37,9 +37,11 @@ def _arguments(cursor: Cursor) -> tuple[Argument, ...]:
         start = cursor.offset
         argument = _argument(cursor)
         if argument.name is None and arguments and arguments[-1].name is not None:
-            raise cursor.error("an argument without a name must come before the named ones", start)
+            raise cursor.script.error(
+                "an argument without a name must come before the named ones", start
+            )
         if argument.name is not None and argument.name in (one.name for one in arguments):
-            raise cursor.error(f"argument '{argument.name}' is given twice", start)
+            raise cursor.script.error(f"argument '{argument.name}' is given twice", start)
         arguments.append(argument)
     return tuple(arguments)
 
@@ -117,5 +119,5 @@ def _map(cursor: Cursor) -> dict[str, str]:
     start = cursor.offset
     items = [str(one) for one in _list(cursor)]
     if len(items) % 2:
-        raise cursor.error("MAP takes pairs: MAP['key', 'value', …]", start)
+        raise cursor.script.error("MAP takes pairs: MAP['key', 'value', …]", start)
     return dict(zip(items[::2], items[1::2], strict=True))

@@ -56,12 +56,12 @@ def parse_create_function(
     cursor.end()
     if not _TARGET.fullmatch(target):
         message = f"'{target}' is not the path of a function; write 'module.function'"
-        raise cursor.error(message, target_place, target_end)
+        raise cursor.script.error(message, target_place, target_end)
     _check_free(cursor, name, name_start, name_end)
     exists = name in cursor.script.functions
     if exists and not if_not_exists:
         message = f"function '{name}' already exists; DROP it or write IF NOT EXISTS"
-        raise cursor.error(message, name_start, name_end)
+        raise cursor.script.error(message, name_start, name_end)
     return CreateFunction(
         position, text, Declaration(name, target), not temporary, exists and if_not_exists
     )
@@ -79,7 +79,9 @@ def parse_drop_function(cursor: Cursor, position: Position, text: str, temporary
         hint = nearest(name, declared) if declared else "the script has created none"
         if name.upper() in functions.known():
             hint = "it is built in and cannot be dropped"
-        raise cursor.error(f"there is no Python function '{name}'; {hint}", name_start, name_end)
+        raise cursor.script.error(
+            f"there is no Python function '{name}'; {hint}", name_start, name_end
+        )
     return Drop(position, text, "FUNCTION", (name,), if_exists, temporary)
 
 
@@ -99,10 +101,10 @@ def _name(cursor: Cursor, system: bool) -> tuple[str, int, int]:
     parts = cursor.name("the function's name")
     end = cursor.tokens[cursor.index - 1].end + 1
     if system and len(parts) > 1:
-        raise cursor.error("the name of a system function has no database", start, end)
+        raise cursor.script.error("the name of a system function has no database", start, end)
     if not _NAME.fullmatch(parts[-1]):
         message = f"'{parts[-1]}' is not a valid function name; use letters, digits and _"
-        raise cursor.error(message, start, end)
+        raise cursor.script.error(message, start, end)
     return parts[-1].lower(), start, end
 
 
@@ -113,8 +115,8 @@ def _check_free(cursor: Cursor, name: str, start: int, end: int) -> None:
     built_in = upper in functions.known() or upper in parser.FUNCTION_PARSERS
     if built_in or upper in functions.WINDOW_TABLES:
         message = f"{upper} is a built-in function, which a Python function cannot replace; "
-        raise cursor.error(message + "choose another name", start, end)
+        raise cursor.script.error(message + "choose another name", start, end)
     (token, *_) = dialect.lex(Script(upper))
     if token.token_type != TokenType.VAR:
         message = f"{upper} is a SQL keyword; choose another name for the function"
-        raise cursor.error(message, start, end)
+        raise cursor.script.error(message, start, end)

@@ -81,7 +81,7 @@ def _type(cursor: Cursor) -> str:
             _unsupported_type(cursor, word)
         if word in _OTHER_DIALECTS:
             message = f"'{word}' is not a Flink type; write {_OTHER_DIALECTS[word]}"
-            raise cursor.error(message, start, start + len(word))
+            raise cursor.script.error(message, start, start + len(word))
         cursor.keyword(TYPES)
     cursor.take()
     if word in _PLAIN:
@@ -104,7 +104,7 @@ def _decimal(cursor: Cursor, start: int) -> str:
             scale = cursor.number("the scale")
         cursor.expect(")")
     if not (1 <= precision <= 38 and scale <= precision):
-        raise cursor.error("DECIMAL(p, s) needs 1 <= p <= 38 and 0 <= s <= p", start)
+        raise cursor.script.error("DECIMAL(p, s) needs 1 <= p <= 38 and 0 <= s <= p", start)
     return f"DECIMAL({precision}, {scale})"
 
 
@@ -114,7 +114,9 @@ def _sized(cursor: Cursor, word: str, start: int) -> str:
         size = cursor.number(f"the size of {word}")
         cursor.expect(")")
     if not least <= size <= most:
-        raise cursor.error(f"the size of {word} must be from {least} to {most}, not {size}", start)
+        raise cursor.script.error(
+            f"the size of {word} must be from {least} to {most}, not {size}", start
+        )
     if word == "TIMESTAMP":
         if cursor.accept("WITH", "LOCAL", "TIME", "ZONE"):
             word = "TIMESTAMP_LTZ"
@@ -268,7 +270,7 @@ def _column(cursor: Cursor, body: _Body) -> None:
     start = cursor.offset
     name = cursor.identifier("a column's name")
     if name in body.taken():
-        raise cursor.error(f"column '{name}' is defined twice", start, start + len(name))
+        raise cursor.script.error(f"column '{name}' is defined twice", start, start + len(name))
     if cursor.accept("AS"):
         expression = cursor.until(",", "COMMENT")
         if not expression:
@@ -307,10 +309,9 @@ def _column(cursor: Cursor, body: _Body) -> None:
 def _checked_expression(cursor: Cursor, tokens: list[Token]) -> None:
     """Parse an expression, so that CREATE TABLE reports errors in it; refuse Python functions."""
     first, last = tokens[0].start, tokens[-1].end
-    whole = [t for t in cursor.original if first <= t.start and t.end <= last]
-    tree = dialect.parse_tokens(cursor.script, whole)
+    tree = dialect.parse_tokens(cursor.script, cursor.lexed(first, last))
     for one in declarations_in(tree):
-        raise cursor.error(
+        raise cursor.script.error(
             f"an expression of a table is stored with it, but function '{one.name}' belongs only "
             "to the script; call it in the SELECT that reads the table, or in a temporary view",
             first,
@@ -320,7 +321,7 @@ def _checked_expression(cursor: Cursor, tokens: list[Token]) -> None:
 
 def _set_primary_key(cursor: Cursor, body: _Body, key: tuple[str, ...], start: int) -> None:
     if body.primary_key:
-        raise cursor.error("a table has one PRIMARY KEY; this is the second", start)
+        raise cursor.script.error("a table has one PRIMARY KEY; this is the second", start)
     body.primary_key, body.key_start = key, start
 
 
@@ -340,12 +341,14 @@ def _check(cursor: Cursor, body: _Body, partitioned: tuple[str, ...], partition_
                 listed = ", ".join(column.name for column in body.columns if column.name in names)
                 if key in body.taken():
                     message = f"{what}: column '{key}' is not stored; known: {listed}"
-                    raise cursor.error(message, start)
-                raise cursor.error(f"{what}: there is no column '{key}'; known: {listed}", start)
+                    raise cursor.script.error(message, start)
+                raise cursor.script.error(
+                    f"{what}: there is no column '{key}'; known: {listed}", start
+                )
         if len(set(keys)) < len(keys):
-            raise cursor.error(f"{what} names a column twice", start)
+            raise cursor.script.error(f"{what} names a column twice", start)
     if not names:
         message = "a table needs at least one column that is neither computed nor METADATA"
-        raise cursor.error(message, cursor.offset)
+        raise cursor.script.error(message, cursor.offset)
     if body.watermark is not None:
         body.watermark.check(cursor, body.columns, body.computed)

@@ -49,7 +49,7 @@ def parse_create_view(
         columns_start = cursor.offset
         columns = _columns(cursor)
         if len(set(columns)) < len(columns):
-            raise cursor.error("a column is named twice", columns_start)
+            raise cursor.script.error("a column is named twice", columns_start)
     comment = cursor.string("a comment") if cursor.accept("COMMENT") else None
     if cursor.at("WITH"):
         cursor.unsupported("options of a view are not supported; leave out WITH (…)")

@@ -208,7 +208,7 @@ def _key(cursor: Cursor) -> str:
         cursor.fail("expected an option's key")
     key = cursor.text_of(parts)
     if any(char.isspace() for char in key):
-        raise cursor.error(f"expected 'key' = 'value', got {key}", parts[0].start)
+        raise cursor.script.error(f"expected 'key' = 'value', got {key}", parts[0].start)
     return key
 
 
@@ -318,7 +318,7 @@ def _insert(cursor: Cursor, position: Position, text: str) -> Insert:
         columns_start = cursor.offset
         columns = cursor.names("a column")
         if len(set(columns)) < len(columns):
-            raise cursor.error("a column is named twice", columns_start)
+            raise cursor.script.error("a column is named twice", columns_start)
     if cursor.peek() not in ("SELECT", "WITH", "VALUES", "("):
         guesses = ("SELECT", "VALUES", "WITH")
         cursor.keyword(guesses)
@@ -355,7 +355,7 @@ def _partition(cursor: Cursor) -> dict[str, str]:
         start = cursor.offset
         name = cursor.identifier("a partition column")
         if name in values:
-            raise cursor.error(f"column '{name}' is named twice", start)
+            raise cursor.script.error(f"column '{name}' is named twice", start)
         if not cursor.accept("="):
             cursor.fail(
                 "expected a value, such as (p = 'x'); leave out columns whose values are in the "
@@ -378,7 +378,7 @@ def _query(cursor: Cursor) -> Query:
     start = cursor.offset
     text = cursor.text_of(tokens)
     if not isinstance(dialect.parse_tokens(cursor.script, tokens), exp.Query | exp.Values):
-        raise cursor.error("expected SELECT, WITH or VALUES", start, tokens[-1].end + 1)
+        raise cursor.script.error("expected SELECT, WITH or VALUES", start, tokens[-1].end + 1)
     prefix = cursor.script.text[start - position.column + 1 : start]
     return Query(text, position, prefix, functions=cursor.script.functions)
 
@@ -411,7 +411,7 @@ def _statement_set(cursor: Cursor, position: Position, text: str) -> Statement:
     cursor.expect("END")
     cursor.end()
     if not inserts:
-        raise cursor.error("the statement set is empty", cursor.tokens[0].start)
+        raise cursor.script.error("the statement set is empty", cursor.tokens[0].start)
     return StatementSet(position, text, tuple(inserts))
 
 

@@ -26,11 +26,11 @@ class Watermark:
         if self.column not in {*(c.name for c in columns), *(c.name for c in computed)}:
             names = ", ".join(column.name for column in columns)
             message = f"WATERMARK: there is no column '{self.column}'; known: {names}"
-            raise cursor.error(message, self.start)
+            raise cursor.script.error(message, self.start)
         kind = next((c.type for c in columns if c.name == self.column), "TIMESTAMP")
         if base(kind) not in ("TIMESTAMP", "TIMESTAMP_LTZ"):
             message = f"WATERMARK: column '{self.column}' is {kind}; it must be a TIMESTAMP"
-            raise cursor.error(message, self.start)
+            raise cursor.script.error(message, self.start)
 
 
 def parse_watermark(cursor: Cursor, earlier: Watermark | None) -> tuple[Watermark, list[Token]]:
@@ -38,7 +38,7 @@ def parse_watermark(cursor: Cursor, earlier: Watermark | None) -> tuple[Watermar
     start = cursor.offset
     cursor.expect("WATERMARK", "FOR")
     if earlier is not None:
-        raise cursor.error("a table has one WATERMARK; this is the second", start)
+        raise cursor.script.error("a table has one WATERMARK; this is the second", start)
     at = cursor.offset
     column = cursor.identifier("the column of the time")
     cursor.expect("AS")

@@ -1,0 +1,162 @@
+"""Parses the arguments of JSON functions, which have clauses such as RETURNING and ON EMPTY."""
+
+from __future__ import annotations
+
+from sqlglot import exp
+from sqlglot.tokenizer_core import TokenType
+
+from streamhouse.sql import functions
+from streamhouse.sql.functions import json
+from streamhouse.sql.parser.strict_parser import FlinkParseError, StrictParser
+
+
+class JsonFunctionsParser(StrictParser):
+    """Parses JSON_VALUE, JSON_QUERY, JSON_EXISTS, JSON_OBJECT, JSON_ARRAY and their aggregates."""
+
+    def _parse_json(self, name: str) -> exp.Expr:
+        """JSON_VALUE(text, path [RETURNING type] [… ON EMPTY] [… ON ERROR]) and similar.
+
+        A value that cannot be cast to the RETURNING type is null.
+        """
+        arguments = self._parse_csv(self._parse_disjunction)
+        if self._curr.text.upper() == "RETURNING" and name != "JSON_VALUE":
+            self.refuse(f"RETURNING in {name} is not supported; leave it out")
+        kind = self._parse_types() if self._match_text_seq("RETURNING") else None
+        if name == "JSON_EXISTS":
+            return json.exists_or(
+                self._with_checked_count(name, arguments), self._parse_exists_error()
+            )
+        if name == "JSON_QUERY":
+            return self._parse_query(self._with_checked_count(name, arguments))
+        scalar = self._parse_scalar(arguments)
+        return scalar if kind is None else exp.TryCast(this=scalar, to=kind)
+
+    def _with_checked_count(self, name: str, arguments: list[exp.Expr]) -> list[exp.Expr]:
+        functions.BUILDERS[name]([one.copy() for one in arguments])
+        return arguments
+
+    def _parse_exists_error(self) -> exp.Expr | None:
+        """TRUE, FALSE, UNKNOWN or ERROR (None), then ON ERROR; FALSE without this clause."""
+        values = {"TRUE": exp.true(), "FALSE": exp.false(), "UNKNOWN": exp.Null()}
+        word = self._curr.text.upper()
+        if word not in (*values, "ERROR"):
+            return exp.false()
+        self._advance()
+        if not self._match_text_seq("ON", "ERROR"):
+            self.raise_error("Expecting ON ERROR")
+        return values.get(word)
+
+    def _parse_query(self, arguments: list[exp.Expr]) -> exp.Expr:
+        """The end of JSON_QUERY: its wrapper, and its values ON EMPTY and ON ERROR."""
+        wrapper = ""
+        if self._match_text_seq("WITH"):
+            wrapper = "UNCONDITIONAL"
+            if self._match_text_seq("CONDITIONAL"):
+                wrapper = "CONDITIONAL"
+            else:
+                self._match_text_seq("UNCONDITIONAL")
+        if wrapper or self._match_text_seq("WITHOUT"):
+            self._match_text_seq("ARRAY")
+            if not self._match_text_seq("WRAPPER"):
+                self.raise_error("Expecting WRAPPER")
+        handlers: dict[str, exp.Expr | None] = {}
+        while self._curr.text.upper() in ("NULL", "ERROR", "EMPTY"):
+            value = self._parse_query_value()
+            if not self._match_text_seq("ON"):
+                self.raise_error("Expecting ON")
+            event = self._curr.text.upper()
+            if event not in ("EMPTY", "ERROR") or event in handlers:
+                self.raise_error("Expecting EMPTY or ERROR")
+            self._advance()
+            handlers[event] = value
+        null = exp.Null()
+        return json.query_or(
+            arguments, wrapper, handlers.get("EMPTY", null), handlers.get("ERROR", null)
+        )
+
+    def _parse_query_value(self) -> exp.Expr | None:
+        """NULL, EMPTY ARRAY, EMPTY OBJECT, or None for ERROR."""
+        word = self._curr.text.upper()
+        self._advance()
+        if word != "EMPTY":
+            return exp.Null() if word == "NULL" else None
+        if self._match_text_seq("OBJECT"):
+            return exp.Literal.string("{}")
+        self._match_text_seq("ARRAY")
+        return exp.Literal.string("[]")
+
+    def _parse_scalar(self, arguments: list[exp.Expr]) -> exp.Expr:
+        """The end of JSON_VALUE: NULL, ERROR or DEFAULT value, ON EMPTY or ON ERROR."""
+        handlers: dict[str, exp.Expr | None] = {}
+        while self._curr and self._curr.text.upper() in ("NULL", "ERROR", "DEFAULT"):
+            word = self._curr.text.upper()
+            self._advance()
+            value: exp.Expr | None = exp.Null()
+            if word == "DEFAULT":
+                value = self._parse_disjunction()
+            if not self._match_text_seq("ON"):
+                self.raise_error("Expecting ON")
+            event = self._curr.text.upper() if self._curr else ""
+            if event not in ("EMPTY", "ERROR") or event in handlers:
+                self.raise_error("Expecting EMPTY or ERROR")
+            self._advance()
+            handlers[event] = None if word == "ERROR" else value
+        scalar = functions.BUILDERS["JSON_VALUE"](arguments)
+        if not handlers:
+            return scalar
+        null = exp.Null()
+        return json.value_or(
+            arguments, scalar, handlers.get("EMPTY", null), handlers.get("ERROR", null)
+        )
+
+    def _parse_pairs(self) -> exp.Expr:
+        """JSON_OBJECT([KEY] key VALUE value, …, or key: value, … [NULL|ABSENT ON NULL])."""
+        pairs: list[tuple[exp.Expr, exp.Expr]] = []
+        while self._curr and self._curr.token_type != TokenType.R_PAREN:
+            if self._omits_nulls(peek=True) is not None:
+                break
+            pairs.append(self._parse_pair("JSON_OBJECT"))
+            if not self._match(TokenType.COMMA):
+                break
+        return json.made(json.json_object(pairs, bool(self._omits_nulls())))
+
+    def _parse_object_of_rows(self) -> exp.Expr:
+        """JSON_OBJECTAGG([KEY] key VALUE value [NULL|ABSENT ON NULL])."""
+        key, value = self._parse_pair("JSON_OBJECTAGG")
+        return json.object_of_rows(key, value, bool(self._omits_nulls()))
+
+    def _parse_pair(self, function: str) -> tuple[exp.Expr, exp.Expr]:
+        """[KEY] key VALUE value, or key: value."""
+        self._match_text_seq("KEY")
+        key = self._parse_bitwise()
+        if not self._match_text_seq("VALUE") and not self._match(TokenType.COLON):
+            self.raise_error("Expecting VALUE")
+        value = self._parse_disjunction()
+        if key is None or value is None:
+            raise FlinkParseError(f"{function} takes a key and a value", self._prev)
+        return key, value
+
+    def _parse_array_of_rows(self) -> exp.Expr:
+        """JSON_ARRAYAGG(value [NULL|ABSENT ON NULL])."""
+        value = self._parse_disjunction()
+        if value is None:
+            raise FlinkParseError("JSON_ARRAYAGG takes a value", self._prev)
+        return json.array_of_rows(value, self._omits_nulls() is not False)
+
+    def _parse_json_array(self) -> exp.Expr:
+        """JSON_ARRAY(value, … [NULL|ABSENT ON NULL])."""
+        values = []
+        if self._omits_nulls(peek=True) is None and self._curr.token_type != TokenType.R_PAREN:
+            values = self._parse_csv(self._parse_disjunction)
+        absent = self._omits_nulls()
+        return json.made(json.json_array(values, absent is not False))
+
+    def _omits_nulls(self, peek: bool = False) -> bool | None:
+        """True for ABSENT ON NULL, False for NULL ON NULL, None if neither comes next."""
+        index = self._index
+        for word, absent in (("ABSENT", True), ("NULL", False)):
+            if self._match_text_seq(word, "ON", "NULL"):
+                if peek:
+                    self._retreat(index)
+                return absent
+        return None
