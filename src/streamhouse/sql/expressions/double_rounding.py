@@ -13,6 +13,8 @@ from streamhouse.sql.functions.expression_builders import call, cast, number
 
 _MOST_EXACT = 10**15
 """Integers below this are exact as DOUBLE."""
+_SCALE = 18
+"""Decimal places that hold all ties of numbers below `_MOST_EXACT`."""
 _MOST_NODES = 20
 """A larger expression is not repeated: only the Python function computes its result."""
 
@@ -37,6 +39,10 @@ def rounded(node: exp.Round) -> exp.Expr:
         _unchanged(value, digits),
         exp.If(this=exp.and_(in_range, no_tie), true=plain),
     ]
+    if isinstance(digits, exp.Literal) and digits.is_int and int(digits.name) < _SCALE:
+        text = decimal_source(value.copy())
+        tie = call("ROUND", cast(text, f"DECIMAL(38, {_SCALE})"), digits.copy())
+        ifs.append(exp.If(this=in_range.copy(), true=cast(tie, "DOUBLE")))
     return exp.Case(ifs=ifs, default=exact)
 
 
