@@ -14,7 +14,7 @@ from streamhouse.connectors.specs import SourceSpec
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.write.commit import TableCommitter
 from streamhouse.runtime.query_spec import QuerySpec
-from streamhouse.runtime.streaming import planner as planning
+from streamhouse.runtime.streaming import batch_planner as planning
 from streamhouse.runtime.streaming.batch_planner import BatchPlanner
 from streamhouse.runtime.streaming.tasks import task as tasks_of
 from streamhouse.runtime.streaming.tasks.task import Task
