@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from tests.integration.conftest import Installed
-from tests.integration.mysql.history import Database, catch_up, rows_of, snapshot_start
+from tests.integration.mysql.history import Database, catch_up, rows_of
 from tests.mysql_server import IS_MYSQL, Server
 
 from streamhouse.connectors.mysql_cdc.server import connection
@@ -37,7 +37,7 @@ def read(database: Database, mode: str, **options: str) -> list[int]:
     """All ids from the start on, by two sources that share only the offset."""
     options = {MODE: mode} | {key.replace("_", "-"): value for key, value in options.items()}
     source = database.source("t", options=options)
-    start = snapshot_start(source)
+    start = source.initial_offset()
     first = source.latest_offset(start)
     found = rows_of(source, start, first) if "file" in start else []
     _, rows = catch_up(database.source("t", options=options), first)

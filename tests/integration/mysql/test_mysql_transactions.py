@@ -10,6 +10,7 @@ from pathlib import Path
 import pymysql
 import pytest
 from tests.integration.mysql.history import Database, catch_up, rows_of, snapshot_start
+from tests.mysql_server import IS_MYSQL
 
 from streamhouse.connectors.mysql_cdc.binlog import transaction_buffer
 from streamhouse.connectors.mysql_cdc.source import MySqlSource
@@ -278,6 +279,7 @@ def test_a_start_inside_a_transaction_is_an_error(own: Database) -> None:
     assert len(places) == 4
 
 
+@pytest.mark.skipif(IS_MYSQL, reason="MySQL forgets transactions without changes in a crash")
 def test_an_unlogged_prepare_without_changes_is_harmless(own: Database) -> None:
     """After a crash, the server logs an XA COMMIT without the PREPARE, which it did not log."""
     name = xid()
@@ -301,6 +303,7 @@ def test_an_unlogged_prepare_without_changes_is_harmless(own: Database) -> None:
     assert ids(own.source("t", options=later), {"start": "earliest-offset"})[1] == [1, 2, 4]
 
 
+@pytest.mark.skipif(IS_MYSQL, reason="a rollback of MySQL survives a crash")
 def test_a_rollback_that_the_server_lost_is_data_loss(own: Database) -> None:
     source = own.source("t")
     offset, _ = ids(source, source.initial_offset())
@@ -333,6 +336,8 @@ def _undone(way: str, *statements: str) -> list[str]:
 def test_temporary_tables_outlive_a_rollback(
     database: Database, source: Callable[[], MySqlSource], way: str
 ) -> None:
+    if IS_MYSQL and way == "xa":
+        pytest.skip("MySQL has no temporary tables in XA transactions")
     first = source()
     offset, _ = ids(first, first.initial_offset())
     database.run(
