@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from streamhouse.close_matches import nearest
 from streamhouse.errors import OptionError
 
 _SECRETS = (
@@ -45,15 +45,6 @@ class Option:
     doc: str
     default: str | None = None
     required: bool = False
-
-
-def nearest(word: str, known: Iterable[str]) -> str:
-    """A hint for error messages: the most similar known word, or else all known words."""
-    names = sorted(set(known))
-    close = difflib.get_close_matches(word, names, n=1, cutoff=0.5)
-    if close:
-        return f"did you mean '{close[0]}'?"
-    return f"known: {', '.join(names)}" if names else "none are known"
 
 
 def check_known(given: Iterable[str], known: Iterable[str], where: str) -> None:

@@ -6,8 +6,8 @@ import re
 
 import pyarrow as pa
 
+from streamhouse.close_matches import nearest
 from streamhouse.errors import OptionError
-from streamhouse.options import nearest
 
 NAMES: dict[pa.DataType, str] = {
     pa.bool_(): "BOOLEAN",

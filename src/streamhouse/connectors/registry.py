@@ -12,9 +12,9 @@ from functools import cache
 from importlib import import_module
 
 from streamhouse import connectors
+from streamhouse.close_matches import nearest
 from streamhouse.connectors.base import Connector
 from streamhouse.errors import OptionError, UnsupportedSqlError
-from streamhouse.options import nearest
 from streamhouse.secret_references import resolve_secrets
 from streamhouse.sql.plan import Position, TableInfo
 from streamhouse.sql.types import base

@@ -6,9 +6,10 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib import import_module
 
+from streamhouse.close_matches import nearest
 from streamhouse.errors import OptionError
 from streamhouse.formats.base import Format
-from streamhouse.options import Option, nearest
+from streamhouse.options import Option
 
 _MODULES = {
     "avro": "avro.plain",

@@ -10,8 +10,8 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streamhouse.close_matches import nearest
 from streamhouse.errors import OptionError
-from streamhouse.options import nearest
 from streamhouse.paimon.read.conditions import Filter, all_of
 from streamhouse.paimon.read.table import Table
 

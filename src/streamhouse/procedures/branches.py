@@ -6,8 +6,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from streamhouse.close_matches import nearest
 from streamhouse.errors import StreamhouseError, TableError
-from streamhouse.options import nearest
 from streamhouse.paimon.read.table import Table
 from streamhouse.procedures.arguments import names
 from streamhouse.procedures.consumers import refuse_if_held

@@ -13,8 +13,9 @@ import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
+from streamhouse.close_matches import nearest
 from streamhouse.errors import OptionError
-from streamhouse.options import duration_ms, nearest
+from streamhouse.options import duration_ms
 from streamhouse.paimon.read.table import Table
 from streamhouse.procedures.arguments import parse_partitions
 from streamhouse.procedures.context import Context

@@ -10,8 +10,9 @@ from typing import Concatenate, Generic, ParamSpec, TypeAlias
 
 import pyarrow as pa
 
+from streamhouse.close_matches import nearest
 from streamhouse.errors import OptionError
-from streamhouse.options import boolean, nearest
+from streamhouse.options import boolean
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.procedures.context import Context
 from streamhouse.sql.plan import Argument, Value

@@ -7,8 +7,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from streamhouse.close_matches import nearest
 from streamhouse.errors import DataLossError, OptionError, TableError
-from streamhouse.options import nearest
 from streamhouse.procedures.arguments import timestamp_ms
 from streamhouse.procedures.consumers import refuse_if_held
 from streamhouse.procedures.context import Context

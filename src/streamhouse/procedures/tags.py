@@ -6,8 +6,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from streamhouse.close_matches import nearest
 from streamhouse.errors import OptionError, TableError
-from streamhouse.options import duration_ms, nearest
+from streamhouse.options import duration_ms
 from streamhouse.procedures.arguments import names, timestamp_ms
 from streamhouse.procedures.context import Context
 from streamhouse.procedures.registry import procedure

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from streamhouse.merge_functions import merge_function
+from streamhouse.sql.options.merge_functions import merge_function
 from streamhouse.sql.plan import Column
 
 _COMBINERS = {"sum": "sum", "min": "min", "max": "max"}

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from functools import cached_property
 from typing import TypeVar
 
@@ -106,10 +105,3 @@ def span(node: exp.Expr) -> tuple[int, int] | None:
     if not positions:
         return None
     return min(p["start"] for p in positions), max(p["end"] for p in positions) + 1
-
-
-def suggestion(word: str, known: Iterable[str], cutoff: float = 0.5) -> str | None:
-    """The most similar known word, in its own spelling; None if none is similar enough."""
-    by_lower = {name.lower(): name for name in known}
-    close = get_close_matches(word.lower(), list(by_lower), n=1, cutoff=cutoff)
-    return by_lower[close[0]] if close else None

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pytest
 from tests.single_stream import analyze_stream
 
+from streamhouse.close_matches import nearest
 from streamhouse.connectors.registry import declared
 from streamhouse.errors import TableError
-from streamhouse.options import nearest
 from streamhouse.sql.batch.bounded_query import analyze_bounded
 from streamhouse.sql.expressions.binder import describe
 from streamhouse.sql.functions.builtin_udfs import register

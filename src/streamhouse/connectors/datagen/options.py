@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from streamhouse.close_matches import nearest
 from streamhouse.connectors.base import Option
 from streamhouse.connectors.datagen.columns import columns_of, own_options
 from streamhouse.connectors.datagen.disorder import OPTIONS as DISORDER
 from streamhouse.connectors.datagen.disorder import Disorder
 from streamhouse.connectors.datagen.field_options import FIELD_OPTIONS
 from streamhouse.errors import OptionError
-from streamhouse.options import check_known, integer, nearest
+from streamhouse.options import check_known, integer
 from streamhouse.sql.plan import Column
 
 RATE_OPTIONS = (

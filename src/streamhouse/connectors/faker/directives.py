@@ -11,12 +11,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streamhouse.close_matches import nearest
 from streamhouse.connectors.datagen.random_streams import Bits, Numbers, unit_interval
 from streamhouse.connectors.datagen.row_numbers import RowNumbers
 from streamhouse.connectors.faker import pools
 from streamhouse.connectors.faker.expression import Directive
 from streamhouse.connectors.faker.patterns import pattern_texts, regex_texts
-from streamhouse.options import nearest
 
 Arguments: TypeAlias = tuple[str, ...]
 _Compute: TypeAlias = Callable[[RowNumbers, str, Arguments], pa.Array]

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from streamhouse.close_matches import nearest
 from streamhouse.connectors.datagen.disorder import OPTIONS as DISORDER
 from streamhouse.connectors.datagen.disorder import Disorder
 from streamhouse.connectors.datagen.nested import Array, ColumnValues, Map, Row, with_nulls
@@ -19,7 +20,7 @@ from streamhouse.connectors.faker.expression import parse_expression
 from streamhouse.connectors.faker.pools import check_locale
 from streamhouse.connectors.specs import arrow_schema
 from streamhouse.errors import OptionError
-from streamhouse.options import Option, check_known, integer, nearest
+from streamhouse.options import Option, check_known, integer
 from streamhouse.sql.plan import Column
 
 _EXAMPLE = "`#{Name.fullName}`, `#{number.numberBetween '1','100'}`"

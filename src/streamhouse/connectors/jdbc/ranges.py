@@ -6,11 +6,11 @@ import datetime
 from collections.abc import Callable, Sequence
 from decimal import ROUND_FLOOR, Decimal, InvalidOperation
 
+from streamhouse.close_matches import nearest
 from streamhouse.connectors.jdbc.scan_options import ScanOptions
 from streamhouse.connectors.mysql_cdc.server.connection import Session
 from streamhouse.connectors.mysql_cdc.server.values.types import MySqlColumn, quote
 from streamhouse.errors import OptionError, TableError
-from streamhouse.options import nearest
 
 _EPOCH = datetime.datetime(1970, 1, 1)
 _NUMBERS = ("int", "uint64", "decimal", "year", "float", "double")

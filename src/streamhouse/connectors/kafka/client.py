@@ -18,9 +18,9 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
+from streamhouse.close_matches import nearest
 from streamhouse.connectors.kafka.options import KafkaOptions
 from streamhouse.errors import ConnectError, OptionError, StreamhouseError, TableError
-from streamhouse.options import nearest
 
 Partition: TypeAlias = tuple[str, int]
 """A topic and the number of one of its partitions."""

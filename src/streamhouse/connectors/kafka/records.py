@@ -10,13 +10,13 @@ import numpy as np
 import pyarrow as pa
 from confluent_kafka import Message
 
+from streamhouse.close_matches import nearest
 from streamhouse.connectors.kafka import metadata
 from streamhouse.connectors.kafka.options import FormatChoice, KafkaOptions
 from streamhouse.connectors.specs import arrow_schema
 from streamhouse.errors import OptionError
 from streamhouse.formats.base import BadRecord, Decoder
 from streamhouse.formats.registry import format_of
-from streamhouse.options import nearest
 from streamhouse.source import ROW_KIND
 from streamhouse.sql.plan import Column
 

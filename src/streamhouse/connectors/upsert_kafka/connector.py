@@ -8,6 +8,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streamhouse.close_matches import nearest
 from streamhouse.connectors.base import Connector, Delivery, Scan
 from streamhouse.connectors.dead_letter_options import OPTIONS as BAD_RECORDS
 from streamhouse.connectors.kafka.connector import (
@@ -35,7 +36,7 @@ from streamhouse.connectors.kafka.sink import KafkaSink
 from streamhouse.connectors.kafka.source import KafkaSource
 from streamhouse.connectors.specs import SinkSpec, SourceSpec
 from streamhouse.errors import OptionError
-from streamhouse.options import check_known, nearest
+from streamhouse.options import check_known
 from streamhouse.source import ROW_KIND
 from streamhouse.sql.plan import Capabilities, TableInfo
 

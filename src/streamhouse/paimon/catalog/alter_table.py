@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from streamhouse.close_matches import nearest
 from streamhouse.errors import SchemaChangeError, TableError
-from streamhouse.options import nearest
 from streamhouse.paimon.catalog.immutable_options import check_option
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.schema import types

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from streamhouse.close_matches import nearest
 from streamhouse.errors import OptionError, TableError
-from streamhouse.options import nearest
 from streamhouse.paimon.schema import types
 from streamhouse.paimon.schema.file_formats import avro_rows, orc_values
 from streamhouse.paimon.schema.file_formats.nanosecond_timestamps import check_type

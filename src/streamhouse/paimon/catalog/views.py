@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import json
 
+from streamhouse.close_matches import nearest
 from streamhouse.errors import StreamhouseError, TableError
-from streamhouse.options import nearest
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.storage.files import Files, files_of
 from streamhouse.sql.plan import Column, ViewInfo

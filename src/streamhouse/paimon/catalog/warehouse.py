@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 
 import pymysql
 
+from streamhouse.close_matches import nearest
 from streamhouse.errors import ConnectError, OptionError, StoreError, StreamhouseError, TableError
-from streamhouse.options import nearest
 from streamhouse.paimon.catalog.alter_table import alter_table
 from streamhouse.paimon.catalog.opened_tables import TableKey, evict, opened_table
 from streamhouse.paimon.catalog.table_declaration import checked_declaration

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from streamhouse.close_matches import nearest
 from streamhouse.errors import TableError
-from streamhouse.options import nearest
 from streamhouse.paimon.read.compacted_full_scan import compacted_only
 from streamhouse.paimon.read.key_set import KeySet
 from streamhouse.paimon.read.reader import conformed

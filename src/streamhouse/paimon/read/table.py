@@ -8,8 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from streamhouse.close_matches import nearest
 from streamhouse.errors import TableError
-from streamhouse.options import nearest
 from streamhouse.paimon.read.conditions import Filter
 from streamhouse.paimon.read.reader import ReadTraits, TableReader
 from streamhouse.paimon.read.references import References

@@ -9,8 +9,9 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
+from streamhouse.close_matches import nearest
 from streamhouse.errors import DataLossError, OptionError, TableError
-from streamhouse.options import duration_ms, nearest
+from streamhouse.options import duration_ms
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.storage.snapshots import Snapshot
 from streamhouse.sql.options.time_travel import milliseconds

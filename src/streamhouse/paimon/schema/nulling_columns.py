@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from streamhouse.merge_functions import (
+from streamhouse.sql.options.merge_functions import (
     MERGING_ENGINES,
     group_sequence_fields,
     ignores_retractions,

@@ -6,8 +6,9 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from streamhouse.close_matches import nearest
 from streamhouse.errors import OptionError
-from streamhouse.options import boolean, choice, integer, nearest
+from streamhouse.options import boolean, choice, integer
 from streamhouse.paimon.changelog.consumer_progress import CONSUMER_KEYS
 from streamhouse.paimon.changelog.scan_options import SCAN_KEYS, TABLE_KEYS
 from streamhouse.paimon.schema.table_name import MAIN, TableName, split_identifier

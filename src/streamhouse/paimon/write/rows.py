@@ -8,8 +8,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamhouse import arrow_batches as batches_of
+from streamhouse.close_matches import nearest
 from streamhouse.errors import TableError
-from streamhouse.options import nearest
 from streamhouse.paimon.read.table import Table
 from streamhouse.source import ROW_KIND, ROW_KINDS
 

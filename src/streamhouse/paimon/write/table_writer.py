@@ -10,7 +10,6 @@ from typing import Any
 import pyarrow as pa
 
 from streamhouse.errors import TableError
-from streamhouse.merge_functions import MERGING_ENGINES
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.read.rust_core.postpone_bucket import check_written
 from streamhouse.paimon.read.table import Table
@@ -38,6 +37,7 @@ from streamhouse.paimon.write.merge_rules.unaccepted_retractions import (
 from streamhouse.paimon.write.rows import to_table
 from streamhouse.paimon.write.write_error import write_error
 from streamhouse.source import ROW_KIND
+from streamhouse.sql.options.merge_functions import MERGING_ENGINES
 
 COMMIT_OPTIONS = {
     "commit.min-retry-wait": "5 ms",

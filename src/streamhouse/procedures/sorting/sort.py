@@ -16,8 +16,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streamhouse.close_matches import nearest
 from streamhouse.errors import DataLossError, StreamhouseError, TableError, UnsupportedSqlError
-from streamhouse.options import nearest
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.storage.split_groups import file_ids
 from streamhouse.paimon.write.commit import TableCommitter

@@ -12,8 +12,8 @@ import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
+from streamhouse.close_matches import nearest
 from streamhouse.errors import OptionError
-from streamhouse.options import nearest
 from streamhouse.paimon.changelog.differences.state_difference import RowNumbers
 from streamhouse.runtime.audit.tolerance import ABSOLUTE, differs_sql
 from streamhouse.source import ROW_KIND

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from streamhouse.close_matches import nearest
 from streamhouse.errors import SqlError
-from streamhouse.options import nearest
 from streamhouse.sql.plan import Insert, TableInfo
 
 

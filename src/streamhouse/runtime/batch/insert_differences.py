@@ -15,7 +15,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamhouse.merge_functions import sequence_fields
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.changelog.differences.key_preserving_partitions import parts
 from streamhouse.paimon.changelog.differences.state_difference import Differ
@@ -36,6 +35,7 @@ from streamhouse.paimon.write.temporary_table import TemporaryTable
 from streamhouse.runtime.batch.insert_result import InsertResult
 from streamhouse.runtime.batch.progress_line import Progress
 from streamhouse.source import ROW_KIND
+from streamhouse.sql.options.merge_functions import sequence_fields
 
 EQUAL_ROWS = "insert.equal-rows"
 """The hint on a target: `skip` rows that the table has already (default), or `write` them."""

@@ -20,8 +20,8 @@ from functools import cached_property
 from typing import Any, Literal
 from urllib.parse import quote, unquote
 
+from streamhouse.close_matches import nearest
 from streamhouse.errors import PipelineError, TableError
-from streamhouse.options import nearest
 from streamhouse.paimon.storage.files import Files, files_of
 from streamhouse.runtime.monitoring.commit_times import Commit
 from streamhouse.runtime.monitoring.process import Process

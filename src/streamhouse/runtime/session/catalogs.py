@@ -6,8 +6,8 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from streamhouse.close_matches import nearest
 from streamhouse.errors import OptionError, TableError
-from streamhouse.options import nearest
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.storage.files import is_local, local_path
 from streamhouse.secret_references import resolve_secrets

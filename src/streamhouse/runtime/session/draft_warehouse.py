@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
+from streamhouse.close_matches import nearest
 from streamhouse.errors import TableError
-from streamhouse.options import nearest
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.schema.table_name import split_identifier
 from streamhouse.sql import schema_changes

@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 
+from streamhouse.close_matches import nearest
 from streamhouse.errors import OptionError, TableError
-from streamhouse.options import nearest
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.schema.evolution import renamed_to
 from streamhouse.paimon.schema.table_name import TableName

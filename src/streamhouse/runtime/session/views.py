@@ -6,8 +6,8 @@ from contextlib import nullcontext
 from dataclasses import replace
 from typing import Protocol
 
+from streamhouse.close_matches import nearest
 from streamhouse.errors import TableError
-from streamhouse.options import nearest
 from streamhouse.paimon.catalog.views import Views
 from streamhouse.runtime.session.catalogs import Catalogs
 from streamhouse.sql.plan import Drop, Name, ViewInfo, ViewResolver

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypedDict, Unpack, get_type_hints
 
+from streamhouse.close_matches import nearest
 from streamhouse.connectors.mysql_cdc.database.tables.discovery import TableNames
 from streamhouse.connectors.mysql_cdc.database.tables.table_filter import TableFilter
 from streamhouse.connectors.mysql_cdc.database.tables.type_mapping import NOT_BOOL, TypeMapping
@@ -13,7 +14,7 @@ from streamhouse.connectors.mysql_cdc.metadata import DATABASE, TABLE, TIME
 from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions, parse
 from streamhouse.connectors.mysql_cdc.server.passthrough import without_effect
 from streamhouse.errors import OptionError
-from streamhouse.options import boolean, choice, nearest, required
+from streamhouse.options import boolean, choice, required
 from streamhouse.runtime.sync.schema_changes import SchemaChanges
 from streamhouse.secret_references import resolve_secrets
 

@@ -6,8 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from streamhouse.close_matches import nearest
 from streamhouse.errors import OptionError
-from streamhouse.options import choice, nearest
+from streamhouse.options import choice
 
 Behavior = Literal["evolve", "try_evolve", "lenient", "ignore", "exception"]
 BEHAVIORS: tuple[str, ...] = get_args(Behavior)

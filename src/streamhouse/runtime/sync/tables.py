@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
+from streamhouse.close_matches import nearest
 from streamhouse.connectors.mysql_cdc.database.tables.catalogue import Catalogue, Catalogues
 from streamhouse.connectors.mysql_cdc.database.tables.discovery import (
     Discovery,
@@ -17,7 +18,6 @@ from streamhouse.connectors.mysql_cdc.database.tables.followed_table import Foll
 from streamhouse.connectors.mysql_cdc.server.columns import server_zone
 from streamhouse.connectors.mysql_cdc.server.connection import Session
 from streamhouse.errors import SchemaChangeError, TableError
-from streamhouse.options import nearest
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.schema import types
 from streamhouse.runtime.sync.created_tables import CreatedTables

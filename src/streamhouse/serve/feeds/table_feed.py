@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from streamhouse.close_matches import nearest
 from streamhouse.errors import DataLossError, TableError
-from streamhouse.options import nearest
 from streamhouse.paimon.changelog.consumer_progress import ConsumerOptions, Progress
 from streamhouse.paimon.schema.evolution import column_ids
 from streamhouse.paimon.storage.files import is_local

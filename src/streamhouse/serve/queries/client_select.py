@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
+from streamhouse.close_matches import nearest
 from streamhouse.duckdb_engine import bounded_reader
 from streamhouse.errors import TableError, UnsupportedSqlError
-from streamhouse.options import nearest
 from streamhouse.serve.queries import output
 from streamhouse.serve.queries.pinned_tables import PinnedTables
 from streamhouse.serve.queries.read_request import ReadResult, SelectRequest

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from sqlglot import exp
 
+from streamhouse.close_matches import nearest
 from streamhouse.duckdb_engine import Limits, bounded_reader
 from streamhouse.errors import DataLossError, LimitError, OptionError, TableError
-from streamhouse.options import nearest
 from streamhouse.serve.queries import output
 from streamhouse.serve.queries.pinned_tables import (
     PinnedTables,

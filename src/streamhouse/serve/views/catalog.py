@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from streamhouse.close_matches import closest, nearest
 from streamhouse.errors import TableError
-from streamhouse.options import nearest
 from streamhouse.paimon.catalog.views import Views
 from streamhouse.paimon.schema.table_name import MAIN, TableName
 from streamhouse.serve.auth.scope import EVERYTHING, Scope
@@ -101,7 +100,7 @@ class ViewCatalog:
         short_name = name[:80]
         if not names:
             return TableError(f"there is no view '{short_name}'; the server has no views yet")
-        if difflib.get_close_matches(name, names, n=1, cutoff=0.5) or len(names) <= _NAMED:
+        if closest(name, names) or len(names) <= _NAMED:
             return TableError(f"there is no view '{short_name}'; {nearest(name, names)}")
         return TableError(
             f"there is no view '{short_name}'; GET /views lists all {len(names)} views"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from streamhouse.close_matches import nearest
 from streamhouse.errors import TableError
-from streamhouse.options import nearest
 from streamhouse.paimon.catalog.views import Views
 from streamhouse.runtime.session.computed_columns import computed_of
 from streamhouse.sql.plan import AsOf, Name, TableInfo, ViewInfo

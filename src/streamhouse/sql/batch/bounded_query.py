@@ -11,7 +11,7 @@ from sqlglot.optimizer.pushdown_projections import pushdown_projections
 from sqlglot.optimizer.qualify import qualify
 from sqlglot.schema import MappingSchema
 
-from streamhouse.options import nearest
+from streamhouse.close_matches import nearest
 from streamhouse.sql import node_errors
 from streamhouse.sql.batch import literal_insert, time_travel
 from streamhouse.sql.expressions import aggregates, lowering, timestamp_digits

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
+from streamhouse.close_matches import nearest
 from streamhouse.errors import SqlError
-from streamhouse.options import nearest
 from streamhouse.sql import node_errors
 from streamhouse.sql.batch.bounded_query import Analyzed, analyze_tree
 from streamhouse.sql.batch.dml_syntax import MATCHED, MISSING, ORPHAN, Clause, Parts, parts_of

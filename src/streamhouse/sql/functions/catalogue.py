@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from sqlglot import exp
 
+from streamhouse.close_matches import closest
 from streamhouse.sql.functions import collections, json, numbers, texts, times
 from streamhouse.sql.functions.expression_builders import (
     Args,
@@ -20,7 +21,6 @@ from streamhouse.sql.functions.expression_builders import (
     when,
 )
 from streamhouse.sql.functions.unsupported_functions import replacement_for
-from streamhouse.sql.text import suggestion
 
 WINDOW_TABLES = ("TUMBLE", "HOP", "CUMULATE", "SESSION")
 
@@ -34,7 +34,7 @@ def unknown(name: str) -> str:
             "time, such as FLOOR(t TO HOUR)"
         )
     replacement = replacement_for(upper)
-    guess = suggestion(upper, known(), cutoff=0.7)
+    guess = closest(upper, known(), cutoff=0.7)
     hint = f"did you mean {guess}?" if guess else "use one that SHOW FUNCTIONS lists"
     return f"function '{name}' is not supported; {replacement or hint}"
 

@@ -7,8 +7,7 @@ setting that would change results is an error, unless its value is the behaviour
 
 from __future__ import annotations
 
-from difflib import get_close_matches
-
+from streamhouse.close_matches import closest
 from streamhouse.errors import OptionError
 
 _STATE = "queries keep their state in tables"
@@ -111,6 +110,6 @@ def ineffective(key: str, value: str, effective: frozenset[str]) -> str | None:
                 f"option '{key}': '{value}' is not supported; the only supported value is '{only}'"
             )
         return "it is the only supported value"
-    if get_close_matches(key, effective, n=1, cutoff=_TYPO_SIMILARITY):
+    if closest(key, effective, _TYPO_SIMILARITY):
         return None
     return next((why for start, why in _FAMILIES.items() if key.startswith(start)), None)

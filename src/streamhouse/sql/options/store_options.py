@@ -13,8 +13,9 @@ from collections.abc import Mapping
 from functools import lru_cache
 from urllib.parse import urlsplit
 
+from streamhouse.close_matches import nearest
 from streamhouse.errors import OptionError
-from streamhouse.options import boolean, nearest
+from streamhouse.options import boolean
 
 S3_PREFIXES = ("fs.s3a.", "fs.s3.", "s3a.", "s3.")
 OSS_PREFIXES = ("fs.oss.", "oss.")

@@ -16,6 +16,7 @@ from sqlglot.dialects.dialect import Dialect, NormalizationStrategy
 from sqlglot.errors import ErrorLevel, TokenError
 from sqlglot.tokenizer_core import Token, TokenType
 
+from streamhouse.close_matches import closest
 from streamhouse.errors import SqlError, UnsupportedSqlError
 from streamhouse.sql import functions
 from streamhouse.sql.expressions import intervals
@@ -24,7 +25,7 @@ from streamhouse.sql.nesting_depth import TOO_DEEP, allow_depth, balanced
 from streamhouse.sql.parser import unsupported_constructs
 from streamhouse.sql.parser.json_functions import JsonFunctionsParser
 from streamhouse.sql.parser.strict_parser import FlinkParseError, unsupported_words
-from streamhouse.sql.text import Script, span, suggestion
+from streamhouse.sql.text import Script, span
 from streamhouse.sql.udf.call import declared_call
 from streamhouse.sql.udf.declaration import NONE, Declaration, Declarations
 
@@ -525,7 +526,7 @@ def _misspelt(tokens: list[Token], token: Token) -> tuple[Token, str] | None:
             continue
         if text in ("GROUP", "ORDER"):
             return word, f"{text} BY"
-        guess = suggestion(text, _CLAUSES, cutoff=0.74)
+        guess = closest(text, _CLAUSES, cutoff=0.74)
         if guess and guess != text:
             return word, guess
     return None

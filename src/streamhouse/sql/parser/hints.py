@@ -7,14 +7,15 @@ from dataclasses import dataclass
 
 from sqlglot.tokenizer_core import Token
 
+from streamhouse.close_matches import closest, nearest
 from streamhouse.errors import OptionError, UnsupportedSqlError
-from streamhouse.options import boolean, choice, duration_ms, integer, nearest
+from streamhouse.options import boolean, choice, duration_ms, integer
 from streamhouse.sql.options import renamed_options
 from streamhouse.sql.parser import dialect
 from streamhouse.sql.parser.token_cursor import Cursor
 from streamhouse.sql.plan import LookupRetry
 from streamhouse.sql.secrets import quoted_options
-from streamhouse.sql.text import Script, suggestion
+from streamhouse.sql.text import Script
 
 _UNSUPPORTED_HINTS = (
     "BROADCAST",
@@ -183,6 +184,6 @@ def _refuse_hint(
         raise cursor.script.error(
             f"hint {name} is not supported; leave it out", start, end, UnsupportedSqlError
         )
-    guess = suggestion(name, allowed)
+    guess = closest(name, allowed)
     hint = f"did you mean {guess}?" if guess else f"known here: {', '.join(allowed)}"
     raise cursor.script.error(f"unknown hint {name}; {hint}", start, end)

@@ -8,9 +8,10 @@ from typing import NoReturn
 
 from sqlglot.tokenizer_core import Token, TokenType
 
+from streamhouse.close_matches import closest
 from streamhouse.errors import UnsupportedSqlError
 from streamhouse.sql.plan import Name, Position
-from streamhouse.sql.text import Script, suggestion
+from streamhouse.sql.text import Script
 
 _DEPTH_CHANGE = {TokenType.L_PAREN: 1, TokenType.R_PAREN: -1}
 
@@ -173,7 +174,7 @@ class Cursor:
         """Raise that the next word is none of `words`, and suggest the nearest of them."""
         token = self.current
         got = token.text if token else ""
-        guess = suggestion(got, words)
+        guess = closest(got, words)
         hint = f"did you mean {guess}?" if guess else f"expected one of {', '.join(words)}"
         if token is None:
             self.fail(f"expected one of {', '.join(words)}")

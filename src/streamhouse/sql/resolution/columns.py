@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
+from streamhouse.close_matches import nearest
 from streamhouse.errors import SqlError, TableError
-from streamhouse.options import nearest
 from streamhouse.sql import node_errors
 from streamhouse.sql.expressions import lowering
 from streamhouse.sql.parser import dialect, hints

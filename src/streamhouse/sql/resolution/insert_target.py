@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
-from streamhouse.merge_functions import merge_function
-from streamhouse.options import nearest
+from streamhouse.close_matches import nearest
 from streamhouse.sql import node_errors
 from streamhouse.sql.expressions import aggregates, binder, casts, double_rounding
 from streamhouse.sql.functions.expression_builders import call
+from streamhouse.sql.options.merge_functions import merge_function
 from streamhouse.sql.plan import Column, Name, TableInfo
 from streamhouse.sql.text import Script
 from streamhouse.sql.types import base, digits, duck_type, fits

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from sqlglot import exp
 from sqlglot.optimizer.scope import Scope, traverse_scope
 
-from streamhouse.options import nearest
+from streamhouse.close_matches import nearest
 from streamhouse.sql import node_errors
 from streamhouse.sql.expressions.binder import Relations
 from streamhouse.sql.resolution import columns as names

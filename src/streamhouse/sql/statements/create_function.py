@@ -10,7 +10,7 @@ import re
 
 from sqlglot.tokenizer_core import TokenType
 
-from streamhouse.options import nearest
+from streamhouse.close_matches import nearest
 from streamhouse.sql import functions
 from streamhouse.sql.parser import dialect
 from streamhouse.sql.parser.token_cursor import Cursor

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from sqlglot import exp
 
 from streamhouse.errors import SqlError
-from streamhouse.merge_functions import merge_function
 from streamhouse.sql import functions, node_errors
+from streamhouse.sql.options.merge_functions import merge_function
 from streamhouse.sql.plan import TableInfo
 from streamhouse.sql.resolution.insert_target import ColumnMapping, aggregate
 from streamhouse.sql.text import Script

@@ -7,8 +7,8 @@ from typing import NoReturn
 
 from sqlglot import exp
 
+from streamhouse.close_matches import nearest
 from streamhouse.errors import SqlError
-from streamhouse.options import nearest
 from streamhouse.sql import functions, node_errors
 from streamhouse.sql.parser import hints
 from streamhouse.sql.plan import LookupRetry, Resolver, TableInfo

@@ -11,10 +11,10 @@ from types import MappingProxyType
 from sqlglot import exp
 
 from streamhouse.errors import SqlError
-from streamhouse.merge_functions import merge_function
 from streamhouse.sql import functions, node_errors
 from streamhouse.sql.expressions.binder import generate
 from streamhouse.sql.nesting_depth import limited_depth
+from streamhouse.sql.options.merge_functions import merge_function
 from streamhouse.sql.plan import (
     Column,
     LookupJoin,

@@ -10,8 +10,12 @@ from __future__ import annotations
 
 from sqlglot import exp
 
-from streamhouse.merge_functions import ignores_retractions, merge_function, sequence_fields
 from streamhouse.sql import node_errors
+from streamhouse.sql.options.merge_functions import (
+    ignores_retractions,
+    merge_function,
+    sequence_fields,
+)
 from streamhouse.sql.plan import TableInfo
 from streamhouse.sql.resolution.insert_target import ColumnMapping
 from streamhouse.sql.streaming.query_blocks import QueryBlock

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
-from streamhouse.merge_functions import sequence_fields
 from streamhouse.sql import functions, node_errors
+from streamhouse.sql.options.merge_functions import sequence_fields
 from streamhouse.sql.plan import TableInfo
 from streamhouse.sql.resolution import columns
 from streamhouse.sql.resolution.columns import Visible

@@ -64,7 +64,7 @@ def _target_problem(
     }
     if set(filling.values()) != set(source.primary_key):
         key = ", ".join(source.primary_key)
-        return f"the target's PRIMARY KEY must be mappings by the columns of the source's ({key})"
+        return f"the target's PRIMARY KEY must be filled by the columns of the source's ({key})"
     if table.options.get("merge-engine", "deduplicate") != "deduplicate":
         return f"'merge-engine' = '{table.options['merge-engine']}' needs the row before a change"
     if table.options.get("changelog-producer") == "input":

@@ -18,8 +18,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from streamhouse.close_matches import nearest
 from streamhouse.errors import QueryError, SqlError
-from streamhouse.options import nearest
 from streamhouse.sql.udf import registry
 from streamhouse.sql.udf.declaration import Declaration
 from streamhouse.sql.udf.function import Module, PythonFunction, Sources

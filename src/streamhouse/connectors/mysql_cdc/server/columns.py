@@ -7,12 +7,12 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
+from streamhouse.close_matches import nearest
 from streamhouse.connectors.mysql_cdc.server.charsets import KNOWN, charsets_of
 from streamhouse.connectors.mysql_cdc.server.connection import Session
 from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
 from streamhouse.connectors.mysql_cdc.server.values.types import MySqlColumn, quote, zone_offset
 from streamhouse.errors import OptionError, TableError
-from streamhouse.options import nearest
 from streamhouse.sql.plan import Column
 from streamhouse.types import arrow_type
 

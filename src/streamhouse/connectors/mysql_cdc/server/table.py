@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from streamhouse.close_matches import nearest
 from streamhouse.connectors.mysql_cdc.server.connection import Session
 from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
 from streamhouse.connectors.mysql_cdc.server.position import Position
@@ -16,7 +17,6 @@ from streamhouse.connectors.mysql_cdc.server.requirements import (
 )
 from streamhouse.connectors.mysql_cdc.server.values.types import MySqlColumn, quote
 from streamhouse.errors import ConnectError, NotSyncedError, StreamhouseError, TableError
-from streamhouse.options import nearest
 
 COLUMN_FACTS = """
 column_name, data_type, column_type, is_nullable, numeric_precision, numeric_scale,

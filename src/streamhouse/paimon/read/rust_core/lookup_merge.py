@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from streamhouse.merge_functions import MERGING_ENGINES
 from streamhouse.paimon.read.conditions import Filter, only_on
 from streamhouse.paimon.read.key_set import KeySet
 from streamhouse.paimon.storage.split_files import SplitFrame
 from streamhouse.source import ROW_KIND
+from streamhouse.sql.options.merge_functions import MERGING_ENGINES
 
 if TYPE_CHECKING:
     from streamhouse.paimon.read.conditions import Filter

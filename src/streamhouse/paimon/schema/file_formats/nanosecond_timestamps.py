@@ -18,10 +18,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamhouse.errors import StreamhouseError, TableError
-from streamhouse.merge_functions import group_sequence_fields, sequence_fields
 from streamhouse.paimon.schema.evolution import column_ids
 from streamhouse.paimon.storage.files import is_local, local_path
 from streamhouse.paimon.storage.split_files import SplitFrame
+from streamhouse.sql.options.merge_functions import group_sequence_fields, sequence_fields
 
 if TYPE_CHECKING:
     from streamhouse.paimon.read.table import Table

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from streamhouse.close_matches import nearest
 from streamhouse.errors import OptionError, TableError
-from streamhouse.options import nearest
 
 BUCKET, BUCKET_KEY, FUNCTION = "bucket", "bucket-key", "bucket-function.type"
 POSTPONED = -2

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from streamhouse.merge_functions import MERGING_ENGINES
+from streamhouse.sql.options.merge_functions import MERGING_ENGINES
 
 
 def remove_option(options: Mapping[str, str]) -> str | None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from streamhouse.close_matches import nearest
 from streamhouse.errors import OptionError
-from streamhouse.options import nearest
 from streamhouse.paimon.schema.options.iceberg_metadata import check_iceberg
 from streamhouse.sql.options.renamed_options import dropped_option
 

@@ -10,9 +10,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamhouse.errors import TableError
-from streamhouse.merge_functions import MERGING_ENGINES, ignores_retractions, merge_function
 from streamhouse.paimon.read.table import Table
 from streamhouse.source import ROW_KIND
+from streamhouse.sql.options.merge_functions import (
+    MERGING_ENGINES,
+    ignores_retractions,
+    merge_function,
+)
 
 
 class ProductColumns:

@@ -16,9 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamhouse.errors import TableError
-from streamhouse.merge_functions import sequence_fields
 from streamhouse.paimon.read.table import Table
 from streamhouse.source import ROW_KIND
+from streamhouse.sql.options.merge_functions import sequence_fields
 
 Rows = TypeVar("Rows", pa.Table, pa.RecordBatch)
 

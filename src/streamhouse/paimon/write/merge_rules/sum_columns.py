@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamhouse.errors import TableError
-from streamhouse.merge_functions import MERGING_ENGINES, merge_function
 from streamhouse.paimon.read.table import Table
 from streamhouse.source import ROW_KIND
+from streamhouse.sql.options.merge_functions import MERGING_ENGINES, merge_function
 
 _BITS = {pa.int8(): 8, pa.int16(): 16, pa.int32(): 32, pa.int64(): 64}
 

@@ -16,10 +16,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamhouse.errors import TableError
-from streamhouse.merge_functions import MERGING_ENGINES, ignores_retractions, merge_function
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.schema.options import bucket_rules
 from streamhouse.source import ROW_KIND
+from streamhouse.sql.options.merge_functions import (
+    MERGING_ENGINES,
+    ignores_retractions,
+    merge_function,
+)
 
 _IGNORE = "ignore-delete"
 _REMOVE = "partial-update.remove-record-on-delete"

@@ -12,8 +12,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streamhouse.close_matches import nearest
 from streamhouse.errors import OptionError, StreamhouseError, TableError
-from streamhouse.options import integer, nearest
+from streamhouse.options import integer
 from streamhouse.paimon.schema import types
 from streamhouse.runtime.sync.options import SyncOptions
 from streamhouse.sql.functions.java_times import formatted, parts

@@ -6,9 +6,9 @@ import contextlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from streamhouse.close_matches import nearest
 from streamhouse.connectors.mysql_cdc.database.tables.discovery import FoundTable
 from streamhouse.errors import OptionError, StreamhouseError, TableError
-from streamhouse.options import nearest
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.schema.table_name import split_identifier

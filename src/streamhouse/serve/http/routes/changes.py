@@ -18,6 +18,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocketDisconnect
 
+from streamhouse.close_matches import nearest
 from streamhouse.errors import (
     BusyError,
     DataLossError,
@@ -27,7 +28,6 @@ from streamhouse.errors import (
     StreamhouseError,
     TableError,
 )
-from streamhouse.options import nearest
 from streamhouse.serve.admission.request_queues import client_of
 from streamhouse.serve.auth import scope as scopes
 from streamhouse.serve.errors import Problem, problem_of

@@ -7,8 +7,8 @@ from typing import Annotated, Any
 from fastapi import Path, Query, Request
 from starlette.requests import HTTPConnection
 
+from streamhouse.close_matches import nearest
 from streamhouse.errors import OptionError
-from streamhouse.options import nearest
 from streamhouse.serve.formats.row_formats import Format
 from streamhouse.serve.settings import MAX_FILTER_CHARACTERS
 from streamhouse.serve.views.names import MAX_CHARACTERS, is_plain_text

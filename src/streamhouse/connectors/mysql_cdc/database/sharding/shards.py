@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from streamhouse.close_matches import nearest
 from streamhouse.connectors.mysql_cdc.database.tables.discovery import (
     Discovery,
     FoundTable,
@@ -35,7 +36,6 @@ from streamhouse.connectors.mysql_cdc.server.table import (
 )
 from streamhouse.connectors.mysql_cdc.server.values.types import MySqlColumn
 from streamhouse.errors import TableError
-from streamhouse.options import nearest
 from streamhouse.sql.plan import Column
 
 _SPECIAL = frozenset("\\^$.|?*+()[]{}")

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any, TypeAlias
 
+from streamhouse.close_matches import nearest
 from streamhouse.connectors.mysql_cdc.database.tables.table_filter import TableFilter
 from streamhouse.connectors.mysql_cdc.server.columns import check_columns
 from streamhouse.connectors.mysql_cdc.server.connection import Session
@@ -26,7 +27,6 @@ from streamhouse.connectors.mysql_cdc.server.table import (
     logs_cascades,
 )
 from streamhouse.errors import ConnectError, NotSyncedError, TableError
-from streamhouse.options import nearest
 
 TableNames = tuple[str, str]
 """The names of a database and of a table in it."""

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from streamhouse.close_matches import nearest
 from streamhouse.connectors.mysql_cdc.server.values.types import MySqlColumn
 from streamhouse.errors import OptionError
-from streamhouse.options import nearest
 
 Mode = Literal[
     "tinyint1-not-bool",
