@@ -26,7 +26,7 @@ from streamhouse.runtime.sync.micro_batch.unread_targets import UnreadTargets
 from streamhouse.source import Offset
 
 log = logging.getLogger("streamhouse.query")
-_THREADS = 8
+_THREADS = 4
 """A commit mostly waits for storage (decision 215)."""
 
 

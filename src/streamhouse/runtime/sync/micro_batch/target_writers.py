@@ -16,7 +16,7 @@ import pyarrow as pa
 from streamhouse.connectors.paimon.sink import PaimonSinkWriter
 from streamhouse.paimon.catalog.table_address import TableAddress
 
-THREADS = 4
+THREADS = 2
 _WAITING_BYTES = 32 * 1024 * 1024
 """How many bytes of rows may wait for a thread."""
 _SMALL_BYTES = 8 * 1024 * 1024
