@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -226,6 +227,28 @@ def test_last_value_follows_the_order_of_rows(catalog: Catalog) -> None:
     text = text.replace("GROUP BY 1", "GROUP BY customer_id")
     rows = [{"customer_id": 7, "price": float(n)} for n in range(2000)]
     assert catalog.rows(text, rows) == [(7, 1999.0)]
+
+
+@pytest.mark.parametrize("function", ["FIRST_VALUE", "LAST_VALUE"])
+@pytest.mark.parametrize(
+    ("expression", "column_type", "price", "expected"),
+    [
+        ("CAST({} AS INT)", "INT", 2.565, 2),
+        ("CAST({} AS DECIMAL(10, 2))", "DECIMAL(10, 2)", 0.565, Decimal("0.57")),
+        ("CAST({} AS STRING)", "STRING", 1e10, "1.0E10"),
+    ],
+)
+def test_a_cast_of_a_first_or_last_value_knows_its_type(
+    catalog: Catalog, function: str, expression: str, column_type: str, price: float, expected: Any
+) -> None:
+    merged = function.lower()
+    catalog.add(
+        f"CREATE TABLE casts (customer_id INT PRIMARY KEY NOT ENFORCED, price {column_type}) WITH "
+        f"('merge-engine'='aggregation', 'fields.price.aggregate-function'='{merged}')"
+    )
+    cast = expression.format(f"{function}(price)")
+    text = f"INSERT INTO casts SELECT customer_id, {cast} FROM orders GROUP BY customer_id"
+    assert catalog.rows(text, [{"customer_id": 7, "price": price}]) == [(7, expected)]
 
 
 def test_target_gives_order_names_and_types(catalog: Catalog) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 
 from sqlglot import exp
+from sqlglot.dialects import DuckDB
 from sqlglot.optimizer.annotate_types import annotate_types
 from sqlglot.schema import MappingSchema
 
@@ -31,6 +32,11 @@ from streamhouse.sql.text import Script
 _INTS = exp.DataType.INTEGER_TYPES
 _TIME = exp.DType.TIME
 _REALS = (exp.DType.FLOAT, exp.DType.DOUBLE)
+_METADATA = {
+    **DuckDB.EXPRESSION_METADATA,
+    # sqlglot does not know that these have the type of their argument.
+    **dict.fromkeys((exp.First, exp.Last), DuckDB.EXPRESSION_METADATA[exp.LastValue]),
+}
 
 
 def _rewrite(tree: exp.Expr, rule: Callable[[exp.Expr], exp.Expr]) -> exp.Expr:
@@ -127,6 +133,13 @@ def fix_current_times(tree: exp.Expr, bounded: bool) -> exp.Expr:
     return _rewrite(tree, rule)
 
 
+def _annotated(tree: exp.Expr, schema: MappingSchema) -> exp.Expr:
+    """The tree with the types of its nodes, as far as sqlglot knows them."""
+    return annotate_types(
+        tree, schema=schema, expression_metadata=_METADATA, dialect="duckdb", overwrite_types=True
+    )
+
+
 def lower(
     script: Script,
     tree: exp.Expr,
@@ -145,10 +158,10 @@ def lower(
         dialect="duckdb",
         normalize=False,
     )
-    tree = annotate_types(tree, schema=schema, dialect="duckdb", overwrite_types=True)
+    tree = _annotated(tree, schema)
     if tree.find(exp.Interval) or any(map(times.follows_argument, tree.find_all(exp.Cast))):
         tree = _rewrite(tree, _keep_date)
-        tree = annotate_types(tree, schema=schema, dialect="duckdb", overwrite_types=True)
+        tree = _annotated(tree, schema)
 
     _check_types(script, tree)
 

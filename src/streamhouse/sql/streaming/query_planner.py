@@ -11,7 +11,7 @@ from types import MappingProxyType
 from sqlglot import exp
 
 from streamhouse.errors import SqlError
-from streamhouse.sql import functions, node_errors
+from streamhouse.sql import node_errors
 from streamhouse.sql.expressions.binder import generate
 from streamhouse.sql.nesting_depth import limited_depth
 from streamhouse.sql.options.merge_functions import merge_function
@@ -274,9 +274,9 @@ class _Analysis:
         for index, item in enumerate(self.top.items):
             wrapped = exp.Paren(this=item)
             for node in list(wrapped.find_all(exp.FirstValue, exp.LastValue)):
-                name = "FIRST" if isinstance(node, exp.FirstValue) else "LAST"
+                kind = exp.First if isinstance(node, exp.FirstValue) else exp.Last
                 order = exp.Order(this=node.this, expressions=[exp.Ordered(this=row.copy())])
-                ordered_call: exp.Expr = functions.call(name, order)
+                ordered_call: exp.Expr = kind(this=order)
                 if merged.get(index) == "last_non_null_value":
                     ordered_call = self._with_values(ordered_call, node)
                 node.replace(ordered_call)
