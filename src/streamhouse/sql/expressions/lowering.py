@@ -20,6 +20,7 @@ from streamhouse.sql.expressions import (
     intervals,
     nested_text,
     timestamp_digits,
+    type_probe,
     udf_conversion,
 )
 from streamhouse.sql.expressions.binder import Relations
@@ -32,6 +33,7 @@ from streamhouse.sql.text import Script
 _INTS = exp.DataType.INTEGER_TYPES
 _TIME = exp.DType.TIME
 _REALS = (exp.DType.FLOAT, exp.DType.DOUBLE)
+_FRACTIONS = ("float", "double", "decimal")
 _METADATA = {
     **DuckDB.EXPRESSION_METADATA,
     # sqlglot does not know that these have the type of their argument.
@@ -140,6 +142,19 @@ def _annotated(tree: exp.Expr, schema: MappingSchema) -> exp.Expr:
     )
 
 
+def _bind_fraction(operand: exp.Expr, relations: Relations) -> None:
+    """Set the type of an operand that sqlglot does not know, if it can have a fraction.
+
+    DuckDB binds the operand, which must be translated already.
+    """
+    known = operand.type is not None and not operand.is_type(exp.DType.UNKNOWN)
+    if known or isinstance(operand, exp.Null):
+        return
+    kinds = type_probe.types(operand, [operand], relations)
+    if kinds is not None and kinds[0].id in _FRACTIONS:
+        operand.type = exp.DataType.build(str(kinds[0]), dialect="duckdb")
+
+
 def lower(
     script: Script,
     tree: exp.Expr,
@@ -173,9 +188,11 @@ def lower(
             return node
         if isinstance(node, exp.Substring):
             return _substring_from_one(node)
-        if isinstance(node, exp.Round) and node.this.is_type(exp.DType.DOUBLE):
-            return double_rounding.rounded(node)
+        if isinstance(node, exp.Round):
+            _bind_fraction(node.this, relations)
+            return double_rounding.rounded(node) if node.this.is_type(exp.DType.DOUBLE) else node
         if isinstance(node, exp.Anonymous) and node.name == "TRUNC" and len(node.expressions) == 2:
+            _bind_fraction(node.expressions[0], relations)
             is_double = node.expressions[0].is_type(exp.DType.DOUBLE)
             return double_rounding.truncated(node) if is_double else node
         if isinstance(node, exp.Floor | exp.Ceil) and node.this.is_type(*_INTS):
@@ -183,6 +200,8 @@ def lower(
             return whole
         if isinstance(node, exp.Cast):
             if not node.meta.get("plain"):
+                if node.to.is_type(*_INTS, exp.DType.DECIMAL):
+                    _bind_fraction(node.this, relations)
                 return _convert(node, digits)
             return times.lenient(_to_timestamp(node))
         if isinstance(node, exp.Add | exp.Sub):
