@@ -602,3 +602,17 @@ def test_installed_modules_and_pythons_own_are_not_sent(tmp_path: Path) -> None:
     assert module._read_sources("json") is None
     assert module._read_sources("sqlglot.expressions") is None
     assert module._read_sources("math") is None
+
+
+@pytest.mark.parametrize("function", ["ROUND", "TRUNCATE"])
+def test_rounding_calls_a_function_once_for_a_row(
+    created: Callable[[str], str], function: str
+) -> None:
+    create = created("""
+    calls = []
+    def halves(a: float) -> float:
+        calls.append(a)
+        return len(calls) + a
+    """)
+    rows = selected(f"{create}SELECT {function}(halves(CAST(0.25 AS DOUBLE)), 1)")
+    assert rows == [(1.3 if function == "ROUND" else 1.2,)]

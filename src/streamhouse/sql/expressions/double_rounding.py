@@ -8,15 +8,18 @@ from __future__ import annotations
 
 from sqlglot import exp
 
+from streamhouse.sql.functions import builtin_udfs
 from streamhouse.sql.functions.builtin_udfs import arrow_call
 from streamhouse.sql.functions.expression_builders import call, cast, number
+from streamhouse.sql.udf import function
 
 _MOST_EXACT = 10**15
 """Integers below this are exact as DOUBLE."""
 _SCALE = 18
 """Decimal places that hold all ties of numbers below `_MOST_EXACT`."""
 _MOST_NODES = 20
-"""A larger expression is not repeated: only the Python function computes its result."""
+"""A larger expression is not repeated: only a function that runs in Python rounds its result."""
+_PYTHON_CALLS = (builtin_udfs.PREFIX, function.PREFIX)
 
 
 def rounded(node: exp.Round) -> exp.Expr:
@@ -28,7 +31,7 @@ def rounded(node: exp.Round) -> exp.Expr:
     if digits is None:
         return node
     exact = arrow_call("round_double", value, digits)
-    if not _is_small(value):
+    if not _is_repeatable(value):
         return exact
     more = exp.Add(this=exp.Paren(this=digits.copy()), expression=number(1))
     size = exp.Mul(this=exp.Abs(this=value.copy()), expression=call("POW", number(10), more))
@@ -50,7 +53,7 @@ def truncated(node: exp.Anonymous) -> exp.Expr:
     """TRUNC(double, digits)."""
     value, digits = node.expressions
     exact = arrow_call("truncate_double", value, digits)
-    if not _is_small(value):
+    if not _is_repeatable(value):
         return exact
     return exp.Case(ifs=[_unchanged(value, digits)], default=exact)
 
@@ -60,11 +63,16 @@ def decimal_source(value: exp.Expr) -> exp.Expr:
     return cast(value, "VARCHAR")
 
 
-def _is_small(value: exp.Expr) -> bool:
+def _is_repeatable(value: exp.Expr) -> bool:
+    """Whether an expression is cheap, and the same, each time that it is computed for a row."""
     nodes = list(value.walk())
     return len(nodes) <= _MOST_NODES and not any(
-        isinstance(node, exp.Query | exp.AggFunc) for node in nodes
+        isinstance(node, exp.Query | exp.AggFunc) or _runs_in_python(node) for node in nodes
     )
+
+
+def _runs_in_python(node: exp.Expr) -> bool:
+    return isinstance(node, exp.Anonymous) and node.name.lower().startswith(_PYTHON_CALLS)
 
 
 def _unchanged(value: exp.Expr, digits: exp.Expr) -> exp.If:
