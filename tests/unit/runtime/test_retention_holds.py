@@ -12,6 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.unit.runtime.test_batch_planner import ID, QUERY
 
 from streamhouse.connectors.specs import SourceSpec
 from streamhouse.errors import DataLossError
@@ -24,9 +25,7 @@ from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.state import retention_holds
 from streamhouse.runtime.state.checkpoint import Checkpoint
 from streamhouse.runtime.state.retention_holds import RetentionHolds
-from streamhouse.sql.plan import Column, LookupJoin, StreamQuery, TableInfo
-
-ID = (Column("id", "INT"),)
+from streamhouse.sql.plan import LookupJoin, TableInfo
 
 
 class World:
@@ -44,18 +43,7 @@ class World:
         self.commits = 0
         info = TableInfo(("c", "d", "dim"), ID)
         lookup = LookupJoin(info, "dim_0", ("id",), ("id",), False)
-        query = StreamQuery(
-            source=TableInfo(("c", "d", "src"), ID),
-            source_options={},
-            source_columns=("id",),
-            lookups=(lookup,),
-            output=ID,
-            rows_sql="SELECT id FROM src",
-            misses_sql=None,
-            changelog=False,
-            grouped=False,
-            fingerprint="f",
-        )
+        query = replace(QUERY, lookups=(lookup,))
         source = SourceSpec("paimon", {}, ID, self.address("src"))
         spec = QuerySpec(
             query, (source,), (self.address("dim"),), self.address("out"), None, None, "", 1
