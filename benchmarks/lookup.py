@@ -22,6 +22,7 @@ Times are medians of the runs.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import signal
@@ -39,6 +40,7 @@ from typing import Any
 import duckdb
 import numpy as np
 import numpy.typing as npt
+import psutil
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -53,6 +55,7 @@ WORKER_MB = 512
 COUNTRIES = 50
 CHUNK = 262_144
 WAIT_S = 600.0
+_SPARK_MODULES = "streamhouse.runtime.spark.worker_"
 MEMBERS = [
     Column("id", "BIGINT", False), Column("name", "STRING"), Column("country", "STRING"),
     Column("level", "INT"), Column("credit", "DOUBLE"),
@@ -202,35 +205,19 @@ class Pipeline:
 
     def _watched(self) -> None:
         while not self._ended.wait(0.1):
-            for child in descendants(self._process.pid):
+            for child in workers(self._process.pid):
                 self.worker_mb = max(self.worker_mb, memory_mb(child))
 
 
-def descendants(root: int) -> list[int]:
-    """Python processes below a process, that is, the workers of its Spark."""
-    parents: dict[int, int] = {}
-    for folder in Path("/proc").iterdir():
-        if folder.name.isdigit():
-            try:
-                fields = (folder / "stat").read_text().rpartition(")")[2].split()
-                parents[int(folder.name)] = int(fields[1])
-            except OSError:
-                continue
+def workers(root: int) -> list[int]:
+    """Python processes of Spark below a process."""
     found = []
-    for pid in parents:
-        above = parents.get(pid)
-        while above and above != root:
-            above = parents.get(above)
-        if above == root and _is_worker(pid):
-            found.append(pid)
+    with contextlib.suppress(psutil.Error):
+        for child in psutil.Process(root).children(recursive=True):
+            with contextlib.suppress(psutil.Error):
+                if any(_SPARK_MODULES in word for word in child.cmdline()):
+                    found.append(child.pid)
     return found
-
-
-def _is_worker(pid: int) -> bool:
-    try:
-        return "streamhouse.runtime.worker_" in Path(f"/proc/{pid}/cmdline").read_text()
-    except OSError:
-        return False
 
 
 def memory_mb(pid: int) -> float:
@@ -326,6 +313,8 @@ def partial(folder: str, given: argparse.Namespace) -> dict[str, Any]:
     lab = Lab.make(f"{folder}/warehouse", members, 16, zipf(members))
     orders = max(1, given.orders // 4)
     times, worker_mb = measured(lab, "partial", orders, given.runs)
+    if not worker_mb:
+        raise SystemExit("found no worker whose memory could be measured")
     if worker_mb > WORKER_MB:
         raise SystemExit(f"a worker took {worker_mb:.0f} MiB, more than {WORKER_MB}")
     ours = orders / statistics.median(times)
