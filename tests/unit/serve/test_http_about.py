@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 from typing import Any
+from urllib.parse import urljoin
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -115,13 +116,23 @@ def test_docs_page_loads_nothing_from_other_hosts(serve: Any) -> None:
     page = server.get("/docs")
     assert page.headers["content-type"].startswith("text/html")
     assert "default-src 'self'" in page.headers["content-security-policy"]
-    parts = re.findall(r'(?:src|href)="([^"]+)"', page.text)
+    links = re.findall(r'(?:src|href)="([^"]+)"', page.text)
+    parts = [urljoin("/docs", link) for link in links]
     assert parts and all(part.startswith("/") for part in parts)
     for part in ("/docs/api.js", "/docs/api.css"):
         assert part in parts and server.get(part).status_code == 200
         assert "://" not in server.get(part).text
     problem(server.get("/docs/../secret"), 404, "not_found")
     problem(server.get("/docs/other.js"), 404, "not_found")
+
+
+def test_docs_page_works_below_a_path_of_a_proxy(serve: Any) -> None:
+    server = serve()
+    links = re.findall(r'(?:src|href)="([^"]+)"', server.get("/docs").text)
+    assert links and not any(link.startswith("/") for link in links)
+    for link in links:
+        assert server.get(urljoin("/docs", link)).status_code == 200
+    assert 'fetch("/' not in server.get("/docs/api.js").text
 
 
 def test_unknown_paths_and_methods(serve: Any) -> None:

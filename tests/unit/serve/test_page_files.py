@@ -16,7 +16,7 @@ from streamhouse.serve.http.routes.page import POLICY, assets, router, scripts, 
 SCRIPTS = sorted(name for name in assets() if name.endswith(".js"))
 SVG = "http://www.w3.org/2000/svg"
 EXPORTED = r"^export (?:async )?(?:function\*?|class|const) (\w+)"
-SERVED_FROM = {"/docs/api.js": "openapi/api.js"}
+SERVED_FROM = {"docs/api.js": "openapi/api.js"}
 LEAST_CONTRAST = 4.5
 READ_ON = {
     "ink": ("paper", "card", "raised", "hover", "flash-up", "flash-down", "flash-set"),

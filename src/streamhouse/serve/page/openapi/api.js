@@ -106,7 +106,7 @@ const byId = (id) => /** @type {HTMLElement} */ (document.getElementById(id));
 
 const show = async () => {
   const main = byId("paths");
-  const response = await fetch("/openapi.json");
+  const response = await fetch("openapi.json");
   if (!response.ok) {
     main.replaceChildren(create("p", `openapi.json cannot be loaded: HTTP ${response.status}`));
     return;
