@@ -75,11 +75,11 @@ class Quiet:
 
 def run_script(text: str, name: str, warehouse: str, **how: Any) -> None:
     """Run a script to its end, as `streamhouse run --until-caught-up` does; `how`: more options."""
-    from streamhouse.runtime.script import Script, ScriptOptions
+    from streamhouse.runtime.script import ScriptOptions, ScriptRunner
     from streamhouse.sql.statements.script import parse_script
 
     options = ScriptOptions(name, {"warehouse": warehouse}, until_caught_up=True, **how)
-    Script(options, Quiet()).run(parse_script(text))
+    ScriptRunner(options, Quiet()).run(parse_script(text))
 
 
 def make_tables(warehouse: str, rows: int) -> float:

@@ -113,7 +113,7 @@ def script(warehouse: str, servers: str, kind: str, name: str) -> float:
     """Seconds of a script that reads or writes a topic; in a fresh process."""
     import pypaimon.catalog.catalog_factory  # noqa: F401  # before the clock: 0.5 s
 
-    from streamhouse.runtime.script import Script, ScriptOptions
+    from streamhouse.runtime.script import ScriptOptions, ScriptRunner
     from streamhouse.runtime.spark.session import start_session
     from streamhouse.sql.statements.script import parse_script
 
@@ -122,7 +122,7 @@ def script(warehouse: str, servers: str, kind: str, name: str) -> float:
     text = {"read": READ, "write": WRITE}[kind]
     text = text.format(columns=COLUMNS, servers=servers, name=name)
     options = ScriptOptions(name, {"warehouse": warehouse}, until_caught_up=True)
-    Script(options, Quiet()).run(parse_script(text))
+    ScriptRunner(options, Quiet()).run(parse_script(text))
     return time.perf_counter() - started
 
 

@@ -204,7 +204,7 @@ def committed(warehouse: str, kind: str, rows_a_commit: int, rows: int) -> Times
     times = {(s.commit_user, s.commit_identifier): s.time_ms for s in own}
     found = np.full(rows, np.nan)
     first = 0
-    address = TableAddress({"warehouse": warehouse}, table.identifier).side_table(SUFFIX)
+    address = TableAddress({"warehouse": warehouse}, table.identifier).auxiliary_table(SUFFIX)
     for batch in read_lineage(address):
         source = json.loads(batch["end_offset"])["source"]
         # The only writer of events makes a snapshot of each commit.

@@ -89,7 +89,7 @@ def copy(warehouse: str, port: int, target: str, name: str, options: str) -> dic
     """Seconds of the script, from when the runtime gets it until it has caught up."""
     import pypaimon.catalog.catalog_factory  # noqa: F401  # before the clock: 0.5 s
 
-    from streamhouse.runtime.script import Script, ScriptOptions
+    from streamhouse.runtime.script import ScriptOptions, ScriptRunner
     from streamhouse.runtime.spark.session import start_session
     from streamhouse.sql.statements.script import parse_script
 
@@ -97,7 +97,7 @@ def copy(warehouse: str, port: int, target: str, name: str, options: str) -> dic
     start_session("mysql")
     started = time.perf_counter()
     settings = ScriptOptions(name, {"warehouse": warehouse}, until_caught_up=True)
-    Script(settings, Quiet()).run(parse_script(script(port, target, name, options)))
+    ScriptRunner(settings, Quiet()).run(parse_script(script(port, target, name, options)))
     return {"seconds": time.perf_counter() - started, "session_s": started - before}
 
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from streamhouse.sql.functions.builtin_udfs import register
 from streamhouse.sql.udf.function import PythonFunction
-from streamhouse.sql.udf_modules.evaluation import Evaluations
+from streamhouse.sql.udf_modules.evaluation import PythonUdfs
 
 QUERIES = 3_000
 """The connection is reopened after this many queries. Each query leaks some hundred bytes (DuckDB
@@ -24,7 +24,7 @@ class LastingConnection:
     """
 
     def __init__(self, functions: Sequence[PythonFunction] = (), **config: str | int) -> None:
-        self._python = Evaluations(functions)
+        self._python = PythonUdfs(functions)
         # DuckDB's threads for asynchronous I/O, 8 in each database, would have nothing to do.
         self._config: dict[str, str | bool | int | float | list[str]] = {
             "async_threads": 0,

@@ -22,7 +22,7 @@ from streamhouse.sql.expressions.value_errors import readable
 from streamhouse.sql.functions.builtin_udfs import register
 from streamhouse.sql.options.time_travel import split_options
 from streamhouse.sql.plan import ROWS, BoundedQuery, BoundedScan
-from streamhouse.sql.udf_modules.evaluation import Evaluations
+from streamhouse.sql.udf_modules.evaluation import PythonUdfs
 from streamhouse.work_folder import work_folder
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def bounded_reader(
         try:
             _prepare(connection)
             register(connection, query.sql)
-            python = Evaluations(query.functions)
+            python = PythonUdfs(query.functions)
             python.register(connection)
             scans = [_Scan(*scanner(scan)) for scan in query.scans]
             for scan, opened in zip(query.scans, scans, strict=True):
@@ -194,7 +194,7 @@ def _renamed(reader: pa.RecordBatchReader, names: tuple[str, ...]) -> pa.RecordB
 
 
 @contextlib.contextmanager
-def _readable_errors(scans: list[_Scan], clock: _Clock, python: Evaluations) -> Iterator[None]:
+def _readable_errors(scans: list[_Scan], clock: _Clock, python: PythonUdfs) -> Iterator[None]:
     import duckdb
 
     try:

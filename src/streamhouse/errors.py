@@ -33,7 +33,7 @@ import os
 from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
-    from streamhouse.sql.plan import Position
+    from streamhouse.sql.plan import TextPosition
 
 
 class StreamhouseError(Exception):
@@ -77,7 +77,7 @@ class SqlError(StreamhouseError):
         super().__init__(text)
 
     @classmethod
-    def at(cls, position: Position, message: str) -> Self:
+    def at(cls, position: TextPosition, message: str) -> Self:
         """An error at the start of a statement, a query or an expression."""
         return cls(message, line=position.line, column=position.column)
 

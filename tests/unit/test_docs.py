@@ -19,12 +19,12 @@ from streamhouse.paimon.schema.options.table_options import check_table_options
 from streamhouse.paimon.spark import options
 from streamhouse.sql import functions
 from streamhouse.sql.batch.bounded_query import analyze_bounded
-from streamhouse.sql.batch.dml_plan import analyze_change
+from streamhouse.sql.batch.dml_plan import analyze_dml
 from streamhouse.sql.options import known_options
 from streamhouse.sql.parser import hints
 from streamhouse.sql.plan import (
-    Change,
     CreateTable,
+    DmlStatement,
     Insert,
     Name,
     Select,
@@ -72,8 +72,8 @@ class Scratch:
             case Select():
                 plan_stream_queries(statement.query, self)
                 return 1
-            case Change():
-                analyze_change(statement, self)
+            case DmlStatement():
+                analyze_dml(statement, self)
                 return 1
         return 0
 

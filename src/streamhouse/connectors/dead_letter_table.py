@@ -1,4 +1,4 @@
-"""The dead letter table: the bad records that sources could not decode, and replays of them.
+"""The dead-letter table: the bad records that sources could not decode, and replays of them.
 
 A row names the query that left the record out, and the number of its batch. A query commits its
 batches in order, so its rows up to a committed batch never change. A request to replay them is the
@@ -51,25 +51,25 @@ def create_tables(address: TableAddress) -> None:
     missing = [column.name for column in COLUMNS if column.name not in found]
     if missing:
         raise TableError(
-            f"table {address.identifier} is not a table of bad records (it has no column "
+            f"table {address.identifier} is not a dead-letter table (it has no column "
             f"'{missing[0]}'); name another one as 'bad-records.table'"
         )
 
 
 def requests_of(address: TableAddress) -> TableAddress:
     """The table of requests to replay."""
-    return address.side_table("replays")
+    return address.auxiliary_table("replays")
 
 
-def rows_of(rejected: pa.Table, source: str, now_ms: int, query: str, batch: int) -> pa.Table:
-    """Rows of the table for records that were rejected; `now_ms`: the time of the batch."""
-    count = rejected.num_rows
+def rows_of(bad_records: pa.Table, source: str, now_ms: int, query: str, batch: int) -> pa.Table:
+    """Rows of the table for `BAD_RECORDS`; `now_ms`: the time of the batch."""
+    count = bad_records.num_rows
     timestamp = pa.scalar(now_ms, pa.int64()).cast(pa.timestamp("ms", "UTC"))
     fixed = {"source": source, "time": timestamp, "query": query, "batch": pa.scalar(batch)}
     columns = {
         column.name: pa.repeat(_scalar(fixed[column.name]), count)
         if column.name in fixed
-        else rejected.column(column.name)
+        else bad_records.column(column.name)
         for column in COLUMNS
     }
     return pa.table(columns).cast(arrow_schema(COLUMNS))
@@ -154,10 +154,10 @@ class DeadLetterReplays:
 
 
 @runtime_checkable
-class Rejecting(Protocol):
+class SkipsBadRecords(Protocol):
     """A source that can leave out records that it cannot decode, and read them again."""
 
-    def rejected(self) -> pa.Table:
+    def bad_records(self) -> pa.Table:
         """The bad records that `read` has left out since the last call: rows of `BAD_RECORDS`."""
 
     def replay_from(self, replays: DeadLetterReplays) -> None:

@@ -16,7 +16,7 @@ from streamhouse.close_matches import nearest
 from streamhouse.connectors.base import Connector
 from streamhouse.errors import OptionError, UnsupportedSqlError
 from streamhouse.secret_references import resolve_secrets
-from streamhouse.sql.plan import Position, TableInfo
+from streamhouse.sql.plan import TableInfo, TextPosition
 from streamhouse.sql.types import base
 
 
@@ -88,7 +88,7 @@ def check_declaration(table: TableInfo, where: str) -> list[str]:
     return [f"{where}: option '{key}' has no effect here: {why}" for key, why in ignored.items()]
 
 
-def check_sink(table: TableInfo, position: Position) -> None:
+def check_sink(table: TableInfo, position: TextPosition) -> None:
     """Raise `UnsupportedSqlError` for the target of an INSERT whose connector has no sink."""
     if not table.capabilities.sink:
         sinks = [n for n in names() if n != "paimon" and connector(n).capabilities.sink]

@@ -24,7 +24,7 @@ from streamhouse.runtime.session.ddl import define, located
 from streamhouse.runtime.session.dry_run import Draft
 from streamhouse.sql import plan
 from streamhouse.sql.batch.bounded_query import analyze_bounded
-from streamhouse.sql.batch.dml_plan import analyze_change
+from streamhouse.sql.batch.dml_plan import analyze_dml
 from streamhouse.sql.options.known_options import check_lookup
 from streamhouse.sql.plan import LookupJoin, Name, StreamQuery, TableInfo
 from streamhouse.sql.resolution import columns as names
@@ -87,7 +87,7 @@ class _Builder:
                 self._insert(statement)
             case plan.Select():
                 self._select(statement)
-            case plan.Change():
+            case plan.DmlStatement():
                 self._change(statement)
             case plan.Truncate():
                 target = self._session.table(statement.target)
@@ -161,8 +161,8 @@ class _Builder:
             for query in queries:
                 self._stream(node, statement.query, query)
 
-    def _change(self, statement: plan.Change) -> None:
-        change = analyze_change(statement, self._session)
+    def _change(self, statement: plan.DmlStatement) -> None:
+        change = analyze_dml(statement, self._session)
         node = self._query("bounded", statement.text.split(None, 1)[0].upper(), statement)
         self._scans(node, change.query, change.target)
         self._writes(node, change.target)
@@ -217,7 +217,7 @@ class _Builder:
             if full not in self._views:
                 self._views.add(full)
                 self._tables.setdefault(full, TableInfo(full, (), connector="view"))
-                read = plan.Query(view.query, plan.Position(1, 1), functions=view.functions)
+                read = plan.Query(view.query, plan.TextPosition(1, 1), functions=view.functions)
                 self._reads(full, read)
             self._edges.append((full, reader, "reads", ""))
 

@@ -15,7 +15,7 @@ from streamhouse.errors import OptionError
 from streamhouse.options import boolean
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.procedures.context import Context
-from streamhouse.sql.plan import Argument, Value
+from streamhouse.sql.plan import Argument, ArgumentValue
 
 P = ParamSpec("P")
 
@@ -69,20 +69,20 @@ class Procedure(Generic[P]):
         """The first line of its docstring."""
         return inspect.cleandoc(self.__doc__ or "").splitlines()[0]
 
-    def bind(self, arguments: Sequence[Argument]) -> dict[str, Value]:
+    def bind(self, arguments: Sequence[Argument]) -> dict[str, ArgumentValue]:
         """Bind the arguments of a CALL to the function's parameters, converted to their types.
 
         Names match in any case, with or without underscores. Raises `OptionError` for an unknown
         argument, with the most similar name, and for a missing one. An empty string stands for an
         argument that is not given, as in Flink.
         """
-        bound: dict[str, Value] = {}
+        bound: dict[str, ArgumentValue] = {}
         for position, argument in enumerate(arguments):
             parameter = self._parameter(position, argument)
             if parameter.name in bound:
                 raise OptionError(f"sys.{self.name}: argument '{parameter.name}' is given twice")
             bound[parameter.name] = self._converted(parameter, argument.value)
-        given: dict[str, Value] = {
+        given: dict[str, ArgumentValue] = {
             name: value for name, value in bound.items() if value is not None
         }
         for parameter in self.parameters:
@@ -101,7 +101,7 @@ class Procedure(Generic[P]):
             for parameter in self.parameters
         )
 
-    def call(self, context: Context, values: Mapping[str, Value]) -> pa.Table:
+    def call(self, context: Context, values: Mapping[str, ArgumentValue]) -> pa.Table:
         """Run it with the result of `bind`."""
         function: Callable[..., pa.Table] = self._function
         return function(context, **values)
@@ -122,7 +122,7 @@ class Procedure(Generic[P]):
         close = nearest(argument.name, [parameter.name for parameter in self.parameters])
         raise OptionError(f"sys.{self.name}: unknown argument '{argument.name}'; {close}")
 
-    def _converted(self, parameter: Parameter, value: Value) -> Value:
+    def _converted(self, parameter: Parameter, value: ArgumentValue) -> ArgumentValue:
         where = f"sys.{self.name}: argument '{parameter.name}'"
         if value is None or (isinstance(value, str) and not value.strip()):
             return None

@@ -107,11 +107,11 @@ def _train(work: str) -> None:
     """Run the script in a JVM that writes its archive when it exits, and wait for the exit."""
     from pyspark import SparkContext
 
-    from streamhouse.runtime.script import Script, ScriptOptions
+    from streamhouse.runtime.script import ScriptOptions, ScriptRunner
     from streamhouse.sql.statements.script import parse_script
 
     options = ScriptOptions("train", {"warehouse": f"{work}/warehouse"}, until_caught_up=True)
-    Script(options, _NullPrinter()).run(parse_script(SCRIPT))
+    ScriptRunner(options, _NullPrinter()).run(parse_script(SCRIPT))
     gateway = SparkContext._gateway
     context = SparkContext._active_spark_context
     assert gateway is not None and context is not None

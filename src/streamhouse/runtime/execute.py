@@ -59,8 +59,8 @@ def _run(session: Session, statement: plan.Statement, sidecar: Sidecar | None) -
     if define(session, statement):
         return Changed()
     match statement:
-        case plan.Change():
-            return dml.change(session, statement, sidecar)
+        case plan.DmlStatement():
+            return dml.execute(session, statement, sidecar)
         case plan.Truncate():
             dml.truncate(session, statement)
         case plan.Insert():

@@ -32,7 +32,7 @@ class QuerySpec:
     lookup has a retry policy, `distinct` if distinct values are counted.
 
     `sink` is None if `target` is a Paimon table. Else `sink` describes where rows are written, and
-    `target` only names the side tables. `dead_letters` is the table of records that the source
+    `target` only names the auxiliary tables. `dead_letters` is the table of records that the source
     could not decode, which other queries may share; None if there is none.
     """
 
@@ -60,7 +60,7 @@ class QuerySpec:
         return SinkSpec("paimon", {}, target.columns, self.target, commutes).open()
 
     @property
-    def side_tables(self) -> tuple[TableAddress, ...]:
+    def auxiliary_tables(self) -> tuple[TableAddress, ...]:
         """The query's own tables, to which every batch commits after the target, in this order.
 
         The exception is `lookup_journal`, which is committed before the target.
@@ -73,7 +73,11 @@ class QuerySpec:
     @property
     def written(self) -> tuple[TableAddress, ...]:
         """All Paimon tables that every batch commits to."""
-        return self.side_tables if self.sink is not None else (self.target, *self.side_tables)
+        return (
+            self.auxiliary_tables
+            if self.sink is not None
+            else (self.target, *self.auxiliary_tables)
+        )
 
     @property
     def lookup_journal(self) -> TableAddress | None:
@@ -82,7 +86,7 @@ class QuerySpec:
         It is committed before the target.
         """
         used = any(is_server(lookup) for lookup in self.query.lookups)
-        return self.target.side_table(LOOKUP_JOURNAL) if used else None
+        return self.target.auxiliary_table(LOOKUP_JOURNAL) if used else None
 
     @property
     def source_tables(self) -> list[TableAddress]:

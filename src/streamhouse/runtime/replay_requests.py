@@ -1,4 +1,4 @@
-"""Requests that queries read the records of a dead letter table again."""
+"""Requests that queries read the records of a dead-letter table again."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from streamhouse.paimon.write.table_writer import TableWriter, file_prefix
 
 
 def request_replay(warehouse: Mapping[str, str], table: str) -> dict[str, int]:
-    """Request that the records of a dead letter table are read again; returns how many, by query.
+    """Request that the records of a dead-letter table are read again; returns how many, by query.
 
     Skips records that an earlier request covers. Raises `TableError` for any other table.
     """
@@ -23,7 +23,7 @@ def request_replay(warehouse: Mapping[str, str], table: str) -> dict[str, int]:
     names = set(address.open().arrow_schema.names)
     if not {column.name for column in COLUMNS} <= names:
         raise TableError(
-            f"table {table} is not a table of bad records; name one that is the "
+            f"table {table} is not a dead-letter table; name one that is the "
             "'bad-records.table' of a source"
         )
     found = waiting(address)

@@ -98,7 +98,7 @@ class ScriptOptions:
             )
 
 
-class Script:
+class ScriptRunner:
     """Runs the statements of one script."""
 
     def __init__(self, options: ScriptOptions, printer: Printer) -> None:
@@ -197,8 +197,8 @@ class Script:
                     self._insert(insert)
             case plan.Insert():
                 self._insert(statement)
-            case plan.Change():
-                self._notice(statement.target, dml.change(session, statement))
+            case plan.DmlStatement():
+                self._notice(statement.target, dml.execute(session, statement))
             case plan.Truncate():
                 dml.truncate(session, statement)
                 self._notice(statement.target, "all rows removed")
@@ -333,7 +333,7 @@ class Script:
     def _is_bounded(self, statement: plan.Statement) -> bool:
         """Whether a statement reads or writes tables at once, rather than continuously."""
         match statement:
-            case plan.Change() | plan.Truncate():
+            case plan.DmlStatement() | plan.Truncate():
                 return True
             case plan.StatementSet():
                 return any(self._is_bounded_query(insert.query) for insert in statement.inserts)
@@ -373,26 +373,26 @@ class Script:
             query=replace(query, lookups=tuple(lookups)),
             sources=(session.endpoints.source(query),),
             lookups=tuple(
-                address.side_table(LOOKUP_JOURNAL)
+                address.auxiliary_table(LOOKUP_JOURNAL)
                 if is_server(lookup)
                 else session.endpoints.address(lookup.table)
                 for lookup in query.lookups
             ),
             target=address,
-            pending=address.side_table("pending") if waits else None,
-            unmatched=address.side_table("unmatched") if waits else None,
+            pending=address.auxiliary_table("pending") if waits else None,
+            unmatched=address.auxiliary_table("unmatched") if waits else None,
             query_id="",
             parallelism=int(session.settings.get("parallelism.default", "2")),
             choices=lookup_strategies(self._session, query, target),
-            distinct=address.side_table("distinct") if query.distinct is not None else None,
+            distinct=address.auxiliary_table("distinct") if query.distinct is not None else None,
             sink=session.endpoints.sink(target, statement.options),
             dead_letters=session.endpoints.dead_letters(query),
             max_rows=registry.connector(target.connector).batch_rows,
         )
-        if spec.side_tables and not address.warehouse:
+        if spec.auxiliary_tables and not address.warehouse:
             raise OptionError(
-                f"INSERT INTO {'.'.join(statement.target)}: the query keeps state in side tables "
-                "(rows that wait for a lookup, or lookup results of a server), which need a "
+                f"INSERT INTO {'.'.join(statement.target)}: the query keeps state in auxiliary "
+                "tables (rows that wait for a lookup, or lookup results of a server), which need a "
                 "warehouse; write CREATE CATALOG and USE CATALOG, or give --warehouse DIR"
             )
         checkpoint = Checkpoint(location.root, location.pipeline, name)

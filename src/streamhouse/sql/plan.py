@@ -15,7 +15,7 @@ Name: TypeAlias = tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class Position:
+class TextPosition:
     """Where a statement starts in the script, counted from 1."""
 
     line: int
@@ -159,7 +159,7 @@ class Statement:
     Reprs leave out texts and options, since these can hold passwords.
     """
 
-    position: Position
+    position: TextPosition
     text: str = field(repr=False)
 
 
@@ -261,7 +261,7 @@ class Query:
     """
 
     text: str
-    position: Position
+    position: TextPosition
     prefix: str = field(default="", compare=False, repr=False)
     rows: LiteralRows | None = field(default=None, compare=False, repr=False)
     functions: Declarations = field(default_factory=dict, compare=False, repr=False)
@@ -293,7 +293,7 @@ class Insert(Statement):
 
 
 @dataclass(frozen=True)
-class Change(Statement):
+class DmlStatement(Statement):
     """MERGE, UPDATE or DELETE; `query` is the whole statement, see `batch.dml_plan`."""
 
     target: Name
@@ -305,7 +305,9 @@ class Truncate(Statement):
     target: Name
 
 
-Value: TypeAlias = str | int | float | bool | None | tuple["Value", ...] | Mapping[str, str]
+ArgumentValue: TypeAlias = (
+    str | int | float | bool | None | tuple["ArgumentValue", ...] | Mapping[str, str]
+)
 """An argument of a procedure: a literal, `ARRAY[…]` or `MAP['k', 'v', …]`."""
 
 
@@ -314,7 +316,7 @@ class Argument:
     """An argument of CALL; `name` is None for a positional argument."""
 
     name: str | None
-    value: Value
+    value: ArgumentValue
 
 
 @dataclass(frozen=True)
@@ -490,7 +492,7 @@ class BoundedQuery:
 
 
 @dataclass(frozen=True)
-class ChangeQuery:
+class DmlQuery:
     """MERGE, UPDATE or DELETE as a query over the target (always its first scan) and others.
 
     The query's columns are the action (the number of the clause that applies; null for an unchanged

@@ -43,7 +43,7 @@ _OPTION = re.compile(r"'(?P<key>[^'\n]*)'\s*=\s*'(?P<value>(?:[^'\n]|'')+)")
 
 
 @dataclass(frozen=True)
-class Value:
+class OptionValue:
     """An option's value in a text: its start and end offsets, without its quotes.
 
     `key` is the option's name; for a secret in a URL it is the text before it, as `://user:`.
@@ -54,25 +54,25 @@ class Value:
     key: str
 
 
-def secrets(text: str) -> Iterator[Value]:
+def secrets(text: str) -> Iterator[OptionValue]:
     """Yields the values of secret options, also in comments; may yield a value twice."""
     for value in quoted_options(text):
         if is_secret(value.key) and value.start < value.end:
             yield value
     for match in _URL_SECRET.finditer(text):
         start, end = match.span("login" if match["login"] else "option")
-        yield Value(start, end, text[match.start() : start])
+        yield OptionValue(start, end, text[match.start() : start])
     matches = [*_BARE_OPTION.finditer(text), *_OPTION.finditer(text)]
     if "CALL" in text.upper():
         matches += _PAIR.finditer(text)
     for match in matches:
         if is_secret(match["key"]):
-            yield Value(*match.span("value"), match["key"])
+            yield OptionValue(*match.span("value"), match["key"])
 
 
-def disjoint_secrets(text: str) -> list[Value]:
+def disjoint_secrets(text: str) -> list[OptionValue]:
     """The values of `secrets` in the order of the text, without overlaps."""
-    values: list[Value] = []
+    values: list[OptionValue] = []
     for value in sorted(secrets(text), key=lambda one: (one.start, -one.end)):
         if not values or value.start >= values[-1].end:
             values.append(value)
@@ -92,7 +92,7 @@ def without_secrets(text: str) -> str:
     return "".join([*parts, text[offset:]])
 
 
-def quoted_options(text: str) -> Iterator[Value]:
+def quoted_options(text: str) -> Iterator[OptionValue]:
     """Yields the value of each `'key' = 'value'` outside of comments.
 
     A secret value whose quote is never closed reaches to the end of the text.
@@ -109,14 +109,14 @@ def quoted_options(text: str) -> Iterator[Value]:
         if kind == "hint":
             inside = match.start() + 3
             for value in quoted_options(match.group()[3:-2]):
-                yield Value(value.start + inside, value.end + inside, value.key)
+                yield OptionValue(value.start + inside, value.end + inside, value.key)
             continue
         if match.group() == "/*":
             return
         assigned = bool(key) and between.strip() == "="
         if assigned and kind == "string":
-            yield Value(match.start() + 1, match.end() - 1, key)
+            yield OptionValue(match.start() + 1, match.end() - 1, key)
         elif assigned and kind == "bad" and is_secret(key):
-            yield Value(match.start() + 1, len(text), key)
+            yield OptionValue(match.start() + 1, len(text), key)
             return
         key, between = match.group()[1:-1] if kind == "string" else "", ""

@@ -12,7 +12,7 @@ from typing import TypeVar
 from sqlglot import exp
 
 from streamhouse.errors import SqlError
-from streamhouse.sql.plan import Position, Query
+from streamhouse.sql.plan import Query, TextPosition
 from streamhouse.sql.secrets import LEXEME, disjoint_secrets
 from streamhouse.sql.udf.declaration import Declarations
 
@@ -62,9 +62,9 @@ class Script:
             offset = value.end
         return "".join([*parts, self.text[offset:]])
 
-    def position(self, offset: int) -> Position:
+    def position(self, offset: int) -> TextPosition:
         line = bisect_right(self._starts, offset)
-        return Position(line + self.line - 1, offset - self._starts[line - 1] + 1)
+        return TextPosition(line + self.line - 1, offset - self._starts[line - 1] + 1)
 
     def error(
         self, message: str, start: int, end: int | None = None, kind: type[E] | None = None

@@ -14,7 +14,7 @@ from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.java.sidecar import Sidecar
 from streamhouse.paimon.maintenance.policy import Pace
 from streamhouse.paimon.maintenance.service import Maintenance
-from streamhouse.runtime.script import Script, ScriptOptions
+from streamhouse.runtime.script import ScriptOptions, ScriptRunner
 from streamhouse.sql.plan import Column
 from streamhouse.sql.statements.script import parse_script
 
@@ -48,7 +48,7 @@ def ids_by_duckdb(table: StaticTable) -> list[int]:
 
 
 def run(lake: Path, text: str) -> None:
-    Script(ScriptOptions("s", {"warehouse": str(lake)}), Silent()).run(parse_script(text))
+    ScriptRunner(ScriptOptions("s", {"warehouse": str(lake)}), Silent()).run(parse_script(text))
 
 
 @pytest.mark.parametrize("storage", ["table-location", "hadoop-catalog"])

@@ -19,7 +19,7 @@ from tests.integration.runtime.conftest import CollectedOutput, Shop, rest
 from streamhouse.cli.errors import explain
 from streamhouse.procedures.context import Context
 from streamhouse.runtime.failpoint import DISTINCT_STEP, STEPS
-from streamhouse.runtime.script import Script, ScriptOptions
+from streamhouse.runtime.script import ScriptOptions, ScriptRunner
 from streamhouse.runtime.spark import handover
 from streamhouse.sql.statements.script import parse_script
 
@@ -162,7 +162,7 @@ class Pack:
             stopped=lambda: time.monotonic() > deadline,
         )
         with self._timed(name):
-            Script(options, output).run(parse_script(_text(queries)))
+            ScriptRunner(options, output).run(parse_script(_text(queries)))
         if time.monotonic() > deadline:
             raise TimeoutError(f"not caught up after {seconds:.0f} s; it said: {output.lines[-8:]}")
         return output.lines

@@ -23,7 +23,7 @@ from streamhouse.procedures.compaction.compact import compact
 from streamhouse.procedures.context import Context
 from streamhouse.procedures.expiry import expire_snapshots
 from streamhouse.runtime.audit.audit import audit
-from streamhouse.runtime.script import Script, ScriptOptions
+from streamhouse.runtime.script import ScriptOptions, ScriptRunner
 from streamhouse.sql.statements.script import parse_script
 
 SCRIPT = "differential.sql"
@@ -132,7 +132,7 @@ class Play:
 
     def _run_here(self, statements: Iterator[str] | Sequence[str]) -> None:
         options = ScriptOptions(SCRIPT, self._warehouse.options, until_caught_up=True)
-        Script(options, CollectedOutput()).run(parse_script(";\n".join(statements)))
+        ScriptRunner(options, CollectedOutput()).run(parse_script(";\n".join(statements)))
 
     def _refused(self, what: str, error: StreamhouseError) -> None:
         self.refusals.append(Refusal(self.case, what, str(error)))

@@ -10,7 +10,7 @@ from tests.integration.object_store.faulty_proxy import Fault, FaultyProxy, Requ
 from streamhouse.demo.s3_server import S3Server
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.changelog.stream_source import PaimonSource
-from streamhouse.paimon.storage.mirror import write as mirrored_write
+from streamhouse.paimon.storage.metadata_mirror import write as mirrored_write
 from streamhouse.paimon.write.commit import TableCommitter
 from streamhouse.paimon.write.table_writer import TableWriter
 from streamhouse.sql.plan import Column

@@ -12,7 +12,7 @@ from tests.integration.procedures.conftest import Lake
 from typer.testing import CliRunner
 
 from streamhouse.cli.main import build
-from streamhouse.runtime.script import Script, ScriptOptions
+from streamhouse.runtime.script import ScriptOptions, ScriptRunner
 from streamhouse.sql.statements.script import parse_script
 
 
@@ -42,7 +42,7 @@ def test_a_script_calls_procedures_in_order(lake: Lake) -> None:
     """
     kept = CollectedOutput()
     options = ScriptOptions("s.sql", dict(lake.warehouse.options), until_caught_up=True)
-    Script(options, kept).run(parse_script(text))
+    ScriptRunner(options, kept).run(parse_script(text))
     tag, compacted, back, rows = kept.tables
     assert tag == [{"tag": "one", "snapshot_id": 1}]
     assert (compacted[0]["files_before"], compacted[0]["files_after"]) == (2, 1)

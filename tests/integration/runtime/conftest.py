@@ -24,7 +24,7 @@ from tests.processes import reachable
 import streamhouse
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.runtime import failpoint
-from streamhouse.runtime.script import Script, ScriptOptions
+from streamhouse.runtime.script import ScriptOptions, ScriptRunner
 from streamhouse.runtime.spark import handover
 from streamhouse.runtime.streaming.query import QueryFailed
 from streamhouse.sql.statements.script import parse_script
@@ -304,7 +304,7 @@ class Shop:
         told. `how` are further options of the script."""
         printed = CollectedOutput()
         options = ScriptOptions(name, self.warehouse.options, until_caught_up=True, **how)  # type: ignore[arg-type]
-        Script(options, printed).run(parse_script(text))
+        ScriptRunner(options, printed).run(parse_script(text))
         return "\n".join(printed.lines)
 
     @contextlib.contextmanager
@@ -318,7 +318,7 @@ class Shop:
 
         def run(stopped: Callable[[], bool]) -> None:
             options = ScriptOptions(name, self.warehouse.options, stopped=stopped)
-            Script(options, printed or CollectedOutput()).run(parse_script(text))
+            ScriptRunner(options, printed or CollectedOutput()).run(parse_script(text))
 
         with in_thread(run) as until:
             yield until
@@ -343,7 +343,7 @@ class Shop:
         """What a script that needs no Spark prints, as plain text; in this process."""
         printed = CollectedOutput()
         options = ScriptOptions("told", self.warehouse.options, until_caught_up=True)
-        Script(options, printed).run(parse_script(text))
+        ScriptRunner(options, printed).run(parse_script(text))
         return "\n".join(printed.lines)
 
     def rows(self, table: str) -> list[dict[str, Any]]:

@@ -14,7 +14,7 @@ from streamhouse.errors import TableError
 from streamhouse.paimon.write.commit import TableCommitter
 from streamhouse.paimon.write.table_writer import TableWriter
 from streamhouse.runtime.audit.audit import audit
-from streamhouse.runtime.script import Script, ScriptOptions
+from streamhouse.runtime.script import ScriptOptions, ScriptRunner
 from streamhouse.sql.statements.script import parse_script
 
 VIEW = "default.country_sales"
@@ -51,7 +51,7 @@ def test_tables_of_another_catalog_are_read_there(shop: Shop) -> None:
     join = """INSERT INTO named SELECT s.id, d.name FROM other.`default`.src AS s
         LEFT JOIN other.`default`.dim FOR SYSTEM_TIME AS OF s.pt AS d ON s.id = d.id;"""
     options = ScriptOptions("two", until_caught_up=True)
-    Script(options, CollectedOutput()).run(parse_script(script + fill + join))
+    ScriptRunner(options, CollectedOutput()).run(parse_script(script + fill + join))
 
     assert shop.rows("named") == [{"id": 1, "name": "right"}, {"id": 2, "name": None}]
     result = audit(shop.warehouse.options, "default.named")

@@ -12,7 +12,7 @@ import pytest
 
 PROGRAM = """
 import json, sys, tempfile, threading
-from streamhouse.runtime.script import Script, ScriptOptions
+from streamhouse.runtime.script import ScriptRunner, ScriptOptions
 from streamhouse.runtime.spark.session import end_session
 from streamhouse.sql.statements.script import parse_script
 from pyspark.sql import SparkSession
@@ -30,7 +30,7 @@ def run(rows):
     INSERT INTO t SELECT id FROM made;
     ''' % rows
     options = ScriptOptions('s', {'warehouse': sys.argv[1]}, until_caught_up=True)
-    Script(options, Silent()).run(parse_script(text))
+    ScriptRunner(options, Silent()).run(parse_script(text))
 
 run(10)
 first = SparkSession.getActiveSession()

@@ -18,7 +18,7 @@ from streamhouse.paimon.java.sidecar import Sidecar
 from streamhouse.runtime.audit.audit import audit
 from streamhouse.runtime.audit.repair import repair
 from streamhouse.runtime.failpoint import LOOKUP_JOURNAL_STEP
-from streamhouse.runtime.script import Script, ScriptOptions
+from streamhouse.runtime.script import ScriptOptions, ScriptRunner
 from streamhouse.sql.statements.script import parse_script
 
 USER, PASSWORD = "looker", "hidd3n"
@@ -162,7 +162,7 @@ def said(shop: Shop, text: str) -> Printed:
     """Run a script that needs no Spark in this process."""
     printed = Printed()
     options = ScriptOptions("s", shop.warehouse.options, until_caught_up=True)
-    Script(options, printed).run(parse_script(text))
+    ScriptRunner(options, printed).run(parse_script(text))
     return printed
 
 

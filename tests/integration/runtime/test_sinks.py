@@ -7,7 +7,7 @@ from tests.integration.runtime.conftest import CollectedOutput, Shop
 
 from streamhouse.errors import OptionError, UnsupportedSqlError
 from streamhouse.runtime.monitoring.status import Statuses
-from streamhouse.runtime.script import Script, ScriptOptions
+from streamhouse.runtime.script import ScriptOptions, ScriptRunner
 from streamhouse.sql.statements.script import parse_script
 
 PEOPLE = """
@@ -64,7 +64,7 @@ def test_no_warehouse_is_needed(spark_here: None, capsys: pytest.CaptureFixture[
         INSERT INTO gone SELECT id FROM made;"""
     for _ in range(2):
         output = CollectedOutput()
-        Script(ScriptOptions("made", until_caught_up=True), output).run(parse_script(text))
+        ScriptRunner(ScriptOptions("made", until_caught_up=True), output).run(parse_script(text))
 
         assert (capsys.readouterr().out, output.lines) == ("+I[2]\n+I[3]\n", [])
 

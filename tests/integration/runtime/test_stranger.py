@@ -21,7 +21,7 @@ from tests.integration.runtime.contracts import Business
 from streamhouse.demo.mariadb import PASSWORD, USER, MariaDB
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.java.sidecar import Sidecar
-from streamhouse.runtime.script import Script, ScriptOptions
+from streamhouse.runtime.script import ScriptOptions, ScriptRunner
 from streamhouse.sql.statements.script import parse_script
 
 HEAD = """
@@ -269,7 +269,7 @@ class Lake:
     def run_here(self, *texts: str) -> None:
         """The same in this process, which takes less long to start."""
         options = ScriptOptions("crm.sql", until_caught_up=True)
-        Script(options, CollectedOutput()).run(parse_script(self._text(*texts)))
+        ScriptRunner(options, CollectedOutput()).run(parse_script(self._text(*texts)))
 
     def _text(self, *texts: str) -> str:
         values = {"warehouse": self.path, "port": self.server.port}

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.java.sidecar import Sidecar
-from streamhouse.runtime.script import Script, ScriptOptions
+from streamhouse.runtime.script import ScriptOptions, ScriptRunner
 from streamhouse.sql.statements.script import parse_script
 
 HEAD = """
@@ -126,7 +126,7 @@ class Cold:
             for amount, day, key, who, at in self.raw
         )
         whole = (HEAD + text).replace("{path}", str(self.folder)).replace("{rows}", listed)
-        Script(ScriptOptions("cold.sql"), kept).run(parse_script(whole))
+        ScriptRunner(ScriptOptions("cold.sql"), kept).run(parse_script(whole))
         return kept
 
     def check(self, table: str, sql: str, java: Sidecar | None = None) -> None:

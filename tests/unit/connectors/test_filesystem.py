@@ -273,7 +273,7 @@ def test_bad_records_are_left_out_and_read_again(tmp_path: Path) -> None:
     wrong = of_file(tmp_path, **keep)
     end = wrong.latest_offset({})
     assert [row["id"] for row in source_rows(wrong, {}, end)] == [1, 2]
-    kept = wrong.rejected().to_pylist()
+    kept = wrong.bad_records().to_pylist()
     assert [(row["position"], row["value"], row["timestamp"]) for row in kept] == [
         (f"file {path}, 40 bytes, record 2", b'{"id": "x"}', 2500),
         (f"file {path}, 40 bytes, record 3", b"no json", 2500),
@@ -298,7 +298,7 @@ def test_bad_records_are_left_out_and_read_again(tmp_path: Path) -> None:
     (row,) = source_rows(mended, end, after)
     assert row.pop("at").timestamp() == 2.5
     assert row == {"id": 3, "part": 7, "path": str(path), "name": "a.json", "size": 40}
-    assert mended.rejected().num_rows == 1
+    assert mended.bad_records().num_rows == 1
     assert mended.latest_offset(after) == after and mended.finished(after)
     (tmp_path / "part=7" / "b.json").write_text('{"id": 4}')
     later = of_file(tmp_path, **keep).latest_offset(after)

@@ -12,7 +12,7 @@ from tests.single_stream import analyze_stream
 from streamhouse.connectors.kafka.connector import CONNECTOR
 from streamhouse.connectors.kafka.encoding import Encoding
 from streamhouse.connectors.kafka.options import parse
-from streamhouse.connectors.kafka.positions import Position
+from streamhouse.connectors.kafka.positions import KafkaPosition
 from streamhouse.connectors.kafka.properties import client_properties
 from streamhouse.connectors.kafka.reader import Range
 from streamhouse.connectors.kafka.records import Layout
@@ -20,8 +20,7 @@ from streamhouse.connectors.kafka.source import _limited, _split
 from streamhouse.connectors.registry import check_declaration
 from streamhouse.errors import OptionError, StreamhouseError, UnsupportedSqlError
 from streamhouse.options import is_secret
-from streamhouse.sql.plan import Column, Query, TableInfo
-from streamhouse.sql.plan import Position as Place
+from streamhouse.sql.plan import Column, Query, TableInfo, TextPosition
 
 COLUMNS = (Column("id", "BIGINT", nullable=False), Column("name", "STRING"))
 BASE = {"topic": "t", "properties.bootstrap.servers": "k:9092", "format": "json"}
@@ -94,7 +93,9 @@ def test_properties_of_java_become_those_of_librdkafka() -> None:
 
 
 def test_offsets_keep_what_positions_have() -> None:
-    position = Position({"a": "x", "b": "y"}, {("a", 0): 5, ("a", 10): 7}, {("a", 10): 2}, None)
+    position = KafkaPosition(
+        {"a": "x", "b": "y"}, {("a", 0): 5, ("a", 10): 7}, {("a", 10): 2}, None
+    )
     offset = position.offset()
     assert offset == {
         "topics": {
@@ -102,9 +103,9 @@ def test_offsets_keep_what_positions_have() -> None:
             "b": {"id": "y", "next": {}},
         }
     }
-    assert Position.parse(offset) == position
+    assert KafkaPosition.parse(offset) == position
     bounded = replace(position, until={("a", 0): 9})
-    assert Position.parse(bounded.offset()) == bounded
+    assert KafkaPosition.parse(bounded.offset()) == bounded
 
 
 def test_a_read_limit_is_shared_in_proportion() -> None:
@@ -172,7 +173,7 @@ class Tables:
 def planned(select: str, **target: object) -> None:
     table = TableInfo(("c", "d", "target"), COLUMNS, primary_key=("id",))
     changed = replace(table, **target)  # type: ignore[arg-type]
-    analyze_stream(Query(select, Place(1, 1)), Tables(), changed)
+    analyze_stream(Query(select, TextPosition(1, 1)), Tables(), changed)
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from streamhouse.connectors.base import Connector
 from streamhouse.connectors.specs import SinkSpec, SourceSpec
 from streamhouse.errors import DataLossError, OptionError, UnsupportedSqlError
 from streamhouse.source import Offset, Source
-from streamhouse.sql.plan import Column, Position, TableInfo
+from streamhouse.sql.plan import Column, TableInfo, TextPosition
 
 COLUMNS = (Column("id", "INT"),)
 TRIAL = '''
@@ -181,7 +181,7 @@ def test_the_streaming_source_in_contributing_reads_complete_lines_and_replays_t
 def test_an_insert_into_a_source_names_the_connectors_with_a_sink() -> None:
     source = registry.declared(TableInfo(("c", "d", "t"), COLUMNS, (), (), (), {}, "datagen"))
     with pytest.raises(UnsupportedSqlError) as raised:
-        registry.check_sink(source, Position(3, 5))
+        registry.check_sink(source, TextPosition(3, 5))
     assert str(raised.value) == (
         "line 3, column 5: INSERT into a datagen table, whose connector has no sink; the target "
         "must be a Paimon table, or a table of one of these connectors: blackhole, filesystem, "
@@ -189,4 +189,4 @@ def test_an_insert_into_a_source_names_the_connectors_with_a_sink() -> None:
     )
     for name in ("print", "paimon"):
         target = TableInfo(("c", "d", "t"), COLUMNS, (), (), (), {}, name)
-        registry.check_sink(registry.declared(target), Position(1, 1))
+        registry.check_sink(registry.declared(target), TextPosition(1, 1))

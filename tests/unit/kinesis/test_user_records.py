@@ -1,4 +1,4 @@
-"""Positions of user records, and records read from the table of bad records."""
+"""Positions of user records, and records read from the dead-letter table."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def _race(lake: str, barrier: Barrier, results: Any, number: int, if_not_exists:
                 f"d{turn}", "t", _columns(number), ("k",), (), {"bucket": "1"},
                 if_not_exists=if_not_exists,
             )  # fmt: skip
-            _create_side_tables(TableAddress(warehouse.options, f"d{turn}.t"))
+            _create_auxiliary_tables(TableAddress(warehouse.options, f"d{turn}.t"))
         except TableError as error:
             outcome = str(error)
         except Exception as error:  # noqa: BLE001  # of any class: it is what the test looks for
@@ -50,12 +50,12 @@ def _race(lake: str, barrier: Barrier, results: Any, number: int, if_not_exists:
         results.put((turn, number, outcome, seen))
 
 
-def _create_side_tables(target: TableAddress) -> None:
+def _create_auxiliary_tables(target: TableAddress) -> None:
     """The tables that continuous queries keep beside their target."""
     pending_rows.create_tables(
-        target.side_table("pending"), target.side_table("unmatched"), _columns(0), False
+        target.auxiliary_table("pending"), target.auxiliary_table("unmatched"), _columns(0), False
     )
-    lookup_journal.create_table(target.side_table("looked_up"))
+    lookup_journal.create_table(target.auxiliary_table("looked_up"))
 
 
 @pytest.fixture(params=[True, False], ids=["if_not_exists", "plain"])

@@ -7,10 +7,10 @@ import pytest
 from streamhouse.cli.commands.call import parse_call
 from streamhouse.errors import OptionError
 from streamhouse.procedures import PROCEDURES, find, listed
-from streamhouse.sql.plan import Value
+from streamhouse.sql.plan import ArgumentValue
 
 
-def bound(text: str) -> dict[str, Value]:
+def bound(text: str) -> dict[str, ArgumentValue]:
     call = parse_call(text)
     return find(call.procedure).bind(call.arguments)
 
@@ -47,7 +47,7 @@ def test_by_place_as_in_flink() -> None:
         ("sys.rollback_to_timestamp('t', 1730292023000)", "timestamp", "1730292023000"),
     ],
 )  # fmt: skip
-def test_both_spellings(text: str, name: str, value: Value) -> None:
+def test_both_spellings(text: str, name: str, value: ArgumentValue) -> None:
     assert bound(text)[name] == value
 
 

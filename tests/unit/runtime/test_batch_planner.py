@@ -47,7 +47,7 @@ class Tables:
         warehouse.create_table("d", "src", ID, options={"bucket": "-1"})
         warehouse.create_table("d", "out", ID, options={"bucket": "-1"})
         target = self.address("out")
-        waiting, gone = target.side_table("pending"), target.side_table("unmatched")
+        waiting, gone = target.auxiliary_table("pending"), target.auxiliary_table("unmatched")
         pending_rows.create_tables(waiting, gone, ID, changelog=False)
         source = SourceSpec("paimon", {}, ID, self.address("src"))
         self.spec = QuerySpec(QUERY, (source,), (), target, waiting, gone, "q", 2)

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from streamhouse.errors import OptionError, TableError
-from streamhouse.runtime.script import Script, ScriptOptions
+from streamhouse.runtime.script import ScriptOptions, ScriptRunner
 from streamhouse.sql.statements.script import parse_script
 
 TABLE = "CREATE TABLE people (id INT, PRIMARY KEY (id) NOT ENFORCED) WITH ('bucket' = '1');\n"
@@ -26,7 +26,7 @@ class Silent:
 def failed(folder: Path, text: str, kind: type[Exception]) -> Any:
     options = ScriptOptions("s.sql", {"warehouse": str(folder)}, until_caught_up=True)
     with pytest.raises(kind) as caught:
-        Script(options, Silent()).run(parse_script(TABLE + text))
+        ScriptRunner(options, Silent()).run(parse_script(TABLE + text))
     return str(caught.value)
 
 

@@ -77,7 +77,7 @@ class World:
         assert isinstance(insert, Insert)
         query = analyze_stream(insert.query, session, session.table(insert.target))
         target = session.endpoints.address(session.table(insert.target))
-        values = target.side_table("distinct")
+        values = target.auxiliary_table("distinct")
         self.spec = QuerySpec(
             query,
             (session.endpoints.source(query),),

@@ -12,7 +12,7 @@ import pytest
 from streamhouse.errors import SqlError, StreamhouseError, TableError
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.read.table import Table
-from streamhouse.runtime.script import Script, ScriptOptions
+from streamhouse.runtime.script import ScriptOptions, ScriptRunner
 from streamhouse.sql.statements.script import parse_script
 
 Rows = list[tuple[Any, ...]]
@@ -42,7 +42,7 @@ class Lab:
 
     def __call__(self, text: str) -> list[str]:
         kept = CollectedOutput()
-        Script(ScriptOptions("s.sql", {"warehouse": str(self.folder)}), kept).run(
+        ScriptRunner(ScriptOptions("s.sql", {"warehouse": str(self.folder)}), kept).run(
             parse_script(text)
         )
         return kept.notices

@@ -49,7 +49,7 @@ def spec(tmp_path: Path) -> QuerySpec:
     session.tables.create(table)
     query = analyze_stream(insert.query, session, session.table(insert.target))
     target = session.endpoints.address(session.table(insert.target))
-    journal = target.side_table(LOOKUP_JOURNAL)
+    journal = target.auxiliary_table(LOOKUP_JOURNAL)
     create_table(journal)
     return QuerySpec(
         query, (session.endpoints.source(query),), (journal,), target, None, None, "q1", 2

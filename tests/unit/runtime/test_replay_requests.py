@@ -14,7 +14,7 @@ from streamhouse.connectors.dead_letter_table import (
     rows_of,
 )
 from streamhouse.connectors.kafka.options import parse
-from streamhouse.connectors.kafka.positions import Position
+from streamhouse.connectors.kafka.positions import KafkaPosition
 from streamhouse.connectors.kafka.records import Layout
 from streamhouse.connectors.kafka.source import KafkaSource
 from streamhouse.errors import TableError
@@ -44,7 +44,7 @@ def address(tmp_path: Path) -> TableAddress:
 
 def keep(address: TableAddress, query: str, batch: int, *values: bytes) -> None:
     """What a query's batch writes."""
-    rejected = pa.Table.from_pylist(
+    bad_records = pa.Table.from_pylist(
         [
             {
                 "position": f"topic t, partition 0, offset {10 * batch + place}",
@@ -55,7 +55,7 @@ def keep(address: TableAddress, query: str, batch: int, *values: bytes) -> None:
         ],
         BAD_RECORDS,
     )  # fmt: skip
-    rows = rows_of(rejected, "default.t", 1_000, query, batch)
+    rows = rows_of(bad_records, "default.t", 1_000, query, batch)
     user = f"{query}{'0' * 32}"[:32]
     prefix = file_prefix(user, batch, "a" * 12)
     writer = TableWriter(address.warehouse, address.identifier, user, prefix)
@@ -90,9 +90,9 @@ def test_a_source_reads_bad_records_as_the_original_messages(address: TableAddre
     options = parse(given, "t")
     source = KafkaSource(options, Layout.of(COLUMNS, options, "t"))
     source.replay_from(DeadLetterReplays(address, "q"))
-    before = Position({"t": "x"}, {("t", 0): 5})
-    after = Position({"t": "x"}, {("t", 0): 5}, replayed=3)
-    assert Position.parse(after.offset()) == after
+    before = KafkaPosition({"t": "x"}, {("t", 0): 5})
+    after = KafkaPosition({"t": "x"}, {("t", 0): 5}, replayed=3)
+    assert KafkaPosition.parse(after.offset()) == after
     (piece,) = source.partitions(before.offset(), after.offset())
     (rows,) = source.read(piece)
     (row,) = rows.to_pylist()
@@ -102,9 +102,9 @@ def test_a_source_reads_bad_records_as_the_original_messages(address: TableAddre
         [("h", b"x")],
         0.005,
     )
-    (again,) = source.rejected().to_pylist()
+    (again,) = source.bad_records().to_pylist()
     assert again["position"] == "topic t, partition 0, offset 31" and again["value"] == b"bad"
-    assert source.rejected().num_rows == 0
+    assert source.bad_records().num_rows == 0
     assert source.partitions(after.offset(), after.offset()) == []
 
 
@@ -112,7 +112,7 @@ def test_another_table_is_refused(tmp_path: Path) -> None:
     warehouse = Warehouse(str(tmp_path))
     warehouse.create_database("d")
     warehouse.create_table("d", "t", [Column("a", "INT")], ())
-    with pytest.raises(TableError, match="is not a table of bad records"):
+    with pytest.raises(TableError, match="is not a dead-letter table"):
         request_replay(warehouse.options, "d.t")
     with pytest.raises(TableError, match="has no column 'source'"):
         create_tables(TableAddress(warehouse.options, "d.t"))

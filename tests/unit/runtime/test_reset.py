@@ -182,7 +182,7 @@ def test_a_query_whose_checkpoint_is_damaged_is_still_the_scripts(world: World) 
     assert world.reset()[0] == "default.out: starts from scratch; 2 rows removed"
 
 
-def test_side_tables_lose_the_rows_of_the_query_and_keep_others(world: World) -> None:
+def test_auxiliary_tables_lose_the_rows_of_the_query_and_keep_others(world: World) -> None:
     user = world.ran("out", 0)
     rows = [f"('{{}}', {value})" for value in ("'r', 1", "2", "3", "4, 'd'")]
     execute(str(world.folder), SIDE + "INSERT INTO out__unmatched (id) VALUES (7);")
@@ -199,7 +199,7 @@ def test_side_tables_lose_the_rows_of_the_query_and_keep_others(world: World) ->
     assert world.rows("out__distinct") == [("other", 2)]
 
 
-def test_a_table_that_is_only_named_like_a_side_table_stays(world: World) -> None:
+def test_a_table_that_is_only_named_like_a_auxiliary_table_stays(world: World) -> None:
     world.ran("out", 0)
     execute(
         str(world.folder),

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from streamhouse.errors import OptionError, SqlError, StreamhouseError, TableError
-from streamhouse.runtime.script import Script, ScriptOptions
+from streamhouse.runtime.script import ScriptOptions, ScriptRunner
 from streamhouse.sql.statements.script import parse_script
 
 
@@ -50,7 +50,7 @@ def run(tmp_path: Path) -> Run:
     def go(text: str) -> CollectedOutput:
         output = CollectedOutput()
         options = ScriptOptions("s.sql", {"warehouse": str(tmp_path)}, until_caught_up=True)
-        Script(options, output).run(parse_script(text))
+        ScriptRunner(options, output).run(parse_script(text))
         return output
 
     return go
@@ -207,7 +207,7 @@ def test_a_catalog_may_be_a_file_uri(tmp_path: Path, scheme: str) -> None:
         "INSERT INTO people SELECT nam FROM people;"
     )
     with pytest.raises(SqlError, match="there is no column 'nam'"):
-        Script(ScriptOptions("s.sql"), output).run(parse_script(text))
+        ScriptRunner(ScriptOptions("s.sql"), output).run(parse_script(text))
     assert (folder / "default.db/people/snapshot").is_dir()
     assert "SET 'state.backend' has no effect here" in output.notices[0]
 

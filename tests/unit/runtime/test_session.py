@@ -10,7 +10,7 @@ from tests.unit.runtime.test_script import CollectedOutput
 from streamhouse.cli.script_text import read_script
 from streamhouse.errors import OptionError, TableError
 from streamhouse.graph.build import graph_of
-from streamhouse.runtime.script import Script, ScriptOptions
+from streamhouse.runtime.script import ScriptOptions, ScriptRunner
 from streamhouse.runtime.session.session import Session
 from streamhouse.sql.plan import CreateTable
 from streamhouse.sql.statements.script import parse_script
@@ -29,7 +29,9 @@ WARNED = (
 def run(text: str, warehouse: Path | None = None) -> CollectedOutput:
     output = CollectedOutput()
     given = None if warehouse is None else {"warehouse": str(warehouse)}
-    Script(ScriptOptions("s.sql", given, until_caught_up=True), output).run(parse_script(text))
+    ScriptRunner(ScriptOptions("s.sql", given, until_caught_up=True), output).run(
+        parse_script(text)
+    )
     return output
 
 

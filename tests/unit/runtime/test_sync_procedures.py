@@ -6,12 +6,12 @@ import pytest
 
 from streamhouse.errors import OptionError
 from streamhouse.runtime.sync.procedures import options_of_call
-from streamhouse.sql.plan import Argument, Value
+from streamhouse.sql.plan import Argument, ArgumentValue
 
 CONF = {"hostname": "db", "username": "u", "password": "a,b=c", "database-name": "shop"}
 
 
-def call(conf: Value) -> str:
+def call(conf: ArgumentValue) -> str:
     arguments = [Argument("database", "ods"), Argument("mysql_conf", conf)]
     options = options_of_call("sync_mysql_database", arguments, {"warehouse": "w"}, "default")
     return options.mysql.password

@@ -63,7 +63,7 @@ class Query:
         assert unshuffled(query, catalog.tables["out_"]) == IN_ORDER
         source = SourceSpec("paimon", {}, query.source.columns, self._address("src"))
         target = self._address("out_")
-        waiting, lost = target.side_table("pending"), target.side_table("unmatched")
+        waiting, lost = target.auxiliary_table("pending"), target.auxiliary_table("unmatched")
         pending_rows.create_tables(waiting, lost, query.source.columns, changelog=True)
         dimension = (self._address("dim"),)
         self.spec = QuerySpec(query, (source,), dimension, target, waiting, lost, "q", 2)
@@ -225,7 +225,7 @@ class FaultySource:
         yield from self._source.read(partition)
         self._bad += 1
 
-    def rejected(self) -> pa.Table:
+    def bad_records(self) -> pa.Table:
         bad, self._bad = self._bad, 0
         record = {"position": "offset 5", "reason": "why", "value": b"bad", "headers": []}
         return pa.Table.from_pylist([record] * bad, BAD_RECORDS)
@@ -248,7 +248,7 @@ def test_bad_records_are_stored_while_rows_wait(
 
     monkeypatch.setattr(SourceSpec, "open", faulty)
     query = Query(folder)
-    dead_letters = query.spec.target.side_table("bad")
+    dead_letters = query.spec.target.auxiliary_table("bad")
     create_tables(dead_letters)
     query.spec = replace(query.spec, dead_letters=dead_letters)
     query.put(7, 0)

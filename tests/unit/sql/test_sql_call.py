@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from streamhouse.errors import SqlError
-from streamhouse.sql.plan import Call, Value
+from streamhouse.sql.plan import ArgumentValue, Call
 from streamhouse.sql.statements.script import parse_script
 
 
@@ -15,7 +15,7 @@ def call(text: str) -> Call:
     return statement
 
 
-def arguments(text: str) -> list[tuple[str | None, Value]]:
+def arguments(text: str) -> list[tuple[str | None, ArgumentValue]]:
     return [(one.name, one.value) for one in call(text).arguments]
 
 

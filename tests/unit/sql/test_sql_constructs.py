@@ -12,8 +12,8 @@ from tests.unit.sql.conftest import Catalog
 
 from streamhouse.errors import SqlError, UnsupportedSqlError
 from streamhouse.sql.batch.bounded_query import analyze_bounded
-from streamhouse.sql.batch.dml_plan import analyze_change
-from streamhouse.sql.plan import Change, Insert, Query, Select, Statement, TableInfo
+from streamhouse.sql.batch.dml_plan import analyze_dml
+from streamhouse.sql.plan import DmlStatement, Insert, Query, Select, Statement, TableInfo
 from streamhouse.sql.statements.script import parse_script
 from streamhouse.sql.streaming.query_planner import plan_stream_queries
 
@@ -265,8 +265,8 @@ def run(catalog: Catalog, text: str, bounded: bool) -> None:
         analyze_bounded(query, catalog, target)
     elif query is not None:
         plan_stream_queries(query, catalog, target)
-    elif isinstance(statement, Change):
-        analyze_change(statement, catalog)
+    elif isinstance(statement, DmlStatement):
+        analyze_dml(statement, catalog)
 
 
 def _parts(catalog: Catalog, statement: Statement) -> tuple[Query | None, TableInfo | None]:

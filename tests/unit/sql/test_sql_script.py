@@ -18,13 +18,13 @@ from streamhouse.sql.plan import (
     Drop,
     Explain,
     Insert,
-    Position,
     ResetOption,
     Select,
     SetOption,
     Show,
     Statement,
     StatementSet,
+    TextPosition,
     UseCatalog,
     UseDatabase,
 )
@@ -33,7 +33,7 @@ from streamhouse.sql.statements.script import parse_script
 if TYPE_CHECKING:
     from tests.unit.sql.conftest import Catalog
 
-P = Position(1, 1)
+P = TextPosition(1, 1)
 REVENUE = Path(__file__).parent / "fixtures" / "revenue.sql"
 
 
@@ -109,7 +109,7 @@ def test_insert_and_sets() -> None:
     assert isinstance(made, Insert)
     assert (made.target, made.columns, made.overwrite) == (("a", "t"), ("b", "c"), True)
     assert made.options == {"x": "1;2"} and made.query.text == "VALUES (1, ';')"
-    assert (made.position, made.query.position) == (Position(2, 1), Position(3, 1))
+    assert (made.position, made.query.position) == (TextPosition(2, 1), TextPosition(3, 1))
     inserts = "INSERT INTO a SELECT CASE WHEN x THEN 1 END FROM t; INSERT INTO b SELECT 1;"
     for whole in (
         f"BEGIN STATEMENT SET; {inserts} END;",

@@ -208,10 +208,10 @@ def _run(
     origins: Sequence[str],
     may_restart: bool,
 ) -> None:
-    from streamhouse.runtime.script import Script
+    from streamhouse.runtime.script import ScriptRunner
     from streamhouse.runtime.spark.session import end_session
 
-    script = Script(options, output)
+    script = ScriptRunner(options, output)
 
     def restart(error: BaseException) -> None:
         if script.has_reset:

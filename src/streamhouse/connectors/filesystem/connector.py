@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
+from streamhouse.connectors.bad_records import warn_of_bad_records
 from streamhouse.connectors.base import Connector, Scan
 from streamhouse.connectors.filesystem.file_readers import FileReader
 from streamhouse.connectors.filesystem.folders import folder_of
@@ -19,7 +20,6 @@ from streamhouse.connectors.filesystem.options import (
 )
 from streamhouse.connectors.filesystem.sink import FilesystemSink, encoder_of
 from streamhouse.connectors.filesystem.source import FilesystemSource
-from streamhouse.connectors.rejected_records import warn_of_left_out
 from streamhouse.connectors.specs import SinkSpec, SourceSpec
 from streamhouse.errors import OptionError, TableError
 from streamhouse.sql.options.store_options import is_store_option
@@ -78,7 +78,7 @@ class _Filesystem(Connector):
             for file in folder_of(parsed.path, parsed.store).files():
                 for batch in reader.read(file):
                     yield batch.select(list(columns))
-            warn_of_left_out(reader.rejected.take().num_rows)
+            warn_of_bad_records(reader.bad_records.take().num_rows)
 
         return pa.schema([reader.schema.field(name) for name in columns]), read
 

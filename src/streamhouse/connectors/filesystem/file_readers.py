@@ -14,12 +14,12 @@ from typing import IO, Any, cast
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from streamhouse.connectors.bad_records import CORRECT_TABLE, BadRecordCollector
 from streamhouse.connectors.filesystem.folders import folder_of
 from streamhouse.connectors.filesystem.listing import DataFile
 from streamhouse.connectors.filesystem.metadata import metadata_values
 from streamhouse.connectors.filesystem.options import FilesystemOptions
 from streamhouse.connectors.filesystem.partitions import partition_values
-from streamhouse.connectors.rejected_records import CORRECT_TABLE, RejectedRecords
 from streamhouse.connectors.specs import arrow_schema
 from streamhouse.errors import DataLossError, TableError
 from streamhouse.formats.base import Decoder
@@ -34,7 +34,7 @@ _PLACE = re.compile(r"file (.*), (\d+) bytes, record (\d+)", re.DOTALL)
 class FileReader:
     """Reads files of a table as batches of its columns, partition columns from their paths.
 
-    `rejected` gets the records that cannot be decoded.
+    `bad_records` gets the records that cannot be decoded.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class FileReader:
         self._folder = folder_of(options.path, options.store)
         self.schema = arrow_schema(columns)
         self._columns = tuple(columns)
-        self.rejected = RejectedRecords(options.bad_records, CORRECT_TABLE)
+        self.bad_records = BadRecordCollector(options.bad_records, CORRECT_TABLE)
         of_file = {*partitions, *(one.name for one in columns if one.metadata is not None)}
         self._stored = pa.schema([one for one in self.schema if one.name not in of_file])
         self._partitions = [one for one in self.schema if one.name in partitions]
@@ -139,7 +139,7 @@ class FileReader:
         assert self._decoder is not None
         decoded = self._decoder.decode(records)
         for bad in decoded.bad:
-            self.rejected.add(
+            self.bad_records.add(
                 f"file {path}, {file.size} bytes, record {numbers[bad.index]}",
                 bad.reason,
                 records[bad.index],

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from urllib.parse import unquote, urlsplit
 
-from streamhouse.connectors.dead_letter_options import FAIL, BadRecords
-from streamhouse.connectors.dead_letter_options import OPTIONS as BAD_RECORDS
+from streamhouse.connectors.bad_record_options import FAIL, BadRecordOptions
+from streamhouse.connectors.bad_record_options import OPTIONS as BAD_RECORDS
 from streamhouse.errors import OptionError
 from streamhouse.formats.registry import declared_options, format_of
 from streamhouse.options import Option, choice, duration_ms, memory_bytes, required
@@ -98,7 +98,7 @@ class FilesystemOptions:
     monitor_ms: int | None = None
     compression: str = "zstd"
     success_file: str | None = None
-    bad_records: BadRecords = field(default_factory=BadRecords)
+    bad_records: BadRecordOptions = field(default_factory=BadRecordOptions)
 
 
 def parse(options: Mapping[str, str]) -> FilesystemOptions:
@@ -131,8 +131,8 @@ def parse(options: Mapping[str, str]) -> FilesystemOptions:
     )
 
 
-def _bad_records(options: Mapping[str, str], name: str) -> BadRecords:
-    parsed = BadRecords.parse(options, WHERE)
+def _bad_records(options: Mapping[str, str], name: str) -> BadRecordOptions:
+    parsed = BadRecordOptions.parse(options, WHERE)
     if parsed.mode != FAIL and name not in TEXT_FORMATS:
         raise OptionError(
             f"{WHERE}: 'bad-records' = '{parsed.mode}' applies to records of "

@@ -102,9 +102,9 @@ class FilesystemSource:
         for file in partition:
             yield from self._reader.read(file)
 
-    def rejected(self) -> pa.Table:
+    def bad_records(self) -> pa.Table:
         """The bad records that `read` has left out since the last call."""
-        return self._reader.rejected.take()
+        return self._reader.bad_records.take()
 
     def replay_from(self, replays: DeadLetterReplays) -> None:
         """Read bad records again when that is requested."""

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from streamhouse.arrow_batches import gathered
 from streamhouse.connectors.base import WrittenBatch
-from streamhouse.connectors.driver_rows import DriverRowsWriter, rows_of
+from streamhouse.connectors.collected_rows import CollectingWriter, collected_rows
 from streamhouse.connectors.jdbc.commits_table import CommitsTable
 from streamhouse.connectors.jdbc.options import JdbcServer
 from streamhouse.connectors.jdbc.spool import Spool
@@ -37,8 +37,8 @@ class JdbcSink:
     def schema(self) -> pa.Schema:
         return self._spec.arrow_schema
 
-    def writer(self, query_id: str, batch: int, attempt: str) -> DriverRowsWriter:
-        return DriverRowsWriter()
+    def writer(self, query_id: str, batch: int, attempt: str) -> CollectingWriter:
+        return CollectingWriter()
 
     def committer(self, query_id: str) -> JdbcCommitter:
         return JdbcCommitter(self._spec, self._server, self._options, query_id)
@@ -84,7 +84,7 @@ class JdbcCommitter:
         written = write()
         if written is None:
             return False
-        return self.write(written.number, list(rows_of(written.messages)))
+        return self.write(written.number, list(collected_rows(written.messages)))
 
     def remove_leftovers(self, from_batch: int, keep: Collection[str] = ()) -> int:
         return 0

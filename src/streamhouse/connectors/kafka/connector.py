@@ -7,8 +7,9 @@ from dataclasses import replace
 
 import pyarrow as pa
 
+from streamhouse.connectors.bad_record_options import OPTIONS as BAD_RECORDS
+from streamhouse.connectors.bad_records import warn_of_bad_records
 from streamhouse.connectors.base import Connector, Delivery, Scan
-from streamhouse.connectors.dead_letter_options import OPTIONS as BAD_RECORDS
 from streamhouse.connectors.kafka.encoding import Encoding
 from streamhouse.connectors.kafka.metadata import METADATA
 from streamhouse.connectors.kafka.options import (
@@ -27,7 +28,6 @@ from streamhouse.connectors.kafka.options import (
 from streamhouse.connectors.kafka.records import Layout, Records
 from streamhouse.connectors.kafka.sink import KafkaSink
 from streamhouse.connectors.kafka.source import KafkaSource
-from streamhouse.connectors.rejected_records import warn_of_left_out
 from streamhouse.connectors.specs import SinkSpec, SourceSpec
 from streamhouse.errors import OptionError
 from streamhouse.source import ROW_KIND
@@ -128,12 +128,12 @@ def scanned(source: KafkaSource, columns: Sequence[str]) -> Scan:
                 for piece in source.partitions(before, offset):
                     for batch in source.read(piece):
                         yield batch.select(list(columns))
-                    bad += source.rejected().num_rows
+                    bad += source.bad_records().num_rows
                 if source.finished(offset):
                     return
                 before, offset = offset, source.latest_offset(offset)
         finally:
-            warn_of_left_out(bad)
+            warn_of_bad_records(bad)
             source.close()
 
     kind = pa.field(ROW_KIND, pa.string())

@@ -15,7 +15,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from streamhouse.connectors.dead_letter_options import FAIL
+from streamhouse.connectors.bad_record_options import FAIL
 from streamhouse.connectors.kafka.options import (
     EARLIEST,
     LATEST,

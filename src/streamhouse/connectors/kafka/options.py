@@ -6,9 +6,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from streamhouse.connectors.bad_record_options import OPTIONS as BAD_RECORDS
+from streamhouse.connectors.bad_record_options import BadRecordOptions
 from streamhouse.connectors.base import Option
-from streamhouse.connectors.dead_letter_options import OPTIONS as BAD_RECORDS
-from streamhouse.connectors.dead_letter_options import BadRecords
 from streamhouse.connectors.kafka.properties import GROUP, PREFIX, RESET, SERVERS, client_properties
 from streamhouse.errors import OptionError
 from streamhouse.formats import registry as formats
@@ -134,7 +134,7 @@ class KafkaOptions:
     partitioner: str
     guarantee: str
     transactions: str | None
-    bad_records: BadRecords
+    bad_records: BadRecordOptions
 
     @property
     def servers(self) -> str:
@@ -175,7 +175,7 @@ def parse(options: Mapping[str, str], where: str) -> KafkaOptions:
     topics, pattern = _topics(options, where)
     value = _value_format(options, where)
     key = _format(options, "key.format", "key.", where) if "key.format" in options else None
-    bad_records = BadRecords.parse(options, where)
+    bad_records = BadRecordOptions.parse(options, where)
     if formats.format_of(value.name).changelog:
         bad_records.check_changes(where)
     return KafkaOptions(

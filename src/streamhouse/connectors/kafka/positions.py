@@ -29,7 +29,7 @@ from streamhouse.source import Offset
 
 
 @dataclass(frozen=True)
-class Position:
+class KafkaPosition:
     """What a query has read: by topic its id, and by partition the next offset."""
 
     ids: Mapping[str, str] = field(default_factory=dict)
@@ -39,7 +39,7 @@ class Position:
     replayed: int = -1
 
     @classmethod
-    def parse(cls, offset: Offset) -> Position:
+    def parse(cls, offset: Offset) -> KafkaPosition:
         """The position of an offset; empty for `{}`."""
         topics: Mapping[str, Any] = offset.get("topics", {})
         until = offset.get("until")

@@ -19,7 +19,7 @@ import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
 from streamhouse.connectors.base import WrittenBatch
-from streamhouse.connectors.driver_rows import DriverRowsWriter, rows_of
+from streamhouse.connectors.collected_rows import CollectingWriter, collected_rows
 from streamhouse.connectors.kafka.client import TIMEOUT_S, consumer, created, kafka_error, text_of
 from streamhouse.connectors.kafka.encoding import Encoding
 from streamhouse.connectors.kafka.options import KafkaOptions
@@ -88,7 +88,7 @@ class KafkaSinkWriter:
         self._rows.append(rows)
 
     def prepare(self) -> list[bytes]:
-        records = DriverRowsWriter()
+        records = CollectingWriter()
         for batch in self._encoding.records(self._rows):
             records.write(batch)
         return records.prepare()
@@ -263,7 +263,7 @@ class KafkaSinkCommitter:
             partitions = self._partitions = SinkPartitions.of(producer, self._topic)
         number = 0
         for task, message in enumerate(messages):
-            for batch in rows_of([message]):
+            for batch in collected_rows([message]):
                 for first in range(0, batch.num_rows, _ROWS_AT_ONCE):
                     part = batch.slice(first, _ROWS_AT_ONCE)
                     chosen = partitions.of_rows(part, self._options.partitioner, task, number)

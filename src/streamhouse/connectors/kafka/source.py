@@ -12,14 +12,14 @@ from typing import Any
 import pyarrow as pa
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
+from streamhouse.connectors.bad_records import CORRECT_TABLE, BadRecordCollector
 from streamhouse.connectors.dead_letter_table import DeadLetterReplays, Replay
 from streamhouse.connectors.kafka.client import Client, Partition, consumer
 from streamhouse.connectors.kafka.options import UNBOUNDED, KafkaOptions
-from streamhouse.connectors.kafka.positions import Bounds, Position
+from streamhouse.connectors.kafka.positions import Bounds, KafkaPosition
 from streamhouse.connectors.kafka.reader import ADVICE, PartitionReader, Range, lost
 from streamhouse.connectors.kafka.records import Layout, Records
 from streamhouse.connectors.kafka.replayed_message import ReplayedMessage, place
-from streamhouse.connectors.rejected_records import CORRECT_TABLE, RejectedRecords
 from streamhouse.errors import ConnectError, DataLossError
 from streamhouse.source import Lag, Offset
 
@@ -59,7 +59,7 @@ class KafkaSource:
         self._reporter: Consumer | None = None
         self._topics: dict[str, tuple[str, int]] = {}
         self._discovered_at = self._polled_at = self._answered_at = float("-inf")
-        self._rejected = RejectedRecords(self._options.bad_records, CORRECT_TABLE)
+        self._bad_records = BadRecordCollector(self._options.bad_records, CORRECT_TABLE)
         self._end_history: deque[tuple[float, Mapping[Partition, int]]] = deque(maxlen=_KEPT_ENDS)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -98,7 +98,7 @@ class KafkaSource:
         return self._latest(offset, None) == offset
 
     def _latest(self, start: Offset, max_rows: int | None) -> Offset:
-        before = Position.parse(start)
+        before = KafkaPosition.parse(start)
         if before.until is not None and self.finished(start):
             return start
         self._discover_topics(before)
@@ -115,12 +115,12 @@ class KafkaSource:
         if start and after == before.next and not began and replayed == before.replayed:
             return start
         ids = {**before.ids, **{name: one[0] for name, one in self._topics.items()}}
-        return Position(ids, after, began, until, replayed).offset()
+        return KafkaPosition(ids, after, began, until, replayed).offset()
 
     def partitions(
         self, start: Offset, end: Offset, parallelism: int = 1
     ) -> Sequence[Range | Replay]:
-        before, after = Position.parse(start), Position.parse(end)
+        before, after = KafkaPosition.parse(start), KafkaPosition.parse(end)
         first = {**after.began, **before.next}
         ranges = [
             Range(*one, first[one], last) for one, last in after.next.items() if first[one] < last
@@ -155,14 +155,14 @@ class KafkaSource:
 
     def _reject(self, message: Message | ReplayedMessage, reason: str) -> None:
         kind, timestamp = message.timestamp()
-        self._rejected.add(
+        self._bad_records.add(
             place(message), reason, message.value(), message.key(), timestamp if kind else None,
             dict(message.headers() or []).items(),
         )  # fmt: skip
 
-    def rejected(self) -> pa.Table:
+    def bad_records(self) -> pa.Table:
         """The bad records that `read` has left out since the last call."""
-        return self._rejected.take()
+        return self._bad_records.take()
 
     def committed(self, end: Offset) -> None:
         """Report the offsets to the consumer group, if there is one."""
@@ -170,7 +170,7 @@ class KafkaSource:
             return
         if self._reporter is None:
             self._reporter = consumer(self._options)
-        offsets = [TopicPartition(*one, at) for one, at in Position.parse(end).next.items()]
+        offsets = [TopicPartition(*one, at) for one, at in KafkaPosition.parse(end).next.items()]
         try:
             self._reporter.commit(offsets=offsets, asynchronous=True)
             self._reporter.poll(0)
@@ -179,14 +179,14 @@ class KafkaSource:
             log.warning("the offsets were not reported to %s: %s", self._options.group, error)
 
     def finished(self, offset: Offset) -> bool:
-        position = Position.parse(offset)
+        position = KafkaPosition.parse(offset)
         if position.until is None:
             return False
         return all(position.next.get(one, 0) >= end for one, end in position.until.items())
 
     def check(self, offset: Offset) -> None:
         """Raise `DataLossError` if a topic was created anew, or records are gone."""
-        position = Position.parse(offset)
+        position = KafkaPosition.parse(offset)
         if position.ids:
             self._discover_topics(position, always=True)
             self._check_ends(position, self._connected.ends(position.next))
@@ -195,7 +195,7 @@ class KafkaSource:
         """How far a reader is behind the ends that were last seen."""
         if not self._end_history or not offset:
             return None
-        following = Position.parse(offset).next
+        following = KafkaPosition.parse(offset).next
         _, ends = self._end_history[-1]
         rows = sum(max(0, end - following.get(one, end)) for one, end in ends.items())
         if not rows:
@@ -215,7 +215,7 @@ class KafkaSource:
             self._client = Client(self._options)
         return self._client
 
-    def _discover_topics(self, before: Position, always: bool = False) -> None:
+    def _discover_topics(self, before: KafkaPosition, always: bool = False) -> None:
         """Discover topics and partitions if that is due, and check the ids of known topics."""
         now, interval = time.monotonic(), self._options.discovery_ms / 1000
         due = interval > 0 and now - self._discovered_at >= interval
@@ -234,7 +234,7 @@ class KafkaSource:
                     f"not belong to it; {ADVICE}"
                 )
 
-    def _new_partitions(self, before: Position) -> dict[Partition, int]:
+    def _new_partitions(self, before: KafkaPosition) -> dict[Partition, int]:
         """Where reading begins for partitions that `before` does not have."""
         known = before.next
         new = [
@@ -250,7 +250,7 @@ class KafkaSource:
         # Partitions that come later are read from their beginning, whatever the startup mode.
         return self._connected.beginnings(new)
 
-    def _check_ends(self, before: Position, ends: Mapping[Partition, int]) -> None:
+    def _check_ends(self, before: KafkaPosition, ends: Mapping[Partition, int]) -> None:
         """Raise `DataLossError` if the topic is shorter than what was read of it, or truncated."""
         changed = [one for one, at in before.next.items() if ends.get(one, at) != at]
         for one, at in before.next.items():
@@ -269,7 +269,7 @@ class KafkaSource:
                 raise DataLossError(lost(*one, before.next[one], oldest))
 
     def _until(
-        self, before: Position, following: Mapping[Partition, int]
+        self, before: KafkaPosition, following: Mapping[Partition, int]
     ) -> Mapping[Partition, int] | None:
         if not self.bounded:
             return None

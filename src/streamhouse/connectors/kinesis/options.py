@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal, TypeAlias
 
+from streamhouse.connectors.bad_record_options import OPTIONS as BAD_RECORDS
+from streamhouse.connectors.bad_record_options import BadRecordOptions
 from streamhouse.connectors.base import Option
-from streamhouse.connectors.dead_letter_options import OPTIONS as BAD_RECORDS
-from streamhouse.connectors.dead_letter_options import BadRecords
 from streamhouse.errors import OptionError
 from streamhouse.options import boolean, choice, duration_ms, integer
 
@@ -135,7 +135,7 @@ class KinesisOptions:
     discovery_s: float = 10.0
     max_records: int = 10_000
     interval_s: float = 0.2
-    bad_records: BadRecords = field(default_factory=BadRecords)
+    bad_records: BadRecordOptions = field(default_factory=BadRecordOptions)
 
     @property
     def name(self) -> str:
@@ -187,7 +187,7 @@ def parse(options: Mapping[str, str]) -> KinesisOptions:
             options, "source.shard.get-records.interval", "200 ms", _LEAST_INTERVAL_MS
         )
         / 1000,
-        bad_records=BadRecords.parse(options, WHERE),
+        bad_records=BadRecordOptions.parse(options, WHERE),
         **_credentials(options),
     )
 

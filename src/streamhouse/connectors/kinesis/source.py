@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from streamhouse.connectors.bad_records import CORRECT_TABLE, BadRecordCollector
 from streamhouse.connectors.dead_letter_table import DeadLetterReplays, Replay
 from streamhouse.connectors.kinesis.aggregation import HashKeyRange
 from streamhouse.connectors.kinesis.offsets import ShardOffset, StreamOffset
@@ -29,7 +30,6 @@ from streamhouse.connectors.kinesis.stream import (
     Stream,
 )
 from streamhouse.connectors.kinesis.user_records import UserRecord, from_bad_record, user_records
-from streamhouse.connectors.rejected_records import CORRECT_TABLE, RejectedRecords
 from streamhouse.errors import DataLossError
 from streamhouse.source import Lag, Offset
 
@@ -69,7 +69,7 @@ class KinesisSource:
         self._listed: dict[str, Shard] = {}
         self._listed_at: float | None = None
         self._read: dict[str, list[Record]] = {}
-        self._rejected = RejectedRecords(options.bad_records, CORRECT_TABLE)
+        self._bad_records = BadRecordCollector(options.bad_records, CORRECT_TABLE)
         self._replays: DeadLetterReplays | None = None
 
     @property
@@ -165,7 +165,9 @@ class KinesisSource:
             for one in bad:
                 record = records[one.index]
                 position = record.position(self._options.name)
-                self._rejected.add(position, one.reason, record.data, timestamp=record.arrival_ms)
+                self._bad_records.add(
+                    position, one.reason, record.data, timestamp=record.arrival_ms
+                )
             if rows.num_rows:
                 yield rows
 
@@ -180,9 +182,9 @@ class KinesisSource:
             group = records[first : first + _DECODED]
             yield list(user_records(partition.shard, group, partition.keys))
 
-    def rejected(self) -> pa.Table:
+    def bad_records(self) -> pa.Table:
         """The bad records that `read` has left out since the last call."""
-        return self._rejected.take()
+        return self._bad_records.take()
 
     def replay_from(self, replays: DeadLetterReplays) -> None:
         """Read bad records again when that is requested."""

@@ -28,7 +28,7 @@ class UserRecord:
     data: bytes
 
     def position(self, stream: str) -> str:
-        """The position as text, which errors and the table of bad records have."""
+        """The position as text, which errors and the dead-letter table have."""
         part = "" if self.index is None else f", part {self.index}"
         return f"stream {stream}, {self.shard}, record {self.number}{part}"
 
@@ -47,7 +47,7 @@ def user_records(
 
 
 def from_bad_record(row: Mapping[str, Any]) -> UserRecord:
-    """The user record of a row of the table of bad records."""
+    """The user record of a row of the dead-letter table."""
     match = _POSITION.fullmatch(row["position"])
     assert match is not None
     index = None if match[4] is None else int(match[4])

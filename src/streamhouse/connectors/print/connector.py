@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping
 import pyarrow as pa
 
 from streamhouse.connectors.base import Connector, Option, WrittenBatch
-from streamhouse.connectors.driver_rows import DriverRowsWriter, rows_of
+from streamhouse.connectors.collected_rows import CollectingWriter, collected_rows
 from streamhouse.connectors.print.row_text import row_texts
 from streamhouse.connectors.specs import SinkSpec
 from streamhouse.options import boolean
@@ -48,8 +48,8 @@ class PrintSink:
         self._prefix = prefix
         self._to_stderr = to_stderr
 
-    def writer(self, query_id: str, batch: int, attempt: str) -> DriverRowsWriter:
-        return DriverRowsWriter()
+    def writer(self, query_id: str, batch: int, attempt: str) -> CollectingWriter:
+        return CollectingWriter()
 
     def committer(self, query_id: str) -> PrintCommitter:
         return PrintCommitter(self._prefix, self._to_stderr)
@@ -69,7 +69,7 @@ class PrintCommitter:
         if written is None:
             return False
         out = sys.stderr if self._to_stderr else sys.stdout
-        for batch in rows_of(written.messages):
+        for batch in collected_rows(written.messages):
             out.write("".join(f"{self._prefix}{text}\n" for text in row_texts(batch)))
         out.flush()
         return True

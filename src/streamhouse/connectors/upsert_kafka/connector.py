@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamhouse.close_matches import nearest
+from streamhouse.connectors.bad_record_options import OPTIONS as BAD_RECORDS
 from streamhouse.connectors.base import Connector, Delivery, Scan
-from streamhouse.connectors.dead_letter_options import OPTIONS as BAD_RECORDS
 from streamhouse.connectors.kafka.connector import (
     GUARANTEE_NOTE,
     delivery,

@@ -35,7 +35,7 @@ class Freshness:
         self._clock = clock
         self._column = time_column
         self._skip_ms = skip_s * 1000
-        self._lineage = LineageFeed(address.side_table(SUFFIX))
+        self._lineage = LineageFeed(address.auxiliary_table(SUFFIX))
         self._definitions: dict[str, str] = {}
         self._done: dict[str, int] = {}
         self._past: dict[str, Recomputation] = {}

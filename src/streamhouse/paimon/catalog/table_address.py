@@ -37,7 +37,7 @@ class TableAddress:
         """Whether it is the same table, whatever the schema versions."""
         return (self.warehouse, self.identifier) == (other.warehouse, other.identifier)
 
-    def side_table(self, suffix: str) -> TableAddress:
+    def auxiliary_table(self, suffix: str) -> TableAddress:
         """The table `<name>__<suffix>` of the same database, with `__` for the `$` of a branch."""
         name = self.identifier.replace("$", "__")
         return TableAddress(self.warehouse, f"{name}__{suffix}")

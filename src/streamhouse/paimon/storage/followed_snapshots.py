@@ -54,7 +54,7 @@ class _Known:
     committed_at: float = float("-inf")
     stamp: int | None = 0
     peer_folder: str | None = None
-    """The folder (`storage.mirror`) of the process of this machine that has committed last."""
+    """The folder of the process of this machine that committed last (`storage.metadata_mirror`)."""
 
     @property
     def etag(self) -> str | None:

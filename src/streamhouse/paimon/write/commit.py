@@ -17,8 +17,8 @@ from streamhouse.paimon.storage import rust_core
 from streamhouse.paimon.storage.data_files import data_files
 from streamhouse.paimon.storage.followed_snapshots import FollowedSnapshots
 from streamhouse.paimon.storage.lock import LOCK_WAIT_S, commit_lock
-from streamhouse.paimon.storage.mirror.commit import MirroredCommit
-from streamhouse.paimon.storage.mirror.followed import object_store_parts
+from streamhouse.paimon.storage.metadata_mirror.commit import MirroredCommit
+from streamhouse.paimon.storage.metadata_mirror.followed import object_store_parts
 from streamhouse.paimon.storage.object_store.conditional_objects import ConditionalObjects
 from streamhouse.paimon.storage.object_store.store_retries import retried
 from streamhouse.paimon.storage.split_groups import file_ids as _ids

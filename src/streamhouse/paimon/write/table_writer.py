@@ -18,7 +18,7 @@ from streamhouse.paimon.schema.file_formats.nanosecond_timestamps import check_t
 from streamhouse.paimon.schema.file_formats.orc_values import OrcValues, may_hold_orc
 from streamhouse.paimon.schema.options.remove_record_option import removes_records
 from streamhouse.paimon.storage import rust_core
-from streamhouse.paimon.storage.mirror.write import MirroredWrite
+from streamhouse.paimon.storage.metadata_mirror.write import MirroredWrite
 from streamhouse.paimon.write.merge_rules.before_images import BeforeImageFilter, hides_by_sequence
 from streamhouse.paimon.write.merge_rules.product_columns import ProductColumns
 from streamhouse.paimon.write.merge_rules.remove_record_on_delete import removals_without_values

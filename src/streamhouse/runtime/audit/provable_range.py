@@ -96,7 +96,7 @@ def pending_rows_at(
     An empty table without columns if there are none; None if that snapshot has expired.
     """
     spec = _spec(address, user, batches, definitions)
-    pending = address.side_table("pending")
+    pending = address.auxiliary_table("pending")
     empty = pa.table({})
     if spec.retry is None or batch == 0:
         return empty

@@ -33,7 +33,7 @@ from streamhouse.runtime.streaming.batch_planner import BatchPlanner
 from streamhouse.runtime.streaming.dimensions.versions import pinned_partitions
 from streamhouse.source import ROW_KIND, Offset
 from streamhouse.sql.functions.builtin_udfs import register
-from streamhouse.sql.udf_modules.evaluation import Evaluations
+from streamhouse.sql.udf_modules.evaluation import PythonUdfs
 
 DUE_COLUMN, ATTEMPTS_COLUMN = "_due", "_attempts"
 """Extra columns of a pending row: when it is retried (epoch ms), and the retries so far."""
@@ -180,7 +180,7 @@ class _Run:
         self._functions: set[str] = set()
         self._db = duckdb.connect(":memory:", config={"threads": 2})
         self._db.execute("SET TimeZone = 'UTC'")
-        self._python = Evaluations(spec.query.functions)
+        self._python = PythonUdfs(spec.query.functions)
         self._python.register(self._db)
 
     def steps(self, batches: list[Batch], grouped: bool) -> Iterator[Step]:

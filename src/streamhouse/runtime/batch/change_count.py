@@ -8,13 +8,13 @@ import pyarrow.compute as pc
 from streamhouse.errors import TableError
 from streamhouse.paimon.read.table import Table
 from streamhouse.runtime.batch.row_kinds import actions_of, after, before
-from streamhouse.sql.plan import ROW, ChangeQuery
+from streamhouse.sql.plan import ROW, DmlQuery
 
 
 class ChangeCount:
     """Counts the changes of one try; keeps the keys of changed rows for `check`."""
 
-    def __init__(self, table: Table, change: ChangeQuery) -> None:
+    def __init__(self, table: Table, change: DmlQuery) -> None:
         self._table = table
         self._change = change
         self._changed: list[pa.Table] = []

@@ -29,7 +29,7 @@ from streamhouse.runtime.batch.row_kinds import dml_strategy, kinds, remaining
 from streamhouse.runtime.batch.scans import scan_of
 from streamhouse.runtime.session.session import Session
 from streamhouse.sql import plan
-from streamhouse.sql.batch.dml_plan import analyze_change
+from streamhouse.sql.batch.dml_plan import analyze_dml
 from streamhouse.sql.plan import ROW, BoundedScan
 
 TRIES = 4
@@ -73,7 +73,9 @@ class Changed:
         return text + (" (all files of the table were rewritten)" if self.rewritten else "")
 
 
-def change(session: Session, statement: plan.Change, sidecar: Sidecar | None = None) -> Changed:
+def execute(
+    session: Session, statement: plan.DmlStatement, sidecar: Sidecar | None = None
+) -> Changed:
     """Run a MERGE, UPDATE or DELETE atomically, with optimistic concurrency control.
 
     It is computed from the target's newest snapshot, and committed only if no other changes were
@@ -137,17 +139,17 @@ class _Attempt:
     """One try of a statement."""
 
     def __init__(
-        self, session: Session, statement: plan.Change, address: TableAddress, purge: Purge
+        self, session: Session, statement: plan.DmlStatement, address: TableAddress, purge: Purge
     ) -> None:
         self._session = session
         self._address = address
         self._purge = purge
         self._table = address.open()
         self._user = f"{CHANGE_USER}-{uuid.uuid4()}"
-        self._change = analyze_change(statement, session)
+        self._change = analyze_dml(statement, session)
         self._strategy = dml_strategy(self._table, self._change)
         if self._strategy.rewrites:
-            self._change = analyze_change(statement, session, everything=True)
+            self._change = analyze_dml(statement, session, everything=True)
         self._count = ChangeCount(self._table, self._change)
         self._snapshot: int | None = None
 

@@ -16,7 +16,7 @@ from streamhouse.paimon.write.merge_rules.remove_record_on_delete import without
 from streamhouse.runtime.query_operator import conformed
 from streamhouse.source import ROW_KIND
 from streamhouse.sql.options.merge_functions import merge_function, sequence_fields
-from streamhouse.sql.plan import ChangeQuery
+from streamhouse.sql.plan import DmlQuery
 
 # Merge functions for which retracting a value and adding it again restores the same value.
 _RETRACTS = ("sum", "last_value", "last_non_null_value")
@@ -42,7 +42,7 @@ class DmlStrategy:
     options: Mapping[str, str] | None = None
 
 
-def dml_strategy(table: Table, change: ChangeQuery) -> DmlStrategy:
+def dml_strategy(table: Table, change: DmlQuery) -> DmlStrategy:
     """How to write these changes; `TableError` with the reason and a way out if that cannot be."""
     actions = set(change.actions)
     engine = table.options.get("merge-engine", "deduplicate")
@@ -76,7 +76,7 @@ def _check_delete(table: Table, where: str) -> None:
             raise TableError(f"{where} ignores deletes; set '{key}' = 'false' to delete its rows")
 
 
-def _aggregation(table: Table, change: ChangeQuery, where: str) -> DmlStrategy:
+def _aggregation(table: Table, change: DmlQuery, where: str) -> DmlStrategy:
     functions = functions_of(table)
     if "update" in change.actions:
         for column, name in functions.items():
@@ -101,9 +101,7 @@ def _removal(table: Table) -> tuple[str, bool]:
     return option, removes_records(table.options)
 
 
-def _check_retract(
-    table: Table, change: ChangeQuery, where: str, column: str, function: str
-) -> None:
+def _check_retract(table: Table, change: DmlQuery, where: str, column: str, function: str) -> None:
     key = f"fields.{column}.ignore-retract"
     ignored = table.options.get(key, "false").lower() == "true"
     if not ignored and function in _RETRACTS:
@@ -133,7 +131,7 @@ def functions_of(table: Table) -> dict[str, str]:
     }
 
 
-def _partial_update(table: Table, change: ChangeQuery, where: str) -> DmlStrategy:
+def _partial_update(table: Table, change: DmlQuery, where: str) -> DmlStrategy:
     grouped = [
         key
         for key in table.options
@@ -155,9 +153,7 @@ def _partial_update(table: Table, change: ChangeQuery, where: str) -> DmlStrateg
     return DmlStrategy(retracts=False, purges=True, resets=True)
 
 
-def kinds(
-    table: Table, strategy: DmlStrategy, change: ChangeQuery, batch: pa.Table
-) -> list[pa.Table]:
+def kinds(table: Table, strategy: DmlStrategy, change: DmlQuery, batch: pa.Table) -> list[pa.Table]:
     """The rows to write for a batch of changes, with their row kinds, in order.
 
     Each `-U` directly precedes its `+U`, as writers expect
@@ -185,13 +181,13 @@ def kinds(
     return [rows for rows in result if rows.num_rows]
 
 
-def remaining(table: Table, change: ChangeQuery, batch: pa.Table) -> pa.Table:
+def remaining(table: Table, change: DmlQuery, batch: pa.Table) -> pa.Table:
     """The rows of a batch that stay in a table that is overwritten as a whole."""
     deleted = pc.fill_null(pc.equal(actions_of(change, batch), "delete"), False)
     return conformed(after(table, batch).filter(pc.invert(deleted)), table.arrow_schema)
 
 
-def actions_of(change: ChangeQuery, batch: pa.Table) -> pa.Array:
+def actions_of(change: DmlQuery, batch: pa.Table) -> pa.Array:
     """The action for each row: insert, update, delete, or null."""
     return pc.take(pa.array(change.actions), batch.column(0).combine_chunks())
 
@@ -208,7 +204,7 @@ def after(table: Table, batch: pa.Table) -> pa.Table:
     return batch.select(range(2 + len(names), 2 + 2 * len(names))).rename_columns(names)
 
 
-def _check_updates(table: Table, change: ChangeQuery, old: pa.Table, new: pa.Table) -> None:
+def _check_updates(table: Table, change: DmlQuery, old: pa.Table, new: pa.Table) -> None:
     """Raise `TableError` for updates that the merge engine would ignore.
 
     These are nulls that it skips, and a `sequence.field` that is less than the row's present one.

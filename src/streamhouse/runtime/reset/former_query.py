@@ -14,9 +14,9 @@ from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.schema.table_name import TableName
 from streamhouse.paimon.write.commit import TableCommitter
 from streamhouse.paimon.write.table_writer import query_tag
+from streamhouse.runtime.state.auxiliary_tables import empty_table, unmatched_table
 from streamhouse.runtime.state.batch_logs import next_batch
 from streamhouse.runtime.state.checkpoint import Checkpoint
-from streamhouse.runtime.state.side_tables import empty_table, unmatched_table
 
 _LOG = logging.getLogger("streamhouse.query")
 

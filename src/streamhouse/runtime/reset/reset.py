@@ -1,7 +1,7 @@
 """`--from-scratch`: restarts the continuous queries of a script as new queries.
 
 A reset of a target empties it and its `__unmatched` table (unless its rows are kept), removes the
-rows of its former queries from the other side tables, drops their consumers at all tables, and
+rows of its former queries from the other auxiliary tables, drops their consumers at all tables, and
 clears their checkpoints. All resets of a script run before its first statement. They begin with a
 marker in the folder of checkpoints (`reset.marker`): a process that dies before the marker is
 written has changed nothing; after that, the next run finishes the resets, with or without the
@@ -29,9 +29,9 @@ from streamhouse.runtime.reset.former_query import (
 )
 from streamhouse.runtime.reset.marker import Reset, ResetMarker
 from streamhouse.runtime.reset.table_writers import other_writers, own_consumers
+from streamhouse.runtime.state.auxiliary_tables import remove_rows
 from streamhouse.runtime.state.checkpoint import Checkpoint, checkpoints_for
 from streamhouse.runtime.state.checkpoint_claim import claims, release
-from streamhouse.runtime.state.side_tables import remove_rows
 
 Notice = Callable[[str], None]
 

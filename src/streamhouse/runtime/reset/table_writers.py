@@ -99,7 +99,7 @@ def _is_streaming(snapshot: Snapshot) -> bool:
 def _lineage_definitions(address: TableAddress) -> dict[str, str | None]:
     """The query ids in the lineage of a table, each with its last definition, if recorded."""
     try:
-        table = address.side_table(SUFFIX).open()
+        table = address.auxiliary_table(SUFFIX).open()
     except TableError:
         return {}
     definitions: dict[str, str | None] = {}

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from streamhouse.connectors import registry
-from streamhouse.connectors.dead_letter_options import BadRecords
+from streamhouse.connectors.bad_record_options import BadRecordOptions
 from streamhouse.connectors.specs import SinkSpec, SourceSpec
 from streamhouse.lookup.dimension import is_server
 from streamhouse.paimon.catalog.table_address import TableAddress
@@ -81,7 +81,7 @@ class Endpoints:
     def dead_letters(self, query: StreamQuery) -> TableAddress | None:
         """The table into which the source of a query writes bad records; None if there is none."""
         options = {**query.source.options, **query.source_options}
-        parsed = BadRecords.parse(options, f"table {query.source.name[-1]}")
+        parsed = BadRecordOptions.parse(options, f"table {query.source.name[-1]}")
         if parsed.table is None:
             return None
         catalog, database, name = self._catalogs.full(tuple(parsed.table.split(".")))

@@ -87,7 +87,7 @@ class Lineage:
 
     def __init__(self, spec: QuerySpec) -> None:
         self._spec = spec
-        self._address = spec.target.side_table(SUFFIX)
+        self._address = spec.target.auxiliary_table(SUFFIX)
         database, name = split_identifier(self._address.identifier)
         Warehouse(self._address.warehouse).create_table(
             database,
@@ -261,7 +261,7 @@ def read_lineage(address: TableAddress, query_id: str | None = None) -> list[dic
 def recorded_lineage(target: TableAddress) -> list[dict[str, Any]]:
     """The lineage of a target, sorted by query and batch; `TableError` if it has none."""
     try:
-        rows = read_lineage(target.side_table(SUFFIX))
+        rows = read_lineage(target.auxiliary_table(SUFFIX))
     except TableError:
         rows = []
     if not rows:

@@ -111,11 +111,11 @@ def spec_of(definition: str, target: TableAddress, query_id: str) -> QuerySpec:
             )
         ),
         target=replace(target, schema_id=versions.get("target", 0)),
-        pending=target.side_table("pending") if record["waits"] else None,
-        unmatched=target.side_table("unmatched") if record["waits"] else None,
+        pending=target.auxiliary_table("pending") if record["waits"] else None,
+        unmatched=target.auxiliary_table("unmatched") if record["waits"] else None,
         query_id=query_id,
         parallelism=1,
-        distinct=target.side_table("distinct") if record["query"].get("distinct") else None,
+        distinct=target.auxiliary_table("distinct") if record["query"].get("distinct") else None,
     )
 
 

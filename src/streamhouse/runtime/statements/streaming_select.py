@@ -6,8 +6,8 @@ import time
 
 import pyarrow as pa
 
-from streamhouse.connectors.dead_letter_table import Rejecting
-from streamhouse.connectors.rejected_records import warn_of_left_out
+from streamhouse.connectors.bad_records import warn_of_bad_records
+from streamhouse.connectors.dead_letter_table import SkipsBadRecords
 from streamhouse.lookup.dimension import DimensionSpec
 from streamhouse.lookup.strategies.selection import choose_all
 from streamhouse.paimon.catalog.table_address import TableAddress
@@ -66,8 +66,8 @@ class StreamingSelect:
                 src = numbered(chunk, 0)
                 self._dimensions.bind(self._operator, src)
                 self._print(self._operator.rows(src))
-        if isinstance(self._source, Rejecting):
-            warn_of_left_out(self._source.rejected().num_rows)
+        if isinstance(self._source, SkipsBadRecords):
+            warn_of_bad_records(self._source.bad_records().num_rows)
         self._offset = end
         self._source.committed(end)
 

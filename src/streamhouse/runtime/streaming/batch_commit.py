@@ -1,4 +1,4 @@
-"""Exactly-once commits of micro-batches: the sink's, and those of the query's side tables."""
+"""Exactly-once commits of micro-batches: the sink's, and those of the query's auxiliary tables."""
 
 from __future__ import annotations
 
@@ -47,8 +47,9 @@ class BatchCommitter:
 
     Every batch makes one commit per table, with the query's id as the commit user and the batch
     number as the commit identifier: first to the journal of lookups on servers (if any), then to
-    the sink, then to the other side tables. Each table accepts a number only once. So a batch that
-    was interrupted at any point runs again with the same input and commits only what is missing.
+    the sink, then to the other auxiliary tables. Each table accepts a number only once. So a batch
+    that was interrupted at any point runs again with the same input and commits only what is
+    missing.
     """
 
     def __init__(self, spec: QuerySpec) -> None:
@@ -56,17 +57,17 @@ class BatchCommitter:
         self._journal = None if spec.lookup_journal is None else spec.lookup_journal.identifier
         self._tag = query_tag(spec.query_id)
         self._sink = spec.open_sink().committer(spec.query_id)
-        self._side_tables = {
+        self._auxiliary_tables = {
             address.identifier: TableCommitter(
                 address.warehouse, address.identifier, spec.query_id, followed=True
             )
-            for address in spec.side_tables
+            for address in spec.auxiliary_tables
         }
 
     @property
     def tables(self) -> dict[str, Table]:
         """The Paimon tables that batches commit to, by name."""
-        tables = {name: committer.table for name, committer in self._side_tables.items()}
+        tables = {name: committer.table for name, committer in self._auxiliary_tables.items()}
         if self._sink.table is not None:
             tables[self._target] = self._sink.table
         return tables
@@ -95,9 +96,9 @@ class BatchCommitter:
         if made and took_ms and self._sink.table is not None:
             own = {self._target: messages.get(self._target, [])}
             commit = Commit.of(own, took_ms[-1])
-        return self._commit_side_tables(messages, reports, made, commit) if reports else None
+        return self._commit_auxiliary_tables(messages, reports, made, commit) if reports else None
 
-    def _commit_side_tables(
+    def _commit_auxiliary_tables(
         self,
         messages: Messages,
         reports: list[dict[str, Any]],
@@ -107,7 +108,7 @@ class BatchCommitter:
         """Commit what the batch wrote besides the sink; `made`: this run committed to the sink."""
         number = _number(reports)
         reached("target-committed", number, self._target)
-        for identifier, committer in self._side_tables.items():
+        for identifier, committer in self._auxiliary_tables.items():
             if identifier == self._journal:
                 continue
             own = messages.get(identifier, [])
@@ -134,7 +135,7 @@ class BatchCommitter:
         Keeps those of the task attempts `keep`.
         """
         removed = self._sink.remove_leftovers(from_batch, keep)
-        for committer in self._side_tables.values():
+        for committer in self._auxiliary_tables.values():
             removed += committer.remove_leftovers(self._tag, from_batch, keep)
         if removed:
             log.info("%s: removed %d left-over files", self._target, removed)
@@ -148,14 +149,14 @@ class BatchCommitter:
             if self._journal is not None:
                 # The batch reads it if it runs again.
                 with timed(self._journal):
-                    journal = self._side_tables[self._journal]
+                    journal = self._auxiliary_tables[self._journal]
                     journal.commit(number, messages.get(self._journal, []))
                 reached(LOOKUP_JOURNAL_STEP, number, self._target)
         return messages, reports
 
     def _discard(self, messages: Messages) -> None:
-        """Remove what a batch wrote into the side tables, but not the journal of server lookups."""
-        for identifier, committer in self._side_tables.items():
+        """Remove what a batch wrote into auxiliary tables, but not the journal of lookups."""
+        for identifier, committer in self._auxiliary_tables.items():
             if identifier != self._journal:
                 committer.abort(messages.get(identifier, []))
 

@@ -88,7 +88,7 @@ class ContinuousQuery:
         """The tables that the query writes, with its lineage, in its target's warehouse."""
         written = [address.identifier for address in self._spec.written]
         if self._spec.sink is None:
-            written.append(self._spec.target.side_table("lineage").identifier)
+            written.append(self._spec.target.auxiliary_table("lineage").identifier)
         return written
 
     def start_notice(self) -> str | None:
@@ -109,7 +109,7 @@ class ContinuousQuery:
         )
 
     def prepare(self) -> None:
-        """Check the source, create the side tables, clean up after a crash; needs no Spark."""
+        """Check the source, create the auxiliary tables, clean up after a crash; needs no Spark."""
         spec = self._spec
         if spec.pending is not None and spec.unmatched is not None:
             changelog = spec.query.changelog

@@ -24,7 +24,7 @@ from streamhouse.runtime.sync.options import (
     sync_table_options,
 )
 from streamhouse.runtime.sync.run import SyncRun, run_sync
-from streamhouse.sql.plan import Argument, Value
+from streamhouse.sql.plan import Argument, ArgumentValue
 
 TABLE, DATABASE = "sync_mysql_table", "sync_mysql_database"
 _STATE = {
@@ -114,7 +114,9 @@ def options_of_call(
     return _options(name.lower(), warehouse, values)
 
 
-def _options(name: str, warehouse: Mapping[str, str], given: Mapping[str, Value]) -> SyncOptions:
+def _options(
+    name: str, warehouse: Mapping[str, str], given: Mapping[str, ArgumentValue]
+) -> SyncOptions:
     arguments: dict[str, Any] = {
         key: _argument(name, key, value) for key, value in given.items() if value is not None
     }
@@ -125,7 +127,7 @@ def _options(name: str, warehouse: Mapping[str, str], given: Mapping[str, Value]
     return sync_database_options(warehouse, arguments.pop("database"), conf, **arguments)
 
 
-def _argument(name: str, key: str, value: Value) -> object:
+def _argument(name: str, key: str, value: ArgumentValue) -> object:
     """The value of an argument as `sync_database_options` takes it."""
     if key == "mysql_conf" or key in MAPS:
         return _pairs(name, key, value)
@@ -134,7 +136,7 @@ def _argument(name: str, key: str, value: Value) -> object:
     return names(str(value)) if key in LISTS else value
 
 
-def _pairs(name: str, argument: str, value: Value) -> dict[str, str]:
+def _pairs(name: str, argument: str, value: ArgumentValue) -> dict[str, str]:
     if isinstance(value, Mapping):
         return {str(key): str(one) for key, one in value.items()}
     try:

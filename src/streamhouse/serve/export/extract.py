@@ -16,7 +16,7 @@ from streamhouse.paimon.read.table import Table
 from streamhouse.serve.queries.pinned_tables import PinnedTable, PinnedTables
 from streamhouse.serve.views.warehouse_tables import WarehouseTables
 from streamhouse.sql.batch.bounded_query import analyze_bounded
-from streamhouse.sql.plan import BoundedQuery, BoundedScan, Position, Query, TableInfo
+from streamhouse.sql.plan import BoundedQuery, BoundedScan, Query, TableInfo, TextPosition
 from streamhouse.sql.statements.create_view import ticked
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ class Extractor:
     def _plan(self, view: ViewInfo) -> BoundedQuery:
         name = ".".join(ticked(part) for part in view.name[-2:])
         items = "*" if self._columns is None else ", ".join(map(ticked, self._columns))
-        query = Query(f"SELECT {items} FROM {name}", Position(1, 1))
+        query = Query(f"SELECT {items} FROM {name}", TextPosition(1, 1))
         return analyze_bounded(query, self._tables)
 
 

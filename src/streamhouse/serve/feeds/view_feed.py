@@ -14,7 +14,7 @@ from streamhouse.paimon.storage.table_identity import Identity
 from streamhouse.serve.feeds.feed import Change, Feed
 from streamhouse.serve.feeds.row_kinds import add_row_kind
 from streamhouse.sql.batch.bounded_query import analyze_bounded
-from streamhouse.sql.plan import BoundedQuery, Position, Query
+from streamhouse.sql.plan import BoundedQuery, Query, TextPosition
 
 if TYPE_CHECKING:
     from streamhouse.paimon.catalog.warehouse import Warehouse
@@ -153,7 +153,7 @@ class ViewFeed(Feed):
     def _planned(self) -> tuple[BoundedQuery, pa.Schema]:
         name = ".".join(f"`{part}`" for part in self.identifier.split(".", 1))
         query = self._query if self._query is not None else f"SELECT * FROM {name}"
-        plan = analyze_bounded(Query(query, Position(1, 1)), self._resolver)
+        plan = analyze_bounded(Query(query, TextPosition(1, 1)), self._resolver)
         scanner = warehouse_scanner(self._warehouse)
         empty = run_bounded(plan, lambda scan: (scanner(scan)[0], lambda: iter(())))
         fields = [field.with_nullable(True) for field in empty.schema]

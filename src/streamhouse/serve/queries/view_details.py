@@ -224,7 +224,7 @@ def _of_view(warehouse: Warehouse, view: ServedView) -> dict[str, Any]:
     """
     from streamhouse.serve.queries.pinned_tables import PinnedTables
     from streamhouse.sql.batch.bounded_query import analyze_bounded
-    from streamhouse.sql.plan import Position, Query
+    from streamhouse.sql.plan import Query, TextPosition
 
     tables = WarehouseTables(warehouse)
     database, name = view.source.split(".", 1)
@@ -241,7 +241,7 @@ def _of_view(warehouse: Warehouse, view: ServedView) -> dict[str, Any]:
         record["description"] = info.comment
     try:
         quoted = ".".join("`" + part.replace("`", "``") + "`" for part in (database, name))
-        plan = analyze_bounded(Query(f"SELECT * FROM {quoted}", Position(1, 1)), tables)
+        plan = analyze_bounded(Query(f"SELECT * FROM {quoted}", TextPosition(1, 1)), tables)
         pins = PinnedTables(warehouse)
         pins.pin_all(plan.scans)
     except (SqlError, TableError, DataLossError) as error:

@@ -29,7 +29,7 @@ from streamhouse.serve.feeds.feed import Feed
 from streamhouse.serve.streams.encoding import Stopped, StreamEncoder
 from streamhouse.serve.streams.event import CHANGES, Commit, heartbeat
 from streamhouse.serve.streams.first_events import FirstEventsBuilder, StreamResources
-from streamhouse.serve.streams.resume import LATEST, Position
+from streamhouse.serve.streams.resume import LATEST, ResumePosition
 from streamhouse.serve.streams.stream_settings import StreamSettings
 from streamhouse.serve.streams.subscriber import FirstEvents, Link, Subscription
 from streamhouse.serve.streams.view_poller import PollResult, PollStats, ViewPoller
@@ -135,7 +135,7 @@ class Channel:
             self._openings -= 1
             self._start_linger()
 
-    async def first_events(self, position: Position | str | None) -> FirstEvents:
+    async def first_events(self, position: ResumePosition | str | None) -> FirstEvents:
         """Make the first events of a subscriber: initial state, missed events, or `latest`.
 
         Polls first, so the result includes every commit before the call. Raises `TableError` and
@@ -211,11 +211,11 @@ class Channel:
             raise StreamhouseError(f"{self.view.name} cannot be read: {error}") from error
         return self._current_position()[0]
 
-    async def _build(self, position: Position | str | None, now: PollResult) -> FirstEvents:
+    async def _build(self, position: ResumePosition | str | None, now: PollResult) -> FirstEvents:
         if position == LATEST:
             return FirstEvents(self._encoder.events(CHANGES, now.commit, ()), self._head)
         first = None
-        if isinstance(position, Position):
+        if isinstance(position, ResumePosition):
             recorded = self._positions.get(position.snapshot)
             if recorded is not None and position.matches(recorded[0]):
                 return FirstEvents((), recorded[1])

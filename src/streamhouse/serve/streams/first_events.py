@@ -13,7 +13,7 @@ from streamhouse.serve.feeds.feed import Feed
 from streamhouse.serve.feeds.table_feed import TableFeed
 from streamhouse.serve.streams.encoding import Chunk, StreamEncoder, row_count
 from streamhouse.serve.streams.event import SNAPSHOT, Commit, Event
-from streamhouse.serve.streams.resume import Position, ResumeTarget, read_missed_events
+from streamhouse.serve.streams.resume import ResumePosition, ResumeTarget, read_missed_events
 from streamhouse.serve.streams.state_memory import StateMemory
 from streamhouse.serve.streams.subscriber import FirstEvents, Link
 from streamhouse.serve.streams.view_poller import PollResult, same_columns
@@ -83,7 +83,7 @@ class FirstEventsBuilder:
             return self._ready
         return await self._shared("", self._make_state)
 
-    async def missed(self, position: Position) -> FirstEvents | None:
+    async def missed(self, position: ResumePosition) -> FirstEvents | None:
         """The events after a position; None if the subscriber needs the initial state.
 
         Raises as `serve.streams.resume.read_missed_events`.
@@ -179,7 +179,7 @@ class FirstEventsBuilder:
         finally:
             feed.close()
 
-    async def _catch_up(self, position: Position) -> FirstEvents | None:
+    async def _catch_up(self, position: ResumePosition) -> FirstEvents | None:
         async with self._resources.catching_up:
             now, link = self._current_position()
             missed_events = await self._resources.run(partial(self._read_missed, position, now))
@@ -191,7 +191,7 @@ class FirstEventsBuilder:
             self._caught_up[str(position)] = first
         return first
 
-    def _read_missed(self, position: Position, now: PollResult) -> tuple[Event, ...] | None:
+    def _read_missed(self, position: ResumePosition, now: PollResult) -> tuple[Event, ...] | None:
         feed = self._open_feed(self._view)
         try:
             target = ResumeTarget(now.commit, now.state)

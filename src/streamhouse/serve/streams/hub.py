@@ -13,7 +13,7 @@ from streamhouse.errors import BusyError
 from streamhouse.serve.feeds.feed import Feed
 from streamhouse.serve.streams.channel import Channel
 from streamhouse.serve.streams.first_events import StreamResources
-from streamhouse.serve.streams.resume import LATEST, Position
+from streamhouse.serve.streams.resume import LATEST, ResumePosition
 from streamhouse.serve.streams.state_memory import StateMemory
 from streamhouse.serve.streams.stream_settings import StreamSettings
 from streamhouse.serve.streams.subscriber import Subscription
@@ -82,13 +82,15 @@ class Hub:
         from it, `TableError` and `SqlError` if the view is missing, `TooLargeError` if it has too
         many rows, `BusyError` if too many views have streams.
         """
-        position: Position | str | None = last_id or None
+        position: ResumePosition | str | None = last_id or None
         if position is not None and position != LATEST:
-            position = Position.parse(str(position))
+            position = ResumePosition.parse(str(position))
         channel = self._channel(view)
         with channel.kept_open():
             first = await channel.first_events(position)
-            return channel.attach(first, str(position) if isinstance(position, Position) else None)
+            return channel.attach(
+                first, str(position) if isinstance(position, ResumePosition) else None
+            )
 
     async def close(self) -> None:
         """End all subscriptions and poller threads; waits at most a second for the threads."""

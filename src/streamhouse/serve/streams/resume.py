@@ -27,14 +27,14 @@ _SHOWN = 40
 
 
 @dataclass(frozen=True)
-class Position:
+class ResumePosition:
     """The position in a `last_id`; without a `stamp` it is a snapshot id of the current table."""
 
     snapshot: int
     stamp: str | None = None
 
     @classmethod
-    def parse(cls, text: str) -> Position:
+    def parse(cls, text: str) -> ResumePosition:
         """Parse an event id or a snapshot id; `BadIdError` for anything else."""
         match = _ID.fullmatch(text)
         if match is None:
@@ -62,7 +62,7 @@ class ResumeTarget:
 
 
 def read_missed_events(
-    feed: Feed, position: Position, target: ResumeTarget, encoder: StreamEncoder
+    feed: Feed, position: ResumePosition, target: ResumeTarget, encoder: StreamEncoder
 ) -> tuple[Event, ...] | None:
     """The events from a position to the target; None if the subscriber needs the initial state.
 
@@ -96,7 +96,7 @@ def read_missed_events(
         raise expired(table, position, name) from None
 
 
-def expired(table: Table, position: Position, name: str) -> ExpiredError:
+def expired(table: Table, position: ResumePosition, name: str) -> ExpiredError:
     """The error for a position from which a stream cannot resume."""
     earliest = table.earliest_snapshot_id()
     oldest = "the table has no snapshot" if earliest is None else f"the oldest is {earliest}"
@@ -108,7 +108,7 @@ def expired(table: Table, position: Position, name: str) -> ExpiredError:
     )
 
 
-def _commit(table: Table, incarnation: str, position: Position) -> Commit | None:
+def _commit(table: Table, incarnation: str, position: ResumePosition) -> Commit | None:
     if not position.snapshot:
         return Commit.of(incarnation, 0, 0)
     record = table.snapshots.find(position.snapshot)

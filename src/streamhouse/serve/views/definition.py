@@ -10,7 +10,7 @@ from streamhouse.errors import StreamhouseError, TableError
 from streamhouse.serve.access_log import LOGGER
 from streamhouse.serve.views.warehouse_tables import WarehouseTables
 from streamhouse.sql.batch.bounded_query import analyze_bounded
-from streamhouse.sql.plan import Position, Query
+from streamhouse.sql.plan import Query, TextPosition
 from streamhouse.sql.statements.create_view import ticked
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def _definition_error(warehouse: Warehouse, view: ServedView) -> StreamhouseErro
     if view.columns is None and view.filter is None:
         return None
     try:
-        analyze_bounded(Query(definition(view), Position(1, 1)), WarehouseTables(warehouse))
+        analyze_bounded(Query(definition(view), TextPosition(1, 1)), WarehouseTables(warehouse))
     except StreamhouseError as error:
         return error
     return None

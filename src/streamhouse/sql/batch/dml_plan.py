@@ -14,7 +14,7 @@ from streamhouse.sql import node_errors
 from streamhouse.sql.batch.bounded_query import Analyzed, analyze_tree
 from streamhouse.sql.batch.dml_syntax import MATCHED, MISSING, ORPHAN, Clause, Parts, parts_of
 from streamhouse.sql.nesting_depth import limited_depth
-from streamhouse.sql.plan import ROW, Change, ChangeQuery, Column, Resolver, TableInfo
+from streamhouse.sql.plan import ROW, Column, DmlQuery, DmlStatement, Resolver, TableInfo
 from streamhouse.sql.resolution import insert_target as targets
 from streamhouse.sql.resolution.columns import Parsed, resolve_table
 
@@ -22,7 +22,7 @@ ACTION, SOURCE_EXISTS = "__action", "__there"
 _RESERVED = (ROW, SOURCE_EXISTS, ACTION)
 
 
-def analyze_change(statement: Change, resolver: Resolver, everything: bool = False) -> ChangeQuery:
+def analyze_dml(statement: DmlStatement, resolver: Resolver, everything: bool = False) -> DmlQuery:
     """The query that computes a statement; with `everything` it also returns unchanged rows.
 
     Raises `SqlError` with line and column for unknown names, values that do not fit their column,
@@ -47,7 +47,7 @@ class _Value:
 
 
 class _Analysis:
-    def __init__(self, statement: Change, resolver: Resolver, everything: bool) -> None:
+    def __init__(self, statement: DmlStatement, resolver: Resolver, everything: bool) -> None:
         self._script, self._parts = parts_of(statement.query)
         self._resolver = resolver
         self._everything = everything
@@ -59,7 +59,7 @@ class _Analysis:
         self._values: list[_Value] = []
         self._conditions: dict[int, tuple[int, exp.Expr]] = {}
 
-    def plan(self) -> ChangeQuery:
+    def plan(self) -> DmlQuery:
         names = [column.name for column in self._target.columns]
         self._check_names(names, self._parts.target)
         if self._parts.source is not None:
@@ -69,7 +69,7 @@ class _Analysis:
         analyzed = analyze_tree(
             self._parsed(self._wide()), self._wide(), self._resolver, self._marked
         )
-        return ChangeQuery(
+        return DmlQuery(
             self._target,
             analyzed.plan(self._narrow(analyzed), self._output()),
             tuple(clause.action for clause in self._parts.clauses),

@@ -11,7 +11,7 @@ from streamhouse.sql import node_errors
 from streamhouse.sql.expressions import lowering
 from streamhouse.sql.parser import dialect
 from streamhouse.sql.parser.token_cursor import Cursor
-from streamhouse.sql.plan import Change, Position, Query, Truncate
+from streamhouse.sql.plan import DmlStatement, Query, TextPosition, Truncate
 from streamhouse.sql.resolution.columns import first_set
 from streamhouse.sql.text import Script, of_query
 
@@ -45,17 +45,17 @@ class Parts:
     clauses: list[Clause]
 
 
-def parse_change(cursor: Cursor, position: Position, text: str) -> Change:
+def parse_dml(cursor: Cursor, position: TextPosition, text: str) -> DmlStatement:
     """Read a MERGE, UPDATE or DELETE and check its syntax; raises `SqlError`."""
     first = cursor.offset
     prefix = cursor.script.text[first - position.column + 1 : first]
     target = _parts(cursor).target
     name = tuple(part.name for part in target.parts)
     query = Query(text, position, prefix, functions=cursor.script.functions)
-    return Change(position, text, name, query)
+    return DmlStatement(position, text, name, query)
 
 
-def parse_truncate(cursor: Cursor, position: Position, text: str) -> Truncate:
+def parse_truncate(cursor: Cursor, position: TextPosition, text: str) -> Truncate:
     cursor.expect("TRUNCATE", "TABLE")
     name = cursor.name("the table's name")
     cursor.end()

@@ -61,7 +61,7 @@ WITHOUT_EFFECT: Mapping[str, str] = {
     "file-io.allow-cache": _CACHE,
     "file-io.populate-meta": _CACHE,
     "format-table.enabled": "there are no format tables",
-    "lineage-meta": "lineage is stored in a side table of each target",
+    "lineage-meta": "lineage is stored in an auxiliary table of each target",
     "lock-acquire-timeout": _LOCK,
     "lock-check-max-sleep": _LOCK,
     "lock.enabled": _LOCK,

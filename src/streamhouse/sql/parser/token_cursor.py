@@ -10,7 +10,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from streamhouse.close_matches import closest
 from streamhouse.errors import UnsupportedSqlError
-from streamhouse.sql.plan import Name, Position
+from streamhouse.sql.plan import Name, TextPosition
 from streamhouse.sql.text import Script
 
 _DEPTH_CHANGE = {TokenType.L_PAREN: 1, TokenType.R_PAREN: -1}
@@ -163,7 +163,7 @@ class Cursor:
     def text_of(self, tokens: list[Token]) -> str:
         return self.script.text[tokens[0].start : tokens[-1].end + 1]
 
-    def position(self) -> Position:
+    def position(self) -> TextPosition:
         return self.script.position(self.offset)
 
     def end(self, expected: str = "the end of the statement (;)") -> None:

@@ -11,7 +11,7 @@ from sqlglot import exp
 
 from streamhouse.errors import SqlError
 from streamhouse.sql import node_errors
-from streamhouse.sql.plan import Name, Position, Query, Resolver, ViewInfo, ViewResolver
+from streamhouse.sql.plan import Name, Query, Resolver, TextPosition, ViewInfo, ViewResolver
 from streamhouse.sql.resolution import columns as names
 from streamhouse.sql.resolution.columns import Parsed
 from streamhouse.sql.text import Script
@@ -83,7 +83,7 @@ class _Views:
 
 def _body(view: ViewInfo, position: dict[str, object]) -> exp.Expr:
     """The view's tree; all nodes get `position`, and tables the view's catalog."""
-    query = Query(view.query, Position(1, 1), functions=view.functions)
+    query = Query(view.query, TextPosition(1, 1), functions=view.functions)
     body = names.parse_query(query).tree
     if not isinstance(body, exp.Query | exp.Values):
         name = ".".join(view.name[-2:])

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from sqlglot.tokenizer_core import TokenType
 
 from streamhouse.sql.parser.token_cursor import Cursor
-from streamhouse.sql.plan import Column, Name, Position, Statement
+from streamhouse.sql.plan import Column, Name, Statement, TextPosition
 from streamhouse.sql.schema_changes import (
     AddColumn,
     DropColumn,
@@ -56,7 +56,7 @@ class _ColumnDefinition:
     place: Place | None
 
 
-def parse_alter(cursor: Cursor, position: Position, text: str) -> AlterTable:
+def parse_alter(cursor: Cursor, position: TextPosition, text: str) -> AlterTable:
     """Parse a whole ALTER TABLE."""
     cursor.expect("ALTER")
     start = cursor.offset

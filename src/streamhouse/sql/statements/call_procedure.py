@@ -5,14 +5,14 @@ from __future__ import annotations
 from sqlglot.tokenizer_core import TokenType
 
 from streamhouse.sql.parser.token_cursor import Cursor
-from streamhouse.sql.plan import Argument, Call, Position, Statement, Value
+from streamhouse.sql.plan import Argument, ArgumentValue, Call, Statement, TextPosition
 
 _NAMED = "=>"
-_WORDS: dict[str, Value] = {"TRUE": True, "FALSE": False, "NULL": None}
+_WORDS: dict[str, ArgumentValue] = {"TRUE": True, "FALSE": False, "NULL": None}
 _CLOSING = {"(": ")", "[": "]"}
 
 
-def parse_call(cursor: Cursor, position: Position, text: str) -> Statement:
+def parse_call(cursor: Cursor, position: TextPosition, text: str) -> Statement:
     """Parse `CALL [catalog.]sys.procedure(…)`; raises `SqlError` with the position of a mistake."""
     cursor.expect("CALL")
     start = cursor.offset
@@ -57,7 +57,7 @@ def _argument(cursor: Cursor) -> Argument:
     return Argument(name, _value(cursor))
 
 
-def _value(cursor: Cursor) -> Value:
+def _value(cursor: Cursor) -> ArgumentValue:
     token = cursor.current
     if token is not None and token.token_type == TokenType.STRING:
         return cursor.take().text
@@ -91,7 +91,7 @@ def _number(cursor: Cursor) -> int | float:
         return float(text)
 
 
-def _cast(cursor: Cursor) -> Value:
+def _cast(cursor: Cursor) -> ArgumentValue:
     """`CAST(10 AS BIGINT)`, as Flink requires it; the procedure's parameter decides the type."""
     cursor.expect("(")
     value = _value(cursor)
@@ -102,12 +102,12 @@ def _cast(cursor: Cursor) -> Value:
     return value
 
 
-def _list(cursor: Cursor) -> list[Value]:
+def _list(cursor: Cursor) -> list[ArgumentValue]:
     close = _CLOSING.get(cursor.peek())
     if close is None:
         cursor.fail("expected [ or (")
     cursor.take()
-    values: list[Value] = []
+    values: list[ArgumentValue] = []
     while not cursor.accept(close):
         if values:
             cursor.expect(",")

@@ -14,7 +14,7 @@ from streamhouse.close_matches import nearest
 from streamhouse.sql import functions
 from streamhouse.sql.parser import dialect
 from streamhouse.sql.parser.token_cursor import Cursor
-from streamhouse.sql.plan import CreateFunction, Drop, Position, Statement
+from streamhouse.sql.plan import CreateFunction, Drop, Statement, TextPosition
 from streamhouse.sql.text import Script
 from streamhouse.sql.udf.declaration import Declaration, Declarations
 
@@ -29,7 +29,7 @@ _OPTIONS = "options of a function are not supported; leave out WITH (…)"
 
 
 def parse_create_function(
-    cursor: Cursor, position: Position, text: str, temporary: bool, start: int
+    cursor: Cursor, position: TextPosition, text: str, temporary: bool, start: int
 ) -> CreateFunction:
     """Parse the rest after CREATE [TEMPORARY]; `start` is the offset of the statement."""
     system = temporary and cursor.accept("SYSTEM")
@@ -67,7 +67,7 @@ def parse_create_function(
     )
 
 
-def parse_drop_function(cursor: Cursor, position: Position, text: str, temporary: bool) -> Drop:
+def parse_drop_function(cursor: Cursor, position: TextPosition, text: str, temporary: bool) -> Drop:
     """Parse the rest after DROP [TEMPORARY]."""
     system = temporary and cursor.accept("SYSTEM")
     cursor.expect("FUNCTION")

@@ -9,7 +9,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from streamhouse.sql.parser import dialect
 from streamhouse.sql.parser.token_cursor import Cursor
-from streamhouse.sql.plan import Column, ComputedColumn, CreateTable, Position
+from streamhouse.sql.plan import Column, ComputedColumn, CreateTable, TextPosition
 from streamhouse.sql.statements.watermark import Watermark, parse_watermark
 from streamhouse.sql.types import UNSUPPORTED_TYPES
 from streamhouse.sql.udf.call import declarations_in
@@ -184,7 +184,7 @@ class _Body:
 
 
 def parse_create_table(
-    cursor: Cursor, position: Position, text: str, temporary: bool
+    cursor: Cursor, position: TextPosition, text: str, temporary: bool
 ) -> CreateTable:
     """Parse the rest of CREATE [TEMPORARY] TABLE, to the end of the statement."""
     if_not_exists = cursor.accept("IF", "NOT", "EXISTS")

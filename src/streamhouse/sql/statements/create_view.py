@@ -15,7 +15,7 @@ from streamhouse.sql import node_errors
 from streamhouse.sql.batch.bounded_query import analyze_tree
 from streamhouse.sql.nesting_depth import limited_depth
 from streamhouse.sql.parser.token_cursor import Cursor
-from streamhouse.sql.plan import Column, Name, Position, Query, Resolver, Statement, ViewInfo
+from streamhouse.sql.plan import Column, Name, Query, Resolver, Statement, TextPosition, ViewInfo
 from streamhouse.sql.resolution import columns as names
 from streamhouse.sql.text import of_query
 from streamhouse.sql.types import NULL
@@ -36,7 +36,7 @@ class CreateView(Statement):
 
 def parse_create_view(
     cursor: Cursor,
-    position: Position,
+    position: TextPosition,
     text: str,
     temporary: bool,
     query: Callable[[Cursor], Query],

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from streamhouse.sql.secrets import (
     LEXEME,
     STARS,
-    Value,
+    OptionValue,
     disjoint_secrets,
     quoted_options,
     without_secrets,
@@ -54,7 +54,7 @@ def with_secrets(text: str, previous: str) -> str:
     return "".join([*parts, text[offset:]])
 
 
-def _missing_secret(value: Value) -> str:
+def _missing_secret(value: OptionValue) -> str:
     what = f"of '{value.key}'" if _KEY.fullmatch(value.key) else "in the URL"
     return (
         f"the secret {what} is unknown here; write it out. Stars are replaced only by the "
@@ -62,7 +62,7 @@ def _missing_secret(value: Value) -> str:
     )
 
 
-def _secrets_by_statement(text: str) -> Iterator[tuple[str, Value]]:
+def _secrets_by_statement(text: str) -> Iterator[tuple[str, OptionValue]]:
     """Yields each secret outside of comments, with its statement's key (`_statement_key`)."""
     code = _blanked(text, _COMMENTS)
     ends = [match.start() for match in re.finditer(";", _blanked(text, _QUOTED))]

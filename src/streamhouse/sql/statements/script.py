@@ -7,7 +7,7 @@ from collections.abc import Callable
 from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
-from streamhouse.sql.batch.dml_syntax import parse_change, parse_truncate
+from streamhouse.sql.batch.dml_syntax import parse_dml, parse_truncate
 from streamhouse.sql.batch.literal_insert import parse_first_cells
 from streamhouse.sql.parser import dialect, hints, literal_reader
 from streamhouse.sql.parser.token_cursor import Cursor
@@ -18,7 +18,6 @@ from streamhouse.sql.plan import (
     Drop,
     Explain,
     Insert,
-    Position,
     Query,
     ResetOption,
     Select,
@@ -26,6 +25,7 @@ from streamhouse.sql.plan import (
     Show,
     Statement,
     StatementSet,
+    TextPosition,
     UseCatalog,
     UseDatabase,
 )
@@ -127,7 +127,7 @@ def _statement(cursor: Cursor) -> Statement:
     return parse(cursor, position, text)
 
 
-def _create(cursor: Cursor, position: Position, text: str) -> Statement:
+def _create(cursor: Cursor, position: TextPosition, text: str) -> Statement:
     start = cursor.offset
     cursor.expect("CREATE")
     if cursor.accept("CATALOG"):
@@ -161,7 +161,7 @@ def _create(cursor: Cursor, position: Position, text: str) -> Statement:
     cursor.keyword(("TABLE", "TEMPORARY", "CATALOG", "DATABASE", "VIEW", "FUNCTION"))
 
 
-def _drop(cursor: Cursor, position: Position, text: str) -> Statement:
+def _drop(cursor: Cursor, position: TextPosition, text: str) -> Statement:
     start = cursor.offset
     cursor.expect("DROP")
     temporary = cursor.accept("TEMPORARY")
@@ -182,7 +182,7 @@ def _drop(cursor: Cursor, position: Position, text: str) -> Statement:
     return Drop(position, text, kind, name, if_exists, temporary)
 
 
-def _use(cursor: Cursor, position: Position, text: str) -> Statement:
+def _use(cursor: Cursor, position: TextPosition, text: str) -> Statement:
     cursor.expect("USE")
     if cursor.at("MODULES"):
         cursor.unsupported("USE MODULES is not supported; leave it out")
@@ -212,7 +212,7 @@ def _key(cursor: Cursor) -> str:
     return key
 
 
-def _set(cursor: Cursor, position: Position, text: str) -> Statement:
+def _set(cursor: Cursor, position: TextPosition, text: str) -> Statement:
     cursor.expect("SET")
     if cursor.done:
         return SetOption(position, text)
@@ -229,7 +229,7 @@ def _set(cursor: Cursor, position: Position, text: str) -> Statement:
     return SetOption(position, text, key, value)
 
 
-def _reset(cursor: Cursor, position: Position, text: str) -> Statement:
+def _reset(cursor: Cursor, position: TextPosition, text: str) -> Statement:
     cursor.expect("RESET")
     key = None if cursor.done else _key(cursor)
     cursor.end()
@@ -244,7 +244,7 @@ _SHOW = ("CATALOGS", "DATABASES", "TABLES", "VIEWS", "FUNCTIONS", "USER FUNCTION
          "COLUMNS")  # fmt: skip
 
 
-def _show(cursor: Cursor, position: Position, text: str) -> Statement:
+def _show(cursor: Cursor, position: TextPosition, text: str) -> Statement:
     cursor.expect("SHOW")
     refuse_show(cursor)
     for kind in _SHOW:
@@ -270,7 +270,7 @@ def _show(cursor: Cursor, position: Position, text: str) -> Statement:
     return Show(position, text, kind, name)
 
 
-def _describe(cursor: Cursor, position: Position, text: str) -> Statement:
+def _describe(cursor: Cursor, position: TextPosition, text: str) -> Statement:
     cursor.take()
     refuse_described(cursor)
     cursor.accept("TABLE")
@@ -279,7 +279,7 @@ def _describe(cursor: Cursor, position: Position, text: str) -> Statement:
     return Describe(position, text, name)
 
 
-def _explain(cursor: Cursor, position: Position, text: str) -> Statement:
+def _explain(cursor: Cursor, position: TextPosition, text: str) -> Statement:
     cursor.expect("EXPLAIN")
     if not cursor.accept("PLAN", "FOR") and cursor.peek() in (
         "ESTIMATED_COST", "CHANGELOG_MODE", "JSON_EXECUTION_PLAN", "PLAN_ADVICE",
@@ -298,7 +298,7 @@ def _explain(cursor: Cursor, position: Position, text: str) -> Statement:
     return Explain(position, text, inner)
 
 
-def _insert(cursor: Cursor, position: Position, text: str) -> Insert:
+def _insert(cursor: Cursor, position: TextPosition, text: str) -> Insert:
     cursor.expect("INSERT")
     overwrite = cursor.accept("OVERWRITE")
     if overwrite:
@@ -383,11 +383,11 @@ def _query(cursor: Cursor) -> Query:
     return Query(text, position, prefix, functions=cursor.script.functions)
 
 
-def _select(cursor: Cursor, position: Position, text: str) -> Statement:
+def _select(cursor: Cursor, position: TextPosition, text: str) -> Statement:
     return Select(position, text, _query(cursor))
 
 
-def _statement_set(cursor: Cursor, position: Position, text: str) -> Statement:
+def _statement_set(cursor: Cursor, position: TextPosition, text: str) -> Statement:
     if cursor.accept("EXECUTE") or cursor.at("STATEMENT"):
         if cursor.peek() in ("INSERT", "SELECT", "WITH", "VALUES"):
             return _statement(cursor.part(cursor.tokens[cursor.index :]))
@@ -415,7 +415,7 @@ def _statement_set(cursor: Cursor, position: Position, text: str) -> Statement:
     return StatementSet(position, text, tuple(inserts))
 
 
-_STATEMENTS: dict[str, Callable[[Cursor, Position, str], Statement]] = {
+_STATEMENTS: dict[str, Callable[[Cursor, TextPosition, str], Statement]] = {
     "CREATE": _create,
     "DROP": _drop,
     "ALTER": parse_alter,
@@ -428,9 +428,9 @@ _STATEMENTS: dict[str, Callable[[Cursor, Position, str], Statement]] = {
     "CALL": parse_call,
     "EXPLAIN": _explain,
     "INSERT": _insert,
-    "MERGE": parse_change,
-    "UPDATE": parse_change,
-    "DELETE": parse_change,
+    "MERGE": parse_dml,
+    "UPDATE": parse_dml,
+    "DELETE": parse_dml,
     "TRUNCATE": parse_truncate,
     "SELECT": _select,
     "WITH": _select,

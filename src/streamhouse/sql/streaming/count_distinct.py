@@ -2,8 +2,8 @@
 
 In the rows for the target this count is 0. The second query returns, for each group, column and
 value, how many rows with that value were added, minus those that were retracted. The runtime keeps
-these numbers in a side table. It adds 1 to the target's count when a value's number leaves 0, and
-subtracts 1 when the number returns to 0.
+these numbers in an auxiliary table. It adds 1 to the target's count when a value's number leaves 0,
+and subtracts 1 when the number returns to 0.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ _VALUES: dict[str, tuple[type, ...]] = {
 """Python types that a function may return for a SQL type; Arrow would convert more, with loss."""
 
 
-class Evaluations:
+class PythonUdfs:
     """The Python functions of one plan, for the connections that run it.
 
     DuckDB passes on only the text of an exception; `failure` returns the whole error.

@@ -136,7 +136,7 @@ class _Output:
     pending: list[pa.Table] = field(default_factory=list)
     unmatched: list[pa.Table] = field(default_factory=list)
     values: list[pa.Table] = field(default_factory=list)
-    rejected: list[pa.Table] = field(default_factory=list)
+    bad_records: list[pa.Table] = field(default_factory=list)
     read: int = 0
     missed: int = 0
     bad: int = 0
@@ -214,26 +214,26 @@ class Task:
 
     def _read(self, source: Source, split: SourceSplit) -> Iterator[pa.Table]:
         """Read chunks; collects the bad records, and counts the changes, that the source met."""
-        if isinstance(source, dead_letter_table.Rejecting):
-            source.rejected()  # of an attempt that failed
+        if isinstance(source, dead_letter_table.SkipsBadRecords):
+            source.bad_records()  # of an attempt that failed
         if isinstance(source, CountingChanges):
             source.changes_read()
         yield from chunks(source.read(split.partition))
-        self._reject(source)
+        self._take_bad_records(source)
         if isinstance(source, CountingChanges) and not self._task.share:
             self._out.changes.update(source.changes_read())
 
-    def _reject(self, source: Source) -> None:
+    def _take_bad_records(self, source: Source) -> None:
         """Collect the records that the source has left out."""
-        if not isinstance(source, dead_letter_table.Rejecting):
+        if not isinstance(source, dead_letter_table.SkipsBadRecords):
             return
-        rejected = source.rejected()
-        self._out.bad += rejected.num_rows
-        if rejected.num_rows and self._spec.dead_letters is not None:
+        bad_records = source.bad_records()
+        self._out.bad += bad_records.num_rows
+        if bad_records.num_rows and self._spec.dead_letters is not None:
             name = ".".join(self._spec.query.source.name[1:])
             task, query_id = self._task, self._spec.query_id
-            self._out.rejected.append(
-                dead_letter_table.rows_of(rejected, name, task.now_ms, query_id, task.batch)
+            self._out.bad_records.append(
+                dead_letter_table.rows_of(bad_records, name, task.now_ms, query_id, task.batch)
             )
 
     def _joined(self, src: pa.Table) -> pa.Array:
@@ -366,7 +366,7 @@ class Task:
             messages += [(target, message) for message in self._writer.prepare()]
         messages += self._write_waiting()
         if spec.dead_letters is not None:
-            messages += self._write_table(spec.dead_letters, self._out.rejected)
+            messages += self._write_table(spec.dead_letters, self._out.bad_records)
         if spec.distinct is not None and values is not None:
             messages += self._write_table(spec.distinct, [values])
         if self._journal is not None and spec.lookup_journal is not None and self._recorded is None:

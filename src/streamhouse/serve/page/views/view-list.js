@@ -7,7 +7,7 @@ import { json } from "../server/requests.js";
 import { serverNow } from "../server/server-clock.js";
 import { h, put, say } from "../ui/dom.js";
 import { command, empty } from "../ui/placeholder.js";
-import { byDatabase, isSideTable, sortKey, tableName } from "./view-order.js";
+import { byDatabase, isAuxiliaryTable, sortKey, tableName } from "./view-order.js";
 
 /** @typedef {import("../server/responses.d.ts").ViewRecord} ViewRecord */
 /** @typedef {import("../server/responses.d.ts").ViewsResponse} ViewsResponse */
@@ -224,7 +224,7 @@ export class ViewList {
       this.#items.set(view.name, item);
     }
     mark(item.link, view.name === this.#open);
-    item.link.classList.toggle("beside", isSideTable(view.name));
+    item.link.classList.toggle("beside", isAuxiliaryTable(view.name));
     this.#fill(view);
     return item.link;
   }

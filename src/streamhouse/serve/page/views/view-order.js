@@ -1,15 +1,15 @@
-// The order of the list of views: by database, side tables of queries last.
+// The order of the list of views: by database, auxiliary tables of queries last.
 
 /** @typedef {import("../server/responses.d.ts").ViewRecord} ViewRecord */
 
-const SIDE_TABLE = /__(lineage|unmatched|pending|late|audit)$/;
+const AUXILIARY_TABLE = /__(lineage|unmatched|pending|late|audit)$/;
 
 /**
  * Whether a query maintains this table for itself, beside its target.
  * @param {string} name
  */
-export function isSideTable(name) {
-  return SIDE_TABLE.test(name);
+export function isAuxiliaryTable(name) {
+  return AUXILIARY_TABLE.test(name);
 }
 
 /** @param {string} name */
@@ -30,7 +30,7 @@ export function tableName(name) {
  * @param {ViewRecord} view
  */
 export function sortKey({ name }) {
-  return `${database(name)}\u0000${isSideTable(name) ? 1 : 0}${name}`;
+  return `${database(name)}\u0000${isAuxiliaryTable(name) ? 1 : 0}${name}`;
 }
 
 /**

@@ -11,7 +11,7 @@ _COMPRESSED_BYTES = 1 << 20
 """From this size on, rows are compressed: Spark takes longer to pass them on than LZ4 to pack."""
 
 
-class DriverRowsWriter:
+class CollectingWriter:
     """A `SinkWriter` that sends rows to the driver, as Arrow IPC."""
 
     def __init__(self) -> None:
@@ -36,7 +36,7 @@ class DriverRowsWriter:
         self._batches = []
 
 
-def rows_of(messages: Sequence[bytes]) -> Iterator[pa.RecordBatch]:
+def collected_rows(messages: Sequence[bytes]) -> Iterator[pa.RecordBatch]:
     """The rows in the messages of a batch's tasks, in order."""
     for message in messages:
         yield from pa.ipc.open_stream(message)

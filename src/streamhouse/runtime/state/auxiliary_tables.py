@@ -1,4 +1,7 @@
-"""Removes the rows of queries from the side tables of their target: `__pending`, `__lineage`, …"""
+"""The tables that queries keep next to their target: removes the rows of some queries.
+
+They are named `<target>__pending`, `<target>__lineage`, ….
+"""
 
 from __future__ import annotations
 
@@ -23,24 +26,24 @@ BY_QUERY = {
     LOOKUP_JOURNAL: "_query",
     "lineage": "query_id",
 }
-"""The side tables whose rows belong to one query each, with the column of the query id."""
+"""The auxiliary tables whose rows belong to one query each, with the column of the query id."""
 
 UNMATCHED = "unmatched"
 _OF_UNMATCHED = {"_attempts", "_missed_at"}
 
 
 def remove_rows(target: TableAddress, queries: Collection[str]) -> None:
-    """Remove all rows of these queries from the side tables of `target`; idempotent."""
+    """Remove all rows of these queries from the auxiliary tables of `target`; idempotent."""
     for suffix, column in BY_QUERY.items():
-        table = _side_table(target.side_table(suffix), {column})
+        table = _auxiliary_table(target.auxiliary_table(suffix), {column})
         if table is not None:
             with commit_lock(table.location):
-                _remove(target.side_table(suffix), column, queries)
+                _remove(target.auxiliary_table(suffix), column, queries)
 
 
 def unmatched_table(target: TableAddress) -> Table | None:
     """The `__unmatched` table, whose rows have no query id; None if it does not exist."""
-    return _side_table(target.side_table(UNMATCHED), _OF_UNMATCHED)
+    return _auxiliary_table(target.auxiliary_table(UNMATCHED), _OF_UNMATCHED)
 
 
 def empty_table(table: Table) -> None:
@@ -49,8 +52,8 @@ def empty_table(table: Table) -> None:
         truncate_table(table, _user())
 
 
-def _side_table(address: TableAddress, columns: set[str]) -> Table | None:
-    """A side table; None for a user's table of that name, which lacks `columns`, or if missing."""
+def _auxiliary_table(address: TableAddress, columns: set[str]) -> Table | None:
+    """The table; None if it is missing, or a user's table of that name, which lacks `columns`."""
     try:
         table = address.open()
     except TableError:
@@ -61,8 +64,8 @@ def _side_table(address: TableAddress, columns: set[str]) -> Table | None:
 def _remove(address: TableAddress, column: str, queries: Collection[str]) -> None:
     """Rewrite the table without the rows of some queries; the caller holds its commit lock.
 
-    Side tables are overwritten instead of writing `-D` rows, since a `-D` on an aggregation table
-    leaves a row of zeros.
+    Auxiliary tables are overwritten instead of writing `-D` rows, since a `-D` on an aggregation
+    table leaves a row of zeros.
     """
     table = address.open()
     ids = pa.array(sorted(queries), pa.string())

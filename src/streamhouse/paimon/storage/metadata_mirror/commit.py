@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from streamhouse.errors import StoreError
-from streamhouse.paimon.storage.mirror.folder import MirrorFolder
+from streamhouse.paimon.storage.metadata_mirror.folder import MirrorFolder
 from streamhouse.paimon.storage.object_store.conditional_objects import ConditionalObjects
 from streamhouse.paimon.storage.object_store.object_files import ObjectFiles
 from streamhouse.paimon.storage.object_store.parallel import run_parallel, submit

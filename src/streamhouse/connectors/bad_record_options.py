@@ -21,20 +21,21 @@ OPTIONS = (
     ),
     Option(
         _TABLE, "STRING",
-        "the Paimon table of bad records, such as `shop.bad_orders`; created if it does not exist",
+        "the Paimon table that gets bad records (dead-letter table), such as `shop.bad_orders`; "
+        "created if it does not exist",
     ),
 )  # fmt: skip
 
 
 @dataclass(frozen=True)
-class BadRecords:
+class BadRecordOptions:
     """What happens to bad records; `table` is set if they are written into a table."""
 
     mode: str = FAIL
     table: str | None = None
 
     @classmethod
-    def parse(cls, options: Mapping[str, str], where: str) -> BadRecords:
+    def parse(cls, options: Mapping[str, str], where: str) -> BadRecordOptions:
         """Raises `OptionError`."""
         mode, table = choice(_MODE, options.get(_MODE, FAIL), MODES), options.get(_TABLE)
         if (table is not None) != (mode == TABLE):

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from streamhouse.paimon.storage.mirror.folder import MirrorFolder
+from streamhouse.paimon.storage.metadata_mirror.folder import MirrorFolder
 from streamhouse.paimon.storage.object_store.object_files import ObjectFiles
 
 _free: dict[tuple[object, ...], list[MirrorFolder]] = {}

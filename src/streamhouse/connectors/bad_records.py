@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from streamhouse.connectors.dead_letter_options import FAIL, BadRecords
+from streamhouse.connectors.bad_record_options import FAIL, BadRecordOptions
 from streamhouse.errors import RecordError
 from streamhouse.source import BAD_RECORDS
 
@@ -18,13 +18,13 @@ CORRECT_TABLE = "correct the table, or set its option 'bad-records'"
 """What to do about a bad record that nobody can change."""
 
 
-class RejectedRecords:
+class BadRecordCollector:
     """Collects bad records, or raises `RecordError` for the first if the query is to fail.
 
     A source that fails passes `advice`, what to do about it.
     """
 
-    def __init__(self, options: BadRecords, advice: str) -> None:
+    def __init__(self, options: BadRecordOptions, advice: str) -> None:
         self._options, self._advice = options, advice
         self._found: list[Mapping[str, Any]] = []
 
@@ -57,7 +57,7 @@ class RejectedRecords:
         return pa.Table.from_pylist(found, BAD_RECORDS)
 
 
-def warn_of_left_out(count: int) -> None:
-    """Warn of the bad records of a bounded read, which no table of bad records gets."""
+def warn_of_bad_records(count: int) -> None:
+    """Warn of the bad records of a bounded read, which no dead-letter table gets."""
     if count:
         log.warning("%d bad records were left out of this SELECT", count)
