@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from streamhouse.sql.plan import Query, Resolver, StreamQuery, TableInfo
+from streamhouse.sql.plan import Resolver, StreamQuery, TableInfo
 from streamhouse.sql.streaming.query_planner import plan_stream_queries
+from streamhouse.sql.syntax import Query
 
 
 def analyze_stream(

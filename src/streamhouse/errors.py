@@ -33,7 +33,7 @@ import os
 from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
-    from streamhouse.sql.plan import TextPosition
+    from streamhouse.sql.syntax import TextPosition
 
 
 class StreamhouseError(Exception):

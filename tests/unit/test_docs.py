@@ -22,19 +22,18 @@ from streamhouse.sql.batch.bounded_query import analyze_bounded
 from streamhouse.sql.batch.dml_plan import analyze_dml
 from streamhouse.sql.options import known_options
 from streamhouse.sql.parser import hints
-from streamhouse.sql.plan import (
+from streamhouse.sql.plan import Name, TableInfo
+from streamhouse.sql.statements import script
+from streamhouse.sql.streaming.query_planner import is_bounded, plan_stream_queries
+from streamhouse.sql.syntax import (
     CreateTable,
     DmlStatement,
     Insert,
-    Name,
     Select,
     SetOption,
     Statement,
     StatementSet,
-    TableInfo,
 )
-from streamhouse.sql.statements import script
-from streamhouse.sql.streaming.query_planner import is_bounded, plan_stream_queries
 
 SQL_GUIDE = (ROOT / "docs/guides/sql.md").read_text()
 PYTHON_GUIDE = (ROOT / "docs/guides/python-data-sources.md").read_text()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from streamhouse.errors import OptionError, SqlError
 
 if TYPE_CHECKING:
-    from streamhouse.sql.plan import Statement
+    from streamhouse.sql.syntax import Statement
 
 
 def read_script(file: str) -> str:
@@ -71,7 +71,7 @@ def parse_scripts(
 
 def _search_modules_beside(statements: Sequence[Statement], files: Sequence[str]) -> None:
     """Add the folders of a script's files to the search path of its functions' modules."""
-    from streamhouse.sql.plan import CreateFunction
+    from streamhouse.sql.syntax import CreateFunction
 
     if any(isinstance(statement, CreateFunction) for statement in statements):
         from streamhouse.sql.udf_modules.module import search

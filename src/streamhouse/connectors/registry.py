@@ -16,7 +16,8 @@ from streamhouse.close_matches import nearest
 from streamhouse.connectors.base import Connector
 from streamhouse.errors import OptionError, UnsupportedSqlError
 from streamhouse.secret_references import resolve_secrets
-from streamhouse.sql.plan import TableInfo, TextPosition
+from streamhouse.sql.plan import TableInfo
+from streamhouse.sql.syntax import TextPosition
 from streamhouse.sql.types import base
 
 

@@ -22,11 +22,11 @@ from streamhouse.lookup.dimension import is_server
 from streamhouse.runtime.batch.insert_columns import given_columns
 from streamhouse.runtime.session.ddl import define, located
 from streamhouse.runtime.session.dry_run import Draft
-from streamhouse.sql import plan
+from streamhouse.sql import syntax
 from streamhouse.sql.batch.bounded_query import analyze_bounded
 from streamhouse.sql.batch.dml_plan import analyze_dml
 from streamhouse.sql.options.known_options import check_lookup
-from streamhouse.sql.plan import LookupJoin, Name, StreamQuery, TableInfo
+from streamhouse.sql.plan import BoundedQuery, LookupJoin, Name, StreamQuery, TableInfo
 from streamhouse.sql.resolution import columns as names
 from streamhouse.sql.streaming.query_planner import is_bounded, plan_stream_queries
 
@@ -34,7 +34,7 @@ _KINDS: dict[str, TableKind] = {"paimon": "table", "view": "view"}
 
 
 def graph_of(
-    statements: Iterable[plan.Statement],
+    statements: Iterable[syntax.Statement],
     warehouse: Mapping[str, str] | None = None,
     files: Sequence[str] = (),
 ) -> Graph:
@@ -71,28 +71,28 @@ class _Builder:
         self._views: set[Name] = set()
         self._edges: list[tuple[Name | str, Name | str, EdgeKind, str]] = []
 
-    def add(self, statement: plan.Statement) -> None:
+    def add(self, statement: syntax.Statement) -> None:
         """Add a statement: what it defines, or which tables it reads and writes."""
         if define(self._session, statement):
             return
         match statement:
-            case plan.SetOption(key=str(key)):
+            case syntax.SetOption(key=str(key)):
                 self._session.settings.set(key, statement.value or "")
-            case plan.ResetOption():
+            case syntax.ResetOption():
                 self._session.settings.reset(statement.key)
-            case plan.StatementSet():
+            case syntax.StatementSet():
                 for insert in statement.inserts:
                     self._insert(insert)
-            case plan.Insert():
+            case syntax.Insert():
                 self._insert(statement)
-            case plan.Select():
+            case syntax.Select():
                 self._select(statement)
-            case plan.DmlStatement():
+            case syntax.DmlStatement():
                 self._change(statement)
-            case plan.Truncate():
+            case syntax.Truncate():
                 target = self._session.table(statement.target)
                 self._writes(self._query("bounded", "TRUNCATE", statement), target)
-            case plan.Explain():
+            case syntax.Explain():
                 self.add(statement.statement)
 
     def graph(self) -> Graph:
@@ -122,10 +122,10 @@ class _Builder:
                 edges.append(edge)
         return Graph((*nodes, *self._queries), tuple(edges))
 
-    def _bounded(self, query: plan.Query) -> bool:
+    def _bounded(self, query: syntax.Query) -> bool:
         return not self._session.settings.streaming or is_bounded(query, self._session)
 
-    def _insert(self, statement: plan.Insert) -> None:
+    def _insert(self, statement: syntax.Insert) -> None:
         target = self._session.table(statement.target)
         word = "INSERT OVERWRITE" if statement.overwrite else "INSERT"
         if self._bounded(statement.query):
@@ -142,7 +142,7 @@ class _Builder:
                 self._stream(node, statement.query, query, target)
         self._writes(node, target)
 
-    def _check(self, statement: plan.Insert, target: TableInfo) -> None:
+    def _check(self, statement: syntax.Insert, target: TableInfo) -> None:
         registry.check_sink(target, statement.position)
         if statement.overwrite:
             raise UnsupportedSqlError.at(
@@ -151,7 +151,7 @@ class _Builder:
                 "SET 'execution.runtime-mode' = 'batch'",
             )
 
-    def _select(self, statement: plan.Select) -> None:
+    def _select(self, statement: syntax.Select) -> None:
         if self._bounded(statement.query):
             node = self._query("bounded", "SELECT", statement)
             self._scans(node, analyze_bounded(statement.query, self._session), None)
@@ -161,14 +161,14 @@ class _Builder:
             for query in queries:
                 self._stream(node, statement.query, query)
 
-    def _change(self, statement: plan.DmlStatement) -> None:
+    def _change(self, statement: syntax.DmlStatement) -> None:
         change = analyze_dml(statement, self._session)
         node = self._query("bounded", statement.text.split(None, 1)[0].upper(), statement)
         self._scans(node, change.query, change.target)
         self._writes(node, change.target)
 
     def _query(
-        self, kind: QueryKind, name: str, statement: plan.Statement, details: tuple[str, ...] = ()
+        self, kind: QueryKind, name: str, statement: syntax.Statement, details: tuple[str, ...] = ()
     ) -> QueryNode:
         number, line = len(self._queries) + 1, statement.position.line
         node = QueryNode(f"query {number}", kind, name, line, details, self.file)
@@ -182,7 +182,7 @@ class _Builder:
     def _writes(self, node: QueryNode, target: TableInfo) -> None:
         self._edges.append((node.id, self._table(target), "writes", ""))
 
-    def _scans(self, node: QueryNode, query: plan.BoundedQuery, target: TableInfo | None) -> None:
+    def _scans(self, node: QueryNode, query: BoundedQuery, target: TableInfo | None) -> None:
         for scan in query.scans:
             if target is None or scan.table.name != target.name:
                 self._edges.append((self._table(scan.table), node.id, "reads", ""))
@@ -190,7 +190,7 @@ class _Builder:
     def _stream(
         self,
         node: QueryNode,
-        text: plan.Query,
+        text: syntax.Query,
         query: StreamQuery,
         target: TableInfo | None = None,
     ) -> None:
@@ -203,7 +203,7 @@ class _Builder:
             name = self._table(lookup.table)
             self._edges.append((name, node.id, "looks up", lookup_label(lookup, strategy)))
 
-    def _reads(self, reader: Name | str, text: plan.Query) -> None:
+    def _reads(self, reader: Name | str, text: syntax.Query) -> None:
         """Add edges from the tables and views of a query to it, and from a view's tables to it."""
         tree = names.parse_query(text).tree
         for leaf in names.leaves(tree):
@@ -217,7 +217,7 @@ class _Builder:
             if full not in self._views:
                 self._views.add(full)
                 self._tables.setdefault(full, TableInfo(full, (), connector="view"))
-                read = plan.Query(view.query, plan.TextPosition(1, 1), functions=view.functions)
+                read = syntax.Query(view.query, syntax.TextPosition(1, 1), functions=view.functions)
                 self._reads(full, read)
             self._edges.append((full, reader, "reads", ""))
 

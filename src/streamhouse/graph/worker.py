@@ -24,7 +24,7 @@ from streamhouse.errors import SqlError, StreamhouseError, UnsupportedSqlError
 from streamhouse.graph.build import graph_of
 from streamhouse.graph.svg import draw
 from streamhouse.options import hide_secrets
-from streamhouse.sql import plan
+from streamhouse.sql import syntax
 from streamhouse.sql.options.store_options import is_store_option
 from streamhouse.sql.statements.alter_table import AlterTable
 from streamhouse.sql.statements.create_view import CreateView
@@ -101,18 +101,18 @@ def _limit() -> None:
     os.nice(_NICE)
 
 
-def _without_store_options(statement: plan.Statement) -> plan.Statement:
+def _without_store_options(statement: syntax.Statement) -> syntax.Statement:
     """Remove storage options from CREATE CATALOG: every catalog stands for the warehouse."""
-    if not isinstance(statement, plan.CreateCatalog):
+    if not isinstance(statement, syntax.CreateCatalog):
         return statement
     options = {k: v for k, v in statement.options.items() if not is_store_option(k)}
     return replace(statement, options=options)
 
 
-def _refuse_functions(statements: Sequence[plan.Statement]) -> None:
+def _refuse_functions(statements: Sequence[syntax.Statement]) -> None:
     """Raise at the first CREATE FUNCTION: importing a module runs what is in it."""
     for statement in statements:
-        if isinstance(statement, plan.CreateFunction):
+        if isinstance(statement, syntax.CreateFunction):
             raise UnsupportedSqlError.at(
                 statement.position,
                 "this server does not run Python functions for you; have it started with "
@@ -120,12 +120,12 @@ def _refuse_functions(statements: Sequence[plan.Statement]) -> None:
             )
 
 
-def _if_absent(statement: plan.Statement) -> plan.Statement:
+def _if_absent(statement: syntax.Statement) -> syntax.Statement:
     """The statement with IF [NOT] EXISTS, so that it is no error to have run it before."""
     match statement:
-        case plan.CreateDatabase() | plan.CreateTable() | CreateView():
+        case syntax.CreateDatabase() | syntax.CreateTable() | CreateView():
             return replace(statement, if_not_exists=True)
-        case plan.Drop():
+        case syntax.Drop():
             return replace(statement, if_exists=True)
     return statement
 

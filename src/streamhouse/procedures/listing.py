@@ -9,7 +9,7 @@ import pyarrow as pa
 from streamhouse.procedures.context import Context
 from streamhouse.procedures.registry import PROCEDURES, find
 from streamhouse.procedures.result_rows import rows
-from streamhouse.sql.plan import Argument
+from streamhouse.sql.syntax import Argument
 
 
 def listed() -> pa.Table:

@@ -15,7 +15,7 @@ from streamhouse.errors import OptionError
 from streamhouse.options import boolean
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.procedures.context import Context
-from streamhouse.sql.plan import Argument, ArgumentValue
+from streamhouse.sql.syntax import Argument, ArgumentValue
 
 P = ParamSpec("P")
 

@@ -12,7 +12,7 @@ from streamhouse.runtime.batch import bounded_statements, dml
 from streamhouse.runtime.batch.dml import Changed
 from streamhouse.runtime.session.ddl import define, located, note_outdated_options
 from streamhouse.runtime.session.session import Session
-from streamhouse.sql import plan
+from streamhouse.sql import syntax
 from streamhouse.sql.statements.script import parse_script
 from streamhouse.sql.udf_modules.module import search
 
@@ -45,7 +45,7 @@ def execute(
     total = Changed()
     statements = parse_script(sql)
     if modules is not None and any(
-        isinstance(statement, plan.CreateFunction) for statement in statements
+        isinstance(statement, syntax.CreateFunction) for statement in statements
     ):
         search([modules])
     for statement in statements:
@@ -54,21 +54,21 @@ def execute(
     return total
 
 
-def _run(session: Session, statement: plan.Statement, sidecar: Sidecar | None) -> Changed:
+def _run(session: Session, statement: syntax.Statement, sidecar: Sidecar | None) -> Changed:
     note_outdated_options(session, statement)
     if define(session, statement):
         return Changed()
     match statement:
-        case plan.DmlStatement():
+        case syntax.DmlStatement():
             return dml.execute(session, statement, sidecar)
-        case plan.Truncate():
+        case syntax.Truncate():
             dml.truncate(session, statement)
-        case plan.Insert():
+        case syntax.Insert():
             result = bounded_statements.insert(session, statement, sidecar)
             return Changed(inserted=result.inserted, updated=result.updated)
-        case plan.SetOption(key=str(key), value=str(value)) if key != "execution.runtime-mode":
+        case syntax.SetOption(key=str(key), value=str(value)) if key != "execution.runtime-mode":
             session.settings.set(key, value)
-        case plan.ResetOption(key=str(key)) if key != "execution.runtime-mode":
+        case syntax.ResetOption(key=str(key)) if key != "execution.runtime-mode":
             session.settings.reset(key)
         case _:
             raise UnsupportedSqlError(

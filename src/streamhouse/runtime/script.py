@@ -52,10 +52,11 @@ from streamhouse.runtime.statements.streaming_select import StreamingSelect
 from streamhouse.runtime.streaming.query import ContinuousQuery
 from streamhouse.runtime.sync.procedures import is_sync, options_of_call
 from streamhouse.runtime.sync.run import SyncRun, new_query
-from streamhouse.sql import plan
+from streamhouse.sql import syntax
 from streamhouse.sql.options.known_options import check_lookup, is_lookup_option
-from streamhouse.sql.plan import Insert, Query, StreamQuery, TableInfo
+from streamhouse.sql.plan import Name, StreamQuery, TableInfo
 from streamhouse.sql.streaming.query_planner import is_bounded, plan_stream_queries
+from streamhouse.sql.syntax import Insert, Query
 from streamhouse.work_folder import work_folder
 
 _NO_COLUMN = re.compile(r"no column '([^']+)'")
@@ -119,7 +120,7 @@ class ScriptRunner:
         self._calls = ProcedureCalls(self._session, options.spark)
         self._exit_stack = ExitStack()
 
-    def run(self, statements: Sequence[plan.Statement], files: Sequence[str] = ()) -> None:
+    def run(self, statements: Sequence[syntax.Statement], files: Sequence[str] = ()) -> None:
         """Run all statements, then the continuous queries; returns when they have ended.
 
         `files` names the file of each statement, for error messages, if the script has several.
@@ -146,7 +147,7 @@ class ScriptRunner:
                 self._pipeline.close()
         self._pipeline.report_end("stopped" if self._options.stopped() else "caught up")
 
-    def _reset(self, statements: Sequence[plan.Statement], files: Sequence[str]) -> None:
+    def _reset(self, statements: Sequence[syntax.Statement], files: Sequence[str]) -> None:
         """Run the reset of `from_scratch`, or finish a reset that an earlier run had begun."""
         options, notice = self._options, self._printer.notice
         roots = checkpoint_roots(statements, options.warehouse, options.checkpoints)
@@ -175,7 +176,7 @@ class ScriptRunner:
         elif self._pipeline.queries:
             self._pipeline.run(self._options.until_caught_up, [])
 
-    def _statement(self, statement: plan.Statement) -> None:
+    def _statement(self, statement: syntax.Statement) -> None:
         with located(statement):
             note_outdated_options(self._session, statement)
             try:
@@ -185,37 +186,37 @@ class ScriptRunner:
                 self._mention_renamed(error)
                 raise
 
-    def _execute(self, statement: plan.Statement) -> None:
+    def _execute(self, statement: syntax.Statement) -> None:
         session = self._session
         match statement:
-            case plan.SetOption():
+            case syntax.SetOption():
                 self._set(statement)
-            case plan.ResetOption():
+            case syntax.ResetOption():
                 session.settings.reset(statement.key)
-            case plan.StatementSet():
+            case syntax.StatementSet():
                 for insert in statement.inserts:
                     self._insert(insert)
-            case plan.Insert():
+            case syntax.Insert():
                 self._insert(statement)
-            case plan.DmlStatement():
+            case syntax.DmlStatement():
                 self._notice(statement.target, dml.execute(session, statement))
-            case plan.Truncate():
+            case syntax.Truncate():
                 dml.truncate(session, statement)
                 self._notice(statement.target, "all rows removed")
-            case plan.Select():
+            case syntax.Select():
                 self._select(statement.query)
-            case plan.Call() if is_sync(statement.procedure):
+            case syntax.Call() if is_sync(statement.procedure):
                 self._sync(statement)
-            case plan.Call():
+            case syntax.Call():
                 self._printer.rows(self._calls.run(statement).to_reader())
-            case plan.Show() | plan.Describe():
+            case syntax.Show() | syntax.Describe():
                 self._table(describe(self._session, statement))
-            case plan.Explain():
+            case syntax.Explain():
                 self._table({"plan": explain(self._session, statement)})
             case _:
                 raise UnsupportedSqlError("this statement is not supported")
 
-    def _notice(self, table: plan.Name, text: object) -> None:
+    def _notice(self, table: Name, text: object) -> None:
         self._printer.notice(f"{'.'.join(table)}: {text}")
 
     def _mention_renamed(self, error: SqlError) -> None:
@@ -227,7 +228,7 @@ class ScriptRunner:
             error.args = (str(error).replace(error.message, message, 1),)
             error.message = message
 
-    def _set(self, statement: plan.SetOption) -> None:
+    def _set(self, statement: syntax.SetOption) -> None:
         if statement.key is not None:
             self._session.settings.set(statement.key, statement.value or "")
             return
@@ -330,20 +331,20 @@ class ScriptRunner:
         """Whether a query is bounded: all its inputs are bounded, or the runtime mode is batch."""
         return not self._session.settings.streaming or is_bounded(query, self._session)
 
-    def _is_bounded(self, statement: plan.Statement) -> bool:
+    def _is_bounded(self, statement: syntax.Statement) -> bool:
         """Whether a statement reads or writes tables at once, rather than continuously."""
         match statement:
-            case plan.DmlStatement() | plan.Truncate():
+            case syntax.DmlStatement() | syntax.Truncate():
                 return True
-            case plan.StatementSet():
+            case syntax.StatementSet():
                 return any(self._is_bounded_query(insert.query) for insert in statement.inserts)
-            case plan.Insert() | plan.Select():
+            case syntax.Insert() | syntax.Select():
                 return self._is_bounded_query(statement.query)
-            case plan.Call():
+            case syntax.Call():
                 return not is_sync(statement.procedure)
         return False
 
-    def _sync(self, statement: plan.Call) -> None:
+    def _sync(self, statement: syntax.Call) -> None:
         """Create the tables of a sync, and add its query."""
         session = self._session
         catalog, database, _ = session.full(("t",))

@@ -14,7 +14,8 @@ from streamhouse.errors import UnsupportedSqlError
 from streamhouse.runtime.query_description import QueryDescription
 from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.state.checkpoint import Checkpoint, source_before
-from streamhouse.sql.plan import Insert, StreamQuery
+from streamhouse.sql.plan import StreamQuery
+from streamhouse.sql.syntax import Insert
 
 
 class WritingQuery(Protocol):

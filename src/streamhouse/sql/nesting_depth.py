@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from sqlglot import exp
 
 from streamhouse.errors import SqlError
-from streamhouse.sql.plan import Query
+from streamhouse.sql.syntax import Query
 
 TOO_DEEP = (
     "this is nested too deeply; use fewer levels, for example IN or VALUES for a list of values, "

@@ -12,8 +12,8 @@ from typing import TypeVar
 from sqlglot import exp
 
 from streamhouse.errors import SqlError
-from streamhouse.sql.plan import Query, TextPosition
 from streamhouse.sql.secrets import LEXEME, disjoint_secrets
+from streamhouse.sql.syntax import Query, TextPosition
 from streamhouse.sql.udf.declaration import Declarations
 
 E = TypeVar("E", bound=SqlError)

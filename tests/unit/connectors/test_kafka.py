@@ -20,7 +20,8 @@ from streamhouse.connectors.kafka.source import _limited, _split
 from streamhouse.connectors.registry import check_declaration
 from streamhouse.errors import OptionError, StreamhouseError, UnsupportedSqlError
 from streamhouse.options import is_secret
-from streamhouse.sql.plan import Column, Query, TableInfo, TextPosition
+from streamhouse.sql.plan import Column, TableInfo
+from streamhouse.sql.syntax import Query, TextPosition
 
 COLUMNS = (Column("id", "BIGINT", nullable=False), Column("name", "STRING"))
 BASE = {"topic": "t", "properties.bootstrap.servers": "k:9092", "format": "json"}

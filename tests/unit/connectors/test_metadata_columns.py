@@ -13,8 +13,9 @@ from streamhouse.connectors.registry import check_declaration
 from streamhouse.errors import OptionError, SqlError
 from streamhouse.runtime.session.session import Session
 from streamhouse.runtime.session.show_statements import table_text
-from streamhouse.sql.plan import Column, CreateTable, TableInfo
+from streamhouse.sql.plan import Column, TableInfo
 from streamhouse.sql.statements.script import parse_script
+from streamhouse.sql.syntax import CreateTable
 
 DECLARED = (
     "CREATE TEMPORARY TABLE t (`db` STRING METADATA FROM 'database_name' VIRTUAL, id INT, "

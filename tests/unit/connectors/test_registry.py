@@ -17,7 +17,8 @@ from streamhouse.connectors.base import Connector
 from streamhouse.connectors.specs import SinkSpec, SourceSpec
 from streamhouse.errors import DataLossError, OptionError, UnsupportedSqlError
 from streamhouse.source import Offset, Source
-from streamhouse.sql.plan import Column, TableInfo, TextPosition
+from streamhouse.sql.plan import Column, TableInfo
+from streamhouse.sql.syntax import TextPosition
 
 COLUMNS = (Column("id", "INT"),)
 TRIAL = '''

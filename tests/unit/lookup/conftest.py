@@ -20,8 +20,9 @@ from streamhouse.paimon.write.table_writer import TableWriter
 from streamhouse.runtime.query_operator import QueryOperator, numbered
 from streamhouse.runtime.streaming.dimensions.open_dimensions import Dimensions
 from streamhouse.source import ROW_KIND
-from streamhouse.sql.plan import Column, Name, Select, StreamQuery, TableInfo
+from streamhouse.sql.plan import Column, Name, StreamQuery, TableInfo
 from streamhouse.sql.statements.script import parse_script
+from streamhouse.sql.syntax import Select
 from streamhouse.types import arrow_type
 
 USER = "5b0e7f0a-8f0e-4b54-9d6e-0f0c7f3f6a11"

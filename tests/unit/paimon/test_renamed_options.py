@@ -16,8 +16,8 @@ from streamhouse.runtime.session.ddl import define, note_outdated_options
 from streamhouse.runtime.session.session import Session
 from streamhouse.sql.options.renamed_options import DROPPED, RENAMED, current, stored
 from streamhouse.sql.parser.hints import outdated
-from streamhouse.sql.plan import Select
 from streamhouse.sql.statements.script import parse_script
+from streamhouse.sql.syntax import Select
 
 GUIDE = Path(__file__).parents[3] / "docs" / "guides" / "tables.md"
 VALUES = {

@@ -7,7 +7,7 @@ import pytest
 from streamhouse.cli.commands.call import parse_call
 from streamhouse.errors import OptionError
 from streamhouse.procedures import PROCEDURES, find, listed
-from streamhouse.sql.plan import ArgumentValue
+from streamhouse.sql.syntax import ArgumentValue
 
 
 def bound(text: str) -> dict[str, ArgumentValue]:

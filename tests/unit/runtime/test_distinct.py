@@ -25,8 +25,8 @@ from streamhouse.runtime.streaming.batch_planner import BatchPlanner
 from streamhouse.runtime.streaming.tasks.task import Task
 from streamhouse.runtime.streaming.tasks.task_input import SplitsInput
 from streamhouse.source import Offset
-from streamhouse.sql.plan import Insert
 from streamhouse.sql.statements.script import parse_script
+from streamhouse.sql.syntax import Insert
 
 TARGET = """CREATE TABLE {target} (v_month STRING PRIMARY KEY NOT ENFORCED, members BIGINT,
   fresh BIGINT, prices BIGINT, orders BIGINT, amount BIGINT, seen TIMESTAMP(3)) WITH (

@@ -21,8 +21,8 @@ from streamhouse.runtime.query_spec import LOOKUP_JOURNAL, QuerySpec
 from streamhouse.runtime.session.session import Session
 from streamhouse.runtime.state import lineage_retention, lookup_journal
 from streamhouse.runtime.state.lookup_journal import LookupJournal, create_table
-from streamhouse.sql.plan import CreateTable, Insert
 from streamhouse.sql.statements.script import parse_script
+from streamhouse.sql.syntax import CreateTable, Insert
 
 TYPES = """id INT, big DECIMAL(38, 18), flag BOOLEAN, f FLOAT, x DOUBLE, word STRING, raw BYTES,
   day_ DATE, at_ TIMESTAMP(3), micro TIMESTAMP(6), instant TIMESTAMP_LTZ(6), clock TIME"""

@@ -17,8 +17,8 @@ from streamhouse.runtime.session.ddl import define
 from streamhouse.runtime.session.session import Session
 from streamhouse.runtime.session.show_statements import describe
 from streamhouse.sql.batch.bounded_query import analyze_bounded
-from streamhouse.sql.plan import Select, Show
 from streamhouse.sql.statements.script import parse_script
+from streamhouse.sql.syntax import Select, Show
 
 MODULE = """
 def shout(text: str) -> str:

@@ -12,8 +12,8 @@ from streamhouse.errors import OptionError, TableError
 from streamhouse.graph.build import graph_of
 from streamhouse.runtime.script import ScriptOptions, ScriptRunner
 from streamhouse.runtime.session.session import Session
-from streamhouse.sql.plan import CreateTable
 from streamhouse.sql.statements.script import parse_script
+from streamhouse.sql.syntax import CreateTable
 
 MADE = """
   (id INT, at_ TIMESTAMP(3), WATERMARK FOR at_ AS at_ - INTERVAL '5' SECOND) WITH (

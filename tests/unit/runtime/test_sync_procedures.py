@@ -6,7 +6,7 @@ import pytest
 
 from streamhouse.errors import OptionError
 from streamhouse.runtime.sync.procedures import options_of_call
-from streamhouse.sql.plan import Argument, ArgumentValue
+from streamhouse.sql.syntax import Argument, ArgumentValue
 
 CONF = {"hostname": "db", "username": "u", "password": "a,b=c", "database-name": "shop"}
 

@@ -18,17 +18,9 @@ from streamhouse.errors import TableError
 from streamhouse.sql.batch.bounded_query import analyze_bounded
 from streamhouse.sql.expressions.binder import describe
 from streamhouse.sql.functions.builtin_udfs import register
-from streamhouse.sql.plan import (
-    BoundedQuery,
-    CreateTable,
-    Insert,
-    Name,
-    Query,
-    Select,
-    StreamQuery,
-    TableInfo,
-)
+from streamhouse.sql.plan import BoundedQuery, Name, StreamQuery, TableInfo
 from streamhouse.sql.statements.script import parse_script
+from streamhouse.sql.syntax import CreateTable, Insert, Query, Select
 from streamhouse.sql.types import flink_type
 
 NOW = "2024-05-06 07:08:09.123456"

@@ -17,8 +17,9 @@ import pytest
 
 from streamhouse.sql.batch.bounded_query import analyze_bounded
 from streamhouse.sql.functions.builtin_udfs import register
-from streamhouse.sql.plan import Column, Select, TableInfo
+from streamhouse.sql.plan import Column, TableInfo
 from streamhouse.sql.statements.script import parse_script
+from streamhouse.sql.syntax import Select
 from streamhouse.sql.types import duck_type
 
 FIXTURE = Path(__file__).parent / "fixtures" / "flink_expressions.json"

@@ -20,8 +20,8 @@ from streamhouse.duckdb_engine import run_bounded
 from streamhouse.errors import QueryError, SqlError
 from streamhouse.sql.batch.bounded_query import analyze_bounded
 from streamhouse.sql.expressions.udf_conversion import widens
-from streamhouse.sql.plan import CreateFunction, Drop, Insert, Select
 from streamhouse.sql.statements.script import parse_script
+from streamhouse.sql.syntax import CreateFunction, Drop, Insert, Select
 from streamhouse.sql.udf import registry
 from streamhouse.sql.udf_modules import module
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from streamhouse.errors import SqlError
-from streamhouse.sql.plan import ArgumentValue, Call
 from streamhouse.sql.statements.script import parse_script
+from streamhouse.sql.syntax import ArgumentValue, Call
 
 
 def call(text: str) -> Call:

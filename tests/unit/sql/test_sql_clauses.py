@@ -12,9 +12,10 @@ from tests.unit.sql.conftest import Catalog
 
 from streamhouse.errors import SqlError
 from streamhouse.runtime.batch.insert_columns import given_columns
-from streamhouse.sql.plan import CreateTable, Explain, Insert, StatementSet, StreamQuery
+from streamhouse.sql.plan import StreamQuery
 from streamhouse.sql.statements.script import parse_script
 from streamhouse.sql.streaming.query_planner import plan_stream_queries
+from streamhouse.sql.syntax import CreateTable, Explain, Insert, StatementSet
 
 TABLES = """
 CREATE TABLE log_ (id BIGINT, agent STRING, n INT);

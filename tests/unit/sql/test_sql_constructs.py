@@ -13,9 +13,10 @@ from tests.unit.sql.conftest import Catalog
 from streamhouse.errors import SqlError, UnsupportedSqlError
 from streamhouse.sql.batch.bounded_query import analyze_bounded
 from streamhouse.sql.batch.dml_plan import analyze_dml
-from streamhouse.sql.plan import DmlStatement, Insert, Query, Select, Statement, TableInfo
+from streamhouse.sql.plan import TableInfo
 from streamhouse.sql.statements.script import parse_script
 from streamhouse.sql.streaming.query_planner import plan_stream_queries
+from streamhouse.sql.syntax import DmlStatement, Insert, Query, Select, Statement
 
 NESTED = """
 CREATE TABLE nested (id INT, tags ARRAY<STRING>, props MAP<STRING, INT>,

@@ -7,8 +7,8 @@ import pytest
 from tests.unit.sql.conftest import Catalog
 
 from streamhouse.errors import SqlError
-from streamhouse.sql.plan import CreateTable
 from streamhouse.sql.statements.script import parse_script
+from streamhouse.sql.syntax import CreateTable
 
 TABLES = """
 CREATE TABLE nested (id BIGINT, tags ARRAY<STRING>, attrs MAP<STRING, INT>,

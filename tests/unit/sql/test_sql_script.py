@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from streamhouse.errors import SqlError, UnsupportedSqlError
-from streamhouse.sql.plan import (
-    Column,
-    ComputedColumn,
+from streamhouse.sql.plan import Column, ComputedColumn
+from streamhouse.sql.statements.script import parse_script
+from streamhouse.sql.syntax import (
     CreateCatalog,
     CreateDatabase,
     CreateTable,
@@ -28,7 +28,6 @@ from streamhouse.sql.plan import (
     UseCatalog,
     UseDatabase,
 )
-from streamhouse.sql.statements.script import parse_script
 
 if TYPE_CHECKING:
     from tests.unit.sql.conftest import Catalog

@@ -8,9 +8,10 @@ import pytest
 from tests.unit.sql.conftest import Catalog, _relations, _run
 
 from streamhouse.errors import SqlError
-from streamhouse.sql.plan import Insert, Select, StreamQuery
+from streamhouse.sql.plan import StreamQuery
 from streamhouse.sql.statements.script import parse_script
 from streamhouse.sql.streaming.query_planner import plan_stream_queries
+from streamhouse.sql.syntax import Insert, Select
 
 MORE = """
 CREATE TABLE shops (id INT PRIMARY KEY NOT ENFORCED, country STRING);

@@ -8,9 +8,9 @@ import pytest
 from tests.unit.sql.conftest import Catalog
 
 from streamhouse.errors import UnsupportedSqlError
-from streamhouse.sql.plan import Insert, Select
 from streamhouse.sql.statements.script import parse_script
 from streamhouse.sql.streaming.query_planner import plan_stream_queries
+from streamhouse.sql.syntax import Insert, Select
 
 ALTERNATIVE = re.compile(
     r"\b(use|write|leave|leave out|declare|order|limit|filter|keep|read|put|INSERT|DROP|drop|CAST|"

@@ -11,8 +11,8 @@ import pytest
 
 from streamhouse.errors import SqlError
 from streamhouse.sql.batch.bounded_query import analyze_bounded
-from streamhouse.sql.plan import Insert, Select
 from streamhouse.sql.statements.script import parse_script
+from streamhouse.sql.syntax import Insert, Select
 
 if TYPE_CHECKING:
     from tests.unit.sql.conftest import Catalog

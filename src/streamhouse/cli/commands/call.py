@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from streamhouse.runtime.spark.options import SparkOptions
-    from streamhouse.sql.plan import Call
+    from streamhouse.sql.syntax import Call
 
 
 class CallFormat(StrEnum):
@@ -87,8 +87,8 @@ def call(
 
 def parse_call(text: str) -> Call:
     """The one CALL of a text, whose first word may be left out; `SqlError` for anything else."""
-    from streamhouse.sql.plan import Call
     from streamhouse.sql.statements.script import parse_script
+    from streamhouse.sql.syntax import Call
 
     first = text.split(maxsplit=1)[:1]
     statement = text if first and first[0].upper() == "CALL" else f"CALL {text}"

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from streamhouse.runtime.monitoring.reporter import Reporter
     from streamhouse.runtime.script import ScriptOptions
     from streamhouse.runtime.spark.options import SparkOptions
-    from streamhouse.sql.plan import Statement
+    from streamhouse.sql.syntax import Statement
 
 
 _FileArgument = Annotated[

@@ -32,7 +32,8 @@ from streamhouse.runtime.batch.scans import Scans, scan_of
 from streamhouse.runtime.query_operator import conformed
 from streamhouse.runtime.session.session import Session
 from streamhouse.sql.batch.bounded_query import analyze_bounded
-from streamhouse.sql.plan import BoundedQuery, Insert, Query
+from streamhouse.sql.plan import BoundedQuery
+from streamhouse.sql.syntax import Insert, Query
 
 _LOG = logging.getLogger("streamhouse")
 

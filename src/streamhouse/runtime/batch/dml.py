@@ -28,9 +28,9 @@ from streamhouse.runtime.batch.change_count import ChangeCount
 from streamhouse.runtime.batch.row_kinds import dml_strategy, kinds, remaining
 from streamhouse.runtime.batch.scans import scan_of
 from streamhouse.runtime.session.session import Session
-from streamhouse.sql import plan
+from streamhouse.sql import syntax
 from streamhouse.sql.batch.dml_plan import analyze_dml
-from streamhouse.sql.plan import ROW, BoundedScan
+from streamhouse.sql.plan import ROW, BoundedScan, Name, TableInfo
 
 TRIES = 4
 """Tries without the commit lock; the next one holds it from its start, so others wait."""
@@ -74,7 +74,7 @@ class Changed:
 
 
 def execute(
-    session: Session, statement: plan.DmlStatement, sidecar: Sidecar | None = None
+    session: Session, statement: syntax.DmlStatement, sidecar: Sidecar | None = None
 ) -> Changed:
     """Run a MERGE, UPDATE or DELETE atomically, with optimistic concurrency control.
 
@@ -109,13 +109,13 @@ def execute(
     raise AssertionError("a statement that holds the lock cannot lose")
 
 
-def truncate(session: Session, statement: plan.Truncate) -> None:
+def truncate(session: Session, statement: syntax.Truncate) -> None:
     """Remove all rows of a table."""
     target = _paimon_table(session, statement, statement.target)
     truncate_table(session.endpoints.address(target).open(), f"{CHANGE_USER}-{uuid.uuid4()}")
 
 
-def _paimon_table(session: Session, statement: plan.Statement, name: plan.Name) -> plan.TableInfo:
+def _paimon_table(session: Session, statement: syntax.Statement, name: Name) -> TableInfo:
     if "$" in name[-1]:
         raise UnsupportedSqlError.at(
             statement.position,
@@ -139,7 +139,7 @@ class _Attempt:
     """One try of a statement."""
 
     def __init__(
-        self, session: Session, statement: plan.DmlStatement, address: TableAddress, purge: Purge
+        self, session: Session, statement: syntax.DmlStatement, address: TableAddress, purge: Purge
     ) -> None:
         self._session = session
         self._address = address

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from streamhouse.close_matches import nearest
 from streamhouse.errors import SqlError
-from streamhouse.sql.plan import Insert, TableInfo
+from streamhouse.sql.plan import TableInfo
+from streamhouse.sql.syntax import Insert
 
 
 def given_columns(target: TableInfo, statement: Insert) -> tuple[str, ...]:

@@ -15,7 +15,8 @@ from streamhouse.runtime.batch.progress_line import progress
 from streamhouse.runtime.batch.scans import Scans
 from streamhouse.runtime.session.session import Session
 from streamhouse.sql.batch.bounded_query import analyze_bounded
-from streamhouse.sql.plan import Insert, TableInfo
+from streamhouse.sql.plan import TableInfo
+from streamhouse.sql.syntax import Insert
 
 
 def insert_into_sink(session: Session, statement: Insert, target: TableInfo) -> int:

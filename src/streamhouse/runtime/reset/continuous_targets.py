@@ -17,7 +17,7 @@ from streamhouse.runtime.batch.insert_columns import given_columns
 from streamhouse.runtime.session.ddl import define, located
 from streamhouse.runtime.session.dry_run import Draft
 from streamhouse.runtime.state.checkpoint import checkpoints_of
-from streamhouse.sql import plan
+from streamhouse.sql import syntax
 from streamhouse.sql.plan import TableInfo
 from streamhouse.sql.streaming.query_planner import is_bounded, plan_stream_queries
 
@@ -64,7 +64,7 @@ class Targets:
 
 
 def continuous_targets(
-    statements: Sequence[plan.Statement],
+    statements: Sequence[syntax.Statement],
     files: Sequence[str],
     warehouse: Mapping[str, str] | None,
     name: str,
@@ -101,21 +101,21 @@ class _Finder:
         self._root = root
         self.targets: dict[str, ContinuousTarget] = {}
 
-    def take(self, statement: plan.Statement) -> None:
+    def take(self, statement: syntax.Statement) -> None:
         if define(self._draft, statement):
             return
         match statement:
-            case plan.SetOption(key=str(key)):
+            case syntax.SetOption(key=str(key)):
                 self._draft.settings.set(key, statement.value or "")
-            case plan.ResetOption():
+            case syntax.ResetOption():
                 self._draft.settings.reset(statement.key)
-            case plan.StatementSet():
+            case syntax.StatementSet():
                 for insert in statement.inserts:
                     self._insert(insert)
-            case plan.Insert():
+            case syntax.Insert():
                 self._insert(statement)
 
-    def _insert(self, statement: plan.Insert) -> None:
+    def _insert(self, statement: syntax.Insert) -> None:
         draft = self._draft
         if not draft.settings.streaming or is_bounded(statement.query, draft):
             return
@@ -146,7 +146,7 @@ class _Finder:
 
 
 def checkpoint_roots(
-    statements: Sequence[plan.Statement], warehouse: Mapping[str, str] | None, root: Path | None
+    statements: Sequence[syntax.Statement], warehouse: Mapping[str, str] | None, root: Path | None
 ) -> Iterator[Path]:
     """The folders in which a script may have checkpoints, found without planning it."""
     if root is not None:
@@ -154,7 +154,7 @@ def checkpoint_roots(
         return
     initial = [warehouse] if warehouse is not None else []
     created = [
-        statement.options for statement in statements if isinstance(statement, plan.CreateCatalog)
+        statement.options for statement in statements if isinstance(statement, syntax.CreateCatalog)
     ]
     for options in (*initial, *created):
         path = options.get("warehouse")

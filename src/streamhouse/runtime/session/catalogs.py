@@ -18,7 +18,8 @@ from streamhouse.sql.options.catalog_options import (
     table_defaults,
 )
 from streamhouse.sql.options.store_options import canonical_options, named_options
-from streamhouse.sql.plan import CreateCatalog, CreateDatabase, Drop, Name
+from streamhouse.sql.plan import Name
+from streamhouse.sql.syntax import CreateCatalog, CreateDatabase, Drop
 
 DEFAULT_CATALOG = "default_catalog"
 DEFAULT_DATABASE = "default"

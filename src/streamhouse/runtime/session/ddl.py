@@ -7,30 +7,30 @@ from contextlib import contextmanager
 
 from streamhouse.errors import SqlError, StreamhouseError
 from streamhouse.runtime.session.session import Session
-from streamhouse.sql import plan
+from streamhouse.sql import syntax
 from streamhouse.sql.parser.hints import outdated
 from streamhouse.sql.statements.alter_table import AlterTable
 from streamhouse.sql.statements.create_view import CreateView
 
 
-def define(session: Session, statement: plan.Statement) -> bool:
+def define(session: Session, statement: syntax.Statement) -> bool:
     """Run a CREATE, USE, DROP or ALTER statement; False if the statement is none of these."""
     match statement:
-        case plan.CreateCatalog():
+        case syntax.CreateCatalog():
             session.catalogs.create(statement)
-        case plan.UseCatalog():
+        case syntax.UseCatalog():
             session.catalogs.use(statement.name)
-        case plan.CreateDatabase():
+        case syntax.CreateDatabase():
             session.catalogs.create_database(statement)
-        case plan.UseDatabase():
+        case syntax.UseDatabase():
             session.catalogs.use_database(statement.name)
-        case plan.CreateTable():
+        case syntax.CreateTable():
             session.tables.create(statement)
         case CreateView():
             session.views.create(statement)
-        case plan.CreateFunction():
+        case syntax.CreateFunction():
             session.functions.create(statement)
-        case plan.Drop():
+        case syntax.Drop():
             _drop(session, statement)
         case AlterTable():
             session.tables.alter(statement)
@@ -39,7 +39,7 @@ def define(session: Session, statement: plan.Statement) -> bool:
     return True
 
 
-def _drop(session: Session, statement: plan.Drop) -> None:
+def _drop(session: Session, statement: syntax.Drop) -> None:
     match statement.kind:
         case "DATABASE":
             catalog, database = session.catalogs.database(statement.name)
@@ -55,14 +55,14 @@ def _drop(session: Session, statement: plan.Drop) -> None:
             session.tables.drop(statement)
 
 
-def note_outdated_options(session: Session, statement: plan.Statement) -> None:
+def note_outdated_options(session: Session, statement: syntax.Statement) -> None:
     """Give a notice of options of earlier Paimon releases in the hints of a statement."""
     for text in outdated(statement.text):
         session.notice(text)
 
 
 @contextmanager
-def located(statement: plan.Statement) -> Iterator[None]:
+def located(statement: syntax.Statement) -> Iterator[None]:
     """Add the statement's line and column to errors raised in the `with`."""
     position = statement.position
     try:

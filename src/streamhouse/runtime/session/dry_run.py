@@ -17,8 +17,9 @@ from streamhouse.runtime.session.catalogs import DEFAULT_CATALOG, Catalogs
 from streamhouse.runtime.session.draft_warehouse import NO_WAREHOUSE, DraftTable, DraftWarehouse
 from streamhouse.runtime.session.session import Session
 from streamhouse.runtime.session.views import Names, SessionViews
-from streamhouse.sql.plan import Drop, Name, StreamQuery, TableInfo, ViewInfo
+from streamhouse.sql.plan import Name, StreamQuery, TableInfo, ViewInfo
 from streamhouse.sql.statements.create_view import CreateView, check_permanent, with_full_names
+from streamhouse.sql.syntax import Drop
 
 
 @dataclass(frozen=True)

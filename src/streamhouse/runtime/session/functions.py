@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from streamhouse.sql.plan import CreateFunction, Drop
+from streamhouse.sql.syntax import CreateFunction, Drop
 from streamhouse.sql.udf_modules.module import define
 
 

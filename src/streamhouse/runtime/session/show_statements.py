@@ -8,8 +8,9 @@ from streamhouse.errors import TableError, UnsupportedSqlError
 from streamhouse.options import is_secret
 from streamhouse.runtime.session.session import Session
 from streamhouse.sql import functions
-from streamhouse.sql.plan import Column, Describe, Name, Show, TableInfo, ViewInfo
+from streamhouse.sql.plan import Column, Name, TableInfo, ViewInfo
 from streamhouse.sql.statements.create_view import create_text, ticked
+from streamhouse.sql.syntax import Describe, Show
 
 ResultColumns = Mapping[str, Sequence[str | None]]
 

@@ -11,9 +11,10 @@ from streamhouse.runtime.session.catalogs import Catalogs
 from streamhouse.runtime.session.computed_columns import with_computed
 from streamhouse.runtime.session.views import Names, check_no_view
 from streamhouse.sql.options.renamed_options import renamed
-from streamhouse.sql.plan import CreateTable, Drop, Name, TableInfo
+from streamhouse.sql.plan import Name, TableInfo
 from streamhouse.sql.schema_changes import ResetTableOption, SchemaChange, SetTableOption
 from streamhouse.sql.statements.alter_table import AlterTable
+from streamhouse.sql.syntax import CreateTable, Drop
 
 
 class TableDefinitions:

@@ -10,13 +10,14 @@ from streamhouse.close_matches import nearest
 from streamhouse.errors import TableError
 from streamhouse.paimon.catalog.views import Views
 from streamhouse.runtime.session.catalogs import Catalogs
-from streamhouse.sql.plan import Drop, Name, ViewInfo, ViewResolver
+from streamhouse.sql.plan import Name, ViewInfo, ViewResolver
 from streamhouse.sql.statements.create_view import (
     CreateView,
     check_permanent,
     view_info,
     with_full_names,
 )
+from streamhouse.sql.syntax import Drop
 
 
 class Names(ViewResolver, Protocol):

@@ -11,7 +11,7 @@ from streamhouse.procedures.context import Context
 from streamhouse.procedures.listing import run
 from streamhouse.runtime.session.session import Session
 from streamhouse.runtime.spark.options import SparkOptions
-from streamhouse.sql.plan import Call
+from streamhouse.sql.syntax import Call
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -7,22 +7,23 @@ from streamhouse.errors import UnsupportedSqlError
 from streamhouse.lookup.strategies.selection import refresh_rule
 from streamhouse.runtime.session.session import Session
 from streamhouse.runtime.statements.insert_plan import lookup_strategies, plan_insert
-from streamhouse.sql import plan
-from streamhouse.sql.plan import Insert, StreamQuery, TableInfo
+from streamhouse.sql import syntax
+from streamhouse.sql.plan import StreamQuery, TableInfo
 from streamhouse.sql.streaming.query_planner import plan_stream_queries
+from streamhouse.sql.syntax import Insert
 
 
-def explain(session: Session, statement: plan.Explain) -> list[str]:
+def explain(session: Session, statement: syntax.Explain) -> list[str]:
     """The lines of EXPLAIN; raises `UnsupportedSqlError` for statements without a plan."""
     inner = statement.statement
-    if isinstance(inner, plan.StatementSet):
+    if isinstance(inner, syntax.StatementSet):
         lines = []
         for insert in inner.inserts:
             lines += [f"INSERT INTO {'.'.join(insert.target)}", *_insert_lines(session, insert)]
         return lines
     if isinstance(inner, Insert):
         return _insert_lines(session, inner)
-    if isinstance(inner, plan.Select):
+    if isinstance(inner, syntax.Select):
         queries = plan_stream_queries(inner.query, session)
         return [line for query in queries for line in _query_lines(session, query, None)]
     raise UnsupportedSqlError("EXPLAIN takes an INSERT or a SELECT")

@@ -9,8 +9,9 @@ from streamhouse.lookup.strategies.selection import Choice, choose_all
 from streamhouse.runtime.batch.insert_columns import given_columns
 from streamhouse.runtime.query_spec import unshuffled
 from streamhouse.runtime.session.session import Session
-from streamhouse.sql.plan import Insert, StreamQuery, TableInfo
+from streamhouse.sql.plan import StreamQuery, TableInfo
 from streamhouse.sql.streaming.query_planner import plan_stream_queries
+from streamhouse.sql.syntax import Insert
 
 
 def plan_insert(session: Session, statement: Insert, target: TableInfo) -> list[StreamQuery]:

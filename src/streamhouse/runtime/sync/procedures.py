@@ -24,7 +24,7 @@ from streamhouse.runtime.sync.options import (
     sync_table_options,
 )
 from streamhouse.runtime.sync.run import SyncRun, run_sync
-from streamhouse.sql.plan import Argument, ArgumentValue
+from streamhouse.sql.syntax import Argument, ArgumentValue
 
 TABLE, DATABASE = "sync_mysql_table", "sync_mysql_database"
 _STATE = {

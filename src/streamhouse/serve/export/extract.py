@@ -16,8 +16,9 @@ from streamhouse.paimon.read.table import Table
 from streamhouse.serve.queries.pinned_tables import PinnedTable, PinnedTables
 from streamhouse.serve.views.warehouse_tables import WarehouseTables
 from streamhouse.sql.batch.bounded_query import analyze_bounded
-from streamhouse.sql.plan import BoundedQuery, BoundedScan, Query, TableInfo, TextPosition
+from streamhouse.sql.plan import BoundedQuery, BoundedScan, TableInfo
 from streamhouse.sql.statements.create_view import ticked
+from streamhouse.sql.syntax import Query, TextPosition
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager

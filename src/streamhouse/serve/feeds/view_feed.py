@@ -14,7 +14,8 @@ from streamhouse.paimon.storage.table_identity import Identity
 from streamhouse.serve.feeds.feed import Change, Feed
 from streamhouse.serve.feeds.row_kinds import add_row_kind
 from streamhouse.sql.batch.bounded_query import analyze_bounded
-from streamhouse.sql.plan import BoundedQuery, Query, TextPosition
+from streamhouse.sql.plan import BoundedQuery
+from streamhouse.sql.syntax import Query, TextPosition
 
 if TYPE_CHECKING:
     from streamhouse.paimon.catalog.warehouse import Warehouse

@@ -22,8 +22,9 @@ from streamhouse.serve.views.warehouse_tables import WarehouseTables
 from streamhouse.sql import node_errors
 from streamhouse.sql.batch.bounded_query import analyze_bounded
 from streamhouse.sql.options.time_travel import TRAVEL_KEYS
-from streamhouse.sql.plan import AsOf, BoundedQuery, Name, Query, TableInfo, ViewInfo
+from streamhouse.sql.plan import AsOf, BoundedQuery, Name, TableInfo, ViewInfo
 from streamhouse.sql.resolution import columns as names
+from streamhouse.sql.syntax import Query
 from streamhouse.types import flink_type
 
 if TYPE_CHECKING:

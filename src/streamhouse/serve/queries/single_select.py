@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from streamhouse.errors import SqlError
-from streamhouse.sql.plan import Query, Select
 from streamhouse.sql.statements.script import parse_script
+from streamhouse.sql.syntax import Query, Select
 
 
 def parse_single_select(sql: str) -> Query:

@@ -224,7 +224,7 @@ def _of_view(warehouse: Warehouse, view: ServedView) -> dict[str, Any]:
     """
     from streamhouse.serve.queries.pinned_tables import PinnedTables
     from streamhouse.sql.batch.bounded_query import analyze_bounded
-    from streamhouse.sql.plan import Query, TextPosition
+    from streamhouse.sql.syntax import Query, TextPosition
 
     tables = WarehouseTables(warehouse)
     database, name = view.source.split(".", 1)

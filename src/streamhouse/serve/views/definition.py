@@ -10,8 +10,8 @@ from streamhouse.errors import StreamhouseError, TableError
 from streamhouse.serve.access_log import LOGGER
 from streamhouse.serve.views.warehouse_tables import WarehouseTables
 from streamhouse.sql.batch.bounded_query import analyze_bounded
-from streamhouse.sql.plan import Query, TextPosition
 from streamhouse.sql.statements.create_view import ticked
+from streamhouse.sql.syntax import Query, TextPosition
 
 if TYPE_CHECKING:
     from streamhouse.paimon.catalog.warehouse import Warehouse

@@ -20,13 +20,14 @@ from streamhouse.sql.literal_rows import LiteralRows
 from streamhouse.sql.nesting_depth import limited_depth
 from streamhouse.sql.parser import hints
 from streamhouse.sql.parser.dialect import Flink
-from streamhouse.sql.plan import ROWS, AsOf, BoundedQuery, BoundedScan, Query, Resolver, TableInfo
+from streamhouse.sql.plan import ROWS, AsOf, BoundedQuery, BoundedScan, Resolver, TableInfo
 from streamhouse.sql.resolution import columns as names
 from streamhouse.sql.resolution import insert_target as targets
 from streamhouse.sql.resolution.columns import Parsed, physical
 from streamhouse.sql.resolution.used_columns import columns_read
 from streamhouse.sql.resolution.view_expansion import inlined
 from streamhouse.sql.resolution.visible_columns import check_columns, leftmost
+from streamhouse.sql.syntax import Query
 from streamhouse.sql.types import column_type
 from streamhouse.sql.udf.call import functions_in
 

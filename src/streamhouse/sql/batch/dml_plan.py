@@ -14,9 +14,10 @@ from streamhouse.sql import node_errors
 from streamhouse.sql.batch.bounded_query import Analyzed, analyze_tree
 from streamhouse.sql.batch.dml_syntax import MATCHED, MISSING, ORPHAN, Clause, Parts, parts_of
 from streamhouse.sql.nesting_depth import limited_depth
-from streamhouse.sql.plan import ROW, Column, DmlQuery, DmlStatement, Resolver, TableInfo
+from streamhouse.sql.plan import ROW, Column, DmlQuery, Resolver, TableInfo
 from streamhouse.sql.resolution import insert_target as targets
 from streamhouse.sql.resolution.columns import Parsed, resolve_table
+from streamhouse.sql.syntax import DmlStatement
 
 ACTION, SOURCE_EXISTS = "__action", "__there"
 _RESERVED = (ROW, SOURCE_EXISTS, ACTION)

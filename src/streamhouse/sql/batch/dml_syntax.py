@@ -11,8 +11,8 @@ from streamhouse.sql import node_errors
 from streamhouse.sql.expressions import lowering
 from streamhouse.sql.parser import dialect
 from streamhouse.sql.parser.token_cursor import Cursor
-from streamhouse.sql.plan import DmlStatement, Query, TextPosition, Truncate
 from streamhouse.sql.resolution.columns import first_set
+from streamhouse.sql.syntax import DmlStatement, Query, TextPosition, Truncate
 from streamhouse.sql.text import Script, of_query
 
 MATCHED, MISSING, ORPHAN = "WHEN MATCHED", "WHEN NOT MATCHED", "WHEN NOT MATCHED BY SOURCE"

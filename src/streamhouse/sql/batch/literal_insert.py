@@ -17,8 +17,9 @@ from streamhouse.sql.expressions import lowering
 from streamhouse.sql.expressions.binder import describe, generate
 from streamhouse.sql.literal_rows import ROW, Form, LiteralRows, form_column, text_column
 from streamhouse.sql.parser import dialect
-from streamhouse.sql.plan import ROWS, Query
+from streamhouse.sql.plan import ROWS
 from streamhouse.sql.resolution.columns import Parsed
+from streamhouse.sql.syntax import Query
 from streamhouse.sql.text import Script, of_query
 
 _ROWS_COLUMN = "literal"

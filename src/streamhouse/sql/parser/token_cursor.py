@@ -10,7 +10,8 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from streamhouse.close_matches import closest
 from streamhouse.errors import UnsupportedSqlError
-from streamhouse.sql.plan import Name, TextPosition
+from streamhouse.sql.plan import Name
+from streamhouse.sql.syntax import TextPosition
 from streamhouse.sql.text import Script
 
 _DEPTH_CHANGE = {TokenType.L_PAREN: 1, TokenType.R_PAREN: -1}

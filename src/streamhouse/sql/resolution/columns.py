@@ -13,7 +13,8 @@ from streamhouse.errors import SqlError, TableError
 from streamhouse.sql import node_errors
 from streamhouse.sql.expressions import lowering
 from streamhouse.sql.parser import dialect, hints
-from streamhouse.sql.plan import Name, Query, Resolver, TableInfo, ViewResolver
+from streamhouse.sql.plan import Name, Resolver, TableInfo, ViewResolver
+from streamhouse.sql.syntax import Query
 from streamhouse.sql.text import Script, of_query
 from streamhouse.sql.types import duck_type
 

@@ -11,9 +11,10 @@ from sqlglot import exp
 
 from streamhouse.errors import SqlError
 from streamhouse.sql import node_errors
-from streamhouse.sql.plan import Name, Query, Resolver, TextPosition, ViewInfo, ViewResolver
+from streamhouse.sql.plan import Name, Resolver, ViewInfo, ViewResolver
 from streamhouse.sql.resolution import columns as names
 from streamhouse.sql.resolution.columns import Parsed
+from streamhouse.sql.syntax import Query, TextPosition
 from streamhouse.sql.text import Script
 
 _POSITION_KEYS = ("start", "end", "line", "col")

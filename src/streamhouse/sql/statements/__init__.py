@@ -1,1 +1,1 @@
-"""A script as a list of statements, each read into a record of `plan`."""
+"""A script as a list of statements, each a record of `sql.syntax`."""

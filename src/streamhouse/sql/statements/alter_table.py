@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from sqlglot.tokenizer_core import TokenType
 
 from streamhouse.sql.parser.token_cursor import Cursor
-from streamhouse.sql.plan import Column, Name, Statement, TextPosition
+from streamhouse.sql.plan import Column, Name
 from streamhouse.sql.schema_changes import (
     AddColumn,
     DropColumn,
@@ -24,6 +24,7 @@ from streamhouse.sql.schema_changes import (
 )
 from streamhouse.sql.statements.create_table import parse_type
 from streamhouse.sql.statements.unsupported_statements import refuse_object
+from streamhouse.sql.syntax import Statement, TextPosition
 
 _ACTIONS = ("ADD", "DROP", "RENAME", "MODIFY", "ALTER", "CHANGE", "SET", "RESET", "UNSET")
 _NOT_TABLES = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlglot.tokenizer_core import TokenType
 
 from streamhouse.sql.parser.token_cursor import Cursor
-from streamhouse.sql.plan import Argument, ArgumentValue, Call, Statement, TextPosition
+from streamhouse.sql.syntax import Argument, ArgumentValue, Call, Statement, TextPosition
 
 _NAMED = "=>"
 _WORDS: dict[str, ArgumentValue] = {"TRUE": True, "FALSE": False, "NULL": None}

@@ -14,7 +14,7 @@ from streamhouse.close_matches import nearest
 from streamhouse.sql import functions
 from streamhouse.sql.parser import dialect
 from streamhouse.sql.parser.token_cursor import Cursor
-from streamhouse.sql.plan import CreateFunction, Drop, Statement, TextPosition
+from streamhouse.sql.syntax import CreateFunction, Drop, Statement, TextPosition
 from streamhouse.sql.text import Script
 from streamhouse.sql.udf.declaration import Declaration, Declarations
 

@@ -9,8 +9,9 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from streamhouse.sql.parser import dialect
 from streamhouse.sql.parser.token_cursor import Cursor
-from streamhouse.sql.plan import Column, ComputedColumn, CreateTable, TextPosition
+from streamhouse.sql.plan import Column, ComputedColumn
 from streamhouse.sql.statements.watermark import Watermark, parse_watermark
+from streamhouse.sql.syntax import CreateTable, TextPosition
 from streamhouse.sql.types import UNSUPPORTED_TYPES
 from streamhouse.sql.udf.call import declarations_in
 

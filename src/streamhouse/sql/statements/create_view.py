@@ -15,8 +15,9 @@ from streamhouse.sql import node_errors
 from streamhouse.sql.batch.bounded_query import analyze_tree
 from streamhouse.sql.nesting_depth import limited_depth
 from streamhouse.sql.parser.token_cursor import Cursor
-from streamhouse.sql.plan import Column, Name, Query, Resolver, Statement, TextPosition, ViewInfo
+from streamhouse.sql.plan import Column, Name, Resolver, ViewInfo
 from streamhouse.sql.resolution import columns as names
+from streamhouse.sql.syntax import Query, Statement, TextPosition
 from streamhouse.sql.text import of_query
 from streamhouse.sql.types import NULL
 from streamhouse.sql.udf.call import declaration_of

@@ -11,24 +11,6 @@ from streamhouse.sql.batch.dml_syntax import parse_dml, parse_truncate
 from streamhouse.sql.batch.literal_insert import parse_first_cells
 from streamhouse.sql.parser import dialect, hints, literal_reader
 from streamhouse.sql.parser.token_cursor import Cursor
-from streamhouse.sql.plan import (
-    CreateCatalog,
-    CreateDatabase,
-    Describe,
-    Drop,
-    Explain,
-    Insert,
-    Query,
-    ResetOption,
-    Select,
-    SetOption,
-    Show,
-    Statement,
-    StatementSet,
-    TextPosition,
-    UseCatalog,
-    UseDatabase,
-)
 from streamhouse.sql.statements.alter_table import parse_alter
 from streamhouse.sql.statements.call_procedure import parse_call
 from streamhouse.sql.statements.create_function import (
@@ -45,6 +27,24 @@ from streamhouse.sql.statements.unsupported_statements import (
     refuse_object,
     refuse_plan,
     refuse_show,
+)
+from streamhouse.sql.syntax import (
+    CreateCatalog,
+    CreateDatabase,
+    Describe,
+    Drop,
+    Explain,
+    Insert,
+    Query,
+    ResetOption,
+    Select,
+    SetOption,
+    Show,
+    Statement,
+    StatementSet,
+    TextPosition,
+    UseCatalog,
+    UseDatabase,
 )
 from streamhouse.sql.text import Script
 from streamhouse.sql.udf.declaration import NONE, Declarations

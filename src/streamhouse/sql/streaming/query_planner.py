@@ -15,14 +15,7 @@ from streamhouse.sql import node_errors
 from streamhouse.sql.expressions.binder import generate
 from streamhouse.sql.nesting_depth import limited_depth
 from streamhouse.sql.options.merge_functions import merge_function
-from streamhouse.sql.plan import (
-    Column,
-    LookupJoin,
-    Query,
-    Resolver,
-    StreamQuery,
-    TableInfo,
-)
+from streamhouse.sql.plan import Column, LookupJoin, Resolver, StreamQuery, TableInfo
 from streamhouse.sql.resolution import columns as names
 from streamhouse.sql.resolution import insert_target as targets
 from streamhouse.sql.resolution.insert_target import ColumnMapping
@@ -42,6 +35,7 @@ from streamhouse.sql.streaming.generated_sql import ROW, Stream, bound
 from streamhouse.sql.streaming.lookup_keys import LookupKeys, lookup_keys
 from streamhouse.sql.streaming.passthrough_columns import passthrough_columns
 from streamhouse.sql.streaming.query_blocks import Lookup, QueryBlock, QueryBlockReader
+from streamhouse.sql.syntax import Query
 from streamhouse.sql.text import span
 from streamhouse.sql.udf.call import functions_in
 from streamhouse.sql.udf.function import PythonFunction
