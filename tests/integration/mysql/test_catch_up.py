@@ -1,4 +1,4 @@
-"""Catching up with a long binlog: several tasks share it, and the relay log waits for them."""
+"""Catching up with a long binlog: several tasks divide it, and the relay log waits for them."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from tests.integration.mysql.history import Database, apply, catch_up, rows_of
 
-from streamhouse.connectors.mysql_cdc import key_share
+from streamhouse.connectors.mysql_cdc import key_group
 from streamhouse.connectors.mysql_cdc.change_reader import relay_view
 from streamhouse.connectors.mysql_cdc.relay import relay as relay_module
 from streamhouse.connectors.mysql_cdc.relay.files import held_bytes
-from streamhouse.connectors.mysql_cdc.server.position import Position, Progress
+from streamhouse.connectors.mysql_cdc.server.position import BinlogPosition, TableProgress
 from streamhouse.connectors.mysql_cdc.source import MySqlSource
 from streamhouse.demo.mariadb import MariaDB
 from streamhouse.source import Offset
@@ -53,8 +53,8 @@ def change(database: Database, seed: int, statements: int) -> None:
     database.run(*texts)
 
 
-def place(offset: Offset) -> Position:
-    found = Progress.from_offset(offset).position
+def place(offset: Offset) -> BinlogPosition:
+    found = TableProgress.from_offset(offset).position
     assert found is not None
     return found
 
@@ -64,7 +64,7 @@ def table(database: Database) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize("relayed", [False, True])
-def test_each_key_is_in_one_share_and_in_order(
+def test_each_key_is_in_one_key_group_and_in_order(
     database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, relayed: bool
 ) -> None:
     if relayed:
@@ -73,19 +73,19 @@ def test_each_key_is_in_one_share_and_in_order(
     offset, _ = catch_up(source, source.initial_offset())
     change(database, 5, 400)
     end = _reached(source, database, offset)
-    monkeypatch.setattr(key_share, "SHARED_BYTES", 1)
+    monkeypatch.setattr(key_group, "DIVIDED_BYTES", 1)
     parts = source.partitions(offset, end, 3)
     assert len(parts) == 3
-    shares = [[row for batch in source.read(part) for row in batch.to_pylist()] for part in parts]
+    groups = [[row for batch in source.read(part) for row in batch.to_pylist()] for part in parts]
     found = []
-    for rows in shares:
+    for rows in groups:
         state: dict[tuple[Any, ...], dict[str, Any]] = {}
         # Each change must fit the rows before it.
         apply(state, rows, ["id", "part"])
         assert state
         found += [tuple(row.values()) for row in state.values()]
     assert sorted(found) == table(database)
-    assert sum(map(len, shares)) == len(rows_of(source, offset, end))
+    assert sum(map(len, groups)) == len(rows_of(source, offset, end))
 
 
 def test_a_short_range_is_one_part(database: Database) -> None:
@@ -141,7 +141,7 @@ def _reached(source: MySqlSource, database: Database, start: Offset) -> Offset:
     """The offset after `start` with all changes of now."""
     file, pos = database.server.execute("SHOW MASTER STATUS")[0][:2]
     deadline = time.monotonic() + 60
-    while place(end := source.latest_offset(start)) < Position(file, int(pos)):
+    while place(end := source.latest_offset(start)) < BinlogPosition(file, int(pos)):
         assert time.monotonic() < deadline
         time.sleep(0.01)
     return end

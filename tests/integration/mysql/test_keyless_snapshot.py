@@ -18,7 +18,7 @@ from tests.integration.mysql.history import Database, catch_up, rows_of, snapsho
 from streamhouse.connectors.mysql_cdc import keyless_snapshot
 from streamhouse.connectors.mysql_cdc.database.sharding.declared_table import open_source
 from streamhouse.connectors.mysql_cdc.server.connection import run
-from streamhouse.connectors.mysql_cdc.server.position import Position
+from streamhouse.connectors.mysql_cdc.server.position import BinlogPosition
 from streamhouse.connectors.mysql_cdc.server.table import Server
 from streamhouse.connectors.mysql_cdc.server.table_lock import TableLock
 from streamhouse.demo.mariadb import PASSWORD
@@ -323,7 +323,7 @@ def test_a_lock_that_is_lost_begins_again(
     end = source.latest_offset(start)
     position, killed = TableLock.position, 0
 
-    def lost(lock: TableLock, server: Server) -> Position:
+    def lost(lock: TableLock, server: Server) -> BinlogPosition:
         nonlocal killed
         killed += 1
         if killed == 1:

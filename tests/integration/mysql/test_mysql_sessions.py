@@ -16,7 +16,7 @@ from tests.integration.mysql.sessions import TABLES, Sessions
 from tests.mysql_server import Server
 
 from streamhouse.connectors.mysql_cdc.relay.relay import Relay
-from streamhouse.connectors.mysql_cdc.server.position import Position
+from streamhouse.connectors.mysql_cdc.server.position import BinlogPosition
 from streamhouse.connectors.mysql_cdc.source import MySqlSource
 
 
@@ -73,7 +73,7 @@ class Reader:
         self._relay_folder = folder / str(self._relays)
         self._relay_folder.mkdir()
         known = "file" in self.offset and self._chance.random() < 0.7
-        resume = [Position(self.offset["file"], self.offset["pos"])] if known else []
+        resume = [BinlogPosition(self.offset["file"], self.offset["pos"])] if known else []
         self._relay = self._database.relay(
             self._relay_folder, "t", resume_positions=resume, most_bytes=40_000
         )

@@ -150,7 +150,7 @@ def test_what_was_prepared_before_the_snapshot_arrives(own: Database) -> None:
 def test_a_stream_does_not_begin_if_a_prepared_binlog_is_gone(
     own: Database, mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    module = "streamhouse.connectors.mysql_cdc.binlog.binlog_identity._UNDECIDED_SECONDS"
+    module = "streamhouse.connectors.mysql_cdc.binlog.binlog_inspector._UNDECIDED_SECONDS"
     monkeypatch.setattr(module, 0.3)
     name = xid()
     prepare(own, name, "INSERT INTO t VALUES (1, 1)")

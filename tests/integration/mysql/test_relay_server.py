@@ -11,12 +11,12 @@ from tests.integration.conftest import Installed
 from tests.integration.mysql.history import Database, catch_up, rows_of
 from tests.mysql_server import Server
 
-from streamhouse.connectors.mysql_cdc.change_reader import StartPoint, read_row_events
+from streamhouse.connectors.mysql_cdc.change_reader import TablePosition, read_row_events
 from streamhouse.connectors.mysql_cdc.relay import relay as relay_module
 from streamhouse.connectors.mysql_cdc.relay.files import drop_old, segments
 from streamhouse.connectors.mysql_cdc.relay.relay import Relay
 from streamhouse.connectors.mysql_cdc.server import connection
-from streamhouse.connectors.mysql_cdc.server.position import Position, Progress
+from streamhouse.connectors.mysql_cdc.server.position import BinlogPosition, TableProgress
 from streamhouse.connectors.mysql_cdc.source import MySqlSource
 from streamhouse.demo.mariadb import MariaDB
 from streamhouse.errors import ConnectError, DataLossError, StreamhouseError
@@ -41,15 +41,15 @@ def database(server: MariaDB) -> Iterator[Database]:
     made.close()
 
 
-def position(offset: Offset) -> Position:
-    found = Progress.from_offset(offset).position
+def position(offset: Offset) -> BinlogPosition:
+    found = TableProgress.from_offset(offset).position
     assert found is not None
     return found
 
 
-def server_end(server: MariaDB) -> Position:
+def server_end(server: MariaDB) -> BinlogPosition:
     file, pos = server.execute("SHOW MASTER STATUS")[0][:2]
-    return Position(file, int(pos))
+    return BinlogPosition(file, int(pos))
 
 
 def reached(source: MySqlSource, server: MariaDB, start: Offset) -> Offset:
@@ -87,7 +87,7 @@ def test_what_is_dropped_while_it_is_read_comes_from_the_server(
             database.run("FLUSH BINARY LOGS")
         database.run(f"INSERT INTO t VALUES ({number}, REPEAT('x', 2000))")
     end = reached(source, server, offset)
-    events = read_row_events(source._captured, StartPoint(position(offset)), position(end))
+    events = read_row_events(source._captured, TablePosition(position(offset)), position(end))
     changes = (change for event in events for change in event.changes())
     some = [next(changes) for _ in range(3)]
     assert len(segments(tmp_path)) > 3

@@ -11,7 +11,7 @@ from tests.integration.mysql.history import Database, catch_up
 from tests.mysql_server import Server
 
 from streamhouse.connectors.mysql_cdc.schema_history import SchemaHistory
-from streamhouse.connectors.mysql_cdc.server.position import Position
+from streamhouse.connectors.mysql_cdc.server.position import BinlogPosition
 from streamhouse.demo.mariadb import MariaDB
 from streamhouse.errors import SchemaChangeError
 from streamhouse.source import Offset
@@ -83,7 +83,7 @@ def test_a_stream_begins_while_the_table_is_altered(
     now = SchemaHistory.now
     alters = [f"ALTER TABLE t ADD x{number} INT FIRST" for number in range(3)]
 
-    def altered(history: SchemaHistory, position: Position) -> Offset:
+    def altered(history: SchemaHistory, position: BinlogPosition) -> Offset:
         if alters:
             bare.run(alters.pop(), "INSERT INTO t (id, a) VALUES (5, 'a5')", "DELETE FROM t")
         return now(history, position)

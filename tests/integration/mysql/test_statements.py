@@ -21,7 +21,7 @@ from streamhouse.connectors.mysql_cdc.binlog.query import Statement, statement_o
 from streamhouse.connectors.mysql_cdc.binlog.statements import StatementCheck
 from streamhouse.connectors.mysql_cdc.server.connection import Session
 from streamhouse.connectors.mysql_cdc.server.options import parse
-from streamhouse.connectors.mysql_cdc.server.position import Position
+from streamhouse.connectors.mysql_cdc.server.position import BinlogPosition
 from streamhouse.connectors.mysql_cdc.server.table import load_columns, load_table
 from streamhouse.connectors.mysql_cdc.server.values.types import MySqlColumn
 from streamhouse.errors import DataLossError, SchemaChangeError
@@ -53,7 +53,7 @@ class Followed:
         self.table = load_table(self.session, self.options)
         self.captured = CapturedTable(self.options, self.table, self.table.columns, by_place=True)
         file, pos = self._server.execute("SHOW MASTER STATUS")[0][:2]
-        self.start = Position(file, int(pos))
+        self.start = BinlogPosition(file, int(pos))
         self.before = self.state()
 
     def state(self) -> tuple[Any, ...]:
@@ -66,10 +66,10 @@ class Followed:
             return ()
         return [row[4] for row in keys], rows
 
-    def logged(self) -> tuple[list[tuple[Statement, Position]], bool]:
+    def logged(self) -> tuple[list[tuple[Statement, BinlogPosition]], bool]:
         """The statements since the start, and whether there are row events."""
         file, pos = self._server.execute("SHOW MASTER STATUS")[0][:2]
-        end = Position(file, int(pos))
+        end = BinlogPosition(file, int(pos))
         found, rows = [], False
         if self.start == end:
             return [], False
@@ -89,7 +89,7 @@ class Followed:
         return found, rows
 
 
-def _verdict(followed: Followed, logged: Sequence[tuple[Statement, Position]]) -> Any:
+def _verdict(followed: Followed, logged: Sequence[tuple[Statement, BinlogPosition]]) -> Any:
     check = StatementCheck(followed.captured, followed.table)
     try:
         for statement, where in logged:

@@ -211,7 +211,7 @@ def run(table: LoggedTable, raw: Sequence[bytes]) -> batch_decoder._Run:
 
 def compared(table: LoggedTable, raw: Sequence[bytes]) -> ChangedRows:
     """The rows of the events decoded together, which are those of each event alone."""
-    together = batch_decoder._Together(run(table, raw)).rows(None)
+    together = batch_decoder._RunDecoder(run(table, raw)).rows(None)
     alone = batch_decoder._one_by_one(run(table, raw))
     assert together.kinds.to_pylist() == alone.kinds.to_pylist()
     assert together.seconds.tolist() == alone.seconds.tolist()
@@ -273,7 +273,7 @@ def test_shares_divide_the_rows_and_keep_their_order(events: int) -> None:
         return b"\0" + key.to_bytes(8, "little") + bytes([len(value)]) + value
 
     raw = [row_event(INSERT, 2, [row(5 * n + m) for m in range(5)]) for n in range(events)]
-    # An update that changes the key has its halves in different shares.
+    # An update that changes the key has its halves in different key groups.
     raw.append(row_event(UPDATE, 2, [row(0), row(1), row(2), row(2)]))
     found = []
     for odd in (0, 1):
@@ -292,14 +292,14 @@ def test_shares_divide_the_rows_and_keep_their_order(events: int) -> None:
 
 @settings(deadline=None, max_examples=5)
 @given(data=st.data())
-def test_a_share_may_have_no_rows(data: st.DataObject) -> None:
+def test_a_key_group_may_have_no_rows(data: st.DataObject) -> None:
     table, nulls = logged([KEY, *KINDS]), bytes((len(KINDS) + 8) // 8)
     key = (2).to_bytes(8, "little")
     row = nulls + key + b"".join(data.draw(one.values) for one in KINDS)
     raw = row_event(INSERT, 1 + len(KINDS), [row] * 200)
     for odd, rows in ((0, 200), (1, 0)):
-        shared = batch_decoder._Together(run(table, [raw])).rows(Halves(odd))
-        whole = batch_decoder._Together(run(table, [raw])).rows(None)
+        shared = batch_decoder._RunDecoder(run(table, [raw])).rows(Halves(odd))
+        whole = batch_decoder._RunDecoder(run(table, [raw])).rows(None)
         assert [one.type for one in shared.columns] == [one.type for one in whole.columns]
         assert {len(one) for one in (*shared.columns, shared.kinds, shared.seconds)} == {rows}
 
@@ -325,7 +325,7 @@ def test_rows_without_all_columns_are_refused() -> None:
     events = run(table, [whole, bytes(partial)])
     for decode in (
         batch_decoder._one_by_one,
-        lambda given: batch_decoder._Together(given).rows(None),
+        lambda given: batch_decoder._RunDecoder(given).rows(None),
     ):
         with pytest.raises(ConnectError, match="incomplete rows.*binlog_row_image = FULL"):
             decode(events)
@@ -336,7 +336,7 @@ def test_a_row_that_does_not_fit_its_event_is_an_error(cut: int) -> None:
     table = logged([KEY, KINDS[0]])
     raw = row_event(INSERT, 2, [b"\0" + bytes(8) + b"\1"])[:-cut]
     with pytest.raises(ConnectError, match="cannot be decoded"):
-        batch_decoder._Together(run(table, [raw])).rows(None)
+        batch_decoder._RunDecoder(run(table, [raw])).rows(None)
 
 
 def test_a_zero_date_in_a_key_is_refused() -> None:
@@ -350,7 +350,7 @@ def test_a_zero_date_in_a_key_is_refused() -> None:
     events = run(table, [raw])
     for decode in (
         batch_decoder._one_by_one,
-        lambda given: batch_decoder._Together(given).rows(None),
+        lambda given: batch_decoder._RunDecoder(given).rows(None),
     ):
         with pytest.raises(TableError, match="no zero date"):
             decode(events)

@@ -18,7 +18,11 @@ from streamhouse.connectors.mysql_cdc.relay.files import (
     segments,
 )
 from streamhouse.connectors.mysql_cdc.relay.log import RelayLog, RelayTable
-from streamhouse.connectors.mysql_cdc.server.position import Binlog, BinlogState, Position
+from streamhouse.connectors.mysql_cdc.server.position import (
+    BinlogIdentity,
+    BinlogPosition,
+    BinlogState,
+)
 from streamhouse.connectors.mysql_cdc.server.table import TableDefinition
 from streamhouse.connectors.mysql_cdc.server.values.types import MySqlColumn
 from streamhouse.runtime.sync.lags import Lags
@@ -34,8 +38,8 @@ def table(number: int, name: str = "t") -> FollowedTable:
     return FollowedTable(str(number), definition, f"ods.t{number}", columns, 10 * number)
 
 
-def at(pos: int) -> Position:
-    return Position("binlog.000003", pos)
+def at(pos: int) -> BinlogPosition:
+    return BinlogPosition("binlog.000003", pos)
 
 
 def test_a_catalogue_is_never_written_twice(tmp_path: Path) -> None:
@@ -53,7 +57,7 @@ def test_a_catalogue_is_never_written_twice(tmp_path: Path) -> None:
 
 
 def test_progress_survives_its_offset() -> None:
-    known = BinlogState(Binlog(1_700_000_000, 1), {"x": at(3)})
+    known = BinlogState(BinlogIdentity(1_700_000_000, 1), {"x": at(3)})
     snapshot = {"0": None, "1": (7, "a")}
     columns: dict[str, Any] = {"2": {"table": {"columns": [], "charset": None}}}
     progress = DatabaseProgress(4, at(120), known, snapshot, columns)

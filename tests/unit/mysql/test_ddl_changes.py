@@ -17,9 +17,9 @@ from streamhouse.connectors.mysql_cdc.binlog.ddl_change import (
 from streamhouse.connectors.mysql_cdc.binlog.query import Statement
 from streamhouse.connectors.mysql_cdc.binlog.sql.tokens import Lexis
 from streamhouse.connectors.mysql_cdc.binlog.statements import StatementCheck
-from streamhouse.connectors.mysql_cdc.schema_history import described, known_at
+from streamhouse.connectors.mysql_cdc.schema_history import described, table_at
 from streamhouse.connectors.mysql_cdc.server.options import parse
-from streamhouse.connectors.mysql_cdc.server.position import Position
+from streamhouse.connectors.mysql_cdc.server.position import BinlogPosition
 from streamhouse.connectors.mysql_cdc.server.table import TableDefinition
 from streamhouse.connectors.mysql_cdc.server.values.types import MySqlColumn
 from streamhouse.errors import DataLossError
@@ -39,7 +39,7 @@ TABLE = TableDefinition("d", "t", COLUMNS, COLUMNS[:1], "utf8mb4")
 def outcome(text: str, exists: bool = True) -> DdlChange | None:
     outcomes = DdlChanges(CapturedTable(OPTIONS, TABLE, COLUMNS), TABLE)
     statement = Statement("d", text, Lexis(), strict=True)
-    return outcomes.of(statement, Position("binlog.1", 100), exists)
+    return outcomes.of(statement, BinlogPosition("binlog.1", 100), exists)
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ def test_temporary_tables_hide_the_table() -> None:
     outcomes = DdlChanges(CapturedTable(OPTIONS, TABLE, COLUMNS), TABLE)
 
     def of(text: str) -> DdlChange | None:
-        return outcomes.of(Statement("d", text, Lexis(), thread=7), Position("binlog.1", 9))
+        return outcomes.of(Statement("d", text, Lexis(), thread=7), BinlogPosition("binlog.1", 9))
 
     assert of("CREATE TEMPORARY TABLE t (x INT)") is None
     assert of("ALTER TABLE t ADD y INT") is None
@@ -147,20 +147,22 @@ def test_an_offset_says_which_sessions_hide_the_table() -> None:
         for text in ("CREATE TEMPORARY TABLE t (x INT)", "INSERT INTO t VALUES (1)",
                      "DROP TEMPORARY TABLE t")
     )  # fmt: skip
-    check.take(create, Position("binlog.1", 9))
+    check.take(create, BinlogPosition("binlog.1", 9))
     # Another process goes on from there.
-    known = known_at(json.loads(json.dumps(described(check.known, captured))), TABLE)
+    known = table_at(json.loads(json.dumps(described(check.known, captured))), TABLE)
     check = StatementCheck(captured, known)
-    check.take(fill, Position("binlog.1", 20))
+    check.take(fill, BinlogPosition("binlog.1", 20))
     with pytest.raises(DataLossError):
-        StatementCheck(captured, known).take(replace(fill, thread=8), Position("binlog.1", 20))
+        StatementCheck(captured, known).take(
+            replace(fill, thread=8), BinlogPosition("binlog.1", 20)
+        )
     with pytest.raises(DataLossError):
         # A restarted server counts its sessions anew.
-        StatementCheck(captured, known).take(fill, Position("binlog.2", 20))
-    check.take(drop, Position("binlog.1", 30))
+        StatementCheck(captured, known).take(fill, BinlogPosition("binlog.2", 20))
+    check.take(drop, BinlogPosition("binlog.1", 30))
     assert check.known == TABLE
     with pytest.raises(DataLossError):
-        check.take(fill, Position("binlog.1", 40))
+        check.take(fill, BinlogPosition("binlog.1", 40))
 
 
 def test_a_repair_is_of_no_effect_with_innodb() -> None:
@@ -168,7 +170,7 @@ def test_a_repair_is_of_no_effect_with_innodb() -> None:
     captured = CapturedTable(OPTIONS, replace(TABLE, consistent=False), COLUMNS)
     outcomes = DdlChanges(captured, captured.table)
     statement = Statement("d", "REPAIR TABLE t QUICK", Lexis(), strict=True)
-    found = outcomes.of(statement, Position("binlog.1", 100))
+    found = outcomes.of(statement, BinlogPosition("binlog.1", 100))
     assert found is not None and found.reload is not None
 
 
@@ -200,7 +202,7 @@ def test_a_repair_is_of_no_effect_with_innodb() -> None:
 )
 def test_what_keeps_the_columns_that_a_table_had(text: str, kept: bool, is_new: bool) -> None:
     columns = KeptColumns(CapturedTable(OPTIONS, TABLE, COLUMNS))
-    where = Position("binlog.1", 100)
+    where = BinlogPosition("binlog.1", 100)
     assert columns.by(Statement("d", text, Lexis(), strict=True), where) is kept
     assert columns.is_new is is_new
     after = columns.by(Statement("d", "TRUNCATE t", Lexis(), strict=True), where)
@@ -211,4 +213,4 @@ def test_an_index_may_have_become_the_key() -> None:
     table = replace(TABLE, index="one")
     columns = KeptColumns(CapturedTable(OPTIONS, table, COLUMNS))
     statement = Statement("d", "ALTER TABLE t ADD UNIQUE one (id)", Lexis(), strict=True)
-    assert not columns.by(statement, Position("binlog.1", 100))
+    assert not columns.by(statement, BinlogPosition("binlog.1", 100))

@@ -16,7 +16,7 @@ from streamhouse.connectors.mysql_cdc.binlog.format.events import (
     Track,
     query_of,
 )
-from streamhouse.connectors.mysql_cdc.server.position import Position
+from streamhouse.connectors.mysql_cdc.server.position import BinlogPosition
 
 _CHECKSUM = b"sums"
 MYSQL_GTID, HEARTBEAT, INSERT, CHECKPOINT = 33, 27, 30, 161
@@ -39,7 +39,7 @@ def gtid(standalone: bool) -> bytes:
 
 def boundaries(*events: bytes) -> str:
     """After each event, whether it ended between transactions (`|`) or inside one (`.`)."""
-    track = Track(Position("binlog.000001", 4), True)
+    track = Track(BinlogPosition("binlog.000001", 4), True)
     marks = ""
     for one in events:
         track.take(one, 0)
@@ -80,33 +80,33 @@ def test_transactions_end_where_the_server_ends_them(events: list[bytes], marks:
 
 
 def test_positions_follow_rotations_and_leave_out_the_past() -> None:
-    track = Track(Position("binlog.000001", 500), True)
+    track = Track(BinlogPosition("binlog.000001", 500), True)
 
     def rotate(name: str, pos: int) -> bytes:
         return event(ROTATE, pos.to_bytes(8, "little") + name.encode())
 
     track.take(rotate("binlog.000001", 500), 0)
     track.take(event(FORMAT, bytes(60) + b"\1"), 0)
-    assert track.position == Position("binlog.000001", 500)
+    assert track.position == BinlogPosition("binlog.000001", 500)
     track.take(event(XID, bytes(8), end=700), 0)
     track.take(rotate("binlog.000002", 4), 0)
-    assert track.position == Position("binlog.000002", 4)
+    assert track.position == BinlogPosition("binlog.000002", 4)
     track.take(event(FORMAT, bytes(60) + b"\0", end=256), 0)
-    assert track.position == Position("binlog.000002", 256)
+    assert track.position == BinlogPosition("binlog.000002", 256)
     assert track.trailer == 0
 
 
 @pytest.mark.parametrize(("kind", "head"), [(27, b""), (41, b"\1\15")], ids=["MariaDB", "MySQL 8"])
 def test_a_heartbeat_of_the_last_file_leaves_the_position(kind: int, head: bytes) -> None:
     """The server sends them while it opens the next file; rows there were left out once."""
-    track = Track(Position("binlog.000001", 500), True)
+    track = Track(BinlogPosition("binlog.000001", 500), True)
     track.take(event(kind, head + b"binlog.000001", end=900), 0)
-    assert track.position == Position("binlog.000001", 900)
+    assert track.position == BinlogPosition("binlog.000001", 900)
     track.take(event(ROTATE, (4).to_bytes(8, "little") + b"binlog.000002"), 0)
     track.take(event(kind, head + b"binlog.000001", end=947), 0)
-    assert track.position == Position("binlog.000002", 4)
+    assert track.position == BinlogPosition("binlog.000002", 4)
     track.take(event(kind, head + b"binlog.000002", end=256), 0)
-    assert track.position == Position("binlog.000002", 256)
+    assert track.position == BinlogPosition("binlog.000002", 256)
 
 
 def test_a_query_has_its_database_and_its_text() -> None:

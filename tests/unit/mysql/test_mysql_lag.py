@@ -11,7 +11,7 @@ import pytest
 from tests.unit.mysql.test_relay_files import FILE, SHOP, connected
 
 from streamhouse.connectors.mysql_cdc.lag import UnreadChanges
-from streamhouse.connectors.mysql_cdc.server.position import Position, Progress
+from streamhouse.connectors.mysql_cdc.server.position import BinlogPosition, TableProgress
 from streamhouse.connectors.mysql_cdc.server.table import Size
 from streamhouse.connectors.mysql_cdc.source import MySqlSource
 from streamhouse.source import Lag, SourceState
@@ -29,7 +29,7 @@ def source(tmp_path: Path) -> MySqlSource:
 
 
 def at(position: int, file: str = FILE) -> dict[str, Any]:
-    return Progress(Position(file, position), snapshot_complete=True).to_offset()
+    return TableProgress(BinlogPosition(file, position), snapshot_complete=True).to_offset()
 
 
 def test_the_lag_is_the_bytes_up_to_the_last_change_of_the_table(

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from streamhouse.connectors.mysql_cdc.server.options import KNOWN, parse
 from streamhouse.connectors.mysql_cdc.server.position import (
     NO_BINLOG_STATE,
-    Binlog,
+    BinlogIdentity,
+    BinlogPosition,
     BinlogState,
-    Position,
-    Progress,
     Skip,
+    TableProgress,
 )
 from streamhouse.errors import OptionError
 
@@ -77,8 +77,8 @@ def test_each_required_option_is_checked() -> None:
 
 
 def test_positions_are_ordered_by_number() -> None:
-    assert Position("binlog.999999", 900) < Position("binlog.1000000", 4)
-    assert Position("b.000002", 4) > Position("b.000001", 10_000)
+    assert BinlogPosition("binlog.999999", 900) < BinlogPosition("binlog.1000000", 4)
+    assert BinlogPosition("b.000002", 4) > BinlogPosition("b.000001", 10_000)
 
 
 @given(
@@ -88,13 +88,15 @@ def test_positions_are_ordered_by_number() -> None:
 )
 def test_an_offset_survives_json(pos: int | None, key: list[int | str] | None, whole: bool) -> None:
     whole = whole and pos is not None
-    position = None if pos is None else Position("binlog.000007", pos)
+    position = None if pos is None else BinlogPosition("binlog.000007", pos)
     known = BinlogState(
-        Binlog(1_700_000_000, 7),
-        {"1:7831:": Position("binlog.000006", 4)},
-        Skip("0-1-5", Position("binlog.000007", 9), Position("binlog.000007", 8), None, 3),
+        BinlogIdentity(1_700_000_000, 7),
+        {"1:7831:": BinlogPosition("binlog.000006", 4)},
+        Skip(
+            "0-1-5", BinlogPosition("binlog.000007", 9), BinlogPosition("binlog.000007", 8), None, 3
+        ),
     )
     for one in (NO_BINLOG_STATE, known):
-        progress = Progress(position, None if whole or key is None else tuple(key), whole, one)
+        progress = TableProgress(position, None if whole or key is None else tuple(key), whole, one)
         again = json.loads(json.dumps(progress.to_offset()))
-        assert Progress.from_offset(again) == progress
+        assert TableProgress.from_offset(again) == progress

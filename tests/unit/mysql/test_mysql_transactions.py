@@ -36,11 +36,11 @@ from streamhouse.connectors.mysql_cdc.binlog.gtids import gtid_list, gtid_of, pr
 from streamhouse.connectors.mysql_cdc.binlog.transaction_buffer import TransactionBuffer
 from streamhouse.connectors.mysql_cdc.binlog.transactions import Committed, Transactions
 from streamhouse.connectors.mysql_cdc.server.gtids import owned_gtids, parse_gtids
-from streamhouse.connectors.mysql_cdc.server.position import Binlog, Position
+from streamhouse.connectors.mysql_cdc.server.position import BinlogIdentity, BinlogPosition
 from streamhouse.errors import DataLossError
 
 ORIGIN = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
-START = Position("binlog.000001", 4)
+START = BinlogPosition("binlog.000001", 4)
 DONE = event(XID, bytes(8))
 MAP = event(TABLE_MAP, b"table." + b"\0\0" + names_of("shop", "orders") + b"columns")
 OTHER = event(TABLE_MAP, b"others" + b"\0\0" + names_of("shop", "others") + b"columns")
@@ -123,7 +123,7 @@ def test_mysql_logs_an_unprepared_xa_rollback_in_its_group() -> None:
 
 
 def test_what_was_prepared_earlier_is_named() -> None:
-    known = Position("binlog.000001", 400)
+    known = BinlogPosition("binlog.000001", 400)
     made = Transactions(Track(START, True), selects, "MySQL", prepared={"1:31:": known})
     assert committed(gtid(True), query(XA[2]), made=made) == [Committed(None, "1:31:", known)]
     assert committed(gtid(True), ROLLBACK_XA)[0].rolled_back
@@ -161,7 +161,7 @@ def test_changes_that_the_server_could_not_log_are_data_loss() -> None:
 
 
 def test_another_binlog_is_data_loss() -> None:
-    made = Transactions(Track(START, True), selects, "MySQL", Binlog(0, 1))
+    made = Transactions(Track(START, True), selects, "MySQL", BinlogIdentity(0, 1))
     with pytest.raises(DataLossError, match="created 1970-01-01 00:00:01 UTC by the server.* id 1"):
         committed(event(FORMAT, bytes(60) + b"\1"), made=made)
 

@@ -26,7 +26,7 @@ from streamhouse.connectors.mysql_cdc.relay.files import (
     segments,
 )
 from streamhouse.connectors.mysql_cdc.relay.log import RelayLog, RelayTable
-from streamhouse.connectors.mysql_cdc.server.position import Position
+from streamhouse.connectors.mysql_cdc.server.position import BinlogPosition
 
 FILE = "binlog.000001"
 SHOP = RelayTable("shop", "orders")
@@ -38,7 +38,7 @@ class Server:
 
     def __init__(self, start: int = 4) -> None:
         self.at = start
-        self.track = Track(Position(FILE, start), True)
+        self.track = Track(BinlogPosition(FILE, start), True)
 
     def placed(self, raw: bytes) -> bytes:
         seconds, kind, server, size, _, flags = HEADER.unpack_from(raw)
@@ -62,7 +62,7 @@ class Server:
         return event(ROTATE, (4).to_bytes(8, "little") + name.encode())
 
 
-def rows(folder: Path, start: Position, end: Position) -> list[bytes]:
+def rows(folder: Path, start: BinlogPosition, end: BinlogPosition) -> list[bytes]:
     """The rows of all kept events between two positions."""
     reader = FrameReader(folder, start)
     found = []
@@ -70,7 +70,7 @@ def rows(folder: Path, start: Position, end: Position) -> list[bytes]:
         at = 0
         while at < len(frame.events):
             _, kind, _, size, pos, _ = HEADER.unpack_from(frame.events, at)
-            if kind == INSERT and start < Position(frame.end.file, pos) <= end:
+            if kind == INSERT and start < BinlogPosition(frame.end.file, pos) <= end:
                 found.append(frame.events[at + HEADER.size + 6 : at + size - frame.trailer])
             at += size
     reader.close()
@@ -82,20 +82,20 @@ def view(tmp_path: Path) -> RelayView:
     return RelayView(tmp_path)
 
 
-def unread(committed: Committed, before: Position) -> TransactionBuffer:
+def unread(committed: Committed, before: BinlogPosition) -> TransactionBuffer:
     raise AssertionError("everything is known")
 
 
 def connected(folder: Path, most_bytes: int = 1 << 20) -> tuple[Server, RelayLog]:
     """A server, and a log that is connected to it."""
-    server, made = Server(), RelayLog(folder, [SHOP], Position(FILE, 4), most_bytes)
+    server, made = Server(), RelayLog(folder, [SHOP], BinlogPosition(FILE, 4), most_bytes)
     made.connect(server.track, "MySQL", unread)
     return server, made
 
 
 def test_any_range_between_transactions_is_read_again(tmp_path: Path, view: RelayView) -> None:
     server, kept = connected(tmp_path, most_bytes=4_000)
-    ends = [Position(FILE, 4)]
+    ends = [BinlogPosition(FILE, 4)]
     for number in range(60):
         if number == 40:
             kept.keep(server.rotation("binlog.000002"))
@@ -104,7 +104,7 @@ def test_any_range_between_transactions_is_read_again(tmp_path: Path, view: Rela
         for half in (0, 1):
             block += server.transaction("orders", b"%d" % (2 * number + half))
             file = "binlog.000002" if number >= 40 else FILE
-            ends.append(Position(file, server.at))
+            ends.append(BinlogPosition(file, server.at))
         kept.keep(block)
     kept.close()
     assert len(segments(tmp_path)) > 10
@@ -119,7 +119,7 @@ def test_events_of_an_open_transaction_are_invisible_and_can_be_undone(
 ) -> None:
     server, kept = connected(tmp_path)
     kept.keep(server.transaction("orders", b"1"))
-    whole = Position(FILE, server.at)
+    whole = BinlogPosition(FILE, server.at)
     kept.keep(server.opening("orders", b"x" * 2_000_000))
     state = view.state()
     assert state is not None and state.end == whole
@@ -127,7 +127,7 @@ def test_events_of_an_open_transaction_are_invisible_and_can_be_undone(
     again = Server(whole.pos)
     kept.connect(again.track, "MySQL", unread)
     kept.keep(again.transaction("orders", b"2"))
-    assert rows(tmp_path, Position(FILE, 4), Position(FILE, again.at)) == [b"1", b"2"]
+    assert rows(tmp_path, BinlogPosition(FILE, 4), BinlogPosition(FILE, again.at)) == [b"1", b"2"]
     kept.close()
     assert view.state() is None
 
@@ -137,35 +137,35 @@ def test_a_transaction_that_a_crash_cut_off_is_left_out(tmp_path: Path) -> None:
     kept.keep(server.transaction("orders", b"1") + server.opening("orders", b"lost"))
     kept.keep(server.rotation("binlog.000002"))
     kept.keep(server.transaction("orders", b"2"))
-    end = Position("binlog.000002", server.at)
-    assert rows(tmp_path, Position(FILE, 4), end) == [b"1", b"2"]
+    end = BinlogPosition("binlog.000002", server.at)
+    assert rows(tmp_path, BinlogPosition(FILE, 4), end) == [b"1", b"2"]
     kept.close()
 
 
 def test_events_of_other_tables_only_advance_the_end(tmp_path: Path, view: RelayView) -> None:
     server, kept = connected(tmp_path)
     kept.keep(server.transaction("orders", b"1"))
-    changed = Position(FILE, server.at)
+    changed = BinlogPosition(FILE, server.at)
     kept.keep(server.transaction("others", b"2"))
     kept.keep(server.placed(query("ALTER TABLE others ADD x INT")))
     state = view.state()
     assert state is not None
     assert state.altered == {}
-    assert (state.end, state.changed) == (Position(FILE, server.at), {"shop.orders": changed})
+    assert (state.end, state.changed) == (BinlogPosition(FILE, server.at), {"shop.orders": changed})
     kept.keep(server.placed(query("ALTER TABLE Orders ADD x INT")))
     before, state = state.end, view.state()
-    assert state is not None and state.changed == {"shop.orders": Position(FILE, server.at)}
+    assert state is not None and state.changed == {"shop.orders": BinlogPosition(FILE, server.at)}
     assert state.altered == {"shop.orders": [before]}
-    assert rows(tmp_path, Position(FILE, 4), state.end) == [b"1"]
+    assert rows(tmp_path, BinlogPosition(FILE, 4), state.end) == [b"1"]
     kept.close()
 
 
 def test_a_range_is_bounded_by_bytes(tmp_path: Path, view: RelayView) -> None:
     server, kept = connected(tmp_path, most_bytes=4_000)
-    ends = [Position(FILE, 4)]
+    ends = [BinlogPosition(FILE, 4)]
     for number in range(40):
         kept.keep(server.transaction("orders", b"%02d" % number))
-        ends.append(Position(FILE, server.at))
+        ends.append(BinlogPosition(FILE, server.at))
     steps, at = [], ends[0]
     while at < ends[-1]:
         after = view.bounded(at, ends[-1], 300)
@@ -180,7 +180,7 @@ def test_segments_are_dropped_if_unneeded_or_too_large(tmp_path: Path, view: Rel
     server, kept = connected(tmp_path, most_bytes=4_000)
     for number in range(60):
         kept.keep(server.transaction("orders", b"%02d" % number))
-    end = Position(FILE, server.at)
+    end = BinlogPosition(FILE, server.at)
     starts = [segment.start for segment in segments(tmp_path)]
     assert len(starts) > 6
     drop_old(tmp_path, starts[2], 10**9)
@@ -203,10 +203,10 @@ def test_a_segment_may_be_dropped_while_a_batch_is_planned(
     tmp_path: Path, view: RelayView, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server, kept = connected(tmp_path, most_bytes=4_000)
-    ends = [Position(FILE, 4)]
+    ends = [BinlogPosition(FILE, 4)]
     for number in range(60):
         kept.keep(server.transaction("orders", b"%02d" % number))
-        ends.append(Position(FILE, server.at))
+        ends.append(BinlogPosition(FILE, server.at))
     listed = segments(tmp_path)
 
     def then_dropped(folder: Path) -> list[Segment]:
@@ -228,7 +228,7 @@ def test_a_reader_that_fails_to_open_leaves_no_file_open(tmp_path: Path) -> None
     before = len(list(Path("/proc/self/fd").iterdir()))
     segment.index.unlink()
     with pytest.raises(FileNotFoundError):
-        FrameReader(tmp_path, Position(FILE, 4))
+        FrameReader(tmp_path, BinlogPosition(FILE, 4))
     assert len(list(Path("/proc/self/fd").iterdir())) == before
     kept.close()
 
@@ -241,7 +241,7 @@ def test_a_statement_inside_a_transaction_keeps_the_rows_before_it(tmp_path: Pat
     opening = server.opening("orders", b"1")
     statement = server.placed(query("INSERT INTO others SELECT * FROM orders"))
     kept.keep(before + opening + statement + server.ending())
-    end = Position(FILE, server.at)
-    assert rows(tmp_path, Position(FILE, 4), Position(FILE, middle)) == [b"0"]
-    assert rows(tmp_path, Position(FILE, middle), end) == [b"1"]
+    end = BinlogPosition(FILE, server.at)
+    assert rows(tmp_path, BinlogPosition(FILE, 4), BinlogPosition(FILE, middle)) == [b"0"]
+    assert rows(tmp_path, BinlogPosition(FILE, middle), end) == [b"1"]
     kept.close()

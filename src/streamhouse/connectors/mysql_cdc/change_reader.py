@@ -24,7 +24,7 @@ from streamhouse.connectors.mysql_cdc.binlog.rows.batch_decoder import (
     MOST_BYTES,
     BatchDecoder,
     ChangedRows,
-    Share,
+    RowSelection,
 )
 from streamhouse.connectors.mysql_cdc.binlog.rows.event import Change, RowEvent
 from streamhouse.connectors.mysql_cdc.binlog.transactions import Committed, Transactions
@@ -36,8 +36,8 @@ from streamhouse.connectors.mysql_cdc.server.gtids import parse_gtids
 from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
 from streamhouse.connectors.mysql_cdc.server.position import (
     NO_BINLOG_STATE,
+    BinlogPosition,
     BinlogState,
-    Position,
     Skip,
 )
 from streamhouse.connectors.mysql_cdc.server.table import TableDefinition
@@ -47,14 +47,14 @@ _STALLED_SECONDS = 20.0
 
 
 @dataclass(frozen=True)
-class StartPoint:
+class TablePosition:
     """A position between two transactions, and what is known of the binlog and the table there.
 
     `table`: the table's columns at the position; None if they are not known.
     """
 
-    position: Position
-    known: BinlogState = NO_BINLOG_STATE
+    position: BinlogPosition
+    binlog_state: BinlogState = NO_BINLOG_STATE
     table: TableDefinition | None = None
 
 
@@ -69,29 +69,29 @@ class BinlogReader(Generic[Decoded_co]):
         self,
         options: MySqlOptions,
         decoder: Decoder[Decoded_co],
-        start: Position,
-        known: BinlogState,
+        start: BinlogPosition,
+        binlog_state: BinlogState,
     ) -> None:
         self._options, self._decoder = options, decoder
-        self._skip = known.skip or Skip()
+        self._skip = binlog_state.skip or Skip()
         self._dump = Dump(options, start)
         self._track = Track(start, self._dump.checksums)
         self._transactions = Transactions(
             self._track,
             self._decoder.selects,
             f"MySQL at {options.address}",
-            known.binlog,
-            known.prepared,
+            binlog_state.identity,
+            binlog_state.prepared,
             None if self._skip.gtids is None else parse_gtids(self._skip.gtids),
         )
         self._block = b""
         self._at = 0
 
     @property
-    def position(self) -> Position:
+    def position(self) -> BinlogPosition:
         return self._track.position
 
-    def row_events(self, end: Position) -> Iterator[Decoded_co]:
+    def row_events(self, end: BinlogPosition) -> Iterator[Decoded_co]:
         """The row events from `position` to `end`, which must be between transactions."""
         track, advance = self._track, self._transactions.advance
         advanced, last = time.monotonic(), self.position
@@ -114,10 +114,12 @@ class BinlogReader(Generic[Decoded_co]):
                 f"transaction at {end}: it was reset; start again with a new checkpoint"
             )
 
-    def continues(self, known: BinlogState) -> bool:
+    def continues(self, binlog_state: BinlogState) -> bool:
         """Whether it reads the binlog with this identity, and leaves out the same changes."""
         binlog = self._track.binlog
-        return known.binlog in (None, binlog) and (known.skip or Skip()) == self._skip
+        return (
+            binlog_state.identity in (None, binlog) and (binlog_state.skip or Skip()) == self._skip
+        )
 
     def close(self) -> None:
         self._dump.close()
@@ -137,7 +139,7 @@ class BinlogReader(Generic[Decoded_co]):
                     continue
                 skipped = 0
                 if skip.events is not None:
-                    place = Position(file, pos)
+                    place = BinlogPosition(file, pos)
                     if place <= skip.events:
                         continue
                     skipped = skip.rows if place == skip.row_event else 0
@@ -151,9 +153,9 @@ class BinlogReader(Generic[Decoded_co]):
 class ServerReader(BinlogReader[RowEvent]):
     """Reads the row events of one table from the server's binlog."""
 
-    def __init__(self, captured: CapturedTable, start: StartPoint) -> None:
+    def __init__(self, captured: CapturedTable, start: TablePosition) -> None:
         self._table = ChangeDecoder(captured, start.table)
-        super().__init__(captured.options, self._table, start.position, start.known)
+        super().__init__(captured.options, self._table, start.position, start.binlog_state)
 
     def set_table(self, table: TableDefinition | None) -> None:
         """Set the table's columns at `position`."""
@@ -183,28 +185,32 @@ def log_view(folder: Path | None) -> RelayView | None:
 
 def open_reader(
     captured: CapturedTable,
-    start: StartPoint,
+    start: TablePosition,
     relayed: bool = True,
 ) -> Reader:
     """A reader from `start` on.
 
     It reads the relay log, if that has `start` and `relayed` is True; else the server's binlog.
     """
-    view, known = relay_view(captured) if relayed else None, start.known
-    if view is not None and known.skip is None and view.continues(known.binlog, start.position):
+    view, binlog_state = relay_view(captured) if relayed else None, start.binlog_state
+    if (
+        view is not None
+        and binlog_state.skip is None
+        and view.continues(binlog_state.identity, start.position)
+    ):
         with contextlib.suppress(OSError):
             return RelayReader(captured, view, start.position, start.table)
     return ServerReader(captured, start)
 
 
-def changes_of(reader: Reader, end: Position) -> Iterator[Change]:
+def changes_of(reader: Reader, end: BinlogPosition) -> Iterator[Change]:
     """The table's changes from the reader's position to `end`, one by one."""
     for event in reader.row_events(end):
         yield from event.changes()
 
 
 def read_row_events(
-    captured: CapturedTable, start: StartPoint, end: Position
+    captured: CapturedTable, start: TablePosition, end: BinlogPosition
 ) -> Iterator[RowEvent]:
     """The table's row events from `start` to `end`, which must be between transactions, too.
 
@@ -236,13 +242,16 @@ def read_row_events(
 
 
 def read_rows(
-    captured: CapturedTable, start: StartPoint, end: Position, share: Share | None = None
+    captured: CapturedTable,
+    start: TablePosition,
+    end: BinlogPosition,
+    selection: RowSelection | None = None,
 ) -> Iterator[ChangedRows]:
     """The changed rows from `start` to `end`, in order, decoded many at a time.
 
-    `share`: which rows to decode.
+    `selection`: which rows to decode.
     """
-    gathered = BatchDecoder(share)
+    gathered = BatchDecoder(selection)
     for event in read_row_events(captured, start, end):
         gathered.add(event)
         if gathered.bytes >= MOST_BYTES:
@@ -250,26 +259,30 @@ def read_rows(
     yield from gathered.drain()
 
 
-def _take_cached(captured: CapturedTable, start: StartPoint, relayed: bool) -> Reader | None:
+def _take_cached(captured: CapturedTable, start: TablePosition, relayed: bool) -> Reader | None:
     """Take the cached reader, if it is at `start` and reads from where it should."""
     # The process id: a forked worker must not share its parent's connection.
     reader = _READERS.pop((os.getpid(), captured), None)
     if reader is None:
         return None
-    view, known, position = relay_view(captured), start.known, start.position
-    begin = view.begin() if view is not None and view.continues(known.binlog, position) else None
-    in_relay = relayed and begin is not None and begin <= position and known.skip is None
+    view, binlog_state, position = relay_view(captured), start.binlog_state, start.position
+    begin = (
+        view.begin()
+        if view is not None and view.continues(binlog_state.identity, position)
+        else None
+    )
+    in_relay = relayed and begin is not None and begin <= position and binlog_state.skip is None
     if (
         reader.position == position
         and in_relay == isinstance(reader, RelayReader)
-        and (isinstance(reader, RelayReader) or reader.continues(known))
+        and (isinstance(reader, RelayReader) or reader.continues(binlog_state))
     ):
         return reader
     reader.close()
     return None
 
 
-def _cache(captured: CapturedTable, reader: Reader, end: Position) -> None:
+def _cache(captured: CapturedTable, reader: Reader, end: BinlogPosition) -> None:
     key = (os.getpid(), captured)
     if reader.position == end and key not in _READERS:
         _READERS[key] = reader

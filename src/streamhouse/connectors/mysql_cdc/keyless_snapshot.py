@@ -20,7 +20,7 @@ from pymysql.constants import ER
 from streamhouse.connectors.mysql_cdc.binlog.captured_table import CapturedTable
 from streamhouse.connectors.mysql_cdc.binlog.rows.batch_decoder import MOST_BYTES, BatchDecoder
 from streamhouse.connectors.mysql_cdc.binlog.xa import listed, xid_sql
-from streamhouse.connectors.mysql_cdc.change_reader import StartPoint, open_reader
+from streamhouse.connectors.mysql_cdc.change_reader import TablePosition, open_reader
 from streamhouse.connectors.mysql_cdc.row_differences import RowDifferences
 from streamhouse.connectors.mysql_cdc.server.connection import (
     Backoff,
@@ -32,7 +32,7 @@ from streamhouse.connectors.mysql_cdc.server.connection import (
     readable,
     run,
 )
-from streamhouse.connectors.mysql_cdc.server.position import START_AGAIN, Position
+from streamhouse.connectors.mysql_cdc.server.position import START_AGAIN, BinlogPosition
 from streamhouse.connectors.mysql_cdc.server.table import Server
 from streamhouse.connectors.mysql_cdc.server.table_lock import TableLock
 from streamhouse.connectors.mysql_cdc.server.values.result_rows import stream_columns
@@ -53,7 +53,7 @@ class KeylessReader:
     returned before, so a lost connection only makes it begin again.
     """
 
-    def __init__(self, captured: CapturedTable, server: Server, place: StartPoint) -> None:
+    def __init__(self, captured: CapturedTable, server: Server, place: TablePosition) -> None:
         self._captured, self._server, self._place = captured, server, place
         self._options, self._table = captured.options, captured.table
         self._name = f"{quote(self._table.database)}.{quote(self._table.name)}"
@@ -137,7 +137,7 @@ class KeylessReader:
             if writer is not None:
                 writer.close()
 
-    def _differences(self, seen: Position, now: Position) -> RowDifferences:
+    def _differences(self, seen: BinlogPosition, now: BinlogPosition) -> RowDifferences:
         """The difference of the rows at the position from those that the SELECT sees, at `seen`.
 
         Statements about the table up to `now` end the query, as everywhere in the binlog.

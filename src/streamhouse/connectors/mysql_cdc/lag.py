@@ -8,7 +8,7 @@ from collections.abc import Collection
 from typing import NamedTuple
 
 from streamhouse.connectors.mysql_cdc.relay.files import State
-from streamhouse.connectors.mysql_cdc.server.position import Position
+from streamhouse.connectors.mysql_cdc.server.position import BinlogPosition
 from streamhouse.source import SourceState
 
 _MAX_UNREAD = 1_000
@@ -33,7 +33,7 @@ class Snapshots(NamedTuple):
 
 
 def source_state(
-    snapshots: Snapshots, place: Position | None, log: State | None, tables: Collection[str]
+    snapshots: Snapshots, place: BinlogPosition | None, log: State | None, tables: Collection[str]
 ) -> SourceState:
     """What is known of a reader at `place`, and of the last change of its tables in a relay log."""
     snapshotting = snapshots.tables > 0
@@ -55,9 +55,9 @@ class UnreadChanges:
     """Remembers when changes were first seen that a reader has not read yet."""
 
     def __init__(self) -> None:
-        self._seen: deque[tuple[float, Position]] = deque()
+        self._seen: deque[tuple[float, BinlogPosition]] = deque()
 
-    def behind(self, position: Position, changed: Position) -> tuple[float, int | None]:
+    def behind(self, position: BinlogPosition, changed: BinlogPosition) -> tuple[float, int | None]:
         """For how many seconds, and by how many bytes, a reader at `position` is behind.
 
         `changed`: where the last change is. The bytes are None if that is in another file.

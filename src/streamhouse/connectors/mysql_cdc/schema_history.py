@@ -20,7 +20,7 @@ from streamhouse.connectors.mysql_cdc.binlog.query import Statement, statement_o
 from streamhouse.connectors.mysql_cdc.binlog.statements import ParsedStatement, StatementCheck
 from streamhouse.connectors.mysql_cdc.change_reader import relay_view
 from streamhouse.connectors.mysql_cdc.server.connection import Backoff, Session, is_lost, readable
-from streamhouse.connectors.mysql_cdc.server.position import START_AGAIN, Position
+from streamhouse.connectors.mysql_cdc.server.position import START_AGAIN, BinlogPosition
 from streamhouse.connectors.mysql_cdc.server.table import Server, TableDefinition, load_table
 from streamhouse.connectors.mysql_cdc.server.values.types import MySqlColumn
 from streamhouse.errors import DataLossError, SchemaChangeError, TableError
@@ -28,7 +28,7 @@ from streamhouse.source import Offset
 
 _KEY = "table"
 _STALLED_SECONDS = 20.0
-_NOWHERE = Position("none.0", 0)
+_NOWHERE = BinlogPosition("none.0", 0)
 REMEMBERED = 16
 """How many statements about a table the relay log keeps."""
 _DEFAULTS = [None if field.default is MISSING else field.default for field in fields(MySqlColumn)]
@@ -37,9 +37,9 @@ _DEFAULTS = [None if field.default is MISSING else field.default for field in fi
 class Found(NamedTuple):
     """A statement that concerns a table, and the ends of transactions around it."""
 
-    before: Position
+    before: BinlogPosition
     statement: Statement
-    after: Position
+    after: BinlogPosition
     table: CapturedTable
 
 
@@ -53,7 +53,7 @@ class StatementScan:
         self._track = Track(_NOWHERE, True)
         self._block, self._at = b"", 0
 
-    def between(self, start: Position, end: Position) -> list[Found]:
+    def between(self, start: BinlogPosition, end: BinlogPosition) -> list[Found]:
         """The statements between two ends of transactions."""
         backoff = Backoff(self._options)
         while start < end:
@@ -65,7 +65,7 @@ class StatementScan:
                     raise readable(error, self._options) from None
         return []
 
-    def group(self, start: Position) -> tuple[list[Found], Position]:
+    def group(self, start: BinlogPosition) -> tuple[list[Found], BinlogPosition]:
         """The statements of the group of events at a position, and the group's end."""
         backoff = Backoff(self._options)
         while True:
@@ -83,7 +83,7 @@ class StatementScan:
         if dump is not None:
             dump.close()
 
-    def _read(self, start: Position, end: Position | None) -> list[Found]:
+    def _read(self, start: BinlogPosition, end: BinlogPosition | None) -> list[Found]:
         """The statements up to `end`; None: up to the end of the first group."""
         if self._dump is None or self._track.position != start:
             self.close()
@@ -91,7 +91,7 @@ class StatementScan:
             self._track = Track(start, self._dump.checksums)
             self._block, self._at = b"", 0
         found: list[Found] = []
-        opened: list[tuple[Position, Statement, CapturedTable]] = []
+        opened: list[tuple[BinlogPosition, Statement, CapturedTable]] = []
         before, moved = start, time.monotonic()
         while self._track.position < end if end is not None else before == start:
             if self._at >= len(self._block):
@@ -143,8 +143,8 @@ class SchemaHistory:
         self._scan.close()
 
     def next(
-        self, start: Offset, begin: Position, end: Position, cut: bool = True
-    ) -> tuple[Position, dict[str, Any]]:
+        self, start: Offset, begin: BinlogPosition, end: BinlogPosition, cut: bool = True
+    ) -> tuple[BinlogPosition, dict[str, Any]]:
         """The end of a batch, and what its offset has about the columns there.
 
         With `cut` a batch ends before a statement about the table; the next one is the statement
@@ -162,14 +162,14 @@ class SchemaHistory:
             known = self._now_as_of(end)
         return end, described(known, self._captured)
 
-    def at(self, offset: Offset, position: Position) -> TableDefinition | None:
+    def at(self, offset: Offset, position: BinlogPosition) -> TableDefinition | None:
         """The table as of an offset at `position`; None if that is not known.
 
         An offset of an earlier release has no columns: then the table's current ones are right, if
         it was not altered since. Raises `SchemaChangeError` if the server logs no names of columns,
         and it was.
         """
-        known = known_at(offset, self._captured.table)
+        known = table_at(offset, self._captured.table)
         if known is not None or not self._captured.by_place:
             return known
         known = self._now_as_of(position)
@@ -181,11 +181,11 @@ class SchemaHistory:
             )
         return known
 
-    def now(self, position: Position) -> dict[str, Any]:
+    def now(self, position: BinlogPosition) -> dict[str, Any]:
         """What an offset at `position`, where a stream begins, has about the columns."""
         return described(self._now_as_of(position), self._captured)
 
-    def _statements(self, start: Position, end: Position) -> list[Found]:
+    def _statements(self, start: BinlogPosition, end: BinlogPosition) -> list[Found]:
         view = relay_view(self._captured)
         state = None if view is None else view.state()
         begin = None if view is None or state is None else view.begin()
@@ -210,7 +210,7 @@ class SchemaHistory:
                 return known  # the reader of this batch raises it, too
         return self._check.known
 
-    def _now_as_of(self, position: Position) -> TableDefinition | None:
+    def _now_as_of(self, position: BinlogPosition) -> TableDefinition | None:
         """The table now, if no statement about it lies between `position` and now."""
         try:
             table = load_table(self._session, self._captured.options)
@@ -241,7 +241,7 @@ def described(table: TableDefinition | None, captured: CapturedTable) -> dict[st
     return {_KEY: part}
 
 
-def known_at(offset: Mapping[str, Any], table: TableDefinition) -> TableDefinition | None:
+def table_at(offset: Mapping[str, Any], table: TableDefinition) -> TableDefinition | None:
     """The columns of `table` as of an offset; None if the offset does not have them."""
     part = offset.get(_KEY)
     if part is None:

@@ -22,7 +22,7 @@ from streamhouse.connectors.mysql_cdc.binlog.captured_table import CapturedTable
 from streamhouse.connectors.mysql_cdc.binlog.rows.event import Change, Row
 from streamhouse.connectors.mysql_cdc.change_reader import (
     Reader,
-    StartPoint,
+    TablePosition,
     changes_of,
     open_reader,
 )
@@ -40,7 +40,7 @@ from streamhouse.connectors.mysql_cdc.server.connection import (
 from streamhouse.connectors.mysql_cdc.server.gtids import owned_gtids
 from streamhouse.connectors.mysql_cdc.server.keys import KeySpace, check_key, escaped, key_select
 from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
-from streamhouse.connectors.mysql_cdc.server.position import KeyJson, Position
+from streamhouse.connectors.mysql_cdc.server.position import BinlogPosition, KeyJson
 from streamhouse.connectors.mysql_cdc.server.table import Server
 from streamhouse.connectors.mysql_cdc.server.table_lock import check_lockable
 from streamhouse.connectors.mysql_cdc.server.values.result_rows import Columns, stream_columns
@@ -136,9 +136,9 @@ class ChunkConnections:
     def __init__(self, options: MySqlOptions) -> None:
         self._options, self.session = options, Session(options)
         self.snapshot: pymysql.Connection[Any] | None = None
-        self._visible: Position | None = None
+        self._visible: BinlogPosition | None = None
 
-    def await_commits(self, position: Position, deadline: float) -> None:
+    def await_commits(self, position: BinlogPosition, deadline: float) -> None:
         """Wait until SELECTs see all commits that MySQL's binlog had at a position in the past.
 
         With semi-synchronous replication, that may be seconds after they are logged. Raises
@@ -191,8 +191,8 @@ class ChunkReader:
         self,
         captured: CapturedTable,
         server: Server,
-        place: StartPoint,
-        lookback: StartPoint | None,
+        place: TablePosition,
+        lookback: TablePosition | None,
         connections: ChunkConnections | None = None,
     ) -> None:
         self._captured = captured
@@ -317,7 +317,7 @@ class ChunkReader:
                 return
             status = {str(k).lower(): v for k, v in run(connection, _SNAPSHOT_STATUS)}
             file, pos = status["binlog_snapshot_file"], int(status["binlog_snapshot_position"])
-            visible = Position(file, pos)
+            visible = BinlogPosition(file, pos)
             if visible >= self._position:
                 return
             if time.monotonic() > deadline:
@@ -328,7 +328,7 @@ class ChunkReader:
             run(connection, "ROLLBACK")
             time.sleep(0.005)
 
-    def _read_binlog(self, end: Position) -> None:
+    def _read_binlog(self, end: BinlogPosition) -> None:
         backoff = Backoff(self._captured.options)
         while True:
             try:
@@ -356,7 +356,7 @@ class ChunkReader:
             reader.close()
         self._lookback_read = True
 
-    def _read_up_to(self, end: Position) -> None:
+    def _read_up_to(self, end: BinlogPosition) -> None:
         if self._reader is None:
             # After a failure, reading the range again is harmless: first changes are kept.
             start = self._position

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 
 from streamhouse.connectors.mysql_cdc.binlog.captured_table import CapturedTable
-from streamhouse.connectors.mysql_cdc.change_reader import StartPoint
+from streamhouse.connectors.mysql_cdc.change_reader import TablePosition
 from streamhouse.connectors.mysql_cdc.keyless_snapshot import KeylessReader
 from streamhouse.connectors.mysql_cdc.server.table import Server
 from streamhouse.connectors.mysql_cdc.server.values.rows import RowWriter
@@ -26,8 +26,8 @@ def snapshot_batches(
     server: Server,
     writer: RowWriter,
     chunks: Sequence[Chunk],
-    place: StartPoint,
-    lookback: StartPoint | None = None,
+    place: TablePosition,
+    lookback: TablePosition | None = None,
     connections: ChunkConnections | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The rows of the chunks as of `place`; see `ChunkReader` for the rest, `KeylessReader`."""
@@ -44,8 +44,8 @@ def _rows(
     captured: CapturedTable,
     server: Server,
     chunks: Sequence[Chunk],
-    place: StartPoint,
-    lookback: StartPoint | None,
+    place: TablePosition,
+    lookback: TablePosition | None,
     connections: ChunkConnections | None,
 ) -> Iterator[ChunkRows]:
     if not captured.table.key:

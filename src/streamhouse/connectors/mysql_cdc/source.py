@@ -10,20 +10,23 @@ from typing import Any
 
 import pyarrow as pa
 
-from streamhouse.connectors.mysql_cdc.binlog.binlog_identity import BinlogIdentity
+from streamhouse.connectors.mysql_cdc.binlog.binlog_inspector import BinlogInspector
 from streamhouse.connectors.mysql_cdc.binlog.captured_table import CapturedTable
 from streamhouse.connectors.mysql_cdc.binlog.limits import bounded_end, byte_budget
-from streamhouse.connectors.mysql_cdc.binlog.startup import check_startup, startup_position
+from streamhouse.connectors.mysql_cdc.binlog.startup import (
+    check_startup,
+    current_startup_position,
+    startup_position,
+)
 from streamhouse.connectors.mysql_cdc.change_counts import ChangeCounts
 from streamhouse.connectors.mysql_cdc.change_reader import (
-    StartPoint,
+    TablePosition,
     close_readers,
     read_row_events,
     read_rows,
     relay_view,
 )
-from streamhouse.connectors.mysql_cdc.first_position import first_position
-from streamhouse.connectors.mysql_cdc.key_share import KeyShare, key_indexes, shares
+from streamhouse.connectors.mysql_cdc.key_group import KeyGroup, key_group_count, key_indexes
 from streamhouse.connectors.mysql_cdc.lag import Snapshots, UnreadChanges, source_state
 from streamhouse.connectors.mysql_cdc.metadata import MetadataColumns
 from streamhouse.connectors.mysql_cdc.relay.files import RelayView, State
@@ -40,10 +43,10 @@ from streamhouse.connectors.mysql_cdc.server.options import parse
 from streamhouse.connectors.mysql_cdc.server.position import (
     SHARDS,
     START_AGAIN,
+    BinlogPosition,
     BinlogState,
     KeyJson,
-    Position,
-    Progress,
+    TableProgress,
 )
 from streamhouse.connectors.mysql_cdc.server.table import (
     PRIMARY,
@@ -77,13 +80,13 @@ _RELAYED_BYTES = 64 * 1024 * 1024
 class BinlogPart:
     """Changes in a range of the binlog, of keys up to `up_to` (None: of all keys).
 
-    `share`: of which keys, if several partitions have the range.
+    `key_group`: of which keys, if several partitions have the range.
     """
 
-    start: StartPoint
-    end: Position
+    start: TablePosition
+    end: BinlogPosition
     up_to: KeyJson | None = None
-    share: KeyShare | None = None
+    key_group: KeyGroup | None = None
 
 
 @dataclass(frozen=True)
@@ -91,8 +94,8 @@ class SnapshotPart:
     """Chunks of the table as of `place`; for `lookback` see `ChunkReader`."""
 
     chunks: tuple[Chunk, ...]
-    place: StartPoint
-    lookback: StartPoint | None = None
+    place: TablePosition
+    lookback: TablePosition | None = None
 
 
 class MySqlSource:
@@ -156,10 +159,10 @@ class MySqlSource:
         )
         key = frozenset(column.name for column in table.key)
         self._writer = RowWriter(tuple(selected), zone, key)
-        self._binlog_history: BinlogIdentity | None = None
+        self._binlog_history: BinlogInspector | None = None
         self._schema_history: SchemaHistory | None = None
-        self._plan: tuple[Progress, list[Chunk]] | None = None
-        self._held: Position | None = None
+        self._plan: tuple[TableProgress, list[Chunk]] | None = None
+        self._held: BinlogPosition | None = None
         self._advanced = time.monotonic()
         self._unread = UnreadChanges()
         self._counts = ChangeCounts()
@@ -196,15 +199,15 @@ class MySqlSource:
     def initial_offset(self) -> Offset:
         options = self._options
         if options.startup_mode == "specific-offset" and not options.startup_searched:
-            return Progress(options.startup_position, snapshot_complete=True).to_offset()
+            return TableProgress(options.startup_position, snapshot_complete=True).to_offset()
         if not options.has_snapshot:
             return {"start": options.startup_mode}
-        return Progress().to_offset()
+        return TableProgress().to_offset()
 
     def latest_offset(self, start: Offset, max_rows: int | None = None) -> Offset:
         if "start" in start:
             return self._first_offset(start["start"])
-        progress = Progress.from_offset(start)
+        progress = TableProgress.from_offset(start)
         self._check_kind(start)
         self._check(progress)
         self._check_index(start)
@@ -215,14 +218,14 @@ class MySqlSource:
         return self._next_binlog(start, progress, max_rows)
 
     def partitions(self, start: Offset, end: Offset, parallelism: int = 1) -> Sequence[Any]:
-        first, last = Progress.from_offset(start), Progress.from_offset(end)
+        first, last = TableProgress.from_offset(start), TableProgress.from_offset(end)
         self._check_index(start, end)
         if last.position is None or (first.snapshot_complete and first.position is None):
             return []
         begin = None
         if first.position is not None:
             columns = self._columns.at(start, first.position)
-            begin = StartPoint(first.position, first.known, columns)
+            begin = TablePosition(first.position, first.binlog_state, columns)
         parts: list[BinlogPart | SnapshotPart] = []
         if begin is not None and begin.position < last.position:
             if first.snapshot_complete:
@@ -230,20 +233,27 @@ class MySqlSource:
             elif first.key is not None:
                 parts.append(BinlogPart(begin, last.position, first.key))
         if not first.snapshot_complete and (last.snapshot_complete or last.key != first.key):
-            place = StartPoint(last.position, last.known, self._columns.at(end, last.position))
+            place = TablePosition(
+                last.position, last.binlog_state, self._columns.at(end, last.position)
+            )
             for group in grouped(self._chunks(first, last), parallelism):
                 ranges = joined(group, self._options.chunk_size)
                 parts.append(SnapshotPart(tuple(ranges), place, begin))
         return parts
 
-    def _changes(self, begin: StartPoint, end: Position, parallelism: int) -> list[BinlogPart]:
+    def _changes(
+        self, begin: TablePosition, end: BinlogPosition, parallelism: int
+    ) -> list[BinlogPart]:
         """The changes in a range; those of a long one in several parts, by their keys."""
-        count = 1 if self._options.append_only else shares(begin.position, end, parallelism)
+        count = (
+            1 if self._options.append_only else key_group_count(begin.position, end, parallelism)
+        )
         key = key_indexes(self._captured)
         if count == 1 or not key:
             return [BinlogPart(begin, end)]
         return [
-            BinlogPart(begin, end, share=KeyShare(key, number, count)) for number in range(count)
+            BinlogPart(begin, end, key_group=KeyGroup(key, number, count))
+            for number in range(count)
         ]
 
     def read(self, partition: BinlogPart | SnapshotPart) -> Iterator[pa.RecordBatch]:
@@ -256,9 +266,12 @@ class MySqlSource:
 
     def whole_table(self, parallelism: int = 1) -> Sequence[Any]:
         """Partitions that together contain the table's current rows; driver only."""
-        position, known, columns = self._first_position()
-        end = Progress(position, snapshot_complete=True, known=known).to_offset() | columns
-        return self.partitions(Progress().to_offset(), end, parallelism)
+        position, binlog_state, columns = self._current_startup_position()
+        end = (
+            TableProgress(position, snapshot_complete=True, binlog_state=binlog_state).to_offset()
+            | columns
+        )
+        return self.partitions(TableProgress().to_offset(), end, parallelism)
 
     def hold(self) -> None:
         """Stop at the current end of the binlog (Spark's `AvailableNow`)."""
@@ -269,11 +282,11 @@ class MySqlSource:
 
     def finished(self, offset: Offset) -> bool:
         snapshot_only = self._options.startup_mode == "snapshot"
-        return snapshot_only and Progress.from_offset(offset).snapshot_complete
+        return snapshot_only and TableProgress.from_offset(offset).snapshot_complete
 
     def caught_up(self, offset: Offset) -> bool:
         """Whether the server has no change of the table after `offset`; driver only."""
-        progress = Progress.from_offset(offset)
+        progress = TableProgress.from_offset(offset)
         if not progress.snapshot_complete:
             # Planning chunks, which `latest_offset` does, would cost more than reading them.
             return False
@@ -294,7 +307,7 @@ class MySqlSource:
         `seconds`: since the oldest unread change was first seen here. During the snapshot about how
         many `rows` of it are left. Only `state` is known without a relay log; driver only.
         """
-        progress = Progress.from_offset(offset)
+        progress = TableProgress.from_offset(offset)
         view = relay_view(self._captured)
         state = None if view is None else view.state()
         snapshotting, left = not progress.snapshot_complete, self.rows_left(offset)
@@ -330,22 +343,22 @@ class MySqlSource:
             self._schema_history = SchemaHistory(self._captured, self._session, self._server)
         return self._schema_history
 
-    def _current(self) -> Position:
+    def _current(self) -> BinlogPosition:
         # Queried each time, in about 0.1 ms: a cached position would hide the latest changes.
         return self._held or self._server.position(self._session)
 
     @property
-    def _binlog(self) -> BinlogIdentity:
+    def _binlog(self) -> BinlogInspector:
         if self._binlog_history is None:
-            self._binlog_history = BinlogIdentity(self._session, self._options, self._server)
+            self._binlog_history = BinlogInspector(self._session, self._options, self._server)
         return self._binlog_history
 
-    def _check(self, progress: Progress) -> None:
+    def _check(self, progress: TableProgress) -> None:
         """Raise `DataLossError` if the offset belongs to another binlog than the server's."""
         view, position = relay_view(self._captured), progress.position
         begin = None if view is None or view.state() is None else view.begin()
         if view is not None and begin is not None and position is not None and begin <= position:
-            if view.continues(progress.known.binlog, position):
+            if view.continues(progress.binlog_state.identity, position):
                 return
         self._binlog.check(progress)
 
@@ -353,14 +366,18 @@ class MySqlSource:
         """Where a stream without a snapshot begins."""
         columns: Offset = {}
         if mode == "latest-offset":
-            position, known, columns = self._first_position()
+            position, binlog_state, columns = self._current_startup_position()
             self._binlog.check_prepared(position)
         else:
-            position, skip = startup_position(self._session, self._options, self._server)
-            known = replace(self._binlog.known_at(position), prepared={}, skip=skip)
-        return Progress(position, snapshot_complete=True, known=known).to_offset() | columns
+            position, binlog_state = startup_position(
+                self._session, self._options, self._server, self._binlog
+            )
+        return (
+            TableProgress(position, snapshot_complete=True, binlog_state=binlog_state).to_offset()
+            | columns
+        )
 
-    def _next_binlog(self, offset: Offset, progress: Progress, max_rows: int | None) -> Offset:
+    def _next_binlog(self, offset: Offset, progress: TableProgress, max_rows: int | None) -> Offset:
         start = progress.position
         assert start is not None
         end, state = self._next_end(progress, start, max_rows)
@@ -368,19 +385,22 @@ class MySqlSource:
             return offset
         # A batch ends before a statement about the table.
         end, columns = self._columns.next(offset, start, end)
-        known = self._known_at(end, progress, state)
-        return Progress(end, snapshot_complete=True, known=known).to_offset() | columns
+        binlog_state = self._known_at(end, progress, state)
+        return (
+            TableProgress(end, snapshot_complete=True, binlog_state=binlog_state).to_offset()
+            | columns
+        )
 
     def _next_end(
-        self, progress: Progress, start: Position, max_rows: int | None
-    ) -> tuple[Position, State | None]:
+        self, progress: TableProgress, start: BinlogPosition, max_rows: int | None
+    ) -> tuple[BinlogPosition, State | None]:
         """The end of the next batch, and the relay log's state, if that log has the batch."""
         view = relay_view(self._captured)
         state = None if view is None or self._held is not None else view.state()
         begin = None if view is None or state is None else view.begin()
-        current: Position | None = None
+        current: BinlogPosition | None = None
         if view is not None and state is not None and begin is not None:
-            if begin <= start and progress.known.skip is None:
+            if begin <= start and progress.binlog_state.skip is None:
                 return self._relayed_end(view, state, start, max_rows), state
             current = None if begin <= start else begin
         current = current or self._current()
@@ -391,17 +411,19 @@ class MySqlSource:
             )
         return bounded_end(self._session, self._captured.table, start, current, max_rows), None
 
-    def _known_at(self, end: Position, before: Progress, state: State | None) -> BinlogState:
+    def _known_at(
+        self, end: BinlogPosition, before: TableProgress, state: State | None
+    ) -> BinlogState:
         """What is known at the end of a batch, after `before`; `state`: see `_next_end`."""
         if state is not None:
             prepared = {xid: at for xid, at in state.prepared.items() if at < end}
             return BinlogState(state.binlogs.get(end.file), self._binlog.still_prepared(prepared))
-        skip = before.known.skip
-        return replace(self._binlog.known_at(end), skip=None if skip is None else skip.after(end))
+        skip = before.binlog_state.skip
+        return replace(self._binlog.state_at(end), skip=None if skip is None else skip.after(end))
 
     def _relayed_end(
-        self, view: RelayView, state: State, start: Position, max_rows: int | None
-    ) -> Position:
+        self, view: RelayView, state: State, start: BinlogPosition, max_rows: int | None
+    ) -> BinlogPosition:
         """The end of the next batch in the relay log; `start` if the table has not changed since.
 
         The position of an idle table advances only each `heartbeat.interval`, so that the server
@@ -419,12 +441,12 @@ class MySqlSource:
         most = min(_RELAYED_BYTES, byte_budget(self._captured.table, max_rows))
         return view.bounded(start, end, most)
 
-    def _next_chunks(self, start: Offset, progress: Progress, max_rows: int | None) -> Offset:
+    def _next_chunks(self, start: Offset, progress: TableProgress, max_rows: int | None) -> Offset:
         if progress.position is None and not self._server.mariadb:
             # Set a position first: the binlog after it will correct the SELECTs (`lookback`).
-            position, known, columns = self._first_position()
+            position, binlog_state, columns = self._current_startup_position()
             self._check_prepared(position)
-            return Progress(position, known=known).to_offset() | columns
+            return TableProgress(position, binlog_state=binlog_state).to_offset() | columns
         size = self._options.chunk_size
         max_chunks = _CHUNKS_A_BATCH
         row_bytes = self._captured.table.size.row_bytes
@@ -439,19 +461,19 @@ class MySqlSource:
         chunks = [Chunk(a, b) for a, b in zip(bounds, bounds[1:], strict=False)]
         begin = progress.position
         if begin is None:
-            position, known, columns = self._first_position()
+            position, binlog_state, columns = self._current_startup_position()
             self._check_prepared(position)
         else:
-            position, known = self._binlog.settled_position(self._current)
+            position, binlog_state = self._binlog.snapshot_position(self._current)
             columns = self._columns.next(start, begin, position, cut=False)[1]
-        after = Progress(position, None if complete else ends[-1], complete, known)
+        after = TableProgress(position, None if complete else ends[-1], complete, binlog_state)
         self._plan = (after, chunks)
         offset = after.to_offset() | columns
         if not complete:
             offset["rows"] = start.get("rows", 0) + size * len(ends)
         return offset | self._index(offset)
 
-    def _check_prepared(self, position: Position) -> None:
+    def _check_prepared(self, position: BinlogPosition) -> None:
         """Check that the binlog has all prepared XA transactions, as the stream begins."""
         if self._options.startup_mode != "snapshot":
             self._binlog.check_prepared(position)
@@ -478,11 +500,11 @@ class MySqlSource:
                     f"{START_AGAIN}"
                 )
 
-    def _first_position(self) -> tuple[Position, BinlogState, Offset]:
+    def _current_startup_position(self) -> tuple[BinlogPosition, BinlogState, Offset]:
         """Where a stream begins, and what its offset has about the binlog and the columns there."""
-        return first_position(self._binlog, self._current, self._columns.now, bool)
+        return current_startup_position(self._binlog, self._current, self._columns.now, bool)
 
-    def _chunks(self, first: Progress, last: Progress) -> list[Chunk]:
+    def _chunks(self, first: TableProgress, last: TableProgress) -> list[Chunk]:
         high = None if last.snapshot_complete else last.key
         if self._plan is not None:
             planned, chunks = self._plan
@@ -501,7 +523,7 @@ class MySqlSource:
         if part.up_to is not None:
             yield from self._read_members(part, part.up_to)
             return
-        for rows in read_rows(self._captured, part.start, part.end, part.share):
+        for rows in read_rows(self._captured, part.start, part.end, part.key_group):
             batch = self._writer.changed(rows.kinds, rows.columns)
             yield self._metadata.added(batch, rows.seconds)
 

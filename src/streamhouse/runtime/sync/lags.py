@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress
 from streamhouse.connectors.mysql_cdc.database.tables.catalogue import Catalogue
-from streamhouse.connectors.mysql_cdc.server.position import Position
+from streamhouse.connectors.mysql_cdc.server.position import BinlogPosition
 from streamhouse.runtime.sync.micro_batch.commit import SyncedBatch
 
 
@@ -36,14 +36,14 @@ class Lags:
         self._clock = clock
         self._snapshot: Counter[str] = Counter()
         self._changes: Counter[str] = Counter()
-        self._unread: dict[str, tuple[float, Position]] = {}
+        self._unread: dict[str, tuple[float, BinlogPosition]] = {}
 
     def count(self, batch: SyncedBatch) -> None:
         """Count the rows of a committed batch."""
         self._snapshot.update(batch.snapshot)
         self._changes.update(batch.changes)
 
-    def observe(self, position: Position, changed: Mapping[str, Position]) -> None:
+    def observe(self, position: BinlogPosition, changed: Mapping[str, BinlogPosition]) -> None:
         """Record which tables have changes after a position; called often.
 
         `changed`: where the last change of each table ends.

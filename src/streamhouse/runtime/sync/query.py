@@ -9,19 +9,19 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
-from streamhouse.connectors.mysql_cdc.database.past_start import (
-    PastStart,
-    absent_tables,
-    past_start,
-)
 from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress
 from streamhouse.connectors.mysql_cdc.database.relay import DatabaseRelay
+from streamhouse.connectors.mysql_cdc.database.sync_startup import (
+    SyncStartup,
+    absent_tables,
+    sync_startup,
+)
 from streamhouse.connectors.mysql_cdc.database.tables.catalogue import Catalogues
 from streamhouse.connectors.mysql_cdc.database.tables.discovery import Discovery
 from streamhouse.connectors.mysql_cdc.database.tables.followed_table import FollowedTable
 from streamhouse.connectors.mysql_cdc.database.tables.versions import TableVersions
 from streamhouse.connectors.mysql_cdc.server.connection import Session
-from streamhouse.connectors.mysql_cdc.server.position import Position
+from streamhouse.connectors.mysql_cdc.server.position import BinlogPosition
 from streamhouse.connectors.mysql_cdc.server.table import Server, check_server
 from streamhouse.errors import DataLossError
 from streamhouse.paimon.catalog.table_address import TableAddress
@@ -84,7 +84,7 @@ class SyncQuery:
         self._session = Session(options.mysql)
         self._relay: DatabaseRelay | None = None
         self._watch: TableWatch | None = None
-        self._past: tuple[PastStart, Server] | None = None
+        self._past: tuple[SyncStartup, Server] | None = None
         self._throttle = Throttle()
         self._committer: SyncCommitter | None = None
 
@@ -242,16 +242,16 @@ class SyncQuery:
         if self.progress.replayed:
             self._holds.before_commit(targets)
 
-    def _resume_position(self, server: Server) -> Position | None:
+    def _resume_position(self, server: Server) -> BinlogPosition | None:
         """Where the binlog is read from; None: from its end on."""
         resume = self.progress.database
         if resume is not None:
             return resume.position
         if not self._options.mysql.starts_in_the_past:
             return None
-        past = PastStart.read(self._checkpoint.path)
+        past = SyncStartup.read(self._checkpoint.path)
         if past is None or self._catalogues.latest_number() < past.catalogue:
-            past = past_start(self._session, self._options.mysql, server)
+            past = sync_startup(self._session, self._options.mysql, server)
             self._past = past, server
         return past.position
 

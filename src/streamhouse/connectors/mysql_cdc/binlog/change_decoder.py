@@ -20,7 +20,7 @@ from streamhouse.connectors.mysql_cdc.binlog.statements import (
     REDECLARE,
     StatementCheck,
 )
-from streamhouse.connectors.mysql_cdc.server.position import START_AGAIN, Position
+from streamhouse.connectors.mysql_cdc.server.position import START_AGAIN, BinlogPosition
 from streamhouse.connectors.mysql_cdc.server.table import TableDefinition
 from streamhouse.connectors.mysql_cdc.server.values.types import MySqlColumn
 from streamhouse.errors import ConnectError, DataLossError, SchemaChangeError
@@ -88,11 +88,11 @@ class ChangeDecoder:
         if kind == TABLE_MAP:
             self._map(data, at, end, file, pos)
         elif kind in STATEMENTS:
-            self._check_statement(kind, data, at, end, Position(file, pos))
+            self._check_statement(kind, data, at, end, BinlogPosition(file, pos))
         elif kind in OLD_LOADS:
             raise DataLossError(
                 f"MySQL table {self._captured.table.full_name}: the binlog has a LOAD DATA at "
-                f"{Position(file, pos)} in the form of MySQL 4; {START_AGAIN}"
+                f"{BinlogPosition(file, pos)} in the form of MySQL 4; {START_AGAIN}"
             )
         elif kind == PARTIAL_UPDATE and table_number(data, at) in self._by_table_id:
             raise ConnectError(
@@ -115,7 +115,7 @@ class ChangeDecoder:
         table = self._by_map_body.get(body)
         if table is None:
             wires = logged_columns(data, at, end, self._captured.mariadb)
-            table = self._by_map_body[body] = self._described(wires, Position(file, pos))
+            table = self._by_map_body[body] = self._described(wires, BinlogPosition(file, pos))
         self._by_table_id[number] = table
 
     def _is_followed(self, data: bytes, at: int) -> bool:
@@ -123,7 +123,7 @@ class ChangeDecoder:
             return table_names(data, at).decode("utf-8", "replace").lower() == self._names_folded
         return data.startswith(self._names, at + _MAP_BODY)
 
-    def _described(self, wires: list[LoggedColumn], where: Position) -> LoggedTable:
+    def _described(self, wires: list[LoggedColumn], where: BinlogPosition) -> LoggedTable:
         table = self._captured.table
         names = [wire.name or "" for wire in wires]
         logged: dict[str, MySqlColumn] = {}
@@ -157,7 +157,9 @@ class ChangeDecoder:
         _ = made.readers  # Raises the error of a column that cannot be read.
         return made
 
-    def _check_statement(self, kind: int, data: bytes, at: int, end: int, where: Position) -> None:
+    def _check_statement(
+        self, kind: int, data: bytes, at: int, end: int, where: BinlogPosition
+    ) -> None:
         if kind == QUERY and query_of(data, at, end)[1] in PASSING:
             return
         statement = statement_of(kind, data, at, end, self._captured.mariadb)

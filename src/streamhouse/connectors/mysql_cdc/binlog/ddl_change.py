@@ -23,7 +23,7 @@ from streamhouse.connectors.mysql_cdc.binlog.sql.alter import (
 )
 from streamhouse.connectors.mysql_cdc.binlog.sql.effects import Effect
 from streamhouse.connectors.mysql_cdc.binlog.statements import ParsedStatement, StatementCheck
-from streamhouse.connectors.mysql_cdc.server.position import Position
+from streamhouse.connectors.mysql_cdc.server.position import BinlogPosition
 from streamhouse.connectors.mysql_cdc.server.table import PRIMARY, TableDefinition
 from streamhouse.errors import SchemaChangeError
 
@@ -65,7 +65,9 @@ class DdlChanges(StatementCheck):
         self.resume(captured.table)
         self.hidden_in = captured.table.hidden_in
 
-    def of(self, statement: Statement, where: Position, exists: bool = True) -> DdlChange | None:
+    def of(
+        self, statement: Statement, where: BinlogPosition, exists: bool = True
+    ) -> DdlChange | None:
         """What the statement does to the table; None: nothing.
 
         `exists`: whether the table is there, so that CREATE does nothing to it. Raises
@@ -94,12 +96,12 @@ class DdlChanges(StatementCheck):
             return replace(first, after=None, reload="it is not understood")
         return first
 
-    def _replace(self, effect: Effect, statement: Statement, where: Position) -> None:
+    def _replace(self, effect: Effect, statement: Statement, where: BinlogPosition) -> None:
         why = "it changes the table without row events"
         dropped = frozenset({ANY})
         self._found.append(DdlChange(str(statement), _verb(statement), None, why, {}, dropped))
 
-    def _alter(self, effect: Effect, statement: Statement, where: Position) -> None:
+    def _alter(self, effect: Effect, statement: Statement, where: BinlogPosition) -> None:
         changes = self._changes(effect, statement, where)
         known = self.known
         assert known is not None
@@ -129,7 +131,7 @@ class KeptColumns(StatementCheck):
         self._kept = True
         self.is_new = False
 
-    def by(self, statement: Statement, where: Position) -> bool:
+    def by(self, statement: Statement, where: BinlogPosition) -> bool:
         """Whether they were the same before the next statement."""
         known = self.known
         parsed = ParsedStatement(statement, self._captured.ignores_case)
@@ -144,10 +146,10 @@ class KeptColumns(StatementCheck):
             self.known = known
         return self._kept
 
-    def _replace(self, effect: Effect, statement: Statement, where: Position) -> None:
+    def _replace(self, effect: Effect, statement: Statement, where: BinlogPosition) -> None:
         self.is_new |= _verb(statement) != "TRUNCATE"
 
-    def _alter(self, effect: Effect, statement: Statement, where: Position) -> None:
+    def _alter(self, effect: Effect, statement: Statement, where: BinlogPosition) -> None:
         if self._captured.table.index != PRIMARY:
             self._kept = False  # The index that is the key now may be a new one.
         for change in self._changes(effect, statement, where):

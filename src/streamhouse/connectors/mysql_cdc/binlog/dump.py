@@ -14,7 +14,7 @@ from streamhouse.connectors.mysql_cdc.binlog.format.events import (
 )
 from streamhouse.connectors.mysql_cdc.server.connection import close_quietly, open_connection, run
 from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
-from streamhouse.connectors.mysql_cdc.server.position import Position
+from streamhouse.connectors.mysql_cdc.server.position import BinlogPosition
 
 _COM_BINLOG_DUMP = 0x12
 _HEARTBEAT_NANOSECONDS = 1_000_000_000
@@ -43,7 +43,7 @@ class Dump:
     the current events end with a checksum. Raises PyMySQL's errors, and never reconnects.
     """
 
-    def __init__(self, options: MySqlOptions, start: Position) -> None:
+    def __init__(self, options: MySqlOptions, start: BinlogPosition) -> None:
         self._connection: pymysql.Connection[Any] = open_connection(
             options, read_timeout=_READ_SECONDS, init_command=_SETTINGS
         )
@@ -70,7 +70,7 @@ class Dump:
     def close(self) -> None:
         close_quietly(self._connection)
 
-    def _request_dump(self, server_id: int, start: Position) -> None:
+    def _request_dump(self, server_id: int, start: BinlogPosition) -> None:
         command = (
             bytes([_COM_BINLOG_DUMP])
             + start.pos.to_bytes(4, "little")

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from streamhouse.connectors.mysql_cdc.server.connection import Session
-from streamhouse.connectors.mysql_cdc.server.position import BINLOG_START, Position
+from streamhouse.connectors.mysql_cdc.server.position import BINLOG_START, BinlogPosition
 from streamhouse.connectors.mysql_cdc.server.table import TableDefinition
 from streamhouse.errors import ConnectError, DataLossError
 
@@ -22,21 +22,21 @@ def log_files(session: Session) -> list[tuple[str, int]]:
     return [(str(row[0]), int(row[1])) for row in session.rows("SHOW BINARY LOGS")]
 
 
-def first_position(session: Session) -> Position:
+def earliest_position(session: Session) -> BinlogPosition:
     """The start of the oldest binlog file."""
     files = log_files(session)
     if not files:
         raise ConnectError("the MySQL server has no binlog file; set log-bin = binlog")
-    return Position(files[0][0], BINLOG_START)
+    return BinlogPosition(files[0][0], BINLOG_START)
 
 
 def bounded_end(
     session: Session,
     table: TableDefinition,
-    start: Position,
-    current: Position,
+    start: BinlogPosition,
+    current: BinlogPosition,
     max_rows: int | None,
-) -> Position:
+) -> BinlogPosition:
     """The end of a batch, between `start` and `current`; a transaction is never split.
 
     The batch has about `max_rows` rows of all tables, estimated from bytes (eight per column), and
@@ -55,7 +55,7 @@ def bounded_end(
     if sum(size for _, size in files[at:]) - start.pos <= budget:
         return current
     end = _transaction_end(session, start, budget) if files[at][1] - start.pos > budget else None
-    return end or Position(names[at + 1], BINLOG_START)
+    return end or BinlogPosition(names[at + 1], BINLOG_START)
 
 
 def purged(table: str, file: str, files: Sequence[str]) -> DataLossError:
@@ -75,7 +75,7 @@ def byte_budget(table: TableDefinition, max_rows: int | None) -> int:
     return min(_MOST_BYTES, max_rows * _COLUMN_BYTES * (1 + len(table.columns)))
 
 
-def _transaction_end(session: Session, start: Position, budget: int) -> Position | None:
+def _transaction_end(session: Session, start: BinlogPosition, budget: int) -> BinlogPosition | None:
     """The first end of a transaction past `budget` bytes; None if the file has none."""
     at = start.pos
     while True:
@@ -87,7 +87,7 @@ def _transaction_end(session: Session, start: Position, budget: int) -> Position
             if kind == "Rotate":
                 return None
             if is_end and int(end) - start.pos >= budget:
-                return Position(start.file, int(end))
+                return BinlogPosition(start.file, int(end))
         if len(rows) < _EVENTS_A_QUERY:
             return None
         at = int(rows[-1][4])

@@ -1,12 +1,14 @@
-"""Finds where a stream without a snapshot begins in the binlog; driver only."""
+"""Resolves `scan.startup.mode` to the position where a stream begins; driver only."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import NamedTuple, TypeVar
 
 import pymysql
 
+from streamhouse.connectors.mysql_cdc.binlog.binlog_inspector import BinlogInspector
 from streamhouse.connectors.mysql_cdc.binlog.dump import Dump
 from streamhouse.connectors.mysql_cdc.binlog.format.events import (
     GTIDS,
@@ -15,16 +17,23 @@ from streamhouse.connectors.mysql_cdc.binlog.format.events import (
     Track,
 )
 from streamhouse.connectors.mysql_cdc.binlog.gtids import gtid_list, gtid_of, previous_gtids
-from streamhouse.connectors.mysql_cdc.binlog.limits import first_position, log_files
+from streamhouse.connectors.mysql_cdc.binlog.limits import earliest_position, log_files
 from streamhouse.connectors.mysql_cdc.server.connection import Session, readable
 from streamhouse.connectors.mysql_cdc.server.gtids import GtidSet, parse_gtids
 from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
-from streamhouse.connectors.mysql_cdc.server.position import BINLOG_START, Position, Skip
+from streamhouse.connectors.mysql_cdc.server.position import (
+    BINLOG_START,
+    BinlogPosition,
+    BinlogState,
+    Skip,
+)
 from streamhouse.connectors.mysql_cdc.server.table import Server
 from streamhouse.errors import DataLossError, OptionError
 
 _PREVIOUS_GTIDS, _GTID_LIST = 35, 163
 _GTID_OPTION = "scan.startup.specific-offset.gtid-set"
+_ATTEMPTS = 20
+_Columns = TypeVar("_Columns")
 _WITH_SNAPSHOT = "use 'scan.startup.mode' = 'initial'"
 
 
@@ -34,14 +43,14 @@ class _Event(NamedTuple):
     kind: int
     data: bytes
     at: int
-    begin: Position
-    end: Position
+    begin: BinlogPosition
+    end: BinlogPosition
     seconds: int
     ends_group: bool
 
 
 def check_startup(session: Session, options: MySqlOptions, server: Server) -> None:
-    """Check that the server can start as the options say; raises `OptionError`."""
+    """Raise `OptionError` for a GTID set of another kind of server, or a time in the future."""
     gtids = options.startup_gtids
     if gtids is not None and parse_gtids(gtids).mariadb != server.mariadb:
         kind, form = (
@@ -63,14 +72,42 @@ def check_startup(session: Session, options: MySqlOptions, server: Server) -> No
             )
 
 
+def current_startup_position(
+    binlog: BinlogInspector,
+    current: Callable[[], BinlogPosition],
+    columns_at: Callable[[BinlogPosition], _Columns],
+    complete: Callable[[_Columns], bool],
+) -> tuple[BinlogPosition, BinlogState, _Columns]:
+    """Where a stream begins now, in the modes `initial`, `snapshot` and `latest-offset`.
+
+    `columns_at` describes the columns of the stream's tables at a position. A concurrent ALTER
+    TABLE can make that impossible: then this takes a later position, as long as the description is
+    not `complete`. Without the types of columns, no ALTER TABLE that changes one could be followed.
+    """
+    for _ in range(_ATTEMPTS):
+        position, state = binlog.snapshot_position(current)
+        columns = columns_at(position)
+        if complete(columns):
+            break
+    return position, state, columns
+
+
 def startup_position(
-    session: Session, options: MySqlOptions, server: Server
-) -> tuple[Position, Skip | None]:
-    """Where the stream begins, and what it leaves out after that.
+    session: Session, options: MySqlOptions, server: Server, binlog: BinlogInspector
+) -> tuple[BinlogPosition, BinlogState]:
+    """Where a stream begins in the modes `earliest-offset`, `specific-offset` and `timestamp`.
 
     Raises `DataLossError` if the server no longer has the binlog from there on, and `OptionError`
     if it never had it.
     """
+    position, skip = _searched_position(session, options, server)
+    return position, replace(binlog.state_at(position), prepared={}, skip=skip)
+
+
+def _searched_position(
+    session: Session, options: MySqlOptions, server: Server
+) -> tuple[BinlogPosition, Skip | None]:
+    """The position, and what the stream leaves out after it."""
     end = server.position(session)
     search = _Search(session, options, end)
     try:
@@ -82,7 +119,7 @@ def startup_position(
         elif options.startup_position is not None:
             start = options.startup_position
         else:
-            start = first_position(session)
+            start = earliest_position(session)
         if options.skip_events or options.skip_rows:
             skip = search.after_events(start, options.skip_events, options.skip_rows, skip)
         return start, skip
@@ -93,20 +130,20 @@ def startup_position(
 class _Search:
     """Searches the binlog up to `end`."""
 
-    def __init__(self, session: Session, options: MySqlOptions, end: Position) -> None:
+    def __init__(self, session: Session, options: MySqlOptions, end: BinlogPosition) -> None:
         self._session = session
         self._options = options
         self._end = end
 
-    def after_gtids(self, wanted: GtidSet, server: Server) -> tuple[Position, Skip | None]:
+    def after_gtids(self, wanted: GtidSet, server: Server) -> tuple[BinlogPosition, Skip | None]:
         """The first transaction that is not in a set, and the set, if there are others after it."""
         self._check_executed(wanted, server)
         file, previous = self._file_after(wanted)
         missing = _missing(wanted, previous)
-        start: Position | None = None
-        until: Position | None = None
+        start: BinlogPosition | None = None
+        until: BinlogPosition | None = None
         skipping, last = False, dict[str, int]()
-        for event in self._events(Position(file, BINLOG_START)):
+        for event in self._events(BinlogPosition(file, BINLOG_START)):
             if event.kind in GTIDS:
                 origin, number = gtid_of(event.kind, event.data, event.at)
                 skipping = wanted.contains(origin, number)
@@ -130,7 +167,7 @@ class _Search:
             return start, None
         return start, Skip(gtids=str(wanted), until=until)
 
-    def at_seconds(self, seconds: int) -> Position:
+    def at_seconds(self, seconds: int) -> BinlogPosition:
         """The first transaction that ended at or after a point in time, in seconds since 1970."""
         names = [name for name, _ in log_files(self._session)]
         for file in reversed(names):
@@ -144,7 +181,7 @@ class _Search:
                     f"{self._options.address}, {names[0]}, is younger; the changes before it are "
                     f"lost: {_WITH_SNAPSHOT}, or a later time"
                 )
-        begin = Position(file, BINLOG_START)
+        begin = BinlogPosition(file, BINLOG_START)
         for event in self._events(begin):
             if event.kind in GTIDS:
                 begin = event.begin
@@ -154,7 +191,9 @@ class _Search:
                 begin = event.end
         return self._end
 
-    def after_events(self, start: Position, events: int, rows: int, skip: Skip | None) -> Skip:
+    def after_events(
+        self, start: BinlogPosition, events: int, rows: int, skip: Skip | None
+    ) -> Skip:
         """What to leave out to skip so many events, and rows of the next row event."""
         place, remaining = start, events
         for event in self._events(start):
@@ -173,14 +212,14 @@ class _Search:
         return self._skip_events(skip, place, None, 0)
 
     def _skip_events(
-        self, skip: Skip | None, place: Position, row_event: Position | None, rows: int
+        self, skip: Skip | None, place: BinlogPosition, row_event: BinlogPosition | None, rows: int
     ) -> Skip:
         former = skip or Skip()
         ends = (place, row_event, former.until)
         until = max(end for end in ends if end is not None)
         return Skip(former.gtids, until, place, row_event, rows)
 
-    def _events(self, start: Position) -> Iterator[_Event]:
+    def _events(self, start: BinlogPosition) -> Iterator[_Event]:
         """The events from `start` to the end, without those that the server only sends."""
         dump = Dump(self._options, start)
         track = Track(start, dump.checksums)
@@ -202,7 +241,7 @@ class _Search:
 
     def _head(self, file: str) -> tuple[int, GtidSet | None]:
         """When a file was created, and the GTIDs before it (None: the file does not say)."""
-        start = Position(file, BINLOG_START)
+        start = BinlogPosition(file, BINLOG_START)
         dump = Dump(self._options, start)
         track, created = Track(start, dump.checksums), 0
         try:
@@ -248,7 +287,7 @@ class _Search:
             f"'{wanted}' ({reason})"
         )
 
-    def _unordered(self, place: Position) -> OptionError:
+    def _unordered(self, place: BinlogPosition) -> OptionError:
         return OptionError(
             f"option '{_GTID_OPTION}': the GTIDs in the binlog of MySQL at "
             f"{self._options.address} are not in order at {place}; start with "

@@ -29,7 +29,7 @@ from streamhouse.connectors.mysql_cdc.binlog.sql.effects import (
 from streamhouse.connectors.mysql_cdc.binlog.sql.token_cursor import TableName, UnclearStatement
 from streamhouse.connectors.mysql_cdc.binlog.sql.tokens import Kind, Token
 from streamhouse.connectors.mysql_cdc.server.connection import Session
-from streamhouse.connectors.mysql_cdc.server.position import START_AGAIN, Position
+from streamhouse.connectors.mysql_cdc.server.position import START_AGAIN, BinlogPosition
 from streamhouse.connectors.mysql_cdc.server.side_effects import side_effects
 from streamhouse.connectors.mysql_cdc.server.table import TableDefinition
 from streamhouse.errors import DataLossError, SchemaChangeError
@@ -123,7 +123,7 @@ class StatementCheck:
             name = self._captured.parsed_name
             self._temporary |= {(*session, name) for session in known.hidden_in}
 
-    def take(self, statement: Statement, where: Position) -> bool:
+    def take(self, statement: Statement, where: BinlogPosition) -> bool:
         """Check a statement; returns whether it concerns the table, so that `known` may differ."""
         whole = ParsedStatement(statement, self._captured.ignores_case)
         name = self._captured.parsed_name
@@ -139,14 +139,16 @@ class StatementCheck:
                 self._check_definition(parsed, statement, where, name)
         return concerned
 
-    def _note_temporary(self, parsed: Temporary, statement: Statement, where: Position) -> None:
+    def _note_temporary(
+        self, parsed: Temporary, statement: Statement, where: BinlogPosition
+    ) -> None:
         for name in parsed.created:
             self._temporary.add((where.file, statement.thread, name))
         for name in parsed.dropped:
             self._temporary.discard((where.file, statement.thread, name))
         self._note_hidden(where)
 
-    def _note_hidden(self, where: Position) -> None:
+    def _note_hidden(self, where: BinlogPosition) -> None:
         """Keep in `known` which sessions hide the table; those of earlier files end with these."""
         if self.known is not None:
             name = self._captured.parsed_name
@@ -157,11 +159,11 @@ class StatementCheck:
             )
             self.known = replace(self.known, hidden_in=tuple(hidden))
 
-    def _is_temporary(self, name: TableName, statement: Statement, where: Position) -> bool:
+    def _is_temporary(self, name: TableName, statement: Statement, where: BinlogPosition) -> bool:
         return (where.file, statement.thread, name) in self._temporary
 
     def _check_definition(
-        self, parsed: Definition, statement: Statement, where: Position, name: TableName
+        self, parsed: Definition, statement: Statement, where: BinlogPosition, name: TableName
     ) -> None:
         if _fills(parsed):
             self._check_write(Other(parsed.effects[0].table), statement, where, name)
@@ -175,7 +177,7 @@ class StatementCheck:
             elif effect.what is EffectKind.ALTERED:
                 self._alter(effect, statement, where)
 
-    def _replace(self, effect: Effect, statement: Statement, where: Position) -> None:
+    def _replace(self, effect: Effect, statement: Statement, where: BinlogPosition) -> None:
         if is_online_swap(effect):
             if self._captured.options.online_schema_changes:
                 # The tool has copied all rows; the columns are found at the next ones.
@@ -189,7 +191,7 @@ class StatementCheck:
             )
         self._refuse(statement, where, "it changes the table without row events")
 
-    def _changes(self, effect: Effect, statement: Statement, where: Position) -> list[Change]:
+    def _changes(self, effect: Effect, statement: Statement, where: BinlogPosition) -> list[Change]:
         charset = None if self.known is None else self.known.charset
         try:
             changes = changes_of(effect.specs, charset, self._captured.mariadb)
@@ -199,7 +201,7 @@ class StatementCheck:
             changes = [*changes, RowsChanged("may drop or change rows, as it says IGNORE")]
         return changes
 
-    def _alter(self, effect: Effect, statement: Statement, where: Position) -> None:
+    def _alter(self, effect: Effect, statement: Statement, where: BinlogPosition) -> None:
         changes = self._changes(effect, statement, where)
         strict = statement.strict and not effect.ignore
         captured = {column.name.lower() for column in self._captured.columns}
@@ -220,7 +222,7 @@ class StatementCheck:
         after: TableDefinition | None,
         changes: Sequence[Change],
         statement: Statement,
-        where: Position,
+        where: BinlogPosition,
     ) -> NoReturn:
         if found.missing is None:
             self._refuse(statement, where, found.why)
@@ -230,14 +232,14 @@ class StatementCheck:
             f"'{statement}' in the binlog at {where}{now}: it was dropped or renamed; " + REDECLARE
         )
 
-    def _refuse(self, statement: Statement, where: Position, why: str) -> NoReturn:
+    def _refuse(self, statement: Statement, where: BinlogPosition, why: str) -> NoReturn:
         raise SchemaChangeError(
             f"MySQL table {self._captured.table.full_name}: '{statement}' at {where} is not "
             f"supported: {why}; {START_AGAIN}"
         )
 
     def _check_write(
-        self, parsed: Other, statement: Statement, where: Position, name: TableName
+        self, parsed: Other, statement: Statement, where: BinlogPosition, name: TableName
     ) -> None:
         reason = self._may_change(parsed, statement, where, name)
         if parsed.creates_temporary is not None:
@@ -251,7 +253,7 @@ class StatementCheck:
         )
 
     def _may_change(
-        self, parsed: Other, statement: Statement, where: Position, name: TableName
+        self, parsed: Other, statement: Statement, where: BinlogPosition, name: TableName
     ) -> str | None:
         """Why a statement may change the followed table; None: it does not."""
         target = parsed.target

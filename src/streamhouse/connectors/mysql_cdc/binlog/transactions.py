@@ -25,7 +25,11 @@ from streamhouse.connectors.mysql_cdc.binlog.gtids import gtid_of
 from streamhouse.connectors.mysql_cdc.binlog.query import OLD_LOADS
 from streamhouse.connectors.mysql_cdc.binlog.transaction_buffer import TransactionBuffer
 from streamhouse.connectors.mysql_cdc.server.gtids import GtidSet
-from streamhouse.connectors.mysql_cdc.server.position import START_AGAIN, Binlog, Position
+from streamhouse.connectors.mysql_cdc.server.position import (
+    START_AGAIN,
+    BinlogIdentity,
+    BinlogPosition,
+)
 from streamhouse.errors import DataLossError
 
 _ROW_EVENTS = ROWS | {PARTIAL_UPDATE}
@@ -50,7 +54,7 @@ class Committed(NamedTuple):
 
     group: TransactionBuffer | None
     xid: str | None = None
-    begin: Position | None = None
+    begin: BinlogPosition | None = None
     rolled_back: bool = False
 
 
@@ -68,8 +72,8 @@ class Transactions:
         track: Track,
         event_filter: EventFilter,
         server: str,
-        expected: Binlog | None = None,
-        prepared: Mapping[str, Position] | None = None,
+        expected: BinlogIdentity | None = None,
+        prepared: Mapping[str, BinlogPosition] | None = None,
         skipped: GtidSet | None = None,
         keep_prepared: bool = False,
     ) -> None:
@@ -85,7 +89,7 @@ class Transactions:
         self._prepared = _Prepared(prepared or {}, keep_prepared)
 
     @property
-    def prepared(self) -> dict[str, Position]:
+    def prepared(self) -> dict[str, BinlogPosition]:
         """Where the known XA transactions begin that are prepared and not decided."""
         return self._prepared.positions
 
@@ -216,13 +220,13 @@ class Transactions:
 class _Prepared:
     """Prepared XA transactions: where they begin, and their events as far as memory allows."""
 
-    def __init__(self, positions: Mapping[str, Position], keep_all: bool) -> None:
+    def __init__(self, positions: Mapping[str, BinlogPosition], keep_all: bool) -> None:
         self.positions = dict(positions)
         self._keep_all = keep_all
         self._groups: OrderedDict[str, TransactionBuffer] = OrderedDict()
         self._bytes = 0
 
-    def add(self, xid: str, begin: Position, group: TransactionBuffer) -> None:
+    def add(self, xid: str, begin: BinlogPosition, group: TransactionBuffer) -> None:
         self.drop(xid)
         self.positions[xid] = begin
         if group.spilled and not self._keep_all:
@@ -249,7 +253,9 @@ class _Prepared:
         return dropped.begin is not None
 
 
-def other_binlog(server: str, file: str, expected: Binlog, found: Binlog) -> DataLossError:
+def other_binlog(
+    server: str, file: str, expected: BinlogIdentity, found: BinlogIdentity
+) -> DataLossError:
     """The error for a file that is not the one that was read before."""
     return DataLossError(
         f"the binlog file {file} of {server} is another one than was read before ({found}, not "

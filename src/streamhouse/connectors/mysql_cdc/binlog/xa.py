@@ -16,7 +16,11 @@ from streamhouse.connectors.mysql_cdc.binlog.transactions import (
 )
 from streamhouse.connectors.mysql_cdc.server.connection import Session
 from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
-from streamhouse.connectors.mysql_cdc.server.position import BINLOG_START, START_AGAIN, Position
+from streamhouse.connectors.mysql_cdc.server.position import (
+    BINLOG_START,
+    START_AGAIN,
+    BinlogPosition,
+)
 from streamhouse.errors import ConnectError, DataLossError
 
 log = logging.getLogger("streamhouse.mysql")
@@ -50,18 +54,18 @@ def _listed_xid(format_id: object, first: object, second: object, data: object) 
 class XaScan:
     """Follows which XA transactions are prepared, from `start` on, by reading event headers."""
 
-    def __init__(self, options: MySqlOptions, start: Position) -> None:
+    def __init__(self, options: MySqlOptions, start: BinlogPosition) -> None:
         self._dump = Dump(options, start)
         self._track = Track(start, self._dump.checksums)
         self._block, self._at = b"", 0
-        self.prepared: dict[str, Position] = {}
+        self.prepared: dict[str, BinlogPosition] = {}
         self.decided: dict[str, Step] = {}
 
     @property
-    def position(self) -> Position:
+    def position(self) -> BinlogPosition:
         return self._track.position
 
-    def advance(self, end: Position, file_only: bool = False) -> None:
+    def advance(self, end: BinlogPosition, file_only: bool = False) -> None:
         """Read up to `end`; with `file_only`, at most to the end of the first file."""
         track = self._track
         while not (track.between and self.position >= end):
@@ -85,14 +89,14 @@ class XaScan:
 
 
 def prepared_before(
-    session: Session, options: MySqlOptions, end: Position, wanted: Collection[str]
-) -> tuple[dict[str, Position], dict[str, Step]]:
+    session: Session, options: MySqlOptions, end: BinlogPosition, wanted: Collection[str]
+) -> tuple[dict[str, BinlogPosition], dict[str, Step]]:
     """Where those `wanted` transactions begin that are prepared and undecided at `end`.
 
     Also returns those that were decided before, and how. The binlog is read file by file, from
     the newest on; transactions of which it has nothing are in neither result.
     """
-    found: dict[str, Position] = {}
+    found: dict[str, BinlogPosition] = {}
     decided: dict[str, Step] = {}
     remaining = set(wanted)
     files = [name for name, _ in log_files(session)]
@@ -102,7 +106,7 @@ def prepared_before(
         if not remaining:
             break
         log.info("mysql-cdc: reads %s back for prepared XA transactions", file)
-        scan = XaScan(options, Position(file, BINLOG_START))
+        scan = XaScan(options, BinlogPosition(file, BINLOG_START))
         try:
             scan.advance(end, file_only=file != end.file)
         finally:
@@ -114,7 +118,7 @@ def prepared_before(
 
 
 def read_prepared(
-    options: MySqlOptions, event_filter: EventFilter, committed: Committed, before: Position
+    options: MySqlOptions, event_filter: EventFilter, committed: Committed, before: BinlogPosition
 ) -> TransactionBuffer:
     """The events of a prepared transaction whose XA COMMIT or ROLLBACK begins at `before`.
 
@@ -151,7 +155,7 @@ def read_prepared(
 
 
 def _read_group(
-    options: MySqlOptions, event_filter: EventFilter, begin: Position, xid: str
+    options: MySqlOptions, event_filter: EventFilter, begin: BinlogPosition, xid: str
 ) -> TransactionBuffer:
     dump = Dump(options, begin)
     track = Track(begin, dump.checksums)

@@ -10,7 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from streamhouse.connectors.mysql_cdc.change_reader import log_view
-from streamhouse.connectors.mysql_cdc.database.past_start import PastStart
 from streamhouse.connectors.mysql_cdc.database.progress import (
     UNKNOWN_STATEMENT,
     DatabaseProgress,
@@ -22,6 +21,7 @@ from streamhouse.connectors.mysql_cdc.database.source import (
     SMALL_TABLE,
     DatabaseSource,
 )
+from streamhouse.connectors.mysql_cdc.database.sync_startup import SyncStartup
 from streamhouse.connectors.mysql_cdc.database.table_part import TablePart, TablesAt
 from streamhouse.connectors.mysql_cdc.database.table_statements import (
     RelayBehindError,
@@ -36,7 +36,7 @@ from streamhouse.connectors.mysql_cdc.database.tables.versions import TableVersi
 from streamhouse.connectors.mysql_cdc.relay.files import RelayView, State
 from streamhouse.connectors.mysql_cdc.server.columns import server_zone
 from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
-from streamhouse.connectors.mysql_cdc.server.position import BinlogState, KeyJson, Position
+from streamhouse.connectors.mysql_cdc.server.position import BinlogPosition, BinlogState, KeyJson
 from streamhouse.connectors.mysql_cdc.snapshot import Chunk, chunk_ends, split
 from streamhouse.errors import AlteredTableError, DataLossError
 from streamhouse.source import Offset
@@ -48,7 +48,7 @@ class EvolvingSource(DatabaseSource):
     `relay`: the folder of the relay log, which has the changes of all tables. Offsets are those of
     `DatabaseProgress`; the same two offsets give the same parts, except that tables which the
     newest catalogue lacks are left out. `follower` decides about statements that alter the tables.
-    `skip_snapshot`: the first tables are followed from now on, or from the `PastStart` that the
+    `skip_snapshot`: the first tables are followed from now on, or from the `SyncStartup` that the
     checkpoint has.
     """
 
@@ -63,7 +63,7 @@ class EvolvingSource(DatabaseSource):
     ) -> None:
         catalogues = Catalogues(checkpoint)
         super().__init__(options, catalogues, relay, skip_snapshot)
-        self._past = PastStart.read(checkpoint) if options.starts_in_the_past else None
+        self._past = SyncStartup.read(checkpoint) if options.starts_in_the_past else None
         self._versions = TableVersions(checkpoint)
         self._at, self._follower = TablesAt(catalogues, self._versions), follower
         self._discovery = Discovery(self._session, options, filter)
@@ -134,12 +134,14 @@ class EvolvingSource(DatabaseSource):
     def _begin(self, newest: Catalogue) -> Offset:
         if self._past is not None:
             past = self._past
-            begin = DatabaseProgress(past.catalogue, past.position, past.known, gone=past.gone)
+            begin = DatabaseProgress(
+                past.catalogue, past.position, past.binlog_state, gone=past.gone
+            )
             return begin.to_offset()
         snapshot: dict[str, KeyJson | None] = dict.fromkeys(newest.tables)
-        position, known = self._binlog.settled_position(self._current)
+        position, binlog_state = self._binlog.snapshot_position(self._current)
         self._binlog.check_prepared(position)
-        begin = DatabaseProgress(newest.number, position, known, snapshot)
+        begin = DatabaseProgress(newest.number, position, binlog_state, snapshot)
         if self._skip_snapshot:
             return replace(begin, snapshot={}).to_offset()
         if not self._server.mariadb:
@@ -151,7 +153,7 @@ class EvolvingSource(DatabaseSource):
         """A batch with rows of tables, once all statements up to now have been followed."""
         old = self._catalogues.get(int(start["tables"])).tables
         added = {id for id in before.snapshot if id not in old}
-        position, known = self._binlog.settled_position(self._current)
+        position, binlog_state = self._binlog.snapshot_position(self._current)
         view = self._view()
         bound = position
         if before.stale and view is not None:
@@ -166,7 +168,7 @@ class EvolvingSource(DatabaseSource):
         after = replace(
             before,
             position=position,
-            known=_skipping(known, before, position),
+            binlog_state=_skipping(binlog_state, before, position),
             hidden=_hidden(before, position),
         )
         if before.stale:
@@ -225,7 +227,7 @@ class EvolvingSource(DatabaseSource):
         return chunk_ends(self._session, captured, low, self._options.chunk_size, most)
 
     def _altered_since(
-        self, tables: Mapping[str, FollowedTable], position: Position, begun: Collection[str]
+        self, tables: Mapping[str, FollowedTable], position: BinlogPosition, begun: Collection[str]
     ) -> dict[str, Stale]:
         """The targets of tables that are not as they were found, or were altered since then."""
         names = {tables[id].names: id for id in begun}
@@ -234,14 +236,14 @@ class EvolvingSource(DatabaseSource):
         stale = {}
         for one, id in names.items():
             now = found.get(one)
-            known = replace(tables[id].definition, hidden_in=())
-            if late or now is None or now.definition != known:
+            expected = replace(tables[id].definition, hidden_in=())
+            if late or now is None or now.definition != expected:
                 stale[tables[id].target] = Stale(f"{UNKNOWN_STATEMENT} while it was found")
         return stale
 
     def _first_statement_of(
-        self, ids: Collection[str], tables: Mapping[str, FollowedTable], start: Position
-    ) -> Position | None:
+        self, ids: Collection[str], tables: Mapping[str, FollowedTable], start: BinlogPosition
+    ) -> BinlogPosition | None:
         """Where the first statement from `start` up to now about one of these tables is."""
         now = self._current()
         if now == start or not ids:
@@ -304,24 +306,28 @@ class EvolvingSource(DatabaseSource):
             return self._up_to_statement(before, newest, at)
         return self._moved(before, end).to_offset()
 
-    def _cuts(self, state: State, names: Sequence[str], start: Position) -> list[Position]:
+    def _cuts(
+        self, state: State, names: Sequence[str], start: BinlogPosition
+    ) -> list[BinlogPosition]:
         return []  # `_next_statement` finds them.
 
-    def _moved(self, before: DatabaseProgress, end: Position) -> DatabaseProgress:
+    def _moved(self, before: DatabaseProgress, end: BinlogPosition) -> DatabaseProgress:
         view = self._view()
         state = None if view is None else view.state()
         if state is None:
             raise DataLossError(f"the reader of the binlog has ended before {end}")
         prepared = {xid: at for xid, at in state.prepared.items() if at < end}
-        known = BinlogState(state.binlogs.get(end.file), self._binlog.still_prepared(prepared))
-        known = _skipping(known, before, end)
-        return replace(before, position=end, known=known, hidden=_hidden(before, end))
+        binlog_state = BinlogState(
+            state.binlogs.get(end.file), self._binlog.still_prepared(prepared)
+        )
+        binlog_state = _skipping(binlog_state, before, end)
+        return replace(before, position=end, binlog_state=binlog_state, hidden=_hidden(before, end))
 
     # -- statements
 
     def _next_statement(
-        self, before: DatabaseProgress, newest: Catalogue, end: Position
-    ) -> tuple[DatabaseProgress, Position | None]:
+        self, before: DatabaseProgress, newest: Catalogue, end: BinlogPosition
+    ) -> tuple[DatabaseProgress, BinlogPosition | None]:
         """Where the next statement is, up to `end`, at which a batch has to end.
 
         Those about stale targets only need no batches: they are followed, and the progress has
@@ -346,7 +352,9 @@ class EvolvingSource(DatabaseSource):
             if group.hidden:
                 tables = self._at.all(before, newest)
 
-    def _up_to_statement(self, before: DatabaseProgress, newest: Catalogue, at: Position) -> Offset:
+    def _up_to_statement(
+        self, before: DatabaseProgress, newest: Catalogue, at: BinlogPosition
+    ) -> Offset:
         """A batch that ends before a statement about a table; from there, one with it alone."""
         if before.position < at:
             return self._moved(before, at).to_offset()
@@ -382,13 +390,17 @@ class EvolvingSource(DatabaseSource):
         return log_view(self._relay)
 
 
-def _skipping(known: BinlogState, before: DatabaseProgress, end: Position) -> BinlogState:
+def _skipping(
+    binlog_state: BinlogState, before: DatabaseProgress, end: BinlogPosition
+) -> BinlogState:
     """What is known at the end of a batch, with what is to be left out after it."""
-    skip = before.known.skip
-    return known if skip is None else replace(known, skip=skip.after(end))
+    skip = before.binlog_state.skip
+    return binlog_state if skip is None else replace(binlog_state, skip=skip.after(end))
 
 
-def _hidden(before: DatabaseProgress, end: Position) -> dict[str, tuple[tuple[str, int], ...]]:
+def _hidden(
+    before: DatabaseProgress, end: BinlogPosition
+) -> dict[str, tuple[tuple[str, int], ...]]:
     """The sessions with temporary tables at the end of a batch; those of earlier files are over."""
     kept = {
         id: tuple((file, thread) for file, thread in own if file == end.file)

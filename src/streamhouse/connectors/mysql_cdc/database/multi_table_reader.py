@@ -18,11 +18,11 @@ from streamhouse.connectors.mysql_cdc.binlog.change_decoder import (
 )
 from streamhouse.connectors.mysql_cdc.binlog.format.events import TABLE_MAP
 from streamhouse.connectors.mysql_cdc.binlog.rows.event import RowEvent
-from streamhouse.connectors.mysql_cdc.change_reader import BinlogReader, StartPoint, relay_view
+from streamhouse.connectors.mysql_cdc.change_reader import BinlogReader, TablePosition, relay_view
 from streamhouse.connectors.mysql_cdc.relay.files import FrameReader, RelayView
 from streamhouse.connectors.mysql_cdc.relay.reader import relayed_events
 from streamhouse.connectors.mysql_cdc.server.connection import Backoff, is_lost, readable
-from streamhouse.connectors.mysql_cdc.server.position import Position
+from streamhouse.connectors.mysql_cdc.server.position import BinlogPosition
 
 TableEvent: TypeAlias = tuple[int, RowEvent]
 """A row event, and the index of its table."""
@@ -33,10 +33,10 @@ class TableRange:
     """A table whose changes are read; `start`: where, and its columns there."""
 
     captured: CapturedTable
-    start: StartPoint
+    start: TablePosition
 
 
-def read_tables(tables: Sequence[TableRange], end: Position) -> Iterator[TableEvent]:
+def read_tables(tables: Sequence[TableRange], end: BinlogPosition) -> Iterator[TableEvent]:
     """The row events of the tables up to `end`, in the order of the binlog.
 
     All begin at the same position. They are read in one pass over the relay log, or over the
@@ -44,8 +44,12 @@ def read_tables(tables: Sequence[TableRange], end: Position) -> Iterator[TableEv
     """
     yielded = 0
     view, start = relay_view(tables[0].captured), tables[0].start
-    known = start.known
-    if view is not None and known.skip is None and view.continues(known.binlog, start.position):
+    binlog_state = start.binlog_state
+    if (
+        view is not None
+        and binlog_state.skip is None
+        and view.continues(binlog_state.identity, start.position)
+    ):
         try:
             for event in _relayed(tables, view, end):
                 yielded += 1
@@ -108,7 +112,9 @@ class _Decoders:
         return names.decode("utf-8", "replace").lower().encode()
 
 
-def _relayed(tables: Sequence[TableRange], view: RelayView, end: Position) -> Iterator[TableEvent]:
+def _relayed(
+    tables: Sequence[TableRange], view: RelayView, end: BinlogPosition
+) -> Iterator[TableEvent]:
     start = tables[0].start.position
     frames = FrameReader(view.folder, start)
     try:
@@ -124,7 +130,7 @@ class _ServerReader(BinlogReader[TableEvent]):
         first = tables[0]
         self.decoders = _Decoders(tables)
         super().__init__(
-            first.captured.options, self.decoders, first.start.position, first.start.known
+            first.captured.options, self.decoders, first.start.position, first.start.binlog_state
         )
 
 
@@ -137,14 +143,16 @@ def _key(captured: Iterable[CapturedTable]) -> _ReaderKey:
     return os.getpid(), tuple(captured)
 
 
-def _from_server(tables: Sequence[TableRange], end: Position, skip: int) -> Iterator[TableEvent]:
+def _from_server(
+    tables: Sequence[TableRange], end: BinlogPosition, skip: int
+) -> Iterator[TableEvent]:
     """The row events but the first `skip`; the reader is kept for the next range in the process."""
     start, options = tables[0].start, tables[0].captured.options
     key, backoff, yielded = _key(one.captured for one in tables), Backoff(options), skip
     while start.position < end:
         reader = _READERS.pop(key, None)
         if reader is not None and not (
-            reader.position == start.position and reader.continues(start.known)
+            reader.position == start.position and reader.continues(start.binlog_state)
         ):
             reader.close()
             reader = None

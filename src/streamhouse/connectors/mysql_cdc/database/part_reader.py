@@ -17,12 +17,12 @@ from streamhouse.connectors.mysql_cdc.binlog.rows.batch_decoder import (
     Seconds,
 )
 from streamhouse.connectors.mysql_cdc.binlog.rows.event import RowEvent
-from streamhouse.connectors.mysql_cdc.change_reader import StartPoint
+from streamhouse.connectors.mysql_cdc.change_reader import TablePosition
 from streamhouse.connectors.mysql_cdc.database.multi_table_reader import TableRange, read_tables
 from streamhouse.connectors.mysql_cdc.database.table_part import TablePart
-from streamhouse.connectors.mysql_cdc.key_share import KeyShare
+from streamhouse.connectors.mysql_cdc.key_group import KeyGroup
 from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
-from streamhouse.connectors.mysql_cdc.server.position import Position
+from streamhouse.connectors.mysql_cdc.server.position import BinlogPosition
 from streamhouse.connectors.mysql_cdc.server.table import Server
 from streamhouse.connectors.mysql_cdc.server.table_errors import errors_of, naming
 from streamhouse.connectors.mysql_cdc.server.values.rows import RowWriter
@@ -48,9 +48,9 @@ class TableRows(NamedTuple):
 class _AllEvents:
     """Row events of a table whose rows have all been read."""
 
-    def __init__(self, writer: RowWriter, share: KeyShare | None) -> None:
+    def __init__(self, writer: RowWriter, key_group: KeyGroup | None) -> None:
         self._writer = writer
-        self._events = BatchDecoder(share)
+        self._events = BatchDecoder(key_group)
 
     @property
     def bytes(self) -> int:
@@ -108,7 +108,7 @@ class PartReader:
         """Close the connections of the snapshots."""
         self._connections.close()
 
-    def changes(self, parts: Sequence[TablePart], end: Position) -> Iterator[list[TableRows]]:
+    def changes(self, parts: Sequence[TablePart], end: BinlogPosition) -> Iterator[list[TableRows]]:
         """The changes of all parts up to `end`, in stretches of the binlog.
 
         A stretch has entries of each part with changes in it; `in_order` restores their order.
@@ -141,7 +141,7 @@ class PartReader:
     def _decoder_of(self, part: TablePart, captured: CapturedTable) -> _AllEvents | _FilteredEvents:
         writer = part.table.writer(self._zone)
         if part.up_to is None:
-            return _AllEvents(writer, part.share)
+            return _AllEvents(writer, part.key_group)
         return _FilteredEvents(writer, SnapshotFilter(captured, part.up_to, captured.options))
 
     def snapshot(self, number: int, part: TablePart) -> Iterator[TableRows]:
@@ -153,7 +153,7 @@ class PartReader:
         finally:
             self._connections.end()
 
-    def _chunks(self, number: int, part: TablePart, place: StartPoint) -> Iterator[TableRows]:
+    def _chunks(self, number: int, part: TablePart, place: TablePosition) -> Iterator[TableRows]:
         captured = part.table.captured_table(self._options, self._server, self._relay)
         writer = part.table.writer(self._zone)
         batches = snapshot_batches(

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from streamhouse.connectors.mysql_cdc.server.position import BinlogState, KeyJson, Position
+from streamhouse.connectors.mysql_cdc.server.position import BinlogPosition, BinlogState, KeyJson
 from streamhouse.source import Offset
 
 UNKNOWN_STATEMENT = "a statement that came"
@@ -52,8 +52,8 @@ class DatabaseProgress:
     """
 
     catalogue: int
-    position: Position
-    known: BinlogState
+    position: BinlogPosition
+    binlog_state: BinlogState
     snapshot: Mapping[str, KeyJson | None] = field(default_factory=dict)
     columns: Mapping[str, Any] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
@@ -71,7 +71,7 @@ class DatabaseProgress:
             "tables": self.catalogue,
             "file": self.position.file,
             "pos": self.position.pos,
-            **self.known.to_json(),
+            **self.binlog_state.to_json(),
         }
         if self.snapshot:
             offset["snapshot"] = {
@@ -104,7 +104,7 @@ class DatabaseProgress:
             return None
         return DatabaseProgress(
             int(offset["tables"]),
-            Position(offset["file"], int(offset["pos"])),
+            BinlogPosition(offset["file"], int(offset["pos"])),
             BinlogState.from_offset(offset),
             {
                 table: None if key is None else tuple(key)

@@ -13,7 +13,7 @@ from streamhouse.connectors.mysql_cdc.relay.log import RelayTable
 from streamhouse.connectors.mysql_cdc.relay.relay import MOST_BYTES, Relay
 from streamhouse.connectors.mysql_cdc.relay.relays import FOLDER, own_folder
 from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
-from streamhouse.connectors.mysql_cdc.server.position import Position
+from streamhouse.connectors.mysql_cdc.server.position import BinlogPosition
 
 
 class DatabaseRelay:
@@ -27,7 +27,7 @@ class DatabaseRelay:
         options: MySqlOptions,
         tables: Iterable[TableNames],
         checkpoint: Path,
-        resume: Position | None,
+        resume: BinlogPosition | None,
     ) -> None:
         self.folder, self._lock = own_folder(checkpoint / FOLDER)
         self._relay = Relay(
@@ -54,7 +54,7 @@ class DatabaseRelay:
         if self._relay.error is not None:
             raise self._relay.error
 
-    def committed(self, position: Position) -> None:
+    def committed(self, position: BinlogPosition) -> None:
         """Allow dropping changes before the position."""
         self._relay.needed_from(position)
 

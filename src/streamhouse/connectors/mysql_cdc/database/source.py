@@ -11,31 +11,31 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from streamhouse.connectors.mysql_cdc.binlog.binlog_identity import BinlogIdentity
+from streamhouse.connectors.mysql_cdc.binlog.binlog_inspector import BinlogInspector
 from streamhouse.connectors.mysql_cdc.binlog.captured_table import CapturedTable
 from streamhouse.connectors.mysql_cdc.binlog.limits import bounded_end, byte_budget
-from streamhouse.connectors.mysql_cdc.change_reader import StartPoint, log_view
+from streamhouse.connectors.mysql_cdc.binlog.startup import current_startup_position
+from streamhouse.connectors.mysql_cdc.change_reader import TablePosition, log_view
 from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress
 from streamhouse.connectors.mysql_cdc.database.table_part import TablePart
 from streamhouse.connectors.mysql_cdc.database.tables.catalogue import Catalogue
 from streamhouse.connectors.mysql_cdc.database.tables.followed_table import FollowedTable
-from streamhouse.connectors.mysql_cdc.first_position import first_position
 from streamhouse.connectors.mysql_cdc.relay.files import RelayView, State
 from streamhouse.connectors.mysql_cdc.schema_history import (
     REMEMBERED,
     SchemaHistory,
     StatementScan,
     described,
-    known_at,
+    table_at,
 )
 from streamhouse.connectors.mysql_cdc.server.connection import Session
 from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
 from streamhouse.connectors.mysql_cdc.server.position import (
     START_AGAIN,
+    BinlogPosition,
     BinlogState,
     KeyJson,
-    Position,
-    Progress,
+    TableProgress,
 )
 from streamhouse.connectors.mysql_cdc.server.table import Server, check_server
 from streamhouse.connectors.mysql_cdc.snapshot import Chunk, chunk_ends, split
@@ -83,11 +83,11 @@ class DatabaseSource:
         self._skip_snapshot, self._complete = skip_snapshot, complete
         self._session = Session(options)
         self._server: Server = check_server(self._session, options)
-        self._binlog = BinlogIdentity(self._session, options, self._server)
+        self._binlog = BinlogInspector(self._session, options, self._server)
         self._histories: dict[str, SchemaHistory] = {}
         self._captured: dict[tuple[str, Path | None], CapturedTable] = {}
         self._scan: tuple[list[str], StatementScan] | None = None
-        self._held: Position | None = None
+        self._held: BinlogPosition | None = None
         self._plan: tuple[Offset, dict[str, list[Chunk]]] | None = None
         self._advanced = time.monotonic()
 
@@ -101,7 +101,7 @@ class DatabaseSource:
         return self._session
 
     @property
-    def binlog(self) -> BinlogIdentity:
+    def binlog(self) -> BinlogInspector:
         return self._binlog
 
     def captured_tables(self) -> list[CapturedTable]:
@@ -161,22 +161,26 @@ class DatabaseSource:
         snapshot: dict[str, KeyJson | None] = dict.fromkeys(newest.tables)
         if self._skip_snapshot or not self._server.mariadb:
             # On MySQL, the binlog from this position on will correct the SELECTs (`lookback`).
-            position, known, columns = self.first_position(newest)
+            position, binlog_state, columns = self.startup_position(newest)
             self._binlog.check_prepared(position)
             empty = {} if self._skip_snapshot else snapshot
-            return DatabaseProgress(newest.number, position, known, empty, columns).to_offset()
+            return DatabaseProgress(
+                newest.number, position, binlog_state, empty, columns
+            ).to_offset()
         return self._with_chunks(None, newest, snapshot, max_rows)
 
-    def first_position(self, newest: Catalogue) -> tuple[Position, BinlogState, dict[str, Any]]:
+    def startup_position(
+        self, newest: Catalogue
+    ) -> tuple[BinlogPosition, BinlogState, dict[str, Any]]:
         """Where the tables begin, with what is known of the binlog and of their columns there."""
-        return first_position(
+        return current_startup_position(
             self._binlog,
             self._current,
             lambda position: self.columns_at(position, newest),
             lambda columns: all(columns.values()),
         )
 
-    def columns_at(self, position: Position, newest: Catalogue) -> dict[str, Any]:
+    def columns_at(self, position: BinlogPosition, newest: Catalogue) -> dict[str, Any]:
         """What an offset at a position where the tables begin has about their columns."""
         if self._complete:
             return {}
@@ -230,14 +234,14 @@ class DatabaseSource:
             if used >= most:
                 break
         if before is None:
-            position, known, columns = self.first_position(newest)
+            position, binlog_state, columns = self.startup_position(newest)
         else:
-            position, known = self._binlog.settled_position(self._current)
+            position, binlog_state = self._binlog.snapshot_position(self._current)
             columns = self._columns(before, newest, position)
         if before is None or len(unread) > len(before.snapshot):
             if self._options.startup_mode != "snapshot":
                 self._binlog.check_prepared(position)
-        end = DatabaseProgress(newest.number, position, known, after, columns).to_offset()
+        end = DatabaseProgress(newest.number, position, binlog_state, after, columns).to_offset()
         self._plan = (end, plan)
         return end
 
@@ -265,17 +269,21 @@ class DatabaseSource:
         if end == before.position:
             return start
         end, columns = self._cut(before, newest, end)
-        known = self._known_at(end, before.known, state)
-        return DatabaseProgress(newest.number, end, known, {}, columns).to_offset()
+        binlog_state = self._known_at(end, before.binlog_state, state)
+        return DatabaseProgress(newest.number, end, binlog_state, {}, columns).to_offset()
 
-    def _known_at(self, end: Position, before: BinlogState, state: State | None) -> BinlogState:
+    def _known_at(
+        self, end: BinlogPosition, before: BinlogState, state: State | None
+    ) -> BinlogState:
         if state is None:
             skip = None if before.skip is None else before.skip.after(end)
-            return replace(self._binlog.known_at(end), skip=skip)
+            return replace(self._binlog.state_at(end), skip=skip)
         prepared = {xid: at for xid, at in state.prepared.items() if at < end}
         return BinlogState(state.binlogs.get(end.file), self._binlog.still_prepared(prepared))
 
-    def _server_end(self, start: Position, newest: Catalogue, max_rows: int | None) -> Position:
+    def _server_end(
+        self, start: BinlogPosition, newest: Catalogue, max_rows: int | None
+    ) -> BinlogPosition:
         current, tables = self._current(), list(newest.tables.values())
         if current < start and self._held is None:
             raise DataLossError(
@@ -290,10 +298,10 @@ class DatabaseSource:
         self,
         view: RelayView,
         state: State,
-        start: Position,
+        start: BinlogPosition,
         newest: Catalogue,
         max_rows: int | None,
-    ) -> Position:
+    ) -> BinlogPosition:
         """The end of the next batch; `start` if no table has changed since.
 
         The position of idle tables advances each `heartbeat.interval`, so that the server still
@@ -310,11 +318,13 @@ class DatabaseSource:
         budgets = [byte_budget(one.definition, max_rows) for one in newest.tables.values()]
         return view.bounded(start, min([*altered, state.end]), min([BATCH_BYTES, *budgets]))
 
-    def _cuts(self, state: State, names: Sequence[str], start: Position) -> list[Position]:
+    def _cuts(
+        self, state: State, names: Sequence[str], start: BinlogPosition
+    ) -> list[BinlogPosition]:
         """Where a batch has to end: before statements about its tables."""
         return [at for name in names for at in state.altered.get(name, ()) if start < at]
 
-    def _changed(self, before: DatabaseProgress, end: Position) -> Collection[str] | None:
+    def _changed(self, before: DatabaseProgress, end: BinlogPosition) -> Collection[str] | None:
         """The tables that may have changes up to a position; None: perhaps all."""
         view, start = self._log(before)[0], before.position
         begin = None if view is None else view.begin()
@@ -326,8 +336,8 @@ class DatabaseSource:
         return {name for name, changed in state.changed.items() if start < changed}
 
     def _cut(
-        self, before: DatabaseProgress, newest: Catalogue, end: Position
-    ) -> tuple[Position, Mapping[str, Any]]:
+        self, before: DatabaseProgress, newest: Catalogue, end: BinlogPosition
+    ) -> tuple[BinlogPosition, Mapping[str, Any]]:
         """The end of a batch, which is before a statement about a table, and all known columns.
 
         A batch that starts with such a statement has nothing else.
@@ -343,7 +353,7 @@ class DatabaseSource:
         self,
         before: DatabaseProgress,
         newest: Catalogue,
-        end: Position,
+        end: BinlogPosition,
         altered: Sequence[FollowedTable] | None = None,
     ) -> dict[str, Any]:
         """What is known of altered columns at the end of a batch."""
@@ -361,7 +371,7 @@ class DatabaseSource:
         return columns
 
     def _altered(
-        self, before: DatabaseProgress, end: Position, newest: Catalogue
+        self, before: DatabaseProgress, end: BinlogPosition, newest: Catalogue
     ) -> list[FollowedTable]:
         """The tables about which there may be statements up to a position."""
         start, (view, state) = before.position, self._log(before)
@@ -379,7 +389,9 @@ class DatabaseSource:
                 found.append(table)
         return found
 
-    def _scanned(self, start: Position, end: Position, newest: Catalogue) -> list[FollowedTable]:
+    def _scanned(
+        self, start: BinlogPosition, end: BinlogPosition, newest: Catalogue
+    ) -> list[FollowedTable]:
         """As `_altered`, by the binlog's statements themselves."""
         tables = {table.full_name: table for table in newest.tables.values()}
         if self._scan is None or self._scan[0] != list(tables):
@@ -431,13 +443,13 @@ class DatabaseSource:
             table, changes, None if whole else low, tuple(chunks), place, begin if chunks else None
         )
 
-    def _point(self, table: FollowedTable, progress: DatabaseProgress) -> StartPoint:
+    def _point(self, table: FollowedTable, progress: DatabaseProgress) -> TablePosition:
         part = progress.columns.get(table.id, {})
         if self._complete:
-            definition = known_at(part, table.definition) or table.definition
-            return StartPoint(progress.position, progress.known, definition)
+            definition = table_at(part, table.definition) or table.definition
+            return TablePosition(progress.position, progress.binlog_state, definition)
         known = self._history(table).at(part, progress.position)
-        return StartPoint(progress.position, progress.known, known)
+        return TablePosition(progress.position, progress.binlog_state, known)
 
     def _captured_table(self, table: FollowedTable) -> CapturedTable:
         relay = self._relay if self._complete or self._follows([table]) else None
@@ -471,7 +483,7 @@ class DatabaseSource:
             return None, None
         if not self._complete:
             begin = view.begin()
-            usable = self._held is None and before.known.skip is None
+            usable = self._held is None and before.binlog_state.skip is None
             if not usable or begin is None or before.position < begin:
                 return None, None
             if not self._follows(self._catalogues.latest().tables.values()):
@@ -483,9 +495,11 @@ class DatabaseSource:
     def _check(self, progress: DatabaseProgress) -> None:
         """Raise `DataLossError` if the offset belongs to another binlog than the server's."""
         view, position = self._log(progress)[0], progress.position
-        if view is not None and view.continues(progress.known.binlog, position):
+        if view is not None and view.continues(progress.binlog_state.identity, position):
             return
-        self._binlog.check(Progress(position, snapshot_complete=True, known=progress.known))
+        self._binlog.check(
+            TableProgress(position, snapshot_complete=True, binlog_state=progress.binlog_state)
+        )
 
-    def _current(self) -> Position:
+    def _current(self) -> BinlogPosition:
         return self._held or self._server.position(self._session)

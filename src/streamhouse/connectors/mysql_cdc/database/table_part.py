@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from streamhouse.connectors.mysql_cdc.change_reader import StartPoint
+from streamhouse.connectors.mysql_cdc.change_reader import TablePosition
 from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress
 from streamhouse.connectors.mysql_cdc.database.tables.catalogue import Catalogue, Catalogues
 from streamhouse.connectors.mysql_cdc.database.tables.followed_table import FollowedTable
 from streamhouse.connectors.mysql_cdc.database.tables.versions import TableVersions
-from streamhouse.connectors.mysql_cdc.key_share import KeyShare
-from streamhouse.connectors.mysql_cdc.schema_history import known_at
+from streamhouse.connectors.mysql_cdc.key_group import KeyGroup
+from streamhouse.connectors.mysql_cdc.schema_history import table_at
 from streamhouse.connectors.mysql_cdc.server.position import KeyJson
 from streamhouse.connectors.mysql_cdc.snapshot import Chunk
 
@@ -26,18 +26,18 @@ class TablePart:
     `changes`: from where its changes are read, of keys up to `up_to` (None: of all keys); None: it
     has none. `chunks` of the snapshot are read as of `place`; for `lookback` see `ChunkReader`.
     `reload`: the rows of all parts of the target are compared with those of the target; False:
-    those that MySQL does not have stay; None: they are inserted. `share`: of which keys the changes
-    are, if several tasks read the table.
+    those that MySQL does not have stay; None: they are inserted. `key_group`: the keys
+    whose changes are read, if several tasks read the table.
     """
 
     table: FollowedTable
-    changes: StartPoint | None
+    changes: TablePosition | None
     up_to: KeyJson | None
     chunks: tuple[Chunk, ...] = ()
-    place: StartPoint | None = None
-    lookback: StartPoint | None = None
+    place: TablePosition | None = None
+    lookback: TablePosition | None = None
     reload: bool | None = None
-    share: KeyShare | None = None
+    key_group: KeyGroup | None = None
 
     def divided(self, count: int) -> list[TablePart]:
         """The part as parts for `count` tasks; only one if it has more than changes, or no key."""
@@ -45,7 +45,7 @@ class TablePart:
         only_changes = not self.chunks and self.up_to is None and self.reload is None
         if not only_changes or not key or count == 1:
             return [self]
-        return [replace(self, share=KeyShare(key, number, count)) for number in range(count)]
+        return [replace(self, key_group=KeyGroup(key, number, count)) for number in range(count)]
 
 
 class TablesAt:
@@ -66,7 +66,7 @@ class TablesAt:
         if table.id in progress.versions:
             return self._versions.get(progress.versions[table.id])
         if table.id in progress.columns:
-            known = known_at(progress.columns[table.id], table.definition)
+            known = table_at(progress.columns[table.id], table.definition)
             return table if known is None else table.with_definition(known)
         return table
 
@@ -139,5 +139,5 @@ class TablesAt:
         lookback = None if before is None else self._point(table, before)
         return TablePart(table, None, None, (WHOLE,), place, lookback, deletes)
 
-    def _point(self, table: FollowedTable, progress: DatabaseProgress) -> StartPoint:
-        return StartPoint(progress.position, progress.known, table.definition)
+    def _point(self, table: FollowedTable, progress: DatabaseProgress) -> TablePosition:
+        return TablePosition(progress.position, progress.binlog_state, table.definition)

@@ -15,11 +15,11 @@ from streamhouse.connectors.mysql_cdc.database.tables.followed_table import Foll
 from streamhouse.connectors.mysql_cdc.relay.files import RelayView
 from streamhouse.connectors.mysql_cdc.schema_history import REMEMBERED, Found, StatementScan
 from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
-from streamhouse.connectors.mysql_cdc.server.position import Position
+from streamhouse.connectors.mysql_cdc.server.position import BinlogPosition
 from streamhouse.connectors.mysql_cdc.server.table import Server
 
 _REACH_S = 10.0
-_NOWHERE = Position("none.0", 0)
+_NOWHERE = BinlogPosition("none.0", 0)
 
 
 class RelayBehindError(Exception):
@@ -48,7 +48,7 @@ class StatementGroup(NamedTuple):
 
     found: dict[str, DdlChange]
     hidden: dict[str, tuple[tuple[str, int], ...]]
-    end: Position
+    end: BinlogPosition
 
 
 class SchemaFollower(Protocol):
@@ -86,14 +86,14 @@ class _Scanned:
     """The statements about tables in a range of the binlog."""
 
     names: frozenset[str]
-    start: Position
-    end: Position
+    start: BinlogPosition
+    end: BinlogPosition
     found: list[Found]
 
-    def covers(self, names: frozenset[str], start: Position, end: Position) -> bool:
+    def covers(self, names: frozenset[str], start: BinlogPosition, end: BinlogPosition) -> bool:
         return names == self.names and self.start <= start and end <= self.end
 
-    def group(self, names: frozenset[str], start: Position) -> list[Found]:
+    def group(self, names: frozenset[str], start: BinlogPosition) -> list[Found]:
         """The statements of the group of events at a position; none if they are not known."""
         return [one for one in self.found if names == self.names and one.before == start]
 
@@ -113,8 +113,8 @@ class TableStatements:
         self._scanned = _Scanned(frozenset(), _NOWHERE, _NOWHERE, [])
 
     def first(
-        self, tables: Iterable[FollowedTable], start: Position, end: Position
-    ) -> Position | None:
+        self, tables: Iterable[FollowedTable], start: BinlogPosition, end: BinlogPosition
+    ) -> BinlogPosition | None:
         """Where the first statement about one of the tables begins, from `start` up to `end`.
 
         Raises `RelayBehindError` if the relay log does not reach `end` soon.
@@ -123,8 +123,8 @@ class TableStatements:
         state = view.state() if view is not None and view.reaches(end, _REACH_S) else None
         if state is None:
             raise RelayBehindError
-        found: list[Position] = []
-        unknown: dict[str, Position] = {}
+        found: list[BinlogPosition] = []
+        unknown: dict[str, BinlogPosition] = {}
         tables = list(tables)
         for table in tables:
             known = state.altered.get(table.full_name, ())
@@ -142,8 +142,8 @@ class TableStatements:
         self,
         tables: Iterable[FollowedTable],
         gone: Collection[str],
-        start: Position,
-        until: Position | None = None,
+        start: BinlogPosition,
+        until: BinlogPosition | None = None,
     ) -> StatementGroup:
         """What the statements of the group at `start` do.
 
@@ -181,7 +181,7 @@ class TableStatements:
         return ddls
 
     def _between(
-        self, tables: Sequence[FollowedTable], start: Position, end: Position
+        self, tables: Sequence[FollowedTable], start: BinlogPosition, end: BinlogPosition
     ) -> list[Found]:
         """The statements about tables between two ends of transactions.
 

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from streamhouse.connectors.mysql_cdc.binlog.format.events import CHECKSUM_BYTES
-from streamhouse.connectors.mysql_cdc.server.position import Binlog, Position
+from streamhouse.connectors.mysql_cdc.server.position import BinlogIdentity, BinlogPosition
 from streamhouse.machine import machine
 
 FRAME = struct.Struct("<QIB3x")
@@ -50,7 +50,7 @@ class Segment:
     """The kept events of one of the server's binlog files, from `start` on."""
 
     folder: Path
-    start: Position
+    start: BinlogPosition
 
     @property
     def name(self) -> str:
@@ -78,7 +78,7 @@ def segments(folder: Path) -> list[Segment]:
 
 def _segment(folder: Path, name: str) -> Segment:
     file, _, pos = name.rpartition("@")
-    return Segment(folder, Position(file, int(pos)))
+    return Segment(folder, BinlogPosition(file, int(pos)))
 
 
 class State(NamedTuple):
@@ -90,14 +90,14 @@ class State(NamedTuple):
     `times`: when the server executed each table's last change (seconds), and when it arrived (ms).
     """
 
-    end: Position
-    changed: Mapping[str, Position]
-    altered: Mapping[str, Sequence[Position]]
-    prepared: Mapping[str, Position]
-    binlogs: Mapping[str, Binlog]
+    end: BinlogPosition
+    changed: Mapping[str, BinlogPosition]
+    altered: Mapping[str, Sequence[BinlogPosition]]
+    prepared: Mapping[str, BinlogPosition]
+    binlogs: Mapping[str, BinlogIdentity]
     times: Mapping[str, tuple[int, int]] = {}
 
-    def is_far(self, position: Position) -> bool:
+    def is_far(self, position: BinlogPosition) -> bool:
         """Whether the log's end is certainly far after a position, by the server's binlog."""
         same = position.file == self.end.file
         return self.end.pos - (position.pos if same else 0) >= _FAR_BYTES
@@ -146,7 +146,7 @@ class RelayView:
                 self._raw, self._state = raw, _state_of(json.loads(text))
         return self._state
 
-    def continues(self, binlog: Binlog | None, start: Position) -> bool:
+    def continues(self, binlog: BinlogIdentity | None, start: BinlogPosition) -> bool:
         """Whether there is a log, and of the binlog whose file at `start` has this identity."""
         state = self.state()
         if state is None:
@@ -158,7 +158,7 @@ class RelayView:
             os.close(self._handle)
             self._handle = -1
 
-    def begin(self) -> Position | None:
+    def begin(self) -> BinlogPosition | None:
         """The oldest position from which the log has all changes; None if there is no log."""
         if self.state() is None:
             return None
@@ -167,7 +167,7 @@ class RelayView:
         except (OSError, IndexError):
             return None
 
-    def reaches(self, end: Position, wait_s: float) -> bool:
+    def reaches(self, end: BinlogPosition, wait_s: float) -> bool:
         """Whether the log reaches `end`; waits for that up to `wait_s` seconds."""
         deadline = time.monotonic() + wait_s
         while (state := self.state()) is not None:
@@ -178,7 +178,9 @@ class RelayView:
             time.sleep(_POLL_S)
         return False
 
-    def bounded(self, start: Position, end: Position, most_bytes: int) -> Position:
+    def bounded(
+        self, start: BinlogPosition, end: BinlogPosition, most_bytes: int
+    ) -> BinlogPosition:
         """The end of a transaction after `start`, about `most_bytes` later, and at most `end`."""
         remaining = most_bytes
         for segment in _from(segments(self.folder), start):
@@ -200,7 +202,7 @@ class RelayView:
                     entries, begun + remaining, at, key=lambda entry: entry[1]
                 )
                 if stop < len(entries):
-                    return min(end, Position(segment.start.file, entries[stop][0]))
+                    return min(end, BinlogPosition(segment.start.file, entries[stop][0]))
                 remaining -= entries[-1][1] - begun
         return end
 
@@ -210,11 +212,11 @@ def _state_of(parsed: Any) -> State | None:
         return None
     end, changed, altered, prepared, binlogs, times = parsed
     return State(
-        Position(*end),
-        {name: Position(*place) for name, place in changed.items()},
-        {name: [Position(*place) for place in places] for name, places in altered.items()},
-        {xid: Position(*place) for xid, place in prepared.items()},
-        {file: Binlog(*identity) for file, identity in binlogs.items()},
+        BinlogPosition(*end),
+        {name: BinlogPosition(*place) for name, place in changed.items()},
+        {name: [BinlogPosition(*place) for place in places] for name, places in altered.items()},
+        {xid: BinlogPosition(*place) for xid, place in prepared.items()},
+        {file: BinlogIdentity(*identity) for file, identity in binlogs.items()},
         {name: (int(seconds), int(arrived)) for name, (seconds, arrived) in times.items()},
     )
 
@@ -239,7 +241,7 @@ class _Entries:
         return bisect.bisect_right(self, pos, key=lambda entry: entry[0])
 
 
-def _from(ordered: list[Segment], start: Position) -> list[Segment]:
+def _from(ordered: list[Segment], start: BinlogPosition) -> list[Segment]:
     """The segments from the one that contains `start` on."""
     at = bisect.bisect_right(ordered, start, key=lambda segment: segment.start)
     return ordered[max(0, at - 1) :]
@@ -248,7 +250,7 @@ def _from(ordered: list[Segment], start: Position) -> list[Segment]:
 class Frame(NamedTuple):
     """Events up to a position, as the server sent them; `trailer`: the bytes of a checksum."""
 
-    end: Position
+    end: BinlogPosition
     events: bytes
     trailer: int
 
@@ -259,7 +261,7 @@ class FrameReader:
     Raises `FileNotFoundError` if the log begins after `start`.
     """
 
-    def __init__(self, folder: Path, start: Position) -> None:
+    def __init__(self, folder: Path, start: BinlogPosition) -> None:
         self._folder = folder
         self._handle = -1
         remaining = _from(segments(folder), start)
@@ -267,7 +269,7 @@ class FrameReader:
             raise FileNotFoundError(f"the relay log in {folder} begins after {start}")
         self._enter(remaining[0], start)
 
-    def upto(self, end: Position) -> Iterator[Frame]:
+    def upto(self, end: BinlogPosition) -> Iterator[Frame]:
         """Yield frames until one ends at or after `end`; one that ends after it is repeated later.
 
         The log must reach `end`. Raises `OSError` if the requested part has been dropped.
@@ -284,7 +286,7 @@ class FrameReader:
                     return
                 self._enter(following, None)
                 continue
-            frame_end = Position(self._segment.start.file, pos)
+            frame_end = BinlogPosition(self._segment.start.file, pos)
             if not frame_end > end:
                 self._byte += FRAME.size + size
             yield Frame(frame_end, data, CHECKSUM_BYTES if kind == _SUMS else 0)
@@ -296,7 +298,7 @@ class FrameReader:
             os.close(self._handle)
             self._handle = -1
 
-    def _enter(self, segment: Segment, start: Position | None) -> None:
+    def _enter(self, segment: Segment, start: BinlogPosition | None) -> None:
         byte = 0
         if start is not None and start.file == segment.start.file:
             with segment.index.open("rb") as index:
@@ -318,12 +320,12 @@ class FrameWriter:
         self._frames = self._index = -1
         self._written = self._committed = 0
 
-    def append(self, end: Position, events: Iterable[bytes], checksums: bool) -> None:
+    def append(self, end: BinlogPosition, events: Iterable[bytes], checksums: bool) -> None:
         """Append a frame of the events up to `end`, which may be inside a transaction."""
         data = b"".join(events)
         self._frame(end.pos, data, _SUMS if checksums else _PLAIN)
 
-    def commit(self, end: Position) -> None:
+    def commit(self, end: BinlogPosition) -> None:
         """Index what has been written: its `end` is between two transactions."""
         if self._written > self._committed:
             _write(self._index, INDEX.pack(end.pos, self._written))
@@ -337,7 +339,7 @@ class FrameWriter:
             os.ftruncate(self._frames, self._committed)
             self._written = self._committed
 
-    def begin(self, start: Position) -> None:
+    def begin(self, start: BinlogPosition) -> None:
         """Continue in a new segment, which starts at `start`."""
         if self._segment is not None and self._segment.start == start:
             return
@@ -374,7 +376,7 @@ def held_bytes(folder: Path) -> int:
     return sum(segment.frames.stat().st_size for segment in segments(folder))
 
 
-def drop_old(folder: Path, needed: Position | None, most_bytes: int | None) -> None:
+def drop_old(folder: Path, needed: BinlogPosition | None, most_bytes: int | None) -> None:
     """Drop segments before `needed`, and the oldest ones while all exceed `most_bytes` together.
 
     The newest segment always stays. `most_bytes` None: any size.

@@ -34,7 +34,7 @@ from streamhouse.connectors.mysql_cdc.binlog.statements import ParsedStatement
 from streamhouse.connectors.mysql_cdc.binlog.transaction_buffer import TransactionBuffer
 from streamhouse.connectors.mysql_cdc.binlog.transactions import Committed, Transactions
 from streamhouse.connectors.mysql_cdc.relay.files import FrameWriter, State, StateWriter
-from streamhouse.connectors.mysql_cdc.server.position import Position
+from streamhouse.connectors.mysql_cdc.server.position import BinlogPosition
 from streamhouse.connectors.mysql_cdc.server.table import Server
 
 _SEGMENT_BYTES = 16 * 1024 * 1024
@@ -57,7 +57,7 @@ class RelayTable:
         return f"{self.database}.{self.name}"
 
 
-ReadPrepared: TypeAlias = Callable[[Committed, Position], TransactionBuffer]
+ReadPrepared: TypeAlias = Callable[[Committed, BinlogPosition], TransactionBuffer]
 """Reads the events of a prepared transaction, which is committed at a position, once more."""
 
 
@@ -73,7 +73,7 @@ class RelayLog:
         self,
         folder: Path,
         tables: Sequence[RelayTable],
-        start: Position,
+        start: BinlogPosition,
         most_bytes: int,
         server: Server | None = None,
     ) -> None:
@@ -165,7 +165,7 @@ class RelayLog:
             if size > _FRAME_BYTES:
                 # The frames of one transaction but the last end before its end.
                 self._commit()
-                self._files.append(Position(end.file, end.pos - 1), events, track.checksums)
+                self._files.append(BinlogPosition(end.file, end.pos - 1), events, track.checksums)
                 events, size = [], 0
         for names, (data, at) in last_rows.items():
             changed |= names

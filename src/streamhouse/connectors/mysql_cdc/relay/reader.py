@@ -13,7 +13,7 @@ from streamhouse.connectors.mysql_cdc.binlog.change_decoder import (
 from streamhouse.connectors.mysql_cdc.binlog.format.events import HEADER, ROWS
 from streamhouse.connectors.mysql_cdc.binlog.rows.event import RowEvent
 from streamhouse.connectors.mysql_cdc.relay.files import FrameReader, RelayView
-from streamhouse.connectors.mysql_cdc.server.position import Position
+from streamhouse.connectors.mysql_cdc.server.position import BinlogPosition
 from streamhouse.connectors.mysql_cdc.server.table import TableDefinition
 
 _WAIT_S = 10.0
@@ -31,7 +31,7 @@ class RelayReader:
         self,
         captured: CapturedTable,
         view: RelayView,
-        start: Position,
+        start: BinlogPosition,
         known: TableDefinition | None = None,
     ) -> None:
         self.position = start
@@ -43,7 +43,7 @@ class RelayReader:
         """Set the table's columns at `position`."""
         self._decoder.set_table(table)
 
-    def row_events(self, end: Position) -> Iterator[RowEvent]:
+    def row_events(self, end: BinlogPosition) -> Iterator[RowEvent]:
         """The table's row events from `position` to `end`; both must be between transactions."""
         yield from relayed_events(self._view, self._frames, self._decoder, self.position, end)
         self.position = max(self.position, end)
@@ -56,8 +56,8 @@ def relayed_events(
     view: RelayView,
     frames: FrameReader,
     decoder: Decoder[Decoded_co],
-    start: Position,
-    end: Position,
+    start: BinlogPosition,
+    end: BinlogPosition,
 ) -> Iterator[Decoded_co]:
     """The row events between two positions, which must be between transactions.
 
@@ -81,12 +81,14 @@ def relayed_events(
             at += size
 
 
-def _event_bounds(frame: Position, start: Position, end: Position) -> tuple[int, int]:
+def _event_bounds(
+    frame: BinlogPosition, start: BinlogPosition, end: BinlogPosition
+) -> tuple[int, int]:
     """The positions (after, up to] in a frame's binlog file whose events are in the range."""
     return _within(start, frame), _within(end, frame)
 
 
-def _within(position: Position, frame: Position) -> int:
+def _within(position: BinlogPosition, frame: BinlogPosition) -> int:
     """A position within a frame's binlog file; 0 or `_NO_END` if in an earlier or later file."""
     if position.file == frame.file:
         return position.pos

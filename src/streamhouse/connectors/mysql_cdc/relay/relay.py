@@ -21,7 +21,7 @@ from streamhouse.connectors.mysql_cdc.binlog.transactions import Committed
 from streamhouse.connectors.mysql_cdc.binlog.xa import read_prepared
 from streamhouse.connectors.mysql_cdc.relay.files import drop_old, held_bytes
 from streamhouse.connectors.mysql_cdc.relay.log import ReadPrepared, RelayLog, RelayTable
-from streamhouse.connectors.mysql_cdc.relay.start import start_of
+from streamhouse.connectors.mysql_cdc.relay.startup import relay_startup
 from streamhouse.connectors.mysql_cdc.server.connection import (
     Backoff,
     Session,
@@ -29,7 +29,7 @@ from streamhouse.connectors.mysql_cdc.server.connection import (
     readable,
 )
 from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
-from streamhouse.connectors.mysql_cdc.server.position import Position
+from streamhouse.connectors.mysql_cdc.server.position import BinlogPosition
 from streamhouse.connectors.mysql_cdc.server.table import check_server
 from streamhouse.errors import DataLossError, StreamhouseError
 
@@ -66,7 +66,7 @@ class Relay:
         options: MySqlOptions,
         tables: Sequence[RelayTable],
         folder: Path,
-        resume_positions: Sequence[Position] = (),
+        resume_positions: Sequence[BinlogPosition] = (),
         most_bytes: int = MOST_BYTES,
         complete: bool = False,
         all_known: bool = False,
@@ -78,13 +78,13 @@ class Relay:
         self._most = most_bytes
         self._complete = complete
         self._all_known = all_known
-        self._held: Position | None = None
+        self._waits_until: BinlogPosition | None = None
         self._log: RelayLog | None = None
         self._followed = threading.Lock()
         self._session = Session(options)
         self._stopped = threading.Event()
         self._ready = threading.Event()
-        self._needed: Position | None = None
+        self._needed: BinlogPosition | None = None
         self._cleaned = self._measured = 0.0
         self._received = False
         self._thread = threading.Thread(target=self._run, name="mysql-relay", daemon=True)
@@ -95,7 +95,7 @@ class Relay:
         self._thread.start()
         self._ready.wait(wait_s)
 
-    def needed_from(self, position: Position | None) -> None:
+    def needed_from(self, position: BinlogPosition | None) -> None:
         """Allow dropping events before `position`, as no query needs them; None: keep what fits."""
         self._needed = position
 
@@ -131,7 +131,7 @@ class Relay:
     def _follow_until_stopped(self) -> None:
         self._server = check_server(self._session, self._options)
         most = None if self._complete else self._most // 2
-        start, self._held = start_of(
+        start, self._waits_until = relay_startup(
             self._session, self._server, self._resume_positions, most, self._all_known
         )
         with self._followed:
@@ -165,8 +165,8 @@ class Relay:
                     block = dump.block()
                 self._received = True
                 relay_log.keep(block)
-                if self._held is not None and self._held <= relay_log.state.end:
-                    self._held = None
+                if self._waits_until is not None and self._waits_until <= relay_log.state.end:
+                    self._waits_until = None
                 self._ready.set()
                 self._clean_up()
                 self._wait_for_readers()
@@ -180,13 +180,13 @@ class Relay:
             dump.close()
 
     def _reread(self, relay_log: RelayLog) -> ReadPrepared:
-        def read(committed: Committed, before: Position) -> TransactionBuffer:
+        def read(committed: Committed, before: BinlogPosition) -> TransactionBuffer:
             with _server_faults():
                 return read_prepared(self._options, relay_log.selects, committed, before)
 
         return read
 
-    def _explained(self, error: Exception, end: Position) -> StreamhouseError:
+    def _explained(self, error: Exception, end: BinlogPosition) -> StreamhouseError:
         """The server's error, in a form that a user can act upon."""
         explained = readable(error, self._options)
         if isinstance(explained, DataLossError):
@@ -194,7 +194,7 @@ class Relay:
             self._check_reset(end)
         return explained
 
-    def _check_reset(self, end: Position) -> None:
+    def _check_reset(self, end: BinlogPosition) -> None:
         current = self._server.position(self._session)
         if current < end:
             raise DataLossError(
@@ -206,7 +206,7 @@ class Relay:
     @property
     def _waits(self) -> bool:
         """Whether it waits for readers instead of dropping events that they need."""
-        return self._complete or self._held is not None
+        return self._complete or self._waits_until is not None
 
     def _clean_up(self) -> None:
         now = time.monotonic()

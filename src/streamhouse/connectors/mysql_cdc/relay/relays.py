@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from streamhouse.connectors.base import SharingSource
-from streamhouse.connectors.mysql_cdc.binlog.limits import first_position
+from streamhouse.connectors.mysql_cdc.binlog.limits import earliest_position
 from streamhouse.connectors.mysql_cdc.relay.log import RelayTable
 from streamhouse.connectors.mysql_cdc.relay.relay import Relay
 from streamhouse.connectors.mysql_cdc.server.connection import Session
 from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions, parse
-from streamhouse.connectors.mysql_cdc.server.position import Position, Progress
+from streamhouse.connectors.mysql_cdc.server.position import BinlogPosition, TableProgress
 from streamhouse.source import Offset
 
 FOLDER = ".relay"
@@ -103,11 +103,11 @@ def _login(options: MySqlOptions) -> tuple[object, ...]:
     )
 
 
-def _position(offset: Offset) -> Position | None:
-    return Progress.from_offset(offset).position if offset else None
+def _position(offset: Offset) -> BinlogPosition | None:
+    return TableProgress.from_offset(offset).position if offset else None
 
 
-def _begin(source: SharingSource, options: MySqlOptions) -> Position | None:
+def _begin(source: SharingSource, options: MySqlOptions) -> BinlogPosition | None:
     """Where the source goes on, or begins; None if that is not known yet."""
     if source.last_offset:
         return _position(source.last_offset)
@@ -116,7 +116,7 @@ def _begin(source: SharingSource, options: MySqlOptions) -> Position | None:
     if options.startup_mode == "earliest-offset":
         session = Session(options)
         try:
-            return first_position(session)
+            return earliest_position(session)
         finally:
             session.close()
     return None

@@ -16,7 +16,7 @@ from streamhouse.connectors.mysql_cdc.server.passthrough import (
     refusal,
     without_effect,
 )
-from streamhouse.connectors.mysql_cdc.server.position import Position
+from streamhouse.connectors.mysql_cdc.server.position import BinlogPosition
 from streamhouse.connectors.mysql_cdc.server.tls import OPTIONS as TLS_OPTIONS
 from streamhouse.connectors.mysql_cdc.server.tls import Tls, parse_tls
 from streamhouse.connectors.mysql_cdc.server.values.types import zone_offset
@@ -195,7 +195,7 @@ class MySqlOptions:
     server_ids: tuple[int, int] | None
     server_time_zone: str | None
     startup_mode: str
-    startup_position: Position | None
+    startup_position: BinlogPosition | None
     startup_gtids: str | None
     startup_timestamp_ms: int | None
     skip_events: int
@@ -334,7 +334,7 @@ def _startup_mode(options: Mapping[str, str]) -> str:
     return mode
 
 
-def _startup_position(options: Mapping[str, str]) -> Position | None:
+def _startup_position(options: Mapping[str, str]) -> BinlogPosition | None:
     if f"{_SPECIFIC}.gtid-set" in options:
         for name in ("file", "pos"):
             if f"{_SPECIFIC}.{name}" in options:
@@ -350,7 +350,7 @@ def _startup_position(options: Mapping[str, str]) -> Position | None:
             "write a name that SHOW BINARY LOGS lists, such as 'binlog.000003'"
         )
     key = f"{_SPECIFIC}.pos"
-    return Position(file, integer(key, required(options, key, WHERE), 4))
+    return BinlogPosition(file, integer(key, required(options, key, WHERE), 4))
 
 
 def _startup_gtids(options: Mapping[str, str]) -> str | None:

@@ -23,7 +23,7 @@ BINLOG_START = 4
 
 @total_ordering
 @dataclass(frozen=True)
-class Position:
+class BinlogPosition:
     """A binlog file and the byte where its next event starts; later positions are greater."""
 
     file: str
@@ -33,7 +33,7 @@ class Position:
         # Numbers grow past six digits: 'binlog.1000000' comes after 'binlog.999999'.
         return int(self.file.rpartition(".")[2]), self.pos
 
-    def __lt__(self, other: Position) -> bool:
+    def __lt__(self, other: BinlogPosition) -> bool:
         return self._order() < other._order()
 
     def __str__(self) -> str:
@@ -50,12 +50,12 @@ class Skip:
     """
 
     gtids: str | None = None
-    until: Position | None = None
-    events: Position | None = None
-    row_event: Position | None = None
+    until: BinlogPosition | None = None
+    events: BinlogPosition | None = None
+    row_event: BinlogPosition | None = None
     rows: int = 0
 
-    def after(self, position: Position) -> Skip | None:
+    def after(self, position: BinlogPosition) -> Skip | None:
         """What remains to be left out after a position."""
         return None if self.until is not None and self.until <= position else self
 
@@ -72,14 +72,14 @@ class Skip:
     def from_json(parsed: Mapping[str, Any]) -> Skip:
         return Skip(
             parsed.get("gtids"),
-            Position(*parsed["until"]) if "until" in parsed else None,
-            Position(*parsed["events"]) if "events" in parsed else None,
-            Position(*parsed["row"]) if "row" in parsed else None,
+            BinlogPosition(*parsed["until"]) if "until" in parsed else None,
+            BinlogPosition(*parsed["events"]) if "events" in parsed else None,
+            BinlogPosition(*parsed["row"]) if "row" in parsed else None,
             parsed.get("rows", 0),
         )
 
 
-class Binlog(NamedTuple):
+class BinlogIdentity(NamedTuple):
     """Identifies a binlog file: when it was created, in seconds since 1970, and by which server.
 
     After RESET MASTER, or on another server, a file may have the same name, but not the same
@@ -94,7 +94,7 @@ class Binlog(NamedTuple):
         return f"created {timestamp:%Y-%m-%d %H:%M:%S} UTC by the server with the id {self.server}"
 
 
-Prepared: TypeAlias = Mapping[str, Position]
+Prepared: TypeAlias = Mapping[str, BinlogPosition]
 """Where XA transactions begin in the binlog, by their identifier, until they are decided."""
 
 
@@ -102,20 +102,20 @@ Prepared: TypeAlias = Mapping[str, Position]
 class BinlogState:
     """What is known of the binlog at a position, beside the position itself.
 
-    `binlog`: the identity of the file; None in old offsets. `prepared`: XA transactions that were
+    `identity`: of the file; None in old offsets. `prepared`: XA transactions that were
     prepared before the position and not decided; those that are known, perhaps not all.
     `skip`: what a start in the middle of the binlog leaves out.
     """
 
-    binlog: Binlog | None = None
+    identity: BinlogIdentity | None = None
     prepared: Prepared = field(default_factory=dict)
     skip: Skip | None = None
 
     def to_json(self) -> dict[str, Any]:
         """The keys that it has in an offset."""
         keys: dict[str, Any] = {}
-        if self.binlog is not None:
-            keys["binlog"] = list(self.binlog)
+        if self.identity is not None:
+            keys["binlog"] = list(self.identity)
         if self.prepared:
             keys["prepared"] = {
                 xid: [begin.file, begin.pos] for xid, begin in sorted(self.prepared.items())
@@ -127,8 +127,8 @@ class BinlogState:
     @staticmethod
     def from_offset(offset: Mapping[str, Any]) -> BinlogState:
         return BinlogState(
-            binlog=Binlog(*offset["binlog"]) if "binlog" in offset else None,
-            prepared={xid: Position(*at) for xid, at in offset.get("prepared", {}).items()},
+            identity=BinlogIdentity(*offset["binlog"]) if "binlog" in offset else None,
+            prepared={xid: BinlogPosition(*at) for xid, at in offset.get("prepared", {}).items()},
             skip=Skip.from_json(offset["skip"]) if "skip" in offset else None,
         )
 
@@ -137,24 +137,24 @@ NO_BINLOG_STATE = BinlogState()
 
 
 @dataclass(frozen=True)
-class Progress:
+class TableProgress:
     """The progress of a stream: all rows with a key up to `key` have been read, as of `position`.
 
     `key` is None before the snapshot's first chunk. `snapshot_complete`: every key has been
     read. `position` is None before anything has been read.
     """
 
-    position: Position | None = None
+    position: BinlogPosition | None = None
     key: KeyJson | None = None
     snapshot_complete: bool = False
-    known: BinlogState = NO_BINLOG_STATE
+    binlog_state: BinlogState = NO_BINLOG_STATE
 
     def to_offset(self) -> dict[str, Any]:
         """The progress as a JSON object; after the snapshot just the position."""
         offset: dict[str, Any] = {}
         if self.position is not None:
             offset = {"file": self.position.file, "pos": self.position.pos}
-        offset |= self.known.to_json()
+        offset |= self.binlog_state.to_json()
         if self.snapshot_complete:
             return offset
         return {
@@ -163,12 +163,12 @@ class Progress:
         } | offset
 
     @staticmethod
-    def from_offset(offset: Mapping[str, Any]) -> Progress:
-        position = Position(offset["file"], int(offset["pos"])) if "file" in offset else None
+    def from_offset(offset: Mapping[str, Any]) -> TableProgress:
+        position = BinlogPosition(offset["file"], int(offset["pos"])) if "file" in offset else None
         key = tuple(offset["key"]) if "key" in offset else None
-        return Progress(
+        return TableProgress(
             position,
             key,
             snapshot_complete=offset.get("phase") != "snapshot",
-            known=BinlogState.from_offset(offset),
+            binlog_state=BinlogState.from_offset(offset),
         )

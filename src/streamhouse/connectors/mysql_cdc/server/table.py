@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from streamhouse.close_matches import nearest
 from streamhouse.connectors.mysql_cdc.server.connection import Session
 from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
-from streamhouse.connectors.mysql_cdc.server.position import Position
+from streamhouse.connectors.mysql_cdc.server.position import BinlogPosition
 from streamhouse.connectors.mysql_cdc.server.requirements import (
     server_requirements,
     variables_of,
@@ -66,10 +66,10 @@ class Server:
     ignores_case: bool = False
     logs_names: bool = True
 
-    def position(self, session: Session) -> Position:
+    def position(self, session: Session) -> BinlogPosition:
         """The end of the binlog now, which is the end of a transaction."""
         rows = session.rows(self.status_statement)
-        return Position(rows[0][0], int(rows[0][1]))
+        return BinlogPosition(rows[0][0], int(rows[0][1]))
 
 
 class Size(NamedTuple):

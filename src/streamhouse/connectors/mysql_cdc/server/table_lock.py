@@ -21,7 +21,7 @@ from streamhouse.connectors.mysql_cdc.server.connection import (
     run,
 )
 from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
-from streamhouse.connectors.mysql_cdc.server.position import Position
+from streamhouse.connectors.mysql_cdc.server.position import BinlogPosition
 from streamhouse.connectors.mysql_cdc.server.table import Server, TableDefinition, add_key
 from streamhouse.connectors.mysql_cdc.server.values.types import quote
 from streamhouse.errors import ConnectError, TableError
@@ -96,10 +96,10 @@ class TableLock:
             run(self.connection, "ROLLBACK")
             return False
 
-    def position(self, server: Server) -> Position:
+    def position(self, server: Server) -> BinlogPosition:
         """The end of the binlog; fails if the lock has been lost, which ends with its session."""
         file, pos = run(self.connection, server.status_statement)[0][:2]
-        return Position(str(file), int(pos))
+        return BinlogPosition(str(file), int(pos))
 
     def release(self) -> None:
         """Release the lock; can be called twice."""

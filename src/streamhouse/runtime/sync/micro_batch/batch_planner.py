@@ -13,7 +13,7 @@ from streamhouse.connectors.mysql_cdc.database.evolving_source import EvolvingSo
 from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress
 from streamhouse.connectors.mysql_cdc.database.table_part import TablePart
 from streamhouse.connectors.mysql_cdc.database.tables.catalogue import Catalogues
-from streamhouse.connectors.mysql_cdc.key_share import shares
+from streamhouse.connectors.mysql_cdc.key_group import key_group_count
 from streamhouse.runtime.state.batch_logs import next_batch
 from streamhouse.runtime.sync.added_columns import AddedColumns
 from streamhouse.runtime.sync.evolution import SchemaEvolution
@@ -64,7 +64,7 @@ class SyncPlanner:
         parts = self._source.parts(start.get("source", {}), end["source"])
         zone = self._catalogues.get(int(end["source"]["tables"])).zone
         zone = end["source"].get("zone", zone)
-        groups = self._groups(parts, self._shares(start, end))
+        groups = self._groups(parts, self._key_group_count(start, end))
         return [
             SyncTaskInput(number, start, end, tuple(group), self._source.server, zone)
             for number, group in enumerate(groups)
@@ -76,29 +76,29 @@ class SyncPlanner:
     def close(self) -> None:
         self._source.close()
 
-    def _shares(self, start: Offset, end: Offset) -> int:
-        """Among how many tasks the changes of one table are divided: several if there are many."""
+    def _key_group_count(self, start: Offset, end: Offset) -> int:
+        """Into how many key groups the changes of one table are divided."""
         before = DatabaseProgress.from_offset(start.get("source", {}))
         after = DatabaseProgress.from_offset(end["source"])
         if before is None or after is None:
             return 1
-        return shares(before.position, after.position, self._spec.parallelism)
+        return key_group_count(before.position, after.position, self._spec.parallelism)
 
-    def _groups(self, parts: Sequence[TablePart], share_count: int) -> list[list[TablePart]]:
+    def _groups(self, parts: Sequence[TablePart], key_groups: int) -> list[list[TablePart]]:
         """The parts by task: all of a target in the same one, which keeps the order of changes.
 
-        If few targets have many changes, each of `share_count` tasks gets a share of their keys.
+        If few targets have many changes, each of `key_groups` tasks gets a key group.
         """
         targets: dict[str, list[TablePart]] = {}
         for part in parts:
             targets.setdefault(part.table.target, []).append(part)
         divided: list[list[TablePart]] = []
-        if share_count > 1 and len(targets) <= _MOST_DIVIDED:
+        if key_groups > 1 and len(targets) <= _MOST_DIVIDED:
             for name in [name for name, own in targets.items() if self._keeps_keys(own)]:
-                divided.append(targets.pop(name)[0].divided(share_count))
+                divided.append(targets.pop(name)[0].divided(key_groups))
         work = {name: sum(1 + len(part.chunks) for part in own) for name, own in targets.items()}
         count = 1 if sum(work.values()) < _SEVERAL_TASKS_FROM else self._spec.parallelism
-        count = max(1, min(count, len(targets)), share_count if divided else 1)
+        count = max(1, min(count, len(targets)), key_groups if divided else 1)
         groups: list[list[TablePart]] = [[] for _ in range(count)]
         loads = [0] * count
         for own in divided:

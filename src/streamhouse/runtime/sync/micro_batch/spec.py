@@ -35,7 +35,7 @@ class SyncSpec:
 class SyncTaskInput(TaskInput):
     """The tables that a task of a sync reads.
 
-    It is the only writer of a target in the batch, or of its part's share of the target's keys.
+    It is the only writer of a target in the batch, or of its part's key group.
     """
 
     parts: tuple[TablePart, ...]

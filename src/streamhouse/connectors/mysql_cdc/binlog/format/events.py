@@ -6,7 +6,11 @@ import enum
 import re
 import struct
 
-from streamhouse.connectors.mysql_cdc.server.position import BINLOG_START, Binlog, Position
+from streamhouse.connectors.mysql_cdc.server.position import (
+    BINLOG_START,
+    BinlogIdentity,
+    BinlogPosition,
+)
 from streamhouse.errors import ConnectError
 
 QUERY, STOP, ROTATE, FORMAT, XID, TABLE_MAP, INCIDENT = 2, 3, 4, 15, 16, 19, 26
@@ -90,20 +94,20 @@ class Track:
     transaction begins. `binlog`: identifies the file, once its first event has been seen.
     """
 
-    def __init__(self, start: Position, checksums: bool) -> None:
+    def __init__(self, start: BinlogPosition, checksums: bool) -> None:
         self.file, self.pos = start.file, start.pos
         self.between = True
         self.checksums = checksums
         self.group = start
         self.name = ""
-        self.binlog: Binlog | None = None
+        self.binlog: BinlogIdentity | None = None
         self._begun = False
         self._own_xid: str | None = None
 
     @property
-    def position(self) -> Position:
+    def position(self) -> BinlogPosition:
         """Where the next event begins."""
-        return Position(self.file, self.pos)
+        return BinlogPosition(self.file, self.pos)
 
     @property
     def trailer(self) -> int:
@@ -119,7 +123,7 @@ class Track:
             return None
         if kind == FORMAT:
             self.checksums = announces_checksums(data, at + size)
-            self.binlog = Binlog(seconds, server)
+            self.binlog = BinlogIdentity(seconds, server)
         elif kind in HEARTBEATS:
             # While the server opens the next file, it sends heartbeats of the last one.
             if not self.between or not self._names_file(data, at, at + size - self.trailer):

@@ -1,4 +1,4 @@
-"""Gathers row events of one table and decodes them together, to Arrow columns."""
+"""Collects row events of one table and decodes them together, to Arrow columns."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from streamhouse.connectors.mysql_cdc.server.values.types import from_values
 from streamhouse.errors import ConnectError
 
 MOST_BYTES = 8 * 1024 * 1024
-"""How many bytes of events are decoded together; more do not get faster."""
+"""How many bytes of events to decode together; larger batches are not faster."""
 ROW_BITS = 32
-"""The number of a row is that of its event, shifted by so many bits, plus its own in the event."""
+"""A row's number is that of its event, shifted left by so many bits, plus its own in the event."""
 _FEW_BYTES = 8 * 1024
-"""Fewer are decoded value by value, which then takes less time."""
+"""Fewer bytes are decoded value by value, which is faster for them."""
 _KINDS = pa.array(["+I", "-U", "+U", "-D"])
 _INSERT, _BEFORE, _AFTER, _DELETE = range(4)
 _POST_HEADER = HEADER.size + 8
@@ -39,12 +39,12 @@ Seconds: TypeAlias = Sequence[int] | npt.NDArray[np.int64]
 """When changes were executed, since 1970 (UTC)."""
 
 
-class Share(Protocol):
-    """Selects rows by some of their columns: those of one of several tasks."""
+class RowSelection(Protocol):
+    """Selects rows by some of their columns, such as those of a task's key group."""
 
     @property
     def key_indexes(self) -> Sequence[int]:
-        """Where these columns are among the captured ones."""
+        """The indexes of these columns among the captured ones."""
 
     def mask(self, columns: Sequence[pa.Array]) -> npt.NDArray[np.bool_]:
         """Which rows are selected, by these columns."""
@@ -64,7 +64,7 @@ class ChangedRows(NamedTuple):
 
 @dataclass
 class _Run:
-    """Events with one description of the table: their kinds, bytes and numbers."""
+    """Successive events to which one TABLE_MAP event applies."""
 
     table: LoggedTable
     kinds: list[int] = field(default_factory=list)
@@ -78,10 +78,13 @@ class _Run:
 
 
 class BatchDecoder:
-    """Row events of one table, up to about `MOST_BYTES`; `share`: the rows to decode of them."""
+    """Collects row events of one table, and decodes them together.
 
-    def __init__(self, share: Share | None = None) -> None:
-        self._share = share
+    The caller drains it at about `MOST_BYTES`. `selection`: which rows to decode; None: all.
+    """
+
+    def __init__(self, selection: RowSelection | None = None) -> None:
+        self._selection = selection
         self._runs: list[_Run] = []
         self._table: LoggedTable | None = None
         self.bytes = 0
@@ -103,7 +106,7 @@ class BatchDecoder:
         self.bytes += end - at
 
     def drain(self) -> Iterator[ChangedRows]:
-        """The rows of all events, which are forgotten; none without rows."""
+        """Decode and remove all events; yields no empty batches."""
         runs, self._runs, self._table, self.bytes = self._runs, [], None, 0
         for run in runs:
             rows = self._decoded(run)
@@ -112,14 +115,14 @@ class BatchDecoder:
 
     def _decoded(self, run: _Run) -> ChangedRows:
         if sum(map(len, run.raw)) < _FEW_BYTES or any(run.skipped):
-            return _shared(_one_by_one(run), self._share)
-        return _Together(run).rows(self._share)
+            return _selected(_one_by_one(run), self._selection)
+        return _RunDecoder(run).rows(self._selection)
 
 
-def _shared(rows: ChangedRows, share: Share | None) -> ChangedRows:
-    if share is None or not len(rows.seconds):
+def _selected(rows: ChangedRows, selection: RowSelection | None) -> ChangedRows:
+    if selection is None or not len(rows.seconds):
         return rows
-    selected = share.mask([rows.columns[place] for place in share.key_indexes])
+    selected = selection.mask([rows.columns[place] for place in selection.key_indexes])
     mask = pa.array(selected)
     columns = [column.filter(mask) for column in rows.columns]
     return ChangedRows(
@@ -159,8 +162,8 @@ def _one_by_one(run: _Run) -> ChangedRows:
     )
 
 
-class _Together:
-    """Decodes events of one description of the table together."""
+class _RunDecoder:
+    """Decodes the events of a run together, column by column."""
 
     def __init__(self, run: _Run) -> None:
         self._table = run.table
@@ -171,7 +174,7 @@ class _Together:
         self._kinds = np.array(run.kinds, np.int64)
         self._numbers = np.array(run.numbers, np.int64) << ROW_BITS
 
-    def rows(self, share: Share | None) -> ChangedRows:
+    def rows(self, selection: RowSelection | None) -> ChangedRows:
         """The changed rows; raises `ConnectError` for incomplete rows."""
         table, block = self._table, self._block
         finder = ImageFinder(table.widths, table.indexes)
@@ -180,15 +183,15 @@ class _Together:
         except (ValueError, IndexError) as error:
             raise self._broken(str(error)) from None
         values = [images.columns[index] for index in table.indexes]
-        early = set(table.key_indexes) | set(() if share is None else share.key_indexes)
+        early = set(table.key_indexes) | set(() if selection is None else selection.key_indexes)
         known = {place: table.arrays[place](block, values[place]) for place in sorted(early)}
         kinds = self._row_kinds(
             images.events, images.numbers, [known[p] for p in table.key_indexes]
         )
         seconds = block.words_at(self._starts, "<u4").astype(np.int64)[images.events]
         numbers = self._numbers[images.events] + images.numbers
-        if share is not None:
-            mask = share.mask([known[place] for place in share.key_indexes])
+        if selection is not None:
+            mask = selection.mask([known[place] for place in selection.key_indexes])
             if not mask.all():
                 (chosen,) = np.nonzero(mask)
                 known = {place: array.take(pa.array(chosen)) for place, array in known.items()}
@@ -203,7 +206,7 @@ class _Together:
         return self._table.arrays[place](self._block, values[place])
 
     def _first_images(self) -> Places:
-        """Where the first image of each event begins; checks that images have all columns."""
+        """The offsets of the first image of each event; checks that images have all columns."""
         block, kinds = self._block, self._kinds
         at = self._starts + _POST_HEADER
         extra = np.isin(kinds, list(ROWS_2))

@@ -31,7 +31,7 @@ from streamhouse.connectors.mysql_cdc.database.tables.table_filter import TableF
 from streamhouse.connectors.mysql_cdc.lag import Snapshots, UnreadChanges, source_state
 from streamhouse.connectors.mysql_cdc.metadata import MetadataColumns
 from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
-from streamhouse.connectors.mysql_cdc.server.position import SHARDS, START_AGAIN, Position
+from streamhouse.connectors.mysql_cdc.server.position import SHARDS, START_AGAIN, BinlogPosition
 from streamhouse.connectors.mysql_cdc.server.table import Server
 from streamhouse.connectors.mysql_cdc.server.values.types import quote
 from streamhouse.connectors.mysql_cdc.snapshot import grouped, joined
@@ -51,7 +51,7 @@ class ShardsPart:
     """What one task reads; `relay`: the folder of the relay log that has the changes, if any."""
 
     parts: tuple[TablePart, ...]
-    end: Position
+    end: BinlogPosition
     server: Server
     zone: str
     relay: Path | None
@@ -186,7 +186,7 @@ class ShardedSource:
             self._known.set(int(start["tables"]), self._tables_of(start), latest=False)
         self._known.set(int(end["tables"]), self._tables_of(end))
         parts = self._source.parts(before, decoded(end))
-        place = Position(end["file"], int(end["pos"]))
+        place = BinlogPosition(end["file"], int(end["pos"]))
         # Rows that move between tables keep their order in one task only.
         apart = all(part.changes is None for part in parts)
         groups = self._groups(parts, parallelism) if apart else [tuple(map(self._joined, parts))]
@@ -202,8 +202,8 @@ class ShardedSource:
         """Partitions that together contain the tables' current rows; driver only."""
         tables = self._followed(self._found.values())
         self._known.set(1, tables)
-        position, known, columns = self._source.first_position(self._known.latest())
-        progress = DatabaseProgress(1, position, known, {}, columns)
+        position, binlog_state, columns = self._source.startup_position(self._known.latest())
+        progress = DatabaseProgress(1, position, binlog_state, {}, columns)
         end = encoded(progress.to_offset(), self._known.latest().tables)
         return self.partitions(dict(_SNAPSHOT), end, parallelism)
 
@@ -346,10 +346,11 @@ class ShardedSource:
         if mode in (None, "latest-offset"):
             end = self._source.latest_offset({}, max_rows)
         else:
-            session, binlog = self._source.session, self._source.binlog
-            position, skip = startup_position(session, options, self._source.server)
-            known = replace(binlog.known_at(position), prepared={}, skip=skip)
-            end = DatabaseProgress(1, position, known).to_offset()
+            source = self._source
+            position, binlog_state = startup_position(
+                source.session, options, source.server, source.binlog
+            )
+            end = DatabaseProgress(1, position, binlog_state).to_offset()
         return encoded(end, newest.tables)
 
     def _joined(self, part: TablePart) -> TablePart:

@@ -22,11 +22,11 @@ from streamhouse.connectors.mysql_cdc.server.connection import (
 from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
 from streamhouse.connectors.mysql_cdc.server.position import (
     BINLOG_START,
-    Binlog,
+    BinlogIdentity,
+    BinlogPosition,
     BinlogState,
-    Position,
     Prepared,
-    Progress,
+    TableProgress,
 )
 from streamhouse.connectors.mysql_cdc.server.table import Server
 from streamhouse.errors import ConnectError, DataLossError
@@ -36,7 +36,7 @@ _UNDECIDED_SECONDS = 30.0
 _VISIBLE_SECONDS = 30.0
 
 
-class BinlogIdentity:
+class BinlogInspector:
     """Adds to a position what identifies it, and checks it later; driver only.
 
     It opens a binlog connection briefly, for each file and each connection of `session`. While
@@ -47,13 +47,13 @@ class BinlogIdentity:
         self._session = session
         self._options = options
         self._server = server
-        self._identities: dict[str, Binlog] = {}
+        self._identities: dict[str, BinlogIdentity] = {}
         self._connections = 0
         self._scan: XaScan | None = None
 
-    def check(self, progress: Progress) -> None:
+    def check(self, progress: TableProgress) -> None:
         """Raise `DataLossError` if the server's binlog is not the one of an offset."""
-        position, expected = progress.position, progress.known.binlog
+        position, expected = progress.position, progress.binlog_state.identity
         if position is None or expected is None:
             return
         if position.file not in self._current_identities():
@@ -67,7 +67,7 @@ class BinlogIdentity:
         if found != expected:
             raise other_binlog(f"MySQL at {self._options.address}", position.file, expected, found)
 
-    def identity(self, file: str) -> Binlog:
+    def identity(self, file: str) -> BinlogIdentity:
         """When and by which server a binlog file was created."""
         known = self._current_identities()
         if file not in known:
@@ -77,7 +77,7 @@ class BinlogIdentity:
             known[file] = found
         return known[file]
 
-    def known_at(self, position: Position) -> BinlogState:
+    def state_at(self, position: BinlogPosition) -> BinlogState:
         """The identity of the position's file, and XA transactions that are prepared there."""
         return BinlogState(self.identity(position.file), self._prepared_at(position)[0])
 
@@ -88,7 +88,9 @@ class BinlogIdentity:
         names = listed(self._session, self._server.mariadb)
         return {xid: at for xid, at in prepared.items() if xid in names}
 
-    def settled_position(self, current: Callable[[], Position]) -> tuple[Position, BinlogState]:
+    def snapshot_position(
+        self, current: Callable[[], BinlogPosition]
+    ) -> tuple[BinlogPosition, BinlogState]:
         """A position, for a SELECT as of it.
 
         An XA COMMIT is in the binlog shortly before a SELECT sees it. The server lists the
@@ -109,7 +111,7 @@ class BinlogIdentity:
                 )
             time.sleep(0.005)
 
-    def check_prepared(self, position: Position) -> None:
+    def check_prepared(self, position: BinlogPosition) -> None:
         """Check that the binlog has all transactions that are prepared now, as a stream begins.
 
         A prepared transaction without changes is not in the binlog, either, so this waits half a
@@ -131,7 +133,7 @@ class BinlogIdentity:
             self._scan.close()
             self._scan = None
 
-    def _not_in_binlog(self, position: Position) -> set[str]:
+    def _not_in_binlog(self, position: BinlogPosition) -> set[str]:
         wanted = listed(self._session, self._server.mariadb)
         prepared, _ = self._prepared_at(position)
         wanted -= prepared.keys()
@@ -143,7 +145,7 @@ class BinlogIdentity:
         )
         return wanted - found.keys() - decided.keys()
 
-    def _current_identities(self) -> dict[str, Binlog]:
+    def _current_identities(self) -> dict[str, BinlogIdentity]:
         if self._connections != self._session.connections:
             # A new connection may be to another server.
             self._identities = {}
@@ -151,12 +153,12 @@ class BinlogIdentity:
             self.close()
         return self._identities
 
-    def _await_next_second(self, found: Binlog) -> None:
+    def _await_next_second(self, found: BinlogIdentity) -> None:
         """Wait, so that a binlog that is reset after this has another time of creation."""
         while int(self._session.rows("SELECT UNIX_TIMESTAMP()")[0][0]) <= found.created:
             time.sleep(0.05)
 
-    def _prepared_at(self, position: Position) -> tuple[Prepared, set[str]]:
+    def _prepared_at(self, position: BinlogPosition) -> tuple[Prepared, set[str]]:
         """The transactions prepared at a position, and those that are about to become visible.
 
         Those that the server did not list yet may be missing.
@@ -167,7 +169,7 @@ class BinlogIdentity:
             return {}, set()
         return self._retried(lambda: self._scanned(position, names))
 
-    def _scanned(self, position: Position, names: set[str]) -> tuple[Prepared, set[str]]:
+    def _scanned(self, position: BinlogPosition, names: set[str]) -> tuple[Prepared, set[str]]:
         try:
             scan = self._scan_at(position)
         except BaseException:
@@ -184,7 +186,7 @@ class BinlogIdentity:
         prepared = {xid: at for xid, at in scan.prepared.items() if xid in names}
         return prepared, names & scan.decided.keys()
 
-    def _scan_at(self, position: Position) -> XaScan:
+    def _scan_at(self, position: BinlogPosition) -> XaScan:
         if self._scan is not None and position < self._scan.position:
             self.close()
         if self._scan is None:
@@ -202,8 +204,8 @@ class BinlogIdentity:
                     raise readable(error, self._options) from None
 
 
-def _identity(options: MySqlOptions, file: str) -> Binlog:
-    start = Position(file, BINLOG_START)
+def _identity(options: MySqlOptions, file: str) -> BinlogIdentity:
+    start = BinlogPosition(file, BINLOG_START)
     dump = Dump(options, start)
     try:
         track = Track(start, dump.checksums)

@@ -1,27 +1,27 @@
-"""Where the tables of a sync begin in the past of the binlog, and which of them were there.
+"""The startup position of a sync that begins at an earlier position of the binlog.
 
-An event of the binlog can only be decoded with the columns that its table had then. They are those
-of now, unless a statement has altered them since; what they were before it is not known.
+An event of the binlog can only be decoded with the columns that its table had then. These are the
+current ones, unless a statement has altered the table since: what it had before is not known.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from streamhouse.connectors.mysql_cdc.binlog.binlog_identity import BinlogIdentity
+from streamhouse.connectors.mysql_cdc.binlog.binlog_inspector import BinlogInspector
 from streamhouse.connectors.mysql_cdc.binlog.ddl_change import KeptColumns
 from streamhouse.connectors.mysql_cdc.binlog.startup import check_startup, startup_position
 from streamhouse.connectors.mysql_cdc.binlog.statements import ParsedStatement
-from streamhouse.connectors.mysql_cdc.change_reader import StartPoint, open_reader
+from streamhouse.connectors.mysql_cdc.change_reader import TablePosition, open_reader
 from streamhouse.connectors.mysql_cdc.database.tables.followed_table import FollowedTable
 from streamhouse.connectors.mysql_cdc.schema_history import Found, StatementScan
 from streamhouse.connectors.mysql_cdc.server.connection import Session
 from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
-from streamhouse.connectors.mysql_cdc.server.position import BinlogState, Position
+from streamhouse.connectors.mysql_cdc.server.position import BinlogPosition, BinlogState
 from streamhouse.connectors.mysql_cdc.server.table import Server
 from streamhouse.durable_files import replace_text
 from streamhouse.errors import SchemaChangeError
@@ -31,23 +31,23 @@ _SHOWN = 3
 
 
 @dataclass(frozen=True)
-class PastStart:
-    """The position where the tables of a `catalogue` begin, and what is known of the binlog there.
+class SyncStartup:
+    """The position from which the tables of a `catalogue` are read, and the binlog's state there.
 
     `gone`: the ids of tables that are not read before a statement creates them.
     """
 
-    position: Position
-    known: BinlogState
+    position: BinlogPosition
+    binlog_state: BinlogState
     catalogue: int = 0
     gone: frozenset[str] = frozenset()
 
     def write(self, checkpoint: Path) -> None:
-        """Write it to the checkpoint of a sync, before its first catalogue."""
+        """Write the position to the checkpoint of a sync, before the sync's first catalogue."""
         text = {
             "file": self.position.file,
             "pos": self.position.pos,
-            **self.known.to_json(),
+            **self.binlog_state.to_json(),
             "tables": self.catalogue,
             "gone": sorted(self.gone),
         }
@@ -55,47 +55,45 @@ class PastStart:
         replace_text(checkpoint / _FILE, json.dumps(text))
 
     @staticmethod
-    def read(checkpoint: Path) -> PastStart | None:
-        """What was written; None if nothing was."""
+    def read(checkpoint: Path) -> SyncStartup | None:
+        """Read what `write` has written; None if the checkpoint has nothing."""
         try:
             parsed: Mapping[str, Any] = json.loads((checkpoint / _FILE).read_text())
         except FileNotFoundError:
             return None
-        return PastStart(
-            Position(parsed["file"], int(parsed["pos"])),
+        return SyncStartup(
+            BinlogPosition(parsed["file"], int(parsed["pos"])),
             BinlogState.from_offset(parsed),
             int(parsed["tables"]),
             frozenset(parsed["gone"]),
         )
 
 
-def past_start(session: Session, options: MySqlOptions, server: Server) -> PastStart:
-    """Where the options say that the tables begin.
+def sync_startup(session: Session, options: MySqlOptions, server: Server) -> SyncStartup:
+    """Find the startup position that the options ask for.
 
     Raises `OptionError`, or `DataLossError` if the server no longer has the binlog from there on.
     """
     check_startup(session, options, server)
-    position, skip = startup_position(session, options, server)
-    identity = BinlogIdentity(session, options, server)
+    binlog = BinlogInspector(session, options, server)
     try:
-        known = replace(identity.known_at(position), prepared={}, skip=skip)
+        return SyncStartup(*startup_position(session, options, server, binlog))
     finally:
-        identity.close()
-    return PastStart(position, known)
+        binlog.close()
 
 
 def absent_tables(
-    start: PastStart,
+    start: SyncStartup,
     tables: Sequence[FollowedTable],
     session: Session,
     options: MySqlOptions,
     server: Server,
 ) -> frozenset[str]:
-    """The ids of the tables that were created, dropped or renamed after the start.
+    """The ids of the tables that were created, dropped or renamed after the startup position.
 
-    What they had before does not matter: at that statement all rows are read. `tables`: as they
-    have been found. Raises `SchemaChangeError` if the columns of others at the
-    start are not known, as they were altered since.
+    Their earlier changes do not matter: at that statement, the sync reads all of their rows.
+    `tables`: as they are now. Raises `SchemaChangeError` for other tables that were altered since,
+    so that their columns at the startup position are not known.
     """
     end = server.position(session)
     captured = {table.full_name: table.captured_table(options, server) for table in tables}
@@ -126,11 +124,11 @@ def _creates(found: Found) -> bool:
     return parsed.creates(found.table.parsed_name)
 
 
-def _has_changes(found: Found, start: PastStart) -> bool:
+def _has_changes(found: Found, start: SyncStartup) -> bool:
     """Whether the table has changes before the statement, as CREATE TABLE IF NOT EXISTS allows."""
     if not start.position < found.before:
         return False
-    reader = open_reader(found.table, StartPoint(start.position, start.known))
+    reader = open_reader(found.table, TablePosition(start.position, start.binlog_state))
     try:
         return any(True for _ in reader.row_events(found.before))
     except SchemaChangeError:
@@ -140,7 +138,7 @@ def _has_changes(found: Found, start: PastStart) -> bool:
 
 
 def _unknown_columns(
-    start: PastStart, options: MySqlOptions, altered: Sequence[Found]
+    start: SyncStartup, options: MySqlOptions, altered: Sequence[Found]
 ) -> SchemaChangeError:
     last = max(one.after for one in altered)
     texts = "; ".join(

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from streamhouse.connectors.mysql_cdc.relay.start import Start, start_of
+from streamhouse.connectors.mysql_cdc.relay.startup import RelayStartup, relay_startup
 from streamhouse.connectors.mysql_cdc.server.connection import Session
-from streamhouse.connectors.mysql_cdc.server.position import Position
+from streamhouse.connectors.mysql_cdc.server.position import BinlogPosition
 from streamhouse.connectors.mysql_cdc.server.table import Server
 
 
@@ -27,8 +27,8 @@ class Files(Session):
         return [("binlog.000004", 600)]
 
 
-def at(number: int, pos: int) -> Position:
-    return Position(f"binlog.{number:06d}", pos)
+def at(number: int, pos: int) -> BinlogPosition:
+    return BinlogPosition(f"binlog.{number:06d}", pos)
 
 
 NOW = at(4, 600)
@@ -38,26 +38,26 @@ NOW = at(4, 600)
     ("positions", "most", "all_known", "start"),
     [
         # A new query begins at the end.
-        ([], 500, False, Start(NOW)),
-        ([NOW], 500, True, Start(NOW)),
-        ([at(4, 200)], 500, False, Start(at(4, 200))),
-        ([at(3, 900)], 800, False, Start(at(3, 900))),
+        ([], 500, False, RelayStartup(NOW)),
+        ([NOW], 500, True, RelayStartup(NOW)),
+        ([at(4, 200)], 500, False, RelayStartup(at(4, 200))),
+        ([at(3, 900)], 800, False, RelayStartup(at(3, 900))),
         # Too far behind: it reads from the server, unless all are there.
-        ([at(2, 4)], 500, False, Start(NOW)),
-        ([at(2, 4)], 500, True, Start(at(2, 4), held=NOW)),
-        ([at(2, 4), at(2, 400)], 500, True, Start(at(2, 4), held=NOW)),
+        ([at(2, 4)], 500, False, RelayStartup(NOW)),
+        ([at(2, 4)], 500, True, RelayStartup(at(2, 4), waits_until=NOW)),
+        ([at(2, 4), at(2, 400)], 500, True, RelayStartup(at(2, 4), waits_until=NOW)),
         # One that has caught up does not wait for another.
-        ([at(2, 4), at(4, 300)], 500, True, Start(at(4, 300))),
-        ([at(2, 4), NOW], 500, True, Start(NOW)),
+        ([at(2, 4), at(4, 300)], 500, True, RelayStartup(at(4, 300))),
+        ([at(2, 4), NOW], 500, True, RelayStartup(NOW)),
         # The server has removed the file: the query will say so.
-        ([at(1, 4)], 500, True, Start(NOW)),
-        ([at(1, 4), at(2, 4)], 500, True, Start(NOW)),
+        ([at(1, 4)], 500, True, RelayStartup(NOW)),
+        ([at(1, 4), at(2, 4)], 500, True, RelayStartup(NOW)),
         # A sync keeps everything, however much it is.
-        ([at(2, 4)], None, False, Start(at(2, 4))),
+        ([at(2, 4)], None, False, RelayStartup(at(2, 4))),
     ],
 )
 def test_where_a_log_starts(
-    positions: list[Position], most: int | None, all_known: bool, start: Start
+    positions: list[BinlogPosition], most: int | None, all_known: bool, start: RelayStartup
 ) -> None:
     server = Server(True, "SHOW MASTER STATUS")
-    assert start_of(Files(), server, positions, most, all_known) == start
+    assert relay_startup(Files(), server, positions, most, all_known) == start
