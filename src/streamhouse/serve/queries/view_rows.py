@@ -29,7 +29,7 @@ from streamhouse.serve.views.warehouse_tables import WarehouseTables, table_info
 from streamhouse.sql import node_errors
 from streamhouse.sql.batch.bounded_query import analyze_tree
 from streamhouse.sql.expressions import lowering
-from streamhouse.sql.parser.dialect import parse_condition
+from streamhouse.sql.parser.query_parser import parse_condition
 from streamhouse.sql.plan import AsOf, BoundedQuery, Name, TableInfo, ViewInfo
 from streamhouse.sql.resolution.columns import Parsed
 from streamhouse.sql.text import Script

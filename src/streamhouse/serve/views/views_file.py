@@ -82,7 +82,7 @@ def _view(record: Mapping[Any, Any], where: str) -> ServedView:
 
 
 def _check_filter(condition: str, where: str) -> None:
-    from streamhouse.sql.parser.dialect import parse_condition
+    from streamhouse.sql.parser.query_parser import parse_condition
 
     try:
         parse_condition(condition)

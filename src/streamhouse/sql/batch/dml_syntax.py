@@ -9,7 +9,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from streamhouse.sql import node_errors
 from streamhouse.sql.expressions import lowering
-from streamhouse.sql.parser import dialect
+from streamhouse.sql.parser import elements, query_parser
 from streamhouse.sql.parser.token_cursor import Cursor
 from streamhouse.sql.resolution.columns import first_set
 from streamhouse.sql.syntax import DmlStatement, Query, TextPosition, Truncate
@@ -57,7 +57,7 @@ def parse_dml(cursor: Cursor, position: TextPosition, text: str) -> DmlStatement
 
 def parse_truncate(cursor: Cursor, position: TextPosition, text: str) -> Truncate:
     cursor.expect("TRUNCATE", "TABLE")
-    name = cursor.name("the table's name")
+    name = elements.dotted_name(cursor, "the table's name")
     cursor.end()
     return Truncate(position, text, name)
 
@@ -65,7 +65,7 @@ def parse_truncate(cursor: Cursor, position: TextPosition, text: str) -> Truncat
 def parts_of(query: Query) -> tuple[Script, Parts]:
     """The parts of a statement, and the script to which the positions of its nodes refer."""
     script = of_query(query)
-    tokens = dialect.lex(script, len(script.text) - len(query.text))
+    tokens = query_parser.lex(script, len(script.text) - len(query.text))
     return script, _parts(Cursor(script, tokens))
 
 
@@ -144,8 +144,8 @@ def _assignments(cursor: Cursor, clause: Clause, end: str) -> None:
     """Read `a = …, t.b = …` into the clause."""
     while True:
         start = cursor.index
-        cursor.name("a column")
-        name = cursor.tokens[cursor.index - 1]
+        elements.dotted_name(cursor, "a column")
+        name = cursor.previous
         if any(name.text == other.text for other, _ in clause.assignments):
             raise cursor.script.error(
                 f"column '{name.text}' is set twice", cursor.tokens[start].start
@@ -165,8 +165,8 @@ def _insert(cursor: Cursor, clause: Clause) -> None:
     start = cursor.offset
     if cursor.accept("("):
         while not columns or cursor.accept(","):
-            cursor.identifier("a column")
-            columns.append(cursor.tokens[cursor.index - 1])
+            elements.identifier(cursor, "a column")
+            columns.append(cursor.previous)
         cursor.expect(")")
         if len({token.text for token in columns}) < len(columns):
             raise cursor.script.error("a column is named twice", start)
@@ -221,7 +221,7 @@ def _expression(cursor: Cursor, tokens: list[Token]) -> exp.Expr:
     """The tree of one expression."""
     lexed = cursor.lexed(tokens[0].start, tokens[-1].end)
     select = _generated_token(TokenType.SELECT, "SELECT", lexed[0])
-    tree = dialect.parse_tokens(cursor.script, [select, *lexed])
+    tree = query_parser.parse_tokens(cursor.script, [select, *lexed])
     start, end = lexed[0].start, lexed[-1].end + 1
     extra = first_set(tree.args, ("expressions",)) if isinstance(tree, exp.Select) else "query"
     if extra or len(tree.expressions) != 1:
@@ -251,7 +251,7 @@ def _from_item(cursor: Cursor, tokens: list[Token]) -> exp.Expr:
         _generated_token(TokenType.STAR, "*", lexed[0]),
         _generated_token(TokenType.FROM, "FROM", lexed[0]),
     ]
-    tree = dialect.parse_tokens(cursor.script, [*head, *lexed])
+    tree = query_parser.parse_tokens(cursor.script, [*head, *lexed])
     source = tree.args.get("from_")
     joined = source is not None and source.this.args.get("joins")
     if first_set(tree.args, ("expressions", "from_")) or source is None or joined:

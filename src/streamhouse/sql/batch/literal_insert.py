@@ -16,7 +16,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 from streamhouse.sql.expressions import lowering
 from streamhouse.sql.expressions.binder import describe, generate
 from streamhouse.sql.literal_rows import ROW, Form, LiteralRows, form_column, text_column
-from streamhouse.sql.parser import dialect
+from streamhouse.sql.parser import query_parser
 from streamhouse.sql.plan import ROWS
 from streamhouse.sql.resolution.columns import Parsed
 from streamhouse.sql.syntax import Query
@@ -45,7 +45,7 @@ def parse_first_cells(script: Script, base: int, rows: LiteralRows) -> exp.Value
             *row,
             _generated_token(closing, ")", row[-1]),
         ]
-    tree = dialect.parse_tokens(
+    tree = query_parser.parse_tokens(
         script, [_generated_token(TokenType.VALUES, "VALUES", tokens[0]), *tokens]
     )
     assert isinstance(tree, exp.Values)
@@ -53,7 +53,7 @@ def parse_first_cells(script: Script, base: int, rows: LiteralRows) -> exp.Value
 
 
 def _cell(script: Script, base: int, form: Form) -> list[Token]:
-    return dialect.lex(script, base + form.start, base + form.end)
+    return query_parser.lex(script, base + form.start, base + form.end)
 
 
 def _generated_token(kind: TokenType, text: str, position_of: Token) -> Token:

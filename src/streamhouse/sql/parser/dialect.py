@@ -1,9 +1,9 @@
 """Flink's SQL dialect, as a small delta over sqlglot's base dialect.
 
-The parser parses queries and expressions only; `streamhouse.sql.statements.script` parses the
-statements around them. The base would drop or misread two things. Here, `/*+ … */` blocks reach the
-tree (as `TableHints` on a table, as `Hint` on a SELECT) or are an error, and only the functions of
-`streamhouse.sql.functions` exist.
+The parser parses queries and expressions only, for `parser.query_parser`;
+`streamhouse.sql.statements.script` parses the statements around them. The base would drop or
+misread two things. Here, `/*+ … */` blocks reach the tree (as `TableHints` on a table, as `Hint` on
+a SELECT) or are an error, and only the functions of `streamhouse.sql.functions` exist.
 """
 
 from __future__ import annotations
@@ -13,23 +13,18 @@ from typing import Any, ClassVar
 
 from sqlglot import exp, parser, tokens
 from sqlglot.dialects.dialect import Dialect, NormalizationStrategy
-from sqlglot.errors import ErrorLevel, TokenError
+from sqlglot.errors import TokenError
 from sqlglot.tokenizer_core import Token, TokenType
 
-from streamhouse.close_matches import closest
-from streamhouse.errors import SqlError, UnsupportedSqlError
+from streamhouse.errors import SqlError
 from streamhouse.sql import functions
 from streamhouse.sql.expressions import intervals
 from streamhouse.sql.functions import texts
-from streamhouse.sql.nesting_depth import TOO_DEEP, allow_depth, balanced
-from streamhouse.sql.parser import unsupported_constructs
 from streamhouse.sql.parser.json_functions import JsonFunctionsParser
-from streamhouse.sql.parser.strict_parser import FlinkParseError, unsupported_words
-from streamhouse.sql.text import Script, span
+from streamhouse.sql.parser.strict_parser import FlinkParseError
+from streamhouse.sql.text import Script
 from streamhouse.sql.udf.call import declared_call
 from streamhouse.sql.udf.declaration import NONE, Declaration, Declarations
-
-_CLAUSES = "FROM WHERE GROUP HAVING ORDER LIMIT JOIN LEFT INNER UNION SELECT VALUES".split()
 
 # Keywords of the base dialect that are not keywords here: operators that Flink lacks, functions.
 _REMOVED_KEYWORDS = frozenset(
@@ -37,14 +32,6 @@ _REMOVED_KEYWORDS = frozenset(
 )
 _NOT_FUNCTION_NAMES = frozenset({*parser.Parser.SUBQUERY_PREDICATES, TokenType.TABLE})
 """Tokens that can precede a parenthesis as a function's name does, but name no function."""
-_AFTER_LIST = (
-    TokenType.FROM,
-    TokenType.GROUP_BY,
-    TokenType.ORDER_BY,
-    TokenType.R_PAREN,
-    TokenType.WHERE,
-)
-_PARSER_FAILURES = (AssertionError, AttributeError, IndexError, KeyError, TypeError, ValueError)
 
 
 _INTERVAL_UNITS = ("SECOND", "MINUTE", "HOUR", "DAY", "WEEK", "MONTH", "QUARTER", "YEAR")
@@ -405,156 +392,3 @@ def _without_hints(
         token.end += start
         token.comments = []
     return tokens
-
-
-def lex(script: Script, start: int = 0, end: int | None = None) -> list[Token]:
-    """All tokens of a script, or of a part of it."""
-    tokenizer: Any = Flink.Tokenizer(dialect=Flink())
-    stop = len(script.text) if end is None else end
-    tokens: list[Token] = tokenizer.tokenize_part(script, start, stop)
-    return tokens
-
-
-def parse_tokens(
-    script: Script, tokens: list[Token], method: Callable[[Any], exp.Expr | None] | None = None
-) -> exp.Expr:
-    """Parse tokens as a query or expression; raises `SqlError` with its position.
-
-    `method` is a method of the parser, for text that must be of one kind, such as a condition.
-    """
-    _check_commas(script, tokens)
-    allow_depth()
-    flink = Flink.Parser(dialect=Flink(), error_level=ErrorLevel.IMMEDIATE)
-    flink.declared = script.functions
-    try:
-        if method is None:
-            tree = flink.parse(tokens, script.text)
-        else:
-            tree = flink._parse(method, tokens, script.text)
-    except FlinkParseError as error:
-        raise _sql_error(script, tokens, error) from None
-    except RecursionError:
-        raise script.error(TOO_DEEP, tokens[0].start, tokens[-1].end + 1) from None
-    except _PARSER_FAILURES:
-        # sqlglot itself fails with these on some texts that are not SQL.
-        raise script.error(
-            "this cannot be parsed; rewrite it, or split it into several statements",
-            tokens[0].start,
-            tokens[-1].end + 1,
-        ) from None
-    if len(tree) != 1 or tree[0] is None:
-        raise script.error("a query is expected here", tokens[0].start, tokens[-1].end + 1)
-    query = balanced(tree[0])
-    _check_reads_only(script, tokens, query)
-    unsupported_constructs.check(script, query, tokens[0].start, tokens[-1].end + 1)
-    if any(not select.expressions for select in query.find_all(exp.Select)):
-        raise script.error("SELECT needs at least one column", tokens[0].start, tokens[0].end + 1)
-    if any(one.is_star and not one.args.get("from_") for one in query.find_all(exp.Select)):
-        raise script.error("SELECT * needs a FROM", tokens[0].start, tokens[0].end + 1)
-    return query
-
-
-def _check_commas(script: Script, tokens: list[Token]) -> None:
-    """Raise for a comma with nothing after it, which the parser would skip."""
-    for comma, after in zip(tokens, [*tokens[1:], None], strict=True):
-        missing = after is None or after.token_type in _AFTER_LIST
-        if comma.token_type == TokenType.COMMA and missing:
-            raise script.error("an expression is expected after ','", comma.start, comma.end + 1)
-
-
-_STATEMENTS = (
-    exp.DDL,
-    exp.DML,
-    exp.Alter,
-    exp.Attach,
-    exp.Cache,
-    exp.Command,
-    exp.Describe,
-    exp.Drop,
-    exp.Kill,
-    exp.Pragma,
-    exp.Set,
-    exp.Show,
-    exp.Summarize,
-    exp.Transaction,
-    exp.Use,
-)
-"""Nodes that the base parser accepts within a query, and that no query may contain."""
-
-
-def _check_reads_only(script: Script, tokens: list[Token], tree: exp.Expr) -> None:
-    """Raise for a statement within a query: the parser accepts any statement as a CTE."""
-    statement: exp.Expr | None = tree.find(*_STATEMENTS)
-    for clause in tree.find_all(exp.With):
-        for cte in clause.expressions:
-            if not isinstance(cte, exp.CTE) or not isinstance(cte.this, exp.Query):
-                statement = statement or cte
-    if statement is not None:
-        start, end = span(statement) or (tokens[0].start, tokens[-1].end + 1)
-        message = "a query must be SELECT or VALUES, also within WITH and parentheses"
-        raise script.error(message, start, end, UnsupportedSqlError)
-
-
-def _sql_error(script: Script, tokens: list[Token], error: FlinkParseError) -> SqlError:
-    token, message = error.token, error.message
-    kind = UnsupportedSqlError if error.unsupported else SqlError
-    if not token:
-        message = f"the statement ends too early: {_expectation(message)}"
-        return script.error(message, tokens[-1].end + 1, kind=kind)
-    if error.own:
-        return script.error(message, token.start, token.end + 1, kind=kind)
-    explanation, misspelt = unsupported_words(tokens, token), _misspelt(tokens, token)
-    if token.token_type == TokenType.HINT:
-        message = "a hint /*+ … */ is only allowed after SELECT or after a table"
-    elif explanation is not None:
-        (token, message), kind = explanation, UnsupportedSqlError
-    elif misspelt is not None:
-        token, guess = misspelt
-        message = f"'{token.text}' is not a keyword; did you mean {guess}?"
-    else:
-        got = script.text[token.start : token.end + 1]
-        message = f"'{got}' is not expected here; {_expectation(message)}"
-    return script.error(message, token.start, token.end + 1, kind=kind)
-
-
-def _misspelt(tokens: list[Token], token: Token) -> tuple[Token, str] | None:
-    """A word at or just before the token that looks like a clause's keyword, and that keyword."""
-    index = tokens.index(token) if token in tokens else 0
-    for word in tokens[max(0, index - 2) : index + 1]:
-        text = word.text.upper()
-        if word.token_type != TokenType.VAR or len(text) < 3:
-            continue
-        if text in ("GROUP", "ORDER"):
-            return word, f"{text} BY"
-        guess = closest(text, _CLAUSES, cutoff=0.74)
-        if guess and guess != text:
-            return word, guess
-    return None
-
-
-def _expectation(message: str) -> str:
-    if message.startswith("Expecting "):
-        return f"expected '{message.removeprefix('Expecting ').rstrip('.')}'"
-    if message.startswith("Expected "):
-        return message[0].lower() + message[1:].split(" but got")[0]
-    if message.startswith("Required argument"):
-        return "expected an expression"
-    return "expected an expression, a clause (FROM, JOIN, WHERE, GROUP BY, …) or the end"
-
-
-def parse_condition(text: str) -> exp.Expr:
-    """Parse one boolean expression over columns, without subqueries; raises `SqlError`."""
-    script = Script(text)
-    tokens = lex(script)
-    if not tokens:
-        raise SqlError("the condition is empty; write one such as total > 0")
-    tree = parse_tokens(script, tokens, Flink.Parser._parse_disjunction)
-    query = tree.find(exp.Query, exp.Table)
-    if query is not None:
-        raise script.error(
-            "a condition cannot contain a query; compare columns with values",
-            tokens[0].start,
-            tokens[-1].end + 1,
-            UnsupportedSqlError,
-        )
-    return tree

@@ -11,7 +11,7 @@ from streamhouse.close_matches import closest, nearest
 from streamhouse.errors import OptionError, UnsupportedSqlError
 from streamhouse.options import boolean, choice, duration_ms, integer
 from streamhouse.sql.options import renamed_options
-from streamhouse.sql.parser import dialect
+from streamhouse.sql.parser import elements, query_parser
 from streamhouse.sql.parser.token_cursor import Cursor
 from streamhouse.sql.plan import LookupRetry
 from streamhouse.sql.secrets import quoted_options
@@ -69,7 +69,7 @@ def table_options(script: Script, token: Token) -> dict[str, str]:
         if name != "OPTIONS":
             _refuse_hint(cursor, name, start, ("OPTIONS",), "on a table")
         offsets: dict[str, int] = {}
-        hint_options = cursor.options(offsets)
+        hint_options = elements.option_list(cursor, offsets)
         for key in hint_options:
             if key in options:
                 raise script.error(f"option '{key}' is given twice", offsets[key])
@@ -102,8 +102,8 @@ def lookup_hints(script: Script, body: str, offset: int) -> list[LookupHint]:
         if name != "LOOKUP":
             _refuse_hint(cursor, name, start, ("LOOKUP",), "after SELECT")
         offsets: dict[str, int] = {}
-        options = cursor.options(offsets)
-        end = cursor.tokens[cursor.index - 1].end + 1
+        options = elements.option_list(cursor, offsets)
+        end = cursor.previous.end + 1
         for key in options:
             if key not in LOOKUP_HINT_KEYS:
                 raise script.error(
@@ -160,12 +160,12 @@ def _parse_hints(script: Script, body: str, offset: int) -> Iterator[tuple[str, 
     if not script.text.startswith(body, offset):
         # The body is from a view's text; the offset is where the query names the view.
         script = Script(" " * offset + body)
-    cursor = Cursor(script, dialect.lex(script, offset, offset + len(body)))
+    cursor = Cursor(script, query_parser.lex(script, offset, offset + len(body)))
     if not cursor.tokens:
         raise script.error("the hint is empty; leave it out", offset - 3, offset + len(body) + 2)
     while True:
         start = cursor.offset
-        yield cursor.identifier("a hint's name").upper(), start, cursor
+        yield elements.identifier(cursor, "a hint's name").upper(), start, cursor
         if cursor.done:
             return
         cursor.accept(",")

@@ -1,7 +1,6 @@
 """Errors for syntax that sqlglot's base parser would misread, skip or fail at.
 
 `StrictParser` raises for Flink syntax that is not supported here, at its position.
-`unsupported_words` explains a parse error at words that the parser does not know.
 """
 
 from __future__ import annotations
@@ -36,23 +35,6 @@ _TIME_TRAVEL = (
 _TIME_TRAVEL_AFTER_ALIAS = (
     "write FOR SYSTEM_TIME AS OF before the alias: JOIN t FOR SYSTEM_TIME AS OF … AS c"
 )
-_MINUS = "MINUS is not supported; write EXCEPT"
-_MULTISET = "multisets are not supported; use an ARRAY"
-_LAMBDA = "lambdas (x -> …) are not supported; write the expression out"
-_CONFLICT = (
-    "ON CONFLICT is not supported; leave it out, the target's 'merge-engine' determines how rows "
-    "with the same key are merged"
-)
-_WITHIN = "WITHIN GROUP is not supported; leave it out"
-_UNSUPPORTED_PAIRS = {
-    **{("MINUS", word): _MINUS for word in ("SELECT", "VALUES", "ALL", "DISTINCT", "(")},
-    **{("MULTISET", word): _MULTISET for word in ("UNION", "EXCEPT", "INTERSECT")},
-    ("MEMBER", "OF"): f"{_MULTISET}, and ARRAY_CONTAINS",
-    ("SUBMULTISET", "OF"): _MULTISET,
-    ("ON", "CONFLICT"): _CONFLICT,
-    ("WITHIN", "GROUP"): _WITHIN,
-}
-"""Pairs of adjacent words, and the message for a parse error at them."""
 
 
 class FlinkParseError(ParseError):
@@ -71,24 +53,6 @@ class FlinkParseError(ParseError):
         self.token = token
         self.unsupported = unsupported
         self.own = own
-
-
-def unsupported_words(tokens: list[Token], token: Token) -> tuple[Token, str] | None:
-    """The word at or before `token` that explains a parse error there, and its message, if any."""
-    index = tokens.index(token) if token in tokens else 0
-    for start in range(max(0, index - 2), index + 1):
-        if start + 1 >= len(tokens):
-            break
-        current, following = tokens[start], tokens[start + 1]
-        if current.token_type in (TokenType.IDENTIFIER, TokenType.STRING):
-            continue
-        if (current.text, following.text) == ("-", ">") and current.end + 1 == following.start:
-            return current, _LAMBDA
-        # One token may hold two words, as GROUP BY does.
-        words = (current.text.upper(), following.text.upper().split(" ", 1)[0])
-        if words in _UNSUPPORTED_PAIRS:
-            return current, _UNSUPPORTED_PAIRS[words]
-    return None
 
 
 class StrictParser(parser.Parser):

@@ -10,7 +10,6 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from streamhouse.close_matches import closest
 from streamhouse.errors import UnsupportedSqlError
-from streamhouse.sql.plan import Name
 from streamhouse.sql.syntax import TextPosition
 from streamhouse.sql.text import Script
 
@@ -57,6 +56,11 @@ class Cursor:
         return None if self.done else self.tokens[self.index]
 
     @property
+    def previous(self) -> Token:
+        """The token that was taken last."""
+        return self.tokens[self.index - 1]
+
+    @property
     def offset(self) -> int:
         """Where the next token starts (or the statement ends)."""
         return self.tokens[-1].end + 1 if self.done else self.tokens[self.index].start
@@ -91,65 +95,6 @@ class Cursor:
         self.index += 1
         return self.tokens[self.index - 1]
 
-    def identifier(self, what: str) -> str:
-        """A name, quoted with ` or a plain word."""
-        token = self.current
-        if token is None or not _is_name(token):
-            self.fail(f"expected {what}")
-        return self.take().text
-
-    def name(self, what: str) -> Name:
-        """A dotted name of at most three parts."""
-        start = self.offset
-        parts = [self.identifier(what)]
-        while self.accept("."):
-            parts.append(self.identifier(what))
-        if len(parts) > 3:
-            raise self.script.error(
-                f"{what} has at most three parts: catalog.database.table",
-                start,
-                self.tokens[self.index - 1].end + 1,
-            )
-        return tuple(parts)
-
-    def string(self, what: str) -> str:
-        token = self.current
-        if token is None or token.token_type != TokenType.STRING:
-            self.fail(f"expected {what} as a 'string'")
-        return self.take().text
-
-    def number(self, what: str) -> int:
-        token = self.current
-        if token is None or token.token_type != TokenType.NUMBER or not token.text.isdigit():
-            self.fail(f"expected {what} as a whole number")
-        return int(self.take().text)
-
-    def options(self, offsets: dict[str, int] | None = None) -> dict[str, str]:
-        """`('key' = 'value', …)`; an empty list is allowed; `offsets` gets each key's offset."""
-        self.expect("(")
-        options: dict[str, str] = {}
-        while not self.accept(")"):
-            if options:
-                self.expect(",")
-            offset = self.offset
-            key = self.string("an option's key")
-            if key in options:
-                raise self.script.error(f"option '{key}' is given twice", offset)
-            if offsets is not None:
-                offsets[key] = offset
-            self.expect("=")
-            options[key] = self.string(f"the value of option '{key}'")
-        return options
-
-    def names(self, what: str) -> tuple[str, ...]:
-        """`(a, b, …)`."""
-        self.expect("(")
-        names = [self.identifier(what)]
-        while self.accept(","):
-            names.append(self.identifier(what))
-        self.expect(")")
-        return tuple(names)
-
     def until(self, *ends: str) -> list[Token]:
         """Take the tokens up to one of the words or a `)` outside of parentheses, or to the end."""
         depth, start = 0, self.index
@@ -171,7 +116,7 @@ class Cursor:
         if not self.done:
             self.fail(f"expected {expected}")
 
-    def keyword(self, words: tuple[str, ...]) -> NoReturn:
+    def unknown_keyword(self, words: tuple[str, ...]) -> NoReturn:
         """Raise that the next word is none of `words`, and suggest the nearest of them."""
         token = self.current
         got = token.text if token else ""
@@ -201,12 +146,6 @@ class Cursor:
         if last <= first and not self.done:
             last = self.tokens[self.index].end + 1
         raise self.script.error(message, first, last, kind=UnsupportedSqlError)
-
-
-def _is_name(token: Token) -> bool:
-    if token.token_type in (TokenType.STRING, TokenType.NUMBER, TokenType.HINT):
-        return False
-    return token.token_type == TokenType.IDENTIFIER or token.text.replace("$", "_").isidentifier()
 
 
 def _split_words(token: Token) -> list[Token]:

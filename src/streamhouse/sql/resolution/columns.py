@@ -12,7 +12,7 @@ from streamhouse.close_matches import nearest
 from streamhouse.errors import SqlError, TableError
 from streamhouse.sql import node_errors
 from streamhouse.sql.expressions import lowering
-from streamhouse.sql.parser import dialect, hints
+from streamhouse.sql.parser import hints, query_parser
 from streamhouse.sql.plan import Name, Resolver, TableInfo, ViewResolver
 from streamhouse.sql.syntax import Query
 from streamhouse.sql.text import Script, of_query
@@ -40,8 +40,8 @@ class Parsed:
 def parse_query(query: Query) -> Parsed:
     """The tree of a query; raises `SqlError`."""
     script = of_query(query)
-    tokens = dialect.lex(script, len(script.text) - len(query.text))
-    tree = dialect.parse_tokens(script, tokens)
+    tokens = query_parser.lex(script, len(script.text) - len(query.text))
+    tree = query_parser.parse_tokens(script, tokens)
     words = [f"{t.token_type.name} {' '.join(t.text.split())}" for t in tokens]
     canonical = "\n".join(
         word.upper() if not word.startswith(("VAR ", "IDENTIFIER ", "STRING ", "HINT ")) else word
@@ -147,7 +147,7 @@ def visible_columns(info: TableInfo, alias: str) -> dict[str, exp.Expr | None]:
     visible: dict[str, exp.Expr | None] = {column.name: None for column in info.columns}
     for computed in info.computed:
         script = Script(computed.expression)
-        tree = dialect.parse_tokens(script, dialect.lex(script))
+        tree = query_parser.parse_tokens(script, query_parser.lex(script))
         tree = lowering.simplify(script, tree)
         for column in list(tree.find_all(exp.Column)):
             if column.name not in visible:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from sqlglot.tokenizer_core import TokenType
 
+from streamhouse.sql.parser import elements
 from streamhouse.sql.parser.token_cursor import Cursor
 from streamhouse.sql.plan import Column, Name
 from streamhouse.sql.schema_changes import (
@@ -67,10 +68,12 @@ def parse_alter(cursor: Cursor, position: TextPosition, text: str) -> AlterTable
     refuse_object(cursor, start)
     cursor.expect("TABLE")
     if_exists = cursor.accept("IF", "EXISTS")
-    name = cursor.name("the table's name")
+    name = elements.dotted_name(cursor, "the table's name")
     statement = AlterTable(position, text, name, if_exists=if_exists)
     if cursor.accept("RENAME", "TO"):
-        statement = replace(statement, new_name=cursor.name("the table's new name"))
+        statement = replace(
+            statement, new_name=elements.dotted_name(cursor, "the table's new name")
+        )
     else:
         statement = replace(statement, changes=tuple(_changes(cursor)))
     cursor.end()
@@ -90,7 +93,7 @@ def _changes(cursor: Cursor) -> list[SchemaChange]:
         return _alter_column(cursor)
     if cursor.accept("SET"):
         cursor.accept("TBLPROPERTIES")
-        return [SetTableOption(key, value) for key, value in cursor.options().items()]
+        return [SetTableOption(key, value) for key, value in elements.option_list(cursor).items()]
     if cursor.accept("RESET"):
         return [ResetTableOption(key) for key in _strings(cursor)]
     if cursor.accept("UNSET", "TBLPROPERTIES"):
@@ -98,7 +101,7 @@ def _changes(cursor: Cursor) -> list[SchemaChange]:
         return [ResetTableOption(key) for key in _strings(cursor)]
     if cursor.at("PARTITION"):
         cursor.unsupported("changes of one PARTITION are not supported; change the table")
-    cursor.keyword(_ACTIONS)
+    cursor.unknown_keyword(_ACTIONS)
 
 
 def _refuse_unsupported(cursor: Cursor, action: str) -> None:
@@ -152,7 +155,7 @@ def _columns(cursor: Cursor, action: str) -> list[_ColumnDefinition]:
 
 def _column(cursor: Cursor, action: str) -> _ColumnDefinition:
     _refuse_unsupported(cursor, action)
-    path = cursor.name("a column")
+    path = elements.dotted_name(cursor, "a column")
     if cursor.at("AS") or cursor.at("METADATA"):
         cursor.unsupported(
             "computed columns are part of CREATE TABLE only; write the expression in the query"
@@ -167,7 +170,7 @@ def _column(cursor: Cursor, action: str) -> _ColumnDefinition:
         elif cursor.accept("NULL"):
             nullable = True
         elif cursor.accept("COMMENT"):
-            comment = cursor.string("a comment")
+            comment = elements.string(cursor, "a comment")
         elif cursor.accept("DEFAULT"):
             default = _literal(cursor)
         elif cursor.at("FIRST") or cursor.at("AFTER"):
@@ -183,7 +186,7 @@ def _place(cursor: Cursor) -> Place:
     if cursor.accept("FIRST"):
         return Place()
     cursor.expect("AFTER")
-    return Place(cursor.identifier("the column before it"))
+    return Place(elements.identifier(cursor, "the column before it"))
 
 
 def _literal(cursor: Cursor) -> str:
@@ -194,7 +197,7 @@ def _literal(cursor: Cursor) -> str:
     typed = cursor.peek() in ("DATE", "TIMESTAMP") and cursor.peek(1) == ""
     if typed and not sign:
         cursor.take()
-        return cursor.string("a constant")
+        return elements.string(cursor, "a constant")
     kinds = (TokenType.NUMBER,) if sign else (TokenType.NUMBER, TokenType.STRING)
     if token is None or not (token.token_type in kinds or (plain and not sign)):
         cursor.fail("expected a constant: a number, a 'string', TRUE or FALSE")
@@ -207,9 +210,9 @@ def _drop(cursor: Cursor) -> list[SchemaChange]:
     if cursor.accept("COLUMN") or cursor.accept("COLUMNS"):
         if_exists = cursor.accept("IF", "EXISTS")
     wrapped = cursor.accept("(")
-    paths = [cursor.name("a column")]
+    paths = [elements.dotted_name(cursor, "a column")]
     while cursor.accept(","):
-        paths.append(cursor.name("a column"))
+        paths.append(elements.dotted_name(cursor, "a column"))
     if wrapped:
         cursor.expect(")")
     return [DropColumn(path, if_exists) for path in paths]
@@ -217,9 +220,9 @@ def _drop(cursor: Cursor) -> list[SchemaChange]:
 
 def _rename(cursor: Cursor) -> list[SchemaChange]:
     if_exists = cursor.accept("COLUMN") and cursor.accept("IF", "EXISTS")
-    path = cursor.name("a column")
+    path = elements.dotted_name(cursor, "a column")
     cursor.expect("TO")
-    return [RenameColumn(path, cursor.identifier("the column's new name"), if_exists)]
+    return [RenameColumn(path, elements.identifier(cursor, "the column's new name"), if_exists)]
 
 
 def _moved(cursor: Cursor, path: Name, position: Place) -> MoveColumn:
@@ -256,7 +259,7 @@ def _modify(cursor: Cursor) -> list[SchemaChange]:
 def _alter_column(cursor: Cursor) -> list[SchemaChange]:
     """Spark's `ALTER | CHANGE [COLUMN] c <what>`, which changes only what it names."""
     cursor.accept("COLUMN")
-    path = cursor.name("a column")
+    path = elements.dotted_name(cursor, "a column")
     if cursor.accept("SET", "NOT", "NULL"):
         return [SetNullable(path, False)]
     if cursor.accept("DROP", "NOT", "NULL"):
@@ -271,7 +274,7 @@ def _alter_column(cursor: Cursor) -> list[SchemaChange]:
             cursor.accept("TYPE")
         changes.append(SetType(path, parse_type(cursor)))
     if cursor.accept("COMMENT"):
-        changes.append(SetColumnComment(path, cursor.string("a comment")))
+        changes.append(SetColumnComment(path, elements.string(cursor, "a comment")))
     if cursor.at("FIRST") or cursor.at("AFTER"):
         changes.append(_moved(cursor, path, _place(cursor)))
     return changes
@@ -280,8 +283,8 @@ def _alter_column(cursor: Cursor) -> list[SchemaChange]:
 def _strings(cursor: Cursor) -> list[str]:
     """`('a', 'b')`."""
     cursor.expect("(")
-    keys = [cursor.string("an option's key")]
+    keys = [elements.string(cursor, "an option's key")]
     while cursor.accept(","):
-        keys.append(cursor.string("an option's key"))
+        keys.append(elements.string(cursor, "an option's key"))
     cursor.expect(")")
     return keys

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sqlglot.tokenizer_core import TokenType
 
+from streamhouse.sql.parser import elements
 from streamhouse.sql.parser.token_cursor import Cursor
 from streamhouse.sql.syntax import Argument, ArgumentValue, Call, Statement, TextPosition
 
@@ -16,12 +17,12 @@ def parse_call(cursor: Cursor, position: TextPosition, text: str) -> Statement:
     """Parse `CALL [catalog.]sys.procedure(…)`; raises `SqlError` with the position of a mistake."""
     cursor.expect("CALL")
     start = cursor.offset
-    name = cursor.name("the procedure's name")
+    name = elements.dotted_name(cursor, "the procedure's name")
     if len(name) < 2 or name[-2].lower() != "sys":
         raise cursor.script.error(
             f"procedures are in the database 'sys'; write CALL sys.{name[-1]}(…)",
             start,
-            cursor.tokens[cursor.index - 1].end + 1,
+            cursor.previous.end + 1,
         )
     arguments = _arguments(cursor)
     cursor.end()
@@ -52,7 +53,7 @@ def _argument(cursor: Cursor) -> Argument:
         cursor.fail("write name => value")
     if cursor.peek(1) != _NAMED:
         return Argument(None, _value(cursor))
-    name = cursor.identifier("an argument's name")
+    name = elements.identifier(cursor, "an argument's name")
     cursor.expect(_NAMED)
     return Argument(name, _value(cursor))
 
@@ -72,7 +73,7 @@ def _value(cursor: Cursor) -> ArgumentValue:
     if cursor.accept("CAST"):
         return _cast(cursor)
     if cursor.accept("TIMESTAMP") or cursor.accept("DATE"):
-        return cursor.string("a point in time")
+        return elements.string(cursor, "a point in time")
     if cursor.accept("ARRAY"):
         return tuple(_list(cursor))
     if cursor.accept("MAP"):

@@ -12,7 +12,8 @@ from sqlglot.tokenizer_core import TokenType
 
 from streamhouse.close_matches import nearest
 from streamhouse.sql import functions
-from streamhouse.sql.parser import dialect
+from streamhouse.sql.parser import elements, query_parser
+from streamhouse.sql.parser.dialect import Flink
 from streamhouse.sql.parser.token_cursor import Cursor
 from streamhouse.sql.syntax import CreateFunction, Drop, Statement, TextPosition
 from streamhouse.sql.text import Script
@@ -38,8 +39,8 @@ def parse_create_function(
     name, name_start, name_end = _name(cursor, system)
     cursor.expect("AS")
     target_place = cursor.offset
-    target = cursor.string("the function, as 'module.function',")
-    target_end = cursor.tokens[cursor.index - 1].end + 1
+    target = elements.string(cursor, "the function, as 'module.function',")
+    target_end = cursor.previous.end + 1
     if not cursor.accept("LANGUAGE"):
         if cursor.at("USING"):
             cursor.unsupported(_JAR)
@@ -48,7 +49,7 @@ def parse_create_function(
     if cursor.peek() in ("JAVA", "SCALA"):
         cursor.unsupported(_JVM)
     if not cursor.accept("PYTHON"):
-        cursor.keyword(("PYTHON",))
+        cursor.unknown_keyword(("PYTHON",))
     if cursor.at("USING"):
         cursor.unsupported(_JAR)
     if cursor.at("WITH"):
@@ -98,8 +99,8 @@ def declared_after(declared: Declarations, statement: Statement) -> Declarations
 def _name(cursor: Cursor, system: bool) -> tuple[str, int, int]:
     """The name in lower case, without catalog and database, and its start and end offsets."""
     start = cursor.offset
-    parts = cursor.name("the function's name")
-    end = cursor.tokens[cursor.index - 1].end + 1
+    parts = elements.dotted_name(cursor, "the function's name")
+    end = cursor.previous.end + 1
     if system and len(parts) > 1:
         raise cursor.script.error("the name of a system function has no database", start, end)
     if not _NAME.fullmatch(parts[-1]):
@@ -111,12 +112,12 @@ def _name(cursor: Cursor, system: bool) -> tuple[str, int, int]:
 def _check_free(cursor: Cursor, name: str, start: int, end: int) -> None:
     """Raise for the name of a built-in function, and for a keyword of SQL."""
     upper = name.upper()
-    parser = dialect.Flink.Parser
+    parser = Flink.Parser
     built_in = upper in functions.known() or upper in parser.FUNCTION_PARSERS
     if built_in or upper in functions.WINDOW_TABLES:
         message = f"{upper} is a built-in function, which a Python function cannot replace; "
         raise cursor.script.error(message + "choose another name", start, end)
-    (token, *_) = dialect.lex(Script(upper))
+    (token, *_) = query_parser.lex(Script(upper))
     if token.token_type != TokenType.VAR:
         message = f"{upper} is a SQL keyword; choose another name for the function"
         raise cursor.script.error(message, start, end)

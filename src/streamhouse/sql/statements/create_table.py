@@ -7,7 +7,7 @@ from typing import NoReturn
 
 from sqlglot.tokenizer_core import Token, TokenType
 
-from streamhouse.sql.parser import dialect
+from streamhouse.sql.parser import elements, query_parser
 from streamhouse.sql.parser.token_cursor import Cursor
 from streamhouse.sql.plan import Column, ComputedColumn
 from streamhouse.sql.statements.watermark import Watermark, parse_watermark
@@ -83,7 +83,7 @@ def _type(cursor: Cursor) -> str:
         if word in _OTHER_DIALECTS:
             message = f"'{word}' is not a Flink type; write {_OTHER_DIALECTS[word]}"
             raise cursor.script.error(message, start, start + len(word))
-        cursor.keyword(TYPES)
+        cursor.unknown_keyword(TYPES)
     cursor.take()
     if word in _PLAIN:
         return _PLAIN[word]
@@ -100,9 +100,9 @@ def _type(cursor: Cursor) -> str:
 def _decimal(cursor: Cursor, start: int) -> str:
     precision, scale = 10, 0
     if cursor.accept("("):
-        precision = cursor.number("the precision")
+        precision = elements.whole_number(cursor, "the precision")
         if cursor.accept(","):
-            scale = cursor.number("the scale")
+            scale = elements.whole_number(cursor, "the scale")
         cursor.expect(")")
     if not (1 <= precision <= 38 and scale <= precision):
         raise cursor.script.error("DECIMAL(p, s) needs 1 <= p <= 38 and 0 <= s <= p", start)
@@ -112,7 +112,7 @@ def _decimal(cursor: Cursor, start: int) -> str:
 def _sized(cursor: Cursor, word: str, start: int) -> str:
     least, most, size = _SIZED[word]
     if cursor.accept("("):
-        size = cursor.number(f"the size of {word}")
+        size = elements.whole_number(cursor, f"the size of {word}")
         cursor.expect(")")
     if not least <= size <= most:
         raise cursor.script.error(
@@ -161,7 +161,7 @@ def _nested(cursor: Cursor, word: str) -> str:
 
 
 def _field(cursor: Cursor) -> str:
-    name = cursor.identifier("a field's name")
+    name = elements.identifier(cursor, "a field's name")
     quoted = name if name.isidentifier() else f"`{name.replace('`', '``')}`"
     kind = _element(cursor)
     token = cursor.current
@@ -189,7 +189,7 @@ def parse_create_table(
 ) -> CreateTable:
     """Parse the rest of CREATE [TEMPORARY] TABLE, to the end of the statement."""
     if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
-    name = cursor.name("the table's name")
+    name = elements.dotted_name(cursor, "the table's name")
     _no_query(cursor)
     if cursor.at("WITH"):
         cursor.unsupported(_NO_QUERY)
@@ -202,7 +202,7 @@ def parse_create_table(
         _item(cursor, body)
     if not cursor.accept(")"):
         cursor.fail("expected ',' or ')'")
-    comment = cursor.string("a comment") if cursor.accept("COMMENT") else None
+    comment = elements.string(cursor, "a comment") if cursor.accept("COMMENT") else None
     if cursor.at("DISTRIBUTED"):
         cursor.unsupported(
             "DISTRIBUTED BY is not supported; use the options 'bucket', 'bucket-key'"
@@ -210,8 +210,8 @@ def parse_create_table(
     partitioned: tuple[str, ...] = ()
     partition_start = cursor.offset
     if cursor.accept("PARTITIONED", "BY"):
-        partitioned = cursor.names("a partition column")
-    options = cursor.options() if cursor.accept("WITH") else {}
+        partitioned = elements.identifiers(cursor, "a partition column")
+    options = elements.option_list(cursor) if cursor.accept("WITH") else {}
     if cursor.at("LIKE"):
         _like(cursor)
     cursor.end("COMMENT, PARTITIONED BY, WITH or the end of the statement (;)")
@@ -251,13 +251,13 @@ def _item(cursor: Cursor, body: _Body) -> None:
     if cursor.at("CONSTRAINT") or cursor.at("PRIMARY", "KEY"):
         start = cursor.offset
         if cursor.accept("CONSTRAINT"):
-            cursor.identifier("the constraint's name")
+            elements.identifier(cursor, "the constraint's name")
         if not cursor.at("PRIMARY", "KEY"):
             cursor.unsupported(
                 "the only supported constraint is PRIMARY KEY … NOT ENFORCED; leave this out"
             )
         cursor.expect("PRIMARY", "KEY")
-        _set_primary_key(cursor, body, cursor.names("a key column"), start)
+        _set_primary_key(cursor, body, elements.identifiers(cursor, "a key column"), start)
         _not_enforced(cursor)
         return
     if cursor.at("FOREIGN", "KEY") or (cursor.at("CHECK") and cursor.peek(1) == "("):
@@ -269,7 +269,7 @@ def _item(cursor: Cursor, body: _Body) -> None:
 
 def _column(cursor: Cursor, body: _Body) -> None:
     start = cursor.offset
-    name = cursor.identifier("a column's name")
+    name = elements.identifier(cursor, "a column's name")
     if name in body.taken():
         raise cursor.script.error(f"column '{name}' is defined twice", start, start + len(name))
     if cursor.accept("AS"):
@@ -278,7 +278,7 @@ def _column(cursor: Cursor, body: _Body) -> None:
             cursor.fail("expected an expression")
         _checked_expression(cursor, expression)
         if cursor.accept("COMMENT"):
-            cursor.string("a comment")
+            elements.string(cursor, "a comment")
         body.computed.append(ComputedColumn(name, cursor.text_of(expression)))
         return
     kind = parse_type(cursor)
@@ -296,9 +296,9 @@ def _column(cursor: Cursor, body: _Body) -> None:
             _set_primary_key(cursor, body, (name,), key_start)
             _not_enforced(cursor)
         elif cursor.accept("COMMENT"):
-            comment = cursor.string("a comment")
+            comment = elements.string(cursor, "a comment")
         elif cursor.accept("METADATA"):
-            metadata = cursor.string("a metadata key") if cursor.accept("FROM") else name
+            metadata = elements.string(cursor, "a metadata key") if cursor.accept("FROM") else name
             virtual = cursor.accept("VIRTUAL")
         elif cursor.at("UNIQUE") or cursor.at("DEFAULT") or cursor.at("CHECK"):
             cursor.unsupported(f"{cursor.peek()} on a column is not supported; leave it out")
@@ -310,7 +310,7 @@ def _column(cursor: Cursor, body: _Body) -> None:
 def _checked_expression(cursor: Cursor, tokens: list[Token]) -> None:
     """Parse an expression, so that CREATE TABLE reports errors in it; refuse Python functions."""
     first, last = tokens[0].start, tokens[-1].end
-    tree = dialect.parse_tokens(cursor.script, cursor.lexed(first, last))
+    tree = query_parser.parse_tokens(cursor.script, cursor.lexed(first, last))
     for one in declarations_in(tree):
         raise cursor.script.error(
             f"an expression of a table is stored with it, but function '{one.name}' belongs only "

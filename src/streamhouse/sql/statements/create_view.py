@@ -14,6 +14,7 @@ from sqlglot import exp
 from streamhouse.sql import node_errors
 from streamhouse.sql.batch.bounded_query import analyze_tree
 from streamhouse.sql.nesting_depth import limited_depth
+from streamhouse.sql.parser import elements
 from streamhouse.sql.parser.token_cursor import Cursor
 from streamhouse.sql.plan import Column, Name, Resolver, ViewInfo
 from streamhouse.sql.resolution import columns as names
@@ -44,14 +45,14 @@ def parse_create_view(
 ) -> CreateView:
     """Parse the rest after the word VIEW; `query` parses the rest of a statement as a query."""
     if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
-    name = cursor.name("the view's name")
+    name = elements.dotted_name(cursor, "the view's name")
     columns: tuple[str, ...] = ()
     if cursor.at("("):
         columns_start = cursor.offset
         columns = _columns(cursor)
         if len(set(columns)) < len(columns):
             raise cursor.script.error("a column is named twice", columns_start)
-    comment = cursor.string("a comment") if cursor.accept("COMMENT") else None
+    comment = elements.string(cursor, "a comment") if cursor.accept("COMMENT") else None
     if cursor.at("WITH"):
         cursor.unsupported("options of a view are not supported; leave out WITH (…)")
     cursor.expect("AS")
@@ -70,9 +71,9 @@ def _columns(cursor: Cursor) -> tuple[str, ...]:
     cursor.expect("(")
     column_names: list[str] = []
     while not column_names or cursor.accept(","):
-        column_names.append(cursor.identifier("a column"))
+        column_names.append(elements.identifier(cursor, "a column"))
         if cursor.accept("COMMENT"):
-            cursor.string("a comment")
+            elements.string(cursor, "a comment")
         elif not cursor.at(",") and not cursor.at(")"):
             cursor.fail("a view's columns have no types of their own; expected ',' or ')'")
     cursor.expect(")")

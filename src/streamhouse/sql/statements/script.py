@@ -9,7 +9,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from streamhouse.sql.batch.dml_syntax import parse_dml, parse_truncate
 from streamhouse.sql.batch.literal_insert import parse_first_cells
-from streamhouse.sql.parser import dialect, hints, literal_reader
+from streamhouse.sql.parser import elements, hints, literal_reader, query_parser
 from streamhouse.sql.parser.token_cursor import Cursor
 from streamhouse.sql.statements.alter_table import parse_alter
 from streamhouse.sql.statements.call_procedure import parse_call
@@ -70,10 +70,10 @@ def _lexed(script: Script) -> list[Token]:
     tokens: list[Token] = []
     offset = 0
     for start, end in literal_reader.spans(script.text):
-        tokens += dialect.lex(script, offset, start)
+        tokens += query_parser.lex(script, offset, start)
         tokens.append(Token(_ROWS_TOKEN, "(", start=start, end=end - 1))
         offset = end
-    return tokens + dialect.lex(script, offset)
+    return tokens + query_parser.lex(script, offset)
 
 
 def _split(script: Script, tokens: list[Token]) -> list[list[Token]]:
@@ -121,7 +121,7 @@ def _statement(cursor: Cursor) -> Statement:
         cursor.unsupported(UNSUPPORTED[word])
     parse = _select if word == "(" else _STATEMENTS.get(word)
     if parse is None:
-        cursor.keyword((*_STATEMENTS, *UNSUPPORTED))
+        cursor.unknown_keyword((*_STATEMENTS, *UNSUPPORTED))
     position = cursor.position()
     text = cursor.text_of(cursor.tokens)
     return parse(cursor, position, text)
@@ -132,17 +132,17 @@ def _create(cursor: Cursor, position: TextPosition, text: str) -> Statement:
     cursor.expect("CREATE")
     if cursor.accept("CATALOG"):
         if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
-        name = cursor.identifier("the catalog's name")
+        name = elements.identifier(cursor, "the catalog's name")
         if cursor.at("COMMENT"):
             cursor.unsupported("a catalog takes no COMMENT; leave it out")
         cursor.expect("WITH")
-        options = cursor.options()
+        options = elements.option_list(cursor)
         cursor.end()
         return CreateCatalog(position, text, name, options, if_not_exists)
     if cursor.accept("DATABASE"):
         if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
-        full = cursor.name("the database's name")
-        comment = cursor.string("a comment") if cursor.accept("COMMENT") else None
+        full = elements.dotted_name(cursor, "the database's name")
+        comment = elements.string(cursor, "a comment") if cursor.accept("COMMENT") else None
         if cursor.at("WITH"):
             cursor.unsupported("options of a database are not supported; leave out WITH (…)")
         cursor.end("COMMENT or the end of the statement (;)")
@@ -158,7 +158,7 @@ def _create(cursor: Cursor, position: TextPosition, text: str) -> Statement:
         words = f"CREATE OR {cursor.peek(1)}"
         cursor.unsupported(f"{words} is not supported; use DROP and CREATE", start)
     refuse_object(cursor, start)
-    cursor.keyword(("TABLE", "TEMPORARY", "CATALOG", "DATABASE", "VIEW", "FUNCTION"))
+    cursor.unknown_keyword(("TABLE", "TEMPORARY", "CATALOG", "DATABASE", "VIEW", "FUNCTION"))
 
 
 def _drop(cursor: Cursor, position: TextPosition, text: str) -> Statement:
@@ -170,10 +170,10 @@ def _drop(cursor: Cursor, position: TextPosition, text: str) -> Statement:
     refuse_object(cursor, start)
     kind = cursor.peek()
     if kind not in ("TABLE", "DATABASE", "CATALOG", "VIEW"):
-        cursor.keyword(("TABLE", "DATABASE", "CATALOG", "VIEW", "FUNCTION"))
+        cursor.unknown_keyword(("TABLE", "DATABASE", "CATALOG", "VIEW", "FUNCTION"))
     cursor.take()
     if_exists = cursor.accept("IF", "EXISTS")
-    name = cursor.name(f"the {kind.lower()}'s name")
+    name = elements.dotted_name(cursor, f"the {kind.lower()}'s name")
     if kind == "DATABASE" and cursor.at("CASCADE"):
         cursor.unsupported("CASCADE is not supported; drop the tables first")
     if kind == "DATABASE":
@@ -188,10 +188,10 @@ def _use(cursor: Cursor, position: TextPosition, text: str) -> Statement:
         cursor.unsupported("USE MODULES is not supported; leave it out")
     if cursor.at("CATALOG") and cursor.peek(1) != ".":
         cursor.take()
-        catalog = cursor.identifier("the catalog's name")
+        catalog = elements.identifier(cursor, "the catalog's name")
         cursor.end()
         return UseCatalog(position, text, catalog)
-    name = cursor.name("the database's name")
+    name = elements.dotted_name(cursor, "the database's name")
     cursor.end()
     return UseDatabase(position, text, name)
 
@@ -251,17 +251,17 @@ def _show(cursor: Cursor, position: TextPosition, text: str) -> Statement:
         if cursor.accept(*kind.split()):
             break
     else:
-        cursor.keyword(_SHOW)
+        cursor.unknown_keyword(_SHOW)
     if kind in ("CREATE TABLE", "CREATE VIEW"):
-        name = cursor.name(f"the {kind.split()[1].lower()}'s name")
+        name = elements.dotted_name(cursor, f"the {kind.split()[1].lower()}'s name")
     elif kind == "COLUMNS":
         if not cursor.accept("IN"):
             cursor.expect("FROM")
-        name = cursor.name("the table's name")
+        name = elements.dotted_name(cursor, "the table's name")
     elif cursor.accept("IN") or cursor.accept("FROM"):
         if kind not in ("TABLES", "VIEWS"):
             cursor.unsupported(f"SHOW {kind} takes no name; leave it out")
-        name = cursor.name("the database's name")
+        name = elements.dotted_name(cursor, "the database's name")
     else:
         name = ()
     if cursor.peek() in ("LIKE", "ILIKE", "NOT"):
@@ -274,7 +274,7 @@ def _describe(cursor: Cursor, position: TextPosition, text: str) -> Statement:
     cursor.take()
     refuse_described(cursor)
     cursor.accept("TABLE")
-    name = cursor.name("the table's name")
+    name = elements.dotted_name(cursor, "the table's name")
     cursor.end()
     return Describe(position, text, name)
 
@@ -308,7 +308,7 @@ def _insert(cursor: Cursor, position: TextPosition, text: str) -> Insert:
     if cursor.at("TABLE") and cursor.peek(1) not in _NOT_NAMES:
         # INSERT INTO TABLE t, as in Spark.
         cursor.take()
-    target = cursor.name("the target table's name")
+    target = elements.dotted_name(cursor, "the target table's name")
     options: dict[str, str] = {}
     while cursor.current is not None and cursor.current.token_type == TokenType.HINT:
         options |= hints.table_options(cursor.script, cursor.take())
@@ -316,12 +316,12 @@ def _insert(cursor: Cursor, position: TextPosition, text: str) -> Insert:
     columns: tuple[str, ...] = ()
     if cursor.at("(") and cursor.peek(1) not in ("SELECT", "WITH", "VALUES", "("):
         columns_start = cursor.offset
-        columns = cursor.names("a column")
+        columns = elements.identifiers(cursor, "a column")
         if len(set(columns)) < len(columns):
             raise cursor.script.error("a column is named twice", columns_start)
     if cursor.peek() not in ("SELECT", "WITH", "VALUES", "("):
         guesses = ("SELECT", "VALUES", "WITH")
-        cursor.keyword(guesses)
+        cursor.unknown_keyword(guesses)
     query = _rows(cursor) or _query(cursor)
     return Insert(position, text, target, columns, query, overwrite, options, partition)
 
@@ -338,7 +338,7 @@ def _rows(cursor: Cursor) -> Query | None:
     text = script.text[start : end.end + 1]
     rows = literal_reader.read(text, end.start - start, len(text))
     if rows is None:
-        whole = dialect.lex(script, end.start, end.end + 1)
+        whole = query_parser.lex(script, end.start, end.end + 1)
         cursor.original = [*(token for token in cursor.original if token is not end), *whole]
         cursor.tokens = [*cursor.tokens[:-1], *whole]
         return None
@@ -353,7 +353,7 @@ def _partition(cursor: Cursor) -> dict[str, str]:
     cursor.expect("(")
     while not values or cursor.accept(","):
         start = cursor.offset
-        name = cursor.identifier("a partition column")
+        name = elements.identifier(cursor, "a partition column")
         if name in values:
             raise cursor.script.error(f"column '{name}' is named twice", start)
         if not cursor.accept("="):
@@ -377,7 +377,7 @@ def _query(cursor: Cursor) -> Query:
     position = cursor.position()
     start = cursor.offset
     text = cursor.text_of(tokens)
-    if not isinstance(dialect.parse_tokens(cursor.script, tokens), exp.Query | exp.Values):
+    if not isinstance(query_parser.parse_tokens(cursor.script, tokens), exp.Query | exp.Values):
         raise cursor.script.error("expected SELECT, WITH or VALUES", start, tokens[-1].end + 1)
     prefix = cursor.script.text[start - position.column + 1 : start]
     return Query(text, position, prefix, functions=cursor.script.functions)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from sqlglot.tokenizer_core import Token
 
+from streamhouse.sql.parser import elements
 from streamhouse.sql.parser.token_cursor import Cursor
 from streamhouse.sql.plan import Column, ComputedColumn
 from streamhouse.sql.types import base
@@ -40,7 +41,7 @@ def parse_watermark(cursor: Cursor, earlier: Watermark | None) -> tuple[Watermar
     if earlier is not None:
         raise cursor.script.error("a table has one WATERMARK; this is the second", start)
     at = cursor.offset
-    column = cursor.identifier("the column of the time")
+    column = elements.identifier(cursor, "the column of the time")
     cursor.expect("AS")
     expression = cursor.until(",")
     if not expression:

@@ -17,7 +17,7 @@ from typing import Annotated, Any, get_args, get_origin
 import pyarrow as pa
 
 from streamhouse.errors import SqlError
-from streamhouse.sql.parser import dialect
+from streamhouse.sql.parser import query_parser
 from streamhouse.sql.parser.token_cursor import Cursor
 from streamhouse.sql.statements.create_table import parse_type
 from streamhouse.sql.text import Script
@@ -145,7 +145,7 @@ def _suggestion(hint: Any, arrays: bool) -> str:
 def _of_text(text: str, what: str) -> str:
     script = Script(text)
     try:
-        cursor = Cursor(script, dialect.lex(script))
+        cursor = Cursor(script, query_parser.lex(script))
         kind = parse_type(cursor)
         cursor.end("the end of the type")
     except SqlError as error:

@@ -1,0 +1,131 @@
+"""Parses queries, expressions and conditions of a script into sqlglot's trees."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from sqlglot import exp
+from sqlglot.errors import ErrorLevel
+from sqlglot.tokenizer_core import Token, TokenType
+
+from streamhouse.errors import SqlError, UnsupportedSqlError
+from streamhouse.sql.nesting_depth import TOO_DEEP, allow_depth, balanced
+from streamhouse.sql.parser import unsupported_constructs
+from streamhouse.sql.parser.dialect import Flink
+from streamhouse.sql.parser.parse_errors import sql_error
+from streamhouse.sql.parser.strict_parser import FlinkParseError
+from streamhouse.sql.text import Script, span
+
+_AFTER_LIST = (
+    TokenType.FROM,
+    TokenType.GROUP_BY,
+    TokenType.ORDER_BY,
+    TokenType.R_PAREN,
+    TokenType.WHERE,
+)
+_PARSER_FAILURES = (AssertionError, AttributeError, IndexError, KeyError, TypeError, ValueError)
+_STATEMENTS = (
+    exp.DDL,
+    exp.DML,
+    exp.Alter,
+    exp.Attach,
+    exp.Cache,
+    exp.Command,
+    exp.Describe,
+    exp.Drop,
+    exp.Kill,
+    exp.Pragma,
+    exp.Set,
+    exp.Show,
+    exp.Summarize,
+    exp.Transaction,
+    exp.Use,
+)
+"""Nodes that the base parser accepts within a query, and that no query may contain."""
+
+
+def lex(script: Script, start: int = 0, end: int | None = None) -> list[Token]:
+    """All tokens of a script, or of a part of it."""
+    tokenizer: Any = Flink.Tokenizer(dialect=Flink())
+    stop = len(script.text) if end is None else end
+    tokens: list[Token] = tokenizer.tokenize_part(script, start, stop)
+    return tokens
+
+
+def parse_tokens(
+    script: Script, tokens: list[Token], method: Callable[[Any], exp.Expr | None] | None = None
+) -> exp.Expr:
+    """Parse tokens as a query or expression; raises `SqlError` with its position.
+
+    `method` is a method of the parser, for text that must be of one kind, such as a condition.
+    """
+    _check_commas(script, tokens)
+    allow_depth()
+    flink = Flink.Parser(dialect=Flink(), error_level=ErrorLevel.IMMEDIATE)
+    flink.declared = script.functions
+    try:
+        if method is None:
+            tree = flink.parse(tokens, script.text)
+        else:
+            tree = flink._parse(method, tokens, script.text)
+    except FlinkParseError as error:
+        raise sql_error(script, tokens, error) from None
+    except RecursionError:
+        raise script.error(TOO_DEEP, tokens[0].start, tokens[-1].end + 1) from None
+    except _PARSER_FAILURES:
+        # sqlglot itself fails with these on some texts that are not SQL.
+        raise script.error(
+            "this cannot be parsed; rewrite it, or split it into several statements",
+            tokens[0].start,
+            tokens[-1].end + 1,
+        ) from None
+    if len(tree) != 1 or tree[0] is None:
+        raise script.error("a query is expected here", tokens[0].start, tokens[-1].end + 1)
+    query = balanced(tree[0])
+    _check_reads_only(script, tokens, query)
+    unsupported_constructs.check(script, query, tokens[0].start, tokens[-1].end + 1)
+    if any(not select.expressions for select in query.find_all(exp.Select)):
+        raise script.error("SELECT needs at least one column", tokens[0].start, tokens[0].end + 1)
+    if any(one.is_star and not one.args.get("from_") for one in query.find_all(exp.Select)):
+        raise script.error("SELECT * needs a FROM", tokens[0].start, tokens[0].end + 1)
+    return query
+
+
+def parse_condition(text: str) -> exp.Expr:
+    """Parse one boolean expression over columns, without subqueries; raises `SqlError`."""
+    script = Script(text)
+    tokens = lex(script)
+    if not tokens:
+        raise SqlError("the condition is empty; write one such as total > 0")
+    tree = parse_tokens(script, tokens, Flink.Parser._parse_disjunction)
+    query = tree.find(exp.Query, exp.Table)
+    if query is not None:
+        raise script.error(
+            "a condition cannot contain a query; compare columns with values",
+            tokens[0].start,
+            tokens[-1].end + 1,
+            UnsupportedSqlError,
+        )
+    return tree
+
+
+def _check_commas(script: Script, tokens: list[Token]) -> None:
+    """Raise for a comma with nothing after it, which the parser would skip."""
+    for comma, after in zip(tokens, [*tokens[1:], None], strict=True):
+        missing = after is None or after.token_type in _AFTER_LIST
+        if comma.token_type == TokenType.COMMA and missing:
+            raise script.error("an expression is expected after ','", comma.start, comma.end + 1)
+
+
+def _check_reads_only(script: Script, tokens: list[Token], tree: exp.Expr) -> None:
+    """Raise for a statement within a query: the parser accepts any statement as a CTE."""
+    statement: exp.Expr | None = tree.find(*_STATEMENTS)
+    for clause in tree.find_all(exp.With):
+        for cte in clause.expressions:
+            if not isinstance(cte, exp.CTE) or not isinstance(cte.this, exp.Query):
+                statement = statement or cte
+    if statement is not None:
+        start, end = span(statement) or (tokens[0].start, tokens[-1].end + 1)
+        message = "a query must be SELECT or VALUES, also within WITH and parentheses"
+        raise script.error(message, start, end, UnsupportedSqlError)
