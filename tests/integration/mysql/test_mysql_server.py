@@ -365,23 +365,36 @@ def test_a_user_with_only_what_is_needed(database: Database) -> None:
     assert len(followed.rows) == 1
 
 
-def test_commits_that_selects_do_not_see_yet(installed_mysql: Installed, tmp_path: Path) -> None:
+_NO_GTIDS = ("--gtid-mode=OFF", "--enforce-gtid-consistency=OFF")
+
+
+@pytest.mark.parametrize(
+    ("options", "reported"),
+    [
+        (("--enforce-gtid-consistency=ON", "--gtid-mode=ON", "--performance-schema=OFF"), True),
+        (_NO_GTIDS, True),
+        ((*_NO_GTIDS, "--performance-schema=OFF"), False),
+        ((*_NO_GTIDS, "--performance-schema-max-metadata-locks=0"), False),
+        ((*_NO_GTIDS, "--performance-schema-max-metadata-locks=3"), False),
+        ((*_NO_GTIDS, "--performance-schema-instrument=wait/lock/metadata/sql/mdl=OFF"), False),
+    ],
+    ids=["gtids", "locks", "no-schema", "no-locks", "lost-locks", "no-instrument"],
+)
+def test_commits_that_selects_do_not_see_yet(
+    installed_mysql: Installed, tmp_path: Path, options: Sequence[str], reported: bool
+) -> None:
     """With semi-synchronous replication, a COMMIT waits for a replica after it is logged."""
-    options = [
-        "--gtid-mode=ON",
-        "--enforce-gtid-consistency=ON",
-        "--plugin-load-add=semisync_source.so",
-        "--rpl-semi-sync-source-timeout=3000",
-    ]
-    with MySql(installed_mysql(tmp_path / "semi-sync"), server_options=options) as server:
+    plugin = ["--plugin-load-add=semisync_source.so", "--rpl-semi-sync-source-timeout=3000"]
+    folder = installed_mysql(tmp_path / "semi-sync")
+    with MySql(folder, server_options=[*options, *plugin]) as server:
         database = Database(server)
         database.run(_TABLE, "INSERT INTO t VALUES (1, 1, '')")
         source = database.source("t")
         start = source.initial_offset()
         database.run("SET GLOBAL rpl_semi_sync_source_enabled = ON")
+        position = server.execute("SHOW BINARY LOG STATUS")[0][:2]
         update = threading.Thread(target=database.run, args=("UPDATE t SET v = 2",))
         update.start()
-        position = server.execute("SHOW BINARY LOG STATUS")[0][:2]
         deadline = time.monotonic() + 30
         while server.execute("SHOW BINARY LOG STATUS")[0][:2] == position:
             assert time.monotonic() < deadline
@@ -389,10 +402,17 @@ def test_commits_that_selects_do_not_see_yet(installed_mysql: Installed, tmp_pat
         first = source.latest_offset(start)
         end = source.latest_offset(first)
         assert database.run("SELECT v FROM t") == [(1,)]
-        rows = rows_of(source, first, end)
+        if reported:
+            rows = rows_of(source, first, end)
+            assert [(row["id"], row["v"]) for row in rows] == [(1, 2)]
+            assert catch_up(source, end)[1] == []
+        else:
+            with pytest.raises(ConnectError, match="could miss them; set gtid_mode = ON"):
+                rows_of(source, first, end)
         update.join(60)
-        assert [(row["id"], row["v"]) for row in rows] == [(1, 2)]
-        assert catch_up(source, end)[1] == []
+        checked = check(parse(database.options("t")), [], [])
+        (mode,) = [one.status for one in checked.requirements if one.name == "gtid_mode"]
+        assert mode == ("info" if reported else "missing")
         database.close()
 
 

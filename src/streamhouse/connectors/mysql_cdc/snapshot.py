@@ -37,9 +37,9 @@ from streamhouse.connectors.mysql_cdc.server.connection import (
     readable,
     run,
 )
-from streamhouse.connectors.mysql_cdc.server.gtids import owned_gtids
 from streamhouse.connectors.mysql_cdc.server.keys import KeySpace, check_key, escaped, key_select
 from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
+from streamhouse.connectors.mysql_cdc.server.pending_commits import await_commits
 from streamhouse.connectors.mysql_cdc.server.position import BinlogPosition, KeyJson
 from streamhouse.connectors.mysql_cdc.server.table import Server
 from streamhouse.connectors.mysql_cdc.server.table_lock import check_lockable
@@ -48,8 +48,6 @@ from streamhouse.connectors.mysql_cdc.server.values.types import key_of_text, ke
 from streamhouse.errors import ConnectError, DataLossError
 
 _VISIBLE_SECONDS = 30.0
-_GRACE_SECONDS = 0.1
-"""Without GTIDs, MySQL does not report which commits are not done."""
 _RANGE_ROWS = 65_536
 """About so many rows are read in one transaction, if chunks are smaller."""
 Item = TypeVar("Item")
@@ -139,25 +137,10 @@ class ChunkConnections:
         self._visible: BinlogPosition | None = None
 
     def await_commits(self, position: BinlogPosition, deadline: float) -> None:
-        """Wait until SELECTs see all commits that MySQL's binlog had at a position in the past.
-
-        With semi-synchronous replication, that may be seconds after they are logged. Raises
-        `ConnectError` after the `deadline`, of the monotonic clock.
-        """
+        """Wait until SELECTs see all commits that MySQL's binlog had at a position in the past."""
         if position == self._visible:
             return
-        mode, owned = self.session.rows("SELECT @@GLOBAL.gtid_mode, @@GLOBAL.gtid_owned")[0]
-        if str(mode).upper() != "ON":
-            time.sleep(_GRACE_SECONDS)
-        undone = owned_gtids(str(owned))
-        while undone:
-            if time.monotonic() > deadline:
-                raise ConnectError(
-                    f"MySQL at {self._options.address} does not show tables as of {position} yet: "
-                    f"a commit hangs on the server ({', '.join(sorted(undone))})"
-                )
-            time.sleep(0.005)
-            undone &= owned_gtids(str(self.session.rows("SELECT @@GLOBAL.gtid_owned")[0][0]))
+        await_commits(self.session, self._options, position, deadline)
         self._visible = position
 
     def end(self) -> None:

@@ -54,8 +54,8 @@ from streamhouse.connectors.mysql_cdc.server.table import (
     check_server,
     load_table,
 )
-from streamhouse.connectors.mysql_cdc.server.table_errors import naming
 from streamhouse.connectors.mysql_cdc.server.values.rows import RowWriter
+from streamhouse.connectors.mysql_cdc.server.values.table_errors import naming
 from streamhouse.connectors.mysql_cdc.snapshot import (
     Chunk,
     chunk_ends,

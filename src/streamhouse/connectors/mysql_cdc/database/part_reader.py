@@ -24,8 +24,8 @@ from streamhouse.connectors.mysql_cdc.key_group import KeyGroup
 from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
 from streamhouse.connectors.mysql_cdc.server.position import BinlogPosition
 from streamhouse.connectors.mysql_cdc.server.table import Server
-from streamhouse.connectors.mysql_cdc.server.table_errors import errors_of, naming
 from streamhouse.connectors.mysql_cdc.server.values.rows import RowWriter
+from streamhouse.connectors.mysql_cdc.server.values.table_errors import errors_of, naming
 from streamhouse.connectors.mysql_cdc.snapshot import ChunkConnections
 from streamhouse.connectors.mysql_cdc.snapshot_batches import snapshot_batches
 from streamhouse.connectors.mysql_cdc.snapshot_filter import FilteredChanges, SnapshotFilter

@@ -10,6 +10,12 @@ from streamhouse.connectors.mysql_cdc.server.columns import check_columns, selec
 from streamhouse.connectors.mysql_cdc.server.connection import Session
 from streamhouse.connectors.mysql_cdc.server.keys import KeySpace
 from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
+from streamhouse.connectors.mysql_cdc.server.pending_commits import (
+    REPORT_COMMITS,
+    commit_locks,
+    unreported_delay,
+    unreported_message,
+)
 from streamhouse.connectors.mysql_cdc.server.requirements import (
     Requirement,
     account,
@@ -67,7 +73,7 @@ def check(options: MySqlOptions, databases: Sequence[str], tables: Sequence[str]
         variables = variables_of(session)
         found += server_requirements(session, options, variables)
         found.append(_select(session))
-        found += _advice(session, version)
+        found += _advice(session, options, version)
         if all(one.status != "missing" for one in found):
             found += _tables(session, options, databases, tables)
         elif databases or tables:
@@ -111,7 +117,18 @@ def _prepared_transactions(session: Session) -> Requirement:
     return Requirement(name, "ok", "granted")
 
 
-def _advice(session: Session, version: str) -> Iterator[Requirement]:
+def _gtid_mode(session: Session, options: MySqlOptions, value: str) -> Requirement:
+    """Whether snapshots can wait for the commits that are logged and not visible yet."""
+    if value.upper() == "ON" or commit_locks(session) is not None:
+        return Requirement("gtid_mode", "info", value)
+    if unreported_delay(session) is None:
+        error = unreported_message(options)
+        return Requirement("gtid_mode", "missing", value, error, error)
+    fix = f"set gtid_mode = ON, or {REPORT_COMMITS}: then snapshots wait for slow commits"
+    return Requirement("gtid_mode", "info", value, fix=fix)
+
+
+def _advice(session: Session, options: MySqlOptions, version: str) -> Iterator[Requirement]:
     """Settings that no query requires."""
     names = (*_EXPIRY, "binlog_row_metadata", "binlog_row_value_options", "server_id", "gtid_mode",
              "log_slave_updates", "log_replica_updates", "lower_case_table_names")  # fmt: skip
@@ -129,9 +146,10 @@ def _advice(session: Session, version: str) -> Iterator[Requirement]:
         )  # fmt: skip
     yield from _expiry(values)
     yield Requirement("server_id", "ok", values.get("server_id", ""))
-    gtids = "always" if "mariadb" in version.lower() else values.get("gtid_mode", "OFF")
-    yield Requirement("gtid_mode", "info", gtids)
-    if "mariadb" not in version.lower():
+    if "mariadb" in version.lower():
+        yield Requirement("gtid_mode", "info", "always")
+    else:
+        yield _gtid_mode(session, options, values.get("gtid_mode", "OFF"))
         yield _prepared_transactions(session)
     for name in ("log_slave_updates", "log_replica_updates"):
         if values.get(name, "ON").upper() not in ("ON", "1"):

@@ -13,7 +13,7 @@ from streamhouse.connectors.mysql_cdc.server.charsets import same_bytes
 from streamhouse.connectors.mysql_cdc.server.connection import Session
 from streamhouse.connectors.mysql_cdc.server.position import KeyJson
 from streamhouse.connectors.mysql_cdc.server.table import TableDefinition
-from streamhouse.connectors.mysql_cdc.server.table_errors import errors_of
+from streamhouse.connectors.mysql_cdc.server.values.table_errors import errors_of
 from streamhouse.connectors.mysql_cdc.server.values.types import (
     NO_KEY,
     MySqlColumn,
