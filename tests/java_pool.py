@@ -12,7 +12,7 @@ from unittest.mock import patch
 import pytest
 from py4j.protocol import Py4JError
 
-from streamhouse.paimon.java import sidecar
+from streamhouse.paimon.java import core_connection
 from streamhouse.paimon.java.jvm import END_SECONDS, JavaProcess
 
 _MOST_IDLE = 3
@@ -84,7 +84,7 @@ class _Lent(JavaProcess):
         try:
             for name in list(self._shared):
                 left = self._shared.remove(name)
-                if name != sidecar._MANIFESTS:
+                if name != core_connection.MANIFESTS:
                     left.get(1).close()
             self._main_channel.release()
         except (Py4JError, OSError):
@@ -102,5 +102,5 @@ def java_pool() -> Iterator[JavaPool]:
 @pytest.fixture(scope="module", autouse=True)
 def lent_java(java_pool: JavaPool) -> Iterator[None]:
     """Sidecars of this process take their JVMs from the pool."""
-    with patch.object(sidecar, "JavaProcess", java_pool.take):
+    with patch.object(core_connection, "JavaProcess", java_pool.take):
         yield

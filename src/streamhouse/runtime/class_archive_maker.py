@@ -51,7 +51,7 @@ _ROWS = {
 
 def missing_archives() -> list[Path]:
     """The paths of the archives that do not exist; fetches the jar of Paimon's Java core."""
-    from streamhouse.paimon.java.sidecar import classpath
+    from streamhouse.paimon.java.core_connection import classpath
 
     paths = [archive_path(), class_archive.archive_path(classpath())]
     return [path for path in paths if not path.is_file()]
@@ -170,7 +170,7 @@ def _make_missing(location: Callable[[], Path], make: Callable[[Path], None]) ->
 
 def main() -> int:
     """Make the missing archives and print their paths; returns the exit code."""
-    from streamhouse.paimon.java.sidecar import classpath
+    from streamhouse.paimon.java.core_connection import classpath
 
     if sys.argv[1:2] == ["--train"]:
         train = {_SPARK: _train, _CORE: _train_core}[sys.argv[2]]

@@ -225,7 +225,7 @@ sidecar = Sidecar({"warehouse": sys.argv[1]})
 def die(*arguments):
     os.kill(sidecar.pid, signal.SIGKILL)
     os.kill(os.getpid(), signal.SIGKILL)
-sidecar._commit = die
+sidecar._compactor._commit = die
 sidecar.compact("shop.killed", full=True)
 """
 
@@ -263,14 +263,14 @@ def test_files_of_a_compaction_that_runs_or_was_committed_stay(
 ) -> None:
     lake, java = shared
     table = made(lake, name, commits, **options)
-    commit = java._commit
+    commit = java._compactor._commit
 
     def looked_at(*arguments: Any) -> bool:
         assert remove_leftovers(java, table, 3600) == 0
         assert commit(*arguments)
         raise RuntimeError("killed after the commit")
 
-    monkeypatch.setattr(java, "_commit", looked_at)
+    monkeypatch.setattr(java._compactor, "_commit", looked_at)
     with pytest.raises(RuntimeError, match="killed after"):
         java.compact(table.identifier, full=True)
     assert list(Path(table.location).glob(".compaction-*"))

@@ -171,7 +171,7 @@ for number in range(3):
         def die(*arguments):
             os.kill(sidecar.pid, signal.SIGKILL)
             os.kill(os.getpid(), signal.SIGKILL)
-        sidecar._commit = die
+        sidecar._compactor._commit = die
     sidecar.compact("shop.died", keep=True)
 """
 
@@ -205,7 +205,7 @@ def test_closing_leaves_nothing_behind(lake: Lake) -> None:
     with Sidecar(lake.options) as java:
         lake.commit(name, 0, changes(random.Random(4), 0))
         assert java.compact(name, keep=True)
-        (kept,) = java._open_writers.values()
+        (kept,) = java._compactor._open_writers.values()
         spill = Path(kept._spill)
         assert notes(name, lake) and spill.is_dir()
     assert not notes(name, lake) and not spill.exists()

@@ -23,8 +23,9 @@ from tests.processes import gone
 
 from streamhouse.errors import CommitConflictError, StreamhouseError, TableError
 from streamhouse.paimon.catalog.warehouse import Warehouse
+from streamhouse.paimon.java.compactor import COMMIT_USER
 from streamhouse.paimon.java.jars import paimon_jar
-from streamhouse.paimon.java.sidecar import COMMIT_USER, Sidecar
+from streamhouse.paimon.java.sidecar import Sidecar
 from streamhouse.paimon.storage.lock import commit_lock
 from streamhouse.sql.plan import Column
 from streamhouse.sql.schema_changes import AddColumn
@@ -269,14 +270,14 @@ def test_a_lost_compaction_is_a_conflict_and_leaves_no_file(
     name = lake.sales()
     for identifier in range(3):
         lake.commit(name, identifier, make_sale(("China", 1, 0.5)))
-    commit = java._commit
+    commit = java._compactor._commit
 
     def late(table: Any, identifier: int, messages: Any) -> bool:
         with Sidecar(lake.options) as other:
             assert other.compact(name, full=True)
         return commit(table, identifier, messages)
 
-    monkeypatch.setattr(java, "_commit", late)
+    monkeypatch.setattr(java._compactor, "_commit", late)
     with pytest.raises(CommitConflictError, match=f"table '{name}' was not compacted"):
         java.compact(name, full=True)
 
@@ -291,7 +292,7 @@ def test_a_lost_compaction_deletes_no_file_that_only_went_up_a_level(
 ) -> None:
     name = lake.sales(bucket="1")
     lake.commit(name, 0, make_sale(("China", 1, 0.5)))
-    commit = java._commit
+    commit = java._compactor._commit
 
     def late(table: Any, identifier: int, messages: Any) -> bool:
         (after,) = [file.level() for m in messages for file in m.compactIncrement().compactAfter()]
@@ -300,7 +301,7 @@ def test_a_lost_compaction_deletes_no_file_that_only_went_up_a_level(
             assert other.compact(name, full=True)
         return commit(table, identifier, messages)
 
-    monkeypatch.setattr(java, "_commit", late)
+    monkeypatch.setattr(java._compactor, "_commit", late)
     with pytest.raises(CommitConflictError):
         java.compact(name, full=True)
 
@@ -378,7 +379,7 @@ def beside_an_alter_table(
     compact: Callable[[], bool],
 ) -> None:
     """Add a column and write `rows` with it, after the compaction has opened the table."""
-    identifier_of, files = java._next_identifier, set(data_files(lake, name))
+    identifier_of, files = java._compactor._next_identifier, set(data_files(lake, name))
 
     def altered(table: Any) -> int:
         if "note" not in Warehouse(lake.options).table(name).arrow_schema.names:
@@ -387,7 +388,7 @@ def beside_an_alter_table(
             files.update(data_files(lake, name))
         return identifier_of(table)
 
-    monkeypatch.setattr(java, "_next_identifier", altered)
+    monkeypatch.setattr(java._compactor, "_next_identifier", altered)
     with pytest.raises(CommitConflictError, match="its schema was changed"):
         compact()
     assert set(data_files(lake, name)) == files
@@ -454,7 +455,7 @@ def test_python_holds_no_java_objects_between_calls(
     counts = []
     for _ in range(3):
         own.read(name)
-        (way,) = own._idle
+        (way,) = own._core._idle
         counts.append(way.channel.held)
     assert counts[0] == counts[2]
 

@@ -12,7 +12,8 @@ from streamhouse.errors import CommitConflictError
 from streamhouse.options import boolean
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.changelog.unread_commits import invisible_snapshots
-from streamhouse.paimon.java.sidecar import JAVA_OPTIONS, Sidecar
+from streamhouse.paimon.java.core_connection import JAVA_OPTIONS
+from streamhouse.paimon.java.sidecar import Sidecar
 from streamhouse.paimon.java.unfinished_compactions import compaction_marker
 from streamhouse.paimon.maintenance.other_compactors import written_by_live_query
 from streamhouse.paimon.read.table import Table

@@ -1,0 +1,236 @@
+"""Compactions of tables by the Java core: of buckets, of append tables, with a kept writer."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from typing import Any
+
+from py4j.protocol import Py4JJavaError
+
+from streamhouse.paimon.java.bucket_compaction import compacted, loses_retractions
+from streamhouse.paimon.java.core_connection import CoreConnection
+from streamhouse.paimon.java.core_errors import gave_up, is_conflict
+from streamhouse.paimon.java.long_lived_writer import LongLivedWriter
+from streamhouse.paimon.java.rewritten_files import check_schema, discard
+from streamhouse.paimon.java.unfinished_compactions import compaction_marker
+from streamhouse.paimon.schema.options.remove_record_option import removes_records
+from streamhouse.paimon.schema.table_name import branch_root
+from streamhouse.paimon.storage.files import files_of, is_local
+from streamhouse.paimon.storage.lock import commit_lock
+from streamhouse.sql.options.renamed_options import stored
+
+COMMIT_USER = "streamhouse-maintenance"
+"""Commit user of compactions; never that of a query."""
+_MAX_OPEN_WRITERS = 6
+"""The most tables whose writers stay open; each may use 64 MB of the JVM's memory."""
+# Paimon counts this interval from the creation of a writer, but most compactions create a new one.
+# The same is true of the counts of a gentle lookup compaction: maintenance counts instead.
+_COMPACT_OPTIONS = {
+    "write-only": "false",
+    "compaction.optimization-interval": None,
+    "lookup-compact": "radical",
+}
+# The Java core's commits merge manifests from this number on; those of the Rust core never do.
+_COMMIT_OPTIONS = {
+    "write-only": "true",
+    "manifest.merge-min-count": "8",
+    "commit.min-retry-wait": "5 ms",
+    "commit.max-retry-wait": "50 ms",
+    "commit.max-retries": "20",
+}
+
+
+class Compactor:
+    """Compacts tables over one connection; its methods must be called within `core.run`.
+
+    Keeps the writers of some tables open between calls, until the JVM ends.
+    """
+
+    def __init__(self, core: CoreConnection) -> None:
+        self._core = core
+        self._open_writers: dict[str, LongLivedWriter] = {}
+        core.before_end(self._close_writers)
+
+    def compact(
+        self, name: str, full: bool, partitions: Sequence[Mapping[str, str]] | None
+    ) -> bool:
+        """Compact a table with a new writer; returns whether that made a snapshot."""
+        if partitions is not None and not partitions:
+            return False
+        java_table = self._core.table(name)
+        location = _location(java_table)
+        root = branch_root(location, str(java_table.coreOptions().branch()))
+        files = files_of(location, self._core.options)
+        start_snapshot = self._next_identifier(java_table) - 1
+        with (
+            tempfile.TemporaryDirectory(prefix="streamhouse-") as spill,
+            compaction_marker(files, root, start_snapshot) as names,
+        ):
+            table = java_table.copy({**_COMPACT_OPTIONS, **names})
+            if table.primaryKeys() or table.bucketSpec().getNumBuckets() > 0:
+                return self._compact_buckets(table, full, partitions, spill)
+            return self._compact_append(table, partitions)
+
+    def compact_with_open_writer(self, name: str) -> bool:
+        """Compact a table with a writer that stays open; with a new one where that may not be."""
+        java_table = self._core.table(name)
+        location = _location(java_table)
+        latest = self._next_identifier(java_table) - 1
+        can_keep = (
+            is_local(location)
+            and not removes_records(stored(dict(java_table.options())))
+            and not loses_retractions(java_table)
+        )
+        if not latest or not java_table.primaryKeys() or not can_keep:
+            return self.compact(name, False, None)
+        root = branch_root(location, str(java_table.coreOptions().branch()))
+        shared = self._core.shared
+        writer, buckets = self._updated_writer(
+            name, java_table.copy(_COMPACT_OPTIONS), root, latest
+        )
+        try:
+            writer.begin(latest)
+            table, write = writer.java(shared)
+            for entry in buckets:
+                write.compact(entry.getLeft(), entry.getRight(), False)
+            committed = self._commit(table, latest + 1, write.prepareCommit(True, latest + 1))
+            writer.done(shared, latest, committed)
+        except BaseException:
+            writer.close(shared, ended_well=False)
+            raise
+        self._keep_open(name, writer, shared)
+        return committed
+
+    def compact_manifests(self, name: str) -> None:
+        """Merge all manifests of a table, without touching its data."""
+        table = self._core.table(name)
+        with commit_lock(_location(table)), closing(_committer(table)) as commit:
+            commit.compactManifests()
+
+    def _compact_buckets(
+        self, table: Any, full: bool, partitions: Sequence[Mapping[str, str]] | None, spill: str
+    ) -> bool:
+        io_manager = self._core.jvm.org.apache.paimon.disk.IOManager.create(spill)
+        identifier = self._next_identifier(table)
+        reader = snapshot_reader(self._core.jvm, table, partitions)
+        # Buckets without new files need no compaction, and partitioned tables have many.
+        entries = (reader if full else reader.withLevel(0)).bucketEntries()
+        messages = compacted(
+            self._core.jvm,
+            table,
+            [(entry.partition(), entry.bucket()) for entry in entries],
+            full,
+            identifier,
+            lambda: table.newWrite(COMMIT_USER).withIOManager(io_manager),
+        )
+        return self._commit(table, identifier, messages)
+
+    def _compact_append(self, table: Any, partitions: Sequence[Mapping[str, str]] | None) -> bool:
+        jvm = self._core.jvm
+        coordinator = jvm.org.apache.paimon.append.AppendCompactCoordinator
+        if partitions is None:
+            tasks = coordinator(table, False).run()
+        else:
+            predicate = jvm.org.apache.paimon.partition.PartitionPredicate.fromMaps(
+                table.schema().logicalPartitionType(),
+                [dict(partition) for partition in partitions],
+                table.coreOptions().partitionDefaultName(),
+            )
+            tasks = coordinator(table, False, predicate).run()
+        messages = jvm.java.util.ArrayList()
+        if tasks:
+            with closing(table.store().newWrite(COMMIT_USER)) as write:
+                for task in tasks:
+                    messages.add(task.doCompact(table, write))
+        return self._commit(table, self._next_identifier(table), messages)
+
+    def _updated_writer(
+        self, name: str, table: Any, root: str, latest: int
+    ) -> tuple[LongLivedWriter, Any]:
+        """The table's open writer, notified of files up to `latest`, and the buckets to compact."""
+        process, jvm, shared = self._core.process, self._core.jvm, self._core.shared
+        with self._core.holding(process):
+            # Removed from the map, so that no other thread uses it.
+            writer = self._open_writers.pop(name, None)
+        if writer is not None:
+            same_process = writer.process is process
+            buckets = None
+            try:
+                if same_process and writer.fits(table):
+                    buckets = writer.buckets(jvm, shared, latest)
+                    if buckets is not None:
+                        return writer, buckets
+            finally:
+                if buckets is None:
+                    writer.close(shared if same_process else None)
+        writer = LongLivedWriter(process, table, root)
+        try:
+            writer.open(jvm, shared, table, COMMIT_USER)
+            return writer, writer.buckets(jvm, shared, latest)
+        except BaseException:
+            writer.close(shared)
+            raise
+
+    def _keep_open(self, name: str, writer: LongLivedWriter, shared: Any) -> None:
+        """Keep a writer open for the next call; close the least recently used of too many."""
+        with self._core.holding(writer.process) as is_current:
+            evicted = None
+            if not is_current:
+                evicted, shared = writer, None
+            else:
+                self._open_writers[name] = writer
+                if len(self._open_writers) > _MAX_OPEN_WRITERS:
+                    evicted = self._open_writers.pop(next(iter(self._open_writers)))
+        if evicted is not None:
+            evicted.close(shared)
+
+    def _close_writers(self) -> None:
+        writers, self._open_writers = self._open_writers, {}
+        for writer in writers.values():
+            writer.close(None)
+
+    def _commit(self, table: Any, identifier: int, messages: Any) -> bool:
+        if not any(not message.isEmpty() for message in messages):
+            return False
+        check_schema(table, messages)
+        with closing(_committer(table)) as commit:
+            try:
+                with commit_lock(_location(table)):
+                    commit.commit(identifier, messages)
+            except Py4JJavaError as error:
+                # Files of a commit whose outcome is not known for sure must stay.
+                if is_conflict(error) and not gave_up(error):
+                    discard(table, messages)
+                raise
+        return True
+
+    def _next_identifier(self, table: Any) -> int:
+        latest = table.snapshotManager().latestSnapshotId()
+        return int(latest or 0) + 1
+
+
+def snapshot_reader(
+    jvm: Any, table: Any, partitions: Sequence[Mapping[str, str]] | None = None
+) -> Any:
+    """A Java reader of the newest snapshot, of all or some partitions."""
+    reader = table.newSnapshotReader()
+    if partitions is not None:
+        maps = jvm.java.util.ArrayList()
+        for partition in partitions:
+            maps.add(dict(partition))
+        reader = reader.withPartitionsFilter(maps)
+    return reader
+
+
+def _committer(table: Any) -> Any:
+    # A commit to a `write-only` table expires neither snapshots nor partitions.
+    return table.copy(_COMMIT_OPTIONS).newCommit(COMMIT_USER)
+
+
+def _location(table: Any) -> str:
+    """A table's location, spelled as queries spell it, so that both take the same commit lock."""
+    uri = table.location().toUri()
+    local = uri.getScheme() in (None, "file")
+    return str(uri.getPath() if local else table.location().toString())

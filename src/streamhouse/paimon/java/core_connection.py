@@ -1,0 +1,285 @@
+"""The connection to Paimon's Java core, which runs in a JVM of its own."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
+
+from streamhouse.errors import StreamhouseError, TableError
+from streamhouse.paimon.java import class_archive, incomplete_snapshots
+from streamhouse.paimon.java.core_errors import connection_error, java_error, process_ended
+from streamhouse.paimon.java.jars import COORDINATES, JAR_VARIABLE, paimon_jar, s3_jar
+from streamhouse.paimon.java.jvm import END_SECONDS, Channel, JavaProcess, spark_jars
+from streamhouse.paimon.schema.table_name import TableName
+from streamhouse.paimon.storage.object_store.s3_client import core_options
+from streamhouse.sql.options.catalog_options import file_system_options
+from streamhouse.sql.options.store_options import ENDPOINT, canonical_options, is_object_store
+
+JAVA_OPTIONS = (
+    # With a small young generation, garbage collection took half of the JVM's time.
+    "-Xms160m",
+    "-Xmn96m",
+    "-Xmx768m",
+    "-Xss512k",
+    "-XX:+UseSerialGC",
+    "-XX:TieredStopAtLevel=1",
+    "-XX:MinHeapFreeRatio=10",
+    "-XX:MaxHeapFreeRatio=30",
+    "-Djava.awt.headless=true",
+    "-Dslf4j.internal.verbosity=ERROR",
+)
+_SPARK_JARS = (
+    "hadoop-client-*.jar",
+    "slf4j-api-*.jar",
+    "commons-*.jar",
+    "snappy-java-*.jar",
+    "zstd-jni-*.jar",
+    "lz4-java-*.jar",
+    "aircompressor-*.jar",
+)
+_DYING_S = 1.0
+MANIFESTS = "manifests"
+"""The key of the cache of manifests in `CoreConnection.shared`."""
+_MANIFESTS_BYTES = 32 * 2**20
+_MANIFESTS_PAGE = 4 * 2**10
+
+Result = TypeVar("Result")
+
+
+def classpath() -> list[Path]:
+    """The jars of the sidecar's JVM: Paimon's, fetched if it is not there, and some of Spark's."""
+    return [paimon_jar(), *spark_jars(_SPARK_JARS)]
+
+
+def _store_jars(options: Mapping[str, str]) -> list[Path]:
+    """The jars that a warehouse in an object store needs, which come after the others.
+
+    So the archive of classes that was made without them still fits.
+    """
+    return [s3_jar()] if ENDPOINT in options or is_object_store(options["warehouse"]) else []
+
+
+@dataclass
+class _Session:
+    """A channel to the JVM, and the Java catalog that was opened through it on first use."""
+
+    channel: Channel
+    process: JavaProcess
+    catalog: Any = None
+
+
+class CoreConnection:
+    """The JVM of a `Sidecar` and the sessions in it, each for one thread at a time.
+
+    Starts the JVM at the first call, and again if it died. `jvm`, `process`, `shared` and `table`
+    are valid only in the work that `run` calls. Thread-safe.
+    """
+
+    def __init__(
+        self,
+        options: Mapping[str, str],
+        java_options: Sequence[str],
+        nice: int,
+    ) -> None:
+        self.options = canonical_options(options)
+        self._java_options = tuple(java_options)
+        self._nice = nice
+        self._before_end: Callable[[], None] = lambda: None
+        self._process: JavaProcess | None = None
+        self._idle: list[_Session] = []
+        self._local = threading.local()
+        self._lock = threading.Lock()
+
+    @property
+    def pid(self) -> int | None:
+        """The JVM's process id, None while none runs."""
+        process = self._process
+        return process.pid if process is not None and process.alive else None
+
+    def run(self, table: str, work: Callable[[], Result]) -> Result:
+        """Return `work()`, in a session that no other thread uses; raises `StreamhouseError`.
+
+        Tries once more without the incomplete snapshots of a killed writer, if these made it fail.
+        """
+        try:
+            return self._attempt(table, work)
+        except StreamhouseError as error:
+            if not incomplete_snapshots.is_cause(error):
+                raise
+            if not incomplete_snapshots.remove(self.options, table):
+                raise
+            return self._attempt(table, work)
+
+    @property
+    def jvm(self) -> Any:
+        """Java's packages."""
+        return self._local.session.channel.jvm
+
+    @property
+    def process(self) -> JavaProcess:
+        """The JVM."""
+        process: JavaProcess = self._local.session.process
+        return process
+
+    @property
+    def shared(self) -> Any:
+        """The Java map of the objects that outlive a call."""
+        return self._local.session.channel.shared
+
+    def table(self, name: str, dynamic: Mapping[str, str | None] | None = None) -> Any:
+        """The Java table, with `dynamic` options."""
+        database, dot, table = name.partition(".")
+        if not dot or not table:
+            raise TableError(f"table '{name}': write the name as 'database.table'")
+        identifier = self.jvm.org.apache.paimon.catalog.Identifier.create(database, table)
+        java_table = self._catalog().getTable(identifier)
+        if TableName.parse(table).system is None:
+            java_table.setManifestCache(self._manifests())
+        return java_table.copy(dict(dynamic)) if dynamic else java_table
+
+    @contextmanager
+    def holding(self, process: JavaProcess) -> Iterator[bool]:
+        """Keep the JVM from being ended; yields whether `process` is still that of new calls."""
+        with self._lock:
+            yield process is self._process
+
+    def before_end(self, callback: Callable[[], None]) -> None:
+        """Call `callback` when the JVM is about to be ended, or has died; one may be set."""
+        self._before_end = callback
+
+    def start(self) -> None:
+        """Start the JVM now, so that the first call need not wait for it."""
+        self._running()
+
+    def close(self, timeout_s: float = END_SECONDS) -> None:
+        """End the JVM, and kill it after `timeout_s` seconds; a later call starts another."""
+        self._end(self._process, timeout_s)
+
+    def kill(self) -> None:
+        """End the JVM at once, also while another thread waits for it: that call then fails."""
+        process = self._process
+        if process is not None:
+            process.kill()
+
+    def _attempt(self, table: str, work: Callable[[], Result]) -> Result:
+        if getattr(self._local, "session", None) is not None:
+            return work()
+        process: JavaProcess | None = None
+        session: _Session | None = None
+        try:
+            process = self._running()
+            self._local.session = session = self._enter(process)
+            return work()
+        except Py4JError as error:
+            raise self._explained(table, error, process) from None
+        finally:
+            self._local.session = None
+            if process is not None and session is not None:
+                self._leave(process, session)
+
+    def _running(self) -> JavaProcess:
+        with self._lock:
+            if self._process is not None and not self._process.alive:
+                self._close_process()
+            if self._process is None:
+                self._process = self._start()
+            return self._process
+
+    def _enter(self, process: JavaProcess) -> _Session:
+        """A channel to the JVM that no other thread uses."""
+        with self._lock:
+            if process is self._process and self._idle:
+                return self._idle.pop()
+        return _Session(process.open_channel(), process)
+
+    def _start(self) -> JavaProcess:
+        jars, more = classpath(), _store_jars(self.options)
+        java_options = (*self._java_options, *class_archive.java_options(jars))
+        process = JavaProcess([*jars, *more], java_options, self._nice)
+        try:
+            process.jvm.org.apache.paimon.options.Options()
+        except TypeError:
+            # py4j raises a TypeError for a class that does not exist.
+            process.close()
+            raise StreamhouseError(
+                f"'{jars[0]}' does not hold Paimon's Java core; set {JAR_VARIABLE} to "
+                f"the path of {COORDINATES}, or unset it to have it fetched"
+            ) from None
+        return process
+
+    def _leave(self, process: JavaProcess, session: _Session) -> None:
+        try:
+            if process.alive:
+                session.channel.release()
+        except Py4JError:
+            self._end(process)
+        with self._lock:
+            if process is self._process:
+                self._idle.append(session)
+                return
+        session.channel.close()
+
+    def _end(self, process: JavaProcess | None, timeout_s: float = END_SECONDS) -> None:
+        """End this JVM, unless another has taken its place."""
+        with self._lock:
+            if process is self._process:
+                self._close_process(timeout_s)
+
+    def _close_process(self, timeout_s: float = END_SECONDS) -> None:
+        process, self._process = self._process, None
+        sessions, self._idle = self._idle, []
+        self._before_end()
+        for session in sessions:
+            session.channel.close()
+        if process is not None:
+            process.close(timeout_s)
+
+    def _explained(
+        self, table: str, error: Py4JError, process: JavaProcess | None
+    ) -> StreamhouseError:
+        try:
+            if isinstance(error, Py4JJavaError):
+                return java_error(table, error, self.options)
+        except Py4JError as later:
+            error = later
+        # An error that is no Java exception is a broken connection: the JVM may be about to end.
+        ends_soon = process is not None and process.ends_within(_DYING_S)
+        if isinstance(error, Py4JNetworkError) or process is None or ends_soon or not process.alive:
+            self._end(process)
+            return process_ended(table)
+        return connection_error(table, error)
+
+    def _catalog(self) -> Any:
+        session: _Session = self._local.session
+        if session.catalog is None:
+            session.catalog = self._open_catalog(session.channel.jvm)
+            session.channel.keep()
+        return session.catalog
+
+    def _open_catalog(self, jvm: Any) -> Any:
+        # Tables also change in other processes: no cache.
+        opened = core_options(file_system_options(self.options))
+        settings = opened | {"cache-enabled": "false"}
+        options = jvm.org.apache.paimon.options.Options.fromMap(settings)
+        context = jvm.org.apache.paimon.catalog.CatalogContext.create(options)
+        return jvm.org.apache.paimon.catalog.CatalogFactory.createCatalog(context)
+
+    def _manifests(self) -> Any:
+        """The cache of manifest files, shared by all tables and threads.
+
+        Manifest files never change, and each compaction reads all of them for every bucket.
+        """
+        cache = self.shared.get(MANIFESTS)
+        if cache is None:
+            paimon = self.jvm.org.apache.paimon
+            memory = paimon.options.MemorySize(_MANIFESTS_BYTES)
+            # A cached manifest has at least one page for each bucket, by default one of 64 KB.
+            cache = paimon.utils.SegmentsCache.create(_MANIFESTS_PAGE, memory, _MANIFESTS_BYTES)
+            self.shared.put(MANIFESTS, cache)
+        return cache
