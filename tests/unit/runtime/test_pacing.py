@@ -5,23 +5,20 @@ from __future__ import annotations
 import pytest
 
 from streamhouse.paimon.maintenance.policy import MaintenancePolicy, Pace
-from streamhouse.paimon.maintenance.service import Maintenance, _State
+from streamhouse.paimon.maintenance.table_schedule import Kind, TableSchedule
 from streamhouse.runtime.streaming.pacing import Pacing, Role
 
 
 @pytest.mark.parametrize(("took", "pause"), [(None, 0.5), (0.02, 0.1), (0.3, 0.3), (4.0, 0.5)])
 def test_quick_compactions_follow_each_other_quickly(took: float | None, pause: float) -> None:
     policy = MaintenancePolicy.of(True, {"changelog-producer": "lookup"}, Pace())
-    state = _State(policy=policy, durations={} if took is None else {"compact": took})
-    assert Maintenance({}, tuple)._pause(state, policy) == pause
+    durations: dict[Kind, float] = {} if took is None else {"compact": took}
+    assert TableSchedule("t", Pace(), policy=policy, durations=durations).pause() == pause
 
 
 def test_compactions_without_waiting_queries_pause() -> None:
     policy = MaintenancePolicy.of(True, {}, Pace())
-    assert (
-        Maintenance({}, tuple)._pause(_State(policy=policy, durations={"compact": 0.02}), policy)
-        == 1.0
-    )
+    assert TableSchedule("t", Pace(), policy=policy, durations={"compact": 0.02}).pause() == 1.0
 
 
 class Clock:

@@ -8,21 +8,20 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
-from typing import Literal
+from dataclasses import dataclass, replace
 
 from streamhouse.errors import CommitConflictError, StreamhouseError
 from streamhouse.paimon.catalog.warehouse import Warehouse
-from streamhouse.paimon.changelog.invisible_rows import InvisibleRows, InvisibleRowsCounter
+from streamhouse.paimon.changelog.invisible_rows import InvisibleRows
 from streamhouse.paimon.java.sidecar import Sidecar
 from streamhouse.paimon.java.unfinished_compactions import remove_leftovers
 from streamhouse.paimon.maintenance.backpressure import Backpressure
 from streamhouse.paimon.maintenance.expiry import expire
 from streamhouse.paimon.maintenance.other_compactors import compacted_by_others
 from streamhouse.paimon.maintenance.policy import MaintenancePolicy, Pace
+from streamhouse.paimon.maintenance.table_schedule import Kind, TableSchedule
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.read.visibility import VisibleAt, changes_visible_at, later, rows_visible_at
-from streamhouse.paimon.schema.options.iceberg_metadata import has_iceberg_metadata
 from streamhouse.paimon.storage.files import is_local
 
 _LOG = logging.getLogger("streamhouse.maintenance")
@@ -36,8 +35,6 @@ _FAILURES = 2
 _FAILURES_TO_GIVE_UP = 5
 _OTHERS_EVERY_S = 1.0
 
-Kind = Literal["compact", "full", "merge", "iceberg", "expire", "leftovers"]
-
 
 @dataclass(frozen=True)
 class Counts:
@@ -48,42 +45,6 @@ class Counts:
     expired: int = 0
     leftovers: int = 0
     failures: int = 0
-
-
-@dataclass
-class _State:
-    """What maintenance remembers of one table: snapshot ids and times (monotonic seconds).
-
-    `read` is whether `policy` is that of a table that queries only read: a query that writes it
-    may start later. `busy` is set while the table is compacted or its manifests are merged,
-    `cleaning` while snapshots or orphan files are removed; both may be set at once. `idle_at` is
-    the newest snapshot at which a compaction that makes rows visible found nothing to do,
-    `others_seen_at` is when another process was last seen compacting.
-    """
-
-    table: Table | None = None
-    policy: MaintenancePolicy | None = None
-    read: bool = False
-    compacted: int = 0
-    compacted_full: int = 0
-    attempted: int = 0
-    merged: int = 0
-    iceberg: int = 0
-    iceberg_at: float = float("-inf")
-    counted: bool = False
-    compacted_at: float = field(default_factory=time.monotonic)
-    full_at: float = field(default_factory=time.monotonic)
-    polled_at: float = 0.0
-    expired_at: float = 0.0
-    cleaned_at: float = float("-inf")
-    durations: dict[Kind, float] = field(default_factory=dict)
-    idle_at: int = 0
-    invisible_rows: InvisibleRowsCounter = field(default_factory=InvisibleRowsCounter)
-    others_seen_at: float = float("-inf")
-    busy: bool = False
-    cleaning: bool = False
-    failures: int = 0
-    retry_at: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -133,7 +94,7 @@ class Maintenance:
         self._may_begin = may_begin
         self._warm = warm
         self._pressure = Backpressure()
-        self._states: dict[str, _State] = {}
+        self._schedules: dict[str, TableSchedule] = {}
         self._counts = Counts()
         self._lock = threading.Lock()
         self._stopped = threading.Event()
@@ -148,7 +109,7 @@ class Maintenance:
     @property
     def busy(self) -> int:
         """How many tables have a job that is running or queued."""
-        return sum(state.busy or state.cleaning for state in list(self._states.values()))
+        return sum(one.busy or one.cleaning for one in list(self._schedules.values()))
 
     @property
     def failures(self) -> int:
@@ -177,17 +138,17 @@ class Maintenance:
         keeps failing.
         """
         invisible = []
-        for name, state, _ in self._table_states():
-            table = Warehouse(self._options).followed(name)
+        for schedule, _ in self._scheduled():
+            table = Warehouse(self._options).followed(schedule.name)
             visible_at = _visible_at(table)
             if visible_at == "commit":
                 continue
-            waiting = state.invisible_rows.count(table, visible_at)
+            waiting = schedule.invisible_rows.count(table, visible_at)
             if not waiting.rows:
                 continue
-            if waiting.option is None and state.failures >= _FAILURES_TO_GIVE_UP:
+            if waiting.option is None and schedule.failures >= _FAILURES_TO_GIVE_UP:
                 raise StreamhouseError(f"{waiting}, which keeps failing: {self._last_error_text()}")
-            if waiting.option is None and state.idle_at == table.latest_snapshot_id():
+            if waiting.option is None and schedule.idle_at == table.latest_snapshot_id():
                 waiting = replace(waiting, option="compaction found nothing to do")
             invisible.append(waiting)
         return invisible
@@ -233,8 +194,8 @@ class Maintenance:
         ):
             while not self._stopped.wait(pause):
                 pause = self._pace.poll_seconds
-                for name, state, read in self._table_states():
-                    self._poll(name, state, read, _Workers(quick, prompt, long))
+                for schedule, only_read in self._scheduled():
+                    self._poll(schedule, only_read, _Workers(quick, prompt, long))
 
     def _wait_for_begin(self) -> None:
         deadline = time.monotonic() + self._pace.longest_wait_seconds
@@ -248,8 +209,8 @@ class Maintenance:
         except Exception as error:  # noqa: BLE001  # the first job reports it again
             _LOG.info("the Java core was not started ahead of time: %s", error)
 
-    def _table_states(self) -> list[tuple[str, _State, bool]]:
-        """The tables with their states, and whether they are only read."""
+    def _scheduled(self) -> list[tuple[TableSchedule, bool]]:
+        """The schedules of the tables, and whether these are only read."""
         try:
             written = dict.fromkeys(self._tables())
             read = [name for name in dict.fromkeys(self._reads()) if name not in written]
@@ -257,77 +218,70 @@ class Maintenance:
             _LOG.warning("cannot list the tables to maintain: %s", error)
             return []
         with self._lock:
-            states = self._states
-            return [
-                *((name, states.setdefault(name, _State()), False) for name in written),
-                *((name, states.setdefault(name, _State()), True) for name in read),
+            return [(self._schedule(name), False) for name in written] + [
+                (self._schedule(name), True) for name in read
             ]
+
+    def _schedule(self, name: str) -> TableSchedule:
+        if name not in self._schedules:
+            self._schedules[name] = TableSchedule(name, self._pace)
+        return self._schedules[name]
 
     def _last_error_text(self) -> str:
         return "" if self._last_error is None else self._last_error[1]
 
-    def _poll(self, name: str, state: _State, read: bool, workers: _Workers) -> None:
-        now, background = time.monotonic(), state.policy is not None and not state.policy.prompt
-        if now < state.retry_at or (state.busy and state.cleaning):
+    def _poll(self, schedule: TableSchedule, only_read: bool, workers: _Workers) -> None:
+        if not schedule.is_poll_due():
             return
-        if background and now - state.polled_at < self._pace.background_poll_seconds:
-            return
-        state.polled_at = now
+        schedule.polled_at = time.monotonic()
         try:
-            latest = self._latest(name, state, read)
-            if read and not self._must_compact(name, state):
+            latest = self._latest(schedule, only_read)
+            if only_read and not self._must_compact(schedule):
                 return
-            kind = self._due(name, state, latest)
-            if kind is not None and not state.busy:
-                state.busy = True
-                self._worker(state, kind, workers).submit(self._work, name, state, kind, latest)
-            cleaning = self._due_cleaning(state, latest)
+            kind = schedule.due(latest, self._pressure)
+            if kind is not None and not schedule.busy:
+                schedule.busy = True
+                self._worker(schedule, kind, workers).submit(self._work, schedule, kind, latest)
+            cleaning = schedule.cleaning_due(latest, self._local, self._may_expire)
             if cleaning is not None:
-                state.cleaning = True
-                workers.long.submit(self._work, name, state, cleaning, latest)
+                schedule.cleaning = True
+                workers.long.submit(self._work, schedule, cleaning, latest)
         except Exception as error:  # noqa: BLE001  # the queries must go on
-            self._failed(name, state, error)
+            self._failed(schedule, error)
 
-    def _must_compact(self, name: str, state: _State) -> bool:
+    def _must_compact(self, schedule: TableSchedule) -> bool:
         """Whether a table that is only read has invisible rows that no other process compacts."""
-        table, now = state.table, time.monotonic()
-        if table is None or now - state.others_seen_at < _OTHERS_EVERY_S:
+        table, now = schedule.table, time.monotonic()
+        if table is None or now - schedule.others_seen_at < _OTHERS_EVERY_S:
             return False
         visible_at = _visible_at(table)
         if (
             visible_at == "commit"
-            or not state.invisible_rows.count(table, visible_at, self._latest_within_s(state)).rows
+            or not schedule.invisible_rows.count(table, visible_at, schedule.latest_within_s).rows
         ):
             return False
         if compacted_by_others(table):
-            state.others_seen_at = now
+            schedule.others_seen_at = now
             return False
         return True
 
-    def _latest(self, name: str, state: _State, read: bool) -> int:
-        table = state.table
-        if table is None or state.policy is None or state.read != read:
-            table = state.table = Warehouse(self._options).followed(name)
-            make_policy = MaintenancePolicy.of_read if read else MaintenancePolicy.of
-            state.policy = make_policy(bool(table.primary_key), table.options, self._pace)
-            state.read = read
-            failing = state.failures >= _FAILURES
-            self._pressure.limit(name, None if failing else state.policy.most_files)
-            if not state.counted and state.policy.most_files is not None:
-                state.counted = True
-                for _ in range(self._uncompacted(name)):
-                    self._pressure.added(name, 1)
-        latest = table.latest_snapshot_id(self._latest_within_s(state)) or 0
-        if latest < state.compacted:
-            # The table was rolled back, or dropped and created again.
-            state.compacted = state.compacted_full = state.merged = 0
-            state.attempted = 0
+    def _latest(self, schedule: TableSchedule, only_read: bool) -> int:
+        table = schedule.table
+        if table is None or schedule.policy is None or schedule.only_read != only_read:
+            table = schedule.table = Warehouse(self._options).followed(schedule.name)
+            make_policy = MaintenancePolicy.of_read if only_read else MaintenancePolicy.of
+            schedule.policy = make_policy(bool(table.primary_key), table.options, self._pace)
+            schedule.only_read = only_read
+            failing = schedule.failures >= _FAILURES
+            self._pressure.limit(schedule.name, None if failing else schedule.policy.most_files)
+            if not schedule.counted and schedule.policy.most_files is not None:
+                schedule.counted = True
+                for _ in range(self._uncompacted(schedule.name)):
+                    self._pressure.added(schedule.name, 1)
+        latest = table.latest_snapshot_id(schedule.latest_within_s) or 0
+        if latest < schedule.compacted:
+            schedule.rolled_back()
         return latest
-
-    def _latest_within_s(self, state: _State) -> float:
-        """How old the newest snapshot may be, if another machine wrote it."""
-        prompt = state.policy is not None and state.policy.prompt
-        return self._pace.background_poll_seconds if prompt else self._pace.remote_seconds
 
     def _uncompacted(self, name: str) -> int:
         """About how many commits an earlier run left uncompacted; at most `_MAX_UNCOMPACTED`."""
@@ -335,173 +289,89 @@ class Maintenance:
         recent = itertools.islice(newest, _MAX_UNCOMPACTED)
         return sum(1 for _ in itertools.takewhile(lambda one: one.commit_kind != "COMPACT", recent))
 
-    def _due(self, name: str, state: _State, latest: int) -> Kind | None:
-        """The compaction or manifest merge that is due now; None if none is."""
-        policy, now = state.policy, time.monotonic()
-        if policy is None:
-            return None
-        if latest == state.compacted == state.merged:
-            return "iceberg" if self._iceberg_due(state, latest) else None
-        took = state.durations.get("compact", self._pace.first_compaction_seconds)
-        full_soon = latest > state.attempted and self._pressure.fills_within(name, took)
-        if full_soon or now - state.compacted_at >= self._pause(state, policy):
-            interval_passed = (
-                policy.full_seconds is not None and now - state.full_at >= policy.full_seconds
-            )
-            if _reached(latest - state.compacted_full, policy.full_commits) or (
-                interval_passed and latest > state.compacted_full
-            ):
-                return "full"
-            if full_soon and not state.durations and self._rows(state) < self._pace.small_rows:
-                # A normal compaction may skip so few files; a full one warms up the JVM.
-                return "full"
-            if full_soon or _reached(latest - state.compacted, policy.commits):
-                return "compact"
-        merges = policy.merges and latest - state.merged >= self._pace.manifest_commits
-        if merges:
-            return "merge"
-        return "iceberg" if self._iceberg_due(state, latest) else None
-
-    def _iceberg_due(self, state: _State, latest: int) -> bool:
-        """Whether the table's Iceberg metadata is older than its newest snapshot.
-
-        It takes at most a fifth of the time.
-        """
-        table = state.table
-        if table is None or state.read or latest <= state.iceberg:
-            return False
-        pause = max(self._pace.iceberg_seconds, 4 * state.durations.get("iceberg", 0.0))
-        return has_iceberg_metadata(table.options) and time.monotonic() - state.iceberg_at >= pause
-
     def _finish_iceberg(self) -> None:
         """Bring the Iceberg metadata of all written tables up to date, at the end."""
-        for name, state in list(self._states.items()):
+        for schedule in list(self._schedules.values()):
             try:
-                latest = 0 if state.table is None else state.table.latest_snapshot_id() or 0
-                state.iceberg_at = float("-inf")
-                state.durations.pop("iceberg", None)
-                if self._iceberg_due(state, latest):
-                    self._sidecar.write_iceberg_metadata(name)
+                latest = 0 if schedule.table is None else schedule.table.latest_snapshot_id() or 0
+                schedule.iceberg_at = float("-inf")
+                schedule.durations.pop("iceberg", None)
+                if schedule.is_iceberg_due(latest):
+                    self._sidecar.write_iceberg_metadata(schedule.name)
             except Exception as error:  # noqa: BLE001  # the queries have ended well
-                _LOG.warning("table '%s': Iceberg metadata is not current: %s", name, error)
+                _LOG.warning(
+                    "table '%s': Iceberg metadata is not current: %s", schedule.name, error
+                )
 
-    def _pause(self, state: _State, policy: MaintenancePolicy) -> float:
-        """The least time until the next compaction, in seconds."""
-        took = state.durations.get("compact")
-        if not policy.prompt or took is None:
-            return policy.seconds
-        return min(policy.seconds, max(took, self._pace.prompt_least_seconds))
-
-    def _due_cleaning(self, state: _State, latest: int) -> Kind | None:
-        """Whether snapshot expiry or the removal of orphan files is due now; None if neither."""
-        policy, now, pace = state.policy, time.monotonic(), self._pace
-        if state.cleaning or policy is None or not policy.expires or latest == 0:
-            return None
-        # It takes some twenty requests to an object store.
-        pause = pace.expire_seconds if self._local else pace.remote_expire_seconds
-        if now - state.expired_at >= pause and self._may_expire():
-            return "expire"
-        return "leftovers" if now - state.cleaned_at >= pace.leftover_seconds else None
-
-    def _worker(self, state: _State, kind: Kind, workers: _Workers) -> ThreadPoolExecutor:
-        if kind == "compact" and state.policy is not None and state.policy.prompt:
+    def _worker(self, schedule: TableSchedule, kind: Kind, workers: _Workers) -> ThreadPoolExecutor:
+        if kind == "compact" and schedule.prompt:
             return workers.prompt
-        return workers.long if self._is_long(state, kind) else workers.quick
+        return workers.long if schedule.is_long(kind) else workers.quick
 
-    def _is_long(self, state: _State, kind: Kind) -> bool:
-        took = state.durations.get(kind)
-        if took is not None:
-            return took >= self._pace.long_seconds
-        return kind == "full" and self._rows(state) >= self._pace.long_rows
-
-    def _rows(self, state: _State) -> int:
-        table = state.table
-        latest = None if table is None else table.latest_snapshot_id(self._latest_within_s(state))
-        if table is None or latest is None:
-            return 0
-        return table.snapshot(latest).total_record_count or 0
-
-    def _work(self, name: str, state: _State, kind: Kind, latest: int) -> None:
+    def _work(self, schedule: TableSchedule, kind: Kind, latest: int) -> None:
         start = time.monotonic()
         try:
             if self._stopped.is_set():
                 return
             if kind in ("compact", "full"):
-                self._compact(name, state, kind == "full", latest)
+                self._compact(schedule, kind == "full", latest)
             elif kind == "merge":
-                self._sidecar.compact_manifests(name)
-                state.merged = latest + 1
+                self._sidecar.compact_manifests(schedule.name)
+                schedule.merged = latest + 1
                 self._count(merges=1)
             elif kind == "iceberg":
-                state.iceberg = self._sidecar.write_iceberg_metadata(name)
-                state.iceberg_at = time.monotonic()
+                schedule.iceberg = self._sidecar.write_iceberg_metadata(schedule.name)
+                schedule.iceberg_at = time.monotonic()
             elif kind == "expire":
-                self._expire(name, state)
+                self._expire(schedule)
             else:
-                self._clean(name, state)
-            state.failures = 0
-            state.durations[kind] = took = time.monotonic() - start
-            _LOG.debug("table '%s': %s in %.3f s", name, kind, took)
+                self._clean(schedule)
+            schedule.failures = 0
+            schedule.durations[kind] = took = time.monotonic() - start
+            _LOG.debug("table '%s': %s in %.3f s", schedule.name, kind, took)
         except Exception as error:  # noqa: BLE001  # the queries must go on
             if not self._stopped.is_set():
-                self._failed(name, state, error)
+                self._failed(schedule, error)
         finally:
             if kind in ("expire", "leftovers"):
-                state.cleaning = False
+                schedule.cleaning = False
             else:
-                state.busy = False
+                schedule.busy = False
 
-    def _compact(self, name: str, state: _State, full: bool, latest: int) -> None:
+    def _compact(self, schedule: TableSchedule, full: bool, latest: int) -> None:
         now = time.monotonic()
-        state.attempted = latest
-        keep = state.policy is not None and state.policy.prompt
-        committed = self._sidecar.compact(name, full=full, keep=keep)
+        schedule.attempted = latest
+        committed = self._sidecar.compact(schedule.name, full=full, keep=schedule.prompt)
         if committed:
-            self._pressure.compacted(name, now)
-        # Commits during the compaction are counted again at the next poll. If nothing was worth
-        # compacting yet, the next commit may change that.
-        commits = state.policy.commits if state.policy is not None else None
-        position = latest + 1 if committed else latest
-        state.compacted = (
-            position if committed or full else max(state.compacted, latest + 1 - (commits or 1))
-        )
-        if full:
-            state.compacted_full, state.full_at = position, now
-        table = Warehouse(self._options).table(name)
-        if not committed and (full or _visible_at(table) != "full-compaction"):
-            state.idle_at = latest
-        state.compacted_at = time.monotonic()
-        # The options may have changed meanwhile.
-        state.table = None
-        if committed:
-            state.merged = position
+            self._pressure.compacted(schedule.name, now)
             self._count(compactions=1)
+        schedule.note_compaction(latest, full, committed, now)
+        table = Warehouse(self._options).table(schedule.name)
+        if not committed and (full or _visible_at(table) != "full-compaction"):
+            schedule.idle_at = latest
+        # The options may have changed meanwhile.
+        schedule.table = None
 
-    def _expire(self, name: str, state: _State) -> None:
-        table = Warehouse(self._options).table(name)
+    def _expire(self, schedule: TableSchedule) -> None:
+        table = Warehouse(self._options).table(schedule.name)
         done = expire(self._sidecar, table, self._pace.expire_work_seconds)
-        state.expired_at = time.monotonic()
+        schedule.expired_at = time.monotonic()
         self._count(expired=done)
 
-    def _clean(self, name: str, state: _State) -> None:
-        state.cleaned_at = time.monotonic()
-        table = Warehouse(self._options).table(name)
+    def _clean(self, schedule: TableSchedule) -> None:
+        schedule.cleaned_at = time.monotonic()
+        table = Warehouse(self._options).table(schedule.name)
         removed = remove_leftovers(self._sidecar, table, self._pace.leftover_age_seconds)
         self._count(leftovers=removed)
 
-    def _failed(self, name: str, state: _State, error: Exception) -> None:
+    def _failed(self, schedule: TableSchedule, error: Exception) -> None:
         self._count(failures=1)
-        state.failures += 1
-        state.table = None
         conflict = isinstance(error, CommitConflictError)
         if not conflict:
-            self._last_error = (time.time(), f"table '{name}': {error}")
-        initial_pause = _CONFLICT_PAUSE_S if conflict else 1.0
-        pause = min(initial_pause * 2.0 ** (state.failures - 1), self._pace.longest_backoff_seconds)
-        state.retry_at = time.monotonic() + pause
-        state.attempted = 0
+            self._last_error = (time.time(), f"table '{schedule.name}': {error}")
+        pause = schedule.note_failure(_CONFLICT_PAUSE_S if conflict else 1.0)
         level = logging.INFO if conflict else logging.WARNING
-        _LOG.log(level, "table '%s': %s (retry in %g s)", name, error, pause)
+        _LOG.log(level, "table '%s': %s (retry in %g s)", schedule.name, error, pause)
 
     def _count(self, **increments: int) -> None:
         with self._lock:
@@ -515,7 +385,3 @@ def _visible_at(table: Table) -> VisibleAt:
     """When both the rows of a table and its changes are visible."""
     keyed, options = bool(table.primary_key), table.options
     return later(rows_visible_at(keyed, options), changes_visible_at(keyed, options))
-
-
-def _reached(commits: int, every: int | None) -> bool:
-    return every is not None and commits >= every
