@@ -37,16 +37,7 @@ def _write(address: TableAddress, batches: Mapping[str, int]) -> None:
     writer = TableWriter(
         address.warehouse, address.identifier, user, file_prefix(user, 0, user[:12])
     )
-    try:
-        writer.write(
-            pa.record_batch(
-                {
-                    "query": pa.array(list(batches), pa.string()),
-                    "batch": pa.array(list(batches.values()), pa.int64()),
-                }
-            )
-        )
-        messages = writer.prepare(0)
-    finally:
-        writer.close()
+    queries = pa.array(list(batches), pa.string())
+    numbers = pa.array(list(batches.values()), pa.int64())
+    messages = writer.write_all([pa.record_batch({"query": queries, "batch": numbers})])
     TableCommitter(address.warehouse, address.identifier, user).commit(0, messages)

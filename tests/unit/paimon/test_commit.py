@@ -53,6 +53,14 @@ def test_no_messages_make_no_snapshot(lab: Lab) -> None:
     assert table.latest_snapshot_id() is None
 
 
+def test_a_writer_is_closed_when_one_of_its_batches_fails(lab: Lab) -> None:
+    table = lab.make("t")
+    writer = TableWriter(lab.warehouse.options, table.identifier, USER)
+    with pytest.raises(TableError):
+        writer.write_all([lab.batch([(1, 10)]), pa.record_batch({"other": [1]})])
+    assert writer._writer is None
+
+
 def test_committed_looks_at_this_user_only(lab: Lab) -> None:
     table = lab.make("t")
     lab.write(table, 7, [(1, 1)], user="other")

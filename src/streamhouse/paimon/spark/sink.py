@@ -117,12 +117,7 @@ class _Sink:
             staged = stage(files, self._grouping, folder, name, partition, batches)
             return Written(partition, attempt, staged=staged)
         writer = self._writer(user, file_prefix(user, batch, attempt))
-        try:
-            for rows in batches:
-                writer.write(rows)
-            messages = writer.prepare(_BATCH_WRITE if batch is None else batch)
-        finally:
-            writer.close()
+        messages = writer.write_all(batches, _BATCH_WRITE if batch is None else batch)
         return Written(partition, attempt, files=tuple(messages))
 
     def _commit_messages(
@@ -145,12 +140,8 @@ class _Sink:
         self, staged: Sequence[Staged], group: int | None, user: str, batch: int | None
     ) -> list[bytes]:
         writer = self._writer(user, file_prefix(user, batch))
-        try:
-            for rows in staged_rows(self._files(), self._grouping, staged, group):
-                writer.write(rows)
-            return writer.prepare(_BATCH_WRITE if batch is None else batch)
-        finally:
-            writer.close()
+        rows = staged_rows(self._files(), self._grouping, staged, group)
+        return writer.write_all(rows, _BATCH_WRITE if batch is None else batch)
 
     def _files(self) -> Files:
         return files_of(self._location, self._options.catalog)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -240,6 +240,18 @@ class TableWriter:
         except rust_core.ERRORS as error:
             raise write_error(self._table, error) from error
         return messages
+
+    def write_all(self, batches: Iterable[pa.RecordBatch], identifier: int = 0) -> list[bytes]:
+        """Write all batches, and close the writer, also after a failure; returns the messages.
+
+        `identifier` is that of the commit, as in `prepare`.
+        """
+        try:
+            for batch in batches:
+                self.write(batch)
+            return self.prepare(identifier)
+        finally:
+            self.close()
 
     def close(self) -> None:
         """Free buffers; files that `prepare` has not returned become orphan files."""

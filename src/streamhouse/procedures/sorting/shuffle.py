@@ -135,12 +135,8 @@ class Write:
         writer = TableWriter(
             self.warehouse, self.table, self.user, file_prefix(self.user), self.options
         )
-        try:
-            for batch in self.curve.sorted(rows).to_batches(max_chunksize=65_536):
-                writer.write(batch)
-            messages: list[bytes | None] = list(writer.prepare(_IDENTIFIER))
-        finally:
-            writer.close()
+        batches = self.curve.sorted(rows).to_batches(max_chunksize=65_536)
+        messages = writer.write_all(batches, _IDENTIFIER)
         counts = [len(rows)] + [0] * (len(messages) - 1)
         return pa.record_batch(
             [pa.array(messages, pa.binary()), pa.array(counts[: len(messages)], pa.int64())],

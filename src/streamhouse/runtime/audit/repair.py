@@ -220,13 +220,8 @@ class _Attempt:
                 return self._overwrite(difference, committer, user)
         with attempt(table, committer) as prefix:
             writer = TableWriter(self._address.warehouse, table.identifier, user, prefix)
-            try:
-                for rows in difference.changes(self._null_columns):
-                    for batch in rows.to_batches():
-                        writer.write(batch)
-                messages = writer.prepare(0)
-            finally:
-                writer.close()
+            changes = difference.changes(self._null_columns)
+            messages = writer.write_all(batch for rows in changes for batch in rows.to_batches())
             with commit_lock(table.location):
                 if self._still_valid(difference):
                     committer.commit(0, messages, lock_held=True)
@@ -265,12 +260,7 @@ class _Attempt:
             writer = TableWriter(
                 self._address.warehouse, current.identifier, user, prefix, options, True
             )
-            try:
-                for batch in rows.to_batches():
-                    writer.write(batch)
-                messages = writer.prepare(0)
-            finally:
-                writer.close()
+            messages = writer.write_all(rows.to_batches())
             overwrite_table(current, user, messages, options, lock_held=True)
         return self._address.open().latest_snapshot_id()
 

@@ -194,14 +194,12 @@ class _Attempt:
             self._address.warehouse, self._address.identifier, self._user, prefix,
             self._options(), self._strategy.rewrites,
         )  # fmt: skip
-        try:
-            for rows in self._rows():
-                for batch in rows.to_batches():
-                    writer.write(batch)
-            self._count.check()
-            return writer.prepare(0)
-        finally:
-            writer.close()
+        return writer.write_all(self._checked_batches())
+
+    def _checked_batches(self) -> Iterator[pa.RecordBatch]:
+        for rows in self._rows():
+            yield from rows.to_batches()
+        self._count.check()
 
     def _changed(self) -> Changed:
         count = self._count

@@ -57,12 +57,7 @@ def _finish(address: TableAddress, table: Table, snapshot: int, option: str, pur
             writer = TableWriter(
                 address.warehouse, address.identifier, user, prefix, {option: "true"}
             )
-            try:
-                for batch in rows.to_batches():
-                    writer.write(batch)
-                messages = writer.prepare(0)
-            finally:
-                writer.close()
+            messages = writer.write_all(rows.to_batches())
             committer.commit(0, messages, lock_held=True)
             purge.run({option: "true"})
     else:

@@ -92,12 +92,10 @@ def _rewrite(address: TableAddress, table: Table, column: str, ids: pa.Array) ->
     writer = TableWriter(
         address.warehouse, address.identifier, user, file_prefix(user, 0), overwrite=True
     )
-    try:
-        for batch in table.read():
-            writer.write(batch.filter(pc.invert(pc.is_in(batch.column(column), value_set=ids))))
-        messages = writer.prepare(0)
-    finally:
-        writer.close()
+    messages = writer.write_all(
+        batch.filter(pc.invert(pc.is_in(batch.column(column), value_set=ids)))
+        for batch in table.read()
+    )
     overwrite_table(table, user, messages, lock_held=True)
 
 

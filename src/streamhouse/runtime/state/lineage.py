@@ -177,11 +177,9 @@ class Lineage:
         )
         schema = self._committer.table.arrow_schema
         expired = self._expired()
-        for batch in () if expired is None else expired.to_batches():
-            writer.write(batch)
-        writer.write(pa.RecordBatch.from_pylist(rows, schema=schema))
-        messages = writer.prepare(identifier)
-        writer.close()
+        removals = [] if expired is None else expired.to_batches()
+        added = pa.RecordBatch.from_pylist(rows, schema=schema)
+        messages = writer.write_all([*removals, added], identifier)
         self._committer.commit(identifier, messages)
 
     def _row(self, record: BatchRecord) -> dict[str, Any]:
