@@ -1,35 +1,26 @@
-"""A Paimon warehouse: creates databases and tables with pypaimon, opens them with the Rust core."""
+"""A Paimon warehouse: creates, opens and drops databases and tables."""
 
 from __future__ import annotations
 
 import os
-import sqlite3
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeVar
-
-import pymysql
 
 from streamhouse.close_matches import nearest
-from streamhouse.errors import ConnectError, OptionError, StoreError, StreamhouseError, TableError
+from streamhouse.errors import OptionError, StreamhouseError, TableError
 from streamhouse.paimon.catalog.alter_table import alter_table
+from streamhouse.paimon.catalog.catalog_client import CatalogClient
 from streamhouse.paimon.catalog.opened_tables import TableKey, evict, opened_table
 from streamhouse.paimon.catalog.table_declaration import checked_declaration
 from streamhouse.paimon.read.system_tables import SystemTable, open_table
 from streamhouse.paimon.read.table import Table, resolve
-from streamhouse.paimon.schema import types
 from streamhouse.paimon.schema.table_name import MAIN, TableName, split_identifier
 from streamhouse.paimon.storage import rust_core
 from streamhouse.paimon.storage.files import is_local, local_path, remember
 from streamhouse.paimon.storage.lock import creation_lock
-from streamhouse.paimon.storage.object_store.s3_client import core_options
-from streamhouse.paimon.storage.object_store.store_retries import is_temporary, retried
 from streamhouse.sql.options.store_options import canonical_options, is_object_store
 from streamhouse.sql.plan import AsOf, Column
 from streamhouse.sql.schema_changes import SchemaChange, SetDefault
-
-Answer = TypeVar("Answer")
-_KEY_TOO_LONG = 1071
 
 
 class Warehouse:
@@ -55,6 +46,7 @@ class Warehouse:
         """The warehouse's folder or URI, a local one absolute."""
         remember(options["warehouse"], options)
         self._key = tuple(sorted(options.items()))
+        self._catalog = CatalogClient(options)
 
     def __repr__(self) -> str:
         return f"Warehouse({self.path!r})"
@@ -62,7 +54,7 @@ class Warehouse:
     def databases(self) -> list[str]:
         """Names of all databases, sorted."""
         try:
-            return sorted(self._listed(lambda names: names.list_databases()))
+            return sorted(self._catalog.databases())
         except rust_core.CATALOG_ERRORS as error:
             if is_local(self.path) and not os.path.isdir(self.path):
                 return []
@@ -73,7 +65,7 @@ class Warehouse:
         """Names of a database's tables, sorted; `TableError` if there is no such database."""
         if database not in self.databases():
             raise self._missing_database(database)
-        return sorted(self._table_names(database))
+        return sorted(self._catalog.tables(database))
 
     @contextmanager
     def creating(self) -> Iterator[None]:
@@ -100,7 +92,7 @@ class Warehouse:
                 raise TableError(
                     f"database '{name}' already exists; write IF NOT EXISTS to keep it"
                 )
-            with self._pypaimon_catalog() as catalog:
+            with self._catalog.pypaimon() as catalog:
                 catalog.create_database(name, True)
 
     def drop_database(self, name: str, if_exists: bool = False, cascade: bool = False) -> None:
@@ -111,7 +103,7 @@ class Warehouse:
                     return
                 raise self._missing_database(name)
             self._check_empty(name, self.tables(name), cascade)
-            with self._pypaimon_catalog() as catalog:
+            with self._catalog.pypaimon() as catalog:
                 catalog.drop_database(name, True, cascade)
         evict(f"{name}.")
 
@@ -204,7 +196,7 @@ class Warehouse:
         database, name = split_identifier(identifier)
         if if_exists and not self.exists(database, name):
             return
-        with self._pypaimon_catalog() as catalog:
+        with self._catalog.pypaimon() as catalog:
             alter_table(self, catalog, identifier, changes)
         evict(identifier)
 
@@ -221,7 +213,7 @@ class Warehouse:
                 raise self._missing_database(new_database)
             if self.exists(new_database, new):
                 raise TableError(f"table '{new_name}' already exists; choose another name")
-            with self._pypaimon_catalog() as catalog:
+            with self._catalog.pypaimon() as catalog:
                 catalog.rename_table(identifier, new_name)
         evict(identifier)
         evict(new_name)
@@ -236,17 +228,17 @@ class Warehouse:
             self._drop(f"{database}.{name}")
 
     def _drop(self, full: str) -> None:
-        with self._pypaimon_catalog() as catalog:
+        with self._catalog.pypaimon() as catalog:
             catalog.drop_table(full, True)
         evict(full)
 
     def exists(self, database: str, name: str) -> bool:
         """Whether the table exists; False if the database is missing."""
-        if self._metastore == "filesystem" and is_local(self.path):
+        if self._catalog.metastore == "filesystem" and is_local(self.path):
             # Hundreds of new tables would be listed for each of them.
             if not os.path.isdir(os.path.join(self.path, f"{database}.db", name)):
                 return False
-        return database in self.databases() and name in self._table_names(database)
+        return database in self.databases() and name in self._catalog.tables(database)
 
     def table(self, identifier: str, dynamic_options: Mapping[str, str] | None = None) -> Table:
         """The table `database.table` as it is now, with `dynamic_options` over its own.
@@ -284,19 +276,17 @@ class Warehouse:
         return open_table(self, identifier, as_of, options, pin)
 
     def _open(self, database: str, name: str, followed: bool, caches: bool) -> Table:
-        if self._metastore == "jdbc":
+        if self._catalog.is_jdbc:
             self._check_readable(database, TableName.parse(name))
         try:
-            rust = self._with_retries(
-                lambda: self._rust_catalog(caches).get_table((database, name))
-            )
+            rust = self._catalog.open_table(database, name, caches)
         except rust_core.CATALOG_ERRORS:
             self._check_readable(database, TableName.parse(name))
             # Another process may have created it between the first attempt and the check.
             rust = None
         try:
             if rust is None:
-                rust = self._rust_catalog(caches).get_table((database, name))
+                rust = self._catalog.open_table(database, name, caches)
             return resolve(rust, database, name, self.options, followed)
         except rust_core.CATALOG_ERRORS as error:
             raise StreamhouseError(f"table {database}.{name} cannot be opened: {error}") from error
@@ -329,83 +319,9 @@ class Warehouse:
         options: dict[str, str],
         comment: str | None,
     ) -> bool:
-        from pypaimon import Schema
-        from pypaimon.catalog.catalog_exception import TableAlreadyExistException
-        from pypaimon.schema import data_types
-
-        counter = data_types.AtomicInteger(-1)
-        fields = []
-        for column in columns:
-            number = counter.increment_and_get()
-            nullable = column.nullable and column.name not in primary_key
-            parsed = data_types.DataTypeParser.parse_data_type(types.parse(column.type, nullable))
-            data_type = data_types.reassign_field_id(parsed, counter)
-            fields.append(data_types.DataField(number, column.name, data_type, column.comment))
-        try:
-            schema = Schema(fields, list(partitioned_by), list(primary_key), options, comment)
-            with self._pypaimon_catalog() as catalog:
-                catalog.create_table(full, schema, False)
-        except TableAlreadyExistException:
-            return False
-        except ValueError as error:
-            raise OptionError(f"table {full}: {error}") from error
-        except RuntimeError as error:
-            if "Schema in filesystem exists" in str(error):
-                return False
-            raise StreamhouseError(f"table {full} cannot be created: {error}") from error
-        return True
-
-    @property
-    def _metastore(self) -> str:
-        return self.options.get("metastore", "filesystem")
-
-    @contextmanager
-    def _names(self) -> Iterator[Any]:
-        """What lists databases and tables: the Rust core, or pypaimon for JDBC."""
-        if self._metastore != "jdbc":
-            yield self._rust_catalog()
-            return
-        with self._pypaimon_catalog() as catalog:
-            yield catalog
-
-    def _table_names(self, database: str) -> list[str]:
-        return self._listed(lambda names: names.list_tables(database))
-
-    def _listed(self, names_of: Callable[[Any], list[str]]) -> list[str]:
-        def listed() -> list[str]:
-            with self._names() as names:
-                return names_of(names)
-
-        return self._with_retries(listed)
-
-    def _with_retries(self, request: Callable[[], Answer]) -> Answer:
-        """The response of the catalog; the request is repeated while its object store fails."""
-
-        def response() -> Answer:
-            try:
-                return request()
-            except rust_core.CATALOG_ERRORS as error:
-                if not is_temporary(error):
-                    raise
-                reason = " ".join(str(error).split())
-                text = f"the warehouse {self.path} cannot be read: {reason}"
-                raise StoreError(text) from error
-
-        return retried(response)
-
-    def _rust_catalog(self, caches: bool = False) -> Any:
-        return rust_core.catalog(self.options, caches)
-
-    @contextmanager
-    def _pypaimon_catalog(self) -> Iterator[Any]:
-        from pypaimon import CatalogFactory
-
-        catalog = _opened(lambda: CatalogFactory.create(core_options(self.options)))
-        try:
-            yield catalog
-        finally:
-            if self._metastore == "jdbc":
-                catalog.close()
+        return self._catalog.create_table(
+            full, columns, primary_key, partitioned_by, options, comment
+        )
 
     def _missing_database(self, name: str) -> TableError:
         hint = nearest(name, self.databases())
@@ -414,20 +330,5 @@ class Warehouse:
     def _missing_table(self, database: str, name: str) -> TableError:
         if database not in self.databases():
             return self._missing_database(database)
-        hint = nearest(name, self._table_names(database))
+        hint = nearest(name, self._catalog.tables(database))
         return TableError(f"there is no table '{name}' in database '{database}'; {hint}")
-
-
-def _opened(create: Callable[[], Any]) -> Any:
-    """Open a catalog of pypaimon; `ConnectError` if its database does not answer."""
-    try:
-        return create()
-    except (pymysql.Error, sqlite3.Error) as error:
-        if error.args[:1] == (_KEY_TOO_LONG,):
-            raise ConnectError(
-                "the catalog's tables need shorter keys than the database's character set allows; "
-                "create the catalog's database with CHARACTER SET utf8mb3"
-            ) from None
-        raise ConnectError(f"the catalog's database does not answer: {error}") from None
-    except ValueError as error:
-        raise OptionError(f"the catalog cannot be opened: {error}") from None
