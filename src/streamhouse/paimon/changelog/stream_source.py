@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import groupby
 from typing import Any
 
 import pyarrow as pa
@@ -13,7 +12,7 @@ from streamhouse.paimon.changelog.change_reader import ChangeReader
 from streamhouse.paimon.changelog.consumer_progress import Progress
 from streamhouse.paimon.changelog.offset_origin import Origin, bare
 from streamhouse.paimon.changelog.offset_planner import OffsetPlanner
-from streamhouse.paimon.changelog.read_units import ReadUnit, divided, in_order, inserts
+from streamhouse.paimon.changelog.partition_planner import PartitionPlanner
 from streamhouse.paimon.changelog.scan_options import ScanOptions
 from streamhouse.paimon.changelog.snapshot_units import SnapshotUnits, snapshots_between
 from streamhouse.paimon.changelog.stream_lag import StreamLag
@@ -22,7 +21,7 @@ from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.read.visibility import PRODUCED, hides_new_rows, producer
 from streamhouse.paimon.schema.evolution import current_columns
 from streamhouse.paimon.schema.options.remove_record_option import purges_remove_rows
-from streamhouse.paimon.storage.split_groups import Bound, ScanPartition, scan_partitions
+from streamhouse.paimon.storage.split_groups import Bound, ScanPartition
 from streamhouse.source import Lag, Offset
 
 _TARGET_SIZE = ("source.split.target-size", "16 mb")
@@ -106,6 +105,9 @@ class PaimonSource:
         consumer = self._scan.consumer
         self._progress = None if consumer is None else Progress(consumer)
         self._planner = OffsetPlanner(self._scan, self._units, self._progress)
+        self._partition_planner = PartitionPlanner(
+            self._scan, self._units, self._planner, self._keyed
+        )
         self._lag = StreamLag(self._units)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -192,20 +194,7 @@ class PaimonSource:
     ) -> Sequence[ScanPartition]:
         if start == end or (not start and end.get("resumed")):
             return []
-        table = self.table
-        if not start and self._scan.start in ("full", "snapshot-full"):
-            splits = self._units.state(table, end["snapshot"])
-            return self._state_partitions(splits[: end.get("split", len(splits))], end, parallelism)
-        if "split" in start:
-            units = self._units.range(table, start, end)
-            if not start.get("changes"):
-                return self._state_partitions(units, end, parallelism)
-            return divided(units, parallelism)
-        after = start["snapshot"] if start else self._planner.before_first(end)
-        if "split" in end:
-            units = self._units.changes(table, end["snapshot"])[: self._units.position(table, end)]
-            return divided(units, parallelism)
-        return self._change_partitions(table, after, end["snapshot"], parallelism)
+        return self._partition_planner.partitions(self.table, start, end, parallelism)
 
     def rows(self, start: Offset, end: Offset) -> int | None:
         if not start or "split" in start or "split" in end or self._hidden:
@@ -251,39 +240,6 @@ class PaimonSource:
     def _current_columns(self, table: Table) -> list[str]:
         """The current names of the columns."""
         return current_columns(table, self._planned, self._columns)
-
-    def _change_partitions(
-        self, table: Table, after: int, until: int, parallelism: int
-    ) -> list[ScanPartition]:
-        snapshots = [
-            one for one in snapshots_between(table, after, until) if self._units.has_changes(one)
-        ]
-        if self._keyed:
-            by_snapshot = [in_order(self._units.changes(table, one.id)) for one in snapshots]
-            groups = tuple(
-                group
-                for snapshot_partitions in by_snapshot
-                for partition in snapshot_partitions
-                for group in partition.groups
-            )
-            return [ScanPartition(groups)] if groups else []
-        all_partitions: list[ScanPartition] = []
-        for is_overwrite, run in groupby(snapshots, lambda one: one.commit_kind == "OVERWRITE"):
-            ids = [one.id for one in run]
-            if is_overwrite:
-                all_partitions += in_order(
-                    [unit for one in ids for unit in self._units.changes(table, one)]
-                )
-            else:
-                all_partitions += scan_partitions(self._units.appended(table, ids), parallelism)
-        return all_partitions
-
-    def _state_partitions(
-        self, splits: Sequence[ReadUnit], end: Offset, parallelism: int
-    ) -> list[ScanPartition]:
-        if not self._keyed:
-            return divided(splits, parallelism)
-        return inserts(splits, int(end["snapshot"]), parallelism)
 
 
 def _scan_options(table: Table, scan: ScanOptions) -> dict[str, str]:

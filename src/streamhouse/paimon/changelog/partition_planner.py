@@ -1,0 +1,77 @@
+"""Plans the partitions of a batch of a stream over a table: which task reads which units."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+
+from streamhouse.paimon.changelog.offset_planner import OffsetPlanner
+from streamhouse.paimon.changelog.read_units import ReadUnit, divided, in_order, inserts
+from streamhouse.paimon.changelog.scan_options import ScanOptions
+from streamhouse.paimon.changelog.snapshot_units import SnapshotUnits, snapshots_between
+from streamhouse.paimon.read.table import Table
+from streamhouse.paimon.storage.split_groups import ScanPartition, scan_partitions
+from streamhouse.source import Offset
+
+
+class PartitionPlanner:
+    """Divides the ranges between the offsets of an `OffsetPlanner` among tasks; driver only.
+
+    The changes of a table with a primary key (`keyed`) are one partition, in commit order.
+    """
+
+    def __init__(
+        self, scan: ScanOptions, units: SnapshotUnits, offsets: OffsetPlanner, keyed: bool
+    ) -> None:
+        self._scan, self._units, self._offsets, self._keyed = scan, units, offsets, keyed
+
+    def partitions(
+        self, table: Table, start: Offset, end: Offset, parallelism: int
+    ) -> Sequence[ScanPartition]:
+        """The partitions of the range (start, end], which has some; for `parallelism` tasks."""
+        if not start and self._scan.start in ("full", "snapshot-full"):
+            splits = self._units.state(table, end["snapshot"])
+            return self._of_state(splits[: end.get("split", len(splits))], end, parallelism)
+        if "split" in start:
+            units = self._units.range(table, start, end)
+            if not start.get("changes"):
+                return self._of_state(units, end, parallelism)
+            return divided(units, parallelism)
+        after = start["snapshot"] if start else self._offsets.before_first(end)
+        if "split" in end:
+            units = self._units.changes(table, end["snapshot"])[: self._units.position(table, end)]
+            return divided(units, parallelism)
+        return self._of_changes(table, after, end["snapshot"], parallelism)
+
+    def _of_state(
+        self, splits: Sequence[ReadUnit], end: Offset, parallelism: int
+    ) -> list[ScanPartition]:
+        if not self._keyed:
+            return divided(splits, parallelism)
+        return inserts(splits, int(end["snapshot"]), parallelism)
+
+    def _of_changes(
+        self, table: Table, after: int, until: int, parallelism: int
+    ) -> list[ScanPartition]:
+        snapshots = [
+            one for one in snapshots_between(table, after, until) if self._units.has_changes(one)
+        ]
+        if self._keyed:
+            by_snapshot = [in_order(self._units.changes(table, one.id)) for one in snapshots]
+            groups = tuple(
+                group
+                for snapshot_partitions in by_snapshot
+                for partition in snapshot_partitions
+                for group in partition.groups
+            )
+            return [ScanPartition(groups)] if groups else []
+        all_partitions: list[ScanPartition] = []
+        for is_overwrite, run in groupby(snapshots, lambda one: one.commit_kind == "OVERWRITE"):
+            ids = [one.id for one in run]
+            if is_overwrite:
+                all_partitions += in_order(
+                    [unit for one in ids for unit in self._units.changes(table, one)]
+                )
+            else:
+                all_partitions += scan_partitions(self._units.appended(table, ids), parallelism)
+        return all_partitions
