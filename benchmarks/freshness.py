@@ -185,10 +185,10 @@ def ages(warehouse: str) -> Ages:
         times.append(visible)
         for number in range(start.get("snapshot", 0) + 1, end["snapshot"] + 1):
             steps = {"snapshot": number - 1}, {"snapshot": number}
-            for piece in (
+            for partition in (
                 source.partitions(*steps) if number > 1 else source.partitions({}, steps[1])
             ):
-                for batch in source.read(piece):
+                for batch in source.read(partition):
                     due = batch.column("order_time").cast("timestamp[ms]").to_numpy(False)
                     due = due.astype(np.int64)
                     at = np.full_like(due, orders.snapshot(number).time_ms)

@@ -146,8 +146,8 @@ class Reader:
         end = self.source.latest_offset(self.offset)
         if end == self.offset:
             return
-        for piece in self.source.partitions(self.offset, end):
-            for batch in self.source.read(piece):
+        for partition in self.source.partitions(self.offset, end):
+            for batch in self.source.read(partition):
                 kinds = batch.column(batch.schema.get_field_index(ROW_KIND))
                 rows = batch.filter(pc.is_in(kinds, value_set=pa.array(["+I", "+U"])))
                 if rows.num_rows:

@@ -170,11 +170,11 @@ def read_limits(options: Mapping[str, str]) -> tuple[int | None, int]:
 class SourcePartition(InputPartition):
     """A partition of a source, wrapped for Spark."""
 
-    piece: Any
+    partition: Any
 
-    def __init__(self, piece: Any) -> None:
+    def __init__(self, partition: Any) -> None:
         super().__init__(None)
-        self.piece = piece
+        self.partition = partition
 
 
 @runtime_checkable
@@ -229,12 +229,12 @@ class SourceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._source.hold()
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
-        pieces = self._source.partitions(start, end, self._parallelism)
-        return [SourcePartition(piece) for piece in pieces]
+        partitions = self._source.partitions(start, end, self._parallelism)
+        return [SourcePartition(partition) for partition in partitions]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, SourcePartition)
-        batches = self._source.read(partition.piece)
+        batches = self._source.read(partition.partition)
         return for_spark(images(batches, self._schema), self._schema)
 
     def commit(self, end: Offset) -> None:

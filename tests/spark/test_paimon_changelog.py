@@ -45,8 +45,8 @@ class Sums:
 
     def follow(self, source: PaimonSource, start: dict[str, Any]) -> dict[str, Any]:
         end = source.latest_offset(start)
-        for piece in source.partitions(start, end):
-            for batch in source.read(piece):
+        for partition in source.partitions(start, end):
+            for batch in source.read(partition):
                 for row in batch.to_pylist():
                     change = SIGNS[row["rowkind"]] * row["v"]
                     self.seen[row["k"]] = self.seen.get(row["k"], 0) + change

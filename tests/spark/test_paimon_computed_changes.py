@@ -63,10 +63,10 @@ def overwrite(warehouse: Warehouse, name: str, rows: list[tuple[int, int, str]])
 
 
 def changes(source: PaimonSource, after: int, until: int) -> list[tuple[Any, ...]]:
-    pieces = source.partitions({"snapshot": after}, {"snapshot": until})
+    partitions = source.partitions({"snapshot": after}, {"snapshot": until})
     found: list[tuple[Any, ...]] = []
-    for piece in pieces:
-        for batch in source.read(piece):
+    for partition in partitions:
+        for batch in source.read(partition):
             found += zip(*(column.to_pylist() for column in batch.columns), strict=True)
     return found
 

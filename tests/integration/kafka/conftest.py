@@ -78,8 +78,10 @@ class Stream:
 
     def again(self, start: Offset, parallelism: int = 1) -> list[dict[str, Any]]:
         rows: list[dict[str, Any]] = []
-        for piece in self.source.partitions(start, self.offset, parallelism):
-            rows += pa.Table.from_batches(list(self.source.read(piece)), self._schema()).to_pylist()
+        for partition in self.source.partitions(start, self.offset, parallelism):
+            rows += pa.Table.from_batches(
+                list(self.source.read(partition)), self._schema()
+            ).to_pylist()
         return rows
 
     def until(self, count: int) -> list[dict[str, Any]]:

@@ -195,11 +195,11 @@ def test_what_retention_has_deleted_unread_is_data_loss(topic: Topic, opened: Op
     # A range that was planned before the deletion fails when it is read.
     planned = opened(topic.name)
     planned.offset = planned.source.latest_offset({})
-    piece = planned.source.partitions({}, planned.offset)[0]
+    partition = planned.source.partitions({}, planned.offset)[0]
     for future in admin.delete_records([TopicPartition(topic.name, 0, 4)]).values():
         future.result(30)
     with pytest.raises(DataLossError, match="from offset 3 have not been read"):
-        list(planned.source.read(piece))
+        list(planned.source.read(partition))
 
 
 def test_a_topic_that_was_recreated_is_data_loss(topic: Topic, opened: Open) -> None:

@@ -270,8 +270,8 @@ def replayed(warehouse: Warehouse, table: str) -> list[dict[str, Any]]:
     key = list(warehouse.table(table).primary_key)
     offset = source.initial_offset()
     while (end := source.latest_offset(offset)) != offset:
-        for piece in source.partitions(offset, end):
-            for batch in source.read(piece):
+        for partition in source.partitions(offset, end):
+            for batch in source.read(partition):
                 apply(state, batch.to_pylist(), key)
         offset = end
     source.close()

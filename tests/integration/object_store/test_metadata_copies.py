@@ -118,12 +118,14 @@ def test_a_source_reads_what_was_committed(warehouse: Warehouse) -> None:
         writer.close()
         if number % 3 == 1:
             end = source.latest_offset(offset)
-            for piece in source.partitions(offset, end):
-                found += [row for batch in source.read(piece) for row in batch["id"].to_pylist()]
+            for partition in source.partitions(offset, end):
+                found += [
+                    row for batch in source.read(partition) for row in batch["id"].to_pylist()
+                ]
             offset = end
     end = source.latest_offset(offset)
-    for piece in source.partitions(offset, end):
-        found += [row for batch in source.read(piece) for row in batch["id"].to_pylist()]
+    for partition in source.partitions(offset, end):
+        found += [row for batch in source.read(partition) for row in batch["id"].to_pylist()]
     assert sorted(found) == sorted(sign * number for number in range(8) for sign in (1, -1))
 
 

@@ -151,8 +151,10 @@ class Game:
     def _check_streamed(self) -> None:
         source = PaimonSource(self._warehouse.options, self.identifier)
         end = source.latest_offset({})
-        pieces = source.partitions({}, end)
-        found = java_rows.ours(batch for piece in pieces for batch in source.read(piece))
+        partitions = source.partitions({}, end)
+        found = java_rows.ours(
+            batch for partition in partitions for batch in source.read(partition)
+        )
         rows = [{name: row[name] for name in NAMES} for row in found]
         assert sorted_rows(rows) == sorted_rows(java_rows.read(self._java, self.identifier))
 

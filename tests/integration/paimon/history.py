@@ -136,8 +136,8 @@ class Consumer:
     def poll(self) -> None:
         """Take all changes."""
         end = self._source.latest_offset(self._offset)
-        for piece in self._source.partitions(self._offset, end):
-            for batch in self._source.read(piece):
+        for partition in self._source.partitions(self._offset, end):
+            for batch in self._source.read(partition):
                 for row in batch.to_pylist():
                     self._take(row.pop(ROW_KIND, "+I"), row)
         self._source.committed(end)

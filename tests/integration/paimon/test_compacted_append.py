@@ -22,8 +22,8 @@ def numbers(lake: Any, table: Table) -> list[int]:
     source = PaimonSource(lake.options, table.identifier)
     start, found = source.initial_offset(), []
     while (end := source.latest_offset(start)) != start:
-        for piece in source.partitions(start, end):
-            found += [n for batch in source.read(piece) for n in batch.column("n").to_pylist()]
+        for partition in source.partitions(start, end):
+            found += [n for batch in source.read(partition) for n in batch.column("n").to_pylist()]
         start = end
     return found
 

@@ -139,8 +139,8 @@ def test_readers_see_that_a_row_was_deleted(sums: Sums, producer: str, split: bo
     ends = [{**end, "snapshot": latest - 1}, end] if split else [end]
     there = {"France", "Peru"}
     for offset in ends:
-        for piece in source.partitions(start, offset):
-            for row in (row for batch in source.read(piece) for row in batch.to_pylist()):
+        for partition in source.partitions(start, offset):
+            for row in (row for batch in source.read(partition) for row in batch.to_pylist()):
                 (there.discard if row["rowkind"] in ("-U", "-D") else there.add)(row["country"])
         start = offset
     assert there == {"Peru"}

@@ -207,8 +207,8 @@ def replayed(shop: Shop, name: str, key: list[str]) -> dict[tuple[Any, ...], dic
     state: dict[tuple[Any, ...], dict[str, Any]] = {}
     offset = source.initial_offset()
     while (end := source.latest_offset(offset)) != offset:
-        for piece in source.partitions(offset, end):
-            for batch in source.read(piece):
+        for partition in source.partitions(offset, end):
+            for batch in source.read(partition):
                 apply(state, batch.to_pylist(), key)
         offset = end
     source.close()

@@ -66,8 +66,8 @@ def kinds(shop: Shop, name: str) -> Sequence[str]:
     end = source.latest_offset({"snapshot": 0})
     return sorted(
         row[ROW_KIND]
-        for piece in source.partitions({"snapshot": 0}, end)
-        for batch in source.read(piece)
+        for partition in source.partitions({"snapshot": 0}, end)
+        for batch in source.read(partition)
         for row in batch.to_pylist()
     )
 

@@ -88,8 +88,8 @@ def test_days_are_replaced_in_one_snapshot(lab: Lab) -> None:
     end = source.latest_offset(offset)
     output = [
         tuple(row.values())
-        for piece in source.partitions(offset, end)
-        for batch in source.read(piece)
+        for partition in source.partitions(offset, end)
+        for batch in source.read(partition)
         for row in batch.to_pylist()
     ]
     assert sorted(output) == sorted(

@@ -43,8 +43,13 @@ def _followed(sync: Sync, database: str, target: str, startup: dict[str, str]) -
 def _kinds(sync: Sync, table: str) -> list[tuple[Any, ...]]:
     source = PaimonSource(sync.warehouse.options, table, ["id", "v"])
     end = source.latest_offset({"snapshot": 0})
-    pieces = source.partitions({"snapshot": 0}, end)
-    rows = [row for piece in pieces for batch in source.read(piece) for row in batch.to_pylist()]
+    partitions = source.partitions({"snapshot": 0}, end)
+    rows = [
+        row
+        for partition in partitions
+        for batch in source.read(partition)
+        for row in batch.to_pylist()
+    ]
     return [(row[ROW_KIND], row["id"], row["v"]) for row in rows]
 
 

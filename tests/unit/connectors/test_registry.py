@@ -156,8 +156,8 @@ def test_the_streaming_source_in_contributing_reads_complete_lines_and_replays_t
     def read(source: Source, start: Offset, end: Offset) -> list[str]:
         return [
             line
-            for piece in source.partitions(start, end)
-            for batch in source.read(pickle.loads(pickle.dumps(piece)))
+            for partition in source.partitions(start, end)
+            for batch in source.read(pickle.loads(pickle.dumps(partition)))
             for line in batch.column("line").to_pylist()
         ]
 

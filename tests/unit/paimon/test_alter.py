@@ -221,8 +221,8 @@ def test_changes_of_old_files_keep_their_kinds(shop: Shop, producer: str) -> Non
     middle, end = {"snapshot": 2}, source.latest_offset(offset)
 
     def read(start: dict[str, int], end: dict[str, int]) -> list[tuple[Any, ...]]:
-        [piece] = source.partitions(start, end)
-        found = [row for batch in source.read(piece) for row in batch.to_pylist()]
+        [partition] = source.partitions(start, end)
+        found = [row for batch in source.read(partition) for row in batch.to_pylist()]
         return sorted(tuple(row.values()) for row in found)
 
     before = [(2, 2, "-U")] if producer == "none" else []
@@ -254,8 +254,8 @@ def test_a_running_reader_continues_until_its_column_is_dropped(shop: Shop) -> N
     end = source.latest_offset({})
     read = [
         row
-        for piece in source.partitions({}, end)
-        for batch in source.read(piece)
+        for partition in source.partitions({}, end)
+        for batch in source.read(partition)
         for row in batch.to_pylist()
     ]
     assert read == [{"id": 1, "v": 1}, {"id": 2, "v": 2**40}]

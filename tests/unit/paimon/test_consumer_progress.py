@@ -31,8 +31,8 @@ def step(
     lab: Lab, source: PaimonSource, start: Offset, max_rows: int | None = None
 ) -> tuple[Offset, list[Any]]:
     end = source.latest_offset(start, max_rows)
-    pieces = source.partitions(start, end)
-    return end, [row for piece in pieces for row in lab.rows(source.read(piece))]
+    partitions = source.partitions(start, end)
+    return end, [row for partition in partitions for row in lab.rows(source.read(partition))]
 
 
 def drain(lab: Lab, source: PaimonSource, start: Offset | None = None) -> list[Any]:

@@ -79,8 +79,8 @@ def test_a_roll_back_that_leaves_what_was_read(lab: Lab) -> None:
     lab.write(table, 4, [(4, 4)], user="another")
     end = source(lab).latest_offset(offset)
     assert bare(end) == {"snapshot": 2}
-    (piece,) = source(lab).partitions(offset, end)
-    assert lab.rows(source(lab).read(piece)) == [(4, 4, "+I")]
+    (partition,) = source(lab).partitions(offset, end)
+    assert lab.rows(source(lab).read(partition)) == [(4, 4, "+I")]
 
 
 def test_a_roll_back_under_a_reader(lab: Lab) -> None:

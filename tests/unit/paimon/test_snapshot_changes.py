@@ -125,8 +125,8 @@ class Store:
     def read(source: PaimonSource, after: int, until: int) -> list[Row]:
         elsewhere: PaimonSource = pickle.loads(pickle.dumps(source))
         found: list[Row] = []
-        for piece in source.partitions({"snapshot": after}, {"snapshot": until}):
-            for batch in elsewhere.read(pickle.loads(pickle.dumps(piece))):
+        for partition in source.partitions({"snapshot": after}, {"snapshot": until}):
+            for batch in elsewhere.read(pickle.loads(pickle.dumps(partition))):
                 found += zip(*(column.to_pylist() for column in batch.columns), strict=True)
         elsewhere.close()
         return found
@@ -225,8 +225,8 @@ def test_what_a_snapshot_did_not_touch_is_not_read(store: Store) -> None:
     store.write(table, [("b", k, 1, "x", 0, "+I") for k in range(50)])
     store.write(table, [("b", 7, 2, "x", 0, "+I")])
     source = store.source(table)
-    (piece,) = source.partitions({"snapshot": 2}, {"snapshot": 3})
-    (difference,) = piece.groups
+    (partition,) = source.partitions({"snapshot": 2}, {"snapshot": 3})
+    (difference,) = partition.groups
     assert not isinstance(difference, tuple)
     assert len(difference.old) == len(difference.new) == len(difference.written) == 1
     assert b"/p=b/" in difference.old[0] and b"/p=b/" in difference.new[0]
@@ -240,9 +240,11 @@ def test_all_buckets_of_a_snapshot_are_compared_at_once(
     for value in range(3):
         store.write(table, [(p, k, value, "x", 0, "+I") for p in "ab" for k in range(20)])
     source = store.source(table)
-    (piece,) = source.partitions({"snapshot": 1}, {"snapshot": 3})
-    assert len(piece.groups) == 16
-    assert [len(one.groups) for one in snapshot_runs(table, piece.groups)] == [16 // reads] * reads
+    (partition,) = source.partitions({"snapshot": 1}, {"snapshot": 3})
+    assert len(partition.groups) == 16
+    assert [len(one.groups) for one in snapshot_runs(table, partition.groups)] == [
+        16 // reads
+    ] * reads
     follow(store, table, source)
 
 
@@ -257,8 +259,8 @@ def test_buckets_of_a_large_snapshot_are_compared_one_by_one(
         store.write(table, [("a", k, value, "x", 0, "+I") for k in range(40)])
     store.write(table, [("a", k, 9, "x", 0, "+I") for k in range(20)])
     source = store.source(table)
-    (piece,) = source.partitions({"snapshot": 1}, {"snapshot": 3})
-    assert [len(one.groups) for one in snapshot_runs(table, piece.groups)] == [1, 1, 2]
+    (partition,) = source.partitions({"snapshot": 1}, {"snapshot": 3})
+    assert [len(one.groups) for one in snapshot_runs(table, partition.groups)] == [1, 1, 2]
     follow(store, table, source)
 
 
@@ -282,8 +284,8 @@ def test_a_large_snapshot_is_cut_by_its_parts(store: Store) -> None:
     ends = []
     while bare(offset) != {"snapshot": 2}:
         end = source.latest_offset(offset, 5)
-        for piece in source.partitions(offset, end):
-            for batch in source.read(piece):
+        for partition in source.partitions(offset, end):
+            for batch in source.read(partition):
                 found += zip(*(c.to_pylist() for c in batch.columns), strict=True)
         offset = end
         ends.append(end)

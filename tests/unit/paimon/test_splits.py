@@ -32,7 +32,7 @@ def test_a_backlog_is_split_for_many_tasks_by_default(
     end = source.latest_offset({})
     found = source.partitions({}, end, parallelism=2)
     assert len(found) == pieces
-    rows = [row for piece in found for row in lab.rows(source.read(piece))]
+    rows = [row for partition in found for row in lab.rows(source.read(partition))]
     assert sorted(rows) == [(batch, batch) for batch in range(FILES)]
 
 

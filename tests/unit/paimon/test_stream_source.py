@@ -26,10 +26,10 @@ def stream(lab: Lab, table: Table, **options: str) -> PaimonSource:
 def take(
     lab: Lab, source: PaimonSource, start: Offset, end: Offset, parallelism: int = 1
 ) -> list[Any]:
-    pieces = source.partitions(start, end, parallelism)
-    assert len(pieces) <= max(1, parallelism)
+    partitions = source.partitions(start, end, parallelism)
+    assert len(partitions) <= max(1, parallelism)
     elsewhere: PaimonSource = pickle.loads(pickle.dumps(source))
-    return [row for piece in pieces for row in lab.rows(elsewhere.read(piece))]
+    return [row for partition in partitions for row in lab.rows(elsewhere.read(partition))]
 
 
 def drain(

@@ -93,8 +93,8 @@ def test_a_source_reads_bad_records_as_the_original_messages(address: TableAddre
     before = KafkaPosition({"t": "x"}, {("t", 0): 5})
     after = KafkaPosition({"t": "x"}, {("t", 0): 5}, replayed=3)
     assert KafkaPosition.parse(after.offset()) == after
-    (piece,) = source.partitions(before.offset(), after.offset())
-    (rows,) = source.read(piece)
+    (partition,) = source.partitions(before.offset(), after.offset())
+    (rows,) = source.read(partition)
     (row,) = rows.to_pylist()
     assert (row["id"], row["o"], row["headers"], row["at"].timestamp()) == (
         1,

@@ -85,8 +85,8 @@ class GeneratedSource:
         first, last = int(start.get("rows", 0)), int(end.get("rows", 0))
         if last <= first:
             return []
-        pieces = max(1, min(parallelism, (last - first) // _MIN_PARTITION))
-        bounds = [first + (last - first) * i // pieces for i in range(pieces + 1)]
+        count = max(1, min(parallelism, (last - first) // _MIN_PARTITION))
+        bounds = [first + (last - first) * i // count for i in range(count + 1)]
         clock = (int(end["base_rows"]), int(end["base_ms"]))
         return [Rows(a, b, *clock) for a, b in zip(bounds, bounds[1:], strict=False)]
 
@@ -135,7 +135,7 @@ def _all_rows(source: GeneratedSource, columns: Sequence[str]) -> Iterator[pa.Re
     offset = source.initial_offset()
     while not source.finished(offset):
         end = source.latest_offset(offset)
-        for piece in source.partitions(offset, end):
-            for batch in source.read(piece):
+        for partition in source.partitions(offset, end):
+            for batch in source.read(partition):
                 yield batch.select(list(columns))
         offset = end

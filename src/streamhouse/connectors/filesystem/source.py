@@ -87,12 +87,12 @@ class FilesystemSource:
             )
         count = min(parallelism, len(files))
         bounds = [len(files) * number // count for number in range(count + 1)] if files else []
-        pieces: list[tuple[DataFile, ...] | Replay] = [
+        partitions: list[tuple[DataFile, ...] | Replay] = [
             tuple(files[a:b]) for a, b in zip(bounds, bounds[1:], strict=False)
         ]
         if _replayed(end) > _replayed(start):
-            pieces.append(Replay(_replayed(start), _replayed(end)))
-        return pieces
+            partitions.append(Replay(_replayed(start), _replayed(end)))
+        return partitions
 
     def read(self, partition: tuple[DataFile, ...] | Replay) -> Iterator[pa.RecordBatch]:
         if isinstance(partition, Replay):

@@ -125,8 +125,8 @@ def scanned(source: KafkaSource, columns: Sequence[str]) -> Scan:
             offset = source.latest_offset({})
             before = source.initial_offset()
             while True:
-                for piece in source.partitions(before, offset):
-                    for batch in source.read(piece):
+                for partition in source.partitions(before, offset):
+                    for batch in source.read(partition):
                         yield batch.select(list(columns))
                     bad += source.bad_records().num_rows
                 if source.finished(offset):

@@ -155,19 +155,19 @@ class KafkaReader(DataSourceReader):
         self._source, self._schema, self._parallelism = source, schema, parallelism
 
     def partitions(self) -> Sequence[InputPartition]:
-        pieces: list[InputPartition] = []
+        partitions: list[InputPartition] = []
         try:
             before = self._source.initial_offset()
             offset = self._source.latest_offset(before)
             while True:
                 found = self._source.partitions(before, offset, self._parallelism)
-                pieces += [SourcePartition(piece) for piece in found]
+                partitions += [SourcePartition(partition) for partition in found]
                 if self._source.finished(offset):
-                    return pieces
+                    return partitions
                 before, offset = offset, self._source.latest_offset(offset)
         finally:
             self._source.close()
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, SourcePartition)
-        return for_spark(images(self._source.read(partition.piece), self._schema), self._schema)
+        return for_spark(images(self._source.read(partition.partition), self._schema), self._schema)

@@ -125,10 +125,10 @@ class KafkaSource:
         ranges = [
             Range(*one, first[one], last) for one, last in after.next.items() if first[one] < last
         ]
-        pieces = _split(ranges, parallelism) if self._split else ranges
+        partitions = _split(ranges, parallelism) if self._split else ranges
         if after.replayed > before.replayed:
-            return [*pieces, Replay(before.replayed, after.replayed)]
-        return pieces
+            return [*partitions, Replay(before.replayed, after.replayed)]
+        return partitions
 
     def read(self, partition: Range | Replay) -> Iterator[pa.RecordBatch]:
         for messages in self._messages(partition):
@@ -139,15 +139,15 @@ class KafkaSource:
                 yield rows
 
     def _messages(
-        self, piece: Range | Replay
+        self, partition: Range | Replay
     ) -> Iterator[Sequence[Message]] | Iterator[Sequence[ReplayedMessage]]:
-        if isinstance(piece, Replay):
+        if isinstance(partition, Replay):
             assert self._replays is not None
-            rows = self._replays.rows(piece)
+            rows = self._replays.rows(partition)
             return iter([[ReplayedMessage(row) for row in rows]] if rows else [])
         if self._reader is None:
             self._reader = PartitionReader(self._options)
-        return self._reader.read(piece)
+        return self._reader.read(partition)
 
     def replay_from(self, replays: DeadLetterReplays) -> None:
         """Read bad records again when that is requested."""

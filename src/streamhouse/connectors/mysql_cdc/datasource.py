@@ -115,4 +115,4 @@ class MySqlReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, SourcePartition)
-        return for_spark(images(self._source.read(partition.piece), self._schema), self._schema)
+        return for_spark(images(self._source.read(partition.partition), self._schema), self._schema)

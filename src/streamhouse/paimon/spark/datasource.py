@@ -107,16 +107,16 @@ class PaimonReader(DataSourceReader):
             pinned(table, self._as_of).splits(None, self._columns(table), self._filter),
             self._options.parallelism,
         )
-        return [SourcePartition(piece) for piece in planned] or [SourcePartition(None)]
+        return [SourcePartition(partition) for partition in planned] or [SourcePartition(None)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, SourcePartition)
-        if partition.piece is None:
+        if partition.partition is None:
             return iter(())
         table = self._table()
         if isinstance(table, SystemTable):
             return for_spark(table.read(self._columns(table)), self._schema)
-        batches = self._batches(table, partition.piece.groups)
+        batches = self._batches(table, partition.partition.groups)
         batch_size = self._options.table.get("read.batch-size", str(SPARK_BATCH_ROWS))
         rows = integer("read.batch-size", batch_size, 1)
         return for_spark(gathered(batches, rows), self._schema)
