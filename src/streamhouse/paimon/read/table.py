@@ -1,4 +1,4 @@
-"""One Paimon table: its schema, its snapshots, and reads of it in Arrow batches."""
+"""One Paimon table: its snapshots, and reads of it in Arrow batches."""
 
 from __future__ import annotations
 
@@ -14,20 +14,18 @@ from streamhouse.paimon.read.conditions import Filter
 from streamhouse.paimon.read.reader import ReadTraits, TableReader
 from streamhouse.paimon.read.references import References
 from streamhouse.paimon.read.schema_versions import SchemaVersions
+from streamhouse.paimon.read.table_schema import TableSchema
 from streamhouse.paimon.schema import evolution, types
-from streamhouse.paimon.schema.file_formats import nanosecond_timestamps
-from streamhouse.paimon.schema.options.bucket_rules import crosses_partitions
 from streamhouse.paimon.schema.table_name import branch_root
 from streamhouse.paimon.storage.files import Files, files_of, numbered_files
 from streamhouse.paimon.storage.followed_snapshots import FollowedSnapshots
 from streamhouse.paimon.storage.object_store.object_files import ObjectFiles
 from streamhouse.paimon.storage.snapshots import Snapshot, Snapshots
 from streamhouse.source import ROW_KIND
-from streamhouse.sql.options.renamed_options import stored
 from streamhouse.sql.plan import Column
 
 
-class Table:
+class Table(TableSchema):
     """A table with one version of its schema; `Warehouse.table` opens it."""
 
     def __init__(
@@ -39,44 +37,18 @@ class Table:
         schema: Mapping[str, Any],
         followed: bool = False,
     ) -> None:
+        super().__init__(_columns(rust), schema)
         self.rust = rust
         self.database = database
         self.name = name
         self.identifier = f"{database}.{name}"
         self.location: str = rust.location()
         self.catalog_options = catalog_options
-        self.schema_id: int = schema["id"]
-        self.options: Mapping[str, str] = stored(schema.get("options") or {})
-        self.primary_key: tuple[str, ...] = tuple(schema.get("primaryKeys") or ())
-        self.partition_keys: tuple[str, ...] = tuple(schema.get("partitionKeys") or ())
-        self.bucket = int(self.options.get("bucket", "-1"))
-        """The option `bucket`: -1 for dynamic buckets, or for an unaware-bucket append table."""
-        self.has_dynamic_buckets = bool(self.primary_key) and self.bucket == -1
-        """Whether an index holds the bucket of each key, and writers extend it."""
-        self.crosses_partitions = crosses_partitions(self.primary_key, self.partition_keys)
-        """Whether a key may move from one partition to another (cross-partition upsert)."""
-        self.columns: tuple[Column, ...] = _columns(rust)
-        self.arrow_schema: pa.Schema = pa.schema(
-            pa.field(
-                column.name,
-                types.arrow_type(types.parse(column.type)),
-                nullable=column.nullable,
-            )
-            for column in self.columns
-        )
-        self.schema: Mapping[str, Any] = schema
-        self.defaults: Mapping[str, str] = {
-            field["name"]: field["defaultValue"]
-            for field in schema["fields"]
-            if field.get("defaultValue") is not None
-        }
         self.files: Files = files_of(self.location, catalog_options)
         self.branch: str = rust.branch()
         self.root = branch_root(self.location, self.branch)
         self.followed = followed
         self.snapshots = self._open_snapshots()
-        self.nanosecond_columns = nanosecond_timestamps.nanosecond_columns(self.arrow_schema)
-        self.precisions = types.precisions({one.name: one.type for one in self.columns})
         self.read_traits = ReadTraits.of(self)
         self._opened_versions: dict[int, Table] = {}
 

@@ -28,6 +28,7 @@ from streamhouse.errors import (
 from streamhouse.serve.feeds.feed import Feed
 from streamhouse.serve.streams.encoding import Stopped, StreamEncoder
 from streamhouse.serve.streams.event import CHANGES, Commit, heartbeat
+from streamhouse.serve.streams.event_history import EventHistory
 from streamhouse.serve.streams.first_events import FirstEventsBuilder, StreamResources
 from streamhouse.serve.streams.resume import LATEST, ResumePosition
 from streamhouse.serve.streams.stream_settings import StreamSettings
@@ -36,7 +37,6 @@ from streamhouse.serve.streams.view_poller import PollResult, PollStats, ViewPol
 from streamhouse.serve.views.served_view import ServedView
 
 _MAX_ATTEMPTS = 5
-_MAX_POSITIONS = 4096
 _EARLY_S = 0.002
 """Tolerance for timers that fire slightly early."""
 
@@ -67,6 +67,7 @@ class Channel:
     ) -> None:
         self.view = view
         self.counts = Counts()
+        self.history = EventHistory()
         self.freshness_ms: int | None = None
         self._settings = settings
         self._trim = resources.trim
@@ -74,7 +75,6 @@ class Channel:
         self._loop = asyncio.get_running_loop()
         self._current: PollResult | None = None
         self._head = Link()
-        self._positions: dict[int, tuple[Commit, Link]] = {}
         self._readers: set[Subscription] = set()
         self._openings = 0
         self._closed = False
@@ -114,16 +114,6 @@ class Channel:
     def poll_stats(self) -> PollStats:
         """Statistics of the polls."""
         return self._poller.poll_stats
-
-    @property
-    def history_bytes(self) -> int:
-        """Memory of the events kept for subscribers that resume."""
-        oldest = next(iter(self._positions.values()), None)
-        return 0 if oldest is None else self._head.size - oldest[1].size
-
-    def forget_oldest(self) -> None:
-        """Forget the oldest position from which subscribers can resume in memory."""
-        del self._positions[next(iter(self._positions))]
 
     @contextmanager
     def kept_open(self) -> Iterator[None]:
@@ -216,9 +206,9 @@ class Channel:
             return FirstEvents(self._encoder.events(CHANGES, now.commit, ()), self._head)
         first = None
         if isinstance(position, ResumePosition):
-            recorded = self._positions.get(position.snapshot)
-            if recorded is not None and position.matches(recorded[0]):
-                return FirstEvents((), recorded[1])
+            link = self.history.find(position)
+            if link is not None:
+                return FirstEvents((), link)
             first = await self._builder.missed(position)
         first = first or await self._builder.state()
         if first is None:
@@ -240,7 +230,7 @@ class Channel:
             self._expire_positions(result)
         elif result.events:
             if result.full:
-                self._positions.clear()
+                self.history.clear()
             else:
                 self.counts.rows += sum(chunk.changed for chunk in result.chunks)
                 self.freshness_ms = max(0, time.time_ns() // 1_000_000 - result.commit.time_ms)
@@ -257,7 +247,7 @@ class Channel:
 
     def _expire_positions(self, result: PollResult) -> None:
         self._disconnect_slow()
-        self._positions.clear()
+        self.history.clear()
         error = ExpiredError(
             f"the stream of {self.view.name} cannot continue after snapshot "
             f"{result.commit.snapshot}: more than {self._settings.max_rows:,} rows changed at "
@@ -292,11 +282,7 @@ class Channel:
 
     def _record_position(self, commit: Commit) -> None:
         """Record a position from which subscribers can resume."""
-        # Reinsert at the end, so that the dict stays ordered by age.
-        self._positions.pop(commit.snapshot, None)
-        self._positions[commit.snapshot] = (commit, self._head)
-        while len(self._positions) > _MAX_POSITIONS:
-            self.forget_oldest()
+        self.history.record(commit, self._head)
         self._trim()
 
     def _schedule_heartbeat(self, at: float) -> None:

@@ -131,13 +131,13 @@ class Hub:
 
     def _trim(self) -> None:
         """Drop events from the largest histories until their total is within `history_bytes`."""
-        sizes = {channel: channel.history_bytes for channel in self._channels.values()}
+        sizes = {channel: channel.history.bytes for channel in self._channels.values()}
         total = sum(sizes.values())
         while total > self._settings.history_bytes:
             largest = max(sizes, key=lambda channel: sizes[channel])
-            largest.forget_oldest()
-            total -= sizes[largest] - largest.history_bytes
-            sizes[largest] = largest.history_bytes
+            largest.history.forget_oldest()
+            total -= sizes[largest] - largest.history.bytes
+            sizes[largest] = largest.history.bytes
 
 
 def _sum(stats: ChannelStats | None, channel: Channel) -> ChannelStats:
