@@ -8,6 +8,7 @@ import { pipelinePath } from "../server/urls.js";
 import { CodeEditor } from "../sql/code-editor.js";
 import { errorLine } from "../sql/error-position.js";
 import { h, put, say } from "../ui/dom.js";
+import { screenHeader } from "../ui/screen-header.js";
 import { stateLabel } from "../ui/state-label.js";
 import { EXAMPLE } from "./example-script.js";
 import { draft, keepName, keepScript } from "./script-draft.js";
@@ -81,19 +82,9 @@ export class ScriptEditor {
     );
     put(
       main,
-      h(
-        "header",
-        { className: "head" },
-        h(
-          "div",
-          { className: "titles" },
-          h("h1", {}, "Editor"),
-          h(
-            "p",
-            { className: "soft" },
-            "A script in Flink's SQL; each INSERT over a stream runs until it is stopped",
-          ),
-        ),
+      screenHeader(
+        "Editor",
+        "A script in Flink's SQL; each INSERT over a stream runs until it is stopped",
       ),
       h(
         "div",

@@ -7,6 +7,7 @@ import { pipelinePath } from "../server/urls.js";
 import { renew } from "../ui/dom-diff.js";
 import { h, put } from "../ui/dom.js";
 import { command, empty } from "../ui/placeholder.js";
+import { screenHeader } from "../ui/screen-header.js";
 import { stateLabel } from "../ui/state-label.js";
 import { PipelineActions } from "./pipeline-actions.js";
 import { PipelineDetails } from "./pipeline-details.js";
@@ -54,23 +55,16 @@ export class PipelinesScreen {
     this.#name = name;
     this.#tools = tools;
     this.#actions = new PipelineActions(name ?? "", tools.say, () => this.load());
-    const back =
+    const before =
       name === null
         ? null
         : h("a", { className: "to-list always", href: "#/pipelines" }, "‹ Pipelines");
-    const title = h(
-      "div",
-      { className: "titles" },
-      h("h1", {}, name ?? "Pipelines"),
-      h(
-        "p",
-        { className: "soft" },
-        name === null
-          ? "The scripts that keep the tables of this warehouse up to date"
-          : "A script that runs until it is stopped",
-      ),
-    );
-    const head = h("header", { className: "head" }, back, title, this.#actions.element);
+    const about =
+      name === null
+        ? "The scripts that keep the tables of this warehouse up to date"
+        : "A script that runs until it is stopped";
+    const after = [this.#actions.element];
+    const head = screenHeader(name ?? "Pipelines", about, { before, after });
     put(main, head, this.#body);
     allowed.then((may) => this.#actions.allow(may !== false));
     this.load();

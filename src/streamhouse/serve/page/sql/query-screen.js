@@ -6,6 +6,7 @@ import { sqlErrorOf } from "../server/errors.js";
 import { json } from "../server/requests.js";
 import { VirtualTable } from "../table/virtual-table.js";
 import { h, put, say } from "../ui/dom.js";
+import { screenHeader } from "../ui/screen-header.js";
 import { errorLine, goTo } from "./error-position.js";
 
 /** @typedef {import("../server/responses.d.ts").Health} Health */
@@ -57,16 +58,7 @@ export class QueryScreen {
     );
     put(
       main,
-      h(
-        "header",
-        { className: "head" },
-        h(
-          "div",
-          { className: "titles" },
-          h("h1", {}, "SQL"),
-          h("p", { className: "soft" }, "One SELECT over the views, in Flink's SQL"),
-        ),
-      ),
+      screenHeader("SQL", "One SELECT over the views, in Flink's SQL"),
       h("div", { className: "editor" }, this.#form, this.#result, this.#answer),
     );
     health.then((response) => this.#showLimits(response?.limits));

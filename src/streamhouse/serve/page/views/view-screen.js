@@ -9,6 +9,7 @@ import { serverNow } from "../server/server-clock.js";
 import { hasOtherColumns } from "../server/stream-columns.js";
 import { VirtualTable } from "../table/virtual-table.js";
 import { h, put, say } from "../ui/dom.js";
+import { screenHeader } from "../ui/screen-header.js";
 import { ChangeSummary } from "./change-summary.js";
 import { Freshness } from "./freshness.js";
 import { showMetadata } from "./metadata.js";
@@ -160,19 +161,13 @@ export class ViewScreen {
     const { name, title, description, kind, primary_key: key } = this.#view;
     const table = key.length ? `key ${key.join(", ")}` : "append table";
     const words = [title ? name : null, kind === "view" ? "view" : table, description];
-    return h(
-      "header",
-      { className: "head" },
-      h("a", { className: "to-list", href: "#/views", "aria-label": "All views" }, "‹ Views"),
-      h(
-        "div",
-        { className: "titles" },
-        h("h1", {}, title ?? name),
-        h("p", { className: "soft" }, words.filter(Boolean).join(" · ")),
-      ),
-      this.#freshness.element,
-      this.#notice,
+    const before = h(
+      "a",
+      { className: "to-list", href: "#/views", "aria-label": "All views" },
+      "‹ Views",
     );
+    const after = [this.#freshness.element, this.#notice];
+    return screenHeader(title ?? name, words.filter(Boolean).join(" · "), { before, after });
   }
 
   /** @param {Tab} tab */
