@@ -1,28 +1,49 @@
-"""Groups of successive Arrow batches or tables."""
+"""Arrow batches and tables: groups of successive ones, and the last row of each key."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeVar
 
+import numpy as np
 import pyarrow as pa
 
-Piece = TypeVar("Piece", pa.RecordBatch, pa.Table)
+LAST = "__last"
+"""The column of `last_positions` with the position of a key's last row."""
+
+Rows = TypeVar("Rows", pa.RecordBatch, pa.Table)
 
 
-def gathered(pieces: Iterable[Piece], rows: int, size: int | None = None) -> Iterator[list[Piece]]:
-    """Successive pieces in groups of at least `rows` rows; the last group may have fewer.
+def gathered(parts: Iterable[Rows], rows: int, size: int | None = None) -> Iterator[list[Rows]]:
+    """Successive parts in groups of at least `rows` rows; the last group may have fewer.
 
     With `size`, a group may have fewer rows if it has at least that many bytes.
     """
-    group: list[Piece] = []
+    group: list[Rows] = []
     count = byte_count = 0
-    for piece in pieces:
-        group.append(piece)
-        count += piece.num_rows
-        byte_count += 0 if size is None else piece.nbytes
+    for part in parts:
+        group.append(part)
+        count += part.num_rows
+        byte_count += 0 if size is None else part.nbytes
         if count >= rows or (size is not None and byte_count >= size):
             yield group
             group, count, byte_count = [], 0, 0
     if group:
         yield group
+
+
+def last_positions(rows: pa.Table, key: Sequence[str]) -> pa.Table:
+    """The keys of the rows, each once: the columns `key`, and `LAST`, in any order."""
+    names = list(key)
+    positions = pa.array(np.arange(rows.num_rows, dtype=np.int64))
+    numbered = rows.select(names).append_column(LAST, positions)
+    grouped = numbered.group_by(names, use_threads=False).aggregate([(LAST, "max")])
+    return grouped.select([*names, f"{LAST}_max"]).rename_columns([*names, LAST])
+
+
+def last_of_each_key(rows: pa.Table, key: Sequence[str]) -> pa.Table:
+    """The last row of each key, in the order of the rows."""
+    last = last_positions(rows, key)
+    if last.num_rows == rows.num_rows:
+        return rows
+    return rows.take(last.column(LAST).combine_chunks().sort())

@@ -185,7 +185,7 @@ def killed_before(committer: SinkCommitter, step: str, broker: KafkaBroker) -> I
         ("_produce", {}),
         # The client waits for ever for the coordinator that it knew before.
         ("_produce", {"properties.metadata.recovery.strategy": "rebootstrap"}),
-        ("_send_mark", {}),
+        ("_record_number", {}),
     ],
 )
 def test_exactly_once_outlives_a_restart_of_the_broker(

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streamhouse.arrow_batches import LAST, last_positions
 from streamhouse.connectors.jdbc.literals import literals
 from streamhouse.connectors.jdbc.target import TargetTable
 from streamhouse.connectors.mysql_cdc.server.values.types import MySqlColumn, quote
@@ -19,7 +20,6 @@ _PACKET_RESERVE = 64 << 10
 _DELETED_KEYS = 500
 """The most keys of a DELETE; MariaDB turns lists of 1,000 and more into a temporary table."""
 _ROWS_AT_ONCE, _BYTES_AT_ONCE = 65_536, 64 << 20
-_POSITION = "_position"
 
 
 def net_changes(rows: pa.Table, key: Sequence[str]) -> tuple[pa.Table, pa.Table]:
@@ -33,21 +33,14 @@ def net_changes(rows: pa.Table, key: Sequence[str]) -> tuple[pa.Table, pa.Table]
                 f"column '{name}' of the PRIMARY KEY has a NULL; filter these rows, such as by "
                 f"WHERE {name} IS NOT NULL"
             )
-    last = _last_of_each(rows, key)
+    # Rows in the order of the key are fast to insert, and lock each other in one order.
+    positions = last_positions(rows, key).sort_by([(name, "ascending") for name in key])
+    last = rows.take(positions.column(LAST))
     if ROW_KIND not in rows.column_names:
         return last, last.slice(0, 0).select(list(key))
     kept = pc.is_in(last.column(ROW_KIND), pa.array(["+I", "+U"]))
     upserts = last.filter(kept).drop_columns([ROW_KIND])
     return upserts, last.filter(pc.invert(kept)).select(list(key))
-
-
-def _last_of_each(rows: pa.Table, key: Sequence[str]) -> pa.Table:
-    positions = pa.array(np.arange(rows.num_rows, dtype=np.int64))
-    keys = rows.select(list(key)).append_column(_POSITION, positions)
-    grouped = keys.group_by(list(key), use_threads=False).aggregate([(_POSITION, "max")])
-    # Rows in the order of the key are fast to insert, and lock each other in one order.
-    ordered = grouped.sort_by([(name, "ascending") for name in key])
-    return rows.take(ordered.column(f"{_POSITION}_max"))
 
 
 class Statements:

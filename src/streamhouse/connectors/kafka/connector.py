@@ -14,13 +14,10 @@ from streamhouse.connectors.kafka.encoding import Encoding
 from streamhouse.connectors.kafka.metadata import METADATA
 from streamhouse.connectors.kafka.options import (
     CONNECTION,
-    EARLIEST,
     FORMATS,
-    LATEST,
     RECORDS,
     SINK,
     SOURCE,
-    UNBOUNDED,
     WITHOUT_EFFECT,
     KafkaOptions,
     parse,
@@ -85,9 +82,7 @@ class _Kafka(Connector):
         return KafkaSource(options, Layout.of(spec.columns, options, self.name))
 
     def scan(self, table: TableInfo, options: Mapping[str, str], columns: Sequence[str]) -> Scan:
-        parsed = parse(options, f"table {table.name[-1]}")
-        bounded = LATEST if parsed.bounded == UNBOUNDED else parsed.bounded
-        parsed = replace(parsed, startup=parsed.startup or EARLIEST, bounded=bounded)
+        parsed = parse(options, f"table {table.name[-1]}").for_bounded_read()
         layout = Layout.of(table.columns, parsed, self.name)
         return scanned(KafkaSource(parsed, layout), columns)
 

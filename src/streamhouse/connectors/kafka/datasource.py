@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, MutableMapping, Sequence
-from dataclasses import replace
 
 import pyarrow as pa
 from pyspark.sql import types as spark
@@ -17,9 +16,6 @@ from pyspark.sql.types import StructType
 
 from streamhouse.connectors.bad_record_options import FAIL
 from streamhouse.connectors.kafka.options import (
-    EARLIEST,
-    LATEST,
-    UNBOUNDED,
     KafkaOptions,
     known_keys,
     parse,
@@ -105,10 +101,7 @@ class KafkaDataSource(DataSource):
         )
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        options = self._options
-        bounded = LATEST if options.bounded == UNBOUNDED else options.bounded
-        options = replace(options, startup=options.startup or EARLIEST, bounded=bounded)
-        source = self._source(options, schema)
+        source = self._source(self._options.for_bounded_read(), schema)
         if source.changelog:
             raise OptionError(f"{WHERE}: records of changes can only be read as a stream")
         return KafkaReader(source, schema, self._parallelism)

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streamhouse.arrow_batches import last_of_each_key
 from streamhouse.connectors.kafka.metadata import WRITABLE
 from streamhouse.connectors.kafka.options import FormatChoice, KafkaOptions
 from streamhouse.connectors.kafka.records import Layout
@@ -17,7 +18,6 @@ from streamhouse.source import ROW_KIND
 
 KEY, VALUE, TIMESTAMP, HEADERS = "key", "value", "timestamp", "headers"
 _HEADERS = pa.map_(pa.string(), pa.binary())
-_PLACE = "__place"
 
 
 class Encoding:
@@ -93,8 +93,4 @@ def last_of_keys(
     table = pa.Table.from_batches(batches)
     if ROW_KIND not in table.column_names:
         table = table.append_column(ROW_KIND, pa.repeat(pa.scalar("+I"), table.num_rows))
-    places = pa.array(range(table.num_rows), pa.int64())
-    numbered = table.select(keys).append_column(_PLACE, places)
-    last = numbered.group_by(list(keys), use_threads=False).aggregate([(_PLACE, "max")])
-    rows = table.take(last.column(f"{_PLACE}_max").combine_chunks().sort())
-    yield from rows.combine_chunks().to_batches()
+    yield from last_of_each_key(table, keys).combine_chunks().to_batches()

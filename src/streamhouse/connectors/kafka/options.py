@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from streamhouse.connectors.bad_record_options import OPTIONS as BAD_RECORDS
 from streamhouse.connectors.bad_record_options import BadRecordOptions
@@ -113,6 +113,19 @@ class FormatChoice:
 
 
 @dataclass(frozen=True)
+class ScanPosition:
+    """Where reading starts or ends.
+
+    `mode` is one of `STARTUP_MODES` or `BOUNDED_MODES`; None: it is not set. `offsets`, by
+    partition, are those of `specific-offsets`, `timestamp_ms` (epoch ms) is that of `timestamp`.
+    """
+
+    mode: str | None
+    offsets: Mapping[int, int] = field(default_factory=dict)
+    timestamp_ms: int = 0
+
+
+@dataclass(frozen=True)
 class KafkaOptions:
     """The options of a `kafka` table, checked; `repr` hides the clients' properties."""
 
@@ -124,12 +137,8 @@ class KafkaOptions:
     key_fields: tuple[str, ...]
     key_prefix: str
     value_has_key: bool
-    startup: str | None
-    startup_offsets: Mapping[int, int]
-    startup_ms: int
-    bounded: str
-    bounded_offsets: Mapping[int, int]
-    bounded_ms: int
+    startup: ScanPosition
+    bounded: ScanPosition
     discovery_ms: int
     partitioner: str
     guarantee: str
@@ -152,9 +161,20 @@ class KafkaOptions:
         return self.properties.get(RESET, "none")
 
     @property
+    def is_bounded(self) -> bool:
+        """Whether the source ends."""
+        return self.bounded.mode != UNBOUNDED
+
+    @property
     def origin(self) -> str:
         """What the offsets belong to: the topics."""
         return f"kafka {self.pattern or ';'.join(sorted(self.topics))}"
+
+    def for_bounded_read(self) -> KafkaOptions:
+        """The options of a read that ends: by default, from the beginning to the current end."""
+        startup = self.startup if self.startup.mode is not None else ScanPosition(EARLIEST)
+        bounded = self.bounded if self.is_bounded else ScanPosition(LATEST)
+        return replace(self, startup=startup, bounded=bounded)
 
 
 def known_keys() -> list[str]:
@@ -178,12 +198,25 @@ def parse(options: Mapping[str, str], where: str) -> KafkaOptions:
     bad_records = BadRecordOptions.parse(options, where)
     if formats.format_of(value.name).changelog:
         bad_records.check_changes(where)
+    key_fields, key_prefix, value_has_key = _key_fields(options, key, where)
+    partitioner, guarantee, transactions = _sink(options, where)
     return KafkaOptions(
-        topics, pattern, client_properties(options), value, key,
-        *_key_fields(options, key, where), *_startup(options, where), *_bounded(options, where),
-        duration_ms(_DISCOVERY, options.get(_DISCOVERY, "5 min")), *_sink(options, where),
-        bad_records,
-    )  # fmt: skip
+        topics=topics,
+        pattern=pattern,
+        properties=client_properties(options),
+        value=value,
+        key=key,
+        key_fields=key_fields,
+        key_prefix=key_prefix,
+        value_has_key=value_has_key,
+        startup=_startup(options, where),
+        bounded=_bounded(options, where),
+        discovery_ms=duration_ms(_DISCOVERY, options.get(_DISCOVERY, "5 min")),
+        partitioner=partitioner,
+        guarantee=guarantee,
+        transactions=transactions,
+        bad_records=bad_records,
+    )
 
 
 _DISCOVERY = "scan.topic-partition-discovery.interval"
@@ -245,22 +278,22 @@ def _key_fields(
     return names, prefix, include == "ALL"
 
 
-def _startup(options: Mapping[str, str], where: str) -> tuple[str | None, Mapping[int, int], int]:
+def _startup(options: Mapping[str, str], where: str) -> ScanPosition:
     mode = options.get("scan.startup.mode")
     if mode is not None:
         choice("scan.startup.mode", mode, STARTUP_MODES)
-    return mode, *_companions(options, "scan.startup", mode, where)
+    return _position(options, "scan.startup", mode, where)
 
 
-def _bounded(options: Mapping[str, str], where: str) -> tuple[str, Mapping[int, int], int]:
+def _bounded(options: Mapping[str, str], where: str) -> ScanPosition:
     mode = choice("scan.bounded.mode", options.get("scan.bounded.mode", UNBOUNDED), BOUNDED_MODES)
-    return mode, *_companions(options, "scan.bounded", mode, where)
+    return _position(options, "scan.bounded", mode, where)
 
 
-def _companions(
+def _position(
     options: Mapping[str, str], prefix: str, mode: str | None, where: str
-) -> tuple[Mapping[int, int], int]:
-    """The options that a mode needs; others must not be set."""
+) -> ScanPosition:
+    """A mode with the options that it needs; those of other modes must not be set."""
     needed = {TIMESTAMP: f"{prefix}.timestamp-millis", SPECIFIC: f"{prefix}.specific-offsets"}
     for other, key in needed.items():
         if (key in options) != (mode == other):
@@ -270,7 +303,7 @@ def _companions(
     timestamp = (
         integer(needed[TIMESTAMP], options[needed[TIMESTAMP]], 0) if mode == TIMESTAMP else 0
     )
-    return offsets, timestamp
+    return ScanPosition(mode, offsets, timestamp)
 
 
 _OFFSET = re.compile(r"partition:(\d+),offset:(\d+)")

@@ -23,6 +23,7 @@ from streamhouse.connectors.kafka.options import (
     SPECIFIC,
     TIMESTAMP,
     KafkaOptions,
+    ScanPosition,
 )
 from streamhouse.errors import OptionError
 from streamhouse.source import Offset
@@ -91,31 +92,29 @@ class Bounds:
     def starts(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
         """The first offset of each partition; raises `OptionError` if there is none."""
         options, wanted = self._options, list(partitions)
-        mode = options.startup or GROUPS
-        if mode == GROUPS:
+        if options.startup.mode in (None, GROUPS):
             return self._committed(wanted)
-        return self._at(mode, wanted, options.startup_offsets, options.startup_ms, EARLIEST)
+        return self._at(options.startup, wanted, EARLIEST)
 
     def ends(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
         """The offset where each partition of a bounded source ends."""
         options, wanted = self._options, list(partitions)
-        if options.bounded == GROUPS:
+        if options.bounded.mode == GROUPS:
             return self._group_offsets(wanted)
-        return self._at(
-            options.bounded, wanted, options.bounded_offsets, options.bounded_ms, LATEST
-        )
+        return self._at(options.bounded, wanted, LATEST)
 
     def _at(
-        self, mode: str, wanted: list[Partition], offsets: Mapping[int, int], ms: int, other: str
+        self, position: ScanPosition, wanted: list[Partition], other: str
     ) -> dict[Partition, int]:
-        """`other`: the mode of partitions that `offsets` does not have."""
-        if mode == SPECIFIC:
+        """`other`: the mode of partitions for which specific offsets are not given."""
+        if position.mode == SPECIFIC:
+            offsets = position.offsets
             rest = [one for one in wanted if one[1] not in offsets]
             given = {one: offsets[one[1]] for one in wanted if one[1] in offsets}
-            return {**given, **self._at(other, rest, {}, 0, other)}
-        if mode == TIMESTAMP:
-            return self._client.at_time(wanted, ms)
-        if mode == LATEST:
+            return {**given, **self._at(ScanPosition(other), rest, other)}
+        if position.mode == TIMESTAMP:
+            return self._client.at_time(wanted, position.timestamp_ms)
+        if position.mode == LATEST:
             return self._client.ends(wanted)
         return self._client.beginnings(wanted)
 
@@ -131,7 +130,7 @@ class Bounds:
                 "'scan.startup.mode' to 'earliest-offset' or 'latest-offset'"
             )
         mode = EARLIEST if options.reset == "earliest" else LATEST
-        return {**found, **self._at(mode, rest, {}, 0, mode)}
+        return {**found, **self._at(ScanPosition(mode), rest, mode)}
 
     def _group_offsets(
         self, wanted: list[Partition], where: str = "scan.bounded.mode"

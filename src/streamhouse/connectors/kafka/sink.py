@@ -188,17 +188,18 @@ class KafkaSinkCommitter:
         producer.begin_transaction()
         self._produce(producer, written.messages)
         self._flush(producer)
-        self._send_mark(producer, written.number)
+        self._record_number(producer, written.number)
         producer.commit_transaction(_FLUSH_S)
 
-    def _send_mark(self, producer: Producer, number: int) -> None:
+    def _record_number(self, producer: Producer, number: int) -> None:
         """Add the number of the next batch to the transaction."""
-        reader = consumer(self._options, _marks_of(self._id))
+        reader = consumer(self._options, _number_consumer(self._id))
         try:
-            mark, group = self._mark(number), reader.consumer_group_metadata()
+            group = reader.consumer_group_metadata()
+            next_number = [TopicPartition(self._topic, 0, number + 1)]
             # The client does not keep to its own time (librdkafka's issue 5456).
             in_time(
-                lambda: producer.send_offsets_to_transaction(mark, group, TIMEOUT_S),
+                lambda: producer.send_offsets_to_transaction(next_number, group, TIMEOUT_S),
                 2 * TIMEOUT_S,
                 "the number of a batch",
             )
@@ -211,12 +212,9 @@ class KafkaSinkCommitter:
         self._flush(producer)
         return True
 
-    def _mark(self, number: int) -> list[TopicPartition]:
-        return [TopicPartition(self._topic, 0, number + 1)]
-
     def _is_new(self, number: int) -> bool:
         """Whether the batch is not in the topic yet, by the recorded number of batches."""
-        reader = consumer(self._options, _marks_of(self._id))
+        reader = consumer(self._options, _number_consumer(self._id))
         try:
             (found,) = reader.committed([TopicPartition(self._topic, 0)], TIMEOUT_S)
         finally:
@@ -302,8 +300,8 @@ class KafkaSinkCommitter:
             )
 
 
-def _marks_of(identity: str) -> dict[str, str]:
-    """The consumer that reads and writes the number of batches."""
+def _number_consumer(identity: str) -> dict[str, str]:
+    """The settings of the consumer whose group offset is the number of batches."""
     return {"group.id": identity, "isolation.level": "read_committed"}
 
 

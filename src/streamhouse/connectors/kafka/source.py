@@ -15,7 +15,7 @@ from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 from streamhouse.connectors.bad_records import CORRECT_TABLE, BadRecordCollector
 from streamhouse.connectors.dead_letter_table import DeadLetterReplays, Replay
 from streamhouse.connectors.kafka.client import Client, Partition, consumer
-from streamhouse.connectors.kafka.options import UNBOUNDED, KafkaOptions
+from streamhouse.connectors.kafka.options import KafkaOptions
 from streamhouse.connectors.kafka.positions import Bounds, KafkaPosition
 from streamhouse.connectors.kafka.reader import ADVICE, PartitionReader, Range, lost
 from streamhouse.connectors.kafka.records import Layout, Records
@@ -48,7 +48,7 @@ class KafkaSource:
         self._options, self._layout, self._upserts = options, layout, upserts
         self._records = Records(options, layout, upserts)
         self.changelog = self._records.changelog
-        self.bounded = options.bounded != UNBOUNDED
+        self.bounded = options.is_bounded
         self._split = not self.changelog
         self._replays: DeadLetterReplays | None = None
         self._forget()
@@ -134,7 +134,7 @@ class KafkaSource:
         for messages in self._messages(partition):
             rows, bad = self._records.decode(messages)
             for one in bad:
-                self._reject(messages[one.index], one.reason)
+                self._leave_out(messages[one.index], one.reason)
             if rows.num_rows:
                 yield rows
 
@@ -153,7 +153,7 @@ class KafkaSource:
         """Read bad records again when that is requested."""
         self._replays = replays
 
-    def _reject(self, message: Message | ReplayedMessage, reason: str) -> None:
+    def _leave_out(self, message: Message | ReplayedMessage, reason: str) -> None:
         kind, timestamp = message.timestamp()
         self._bad_records.add(
             place(message), reason, message.value(), message.key(), timestamp if kind else None,

@@ -22,13 +22,12 @@ from streamhouse.connectors.kafka.metadata import METADATA
 from streamhouse.connectors.kafka.options import (
     CONNECTION,
     EARLIEST,
-    LATEST,
     RECORDS,
     SINK,
     SOURCE,
-    UNBOUNDED,
     WITHOUT_EFFECT,
     KafkaOptions,
+    ScanPosition,
     parse,
 )
 from streamhouse.connectors.kafka.records import Layout, Records
@@ -79,7 +78,7 @@ class _UpsertKafka(Connector):
 
     def source(self, spec: SourceSpec, names: Sequence[str] | None) -> KafkaSource:
         options, layout = _layout(spec.options, spec, self.name)
-        return KafkaSource(replace(options, startup=EARLIEST), layout, upserts=True)
+        return KafkaSource(replace(options, startup=ScanPosition(EARLIEST)), layout, upserts=True)
 
     def sink(self, spec: SinkSpec) -> KafkaSink:
         options, layout = _layout(spec.options, spec, f"table {spec.name}")
@@ -88,9 +87,7 @@ class _UpsertKafka(Connector):
 
     def scan(self, table: TableInfo, options: Mapping[str, str], columns: Sequence[str]) -> Scan:
         parsed, layout = _layout(options, table, f"table {table.name[-1]}")
-        bounded = LATEST if parsed.bounded == UNBOUNDED else parsed.bounded
-        parsed = replace(parsed, startup=EARLIEST, bounded=bounded)
-        source = KafkaSource(parsed, layout, upserts=True)
+        source = KafkaSource(parsed.for_bounded_read(), layout, upserts=True)
         schema, changes = scanned(source, [*layout.schema.names, ROW_KIND])
 
         def read() -> Iterator[pa.RecordBatch]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streamhouse.arrow_batches import last_of_each_key
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.read.visibility import PRODUCED, hides_new_rows, producer
 from streamhouse.paimon.schema.evolution import current_columns
@@ -171,9 +171,7 @@ def _as_written(table: Table) -> bool:
 
 def _last(changes: pa.Table, key: Sequence[str]) -> pa.Table:
     """The last change of each key, as `+I` or `-D`."""
-    numbered = changes.append_column("#", pa.array(np.arange(changes.num_rows)))
-    last = numbered.group_by(list(key)).aggregate([("#", "max")]).column("#_max")
-    kept = changes.take(last)
+    kept = last_of_each_key(changes, key)
     deleted = pc.is_in(kept.column(ROW_KIND), pa.array(["-D", "-U"]))
     kinds = pc.if_else(deleted, "-D", "+I")
     return kept.drop_columns([ROW_KIND]).append_column(ROW_KIND, kinds)

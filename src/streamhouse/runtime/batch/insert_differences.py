@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streamhouse.arrow_batches import LAST, last_positions
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.changelog.differences.key_preserving_partitions import parts
 from streamhouse.paimon.changelog.differences.state_difference import Differ
@@ -209,10 +210,9 @@ class _Try:
         """Of the rows of others, the last one of each key that the statement also writes."""
         key = list(self._table.primary_key)
         changes = changes.filter(pc.not_equal(changes.column(ROW_KIND), "-U"))
-        keys = changes.select(key).append_column("#", pa.array(range(changes.num_rows)))
-        last = keys.group_by(key).aggregate([("#", "max")])
+        last = last_positions(changes, key)
         key_filter = keys_filter(self._table.read_schema(key), last)
         batches = self._merged.read(key, filter=key_filter)
         own_keys = pa.Table.from_batches(batches, schema=self._merged.read_schema(key))
         conflicts = last.join(own_keys, key, join_type="left semi")
-        return changes.take(conflicts.column("#_max").sort())
+        return changes.take(conflicts.column(LAST).combine_chunks().sort())

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streamhouse.arrow_batches import last_of_each_key
 from streamhouse.connectors.mysql_cdc.metadata import TIME
 from streamhouse.paimon.changelog.differences.state_difference import Differ
 from streamhouse.paimon.read.table import Table
@@ -102,7 +103,7 @@ class Reload:
         differ = Differ()
         try:
             for number in range(self._count):
-                new = _last_of_each(self._new.load(number), self._key)
+                new = last_of_each_key(self._new.load(number), self._key)
                 old = self._old.load(number)
                 changes = differ.by_key(old, new, self._key, self._kept)
                 if not deletes:
@@ -150,12 +151,6 @@ def _whole(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
             column = rows.column(at)
             arrays.append(column if column.type == field.type else column.cast(field.type))
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-
-def _last_of_each(rows: pa.Table, key: Sequence[str]) -> pa.Table:
-    numbered = rows.select(list(key)).append_column("#", pa.array(range(rows.num_rows)))
-    last = numbered.group_by(list(key)).aggregate([("#", "max")])
-    return rows if last.num_rows == rows.num_rows else rows.take(last.column("#_max"))
 
 
 def _rows_of(table: Table) -> int:
