@@ -42,10 +42,7 @@ def expire_snapshots(
     """
     dynamic: dict[str, str | None] = {**parse_options(options, "sys.expire_snapshots")}
     dynamic |= _retained("snapshot", context.table(table).options, retain_max, retain_min)
-    if older_than is not None:
-        dynamic["snapshot.time-retained"] = f"{age_ms('older_than', older_than)} ms"
-    if max_deletes is not None:
-        dynamic["snapshot.expire.limit"] = str(max_deletes)
+    dynamic |= _limits("snapshot", older_than, max_deletes)
     # Consumers then protect snapshots, by which queries keep what their replays need.
     dynamic["consumer.changelog-only"] = "false"
 
@@ -79,10 +76,7 @@ def expire_changelogs(
     """
     dynamic: dict[str, str | None] = {}
     dynamic |= _retained("changelog", context.table(table).options, retain_max, retain_min)
-    if older_than is not None:
-        dynamic["changelog.time-retained"] = f"{age_ms('older_than', older_than)} ms"
-    if max_deletes is not None:
-        dynamic["snapshot.expire.limit"] = str(max_deletes)
+    dynamic |= _limits("changelog", older_than, max_deletes)
 
     def work(jvm: Any, found: Any) -> pa.Table:
         expire = found.newExpireChangelog()
@@ -93,6 +87,16 @@ def expire_changelogs(
 
     with context.committing(table):
         return context.java(table, work, dynamic)
+
+
+def _limits(kind: str, older_than: str | None, max_deletes: int | None) -> dict[str, str]:
+    """The options for how old the expired ones are, and how many expire at once."""
+    options = {}
+    if older_than is not None:
+        options[f"{kind}.time-retained"] = f"{age_ms('older_than', older_than)} ms"
+    if max_deletes is not None:
+        options["snapshot.expire.limit"] = str(max_deletes)
+    return options
 
 
 def _retained(

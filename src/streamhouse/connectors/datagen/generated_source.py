@@ -26,7 +26,7 @@ Columns: TypeAlias = Callable[[Numbers, Numbers], list[pa.Array]]
 
 
 @dataclass(frozen=True)
-class Rows:
+class RowRange:
     """A partition of a batch: rows `first` to `last` (exclusive), and the clock of their rate.
 
     Row `i` is due `(i + 1 - base_rows) / rate` seconds after `base_ms` (epoch milliseconds).
@@ -41,7 +41,7 @@ class Rows:
 class GeneratedSource:
     """A `Source` that generates `rate` rows a second, `total` in all (None: unbounded).
 
-    The clock in the offset sets when each row is due, see `Rows`, however late it is generated.
+    The clock in the offset sets when each row is due, see `RowRange`, however late it is generated.
     After a restart the clock starts again: no rows are generated for the downtime.
     """
 
@@ -81,16 +81,16 @@ class GeneratedSource:
             return start
         return {"rows": due, "base_rows": base_rows, "base_ms": base_ms}
 
-    def partitions(self, start: Offset, end: Offset, parallelism: int = 1) -> Sequence[Rows]:
+    def partitions(self, start: Offset, end: Offset, parallelism: int = 1) -> Sequence[RowRange]:
         first, last = int(start.get("rows", 0)), int(end.get("rows", 0))
         if last <= first:
             return []
         count = max(1, min(parallelism, (last - first) // _MIN_PARTITION))
         bounds = [first + (last - first) * i // count for i in range(count + 1)]
         clock = (int(end["base_rows"]), int(end["base_ms"]))
-        return [Rows(a, b, *clock) for a, b in zip(bounds, bounds[1:], strict=False)]
+        return [RowRange(a, b, *clock) for a, b in zip(bounds, bounds[1:], strict=False)]
 
-    def read(self, partition: Rows) -> Iterator[pa.RecordBatch]:
+    def read(self, partition: RowRange) -> Iterator[pa.RecordBatch]:
         step = _CHUNK
         for first in range(partition.first, partition.last, step):
             own = np.arange(first, min(first + step, partition.last), dtype=np.int64)

@@ -14,7 +14,7 @@ from streamhouse.errors import OptionError
 
 
 @dataclass(frozen=True)
-class Scalar:
+class ExpressionValues:
     """An expression; `key`: its option. `length`: the most characters, None: any number."""
 
     type: pa.DataType

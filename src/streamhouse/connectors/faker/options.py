@@ -15,7 +15,7 @@ from streamhouse.connectors.datagen.disorder import Disorder
 from streamhouse.connectors.datagen.nested import Array, ColumnValues, Map, Row, with_nulls
 from streamhouse.connectors.datagen.options import RATE_OPTIONS
 from streamhouse.connectors.datagen.row_numbers import RowNumbers
-from streamhouse.connectors.faker.columns import Scalar
+from streamhouse.connectors.faker.columns import ExpressionValues
 from streamhouse.connectors.faker.expression import parse_expression
 from streamhouse.connectors.faker.pools import check_locale
 from streamhouse.connectors.specs import arrow_schema
@@ -125,7 +125,7 @@ class _Fields:
         if text is None:
             raise OptionError(f"faker: option '{key}' is missing; such as {_EXAMPLE}")
         parts = tuple(parse_expression(key, text))
-        return Scalar(kind, key, parts, size, self._locale)
+        return ExpressionValues(kind, key, parts, size, self._locale)
 
     def _length(self, path: str) -> int:
         key = f"{path}.length"

@@ -92,8 +92,8 @@ class _Regex:
         parts: list[pa.Array] = []
         for turn in range(most):
             text = self.texts(nodes, f"{path}.{turn}")
-            displayed = pa.array(counts > turn)
-            parts.append(text if turn < least else pc.if_else(displayed, text, ""))
+            has_turn = pa.array(counts > turn)
+            parts.append(text if turn < least else pc.if_else(has_turn, text, ""))
         return _joined(parts, self._count)
 
 

@@ -6,7 +6,7 @@ import json
 import tempfile
 from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -48,7 +48,8 @@ class FilesystemSink:
         prefix = f"part-{query_id[:8]}-{batch:08d}-{attempt}"
         encoder = encoder_of(self._spec, self._stored)
         kind = ObjectsWriter if is_object_store(self._options.path) else FilesWriter
-        return kind(self._options, self._stored, self._partitions, staging, prefix, encoder)
+        task = TaskFiles(self._stored, self._partitions, staging, prefix, encoder)
+        return kind(self._options, task)
 
     def committer(self, query_id: str) -> FilesCommitter:
         return FilesCommitter(self._options, query_id)
@@ -74,26 +75,33 @@ def encoder_of(spec: SinkSpec, stored: pa.Schema) -> Encoder | None:
     return format_of(name).encoder(stored, format_options(spec.options, name), f"{name}.")
 
 
+@dataclass(frozen=True)
+class TaskFiles:
+    """The files that one task writes: their columns, and where they are staged.
+
+    `stored`: the columns in the files, which those of the folders (`partitions`) are not among.
+    `staging` is the folder of the staged files, `prefix` the beginning of their names. `encoder`
+    encodes lines; None for Parquet.
+    """
+
+    stored: pa.Schema
+    partitions: tuple[str, ...]
+    staging: str
+    prefix: str
+    encoder: Encoder | None
+
+
 class FilesWriter:
     """Writes the staged files of one task."""
 
-    def __init__(
-        self,
-        options: FilesystemOptions,
-        stored: pa.Schema,
-        partitions: tuple[str, ...],
-        staging: str,
-        prefix: str,
-        encoder: Encoder | None,
-    ) -> None:
-        self._options, self._stored, self._partitions = options, stored, partitions
-        self._staging, self._prefix, self._encoder = staging, prefix, encoder
+    def __init__(self, options: FilesystemOptions, task: TaskFiles) -> None:
+        self._options, self._task = options, task
         self._open: dict[str, FileWriter] = {}
         self._files: list[StagedFile] = []
         self._named: dict[str, StagedFile] = {}
 
     def write(self, rows: pa.RecordBatch) -> None:
-        for folder, mine in split_rows(rows, self._partitions, self._options.default_name):
+        for folder, mine in split_rows(rows, self._task.partitions, self._options.default_name):
             first = 0
             while first < mine.num_rows:
                 writer = self._writer(folder)
@@ -121,12 +129,14 @@ class FilesWriter:
         if folder not in self._open:
             if len(self._open) >= _MOST_OPEN:
                 self._end(next(iter(self._open)))
-            name = f"{self._prefix}-{len(self._files)}.{self._options.format}"
+            name = f"{self._task.prefix}-{len(self._files)}.{self._options.format}"
             below = f"{folder}/{name}" if folder else name
-            file = StagedFile(f"{self._staging}/{below}", below)
+            file = StagedFile(f"{self._task.staging}/{below}", below)
             path = Path(self._options.path, file.staged)
             try:
-                self._open[folder] = open_writer(path, self._stored, self._options, self._encoder)
+                self._open[folder] = open_writer(
+                    path, self._task.stored, self._options, self._task.encoder
+                )
             except OSError as error:
                 raise OptionError(
                     f"option 'path': {self._options.path} cannot be written: {error.strerror}"
@@ -142,20 +152,12 @@ class FilesWriter:
 class ObjectsWriter(FilesWriter):
     """Writes files into a temporary folder, and uploads each when it ends."""
 
-    def __init__(
-        self,
-        options: FilesystemOptions,
-        stored: pa.Schema,
-        partitions: tuple[str, ...],
-        staging: str,
-        prefix: str,
-        encoder: Encoder | None,
-    ) -> None:
+    def __init__(self, options: FilesystemOptions, task: TaskFiles) -> None:
         self._temporary = tempfile.TemporaryDirectory(prefix="streamhouse-files-")
         self._path, self._objects = options.path, objects_of(options.path, options.store)
         self._uploaded: list[StagedFile] = []
         local = replace(options, path=self._temporary.name)
-        super().__init__(local, stored, partitions, staging, prefix, encoder)
+        super().__init__(local, task)
 
     def prepare(self) -> list[bytes]:
         for folder in list(self._open):

@@ -205,10 +205,8 @@ class Warehouse:
         database, name = split_identifier(identifier)
         new_database, new = split_identifier(new_name)
         with self.creating():
-            if not self.exists(database, name):
-                if if_exists:
-                    return
-                raise self._missing_table(database, name)
+            if not self._found(database, name, if_exists):
+                return
             if new_database not in self.databases():
                 raise self._missing_database(new_database)
             if self.exists(new_database, new):
@@ -221,10 +219,8 @@ class Warehouse:
     def drop_table(self, database: str, name: str, if_exists: bool = False) -> None:
         """Drop a table and its files."""
         with self.creating():
-            if not self.exists(database, name):
-                if if_exists:
-                    return
-                raise self._missing_table(database, name)
+            if not self._found(database, name, if_exists):
+                return
             self._drop(f"{database}.{name}")
 
     def _drop(self, full: str) -> None:
@@ -323,6 +319,14 @@ class Warehouse:
             full, columns, primary_key, partitioned_by, options, comment
         )
 
+    def _found(self, database: str, name: str, if_exists: bool) -> bool:
+        """Whether a table exists; raises `TableError` if not, unless `if_exists`."""
+        if self.exists(database, name):
+            return True
+        if if_exists:
+            return False
+        raise self._missing_table(database, name)
+
     def _missing_database(self, name: str) -> TableError:
         hint = nearest(name, self.databases())
         return TableError(f"there is no database '{name}' in {self.path}; {hint}")
@@ -330,5 +334,5 @@ class Warehouse:
     def _missing_table(self, database: str, name: str) -> TableError:
         if database not in self.databases():
             return self._missing_database(database)
-        hint = nearest(name, self._catalog.tables(database))
+        hint = nearest(name, self.tables(database))
         return TableError(f"there is no table '{name}' in database '{database}'; {hint}")

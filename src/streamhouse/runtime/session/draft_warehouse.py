@@ -47,7 +47,7 @@ class DraftWarehouse(Warehouse):
 
     def tables(self, database: str) -> list[str]:
         if database not in self.databases():
-            raise self._no_database(database)
+            raise self._missing_database(database)
         stored = super().tables(database) if database in self._stored_databases() else []
         created = [name for at, name in map(split_identifier, self._drafts) if at == database]
         remaining = [name for name in stored if f"{database}.{name}" not in self._dropped]
@@ -70,7 +70,7 @@ class DraftWarehouse(Warehouse):
         if name not in self.databases():
             if if_exists:
                 return
-            raise self._no_database(name)
+            raise self._missing_database(name)
         tables = self.tables(name)
         self._check_empty(name, tables, cascade)
         for table in tables:
@@ -79,18 +79,14 @@ class DraftWarehouse(Warehouse):
         self._dropped_databases.add(name)
 
     def drop_table(self, database: str, name: str, if_exists: bool = False) -> None:
-        if not self.exists(database, name):
-            if if_exists:
-                return
-            raise self._missing(database, name)
+        if not self._found(database, name, if_exists):
+            return
         self._drop(f"{database}.{name}")
 
     def rename_table(self, identifier: str, new_name: str, if_exists: bool = False) -> None:
         database, name = split_identifier(identifier)
-        if not self.exists(database, name):
-            if if_exists:
-                return
-            raise self._missing(database, name)
+        if not self._found(database, name, if_exists):
+            return
         self._drafts[new_name] = self.readable(identifier)
         self.drop_table(database, name)
 
@@ -98,10 +94,8 @@ class DraftWarehouse(Warehouse):
         self, identifier: str, *changes: schema_changes.SchemaChange, if_exists: bool = False
     ) -> None:
         database, name = split_identifier(identifier)
-        if not self.exists(database, name):
-            if if_exists:
-                return
-            raise self._missing(database, name)
+        if not self._found(database, name, if_exists):
+            return
         table = self.readable(identifier)
         for change in changes:
             table = _changed(identifier, table, change)
@@ -151,13 +145,7 @@ class DraftWarehouse(Warehouse):
         self._drafts.pop(full, None)
         self._dropped.add(full)
 
-    def _missing(self, database: str, name: str) -> TableError:
-        if database not in self.databases():
-            return self._no_database(database)
-        hint = nearest(name, self.tables(database))
-        return TableError(f"there is no table '{name}' in database '{database}'; {hint}")
-
-    def _no_database(self, name: str) -> TableError:
+    def _missing_database(self, name: str) -> TableError:
         return TableError(f"there is no database '{name}'; {nearest(name, self.databases())}")
 
 
