@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import StreamingQuery
 
 from streamhouse import execute
 from streamhouse.paimon.catalog.warehouse import Warehouse
@@ -226,18 +227,23 @@ def test_a_stream_of_a_consumer_continues_without_a_checkpoint(
     assert seen == [(2, 2)]
 
 
+def copying(spark: SparkSession, tables: Warehouse, checkpoint: Path) -> StreamingQuery:
+    """A query that copies the rows of one table into another."""
+    return (
+        stream(spark, tables, "db.plain")
+        .writeStream.format("paimon")
+        .option("warehouse", tables.path)
+        .option("checkpointLocation", str(checkpoint))
+        .trigger(processingTime="0 seconds")
+        .start("db.keyed")
+    )
+
+
 def test_a_stream_continues_while_its_tables_are_altered(
     spark: SparkSession, tables: Warehouse, tmp_path: Path
 ) -> None:
     add(tables, "db.plain", "(1, 1)")
-    query = (
-        stream(spark, tables, "db.plain")
-        .writeStream.format("paimon")
-        .option("warehouse", tables.path)
-        .option("checkpointLocation", str(tmp_path / "c"))
-        .trigger(processingTime="0 seconds")
-        .start("db.keyed")
-    )
+    query = copying(spark, tables, tmp_path / "c")
     try:
         query.processAllAvailable()
         tables.alter_table("db.plain", AddColumn(Column("note", "STRING"), Place()))
@@ -258,14 +264,7 @@ def test_a_stream_ends_when_a_column_that_it_writes_is_dropped(
     spark: SparkSession, tables: Warehouse, tmp_path: Path
 ) -> None:
     add(tables, "db.plain", "(1, 1)")
-    query = (
-        stream(spark, tables, "db.plain")
-        .writeStream.format("paimon")
-        .option("warehouse", tables.path)
-        .option("checkpointLocation", str(tmp_path / "c"))
-        .trigger(processingTime="0 seconds")
-        .start("db.keyed")
-    )
+    query = copying(spark, tables, tmp_path / "c")
     try:
         query.processAllAvailable()
         tables.alter_table("db.keyed", DropColumn(("v",)))

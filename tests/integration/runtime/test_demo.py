@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from tests.integration.runtime.demo_runs import run_demo
 
 KEYS = {
     "orders",
@@ -26,16 +24,7 @@ KEYS = {
 
 
 def demo(folder: Path, *arguments: str, timeout: float = 600) -> dict[str, object]:
-    command = [str(Path(sys.executable).with_name("streamhouse")), "demo", "--json"]
-    ended = subprocess.run(
-        [*command, "--dir", str(folder), *arguments],
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-        check=False,
-    )
-    assert ended.returncode == 0, ended.stderr
-    result: dict[str, object] = json.loads(ended.stdout)
+    result, _ = run_demo(folder, *arguments, timeout=timeout)
     page = {"page"} if "--page" in arguments else set()
     assert set(result) == KEYS | page | ({"produced"} if "kafka" in arguments else set())
     return result

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.integration.conftest import Installed
+from tests.integration.runtime.demo_runs import run_demo
 
 KEYS = {
     "orders",
@@ -30,18 +28,9 @@ KEYS = {
 
 
 def demo(folder: Path, *arguments: str, timeout: float) -> dict[str, Any]:
-    command = [str(Path(sys.executable).with_name("streamhouse")), "demo", "membership", "--json"]
-    ended = subprocess.run(
-        [*command, "--dir", str(folder), *arguments],
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-        check=False,
-    )
-    assert ended.returncode == 0, ended.stderr
-    result: dict[str, Any] = json.loads(ended.stdout)
+    result, errors = run_demo(folder, "membership", *arguments, timeout=timeout)
     assert set(result) == KEYS
-    assert result["wrong"] == [], ended.stderr
+    assert result["wrong"] == [], errors
     assert (result["equal"], result["audited"], result["act_ok"]) == (True, True, True)
     return result
 

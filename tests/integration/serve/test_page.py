@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
-from tests.integration.serve.browser import PHONE, chromium, flashed, visit
+from tests.integration.serve.browser import PHONE, flashed, visit
 from tests.integration.serve.server import Server
 from tests.serving import servers
 from tests.unit.conftest import Shop
@@ -37,12 +37,6 @@ UNNAMED = """
     })
     .map((element) => element.outerHTML.slice(0, 120))
 """
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium() as opened:
-        yield opened
 
 
 @pytest.fixture(scope="module")

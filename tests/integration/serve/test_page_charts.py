@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
-from tests.integration.serve.browser import chromium, visit
+from tests.integration.serve.browser import visit
 from tests.integration.serve.server import Server
 from tests.unit.conftest import Shop
 
@@ -24,12 +24,6 @@ views:
 """
 VISITS = (Column("id", "INT"), Column("at", "TIMESTAMP(3)"), Column("country", "STRING"),
           Column("paid", "DOUBLE"))  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium() as opened:
-        yield opened
 
 
 @pytest.fixture(scope="module")

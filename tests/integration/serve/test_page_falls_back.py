@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
-from tests.integration.serve.browser import chromium, visit
+from tests.integration.serve.browser import visit
 from tests.integration.serve.proxy import without_sockets
 from tests.serving import Serving, servers
 from tests.unit.conftest import Shop
@@ -20,12 +20,6 @@ Serve: TypeAlias = Callable[..., Serving]
 
 BROKEN = "ERR_|WebSocket connection|Failed to load resource"
 SMALL = StreamSettings(max_rows=2)
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium() as opened:
-        yield opened
 
 
 @pytest.fixture(scope="module")

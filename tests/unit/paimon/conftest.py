@@ -47,11 +47,7 @@ class Lab:
     ) -> list[bytes]:
         prefix = file_prefix(user, batch)
         writer = TableWriter(self.warehouse.options, table.identifier, user, prefix)
-        for part in parts:
-            writer.write(self.batch(part))
-        messages = writer.prepare(batch)
-        writer.close()
-        return messages
+        return writer.write_all((self.batch(part) for part in parts), batch)
 
     def write(self, table: Table, batch: int, *parts: Sequence[Row], user: str = USER) -> bool:
         messages = self.prepare(table, batch, *parts, user=user)

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import itertools
 import random
-import uuid
-from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.unit.paimon.written_table import Row, WrittenTable
 
 from streamhouse.paimon.catalog.warehouse import Warehouse
-from streamhouse.paimon.write.commit import TableCommitter
-from streamhouse.paimon.write.table_writer import TableWriter
 from streamhouse.sql.plan import Column
 
-Row = dict[str, Any]
 SCHEMA = pa.schema(
     [
         ("k", pa.int32()),
@@ -55,30 +51,13 @@ TABLES = {
 }
 
 
-class Written:
-    """A table, and how it is written."""
-
+class Written(WrittenTable):
     def __init__(self, warehouse: Warehouse, name: str, options: dict[str, str]) -> None:
-        self._warehouse, self._name = warehouse, f"db.{name}"
-        warehouse.create_table("db", name, COLUMNS, ["k"], [], {"bucket": "1", **options})
-        self._user, self._commits = str(uuid.uuid4()), 0
-
-    def put(self, *writes: Sequence[Row]) -> int:
-        """One commit of batches; returns how many files it made."""
-        self._commits += 1
-        options = self._warehouse.options
-        writer = TableWriter(options, self._name, self._user)
-        for rows in writes:
-            writer.write(pa.RecordBatch.from_pylist(list(rows), schema=SCHEMA))
-        messages = writer.prepare(self._commits)
-        writer.close()
-        TableCommitter(options, self._name, self._user).commit(self._commits, messages)
-        return len(messages)
+        super().__init__(warehouse, name, COLUMNS, SCHEMA, options)
 
     def rows(self) -> dict[int, Row]:
         """The rows by key, collections without their order."""
-        table = self._warehouse.table(self._name)
-        found = [row for batch in table.read() for row in batch.to_pylist()]
+        found = [row for batch in self.table.read() for row in batch.to_pylist()]
         return {row["k"]: {name: _unordered(value) for name, value in row.items()} for row in found}
 
 

@@ -5,20 +5,16 @@ from __future__ import annotations
 import itertools
 import os
 import random
-import uuid
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.unit.paimon.written_table import Row, WrittenTable
 
 from streamhouse.errors import TableError
 from streamhouse.paimon.catalog.warehouse import Warehouse
-from streamhouse.paimon.write.commit import TableCommitter
-from streamhouse.paimon.write.table_writer import TableWriter
 from streamhouse.sql.plan import Column
 
-Row = dict[str, Any]
 COLUMNS = (Column("k", "INT"), Column("v", "BIGINT"), Column("w", "INT"), Column("s", "STRING"))
 SCHEMA = pa.schema(
     [("k", pa.int32()), ("v", pa.int64()), ("w", pa.int32()), ("s", pa.string()),
@@ -68,31 +64,13 @@ update are in one commit.
 _KEYS = 2
 
 
-class Written:
-    """A table, and how it is written."""
-
+class Written(WrittenTable):
     def __init__(self, warehouse: Warehouse, name: str, options: dict[str, str]) -> None:
-        self._warehouse, self._name = warehouse, f"db.{name}"
-        warehouse.create_table("db", name, COLUMNS, ["k"], [], {"bucket": "1", **options})
-        self._user, self._commits = str(uuid.uuid4()), 0
-
-    def put(self, *writes: Sequence[Row]) -> int:
-        """One commit of batches; returns how many files of a bucket it made."""
-        self._commits += 1
-        writer = TableWriter(self._warehouse.options, self._name, self._user)
-        try:
-            for rows in writes:
-                writer.write(pa.RecordBatch.from_pylist(list(rows), schema=SCHEMA))
-            messages = writer.prepare(self._commits)
-        finally:
-            writer.close()
-        committer = TableCommitter(self._warehouse.options, self._name, self._user)
-        committer.commit(self._commits, messages)
-        return len(messages)
+        super().__init__(warehouse, name, COLUMNS, SCHEMA, options)
 
     def rows(self) -> list[Row]:
-        table = self._warehouse.table(self._name)
-        return sorted((r for b in table.read() for r in b.to_pylist()), key=lambda row: row["k"])
+        found = [row for batch in self.table.read() for row in batch.to_pylist()]
+        return sorted(found, key=lambda row: row["k"])
 
 
 def history(draw: random.Random, number: int) -> list[list[Row]]:

@@ -18,12 +18,12 @@ ID = (Column("id", "INT"),)
 TARGET = TableAddress({"warehouse": "/w"}, "d.out", 0)
 
 
-def test_tables_of_other_catalogs_stay_there() -> None:
-    info = TableInfo(("c", "d", "dim"), ID)
-    query = StreamQuery(
-        source=info,
+def joined(source: TableInfo, dimension: TableInfo) -> StreamQuery:
+    """The ids of a source, which are looked up in a dimension."""
+    return StreamQuery(
+        source=source,
         source_columns=("id",),
-        lookups=(LookupJoin(info, "dim_0", ("id",), ("id",), False),),
+        lookups=(LookupJoin(dimension, "dim_0", ("id",), ("id",), False),),
         source_options={},
         rows_sql="SELECT id FROM src",
         misses_sql=None,
@@ -32,6 +32,11 @@ def test_tables_of_other_catalogs_stay_there() -> None:
         fingerprint="f",
         grouped=False,
     )
+
+
+def test_tables_of_other_catalogs_stay_there() -> None:
+    info = TableInfo(("c", "d", "dim"), ID)
+    query = joined(info, info)
     other = TableAddress({"warehouse": "/other"}, "d.dim", 3)
     source = SourceSpec("paimon", {}, ID, other)
     spec = QuerySpec(query, (source,), (other,), TARGET, None, None, "q", parallelism=1)
@@ -46,18 +51,7 @@ def test_tables_of_other_catalogs_stay_there() -> None:
 @pytest.mark.parametrize("connector", names())
 def test_it_is_the_same_afterwards(connector: str) -> None:
     info = declared(TableInfo(("c", "d", "dim"), ID, connector=connector))
-    query = StreamQuery(
-        source=replace(info, name=("c", "d", "src")),
-        source_columns=("id",),
-        lookups=(LookupJoin(info, "dim_0", ("id",), ("id",), False),),
-        source_options={},
-        rows_sql="SELECT id FROM src",
-        misses_sql=None,
-        changelog=False,
-        output=ID,
-        fingerprint="f",
-        grouped=False,
-    )
+    query = joined(replace(info, name=("c", "d", "src")), info)
     spec = QuerySpec(
         query, (SourceSpec(connector, {}, ID),), (TARGET,), TARGET, None, None, "q", parallelism=1
     )

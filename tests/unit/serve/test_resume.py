@@ -45,6 +45,14 @@ async def begun(shop: Any, view: ServedView) -> Client:
     return client
 
 
+def filled(shop: Any, view: ServedView) -> tuple[str, tuple[Any, ...]]:
+    """The table of `SALES` or `ORDERS`, with one row, and that row."""
+    table = shop.sales() if view is SALES else shop.orders()
+    row = ("Chad", 1, 1.0) if view is SALES else (1, "nut", None)
+    shop.write(table, row)
+    return table, row
+
+
 def test_resume_from_memory(shop: Any) -> None:
     table = shop.sales()
     shop.write(table, ("Chad", 0, 1.0))
@@ -115,9 +123,7 @@ def test_after_restart_append_tables_resume_by_commit(shop: Any) -> None:
 
 @BOTH
 def test_resume_from_the_newest_snapshot(shop: Any, view: ServedView) -> None:
-    table = shop.sales() if view is SALES else shop.orders()
-    row = ("Chad", 1, 1.0) if view is SALES else (1, "nut", None)
-    shop.write(table, row)
+    table, row = filled(shop, view)
 
     async def work() -> None:
         client = await begun(shop, view)
@@ -201,9 +207,7 @@ def test_malformed_ids(shop: Any, text: str) -> None:
 
 @BOTH
 def test_changed_columns_send_all_rows(shop: Any, view: ServedView) -> None:
-    table = shop.sales() if view is SALES else shop.orders()
-    row = ("Chad", 1, 1.0) if view is SALES else (1, "nut", None)
-    shop.write(table, row)
+    table, row = filled(shop, view)
 
     async def work() -> None:
         client = await begun(shop, view)
