@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 from tests.unit.paimon.bucket_values import KINDS, value
 
+from streamhouse.paimon.catalog.table_declaration import TableDeclaration
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.java.sidecar import Sidecar
 from streamhouse.paimon.write.bucket_hash import bucket_of
@@ -30,7 +31,9 @@ def test_java_puts_rows_into_the_buckets_that_we_say(tmp_path: Path) -> None:
     warehouse.create_database("db")
     columns = [Column("id", "INT"), *map(Column, NAMES, READ)]
     warehouse.create_table("db", "t", columns, options={"bucket": "-1"})
-    warehouse._create("db.nanos", [Column("n", "TIMESTAMP(9)")], (), (), {"bucket": "-1"}, None)
+    warehouse._create(
+        "db.nanos", TableDeclaration([Column("n", "TIMESTAMP(9)")], (), (), {"bucket": "-1"})
+    )
     rows = generated(warehouse.table("db.t").arrow_schema)
     writer = TableWriter(warehouse.options, "db.t", "test")
     writer.write(rows)

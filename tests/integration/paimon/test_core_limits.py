@@ -16,6 +16,7 @@ import pytest
 from pypaimon_rust.datafusion import SQLContext
 from tests.integration.paimon import java_rows, typed_values
 
+from streamhouse.paimon.catalog.table_declaration import TableDeclaration
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.java.core_connection import JAVA_OPTIONS
 from streamhouse.paimon.java.sidecar import Sidecar
@@ -43,7 +44,7 @@ class Lab:
         given = {"bucket": "1", **{key.replace("__", "."): v for key, v in options.items()}}
         given = {key.replace("_", "-"): value for key, value in given.items()}
         columns = [Column("id", "INT"), Column("v", kind)]
-        self.warehouse._create(name, columns, ["id"], (), given, None)
+        self.warehouse._create(name, TableDeclaration(columns, ["id"], (), given))
         return self.warehouse.table(name)
 
     def put(
@@ -298,7 +299,7 @@ def _(lab: Lab) -> bool:
     options = {"bucket": "1", "merge-engine": "partial-update"}
     options |= {"fields.w.sequence-group": "v", "fields.v.aggregate-function": "sum"}
     name = f"db.t{next(_tables)}"
-    lab.warehouse._create(name, columns, ["id"], (), options, None)
+    lab.warehouse._create(name, TableDeclaration(columns, ["id"], (), options))
     table = lab.warehouse.table(name)
     builder = table.rust.new_stream_write_builder().with_commit_user("rust")
     for changes in ([("+I", 1, 6)], [("-U", 1, 6), ("+U", 2, 14)]):

@@ -11,6 +11,7 @@ from tests.integration.paimon import java_rows, typed_values
 from tests.integration.paimon.typed_values import TYPES, is_fine, normal, values
 
 from streamhouse.errors import StreamhouseError, TableError
+from streamhouse.paimon.catalog.table_declaration import TableDeclaration
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.java.core_connection import JAVA_OPTIONS
 from streamhouse.paimon.java.sidecar import Sidecar
@@ -44,7 +45,7 @@ class Rows:
         options = {"bucket": "1", "file.format": format}
         if any(map(is_fine, types)):
             # As Flink would: such a table is not made here.
-            warehouse._create(self.identifier, columns, ["id"], (), options, None)
+            warehouse._create(self.identifier, TableDeclaration(columns, ["id"], (), options))
         else:
             warehouse.create_table("db", name, columns, ["id"], options=options)
         wide = format != "orc" and not any(map(is_fine, types))
@@ -152,7 +153,9 @@ def made(warehouse: Warehouse, kind: str, **options: str) -> Table:
     """A table of an id and one column, as Flink would make it."""
     name = f"db.t{next(_tables)}"
     given = {"bucket": "1", **{key.replace("_", "."): value for key, value in options.items()}}
-    warehouse._create(name, [Column("id", "INT"), Column("v", kind)], ["id"], (), given, None)
+    warehouse._create(
+        name, TableDeclaration([Column("id", "INT"), Column("v", kind)], ["id"], (), given)
+    )
     return warehouse.table(name)
 
 
@@ -273,7 +276,7 @@ def test_keys_that_orc_files_pad_are_refused(warehouse: Warehouse) -> None:
     options = {"bucket": "1", "file.format": "orc"}
     with pytest.raises(TableError, match="the key 'k' is CHAR"):
         warehouse.create_table("db", "padded", columns, ["k"], options=options)
-    warehouse._create("db.padded", columns, ["k"], (), options, None)
+    warehouse._create("db.padded", TableDeclaration(columns, ["k"], (), options))
     with pytest.raises(TableError, match="the key 'k' is CHAR"):
         TableWriter(warehouse.options, "db.padded", "we")
 

@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 from tests.unit.paimon.bucket_values import KINDS, value
 
+from streamhouse.paimon.catalog.table_declaration import TableDeclaration
 from streamhouse.paimon.write.bucket_hash import bucket_of
 from streamhouse.paimon.write.buckets import Grouping
 from streamhouse.paimon.write.rows import gathered
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 def test_rows_meet_in_the_buckets_that_the_table_gives_them(lab: Lab, kind: str) -> None:
     columns = [Column("a", kind), Column("id", "BIGINT"), Column("v", "INT")]
     # As Flink would: TIMESTAMP(9) cannot be written, and so no such table made.
-    lab.warehouse._create("db.t", columns, ["id", "a"], (), {"bucket": "5"}, None)
+    lab.warehouse._create("db.t", TableDeclaration(columns, ["id", "a"], (), {"bucket": "5"}))
     assert written(lab, 200) == [{0}, {1}, {2}, {3}, {4}]
 
 

@@ -10,6 +10,7 @@ import pytest
 from tests.unit.serve.test_view_feed import keep
 
 from streamhouse.errors import DataLossError, SqlError, TableError
+from streamhouse.paimon.catalog.table_declaration import TableDeclaration
 from streamhouse.serve.export.extract import Extract, Extractor
 from streamhouse.serve.queries.pinned_tables import PinnedTables
 from streamhouse.sql.plan import Column
@@ -161,7 +162,7 @@ def test_nanosecond_timestamps_are_exact(shop: Any) -> None:
     columns = (Column("id", "INT"), Column("p", "TIMESTAMP(9)"), Column("z", "TIMESTAMP_LTZ(9)"))
     table = "shop.times"
     # As Flink would: tables that cannot be written are not made here.
-    shop.warehouse._create(table, columns, ["id"], (), {"bucket": "1"}, None)
+    shop.warehouse._create(table, TableDeclaration(columns, ["id"], (), {"bucket": "1"}))
     shop.write(table, (2, 1_700_000_000_123_456_789, 1_700_000_000_123_456_789))
     with look(shop, table).open(lambda rows: None) as found:
         (batch,) = found.batches

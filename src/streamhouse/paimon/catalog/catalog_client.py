@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import pymysql
 
 from streamhouse.errors import ConnectError, OptionError, StoreError, StreamhouseError
+from streamhouse.paimon.catalog.table_declaration import TableDeclaration
 from streamhouse.paimon.schema import types
 from streamhouse.paimon.storage import rust_core
 from streamhouse.paimon.storage.object_store.s3_client import core_options
 from streamhouse.paimon.storage.object_store.store_retries import is_temporary, retried
-from streamhouse.sql.plan import Column
 
 Answer = TypeVar("Answer")
 _KEY_TOO_LONG = 1071
@@ -48,15 +48,7 @@ class CatalogClient:
         """The Rust core's table; raises one of `rust_core.CATALOG_ERRORS` if it cannot."""
         return self._with_retries(lambda: self._rust(caches).get_table((database, name)))
 
-    def create_table(
-        self,
-        full: str,
-        columns: Sequence[Column],
-        primary_key: Sequence[str],
-        partitioned_by: Sequence[str],
-        options: dict[str, str],
-        comment: str | None,
-    ) -> bool:
+    def create_table(self, full: str, declaration: TableDeclaration) -> bool:
         """Create a table; False if it exists."""
         from pypaimon import Schema
         from pypaimon.catalog.catalog_exception import TableAlreadyExistException
@@ -64,14 +56,20 @@ class CatalogClient:
 
         counter = data_types.AtomicInteger(-1)
         fields = []
-        for column in columns:
+        for column in declaration.columns:
             number = counter.increment_and_get()
-            nullable = column.nullable and column.name not in primary_key
+            nullable = column.nullable and column.name not in declaration.primary_key
             parsed = data_types.DataTypeParser.parse_data_type(types.parse(column.type, nullable))
             data_type = data_types.reassign_field_id(parsed, counter)
             fields.append(data_types.DataField(number, column.name, data_type, column.comment))
         try:
-            schema = Schema(fields, list(partitioned_by), list(primary_key), options, comment)
+            schema = Schema(
+                fields,
+                list(declaration.partitioned_by),
+                list(declaration.primary_key),
+                dict(declaration.options),
+                declaration.comment,
+            )
             with self.pypaimon() as catalog:
                 catalog.create_table(full, schema, False)
         except TableAlreadyExistException:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
@@ -21,37 +21,37 @@ from streamhouse.sql.plan import Column
 
 
 @dataclass(frozen=True)
-class Declaration:
-    """The keys, options and column defaults of a new table; its columns need no change."""
+class TableDeclaration:
+    """The columns, keys, options and comment of a new table, and the defaults of its columns."""
 
-    primary_key: Sequence[str]
-    partitioned_by: Sequence[str]
-    options: dict[str, str]
-    defaults: Mapping[str, str]
+    columns: Sequence[Column]
+    primary_key: Sequence[str] = ()
+    partitioned_by: Sequence[str] = ()
+    options: Mapping[str, str] = field(default_factory=dict)
+    comment: str | None = None
+    defaults: Mapping[str, str] = field(default_factory=dict)
 
 
-def checked_declaration(
-    full: str,
-    columns: Sequence[Column],
-    primary_key: Sequence[str],
-    partitioned_by: Sequence[str],
-    declared: dict[str, str],
-) -> Declaration:
+def checked_declaration(full: str, declared: TableDeclaration) -> TableDeclaration:
     """The declaration of the table `full` with the options that Paimon stores.
 
-    Keys and column defaults may be among the `declared` options. Raises `TableError` for a column
-    that is missing or doubled, `OptionError` for an option that is unknown or that does not fit.
+    Keys and column defaults may be among the options of `declared`. Raises `TableError` for a
+    column that is missing or doubled, `OptionError` for an option that is unknown or that does not
+    fit.
     """
-    options, defaults = renamed_options.defaults(renamed_options.current(declared)[0])
+    columns = declared.columns
+    options, defaults = renamed_options.defaults(renamed_options.current(dict(declared.options))[0])
     options = column_lists(options)
     check_table_options(options, f"table {full}")
-    primary_key = _declared(full, "primary-key", "PRIMARY KEY", primary_key, options)
-    partitioned_by = _declared(full, "partition", "PARTITIONED BY", partitioned_by, options)
+    primary_key = _declared(full, "primary-key", "PRIMARY KEY", declared.primary_key, options)
+    partitioned_by = _declared(
+        full, "partition", "PARTITIONED BY", declared.partitioned_by, options
+    )
     names = [column.name for column in columns]
     _check_columns(full, names, primary_key, partitioned_by)
     arrow = pa.schema((one.name, types.arrow_type(types.parse(one.type))) for one in columns)
-    for field in arrow:
-        check_type(f"table {full}", field.name, field.type)
+    for one in arrow:
+        check_type(f"table {full}", one.name, one.type)
     avro_rows.check_columns(f"table {full}", arrow, options)
     types_by_name = {column.name: column.type for column in columns}
     options |= orc_values.implied_options(types_by_name, options)
@@ -66,7 +66,13 @@ def checked_declaration(
         if column not in names:
             raise TableError(f"table {full} has no column '{column}'; {nearest(column, names)}")
     check_exclusive(f"table {full}", options, options)
-    return Declaration(primary_key, partitioned_by, options, defaults)
+    return replace(
+        declared,
+        primary_key=primary_key,
+        partitioned_by=partitioned_by,
+        options=options,
+        defaults=defaults,
+    )
 
 
 def _declared(

@@ -11,7 +11,7 @@ from streamhouse.errors import OptionError, StreamhouseError, TableError
 from streamhouse.paimon.catalog.alter_table import alter_table
 from streamhouse.paimon.catalog.catalog_client import CatalogClient
 from streamhouse.paimon.catalog.opened_tables import TableKey, evict, opened_table
-from streamhouse.paimon.catalog.table_declaration import checked_declaration
+from streamhouse.paimon.catalog.table_declaration import TableDeclaration, checked_declaration
 from streamhouse.paimon.read.system_tables import SystemTable, open_table
 from streamhouse.paimon.read.table import Table, resolve
 from streamhouse.paimon.schema.table_name import MAIN, TableName, split_identifier
@@ -133,25 +133,17 @@ class Warehouse:
         column, `OptionError` for an option that Paimon does not know or that does not fit the
         others.
         """
+        declaration = TableDeclaration(columns, primary_key, partitioned_by, options or {}, comment)
         with self.creating():
             created = not self.exists(database, name) and self._check_and_create(
-                database, name, columns, primary_key, partitioned_by, dict(options or {}), comment
+                database, name, declaration
             )
         if not (created or if_not_exists):
             raise TableError(
                 f"table '{database}.{name}' already exists; write IF NOT EXISTS to keep it"
             )
 
-    def _check_and_create(
-        self,
-        database: str,
-        name: str,
-        columns: Sequence[Column],
-        primary_key: Sequence[str],
-        partitioned_by: Sequence[str],
-        options: dict[str, str],
-        comment: str | None,
-    ) -> bool:
+    def _check_and_create(self, database: str, name: str, declaration: TableDeclaration) -> bool:
         """Check a declaration and create its table; False if another machine did so first."""
         full = f"{database}.{name}"
         if "$" in name:
@@ -161,15 +153,8 @@ class Warehouse:
             )
         if database not in self.databases():
             raise self._missing_database(database)
-        declared = checked_declaration(full, columns, primary_key, partitioned_by, options)
-        created = self._create(
-            full,
-            columns,
-            declared.primary_key,
-            declared.partitioned_by,
-            declared.options,
-            comment,
-        )
+        declared = checked_declaration(full, declaration)
+        created = self._create(full, declared)
         evict(full)
         if created and declared.defaults:
             self._set_defaults(full, declared.defaults)
@@ -306,18 +291,9 @@ class Warehouse:
             hint = nearest(name.branch, branches)
             raise TableError(f"table '{full}' has no branch '{name.branch}'; {hint}") from None
 
-    def _create(
-        self,
-        full: str,
-        columns: Sequence[Column],
-        primary_key: Sequence[str],
-        partitioned_by: Sequence[str],
-        options: dict[str, str],
-        comment: str | None,
-    ) -> bool:
-        return self._catalog.create_table(
-            full, columns, primary_key, partitioned_by, options, comment
-        )
+    def _create(self, full: str, declaration: TableDeclaration) -> bool:
+        """Create a table; False if it exists."""
+        return self._catalog.create_table(full, declaration)
 
     def _found(self, database: str, name: str, if_exists: bool) -> bool:
         """Whether a table exists; raises `TableError` if not, unless `if_exists`."""

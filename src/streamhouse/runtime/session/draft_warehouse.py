@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
 from streamhouse.close_matches import nearest
 from streamhouse.errors import TableError
+from streamhouse.paimon.catalog.table_declaration import TableDeclaration
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.schema.table_name import split_identifier
 from streamhouse.sql import schema_changes
@@ -119,20 +120,15 @@ class DraftWarehouse(Warehouse):
             dict(table.options),
         )
 
-    def _create(
-        self,
-        full: str,
-        columns: Sequence[Column],
-        primary_key: Sequence[str],
-        partitioned_by: Sequence[str],
-        options: dict[str, str],
-        comment: str | None,
-    ) -> bool:
+    def _create(self, full: str, declaration: TableDeclaration) -> bool:
+        keys = declaration.primary_key
         self._drafts[full] = DraftTable(
-            tuple(replace(c, nullable=c.nullable and c.name not in primary_key) for c in columns),
-            tuple(primary_key),
-            tuple(partitioned_by),
-            options,
+            tuple(
+                replace(c, nullable=c.nullable and c.name not in keys) for c in declaration.columns
+            ),
+            tuple(keys),
+            tuple(declaration.partitioned_by),
+            declaration.options,
         )
         return True
 
