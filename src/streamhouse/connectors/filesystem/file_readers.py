@@ -76,14 +76,14 @@ class FileReader:
                 yield self._complete(batch, values)
 
     def read_replayed(self, rows: Sequence[Mapping[str, Any]]) -> Iterator[pa.RecordBatch]:
-        """The rows of bad records that were kept, whose files may be gone."""
-        for file, kept in groupby(rows, self._kept_file):
+        """The rows of bad records of the dead-letter table, whose files may be gone."""
+        for file, kept in groupby(rows, self._file_of_bad_record):
             path, records = self._folder.address(file.name), list(kept)
             numbers = [int(_place(record)[3]) for record in records]
             batch = self._decoded(path, file, [record["value"] for record in records], numbers)
             yield self._complete(batch, self._values(path, file))
 
-    def _kept_file(self, row: Mapping[str, Any]) -> DataFile:
+    def _file_of_bad_record(self, row: Mapping[str, Any]) -> DataFile:
         place = _place(row)
         name = place[1].removeprefix(self._options.path).lstrip("/")
         return DataFile(name, int(place[2]), row["timestamp"])

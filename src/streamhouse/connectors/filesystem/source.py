@@ -54,10 +54,10 @@ class FilesystemSource:
         return {}
 
     def latest_offset(self, start: Offset, max_rows: int | None = None) -> Offset:
-        fresh = self._fresh(start)
+        unread = self._unread_files(start)
         batch: list[DataFile] = []
         size = 0
-        for file in fresh[:_BATCH_FILES]:
+        for file in unread[:_BATCH_FILES]:
             if batch and size + file.size > _BATCH_BYTES:
                 break
             batch.append(file)
@@ -114,25 +114,25 @@ class FilesystemSource:
         pass
 
     def finished(self, offset: Offset) -> bool:
-        return self._options.monitor_ms is None and not self._left(offset)
+        return self._options.monitor_ms is None and not self._has_unread(offset)
 
     def caught_up(self, offset: Offset) -> bool:
         """Whether there is no file to read after `offset`; looks at the folder now."""
         self._listed_s = 0.0
-        return not self._left(offset)
+        return not self._has_unread(offset)
 
-    def _left(self, offset: Offset) -> bool:
-        """Whether there are files, or bad records that are to be read again."""
-        return bool(self._fresh(offset)) or self._requested() > _replayed(offset)
+    def _has_unread(self, offset: Offset) -> bool:
+        """Whether files are unread at `offset`, or bad records are to be read again."""
+        return bool(self._unread_files(offset)) or self._requested() > _replayed(offset)
 
     def lag(self, offset: Offset) -> Lag | None:
-        fresh = self._fresh(offset)
-        return Lag(seconds=0.0, bytes=0) if not fresh else Lag(bytes=sum(f.size for f in fresh))
+        unread = self._unread_files(offset)
+        return Lag(seconds=0.0, bytes=0) if not unread else Lag(bytes=sum(f.size for f in unread))
 
     def close(self) -> None:
         pass
 
-    def _fresh(self, offset: Offset) -> list[DataFile]:
+    def _unread_files(self, offset: Offset) -> list[DataFile]:
         """The files that have not been read at `offset`, as of the last listing."""
         pause = self._options.monitor_ms or 1_000
         if time.monotonic() - self._listed_s >= pause / 1000 or not self._listed_s:

@@ -13,12 +13,12 @@ from streamhouse.connectors.kafka.options import KafkaOptions
 from streamhouse.errors import ConnectError, DataLossError
 
 MESSAGES = 4_096
-"""Decoding more at once is slower: the values leave the processor's cache."""
+"""The most messages decoded at once; more are slower, as the values leave the processor's cache."""
 _POLL_S = 1.0
 _FILL_S = 0.02
-"""How long messages are waited for to be decoded with others that are there."""
+"""How long to wait for more messages, to decode them together with those that have arrived."""
 _SILENCE_S = 60.0
-_FAST = {
+_FETCH_SETTINGS = {
     "enable.partition.eof": "true",
     "fetch.queue.backoff.ms": "5",
     "queued.min.messages": "200000",
@@ -38,14 +38,14 @@ class Range:
 
 
 class PartitionReader:
-    """A consumer that stays at where it stopped, so that the next range may already be there."""
+    """Reads ranges with one consumer, which prefetches messages after the range that was read."""
 
     def __init__(self, options: KafkaOptions) -> None:
         self._options = options
         self._consumer: Consumer | None = None
-        self._at: tuple[str, int, int] | None = None
+        self._position: tuple[str, int, int] | None = None
         self._next_offset = 0
-        """Behind the last message of the current range."""
+        """The offset after the last message read of the current range."""
         self._waiting: list[Message] = []
 
     def read(self, wanted: Range) -> Iterator[list[Message]]:
@@ -53,8 +53,8 @@ class PartitionReader:
 
         Raises `DataLossError` if the brokers have deleted a part of it.
         """
-        self._go_to(wanted)
-        self._at, self._next_offset = None, wanted.start
+        self._seek(wanted)
+        self._position, self._next_offset = None, wanted.start
         deadline = time.monotonic() + _SILENCE_S
         while True:
             messages, done = self._next(wanted)
@@ -63,7 +63,7 @@ class PartitionReader:
                 deadline = time.monotonic() + _SILENCE_S
                 yield messages
             if done:
-                self._at = (wanted.topic, wanted.partition, wanted.end)
+                self._position = (wanted.topic, wanted.partition, wanted.end)
                 return
             if time.monotonic() > deadline:
                 raise ConnectError(
@@ -77,10 +77,10 @@ class PartitionReader:
             self._consumer.close()
             self._consumer = None
 
-    def _go_to(self, wanted: Range) -> None:
+    def _seek(self, wanted: Range) -> None:
         if self._consumer is None:
-            self._consumer = consumer(self._options, _FAST)
-        if self._at != (wanted.topic, wanted.partition, wanted.start):
+            self._consumer = consumer(self._options, _FETCH_SETTINGS)
+        if self._position != (wanted.topic, wanted.partition, wanted.start):
             self._waiting = []
             self._consumer.assign([TopicPartition(wanted.topic, wanted.partition, wanted.start)])
 
@@ -123,7 +123,7 @@ class PartitionReader:
         error = event.error()
         code = error.code()
         if code == KafkaError._PARTITION_EOF:
-            # Behind the last message there may be markers of transactions, which are no messages.
+            # Markers of transactions may follow the last message; they are no messages.
             return bool(event.offset() >= wanted.end)
         if code in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
             raise DataLossError(lost(wanted.topic, wanted.partition, wanted.start))

@@ -1,4 +1,4 @@
-"""A bad record that was kept in a table, with the methods of the message that it was."""
+"""A bad record of the dead-letter table, with the methods of Kafka's `Message`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def place(message: Message | ReplayedMessage) -> str:
 
 @dataclass(frozen=True)
 class ReplayedMessage:
-    """`row` is a row of the table; the leader epoch is not kept."""
+    """A message made of a `row` of the dead-letter table, which has no leader epoch."""
 
     row: Mapping[str, Any]
 

@@ -175,7 +175,7 @@ class KafkaSinkCommitter:
     def _wait(self, outage: Outage, error: KafkaException, number: int) -> None:
         """Wait for the next attempt; raises when the brokers have failed for too long."""
         failed = f"Kafka at {self._options.servers}: {text_of(error)}"
-        if not outage.goes_on():
+        if not outage.may_retry():
             raise ConnectError(
                 f"{failed}; batch {number} could not be written into topic {self._topic} for "
                 f"{outage.seconds:.0f} s: check the brokers, and run the script again once they "

@@ -60,7 +60,7 @@ class SchemaChanges:
         return event in self.events
 
     @property
-    def mirrors(self) -> bool:
+    def keeps_columns_equal(self) -> bool:
         """Whether the Paimon table gets the same columns, in the same order."""
         return self.behavior in ("evolve", "try_evolve")
 

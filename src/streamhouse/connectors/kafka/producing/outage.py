@@ -44,8 +44,8 @@ class Outage:
         """The time since the first failure."""
         return 0.0 if self._began is None else time.monotonic() - self._began
 
-    def goes_on(self) -> bool:
-        """Note a failure; whether the brokers still have time to recover."""
+    def may_retry(self) -> bool:
+        """Count a failed attempt; returns whether to try again."""
         self._attempts += 1
         if self._began is None:
             self._began = time.monotonic()

@@ -46,9 +46,10 @@ class SinkPartitions:
     def of_rows(
         self, batch: pa.RecordBatch, partitioner: str, task: int, first: int
     ) -> Iterable[int]:
-        """The partition of each of a task's records, which begin at number `first` of all.
+        """The partition of each record of a batch, whose first one is number `first` of all.
 
-        Those without a key go to one partition, those of the next call to the next one.
+        Without keys, all records of a call go to one partition, and those of the next call to
+        another.
         """
         rows = batch.num_rows
         if partitioner == "fixed":

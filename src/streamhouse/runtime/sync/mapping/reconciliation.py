@@ -73,7 +73,7 @@ class Reconciliation:
         for column in wanted.columns:
             self._fit(column)
         self._drop()
-        if rules.mirrors and wanted.ordered:
+        if rules.keeps_columns_equal and wanted.ordered:
             self._order()
         self.types = {
             name: column.type for name, column in self._columns.items() if name in self._names
@@ -89,7 +89,7 @@ class Reconciliation:
             if new is None or new == old:
                 continue
             free = new in self._names and new not in self._columns and old in self._columns
-            follows = self._rules.mirrors and self._rules.follows("rename.column")
+            follows = self._rules.keeps_columns_equal and self._rules.follows("rename.column")
             if free and follows and old not in self._wanted.shared:
                 self._rename(old, new)
                 before[new] = before.pop(old)
@@ -123,7 +123,7 @@ class Reconciliation:
         event = "rename.column" if column.name in self._wanted.renamed.values() else "add.column"
         if not self._rules.follows("add.column") or not self._rules.follows(event):  # type: ignore[arg-type]
             return
-        place = self._place(column.name) if self._rules.mirrors else None
+        place = self._place(column.name) if self._rules.keeps_columns_equal else None
         added = replace(column, nullable=True)
         self.changes.append(AddColumn(added, place, if_not_exists=True))
         names = list(self._columns)
@@ -228,7 +228,7 @@ class Reconciliation:
         for name in [*self._before, *self._wanted.leftover]:
             if name in self._names or name not in self._columns:
                 continue
-            if self._rules.mirrors and self._rules.follows("drop.column"):
+            if self._rules.keeps_columns_equal and self._rules.follows("drop.column"):
                 if name in self._keys:
                     raise self._error(
                         f"it drops or renames column '{name}', which is part of the key of "
