@@ -6,8 +6,11 @@ value longer than its type is truncated; CHAR(n) is padded with spaces, BINARY(n
 
 from __future__ import annotations
 
+from functools import partial
+
 from sqlglot import exp
 
+from streamhouse.sql.functions import expression_builders
 from streamhouse.sql.functions.expression_builders import call, cast, number, when
 from streamhouse.sql.types import base, digits
 
@@ -23,7 +26,8 @@ def readable(source: exp.Expr, tried: bool) -> exp.Expr | None:
     """
     if not source.is_type(*_BLOBS):
         return None
-    return call("TRY", call("DECODE", source)) if tried else call("DECODE", source)
+    decode = partial(call, "DECODE")
+    return expression_builders.tried(decode, source) if tried else decode(source)
 
 
 def sized(text: exp.Expr, kind: exp.DataType) -> exp.Expr:

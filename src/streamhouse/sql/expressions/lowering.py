@@ -3,27 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 
 from sqlglot import exp
-from sqlglot.dialects import DuckDB
-from sqlglot.optimizer.annotate_types import annotate_types
-from sqlglot.schema import MappingSchema
 
 from streamhouse.errors import SqlError, UnsupportedSqlError
 from streamhouse.sql import functions, node_errors
 from streamhouse.sql.expressions import (
     aggregates,
-    bound_types,
     casts,
+    decimals,
     double_rounding,
     intervals,
     nested_text,
     timestamp_digits,
-    type_probe,
+    typeof,
     udf_conversion,
 )
 from streamhouse.sql.expressions.binder import Relations
+from streamhouse.sql.expressions.operand_types import OperandTypes
 from streamhouse.sql.expressions.timestamp_digits import Digits
 from streamhouse.sql.functions import json, texts, times
 from streamhouse.sql.functions.builtin_udfs import arrow_call
@@ -33,12 +32,15 @@ from streamhouse.sql.text import Script
 _INTS = exp.DataType.INTEGER_TYPES
 _TIME = exp.DType.TIME
 _REALS = (exp.DType.FLOAT, exp.DType.DOUBLE)
-_FRACTIONS = ("float", "double", "decimal")
-_METADATA = {
-    **DuckDB.EXPRESSION_METADATA,
-    # sqlglot does not know that these have the type of their argument.
-    **dict.fromkeys((exp.First, exp.Last), DuckDB.EXPRESSION_METADATA[exp.LastValue]),
-}
+_NUMBERS = (*_INTS, *_REALS, exp.DType.DECIMAL)
+_BINDS_NO_OPERAND = (exp.DType.BOOLEAN, *_REALS)
+"""Types whose CAST is the same for every operand."""
+_NEVER_REAL = (
+    exp.DType.BOOLEAN, exp.DType.DATE, exp.DType.TIME, *times.TIMESTAMPS, *exp.DataType.TEXT_TYPES
+)  # fmt: skip
+_DIVISION = "the type of this division is unknown; CAST its operands"
+_TYPE = "the type of this expression is unknown here; use TYPEOF of a column or a CAST"
+_AGGREGATE = "the type of this aggregate's argument is unknown; CAST it"
 
 
 def _rewrite(tree: exp.Expr, rule: Callable[[exp.Expr], exp.Expr]) -> exp.Expr:
@@ -135,26 +137,6 @@ def fix_current_times(tree: exp.Expr, bounded: bool) -> exp.Expr:
     return _rewrite(tree, rule)
 
 
-def _annotated(tree: exp.Expr, schema: MappingSchema) -> exp.Expr:
-    """The tree with the types of its nodes, as far as sqlglot knows them."""
-    return annotate_types(
-        tree, schema=schema, expression_metadata=_METADATA, dialect="duckdb", overwrite_types=True
-    )
-
-
-def _bind_fraction(operand: exp.Expr, relations: Relations) -> None:
-    """Set the type of an operand that sqlglot does not know, if it can have a fraction.
-
-    DuckDB binds the operand, which must be translated already.
-    """
-    known = operand.type is not None and not operand.is_type(exp.DType.UNKNOWN)
-    if known or isinstance(operand, exp.Null):
-        return
-    kinds = type_probe.types(operand, [operand], relations)
-    if kinds is not None and kinds[0].id in _FRACTIONS:
-        operand.type = exp.DataType.build(str(kinds[0]), dialect="duckdb")
-
-
 def lower(
     script: Script,
     tree: exp.Expr,
@@ -168,92 +150,163 @@ def lower(
     `UnsupportedSqlError` where the meaning depends on a type that is unknown.
     """
     tree = fix_current_times(tree, bounded)
-    schema = MappingSchema(
-        {name: dict(columns) for name, columns in relations.items()},
-        dialect="duckdb",
-        normalize=False,
-    )
-    tree = _annotated(tree, schema)
-    if tree.find(exp.Interval) or any(map(times.follows_argument, tree.find_all(exp.Cast))):
-        tree = _rewrite(tree, _keep_date)
-        tree = _annotated(tree, schema)
+    types = OperandTypes(relations)
+    translation = _Translation(script, relations, digits, types)
+    for node, select in types.inner_first(tree):
+        types.infer(node, select)
+        new = translation.of(node)
+        if new is node:
+            continue
+        if new.type is None:
+            new.type = new.to if isinstance(new, exp.Cast) else node.type
+        if node is tree:
+            tree = new
+        else:
+            node.replace(new)
+    return udf_conversion.converted(script, tree, relations)
 
-    _check_types(script, tree)
 
-    def rule(node: exp.Expr) -> exp.Expr:
-        if isinstance(node, exp.Div):
-            return _divide(node)
+@dataclass(frozen=True)
+class _Translation:
+    """Translates one node after another, inner ones first."""
+
+    script: Script
+    relations: Relations
+    digits: Digits
+    types: OperandTypes
+
+    def of(self, node: exp.Expr) -> exp.Expr:
+        """The translation of a node whose parts are translated; the node itself if it stays."""
+        if isinstance(node, exp.Cast):
+            return self._cast(node)
+        if isinstance(node, exp.Binary) and type(node) in _ARITHMETIC:
+            return self._arithmetic(node)
         if isinstance(node, exp.Typeof):
-            bound_types.note_digits(node, timestamp_digits.declared_precision(node.this, digits))
-            return node
-        if isinstance(node, exp.Substring):
-            return _substring_from_one(node)
+            precision = timestamp_digits.declared_precision(node.this, self.digits)
+            return self._typed(node, typeof.type_name(node, self.relations, precision), _TYPE)
+        if isinstance(node, exp.DPipe | exp.Lower | exp.Trim | exp.Upper):
+            return self._with_texts(node)
+        if isinstance(node, exp.StrPosition | exp.Substring):
+            # sqlglot's generator needs the type.
+            self.types.of(node.this)
+            return _substring_from_one(node) if isinstance(node, exp.Substring) else node
         if isinstance(node, exp.Round):
-            _bind_fraction(node.this, relations)
-            return double_rounding.rounded(node) if node.this.is_type(exp.DType.DOUBLE) else node
+            is_double = self._is(node.this, exp.DType.DOUBLE)
+            return double_rounding.rounded(node) if is_double else node
         if isinstance(node, exp.Anonymous) and node.name == "TRUNC" and len(node.expressions) == 2:
-            _bind_fraction(node.expressions[0], relations)
-            is_double = node.expressions[0].is_type(exp.DType.DOUBLE)
+            is_double = self._is(node.expressions[0], exp.DType.DOUBLE)
             return double_rounding.truncated(node) if is_double else node
-        if isinstance(node, exp.Floor | exp.Ceil) and node.this.is_type(*_INTS):
+        if isinstance(node, exp.Floor | exp.Ceil) and self._is(node.this, *_INTS):
             whole: exp.Expr = node.this
             return whole
-        if isinstance(node, exp.Cast):
-            if not node.meta.get("plain"):
-                if node.to.is_type(*_INTS, exp.DType.DECIMAL):
-                    _bind_fraction(node.this, relations)
-                return _convert(node, digits)
-            return times.lenient(_to_timestamp(node))
-        if isinstance(node, exp.Add | exp.Sub):
-            return timestamp_digits.stepped(node)
         if isinstance(node, _COMPARISONS) and not isinstance(node.parent, exp.Join):
-            return _compare_nan(node)
-        if isinstance(node, exp.Bracket) and node.this.is_type(exp.DType.ARRAY, exp.DType.LIST):
+            return self._comparison(node)
+        if isinstance(node, exp.Bracket) and self._is(node.this, exp.DType.ARRAY, exp.DType.LIST):
             return _index_from_one(node)
-        return aggregates.translated(node) if aggregates.is_complete(node) else node
+        if isinstance(node, exp.Where | exp.Having | exp.Join):
+            self._check_condition(node.args.get("on") if isinstance(node, exp.Join) else node.this)
+            return node
+        return self._aggregate(node) if aggregates.is_complete(node) else node
 
-    def refused(node: exp.Expr, message: str) -> SqlError:
-        return node_errors.unsupported(script, node, message)
+    def _is(self, node: exp.Expr, *kinds: exp.DType) -> bool:
+        return self.types.of(node).this in kinds
 
-    tree = bound_types.resolved(_rewrite(tree, rule), relations, refused)
-    return udf_conversion.converted(script, tree, relations)
+    def _typed(self, node: exp.Expr, new: exp.Expr | None, message: str) -> exp.Expr:
+        """`new`, or an error if there is none since a type is unknown."""
+        if new is None:
+            raise node_errors.unsupported(self.script, node, message)
+        return new
+
+    def _cast(self, node: exp.Cast) -> exp.Expr:
+        if not node.meta.get("plain"):
+            if not node.to.is_type(*_BINDS_NO_OPERAND):
+                self._bind(node.this)
+            return _convert(node, self.digits)
+        if node.to.is_type(exp.DType.DATE, *times.TIMESTAMPS):
+            times.note_type(node, self.types.of(node.this))
+        return times.with_flink_type(times.lenient(_to_timestamp(node)))
+
+    def _bind(self, operand: exp.Expr) -> None:
+        """Set the type of a cast's operand; for ROW(…) those of its fields, too."""
+        self.types.of(operand)
+        if nested_text.is_row(operand):
+            for field in operand.expressions:
+                self._bind(field)
+
+    def _with_texts(self, node: exp.Expr) -> exp.Expr:
+        """Cast operands that are numbers, times or BOOLEAN to texts, as CAST does."""
+        for value in (node.this, node.args.get("expression")):
+            if value is not None and self._is(value, *_NUMBERS, *_NEVER_REAL):
+                if not value.is_type(*exp.DataType.TEXT_TYPES):
+                    text = exp.Cast(to=exp.DataType(this=exp.DType.VARCHAR))
+                    value.replace(text)
+                    text.set("this", value)
+                    text.replace(_convert(text, self.digits))
+        return node
+
+    def _arithmetic(self, node: exp.Binary) -> exp.Expr:
+        for side in (node.left, node.right):
+            if side.is_type(*exp.DataType.TEXT_TYPES):
+                sign = _ARITHMETIC[type(node)]
+                raise node_errors.error(
+                    self.script, node, f"'{sign}' does not take a string; CAST it to a number"
+                )
+        if isinstance(node, exp.Div):
+            return self._division(node)
+        if not isinstance(node, exp.Add | exp.Sub):
+            return node
+        for side, step in ((node.left, node.right), (node.right, node.left)):
+            if intervals.units(step) and not intervals.units(side):
+                return _stepped(node, self.types.of(side), step)
+        return node
+
+    def _division(self, node: exp.Div) -> exp.Expr:
+        if node.left.is_type(*_INTS) and node.right.is_type(*_INTS):
+            new = exp.IntDiv(this=_wrap(node.left), expression=_wrap(node.right))
+            # `//` and `/` differ in operator precedence.
+            return exp.Paren(this=new)
+        for side in (node.left, node.right):
+            side.replace(_wrap(side.copy()))
+        node.set("typed", False)
+        node.set("safe", False)
+        return self._typed(node, decimals.divided(node, self.relations), _DIVISION)
+
+    def _comparison(self, node: exp.Binary) -> exp.Expr:
+        sides = (node.left, node.right)
+        if not any(side.is_type(*_NEVER_REAL) for side in sides):
+            for side in sides:
+                self.types.of(side)
+        return _compare_nan(node)
+
+    def _check_condition(self, condition: exp.Expr | None) -> None:
+        """Raise `SqlError` for a number or string as condition, which DuckDB would accept."""
+        if condition is not None and self._is(condition, *_NUMBERS, *exp.DataType.TEXT_TYPES):
+            raise node_errors.error(
+                self.script, condition, "a condition must be BOOLEAN; compare it with a value"
+            )
+
+    def _aggregate(self, node: exp.Expr) -> exp.Expr:
+        new = aggregates.translated(node)
+        if new is not node:
+            return new
+        return self._typed(node, aggregates.with_flink_type(node, self.relations), _AGGREGATE)
 
 
 _ARITHMETIC = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "/", exp.Mod: "%"}
 
 
-def _check_types(script: Script, tree: exp.Expr) -> None:
-    """Raise `SqlError` for strings in arithmetic and numbers or strings as conditions.
+def _stepped(node: exp.Add | exp.Sub, kind: exp.DataType, step: exp.Expr) -> exp.Expr:
+    """A DATE, TIME or TIMESTAMP ± an interval, with Flink's type.
 
-    DuckDB would accept them.
+    A DATE ± whole days, months or years is a DATE; in DuckDB it is a TIMESTAMP.
     """
-    for node in tree.find_all(*_ARITHMETIC):
-        for side in (node.this, node.expression):
-            if side.is_type(*exp.DataType.TEXT_TYPES):
-                sign = _ARITHMETIC[type(node)]
-                raise node_errors.error(
-                    script, node, f"'{sign}' does not take a string; CAST it to a number"
-                )
-    conditions = [node.this for node in tree.find_all(exp.Where, exp.Having)]
-    conditions += [node.args["on"] for node in tree.find_all(exp.Join) if node.args.get("on")]
-    for condition in conditions:
-        if condition.is_type(*_INTS, *_REALS, exp.DType.DECIMAL, *exp.DataType.TEXT_TYPES):
-            raise node_errors.error(
-                script, condition, "a condition must be BOOLEAN; compare it with a value"
-            )
-
-
-def _keep_date(node: exp.Expr) -> exp.Expr:
-    """Make a DATE ± whole days, months or years a DATE; in DuckDB it is a TIMESTAMP."""
-    if isinstance(node, exp.Cast):
-        return times.with_flink_type(node)
-    if not isinstance(node, exp.Add | exp.Sub):
-        return node
-    left, right = node.left.unnest(), node.right.unnest()
-    days = left.is_type(exp.DType.DATE) and intervals.is_whole_days(right)
-    if isinstance(node, exp.Add):
-        days = days or (right.is_type(exp.DType.DATE) and intervals.is_whole_days(left))
-    return times.as_date(node) if days else node
+    if kind.this == exp.DType.DATE and intervals.is_whole_days(step):
+        return times.as_date(node)
+    if kind.this in (exp.DType.TIME, exp.DType.TIMESTAMPTZ):
+        node.type = kind
+    elif kind.this == exp.DType.DATE or kind.this in times.TIMESTAMPS:
+        node.type = exp.DataType.build("TIMESTAMP", dialect="duckdb")
+    return timestamp_digits.stepped(node)
 
 
 def _substring_from_one(node: exp.Substring) -> exp.Expr:
@@ -293,16 +346,6 @@ def _index_from_one(node: exp.Bracket) -> exp.Expr:
         return node
     in_range = exp.GT(this=_wrap(index.copy()), expression=number(0))
     return when(in_range, node.copy())
-
-
-def _divide(node: exp.Div) -> exp.Expr:
-    """Make a division of integers an integer division; `decimals` handles other types later."""
-    left, right = node.left, node.right
-    if left.is_type(*_INTS) and right.is_type(*_INTS):
-        new = exp.IntDiv(this=_wrap(left), expression=_wrap(right))
-        # `//` and `/` differ in operator precedence.
-        return exp.Paren(this=new)
-    return exp.Div(this=_wrap(left), expression=_wrap(right), typed=False, safe=False)
 
 
 def _wrap(node: exp.Expr) -> exp.Expr:

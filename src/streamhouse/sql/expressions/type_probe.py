@@ -12,31 +12,13 @@ from streamhouse.sql.expressions.binder import BindError, Relations, describe, g
 _CLAUSES = ("from_", "joins", "laterals", "group")
 
 
-def inner_first(tree: exp.Expr, *kinds: type[exp.Expr]) -> list[exp.Expr]:
-    """The nodes of these classes, inner ones before those that contain or read them.
-
-    Nodes in WITH queries come first, in the order of these, then nodes of deeper SELECTs, then
-    deeper nodes.
-    """
-    ctes = {id(cte): index for index, cte in enumerate(tree.find_all(exp.CTE))}
-
-    def order(node: exp.Expr) -> tuple[int, int, int]:
-        index, queries, current = len(ctes), 0, node.parent
-        while current is not None:
-            index = ctes.get(id(current), index)
-            queries += isinstance(current, exp.Select)
-            current = current.parent
-        return index, -queries, -node.depth
-
-    return sorted(tree.find_all(*kinds), key=order)
-
-
 def types(
     node: exp.Expr, parts: Sequence[exp.Expr], relations: Relations
 ) -> list[DuckDBPyType] | None:
     """DuckDB's types of `parts`, evaluated in the SELECT of `node`; None if it cannot bind them.
 
-    The probe has that SELECT's FROM, joins and GROUP BY, and the WITH queries around it.
+    The probe has that SELECT's FROM, joins and GROUP BY, and the WITH queries around it. In a
+    correlated subquery it also has the FROM and joins of the queries around it.
     """
     column_types = [_of_column(part, node, relations) for part in parts]
     if all(column_types):
@@ -52,13 +34,50 @@ def types(
             copies = [one.copy() for one in part] if isinstance(part, list) else part.copy()
             probe.set(key, copies)
     _with(probe, node)
-    for _ in range(2):
+    for attempt in (_unchanged, _without_group, _with_outer_sources):
+        attempt(probe, select)
         try:
-            return [kind for _, kind in describe(generate(probe), relations)]
+            return [kind for _, kind in describe(generate(probe), _read(probe, relations))]
         except (BindError, ValueError):
-            # Retry without GROUP BY, which may contain the part itself.
-            probe.set("group", None)
+            continue
     return None
+
+
+def _unchanged(probe: exp.Select, select: exp.Select | None) -> None:
+    pass
+
+
+def _without_group(probe: exp.Select, select: exp.Select | None) -> None:
+    """Drop GROUP BY, which may contain the part itself."""
+    probe.set("group", None)
+
+
+def _with_outer_sources(probe: exp.Select, select: exp.Select | None) -> None:
+    """Join the tables that a correlated subquery sees besides its own."""
+    inner: exp.Expr | None = select
+    while inner is not None:
+        outer = inner.parent
+        while outer is not None and not isinstance(outer, exp.Select):
+            if outer.arg_key in ("from_", "joins", "with_"):
+                # A subquery in FROM sees nothing of the query around it.
+                return
+            outer = outer.parent
+        clause = None if outer is None else outer.args.get("from_")
+        if outer is not None and clause is not None:
+            own = probe.args.get("from_")
+            joins = [one.copy() for one in outer.args.get("joins") or []]
+            if own is None:
+                probe.set("from_", clause.copy())
+            else:
+                joins.insert(0, exp.Join(this=clause.this.copy(), kind="CROSS"))
+            probe.set("joins", [*(probe.args.get("joins") or []), *joins])
+        inner = outer
+
+
+def _read(probe: exp.Select, relations: Relations) -> Relations:
+    """The relations that a probe reads; others would only cost time."""
+    names = {table.name for table in probe.find_all(exp.Table)}
+    return {name: columns for name, columns in relations.items() if name in names}
 
 
 def _of_column(part: exp.Expr, node: exp.Expr, relations: Relations) -> str | None:

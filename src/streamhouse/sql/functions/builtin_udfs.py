@@ -24,7 +24,7 @@ from duckdb.func import FunctionNullHandling, PythonUDFType
 from sqlglot import exp
 
 from streamhouse.sql.functions import java_times
-from streamhouse.sql.functions.expression_builders import call, cast
+from streamhouse.sql.functions.expression_builders import call, cast, text_of
 from streamhouse.sql.functions.java_numbers import java_double, java_float
 
 PREFIX = "flink_"
@@ -64,7 +64,8 @@ class ArrowFunction:
 def arrow_call(name: str, *args: exp.Expr) -> exp.Expr:
     """A call of one of `FUNCTIONS`, with its arguments cast to the parameter types."""
     function = FUNCTIONS[name]
-    arguments = (cast(arg, kind) for arg, kind in zip(args, function.parameters, strict=True))
+    pairs = zip(args, function.parameters, strict=True)
+    arguments = (text_of(arg) if kind == "VARCHAR" else cast(arg, kind) for arg, kind in pairs)
     return cast(call(PREFIX + name, *arguments), function.result)
 
 

@@ -112,6 +112,11 @@ def bytes_of(node: exp.Expr) -> exp.Expr:
     return exp.Cast(this=node, to=exp.DataType(this=exp.DType.VARBINARY))
 
 
+def text_of(node: exp.Expr) -> exp.Expr:
+    """A value as a text: a CAST that is lowered like the user's own."""
+    return exp.Cast(this=node, to=exp.DataType(this=exp.DType.VARCHAR))
+
+
 def lambda_of(name: str, body: exp.Expr) -> exp.Expr:
     """A DuckDB lambda with one parameter; its body refers to it by `parameter(name)`."""
     tree = exp.Lambda(this=body, expressions=[exp.to_identifier(name)])
@@ -122,6 +127,26 @@ def lambda_of(name: str, body: exp.Expr) -> exp.Expr:
 def parameter(name: str) -> exp.Expr:
     """A reference to the parameter of a lambda."""
     return exp.Var(this=f'"{name}"')
+
+
+def tried(build: Callable[..., exp.Expr], *args: exp.Expr) -> exp.Expr:
+    """What `build` makes of copies of the arguments; null if it fails at run time.
+
+    DuckDB's TRY contains neither subqueries nor what can end the query. So it gets these arguments
+    as parameters of lambdas over lists of one element.
+    """
+    unsafe = {f"tried{n}": arg for n, arg in enumerate(args) if not _is_allowed_in_try(arg)}
+    names = {id(arg): parameter(name) for name, arg in unsafe.items()}
+    tree: exp.Expr = call("TRY", build(*(names.get(id(arg), arg).copy() for arg in args)))
+    for name, arg in unsafe.items():
+        each = call("LIST_TRANSFORM", call("LIST_VALUE", arg.copy()), lambda_of(name, tree))
+        tree = call("LIST_EXTRACT", each, number(1))
+    return tree
+
+
+def _is_allowed_in_try(arg: exp.Expr) -> bool:
+    calls = (node.name for node in arg.find_all(exp.Anonymous))
+    return arg.find(exp.Query) is None and "ERROR" not in calls
 
 
 def literal_text(node: exp.Expr, what: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import partial
 
 from sqlglot import exp
 
@@ -15,6 +16,7 @@ from streamhouse.sql.functions.expression_builders import (
     call,
     cast,
     concat,
+    tried,
     when,
 )
 
@@ -45,14 +47,14 @@ def _kind(text: exp.Expr, *path: exp.Expr) -> exp.Expr:
     """The JSON type (OBJECT, ARRAY, NULL, …) of a text or at its path; null if there is no JSON."""
     if any(map(_finds_several, path)):
         return when(call("JSON_VALID", text.copy()), exp.Literal.string("ARRAY"))
-    return call("TRY", call("JSON_TYPE", text.copy(), *(one.copy() for one in path)))
+    return tried(partial(call, "JSON_TYPE"), text, *path)
 
 
 def _json_value(args: Args) -> exp.Expr:
     """JSON_VALUE without ON EMPTY and ON ERROR: the scalar at a path; null if there is none."""
     text, path = args[0], _path(args[1])
     kind = _kind(text, path)
-    extracted = call("TRY", call("JSON_EXTRACT_STRING", text.copy(), path.copy()))
+    extracted = tried(partial(call, "JSON_EXTRACT_STRING"), text, path)
     scalar = exp.Not(this=exp.In(this=kind, expressions=_nested()))
     return when(scalar, cast(extracted, "VARCHAR"))
 
@@ -95,7 +97,7 @@ def query_or(args: Args, wrapper: str, empty: exp.Expr | None, error: exp.Expr |
     failed = call("ERROR", exp.Literal.string("JSON_QUERY: not valid JSON, or nothing at the path"))
     empty, error = empty or failed, error or failed.copy()
     kind = _kind(text, path)
-    extracted = call("TRY", call("JSON_EXTRACT", text.copy(), path.copy()))
+    extracted = tried(partial(call, "JSON_EXTRACT"), text, path)
     extracted_text = cast(call("TO_JSON", extracted), "VARCHAR")
     wrapped = concat(exp.Literal.string("["), extracted_text, exp.Literal.string("]"))
     missing = exp.Is(this=kind, expression=exp.Null())
@@ -236,7 +238,7 @@ def _json_length(args: Args) -> exp.Expr:
     """JSON_LENGTH: the size of an object or array, 1 for a scalar, null if there is no JSON."""
     document = args[0]
     if len(args) > 1:
-        document = cast(call("TRY", call("JSON_EXTRACT", args[0], _path(args[1]))), "VARCHAR")
+        document = cast(tried(partial(call, "JSON_EXTRACT"), args[0], _path(args[1])), "VARCHAR")
     kind = _kind(document)
     keys = call("LEN", call("JSON_KEYS", document.copy()))
     items = call("JSON_ARRAY_LENGTH", document.copy())

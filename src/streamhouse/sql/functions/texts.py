@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 
 from sqlglot import exp
 
@@ -20,12 +21,18 @@ from streamhouse.sql.functions.expression_builders import (
     literal_text,
     number,
     plain,
+    text_of,
+    tried,
     when,
 )
 
 
 def _concat(args: Args) -> exp.Expr:
-    return exp.Paren(this=concat(*(cast(arg, "VARCHAR") for arg in args)))
+    return exp.Paren(this=concat(*map(text_of, args)))
+
+
+def _concat_ws(args: Args) -> exp.Expr:
+    return cast(call("CONCAT_WS", *map(text_of, args)), "VARCHAR")
 
 
 def _negative(node: exp.Expr) -> exp.Expr:
@@ -112,29 +119,31 @@ def _regexp_extract(args: Args) -> exp.Expr:
 
 def _regexp_extract_all(args: Args) -> exp.Expr:
     group = args[2] if len(args) > 2 else number(1)
-    return cast(call("TRY", call("REGEXP_EXTRACT_ALL", args[0], args[1], group)), "VARCHAR[]")
+    return cast(tried(partial(call, "REGEXP_EXTRACT_ALL"), *args[:2], group), "VARCHAR[]")
 
 
 def _regexp_count(args: Args) -> exp.Expr:
-    return cast(call("LEN", call("TRY", call("REGEXP_EXTRACT_ALL", *args))), "INT")
+    return cast(call("LEN", tried(partial(call, "REGEXP_EXTRACT_ALL"), *args)), "INT")
 
 
 def _regexp_substr(args: Args) -> exp.Expr:
-    return cast(call("TRY", _regexp_extract(args)), "VARCHAR")
+    return cast(tried(lambda *given: _regexp_extract(list(given)), *args), "VARCHAR")
 
 
 def _regexp_instr(args: Args) -> exp.Expr:
     """REGEXP_INSTR: the position of the first match, from 1; 0 if there is none."""
-    text, pattern = args
+    return cast(tried(_first_match, *args), "INT")
+
+
+def _first_match(text: exp.Expr, pattern: exp.Expr) -> exp.Expr:
     shortest = concat(exp.Literal.string("(?s)^(.*?)(?:"), pattern, exp.Literal.string(")"))
     before = call("REGEXP_EXTRACT", text, shortest, number(1))
     position = exp.Add(this=call("LENGTH", before), expression=number(1))
     matches = call("REGEXP_MATCHES", text.copy(), pattern.copy())
-    nulls = exp.Case(ifs=[
+    return exp.Case(ifs=[
         exp.If(this=matches, true=position),
         exp.If(this=exp.Not(this=matches.copy()), true=number(0)),
     ])  # fmt: skip
-    return cast(call("TRY", nulls), "INT")
 
 
 def _regexp_replace(args: Args) -> exp.Expr:
@@ -256,7 +265,7 @@ TABLE: Table = {
     "CHAR_LENGTH": (1, 1, duck("LENGTH", "INT")),
     "CHARACTER_LENGTH": (1, 1, duck("LENGTH", "INT")),
     "CONCAT": (1, None, _concat),
-    "CONCAT_WS": (2, None, _texts("CONCAT_WS")),
+    "CONCAT_WS": (2, None, _concat_ws),
     "REPLACE": (3, 3, _texts("REPLACE")),
     "REVERSE": (1, 1, _texts("REVERSE")),
     "REPEAT": (2, 2, _texts("REPEAT")),

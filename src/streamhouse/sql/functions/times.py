@@ -25,6 +25,7 @@ from streamhouse.sql.functions.expression_builders import (
     literal_text,
     number,
     remainder,
+    tried,
     try_cast,
     when,
 )
@@ -51,6 +52,7 @@ _ROUNDED = {
 """Units of FLOOR and CEIL, and DuckDB's function that makes an interval of n units."""
 _FROM_YEAR_ONE = ("CENTURY", "MILLENNIUM")
 _ARGUMENT, _CLOCK, _DATED, _LENIENT = "timestamp", "clock", "dated", "lenient"
+_TYPE = "argument type"
 _EPOCH_DAY = "1970-01-01"
 
 
@@ -85,8 +87,11 @@ def _text(timestamp: exp.Expr, nanos: exp.Expr, pattern: exp.Expr) -> exp.Expr:
 
 def _nanos(source: exp.Expr) -> exp.Expr:
     """The nanoseconds beyond the microseconds of a timestamp; 0 if they are unknown."""
-    rest = remainder(call("EPOCH_NS", try_cast(source, "TIMESTAMP_NS")), 1_000)
-    return exp.Coalesce(this=call("TRY", rest), expressions=[number(0)])
+
+    def rest(timestamp: exp.Expr) -> exp.Expr:
+        return remainder(call("EPOCH_NS", try_cast(timestamp, "TIMESTAMP_NS")), 1_000)
+
+    return exp.Coalesce(this=tried(rest, source), expressions=[number(0)])
 
 
 def _unit(node: exp.Expr) -> str:
@@ -153,16 +158,20 @@ def argument(node: exp.Expr) -> exp.Expr | None:
     return None if marked is None else marked.this
 
 
-def with_flink_type(node: exp.Cast) -> exp.Expr:
-    """Cast a marked call to DATE or TIME where Flink returns that; its argument must be typed."""
-    timestamp_argument = argument(node)
-    if timestamp_argument is None:
+def note_type(node: exp.Cast, kind: exp.DataType) -> None:
+    """Note the type of the argument of a call, for `with_flink_type`; other casts stay."""
+    if node.meta.get(_ARGUMENT):
+        node.meta[_TYPE] = kind.this
+
+
+def with_flink_type(node: exp.Expr) -> exp.Expr:
+    """Cast a marked call to DATE or TIME where Flink returns that."""
+    if not isinstance(node, exp.Cast) or not follows_argument(node):
         return node
-    if timestamp_argument.unnest().is_type(exp.DType.TIME):
+    kind = next((one.meta[_TYPE] for one in node.find_all(exp.Cast) if _TYPE in one.meta), None)
+    if kind == exp.DType.TIME:
         return _as(node, "TIME")
-    if node.meta[_DATED] and timestamp_argument.unnest().is_type(exp.DType.DATE):
-        return as_date(node)
-    return node
+    return as_date(node) if node.meta[_DATED] and kind == exp.DType.DATE else node
 
 
 def as_date(node: exp.Expr) -> exp.Expr:

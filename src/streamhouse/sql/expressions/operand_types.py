@@ -1,0 +1,304 @@
+"""Types of the expressions in a translated tree: inferred from their parts, or bound by DuckDB.
+
+sqlglot's own inference has the types of other engines: for it `2.5` is a DOUBLE, and the type of a
+function that it does not know is unknown. Here a type is inferred only where it certainly is the
+one that DuckDB will give. All other expressions are bound, but only if a translation needs
+their type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+
+from duckdb.sqltypes import DuckDBPyType
+from sqlglot import exp
+from sqlglot.errors import ParseError
+
+from streamhouse.sql.expressions import intervals, type_probe
+from streamhouse.sql.expressions.binder import Relations
+
+_UNKNOWN = exp.DataType(this=exp.DType.UNKNOWN)
+_NULL = exp.DataType(this=exp.DType.NULL)
+_BOOLEAN = exp.DataType(this=exp.DType.BOOLEAN)
+_VARCHAR = exp.DataType(this=exp.DType.VARCHAR)
+_DECIMAL = exp.DataType(this=exp.DType.DECIMAL)
+_DOUBLE = exp.DataType(this=exp.DType.DOUBLE)
+_INTERVAL = exp.DataType(this=exp.DType.INTERVAL)
+_INTEGERS = [
+    exp.DataType(this=kind)
+    for kind in (exp.DType.TINYINT, exp.DType.SMALLINT, exp.DType.INT, exp.DType.BIGINT)
+]
+"""From the narrowest to the widest."""
+_INT, _BIGINT = _INTEGERS[2:]
+_EXACT = {kind.this for kind in (*_INTEGERS, _DECIMAL)}
+_TEXTS = exp.DataType.TEXT_TYPES
+_ARITHMETIC = (exp.Add, exp.Sub, exp.Mul, exp.Mod, exp.Div, exp.IntDiv)
+_OF_ARGUMENT = (
+    exp.Abs, exp.Alias, exp.Filter, exp.First, exp.FirstValue, exp.IgnoreNulls,
+    exp.Last, exp.LastValue, exp.Max, exp.Min, exp.Neg, exp.Nullif, exp.Order, exp.Paren,
+    exp.RespectNulls, exp.Window,
+)  # fmt: skip
+"""Nodes with the type of `this`."""
+_RETURNS: dict[type[exp.Expr], exp.DataType] = {
+    **dict.fromkeys((exp.Between, exp.Boolean, exp.Exists, exp.In, exp.Not), _BOOLEAN),
+    **dict.fromkeys((exp.DPipe, exp.Lower, exp.Trim, exp.Upper), _VARCHAR),
+    **dict.fromkeys((exp.Count, exp.DenseRank, exp.Rank, exp.RowNumber), _BIGINT),
+    exp.Interval: _INTERVAL,
+    exp.Null: _NULL,
+}
+_FIRST_PARTS = ("with_", "from_", "joins", "laterals", "where", "group")
+"""The parts of a SELECT on whose types the other parts depend."""
+
+
+@lru_cache(maxsize=1024)
+def _parsed(kind: str) -> exp.DataType:
+    try:
+        return exp.DataType.build(kind, dialect="duckdb")
+    except ParseError:
+        return _UNKNOWN
+
+
+def _of_duckdb(kind: DuckDBPyType) -> exp.DataType:
+    """A DuckDB type as sqlglot's; UNKNOWN if it has none."""
+    if kind.id == "null":
+        return _NULL
+    if kind.id not in ("list", "map", "tuple"):
+        return _parsed(str(kind))
+    parts = [_of_duckdb(part) for _, part in kind.children if isinstance(part, DuckDBPyType)]
+    if kind.id == "tuple":
+        fields = [part.copy() for part in parts]
+        return exp.DataType(this=exp.DType.STRUCT, expressions=fields, nested=True)
+    return _array(*parts) if kind.id == "list" else _map(*parts)
+
+
+def _array(element: exp.DataType) -> exp.DataType:
+    return exp.DataType(this=exp.DType.ARRAY, expressions=[element.copy()], nested=True)
+
+
+def _map(key: exp.DataType, value: exp.DataType) -> exp.DataType:
+    return exp.DataType(this=exp.DType.MAP, expressions=[key.copy(), value.copy()], nested=True)
+
+
+class OperandTypes:
+    """The types of a tree's nodes; `infer` must visit them in the order of `inner_first`."""
+
+    def __init__(self, relations: Relations) -> None:
+        self._relations = relations
+        self._outer: dict[int, exp.Select | None] = {}
+        self._sources: dict[int, dict[str, exp.Expr]] = {}
+        self._columns: dict[tuple[int, str], exp.DataType] = {}
+
+    def inner_first(self, tree: exp.Expr) -> Iterator[tuple[exp.Expr, exp.Select | None]]:
+        """All nodes, each with the SELECT around it; a node's type depends on earlier ones only."""
+        nodes: list[tuple[exp.Expr, exp.Select | None]] = []
+        stack: list[tuple[exp.Expr, exp.Select | None]] = [(tree, None)]
+        while stack:
+            node, select = stack.pop()
+            nodes.append((node, select))
+            if isinstance(node, exp.Select):
+                self._outer[id(node)] = select
+                select = node
+            stack += [(part, select) for part in _parts(node)]
+        return reversed(nodes)
+
+    def infer(self, node: exp.Expr, select: exp.Select | None) -> None:
+        """Set the type of a node whose parts are typed already; UNKNOWN if it must be bound."""
+        node.type = self._inferred(node, select)
+
+    def of(self, node: exp.Expr) -> exp.DataType:
+        """The type of a node in the tree, which DuckDB binds if it was not inferred."""
+        kind = node.type
+        if kind is not None and _is_known(kind):
+            return kind
+        bound = _UNKNOWN
+        if not _in_lambda(node):
+            probed = type_probe.types(node, [node], self._relations)
+            bound = _UNKNOWN if probed is None else _of_duckdb(probed[0])
+        node.type = bound
+        return bound
+
+    def _inferred(self, node: exp.Expr, select: exp.Select | None) -> exp.DataType:
+        kind = type(node)
+        if kind in _RETURNS:
+            return _RETURNS[kind]
+        if isinstance(node, exp.Column):
+            return self._column(node, select)
+        if isinstance(node, exp.Cast):
+            to: exp.DataType = node.to
+            return to
+        if isinstance(node, exp.Literal):
+            return _literal(node)
+        if isinstance(node, _OF_ARGUMENT):
+            return _of(node.this)
+        if isinstance(node, exp.Connector | exp.Predicate):
+            return _BOOLEAN
+        if isinstance(node, _ARITHMETIC):
+            return _arithmetic(node)
+        if isinstance(node, exp.Case | exp.Coalesce | exp.Greatest | exp.Least):
+            return _common([_of(one) for one in results(node)])
+        if isinstance(node, exp.Substring):
+            return _VARCHAR if _of(node.this).is_type(*_TEXTS) else _UNKNOWN
+        if isinstance(node, exp.Sum):
+            argument = _of(node.this)
+            return argument if argument.is_type(exp.DType.DECIMAL, exp.DType.DOUBLE) else _UNKNOWN
+        return self._nested(node, select)
+
+    def _nested(self, node: exp.Expr, select: exp.Select | None) -> exp.DataType:
+        """The type of an array, a map, one of their elements, a field, or a scalar subquery."""
+        if isinstance(node, exp.Array):
+            element = _common([_of(one) for one in node.expressions])
+            return _array(element) if _is_known(element) else _UNKNOWN
+        if isinstance(node, exp.Map):
+            sides = [_element(_of(node.args[side])) for side in ("keys", "values")]
+            return _map(*sides) if all(map(_is_known, sides)) else _UNKNOWN
+        if isinstance(node, exp.Bracket):
+            return _element(_of(node.this))
+        if isinstance(node, exp.Subquery) and isinstance(node.this, exp.Query):
+            return _output(node.this, 0)
+        return _UNKNOWN
+
+    def _column(self, column: exp.Column, select: exp.Select | None) -> exp.DataType:
+        if not column.table:
+            items = () if select is None else select.expressions
+            aliased = (one for one in items if isinstance(one, exp.Alias))
+            return next((_of(one) for one in aliased if one.alias == column.name), _UNKNOWN)
+        while select is not None:
+            source = self._visible(select).get(column.table)
+            if source is not None:
+                return self._source_column(source, column.name)
+            select = self._outer[id(select)]
+        return _UNKNOWN
+
+    def _visible(self, select: exp.Select) -> dict[str, exp.Expr]:
+        """The tables and subqueries in a SELECT's FROM, by alias."""
+        if id(select) not in self._sources:
+            clause = select.args.get("from_")
+            joins = [*(select.args.get("joins") or []), *(select.args.get("laterals") or [])]
+            parts = [] if clause is None else [clause.this]
+            parts += [one.this if isinstance(one, exp.Join) else one for one in joins]
+            self._sources[id(select)] = {one.alias_or_name: one for one in parts}
+        return self._sources[id(select)]
+
+    def _source_column(self, source: exp.Expr, name: str) -> exp.DataType:
+        key = id(source), name
+        if key not in self._columns:
+            self._columns[key] = self._of_source(source, name)
+        return self._columns[key]
+
+    def _of_source(self, source: exp.Expr, name: str) -> exp.DataType:
+        names = source.alias_column_names
+        if isinstance(source, exp.Table):
+            cte = _cte(source)
+            if cte is not None:
+                return _named_output(cte.this, names or cte.alias_column_names, name)
+            kind = self._relations.get(source.name, {}).get(name)
+            return _UNKNOWN if kind is None or names else _parsed(kind)
+        if isinstance(source, exp.Subquery):
+            return _named_output(source.this, names, name)
+        if isinstance(source, exp.Values) and name in names:
+            index = names.index(name)
+            return _common([_of(row.expressions[index]) for row in source.expressions])
+        return _UNKNOWN
+
+
+def _parts(node: exp.Expr) -> list[exp.Expr]:
+    """A node's parts; those come first on whose types the others depend."""
+    parts = list(node.iter_expressions())
+    first = _FIRST_PARTS if isinstance(node, exp.Select) else ("with_", "this")
+    places = {name: place for place, name in enumerate(first)}
+    return sorted(parts, key=lambda part: places.get(part.arg_key or "", len(first)))
+
+
+def results(node: exp.Expr) -> list[exp.Expr]:
+    """The possible results of a CASE, COALESCE, GREATEST or LEAST."""
+    if not isinstance(node, exp.Case):
+        return [node.this, *node.expressions]
+    values = [one.args["true"] for one in node.args["ifs"]]
+    return values + [one for one in (node.args.get("default"),) if one is not None]
+
+
+def _is_known(kind: exp.DataType) -> bool:
+    return not kind.is_type(exp.DType.UNKNOWN)
+
+
+def _of(node: exp.Expr | None) -> exp.DataType:
+    return _UNKNOWN if node is None or node.type is None else node.type
+
+
+def _literal(node: exp.Literal) -> exp.DataType:
+    if node.is_string:
+        return _VARCHAR
+    if node.name.isdigit():
+        value = int(node.name)
+        return _INT if value < 2**31 else _BIGINT if value < 2**63 else _UNKNOWN
+    return _DOUBLE if "e" in node.name.lower() else _DECIMAL
+
+
+def _arithmetic(node: exp.Expr) -> exp.DataType:
+    if isinstance(node, exp.Add | exp.Sub) and intervals.units(node):
+        return _INTERVAL
+    one, two = _of(node.this), _of(node.expression)
+    numbers = all(kind.is_type(*exp.DataType.NUMERIC_TYPES) for kind in (one, two))
+    return _common([one, two]) if numbers else _UNKNOWN
+
+
+def _common(kinds: Sequence[exp.DataType]) -> exp.DataType:
+    """The type to which DuckDB converts values of all these; UNKNOWN if it is not certain."""
+    some = [kind for kind in kinds if kind.this != exp.DType.NULL]
+    if not some:
+        return _NULL if kinds else _UNKNOWN
+    bases = {kind.this for kind in some}
+    if len(bases) == 1 and not some[0].args.get("nested"):
+        return _DECIMAL if some[0].this == exp.DType.DECIMAL else some[0]
+    if len(bases) == 1:
+        return some[0] if all(kind == some[0] for kind in some) else _UNKNOWN
+    if bases <= _TEXTS:
+        return _VARCHAR
+    if bases <= _EXACT:
+        whole = [kind for kind in _INTEGERS if kind.this in bases]
+        return _DECIMAL if exp.DType.DECIMAL in bases else whole[-1]
+    return _DOUBLE if bases <= {*_EXACT, exp.DType.DOUBLE} else _UNKNOWN
+
+
+def _element(kind: exp.DataType) -> exp.DataType:
+    """The type of an array's elements or a map's values."""
+    is_nested = kind.is_type(exp.DType.ARRAY, exp.DType.LIST, exp.DType.MAP) and kind.expressions
+    element = kind.expressions[-1] if is_nested else None
+    return element if isinstance(element, exp.DataType) else _UNKNOWN
+
+
+def _cte(table: exp.Table) -> exp.CTE | None:
+    """The WITH query to which a table's name refers; None if it is a relation."""
+    current = table.parent
+    while current is not None:
+        clause = current.args.get("with_")
+        for cte in clause.expressions if clause is not None else ():
+            if cte.alias == table.name:
+                found: exp.CTE = cte
+                return found
+        current = current.parent
+    return None
+
+
+def _named_output(query: exp.Expr, names: Sequence[str], name: str) -> exp.DataType:
+    """The type of a query's output column; `names`, if any, replace those of its projections."""
+    inner = query.unnest()
+    if not isinstance(inner, exp.Query):
+        return _UNKNOWN
+    output = list(names) or [one.alias_or_name for one in inner.selects]
+    return _output(inner, output.index(name)) if name in output else _UNKNOWN
+
+
+def _output(query: exp.Expr, index: int) -> exp.DataType:
+    """The type of a query's output column by its index; in a set operation both sides count."""
+    inner = query.unnest()
+    if isinstance(inner, exp.SetOperation):
+        return _common([_output(side, index) for side in (inner.this, inner.expression)])
+    items = inner.selects if isinstance(inner, exp.Select) else []
+    return _of(items[index]) if index < len(items) else _UNKNOWN
+
+
+def _in_lambda(node: exp.Expr) -> bool:
+    """Whether an expression has a parameter of a lambda, which no query around it has."""
+    return any(part.name.startswith('"') for part in node.find_all(exp.Var))
