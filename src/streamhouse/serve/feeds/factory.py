@@ -26,7 +26,7 @@ def open_served_view(
     """
     with hide_definition_errors(warehouse, view):
         feed = _open(warehouse, view)
-    feed.memory = memory
+    feed.kept.memory = memory
     return feed
 
 

@@ -5,14 +5,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from streamhouse.paimon.changelog.differences.state_difference import Differ
-
-if TYPE_CHECKING:
-    from streamhouse.serve.feeds.feed_memory import FeedMemory
+from streamhouse.serve.feeds.kept_rows import KeptRows
 
 
 @dataclass(frozen=True)
@@ -35,13 +31,10 @@ class Change:
 class Feed(ABC):
     """Polls one table or view, `identifier`, for changes; not thread-safe."""
 
-    memory: FeedMemory | None = None
-    """The memory limit that all feeds of a server share; None: unlimited."""
-
     def __init__(self, identifier: str) -> None:
         self.identifier = identifier
-        self._state: pa.Table | None = None
-        self._differ: Differ | None = None
+        self.kept = KeptRows(identifier)
+        """The rows of the last poll; none for an append-only table."""
 
     @property
     @abstractmethod
@@ -54,17 +47,10 @@ class Feed(ABC):
         """The columns that identify a row; empty for an append-only table."""
 
     @property
-    def state(self) -> pa.Table | None:
-        """The rows of the last poll, with all columns that the next comparison needs.
-
-        None for an append-only table, whose rows are not kept.
-        """
-        return self._state
-
-    @property
     def rows(self) -> pa.Table | None:
-        """The columns of `state` that are in the `schema`."""
-        return None if self._state is None else self._state.select(self.schema.names)
+        """The kept rows, with the columns of the `schema`; None for an append-only table."""
+        kept = self.kept.table
+        return None if kept is None else kept.select(self.schema.names)
 
     @property
     @abstractmethod
@@ -86,7 +72,7 @@ class Feed(ABC):
     def resume_after(self, snapshot: int, state: pa.Table | None) -> None:
         """Make the next poll return the changes after `snapshot`.
 
-        `state` is the value of the property `state` at that snapshot.
+        `state` is `kept.table` at that snapshot.
         """
 
     @abstractmethod
@@ -101,13 +87,4 @@ class Feed(ABC):
 
     def close(self) -> None:
         """Free all memory; the feed cannot be used afterwards."""
-        if self.memory is not None:
-            self.memory.release(self)
-        self._state = None
-        if self._differ is not None:
-            self._differ.close()
-
-    def _differ_started(self) -> Differ:
-        if self._differ is None:
-            self._differ = Differ()
-        return self._differ
+        self.kept.close()

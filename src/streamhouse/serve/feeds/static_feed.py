@@ -38,7 +38,7 @@ class StaticFeed(TableFeed):
         rows = self._read(self._record.id, self._columns)
         if self.primary_key:
             rows = rows.sort_by([(name, "ascending") for name in self.primary_key])
-            self._state = rows
+            self.kept.table = rows
         batches = add_row_kind(rows, "+I").to_batches()
         return Change(self._record.id, self._record.time_ms, True, rows.num_rows, batches)
 

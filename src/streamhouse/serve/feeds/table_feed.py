@@ -79,11 +79,6 @@ class TableFeed(Feed):
         return self._table
 
     @property
-    def state(self) -> pa.Table | None:
-        """As `rows`, followed by the key columns that are not among the wanted columns."""
-        return self._state
-
-    @property
     def incarnation(self) -> str:
         return self._table_identity().digest
 
@@ -104,11 +99,11 @@ class TableFeed(Feed):
             return False
         self._reopen()
         if self.primary_key and self._seen is not None:
-            self._state = self.state_at(self._seen)
+            self.kept.table = self.state_at(self._seen)
         return True
 
     def resume_after(self, snapshot: int, state: pa.Table | None) -> None:
-        self._seen, self._state = snapshot, state
+        self._seen, self.kept.table = snapshot, state
 
     def store_progress(self, change: Change) -> None:
         if self._progress is not None:
@@ -122,7 +117,7 @@ class TableFeed(Feed):
             return
         self._seen = next_id - 1
         if self.primary_key:
-            self._state = self.state_at(self._seen)
+            self.kept.table = self.state_at(self._seen)
 
     def close(self) -> None:
         """Save the consumer's progress and free all memory; the feed cannot be used afterwards."""
@@ -142,7 +137,7 @@ class TableFeed(Feed):
         if latest == self._seen:
             if latest is not None and self.primary_key:
                 # Start DuckDB while idle, not when the first change waits for it.
-                self._differ_started()
+                self.kept.differ()
             return None
         # Reopen, for a new schema, or if the table was dropped and created again.
         self._reopen()
@@ -175,12 +170,12 @@ class TableFeed(Feed):
         names = {name: new_names.get(number, name) for name, number in column_ids(previous).items()}
         if self._wanted is not None:
             self._wanted = tuple(names.get(name, name) for name in self._wanted)
-        if self._state is not None:
+        if self.kept.table is not None:
             dropped = set(column_ids(previous).values()) - set(new_names)
             remaining = [
-                n for n in self._state.column_names if column_ids(previous)[n] not in dropped
+                n for n in self.kept.table.column_names if column_ids(previous)[n] not in dropped
             ]
-            self._state = self._state.select(remaining).rename_columns(
+            self.kept.table = self.kept.table.select(remaining).rename_columns(
                 [names[n] for n in remaining]
             )
 
@@ -226,14 +221,12 @@ class TableFeed(Feed):
     def _next_state(self, latest: int) -> Change:
         key = self.primary_key
         new = self.state_at(latest)
-        if self.memory is not None:
-            self.memory.reserve(self, new.nbytes, self.identifier)
-        old, self._state, first = self._state, new, self._seen is None
+        old, first = self.kept.replace(new), self._seen is None
         self._seen = latest
         if first or old is None:
             changes = add_row_kind(new, "+I")
         else:
-            changes = self._differ_started().by_key(cast_to_schema(old, new.schema), new, key)
+            changes = self.kept.differ().by_key(cast_to_schema(old, new.schema), new, key)
         visible = changes.select([ROW_KIND, *self._columns])
         return self._change(latest, first, new.num_rows, visible.to_batches())
 
@@ -261,7 +254,7 @@ class TableFeed(Feed):
             # Incremental reads skip overwrites, so compare the two snapshots.
             columns = list(self._columns)
             old, new = self._read(next_id - 1, columns), self._read(next_id, columns)
-            changes = self._differ_started().by_row(cast_to_schema(old, new.schema), new)
+            changes = self.kept.differ().by_row(cast_to_schema(old, new.schema), new)
             batches = changes.to_batches()
         return self._change(next_id, False, None, batches)
 
@@ -290,9 +283,6 @@ class TableFeed(Feed):
     def _read(self, snapshot: int, columns: Sequence[str]) -> pa.Table:
         schema = self._table.read_schema(columns)
         batches = self._table.read(columns=list(columns), snapshot=snapshot)
-        if self.memory is None:
-            table = pa.Table.from_batches(list(batches), schema)
-        else:
-            table = self.memory.collect(batches, schema, self.identifier)
+        table = self.kept.collect(batches, schema)
         # States are compared, so their schemas must not differ in nullability.
         return table.cast(pa.schema([field.with_nullable(True) for field in schema]))

@@ -85,7 +85,7 @@ class ViewFeed(Feed):
 
     def resume_after(self, snapshot: int, state: pa.Table | None) -> None:
         """Make the next poll return the difference from `state`."""
-        self._state, self._snapshots = state, ()
+        self.kept.table, self._snapshots = state, ()
 
     def poll(self) -> Change | None:
         tables = self._tables()
@@ -98,14 +98,12 @@ class ViewFeed(Feed):
         new = self._query_rows().cast(self._schema)
         order = [f.name for f in self._schema if not pa.types.is_nested(f.type)]
         new = new.sort_by([(name, "ascending") for name in order]) if order else new
-        if self.memory is not None:
-            self.memory.reserve(self, new.nbytes, self.identifier)
-        old, self._state, first = self._state, new, self._snapshots is None
+        old, first = self.kept.replace(new), self._snapshots is None
         self._snapshots = snapshots
         if first or old is None or old.schema != new.schema:
             changes, first = add_row_kind(new, "+I"), True
         else:
-            changes = self._differ_started().by_row(old, new)
+            changes = self.kept.differ().by_row(old, new)
         snapshot_sum = sum(snapshot or 0 for snapshot in snapshots)
         self._times = self._commit_times(tables, snapshots)
         times = [time_ms for _, time_ms in self._times.values()]
@@ -114,10 +112,8 @@ class ViewFeed(Feed):
         )
 
     def _query_rows(self) -> pa.Table:
-        if self.memory is None:
-            return run_bounded(self._plan, self._warehouse)
         with bounded_reader(self._plan, self._warehouse) as reader:
-            return self.memory.collect(reader, reader.schema, self.identifier)
+            return self.kept.collect(reader, reader.schema)
 
     def _commit_times(
         self, tables: dict[str, Table], snapshots: tuple[int | None, ...]

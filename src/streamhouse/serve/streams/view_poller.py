@@ -39,7 +39,7 @@ class PollResult:
     """The result of a poll.
 
     `chunks` are the changes up to `commit`, or with `full` all rows at it; None if they are more
-    than a stream may send. `state` is that of `Feed.state`, `rows` the number of rows, None if
+    than a stream may send. `state` is `Feed.kept.table`, `rows` the number of rows, None if
     unknown. `events` is what subscribers get. `first`: the first result of the stream, which has no
     subscribers yet. `keyed`: the source is a table with a primary key, or a view.
     """
@@ -317,7 +317,7 @@ class ViewPoller:
         if chunks or (full and chunks is not None):
             emitted = self._encoder.events(SNAPSHOT if full else CHANGES, commit, chunks)
         result = PollResult(
-            commit, feed.schema, feed.state, rows, chunks, emitted, first, full, keyed
+            commit, feed.schema, feed.kept.table, rows, chunks, emitted, first, full, keyed
         )
         self._on_result(result)
         self._seen = result
