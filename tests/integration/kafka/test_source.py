@@ -14,6 +14,9 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import NewPartitions
 from tests.integration.kafka.conftest import Open, Stream, Topic
 
+from streamhouse.connectors.kafka.client import consumer
+from streamhouse.connectors.kafka.options import parse
+from streamhouse.connectors.kafka.reader import PartitionReader, Range
 from streamhouse.demo.kafka.broker import KafkaBroker
 from streamhouse.errors import ConnectError, DataLossError, OptionError, TableError
 from streamhouse.formats.base import RecordError
@@ -200,6 +203,28 @@ def test_what_retention_has_deleted_unread_is_data_loss(topic: Topic, opened: Op
         future.result(30)
     with pytest.raises(DataLossError, match="from offset 3 have not been read"):
         list(planned.source.read(partition))
+
+
+def test_an_offset_that_a_broker_refuses_although_it_has_it_is_no_data_loss(topic: Topic) -> None:
+    topic.send(row(1), row(2))
+    given = {
+        "topic": topic.name,
+        "properties.bootstrap.servers": topic.broker.servers,
+        "format": "json",
+    }
+    options = parse(given, "table t")
+    reader = PartitionReader(options)
+    refused = consumer(options, {"enable.partition.eof": "true"})
+    # The broker answers as one does that has just restarted: "offset out of range".
+    refused.assign([TopicPartition(topic.name, 0, 10**6)])
+    reader._consumer, reader._position = refused, (topic.name, 0, 0)
+    found = [
+        message.offset()
+        for messages in reader.read(Range(topic.name, 0, 0, 2))
+        for message in messages
+    ]
+    reader.close()
+    assert found == [0, 1]
 
 
 def test_a_topic_that_was_recreated_is_data_loss(topic: Topic, opened: Open) -> None:

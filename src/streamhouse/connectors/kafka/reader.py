@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from streamhouse.connectors.kafka.client import consumer, kafka_error
 from streamhouse.connectors.kafka.options import KafkaOptions
@@ -18,6 +18,8 @@ _POLL_S = 1.0
 _FILL_S = 0.02
 """How long to wait for more messages, to decode them together with those that have arrived."""
 _SILENCE_S = 60.0
+_WATERMARKS_S = 10.0
+_PAUSE_S = 0.2
 _FETCH_SETTINGS = {
     "enable.partition.eof": "true",
     "fetch.queue.backoff.ms": "5",
@@ -47,6 +49,8 @@ class PartitionReader:
         self._next_offset = 0
         """The offset after the last message read of the current range."""
         self._waiting: list[Message] = []
+        self._is_out_of_range = False
+        """Whether the broker has refused to send the next offset, which stops the consumer."""
 
     def read(self, wanted: Range) -> Iterator[list[Message]]:
         """The messages of a range, in order. Aborted transactions have none.
@@ -81,13 +85,16 @@ class PartitionReader:
         if self._consumer is None:
             self._consumer = consumer(self._options, _FETCH_SETTINGS)
         if self._position != (wanted.topic, wanted.partition, wanted.start):
-            self._waiting = []
+            self._waiting, self._is_out_of_range = [], False
             self._consumer.assign([TopicPartition(wanted.topic, wanted.partition, wanted.start)])
 
     def _next(self, wanted: Range) -> tuple[list[Message], bool]:
         """The next messages of the range, and whether it ends there."""
         assert self._consumer is not None
         received, self._waiting = self._waiting, []
+        if self._is_out_of_range:
+            received = []
+            self._seek_again(self._consumer, wanted)
         if not received:
             received = self._received(self._consumer, wanted.end - self._next_offset)
         event = None
@@ -118,6 +125,23 @@ class PartitionReader:
             return [first]
         return [first, *client.consume(most, _FILL_S)]
 
+    def _seek_again(self, client: Consumer, wanted: Range) -> None:
+        """Continue at the next offset; raises `DataLossError` if the partition does not have it.
+
+        A broker that has just restarted may refuse offsets that it has.
+        """
+        partition = TopicPartition(wanted.topic, wanted.partition, self._next_offset)
+        try:
+            oldest, end = client.get_watermark_offsets(partition, _WATERMARKS_S)
+        except KafkaException:
+            # The brokers do not answer now; `read` ends the attempts.
+            return
+        if not oldest <= self._next_offset <= end:
+            raise DataLossError(lost(wanted.topic, wanted.partition, self._next_offset, oldest))
+        time.sleep(_PAUSE_S)
+        client.assign([partition])
+        self._is_out_of_range = False
+
     def _ends(self, event: Message, wanted: Range) -> bool:
         """Whether the range ends at an event among the messages; raises errors."""
         error = event.error()
@@ -126,7 +150,8 @@ class PartitionReader:
             # Markers of transactions may follow the last message; they are no messages.
             return bool(event.offset() >= wanted.end)
         if code in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
-            raise DataLossError(lost(wanted.topic, wanted.partition, wanted.start))
+            self._is_out_of_range = True
+            return False
         if code in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION):
             raise DataLossError(
                 f"topic {wanted.topic} (or its partition {wanted.partition}) does not exist any "
