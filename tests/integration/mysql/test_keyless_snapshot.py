@@ -15,12 +15,12 @@ import pymysql
 import pytest
 from tests.integration.mysql.history import Database, catch_up, rows_of, snapshot_start
 
-from streamhouse.connectors.mysql_cdc import keyless_snapshot
 from streamhouse.connectors.mysql_cdc.database.sharding.declared_table import open_source
 from streamhouse.connectors.mysql_cdc.server.connection import run
 from streamhouse.connectors.mysql_cdc.server.position import BinlogPosition
 from streamhouse.connectors.mysql_cdc.server.table import Server
 from streamhouse.connectors.mysql_cdc.server.table_lock import TableLock
+from streamhouse.connectors.mysql_cdc.snapshot import keyless_reader
 from streamhouse.demo.mariadb import PASSWORD
 from streamhouse.errors import ConnectError, DataLossError, SchemaChangeError, TableError
 from streamhouse.source import ROW_KIND
@@ -346,7 +346,7 @@ def test_a_lost_connection_begins_again(
     source = database.source("t")
     start = snapshot_start(source)
     end = source.latest_offset(start)
-    write, calls = keyless_snapshot._write, 0
+    write, calls = keyless_reader._write, 0
 
     def killing(writer: Any, batch: Any) -> None:
         nonlocal calls
@@ -355,6 +355,6 @@ def test_a_lost_connection_begins_again(
         if calls == 2:
             raise pymysql.err.OperationalError(2013, "Lost connection to MySQL server")
 
-    monkeypatch.setattr(keyless_snapshot, "_write", killing)
+    monkeypatch.setattr(keyless_reader, "_write", killing)
     assert sorted(row["a"] for row in rows_of(source, start, end)) == list(range(1, 100_001))
     assert calls > 4

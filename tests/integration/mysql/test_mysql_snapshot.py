@@ -20,8 +20,8 @@ from streamhouse.connectors.mysql_cdc.server.connection import connect, run, run
 from streamhouse.connectors.mysql_cdc.server.options import parse
 from streamhouse.connectors.mysql_cdc.server.values import result_rows
 from streamhouse.connectors.mysql_cdc.server.values.result_rows import stream_columns
-from streamhouse.connectors.mysql_cdc.snapshot import ChunkReader
-from streamhouse.connectors.mysql_cdc.source import SnapshotPart
+from streamhouse.connectors.mysql_cdc.snapshot.chunk_reader import ChunkReader
+from streamhouse.connectors.mysql_cdc.table_reader import SnapshotPart
 from streamhouse.errors import DataLossError, SchemaChangeError, TableError
 from streamhouse.source import ROW_KIND
 

@@ -1,9 +1,10 @@
-"""Identifies the binlog of an offset: detects a reset and another server; driver only."""
+"""Inspects the server's binlog at a position: its identity, and XA transactions; driver only."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TypeVar
 
 import pymysql
@@ -31,16 +32,17 @@ from streamhouse.connectors.mysql_cdc.server.position import (
 from streamhouse.connectors.mysql_cdc.server.table import Server
 from streamhouse.errors import ConnectError, DataLossError
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 _UNDECIDED_SECONDS = 30.0
 _VISIBLE_SECONDS = 30.0
 
 
 class BinlogInspector:
-    """Adds to a position what identifies it, and checks it later; driver only.
+    """Determines the state of the binlog at positions, and checks it when a stream resumes.
 
-    It opens a binlog connection briefly, for each file and each connection of `session`. While
-    the server lists prepared XA transactions, it keeps one that follows them.
+    It opens a short binlog connection for each file, and again for each new connection of
+    `session`. While the server lists prepared XA transactions, it keeps a binlog connection that
+    follows them. Driver only.
     """
 
     def __init__(self, session: Session, options: MySqlOptions, server: Server) -> None:
@@ -78,23 +80,24 @@ class BinlogInspector:
         return known[file]
 
     def state_at(self, position: BinlogPosition) -> BinlogState:
-        """The identity of the position's file, and XA transactions that are prepared there."""
+        """The state at a position, which leaves out nothing."""
         return BinlogState(self.identity(position.file), self._prepared_at(position)[0])
 
-    def still_prepared(self, prepared: Prepared) -> Prepared:
-        """Those transactions that the server still lists; others are found again if needed."""
-        if not prepared:
-            return prepared
+    def without_decided(self, state: BinlogState) -> BinlogState:
+        """The state without prepared transactions that the server no longer lists."""
+        if not state.prepared:
+            return state
         names = listed(self._session, self._server.mariadb)
-        return {xid: at for xid, at in prepared.items() if xid in names}
+        prepared = {xid: at for xid, at in state.prepared.items() if xid in names}
+        return replace(state, prepared=prepared)
 
     def snapshot_position(
         self, current: Callable[[], BinlogPosition]
     ) -> tuple[BinlogPosition, BinlogState]:
-        """A position, for a SELECT as of it.
+        """A current position as of which SELECTs can read tables, and the state there.
 
         An XA COMMIT is in the binlog shortly before a SELECT sees it. The server lists the
-        transaction as prepared until then, so this waits for a position without such ones.
+        transaction as prepared until then, so this waits for a position without such commits.
         """
         deadline = time.monotonic() + _VISIBLE_SECONDS
         while True:
@@ -112,10 +115,10 @@ class BinlogInspector:
             time.sleep(0.005)
 
     def check_prepared(self, position: BinlogPosition) -> None:
-        """Check that the binlog has all transactions that are prepared now, as a stream begins.
+        """Raise `DataLossError` if the binlog lacks a transaction that is prepared now.
 
-        A prepared transaction without changes is not in the binlog, either, so this waits half a
-        minute for its end. Raises `DataLossError`.
+        Called when a stream begins. A prepared transaction without changes is not in the binlog,
+        either, so this waits half a minute for its end.
         """
         deadline = time.monotonic() + _UNDECIDED_SECONDS
         while unknown := self._not_in_binlog(position):
@@ -154,14 +157,14 @@ class BinlogInspector:
         return self._identities
 
     def _await_next_second(self, found: BinlogIdentity) -> None:
-        """Wait, so that a binlog that is reset after this has another time of creation."""
+        """Wait until a second has passed, so that a reset would give another creation time."""
         while int(self._session.rows("SELECT UNIX_TIMESTAMP()")[0][0]) <= found.created:
             time.sleep(0.05)
 
     def _prepared_at(self, position: BinlogPosition) -> tuple[Prepared, set[str]]:
-        """The transactions prepared at a position, and those that are about to become visible.
+        """The transactions prepared at a position, and those whose commit is not visible yet.
 
-        Those that the server did not list yet may be missing.
+        Transactions that the server does not list yet may be missing.
         """
         self._current_identities()
         names = listed(self._session, self._server.mariadb)
@@ -182,7 +185,7 @@ class BinlogInspector:
             scan.decided |= decided
         if not names:
             self.close()
-        # A crash of the server can lose those that changed nothing in InnoDB.
+        # A crash of the server can lose transactions that changed nothing in InnoDB.
         prepared = {xid: at for xid, at in scan.prepared.items() if xid in names}
         return prepared, names & scan.decided.keys()
 
@@ -194,7 +197,7 @@ class BinlogInspector:
         self._scan.advance(position)
         return self._scan
 
-    def _retried(self, action: Callable[[], T]) -> T:
+    def _retried(self, action: Callable[[], _T]) -> _T:
         backoff = Backoff(self._options)
         while True:
             try:

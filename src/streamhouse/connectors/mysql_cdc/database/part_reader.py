@@ -26,9 +26,9 @@ from streamhouse.connectors.mysql_cdc.server.position import BinlogPosition
 from streamhouse.connectors.mysql_cdc.server.table import Server
 from streamhouse.connectors.mysql_cdc.server.values.rows import RowWriter
 from streamhouse.connectors.mysql_cdc.server.values.table_errors import errors_of, naming
-from streamhouse.connectors.mysql_cdc.snapshot import ChunkConnections
-from streamhouse.connectors.mysql_cdc.snapshot_batches import snapshot_batches
-from streamhouse.connectors.mysql_cdc.snapshot_filter import FilteredChanges, SnapshotFilter
+from streamhouse.connectors.mysql_cdc.snapshot.batches import snapshot_batches
+from streamhouse.connectors.mysql_cdc.snapshot.chunk_reader import ChunkConnections
+from streamhouse.connectors.mysql_cdc.snapshot.key_filter import FilteredChanges, SnapshotFilter
 
 Numbers: TypeAlias = Sequence[int] | npt.NDArray[np.int64]
 
@@ -146,18 +146,18 @@ class PartReader:
 
     def snapshot(self, number: int, part: TablePart) -> Iterator[TableRows]:
         """The rows of the part's chunks; `number`: the part's index."""
-        if not part.chunks or part.place is None:
+        if not part.chunks or part.as_of is None:
             return
         try:
-            yield from naming(part.table.full_name, self._chunks(number, part, part.place))
+            yield from naming(part.table.full_name, self._chunks(number, part, part.as_of))
         finally:
             self._connections.end()
 
-    def _chunks(self, number: int, part: TablePart, place: TablePosition) -> Iterator[TableRows]:
+    def _chunks(self, number: int, part: TablePart, as_of: TablePosition) -> Iterator[TableRows]:
         captured = part.table.captured_table(self._options, self._server, self._relay)
         writer = part.table.writer(self._zone)
         batches = snapshot_batches(
-            captured, self._server, writer, part.chunks, place, part.lookback, self._connections
+            captured, self._server, writer, part.chunks, as_of, part.lookback, self._connections
         )
         for rows in batches:
             yield TableRows(number, rows, None)

@@ -1,9 +1,10 @@
-"""What the batches of a sync read of each table."""
+"""What a batch reads of each of many tables."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from streamhouse.connectors.mysql_cdc.change_reader import TablePosition
 from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress
@@ -13,28 +14,28 @@ from streamhouse.connectors.mysql_cdc.database.tables.versions import TableVersi
 from streamhouse.connectors.mysql_cdc.key_group import KeyGroup
 from streamhouse.connectors.mysql_cdc.schema_history import table_at
 from streamhouse.connectors.mysql_cdc.server.position import KeyJson
-from streamhouse.connectors.mysql_cdc.snapshot import Chunk
+from streamhouse.connectors.mysql_cdc.snapshot.chunks import Chunk
 
-WHOLE = Chunk(None, None)
-"""All rows of a table."""
+_ALL_ROWS = Chunk(None, None)
 
 
 @dataclass(frozen=True)
 class TablePart:
     """What a batch reads of one table.
 
-    `changes`: from where its changes are read, of keys up to `up_to` (None: of all keys); None: it
-    has none. `chunks` of the snapshot are read as of `place`; for `lookback` see `ChunkReader`.
-    `reload`: the rows of all parts of the target are compared with those of the target; False:
-    those that MySQL does not have stay; None: they are inserted. `key_group`: the keys
-    whose changes are read, if several tasks read the table.
+    `changes`: the position from which its changes are read, of keys up to `up_to` (None: of all
+    keys); None: it has no changes. `chunks` of the snapshot are read `as_of` a position; for
+    `lookback` see `ChunkReader`. `reload`: the batch compares the rows of all parts of the target
+    with the target's, and deletes rows that MySQL does not have; False: it keeps these; None: it
+    inserts the rows without comparing them. `key_group`: the keys whose changes are read, if
+    several tasks read the table.
     """
 
     table: FollowedTable
     changes: TablePosition | None
     up_to: KeyJson | None
     chunks: tuple[Chunk, ...] = ()
-    place: TablePosition | None = None
+    as_of: TablePosition | None = None
     lookback: TablePosition | None = None
     reload: bool | None = None
     key_group: KeyGroup | None = None
@@ -48,8 +49,44 @@ class TablePart:
         return [replace(self, key_group=KeyGroup(key, number, count)) for number in range(count)]
 
 
+class Unread(NamedTuple):
+    """What of a table is unread between two offsets.
+
+    `changes`: whether there may be changes, of keys up to `up_to` (None: of all keys). `keys`: the
+    range of the snapshot; None: no rows of it.
+    """
+
+    changes: bool
+    up_to: KeyJson | None
+    keys: Chunk | None
+
+
+def unread_of(
+    table: FollowedTable,
+    before: DatabaseProgress | None,
+    after: DatabaseProgress,
+    changed: Collection[str] | None,
+    skip_snapshot: bool,
+) -> Unread:
+    """What the batch between two offsets has to read of a table.
+
+    `before`: None if the table is new in the batch. `changed`: the names of tables with changes in
+    the batch; None: perhaps all tables. `skip_snapshot`: the table is new, but its existing rows
+    are not read.
+    """
+    low = None if before is None else before.snapshot.get(table.id)
+    complete = skip_snapshot or (before is not None and table.id not in before.snapshot)
+    changes = before is not None and before.position < after.position
+    changes = changes and (complete or low is not None)
+    changes = changes and (changed is None or table.full_name in changed)
+    keys = None
+    if not complete and (table.id not in after.snapshot or after.snapshot[table.id] != low):
+        keys = Chunk(low, after.snapshot.get(table.id))
+    return Unread(changes, None if complete else low, keys)
+
+
 class TablesAt:
-    """The followed tables as they are at an offset."""
+    """The followed tables of a sync as they are at an offset."""
 
     def __init__(self, catalogues: Catalogues, versions: TableVersions) -> None:
         self._catalogues, self._versions = catalogues, versions
@@ -66,8 +103,8 @@ class TablesAt:
         if table.id in progress.versions:
             return self._versions.get(progress.versions[table.id])
         if table.id in progress.columns:
-            known = table_at(progress.columns[table.id], table.definition)
-            return table if known is None else table.with_definition(known)
+            definition = table_at(progress.columns[table.id], table.definition)
+            return table if definition is None else table.with_definition(definition)
         return table
 
     def parts(
@@ -76,12 +113,9 @@ class TablesAt:
         after: DatabaseProgress,
         changed: Collection[str] | None,
         skip_snapshot: bool,
-        chunks: Callable[[FollowedTable, KeyJson | None, KeyJson | None], list[Chunk]],
+        chunks: Callable[[FollowedTable, Chunk], list[Chunk]],
     ) -> Iterator[TablePart]:
-        """The parts of a batch; `changed`: tables with changes in it, None: perhaps all.
-
-        `chunks` divides a range of a table's keys.
-        """
+        """The parts of a batch; `changed` as of `unread_of`; `chunks` divides a range of keys."""
         newest = self._catalogues.latest().tables
         old: Mapping[str, FollowedTable] = {}
         if before is not None:
@@ -90,8 +124,8 @@ class TablesAt:
             if table.id not in newest:
                 continue  # It was removed from the sync after the batch was planned.
             own = before if table.id in old else None
-            whole = before is None and skip_snapshot
-            part = self._part(table, own, after, changed, whole, chunks)
+            skips = before is None and skip_snapshot
+            part = self._part(table, own, after, changed, skips, chunks)
             if part is not None:
                 yield part
 
@@ -101,32 +135,24 @@ class TablesAt:
         before: DatabaseProgress | None,
         after: DatabaseProgress,
         changed: Collection[str] | None,
-        whole: bool,
-        chunks: Callable[[FollowedTable, KeyJson | None, KeyJson | None], list[Chunk]],
+        skip_snapshot: bool,
+        chunks: Callable[[FollowedTable, Chunk], list[Chunk]],
     ) -> TablePart | None:
         now = self.one(after, table)
         if table.target in after.reloaded:
             return self._reloaded(now, before, after)
         if table.target in after.stale or table.id in after.gone:
             return None
-        begin = None if before is None else self._point(self.one(before, table), before)
-        low = None if before is None else before.snapshot.get(table.id)
-        whole = whole or (before is not None and table.id not in before.snapshot)
-        altered = table.id in after.altered
-        changes = None
-        if begin is not None and begin.position < after.position and (whole or low is not None):
-            # A batch that ends behind a statement about the table has nothing else of it.
-            unread = changed is None or table.full_name in changed
-            changes = begin if unread and not altered else None
-        own: list[Chunk] = []
-        if not whole and (table.id not in after.snapshot or after.snapshot[table.id] != low):
-            own = chunks(now, low, after.snapshot.get(table.id))
+        begin = None if before is None else _position(self.one(before, table), before)
+        unread = unread_of(table, before, after, changed, skip_snapshot)
+        # A batch that ends after a statement about the table has nothing else of the table.
+        changes = begin if unread.changes and table.id not in after.altered else None
+        own = [] if unread.keys is None else chunks(now, unread.keys)
         if changes is None and not own:
             return None
-        place = self._point(now, after) if own else None
-        return TablePart(
-            now, changes, None if whole else low, tuple(own), place, begin if own else None
-        )
+        as_of = _position(now, after) if own else None
+        lookback = begin if own else None
+        return TablePart(now, changes, unread.up_to, tuple(own), as_of, lookback)
 
     def _reloaded(
         self, table: FollowedTable, before: DatabaseProgress | None, after: DatabaseProgress
@@ -135,9 +161,10 @@ class TablesAt:
         deletes = after.reloaded[table.target]
         if table.id in after.gone:
             return TablePart(table, None, None, reload=deletes)
-        place = self._point(table, after)
-        lookback = None if before is None else self._point(table, before)
-        return TablePart(table, None, None, (WHOLE,), place, lookback, deletes)
+        lookback = None if before is None else _position(table, before)
+        as_of = _position(table, after)
+        return TablePart(table, None, None, (_ALL_ROWS,), as_of, lookback, deletes)
 
-    def _point(self, table: FollowedTable, progress: DatabaseProgress) -> TablePosition:
-        return TablePosition(progress.position, progress.binlog_state, table.definition)
+
+def _position(table: FollowedTable, progress: DatabaseProgress) -> TablePosition:
+    return TablePosition(progress.position, progress.binlog_state, table.definition)

@@ -28,7 +28,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from streamhouse.connectors.mysql_cdc.binlog.format.events import CHECKSUM_BYTES
-from streamhouse.connectors.mysql_cdc.server.position import BinlogIdentity, BinlogPosition
+from streamhouse.connectors.mysql_cdc.server.position import (
+    BinlogIdentity,
+    BinlogPosition,
+    BinlogState,
+)
 from streamhouse.machine import machine
 
 FRAME = struct.Struct("<QIB3x")
@@ -96,6 +100,11 @@ class State(NamedTuple):
     prepared: Mapping[str, BinlogPosition]
     binlogs: Mapping[str, BinlogIdentity]
     times: Mapping[str, tuple[int, int]] = {}
+
+    def binlog_state_at(self, end: BinlogPosition) -> BinlogState:
+        """The state of the binlog at a position in the log, as of when it was written."""
+        prepared = {xid: at for xid, at in self.prepared.items() if at < end}
+        return BinlogState(self.binlogs.get(end.file), prepared)
 
     def is_far(self, position: BinlogPosition) -> bool:
         """Whether the log's end is certainly far after a position, by the server's binlog."""

@@ -1,10 +1,10 @@
-"""Positions in the binlog, and the stream's offsets, which contain them."""
+"""Positions in the binlog, and the offsets of one table's stream."""
 
 from __future__ import annotations
 
 import datetime
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import total_ordering
 from typing import Any, NamedTuple, TypeAlias
 
@@ -12,10 +12,10 @@ KeyJson: TypeAlias = tuple[Any, ...]
 """A primary key as JSON values; see `connectors.mysql_cdc.server.values.types` for their form."""
 
 START_AGAIN = "start again with a new checkpoint"
-"""What to do about an offset that cannot be continued; for messages."""
+"""What a user can do if an offset cannot be continued; for messages."""
 
 SHARDS = "shards"
-"""The key of an offset of several tables that are read as one; has their names."""
+"""The key with the names of the tables, in offsets of several tables that are read as one."""
 
 BINLOG_START = 4
 """The position of a binlog file's first event."""
@@ -42,11 +42,11 @@ class BinlogPosition:
 
 @dataclass(frozen=True)
 class Skip:
-    """What a stream leaves out that starts in the middle of a binlog.
+    """The changes that a stream leaves out after its startup position.
 
     `gtids`: transactions, as MySQL or MariaDB write a set of GTIDs. `events`: row events up to this
     position; of the first row event after it, which ends at `row_event`, the first `rows` rows.
-    There is nothing of it after the position `until` (None: perhaps always).
+    Nothing is left out after the position `until`; None: that is not known.
     """
 
     gtids: str | None = None
@@ -80,9 +80,9 @@ class Skip:
 
 
 class BinlogIdentity(NamedTuple):
-    """Identifies a binlog file: when it was created, in seconds since 1970, and by which server.
+    """Identifies a binlog file: when it was created (seconds since 1970), and the server's id.
 
-    After RESET MASTER, or on another server, a file may have the same name, but not the same
+    After RESET MASTER, or on another server, a file can have the same name, but not the same
     identity.
     """
 
@@ -100,16 +100,20 @@ Prepared: TypeAlias = Mapping[str, BinlogPosition]
 
 @dataclass(frozen=True)
 class BinlogState:
-    """What is known of the binlog at a position, beside the position itself.
+    """The state of the binlog at a position.
 
-    `identity`: of the file; None in old offsets. `prepared`: XA transactions that were
-    prepared before the position and not decided; those that are known, perhaps not all.
-    `skip`: what a start in the middle of the binlog leaves out.
+    `identity`: of the file; None in old offsets. `prepared`: the known XA transactions that were
+    prepared before the position, and neither committed nor rolled back. `skip`: what the stream
+    leaves out after the position.
     """
 
     identity: BinlogIdentity | None = None
     prepared: Prepared = field(default_factory=dict)
     skip: Skip | None = None
+
+    def following(self, before: BinlogState, position: BinlogPosition) -> BinlogState:
+        """The state with what remains to be left out after `position`, according to `before`."""
+        return replace(self, skip=None if before.skip is None else before.skip.after(position))
 
     def to_json(self) -> dict[str, Any]:
         """The keys that it has in an offset."""
@@ -138,10 +142,10 @@ NO_BINLOG_STATE = BinlogState()
 
 @dataclass(frozen=True)
 class TableProgress:
-    """The progress of a stream: all rows with a key up to `key` have been read, as of `position`.
+    """How far a stream has read a table: all rows with a key up to `key`, as of `position`.
 
-    `key` is None before the snapshot's first chunk. `snapshot_complete`: every key has been
-    read. `position` is None before anything has been read.
+    `key` is None before the snapshot's first chunk. `snapshot_complete`: all keys have been read.
+    `position` is None before anything has been read.
     """
 
     position: BinlogPosition | None = None

@@ -9,8 +9,8 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from streamhouse.connectors.mysql_cdc.database.evolving_source import EvolvingSource
 from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress
+from streamhouse.connectors.mysql_cdc.database.sync_tables_planner import SyncTablesPlanner
 from streamhouse.connectors.mysql_cdc.database.table_part import TablePart
 from streamhouse.connectors.mysql_cdc.database.tables.catalogue import Catalogues
 from streamhouse.connectors.mysql_cdc.key_group import key_group_count
@@ -34,7 +34,7 @@ class SyncPlanner:
         self._spec = spec
         self._catalogues = Catalogues(spec.checkpoint)
         self._unread = UnreadTargets(spec.checkpoint)
-        self._source = EvolvingSource(
+        self._source = SyncTablesPlanner(
             spec.options.mysql,
             spec.options.tables,
             spec.checkpoint,

@@ -22,7 +22,7 @@ from streamhouse.connectors.mysql_cdc.database.sharding.shard_offsets import (
     shards_of,
 )
 from streamhouse.connectors.mysql_cdc.database.sharding.shards import Shards
-from streamhouse.connectors.mysql_cdc.database.source import DatabaseSource
+from streamhouse.connectors.mysql_cdc.database.sharding.shards_planner import ShardsPlanner
 from streamhouse.connectors.mysql_cdc.database.table_part import TablePart
 from streamhouse.connectors.mysql_cdc.database.tables.catalogue import Catalogue
 from streamhouse.connectors.mysql_cdc.database.tables.discovery import FoundTable, TableNames
@@ -34,7 +34,7 @@ from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
 from streamhouse.connectors.mysql_cdc.server.position import SHARDS, START_AGAIN, BinlogPosition
 from streamhouse.connectors.mysql_cdc.server.table import Server
 from streamhouse.connectors.mysql_cdc.server.values.types import quote
-from streamhouse.connectors.mysql_cdc.snapshot import grouped, joined
+from streamhouse.connectors.mysql_cdc.snapshot.chunks import grouped, joined
 from streamhouse.connectors.mysql_cdc.source import inserted
 from streamhouse.errors import DataLossError, TableError
 from streamhouse.source import ROW_KIND, Lag, Offset
@@ -57,7 +57,7 @@ class ShardsPart:
     relay: Path | None
 
 
-class _Known:
+class _OffsetCatalogues:
     """The catalogues that the offsets have, by their numbers; a `CatalogueStore`."""
 
     def __init__(self) -> None:
@@ -100,17 +100,17 @@ class ShardedSource:
         self._options, self._filter, self._declared = options, tables, columns
         self.changelog = not options.append_only
         self._relay = relay
-        self._known = _Known()
+        self._catalogues = _OffsetCatalogues()
         self._unread = UnreadChanges()
         self._counts = ChangeCounts()
         self._made: dict[TableNames, FollowedTable] = {}
-        self._source = DatabaseSource(options, self._known, relay, not options.has_snapshot, False)
+        self._planner = ShardsPlanner(options, self._catalogues, relay, not options.has_snapshot)
         try:
-            session = self._source.session
-            check_startup(session, options, self._source.server)
+            session = self._planner.session
+            check_startup(session, options, self._planner.server)
             metadata = MetadataColumns.of(columns, options.database, options.table)
             stored = None if columns is None else metadata.stored
-            self._shards = Shards(session, self._source.server, options, tables, stored)
+            self._shards = Shards(session, self._planner.server, options, tables, stored)
             self._found = {one.names: one for one in self._shards.found()}
             if not self._found:
                 raise self._shards.none()
@@ -121,7 +121,7 @@ class ShardedSource:
             self._schema = metadata.schema(stored_schema)
             self._looked = time.monotonic()
         except Exception:
-            self._source.close()
+            self._planner.close()
             raise
 
     def __repr__(self) -> str:
@@ -168,14 +168,14 @@ class ShardedSource:
         if _is_initial(start):
             return self._first(start, max_rows)
         number, tables = int(start["tables"]), self._tables_of(start)
-        self._known.set(number, tables, latest=False)
+        self._catalogues.set(number, tables, latest=False)
         new = self._new(tables)
         if new or len(tables) < len(shards_of(start)):
             number += 1
-        self._known.set(number, [*tables, *new])
+        self._catalogues.set(number, [*tables, *new])
         plain = decoded(start)
-        end = self._source.latest_offset(plain, max_rows)
-        return start if end == plain else encoded(end, self._known.latest().tables)
+        end = self._planner.latest_offset(plain, max_rows)
+        return start if end == plain else encoded(end, self._catalogues.latest().tables)
 
     def partitions(self, start: Offset, end: Offset, parallelism: int = 1) -> Sequence[Any]:
         if "start" in start or _is_initial(end):
@@ -183,15 +183,15 @@ class ShardedSource:
         before: Offset = {}
         if not _is_initial(start):
             before = decoded(start)
-            self._known.set(int(start["tables"]), self._tables_of(start), latest=False)
-        self._known.set(int(end["tables"]), self._tables_of(end))
-        parts = self._source.parts(before, decoded(end))
+            self._catalogues.set(int(start["tables"]), self._tables_of(start), latest=False)
+        self._catalogues.set(int(end["tables"]), self._tables_of(end))
+        parts = self._planner.parts(before, decoded(end))
         place = BinlogPosition(end["file"], int(end["pos"]))
         # Rows that move between tables keep their order in one task only.
         apart = all(part.changes is None for part in parts)
         groups = self._groups(parts, parallelism) if apart else [tuple(map(self._joined, parts))]
-        relay = self._source.log_of_all()
-        server = self._source.server
+        relay = self._planner.relay_folder()
+        server = self._planner.server
         return [ShardsPart(group, place, server, self._zone, relay) for group in groups if group]
 
     def read(self, partition: ShardsPart) -> Iterator[pa.RecordBatch]:
@@ -201,15 +201,15 @@ class ShardedSource:
     def whole_table(self, parallelism: int = 1) -> Sequence[Any]:
         """Partitions that together contain the tables' current rows; driver only."""
         tables = self._followed(self._found.values())
-        self._known.set(1, tables)
-        position, binlog_state, columns = self._source.startup_position(self._known.latest())
+        self._catalogues.set(1, tables)
+        position, binlog_state, columns = self._planner.startup_position(self._catalogues.latest())
         progress = DatabaseProgress(1, position, binlog_state, {}, columns)
-        end = encoded(progress.to_offset(), self._known.latest().tables)
+        end = encoded(progress.to_offset(), self._catalogues.latest().tables)
         return self.partitions(dict(_SNAPSHOT), end, parallelism)
 
     def hold(self) -> None:
         """Stop at the current end of the binlog (Spark's `AvailableNow`)."""
-        self._source.hold()
+        self._planner.hold()
 
     def committed(self, end: Offset) -> None:
         pass
@@ -226,13 +226,13 @@ class ShardedSource:
         progress = DatabaseProgress.from_offset(decoded(offset))
         assert progress is not None
         tables = self._tables_of(offset)
-        self._known.set(int(offset["tables"]), tables)
+        self._catalogues.set(int(offset["tables"]), tables)
         if progress.snapshot or self._new(tables):
             return False
-        if self._source.state(progress) is None:
+        if self._planner.relay_state(progress) is None:
             return self.latest_offset(offset) == offset
-        current = self._source.server.position(self._source.session)
-        state = self._source.state(progress)
+        current = self._planner.server.position(self._planner.session)
+        state = self._planner.relay_state(progress)
         if state is None or state.end < current:
             return False
         ends = [state.changed[table.full_name] for table in tables]
@@ -249,8 +249,8 @@ class ShardedSource:
         place, left = progress.position, self.rows_left(offset)
         snapshots = Snapshots(len(progress.snapshot), left, size)
         names = [".".join(names) for names in shards_of(offset).values()]
-        self._known.set(int(offset["tables"]), self._tables_of(offset))
-        log_state = self._source.state(progress)
+        self._catalogues.set(int(offset["tables"]), self._tables_of(offset))
+        log_state = self._planner.relay_state(progress)
         known = source_state(snapshots, place, log_state, names)
         if progress.snapshot or log_state is None:
             return Lag(rows=left, state=known)
@@ -272,8 +272,8 @@ class ShardedSource:
         return sum(rows) if unread else None
 
     def close(self) -> None:
-        close_readers(self._source.captured_tables())
-        self._source.close()
+        close_readers(self._planner.captured_tables())
+        self._planner.close()
 
     def _check_kind(self, offset: Offset) -> None:
         if not _is_initial(offset) and SHARDS not in offset:
@@ -339,14 +339,14 @@ class ShardedSource:
     def _first(self, start: Offset, max_rows: int | None) -> Offset:
         """The end of the first batch."""
         tables = self._followed(self._found.values())
-        self._known.set(0, [], latest=False)
-        self._known.set(1, tables)
-        newest = self._known.latest()
+        self._catalogues.set(0, [], latest=False)
+        self._catalogues.set(1, tables)
+        newest = self._catalogues.latest()
         options, mode = self._options, start.get("start")
         if mode in (None, "latest-offset"):
-            end = self._source.latest_offset({}, max_rows)
+            end = self._planner.latest_offset({}, max_rows)
         else:
-            source = self._source
+            source = self._planner
             position, binlog_state = startup_position(
                 source.session, options, source.server, source.binlog
             )

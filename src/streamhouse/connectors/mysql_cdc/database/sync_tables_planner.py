@@ -1,11 +1,11 @@
-"""Plans the batches of a sync, whose tables may be altered while it runs.
+"""Plans the batches of a sync, and follows statements that alter its tables.
 
 docs/decisions/195-schema-changes-of-a-sync.md says why.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,12 +14,6 @@ from streamhouse.connectors.mysql_cdc.database.progress import (
     UNKNOWN_STATEMENT,
     DatabaseProgress,
     Stale,
-)
-from streamhouse.connectors.mysql_cdc.database.source import (
-    BATCH_BYTES,
-    BATCH_CHUNKS,
-    SMALL_TABLE,
-    DatabaseSource,
 )
 from streamhouse.connectors.mysql_cdc.database.sync_startup import SyncStartup
 from streamhouse.connectors.mysql_cdc.database.table_part import TablePart, TablesAt
@@ -33,23 +27,27 @@ from streamhouse.connectors.mysql_cdc.database.tables.discovery import Discovery
 from streamhouse.connectors.mysql_cdc.database.tables.followed_table import FollowedTable
 from streamhouse.connectors.mysql_cdc.database.tables.table_filter import TableFilter
 from streamhouse.connectors.mysql_cdc.database.tables.versions import TableVersions
-from streamhouse.connectors.mysql_cdc.relay.files import RelayView, State
+from streamhouse.connectors.mysql_cdc.database.tables_planner import (
+    BATCH_CHUNKS,
+    SMALL_TABLE,
+    TablesPlanner,
+)
+from streamhouse.connectors.mysql_cdc.relay.batch_end import BATCH_BYTES
+from streamhouse.connectors.mysql_cdc.relay.files import RelayView
 from streamhouse.connectors.mysql_cdc.server.columns import server_zone
 from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
-from streamhouse.connectors.mysql_cdc.server.position import BinlogPosition, BinlogState, KeyJson
-from streamhouse.connectors.mysql_cdc.snapshot import Chunk, chunk_ends, split
+from streamhouse.connectors.mysql_cdc.server.position import BinlogPosition, KeyJson
+from streamhouse.connectors.mysql_cdc.snapshot.chunks import Chunk, next_chunks, split
 from streamhouse.errors import AlteredTableError, DataLossError
 from streamhouse.source import Offset
 
 
-class EvolvingSource(DatabaseSource):
-    """The tables of a sync; plans batches on the driver.
+class SyncTablesPlanner(TablesPlanner):
+    """Plans batches on the driver.
 
-    `relay`: the folder of the relay log, which has the changes of all tables. Offsets are those of
-    `DatabaseProgress`; the same two offsets give the same parts, except that tables which the
-    newest catalogue lacks are left out. `follower` decides about statements that alter the tables.
-    `skip_snapshot`: the first tables are followed from now on, or from the `SyncStartup` that the
-    checkpoint has.
+    `relay`: the folder of the relay log, which has the changes of all tables. `follower` decides
+    about statements that alter the tables. `skip_snapshot`: the first tables are followed from now
+    on, or from the `SyncStartup` that the checkpoint has.
     """
 
     def __init__(
@@ -63,11 +61,11 @@ class EvolvingSource(DatabaseSource):
     ) -> None:
         catalogues = Catalogues(checkpoint)
         super().__init__(options, catalogues, relay, skip_snapshot)
-        self._past = SyncStartup.read(checkpoint) if options.starts_in_the_past else None
+        self._startup = SyncStartup.read(checkpoint) if options.starts_in_the_past else None
         self._versions = TableVersions(checkpoint)
         self._at, self._follower = TablesAt(catalogues, self._versions), follower
         self._discovery = Discovery(self._session, options, filter)
-        self._statements = TableStatements(options, self._server, relay, self._view)
+        self._statements = TableStatements(options, self._server, relay, self._relay_log)
         self._unread: Collection[str] = ()
 
     def unread(self, targets: Collection[str]) -> None:
@@ -89,7 +87,7 @@ class EvolvingSource(DatabaseSource):
         before = DatabaseProgress.from_offset(start)
         if before is None:
             return self._begin(newest)
-        self._check(before)
+        self._check_binlog(before, self._relay_log())
         before = self._of_newest(before, newest)
         if before.snapshot or before.stale:
             return self._next_rows(start, before, newest)
@@ -101,10 +99,12 @@ class EvolvingSource(DatabaseSource):
         """What the batch from `start` to `end` reads, of each table that has something to read."""
         before, after = DatabaseProgress.from_offset(start), DatabaseProgress.from_offset(end)
         assert after is not None
-        changed = None if before is None else self._changed(before, after.position)
+        changed = None
+        if before is not None:
+            changed = self._changed(before, after.position, self._relay_log())
 
-        def chunks(table: FollowedTable, low: KeyJson | None, high: KeyJson | None) -> list[Chunk]:
-            return self._chunks(table, low, high, end)
+        def chunks(table: FollowedTable, keys: Chunk) -> list[Chunk]:
+            return self._chunks(table, keys, end)
 
         return list(self._at.parts(before, after, changed, self._skip_snapshot, chunks))
 
@@ -132,8 +132,8 @@ class EvolvingSource(DatabaseSource):
     # -- the rows of tables
 
     def _begin(self, newest: Catalogue) -> Offset:
-        if self._past is not None:
-            past = self._past
+        if self._startup is not None:
+            past = self._startup
             begin = DatabaseProgress(
                 past.catalogue, past.position, past.binlog_state, gone=past.gone
             )
@@ -150,11 +150,11 @@ class EvolvingSource(DatabaseSource):
         return self._chunked(begin, newest, set(newest.tables))
 
     def _next_rows(self, start: Offset, before: DatabaseProgress, newest: Catalogue) -> Offset:
-        """A batch with rows of tables, once all statements up to now have been followed."""
+        """A batch with rows of tables; all earlier statements are followed before it."""
         old = self._catalogues.get(int(start["tables"])).tables
         added = {id for id in before.snapshot if id not in old}
         position, binlog_state = self._binlog.snapshot_position(self._current)
-        view = self._view()
+        view = self._relay_log()
         bound = position
         if before.stale and view is not None:
             bound = view.bounded(before.position, position, BATCH_BYTES)
@@ -168,7 +168,7 @@ class EvolvingSource(DatabaseSource):
         after = replace(
             before,
             position=position,
-            binlog_state=_skipping(binlog_state, before, position),
+            binlog_state=binlog_state.following(before.binlog_state, position),
             hidden=_hidden(before, position),
         )
         if before.stale:
@@ -178,7 +178,7 @@ class EvolvingSource(DatabaseSource):
             reloaded = self._reloaded(after, newest, added)
             if reloaded is not None:
                 return reloaded.to_offset()
-            # A statement came just now: it is followed first.
+            # There is a new statement, which is followed first.
             return start if position == before.position else after.to_offset()
         return self._chunked(after, newest, added)
 
@@ -199,17 +199,17 @@ class EvolvingSource(DatabaseSource):
             if table.target in stale or used >= BATCH_CHUNKS:
                 continue
             try:
-                ends, complete = self._ends(table, low, max(1, int(BATCH_CHUNKS - used)))
+                chunks, complete = self._next_chunks(table, low, max(1, int(BATCH_CHUNKS - used)))
             except AlteredTableError:
                 stale[table.target] = Stale(f"{UNKNOWN_STATEMENT} while it was read")
                 continue
-            bounds = [low, *ends, *([None] if complete else [])]
-            plan[one] = [Chunk(a, b) for a, b in zip(bounds, bounds[1:], strict=False)]
-            used += len(ends) + (SMALL_TABLE if complete else 0)
+            plan[one] = chunks
             if complete:
                 del snapshot[one]
+                used += len(chunks) - 1 + SMALL_TABLE
             else:
-                snapshot[one] = ends[-1]
+                snapshot[one] = chunks[-1].high
+                used += len(chunks)
         begun = [one for one in plan if after.snapshot[one] is None]
         stale |= self._altered_since(tables, after.position, begun)
         for one, table in tables.items():
@@ -220,11 +220,11 @@ class EvolvingSource(DatabaseSource):
         self._plan = (end, plan)
         return end
 
-    def _ends(
+    def _next_chunks(
         self, table: FollowedTable, low: KeyJson | None, most: int
-    ) -> tuple[list[KeyJson], bool]:
+    ) -> tuple[list[Chunk], bool]:
         captured = table.captured_table(self._options, self._server, self._relay)
-        return chunk_ends(self._session, captured, low, self._options.chunk_size, most)
+        return next_chunks(self._session, captured, low, self._options.chunk_size, most)
 
     def _altered_since(
         self, tables: Mapping[str, FollowedTable], position: BinlogPosition, begun: Collection[str]
@@ -279,26 +279,27 @@ class EvolvingSource(DatabaseSource):
             )
         return result if result.reloaded else None
 
-    def _chunks(
-        self, table: FollowedTable, low: KeyJson | None, high: KeyJson | None, end: Offset
-    ) -> list[Chunk]:
-        """The chunks of a batch; after a restart of the driver they may be cut elsewhere."""
-        if self._plan is not None and self._plan[0] == end and table.id in self._plan[1]:
-            return self._plan[1][table.id]
+    def _chunks(self, table: FollowedTable, keys: Chunk, end: Offset) -> list[Chunk]:
+        """The chunks of a batch; after a restart of the driver perhaps other ones."""
+        planned = self._planned_chunks(table.id, end)
+        if planned is not None:
+            return planned
         captured = table.captured_table(self._options, self._server, self._relay)
         try:
-            return split(self._session, captured, low, high, self._options.chunk_size)
+            return split(self._session, captured, keys, self._options.chunk_size)
         except AlteredTableError:
-            return [Chunk(low, high)]  # The task finds out, too, and reports it.
+            return [keys]  # The task finds out, too, and reports it.
 
     # -- the binlog
 
     def _next_changes(self, start: Offset, before: DatabaseProgress, newest: Catalogue) -> Offset:
-        view = self._view()
+        view = self._relay_log()
         state = None if view is None else view.state()
         if view is None or state is None:
             return start  # The driver reports why the reader of the binlog has ended.
-        end = self._relayed_end(view, state, before.position, newest, None)
+        tables = [table.definition for table in newest.tables.values()]
+        # `_next_statement` finds the statements.
+        end = self._relayed.end(view, state, before.position, tables, None, at_statements=False)
         if end == before.position:
             return start
         before, at = self._next_statement(before, newest, end)
@@ -306,21 +307,13 @@ class EvolvingSource(DatabaseSource):
             return self._up_to_statement(before, newest, at)
         return self._moved(before, end).to_offset()
 
-    def _cuts(
-        self, state: State, names: Sequence[str], start: BinlogPosition
-    ) -> list[BinlogPosition]:
-        return []  # `_next_statement` finds them.
-
     def _moved(self, before: DatabaseProgress, end: BinlogPosition) -> DatabaseProgress:
-        view = self._view()
+        view = self._relay_log()
         state = None if view is None else view.state()
         if state is None:
             raise DataLossError(f"the reader of the binlog has ended before {end}")
-        prepared = {xid: at for xid, at in state.prepared.items() if at < end}
-        binlog_state = BinlogState(
-            state.binlogs.get(end.file), self._binlog.still_prepared(prepared)
-        )
-        binlog_state = _skipping(binlog_state, before, end)
+        binlog_state = self._binlog.without_decided(state.binlog_state_at(end))
+        binlog_state = binlog_state.following(before.binlog_state, end)
         return replace(before, position=end, binlog_state=binlog_state, hidden=_hidden(before, end))
 
     # -- statements
@@ -386,16 +379,8 @@ class EvolvingSource(DatabaseSource):
             return None
         return server_zone(self._session, selected, "--mysql-conf server-time-zone=…")
 
-    def _view(self) -> RelayView | None:
+    def _relay_log(self) -> RelayView | None:
         return log_view(self._relay)
-
-
-def _skipping(
-    binlog_state: BinlogState, before: DatabaseProgress, end: BinlogPosition
-) -> BinlogState:
-    """What is known at the end of a batch, with what is to be left out after it."""
-    skip = before.binlog_state.skip
-    return binlog_state if skip is None else replace(binlog_state, skip=skip.after(end))
 
 
 def _hidden(

@@ -1,4 +1,4 @@
-"""Reads chunks of the table exactly as of a binlog position (docs/decisions/001-mysql-chunks.md).
+"""Reads chunks of a table exactly as of a binlog position (docs/decisions/001-mysql-chunks.md).
 
 A SELECT sees the table at some later time. Changes since the position are in the binlog, with
 before images: the before image of a key's first change is its row at the position.
@@ -10,7 +10,7 @@ import functools
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -42,30 +42,20 @@ from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
 from streamhouse.connectors.mysql_cdc.server.pending_commits import await_commits
 from streamhouse.connectors.mysql_cdc.server.position import BinlogPosition, KeyJson
 from streamhouse.connectors.mysql_cdc.server.table import Server
-from streamhouse.connectors.mysql_cdc.server.table_lock import check_lockable
 from streamhouse.connectors.mysql_cdc.server.values.result_rows import Columns, stream_columns
-from streamhouse.connectors.mysql_cdc.server.values.types import key_of_text, key_of_value, quote
+from streamhouse.connectors.mysql_cdc.server.values.types import key_of_text, key_of_value
+from streamhouse.connectors.mysql_cdc.snapshot.chunks import Chunk, chunk_select
 from streamhouse.errors import ConnectError, DataLossError
 
 _VISIBLE_SECONDS = 30.0
-_RANGE_ROWS = 65_536
-"""About so many rows are read in one transaction, if chunks are smaller."""
-Item = TypeVar("Item")
-
-
-@dataclass(frozen=True)
-class Chunk:
-    """The rows with a key greater than `low` and up to `high`; None: no bound."""
-
-    low: KeyJson | None
-    high: KeyJson | None
 
 
 @dataclass(frozen=True)
 class ChunkRows:
-    """Rows of a chunk as of the position: of the SELECT (`columns`) and of the binlog (`values`).
+    """Rows of a chunk as of the position, from up to three sources.
 
-    `columns`: binary arrays; none for no rows. `plain`: rows of the binlog as plain arrays.
+    `columns`: rows of the SELECT, as binary arrays; empty if there are none. `values`: rows of the
+    binlog, as tuples. `plain`: rows of the binlog, as plain arrays.
     """
 
     columns: Sequence[pa.Array]
@@ -73,63 +63,8 @@ class ChunkRows:
     plain: Sequence[pa.Array] = ()
 
 
-def chunk_ends(
-    session: Session, captured: CapturedTable, low: KeyJson | None, size: int, most: int
-) -> tuple[list[KeyJson], bool]:
-    """The last keys of up to `most` chunks after `low`, and whether fewer rows than a chunk remain.
-
-    `size` is in rows. A table without a key is one chunk; raises `TableError` if the user may not
-    lock it.
-    """
-    if not captured.table.key:
-        check_lockable(captured.options, captured.table)
-        return [], True
-    keys = KeySpace(captured.table)
-    ends: list[KeyJson] = []
-    while len(ends) < most:
-        limit = f"LIMIT 1 OFFSET {size - 1}"
-        rows = session.rows(*_select(captured, keys.selects, Chunk(low, None), limit), raw=True)
-        if not rows:
-            return ends, True
-        low = keys.key(rows[0])
-        ends.append(low)
-    return ends, False
-
-
-def split(
-    session: Session, captured: CapturedTable, low: KeyJson | None, high: KeyJson | None, size: int
-) -> list[Chunk]:
-    """Split a range of keys into chunks of about `size` rows, in order."""
-    if not captured.table.key:
-        return [Chunk(low, high)]
-    keys = KeySpace(captured.table)
-    chunks: list[Chunk] = []
-    while True:
-        limit = f"LIMIT 1 OFFSET {size - 1}"
-        rows = session.rows(*_select(captured, keys.selects, Chunk(low, high), limit), raw=True)
-        end = keys.key(rows[0]) if rows else high
-        chunks.append(Chunk(low, end))
-        if end == high:
-            return chunks
-        low = end
-
-
-def grouped(chunks: Sequence[Item], most: int) -> list[Sequence[Item]]:
-    """The chunks in up to `most` groups of about the same size, in order."""
-    count = max(1, min(most, len(chunks)))
-    bounds = [len(chunks) * i // count for i in range(count + 1)]
-    return [chunks[a:b] for a, b in zip(bounds, bounds[1:], strict=False)]
-
-
-def joined(chunks: Sequence[Chunk], size: int) -> list[Chunk]:
-    """The same range of keys in fewer chunks, for fewer transactions; `size`: that of a chunk."""
-    step = max(1, _RANGE_ROWS // size)
-    groups = [chunks[first : first + step] for first in range(0, len(chunks), step)]
-    return [Chunk(group[0].low, group[-1].high) for group in groups]
-
-
 class ChunkConnections:
-    """The connections by which chunks are read; readers of several tables can share them."""
+    """The connections that read chunks; readers of several tables can share them."""
 
     def __init__(self, options: MySqlOptions) -> None:
         self._options, self.session = options, Session(options)
@@ -144,7 +79,7 @@ class ChunkConnections:
         self._visible = position
 
     def end(self) -> None:
-        """End the transaction, so that statements can alter the tables that it has read."""
+        """End the transaction, which keeps statements from altering the tables it has read."""
         if self.snapshot is not None:
             try:
                 self.snapshot.rollback()
@@ -163,25 +98,25 @@ class ChunkConnections:
 
 
 class ChunkReader:
-    """Reads chunks as of `place`, on an executor; keeps rows from the binlog between chunks.
+    """Reads chunks as of a position, on an executor; keeps rows of the binlog between chunks.
 
-    `lookback`: an earlier place. MySQL, unlike MariaDB, does not report which transactions a
-    SELECT sees, so there the binlog between the two places corrects the SELECT, too.
-    `connections`: those of several readers; None: its own.
+    `lookback`: an earlier position. MySQL, unlike MariaDB, does not report which transactions a
+    SELECT sees, so that on MySQL, the binlog between the two positions corrects the SELECT, too.
+    `connections`: shared with other readers; None: its own.
     """
 
     def __init__(
         self,
         captured: CapturedTable,
         server: Server,
-        place: TablePosition,
+        as_of: TablePosition,
         lookback: TablePosition | None,
         connections: ChunkConnections | None = None,
     ) -> None:
         self._captured = captured
         self._server = server
-        self._place = place
-        self._position = place.position
+        self._as_of = as_of
+        self._position = as_of.position
         self._lookback = lookback
         self._keys = KeySpace(captured.table)
         self._connections = connections or ChunkConnections(captured.options)
@@ -231,16 +166,16 @@ class ChunkReader:
             self._reader = None
 
     def _pieces(self, chunk: Chunk) -> Iterator[Columns]:
-        """The rows of the SELECT, once it is known which of them changed after the position."""
+        """The rows of the SELECT, after reading from the binlog which of them changed since."""
         if self._connections.snapshot is None:
             self._connections.snapshot = connect(self._captured.options)
         connection = self._connections.snapshot
         self._await_visible(connection, time.monotonic() + _VISIBLE_SECONDS)
         statement, arguments = self._statement(chunk)
         # From here on, no statement can alter the table until the transaction ends.
-        run(connection, _select(self._captured, "1", Chunk(None, None), "LIMIT 0")[0])
+        run(connection, chunk_select(self._captured, "1", Chunk(None, None), "LIMIT 0")[0])
         if self._captured.table.consistent:
-            # What commits from here on, the transaction does not see.
+            # The transaction does not see what commits from here on.
             self._read_binlog(self._server.position(self._session))
             yield from stream_columns(connection, statement, arguments)
             return
@@ -249,13 +184,13 @@ class ChunkReader:
         yield from pieces
 
     def _changed(self, chunk: Chunk) -> list[Row]:
-        """The chunk's rows at the position, of those that changed after it."""
+        """The rows as of the position of the chunk's keys that changed after it."""
         rows = [(key, row) for key, row in self._rows_at_position.items() if row is not None]
         inside = self._keys.within([key for key, _ in rows], chunk.low, chunk.high, self._session)
         return [row for (_, row), is_in in zip(rows, inside, strict=True) if is_in]
 
     def _unchanged(self, rows: Columns) -> Columns:
-        """The selected rows without those that changed after the position."""
+        """The selected rows, without the keys that changed after the position."""
         if not self._rows_at_position:
             return rows
         if self._changed_keys is None or len(self._changed_keys[0]) != len(self._rows_at_position):
@@ -267,10 +202,10 @@ class ChunkReader:
         ]
         mask = functools.reduce(pc.and_, found).to_numpy(zero_copy_only=False)
         if len(columns) > 1:
-            # Each value is one of a changed key, but perhaps not of the same.
-            (places,) = np.nonzero(mask)
-            for place in places:
-                mask[place] = self._text_key(rows, int(place)) in self._rows_at_position
+            # Each column has a value of a changed key, but perhaps of different keys.
+            (indexes,) = np.nonzero(mask)
+            for index in indexes:
+                mask[index] = self._text_key(rows, int(index)) in self._rows_at_position
         return [column.filter(pa.array(~mask)) for column in rows] if mask.any() else rows
 
     def _check_keys(self, rows: Columns) -> None:
@@ -283,13 +218,13 @@ class ChunkReader:
             key_select(column) if column in key else column.select
             for column in self._captured.columns
         )
-        return _select(self._captured, escaped(columns), chunk)
+        return chunk_select(self._captured, escaped(columns), chunk)
 
     def _await_visible(self, connection: pymysql.Connection[Any], deadline: float) -> None:
         """Start a transaction whose SELECTs see all commits up to the position.
 
-        A commit can be in the binlog shortly before SELECTs see it. MariaDB reports what they see,
-        MySQL which commits are not done, so this waits until they do.
+        A commit can be in the binlog shortly before SELECTs see it, so this waits. MariaDB reports
+        the position that SELECTs see, MySQL which commits are not done yet.
         """
         run(connection, "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         if not self._server.mariadb:
@@ -350,7 +285,7 @@ class ChunkReader:
                 )
             if end == start:
                 return
-            self._reader = open_reader(self._captured, self._place, self._relayed)
+            self._reader = open_reader(self._captured, self._as_of, self._relayed)
         for change in changes_of(self._reader, end):
             self._note_first(change)
 
@@ -367,10 +302,10 @@ class ChunkReader:
     def _key_of_last(self, rows: Columns) -> KeyJson:
         return self._text_key(rows, len(rows[0]) - 1)
 
-    def _text_key(self, rows: Columns, place: int) -> KeyJson:
+    def _text_key(self, rows: Columns, index: int) -> KeyJson:
         columns = self._captured.table.key
         return tuple(
-            key_of_text(column, rows[at][place].as_py())
+            key_of_text(column, rows[at][index].as_py())
             for column, at in zip(columns, self._key_at, strict=True)
         )
 
@@ -382,20 +317,3 @@ class ChunkReader:
 
 
 _SNAPSHOT_STATUS = "SHOW STATUS LIKE 'binlog_snapshot_%'"
-
-
-def _select(
-    captured: CapturedTable, columns: str, chunk: Chunk, limit: str = ""
-) -> tuple[str, list[Any]]:
-    """The SELECT of a chunk in the order of the key, with its arguments.
-
-    `columns`: SQL with doubled percent signs.
-    """
-    table, keys = captured.table, KeySpace(captured.table)
-    name = escaped(f"{quote(table.database)}.{quote(table.name)}")
-    condition, arguments = keys.condition(chunk.low, chunk.high)
-    sql = (
-        f"SELECT {columns} FROM {name} FORCE INDEX ({escaped(quote(table.index))}) "
-        f"WHERE {condition} ORDER BY {keys.names} {limit}"
-    )
-    return (sql if arguments else sql % ()), arguments

@@ -1,4 +1,4 @@
-"""The rows that a table without a key has had at another position, as a difference of multisets."""
+"""Undoes changes of a table without a key: the difference between two multisets of rows."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ _Row: TypeAlias = tuple[Any, ...]
 
 
 class RowDifferences:
-    """How often each row was there before some changes, more or less than after them.
+    """How many more or fewer times each row existed before some changes than after them.
 
-    The rows after the changes, `without` some of them, and with those `missing`, are the rows
-    before. Rows are compared in all `columns`, by their exact values.
+    Usage: `add` the changes, call `complete`, pass the rows after the changes through `without`,
+    and append `missing`: these are the rows before. Rows are equal if all `columns` have exactly
+    the same values.
     """
 
     def __init__(self, columns: Sequence[MySqlColumn]) -> None:
@@ -32,7 +33,7 @@ class RowDifferences:
         self._values: list[pa.Array] | None = None
 
     def add(self, changes: Iterable[ChangedRows]) -> None:
-        """Take changes, in any order."""
+        """Add changes, in any order."""
         counts = self._counts
         for rows in changes:
             befores = pc.is_in(rows.kinds, value_set=_BEFORE).to_pylist()
@@ -45,17 +46,17 @@ class RowDifferences:
                     del counts[row]
 
     def complete(self) -> None:
-        """End the changes; rows can be taken from now on."""
+        """End the changes; call `without` and `missing` after this."""
         self._surplus = {row: -count for row, count in self._counts.items() if count < 0}
         self._counts = {row: count for row, count in self._counts.items() if count > 0}
 
     @property
     def surplus(self) -> int:
-        """How many rows `without` has still to leave out."""
+        """How many rows `without` still has to remove; 0 after all rows have passed through it."""
         return sum(self._surplus.values())
 
     def without(self, rows: Columns) -> Columns:
-        """The rows of a SELECT that were there before, too; each is left out as often as needed."""
+        """The rows of a SELECT, without rows that the changes have added."""
         if not self._surplus:
             return rows
         pairs = zip(self._columns, rows, strict=True)
@@ -70,15 +71,15 @@ class RowDifferences:
             for column, values in zip(columns, self._values, strict=True)
         ]
         kept = np.ones(len(rows[0]), np.bool_)
-        # Each value is one of a row to leave out, but perhaps not all are of the same row.
-        (places,) = np.nonzero(functools.reduce(pc.and_, found).to_numpy(zero_copy_only=False))
-        if not len(places):
+        # Each column has a value of a row to remove, but perhaps of different rows.
+        (indexes,) = np.nonzero(functools.reduce(pc.and_, found).to_numpy(zero_copy_only=False))
+        if not len(indexes):
             return rows
-        some = [column.take(pa.array(places)).to_pylist() for column in columns]
-        for place, row in zip(places, zip(*some, strict=True), strict=True):
+        some = [column.take(pa.array(indexes)).to_pylist() for column in columns]
+        for index, row in zip(indexes, zip(*some, strict=True), strict=True):
             left = self._surplus.get(row, 0)
             if left:
-                kept[place] = False
+                kept[index] = False
                 if left == 1:
                     del self._surplus[row]
                 else:
@@ -86,7 +87,7 @@ class RowDifferences:
         return [column.filter(pa.array(kept)) for column in rows]
 
     def missing(self) -> list[pa.Array]:
-        """The plain arrays of the rows that were there before, and are no longer."""
+        """The plain arrays of the rows that the changes have removed."""
         rows = [row for row, count in self._counts.items() for _ in range(count)]
         if not rows:
             return []
@@ -98,7 +99,7 @@ class RowDifferences:
 
 
 def _comparable(plain: pa.Array) -> pa.Array:
-    """The values of a plain array in a type whose values are equal only if they are the same."""
+    """A plain array in a type in which `==` compares exact values."""
     kind = plain.type
     if pa.types.is_float64(kind):
         return plain.view(pa.int64())  # -0.0 is not 0.0

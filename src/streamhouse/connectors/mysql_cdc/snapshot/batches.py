@@ -1,4 +1,4 @@
-"""Reads chunks of a table by the reader that its key needs, as batches of inserted rows."""
+"""Reads chunks of a table as batches of inserted rows."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ import pyarrow as pa
 
 from streamhouse.connectors.mysql_cdc.binlog.captured_table import CapturedTable
 from streamhouse.connectors.mysql_cdc.change_reader import TablePosition
-from streamhouse.connectors.mysql_cdc.keyless_snapshot import KeylessReader
 from streamhouse.connectors.mysql_cdc.server.table import Server
 from streamhouse.connectors.mysql_cdc.server.values.rows import RowWriter
-from streamhouse.connectors.mysql_cdc.snapshot import (
-    Chunk,
+from streamhouse.connectors.mysql_cdc.snapshot.chunk_reader import (
     ChunkConnections,
     ChunkReader,
     ChunkRows,
 )
+from streamhouse.connectors.mysql_cdc.snapshot.chunks import Chunk
+from streamhouse.connectors.mysql_cdc.snapshot.keyless_reader import KeylessReader
 
 _INSERT = pa.scalar("+I")
 
@@ -26,12 +26,15 @@ def snapshot_batches(
     server: Server,
     writer: RowWriter,
     chunks: Sequence[Chunk],
-    place: TablePosition,
+    as_of: TablePosition,
     lookback: TablePosition | None = None,
     connections: ChunkConnections | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of the chunks as of `place`; see `ChunkReader` for the rest, `KeylessReader`."""
-    for rows in _rows(captured, server, chunks, place, lookback, connections):
+    """The rows of the chunks as of a position; see `ChunkReader` for the parameters.
+
+    `KeylessReader` reads a table without a key.
+    """
+    for rows in _rows(captured, server, chunks, as_of, lookback, connections):
         if rows.columns and len(rows.columns[0]):
             yield writer.snapshot(rows.columns)
         if rows.values:
@@ -44,18 +47,18 @@ def _rows(
     captured: CapturedTable,
     server: Server,
     chunks: Sequence[Chunk],
-    place: TablePosition,
+    as_of: TablePosition,
     lookback: TablePosition | None,
     connections: ChunkConnections | None,
 ) -> Iterator[ChunkRows]:
     if not captured.table.key:
-        keyless = KeylessReader(captured, server, place)
+        keyless = KeylessReader(captured, server, as_of)
         try:
             yield from keyless.read()
         finally:
             keyless.close()
         return
-    reader = ChunkReader(captured, server, place, lookback, connections)
+    reader = ChunkReader(captured, server, as_of, lookback, connections)
     try:
         for chunk in chunks:
             yield from reader.read(chunk)

@@ -1,4 +1,4 @@
-"""Drops binlog changes of keys that the snapshot has not read yet."""
+"""Drops the changes of keys that the snapshot has not read yet."""
 
 from __future__ import annotations
 
@@ -15,10 +15,7 @@ from streamhouse.connectors.mysql_cdc.server.values.types import key_of_value
 
 
 class SnapshotFilter:
-    """Selects rows by their key: those that the snapshot has already read.
-
-    The snapshot has read the keys up to `up_to`; None: all keys.
-    """
+    """Selects the rows that the snapshot has read: those with keys up to `up_to` (None: all)."""
 
     def __init__(
         self, captured: CapturedTable, up_to: KeyJson | None, options: MySqlOptions
@@ -32,7 +29,7 @@ class SnapshotFilter:
         self._cache: dict[KeyJson, bool] = {}
 
     def includes(self, row: tuple[Any, ...] | None) -> bool:
-        """Whether the stream includes this row image; False for None."""
+        """Whether the snapshot has read the row's key; False for None."""
         if row is None or self._up_to is None:
             return row is not None
         key = tuple(
@@ -54,7 +51,7 @@ class SnapshotFilter:
 
 
 class FilteredChanges:
-    """The kinds and rows of changes, without rows that the snapshot has not read yet."""
+    """Collects changes with their row kinds, without keys that the snapshot has not read yet."""
 
     def __init__(self, snapshot_filter: SnapshotFilter) -> None:
         self._filter = snapshot_filter
@@ -64,10 +61,10 @@ class FilteredChanges:
         self.numbers: list[int] = []
 
     def add(self, event: RowEvent, number: int = 0) -> None:
-        """Add the changes in an event; `number`: its place among others."""
+        """Add the changes in an event; `number`: its index among the events of all tables."""
         snapshot_filter = self._filter
         first = number << ROW_BITS
-        for place, change in enumerate(event.changes()):
+        for index, change in enumerate(event.changes()):
             before = change.before if snapshot_filter.includes(change.before) else None
             after = change.after if snapshot_filter.includes(change.after) else None
             moved = snapshot_filter.changes_key(before, after)
@@ -76,8 +73,8 @@ class FilteredChanges:
                     self.kinds.append(kind)
                     self.rows.append(row)
                     self.seconds.append(change.seconds)
-                    self.numbers.append(first + 2 * place + (row is after))
+                    self.numbers.append(first + 2 * index + (row is after))
 
     def clear(self) -> None:
-        """Forget what was added."""
+        """Remove all changes."""
         self.kinds, self.rows, self.seconds, self.numbers = [], [], [], []

@@ -1,7 +1,7 @@
 """Reads a table without a key exactly as of a binlog position.
 
-The rows are a multiset. A short lock tells which changes a SELECT sees; those between the position
-and the lock are undone (docs/decisions/145-tables-without-a-key.md).
+The rows are a multiset. A short lock determines which changes a SELECT sees. Those between the
+position and the lock are undone (docs/decisions/145-tables-without-a-key.md).
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from streamhouse.connectors.mysql_cdc.binlog.captured_table import CapturedTable
 from streamhouse.connectors.mysql_cdc.binlog.rows.batch_decoder import MOST_BYTES, BatchDecoder
 from streamhouse.connectors.mysql_cdc.binlog.xa import listed, xid_sql
 from streamhouse.connectors.mysql_cdc.change_reader import TablePosition, open_reader
-from streamhouse.connectors.mysql_cdc.row_differences import RowDifferences
 from streamhouse.connectors.mysql_cdc.server.connection import (
     Backoff,
     Session,
@@ -37,7 +36,8 @@ from streamhouse.connectors.mysql_cdc.server.table import Server
 from streamhouse.connectors.mysql_cdc.server.table_lock import TableLock
 from streamhouse.connectors.mysql_cdc.server.values.result_rows import stream_columns
 from streamhouse.connectors.mysql_cdc.server.values.types import quote
-from streamhouse.connectors.mysql_cdc.snapshot import ChunkRows
+from streamhouse.connectors.mysql_cdc.snapshot.chunk_reader import ChunkRows
+from streamhouse.connectors.mysql_cdc.snapshot.row_differences import RowDifferences
 from streamhouse.errors import ConnectError, DataLossError, StreamhouseError
 from streamhouse.progress_timer import ticking
 
@@ -47,14 +47,14 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class KeylessReader:
-    """Reads all rows as of `place`, on an executor.
+    """Reads all rows as of a position, on an executor.
 
-    They are kept in a temporary file until it is certain which of them were there: nothing is
-    returned before, so a lost connection only makes it begin again.
+    It writes the rows to a temporary file, and returns them only after the whole SELECT has
+    succeeded. So it can start again after a lost connection.
     """
 
-    def __init__(self, captured: CapturedTable, server: Server, place: TablePosition) -> None:
-        self._captured, self._server, self._place = captured, server, place
+    def __init__(self, captured: CapturedTable, server: Server, as_of: TablePosition) -> None:
+        self._captured, self._server, self._as_of = captured, server, as_of
         self._options, self._table = captured.options, captured.table
         self._name = f"{quote(self._table.database)}.{quote(self._table.name)}"
         self._session = Session(captured.options)
@@ -88,7 +88,7 @@ class KeylessReader:
         self._session.close()
 
     def _spool(self, file: IO[bytes]) -> list[pa.Array]:
-        """Write the selected rows that were there; returns those that are no longer."""
+        """Write the selected rows that existed at the position; returns those deleted since."""
         self._rows = 0
         with ExitStack() as stack:
             lock = TableLock(self._options, self._table)
@@ -113,7 +113,7 @@ class KeylessReader:
         if differences.surplus:
             raise DataLossError(
                 f"MySQL table {self._table.full_name} has no key, and lacks {differences.surplus} "
-                f"of the rows that its binlog has after {self._place.position}, so that its rows "
+                f"of the rows that its binlog has after {self._as_of.position}, so that its rows "
                 f"as of then are not known: they were changed without the binlog; {START_AGAIN}"
             )
         return differences.missing()
@@ -138,18 +138,18 @@ class KeylessReader:
                 writer.close()
 
     def _differences(self, seen: BinlogPosition, now: BinlogPosition) -> RowDifferences:
-        """The difference of the rows at the position from those that the SELECT sees, at `seen`.
+        """How the rows at the position differ from those that the SELECT sees, at `seen`.
 
-        Statements about the table up to `now` end the query, as everywhere in the binlog.
+        Raises the error of a statement about the table between `seen` and `now`, too.
         """
-        if seen < self._place.position:
+        if seen < self._as_of.position:
             raise DataLossError(
                 f"the binlog of MySQL at {self._options.address} ends at {seen}, before "
-                f"{self._place.position}: it was reset; {START_AGAIN}"
+                f"{self._as_of.position}: it was reset; {START_AGAIN}"
             )
         differences, gathered = RowDifferences(self._captured.columns), BatchDecoder()
-        if self._place.position < now:
-            reader = open_reader(self._captured, self._place, self._relayed)
+        if self._as_of.position < now:
+            reader = open_reader(self._captured, self._as_of, self._relayed)
             try:
                 for event in reader.row_events(seen):
                     gathered.add(event)
@@ -164,7 +164,7 @@ class KeylessReader:
         return differences
 
     def _check_prepared(self) -> None:
-        """Raise an error while a prepared transaction may hold changes that no lock waits for."""
+        """Raise `ConnectError` while XA transactions are prepared, as the lock waits for none."""
         prepared = listed(self._session, self._server.mariadb)
         if prepared:
             raise ConnectError(

@@ -1,0 +1,292 @@
+"""Plans the batches of several tables that are read as one."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from streamhouse.connectors.mysql_cdc.binlog.binlog_inspector import BinlogInspector
+from streamhouse.connectors.mysql_cdc.binlog.captured_table import CapturedTable
+from streamhouse.connectors.mysql_cdc.binlog.limits import bounded_end
+from streamhouse.connectors.mysql_cdc.binlog.startup import current_startup_position
+from streamhouse.connectors.mysql_cdc.change_reader import TablePosition, log_view
+from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress
+from streamhouse.connectors.mysql_cdc.database.sharding.shard_histories import ShardHistories
+from streamhouse.connectors.mysql_cdc.database.table_part import TablePart, unread_of
+from streamhouse.connectors.mysql_cdc.database.tables.catalogue import Catalogue
+from streamhouse.connectors.mysql_cdc.database.tables.followed_table import FollowedTable
+from streamhouse.connectors.mysql_cdc.database.tables_planner import (
+    BATCH_CHUNKS,
+    SMALL_TABLE,
+    CatalogueStore,
+    TablesPlanner,
+)
+from streamhouse.connectors.mysql_cdc.relay.files import RelayView, State
+from streamhouse.connectors.mysql_cdc.server.connection import Session
+from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
+from streamhouse.connectors.mysql_cdc.server.position import (
+    START_AGAIN,
+    BinlogPosition,
+    BinlogState,
+    KeyJson,
+)
+from streamhouse.connectors.mysql_cdc.snapshot.chunks import Chunk, next_chunks, split
+from streamhouse.errors import DataLossError
+from streamhouse.source import Offset
+
+
+class ShardsPlanner(TablesPlanner):
+    """Plans batches on the driver.
+
+    What the relay log lacks is read from the server. Offsets have the columns of all tables.
+    """
+
+    def __init__(
+        self,
+        options: MySqlOptions,
+        catalogues: CatalogueStore,
+        relay: Path | None,
+        skip_snapshot: bool,
+    ) -> None:
+        super().__init__(options, catalogues, relay, skip_snapshot)
+        self._captured: dict[tuple[str, Path | None], CapturedTable] = {}
+        self._histories = ShardHistories(self._session, self._server, self._captured_table)
+        self._stop_at: BinlogPosition | None = None
+
+    @property
+    def session(self) -> Session:
+        """The session with the server, for other statements."""
+        return self._session
+
+    @property
+    def binlog(self) -> BinlogInspector:
+        return self._binlog
+
+    def captured_tables(self) -> list[CapturedTable]:
+        """The tables of the batches planned so far."""
+        return list(self._captured.values())
+
+    def hold(self) -> None:
+        """Stop at the current end of the binlog."""
+        self._stop_at = self._server.position(self._session)
+
+    def latest_offset(self, start: Offset, max_rows: int | None = None) -> Offset:
+        """The end of the next batch, of about `max_rows`; `start` if there is nothing to read."""
+        before = DatabaseProgress.from_offset(start)
+        newest = self._catalogues.latest()
+        if before is None:
+            return self._first(newest, max_rows)
+        self._check_binlog(before, self._relay_log(before)[0])
+        old = self._catalogues.get(before.catalogue).tables
+        added = [id for id in newest.tables if id not in old]
+        snapshot = {id: key for id, key in before.snapshot.items() if id in newest.tables}
+        if snapshot or added:
+            unread = {**snapshot, **dict.fromkeys(added)}
+            # On MySQL, `lookback` begins here: the next batch reads the new tables.
+            later = () if self._server.mariadb else added
+            return self._next_chunks(before, newest, unread, max_rows, later)
+        if self._options.startup_mode == "snapshot":
+            return start
+        return self._next_changes(start, before, newest, max_rows)
+
+    def parts(self, start: Offset, end: Offset) -> list[TablePart]:
+        """What the batch from `start` to `end` reads, of each table that has something to read."""
+        before, after = DatabaseProgress.from_offset(start), DatabaseProgress.from_offset(end)
+        assert after is not None
+        newest = self._catalogues.latest().tables
+        tables = self._catalogues.get(after.catalogue).tables
+        changed = None
+        if before is not None:
+            changed = self._changed(before, after.position, self._relay_log(before)[0])
+        parts = []
+        for table in tables.values():
+            if table.id not in newest:
+                continue  # The expressions no longer select it.
+            part = self._part(table, before, after, changed, end)
+            if part is not None:
+                parts.append(part)
+        return parts
+
+    def close(self) -> None:
+        self._histories.close()
+        super().close()
+
+    # -- startup
+
+    def startup_position(
+        self, newest: Catalogue
+    ) -> tuple[BinlogPosition, BinlogState, dict[str, Any]]:
+        """Where the tables begin now: the position, the binlog's state, and their columns."""
+        return current_startup_position(
+            self._binlog,
+            self._current,
+            lambda position: self._histories.now(position, newest),
+            lambda columns: all(columns.values()),
+        )
+
+    def _first(self, newest: Catalogue, max_rows: int | None) -> Offset:
+        snapshot: dict[str, KeyJson | None] = dict.fromkeys(newest.tables)
+        if self._skip_snapshot or not self._server.mariadb:
+            # On MySQL, the binlog from this position on will correct the SELECTs (`lookback`).
+            position, state, columns = self.startup_position(newest)
+            self._binlog.check_prepared(position)
+            empty = {} if self._skip_snapshot else snapshot
+            return DatabaseProgress(newest.number, position, state, empty, columns).to_offset()
+        return self._next_chunks(None, newest, snapshot, max_rows)
+
+    def _current(self) -> BinlogPosition:
+        return self._stop_at or super()._current()
+
+    # -- snapshots
+
+    def _next_chunks(
+        self,
+        before: DatabaseProgress | None,
+        newest: Catalogue,
+        unread: Mapping[str, KeyJson | None],
+        max_rows: int | None,
+        later: Collection[str] = (),
+    ) -> Offset:
+        """A batch with chunks of tables in `unread` but not in `later`, the smallest first."""
+        after, used = dict(unread), 0.0
+        size, most = self._options.chunk_size, BATCH_CHUNKS
+        if max_rows is not None:
+            size = min(size, max_rows)
+            most = max(1, min(most, max_rows // size))
+        plan: dict[str, list[Chunk]] = {}
+        for id in sorted(unread, key=lambda id: newest.tables[id].rows):
+            if id in later:
+                continue
+            captured = self._captured_table(newest.tables[id])
+            plan[id], complete = next_chunks(
+                self._session, captured, unread[id], size, max(1, int(most - used))
+            )
+            if complete:
+                del after[id]
+                used += len(plan[id]) - 1 + SMALL_TABLE
+            else:
+                after[id] = plan[id][-1].high
+                used += len(plan[id])
+            if used >= most:
+                break
+        if before is None:
+            position, state, columns = self.startup_position(newest)
+        else:
+            position, state = self._binlog.snapshot_position(self._current)
+            view = self._relay_log(before)[0]
+            columns = self._histories.columns(before, newest, position, view)
+        if before is None or len(unread) > len(before.snapshot):
+            if self._options.startup_mode != "snapshot":
+                self._binlog.check_prepared(position)
+        end = DatabaseProgress(newest.number, position, state, after, columns).to_offset()
+        self._plan = (end, plan)
+        return end
+
+    def _chunks(self, table: FollowedTable, keys: Chunk, end: Offset) -> list[Chunk]:
+        """The chunks of a batch; after a restart of the driver perhaps other ones."""
+        planned = self._planned_chunks(table.id, end)
+        if planned is not None:
+            return planned
+        captured = self._captured_table(table)
+        return split(self._session, captured, keys, self._options.chunk_size)
+
+    # -- the binlog
+
+    def _next_changes(
+        self, start: Offset, before: DatabaseProgress, newest: Catalogue, max_rows: int | None
+    ) -> Offset:
+        view, log = self._relay_log(before)
+        if view is None or log is None:
+            end = self._server_end(before.position, newest, max_rows)
+        else:
+            tables = [table.definition for table in newest.tables.values()]
+            end = self._relayed.end(view, log, before.position, tables, max_rows)
+        if end == before.position:
+            return start
+        end, columns = self._histories.cut(before, newest, end, view)
+        if log is None:
+            state = self._binlog.state_at(end)
+        else:
+            state = self._binlog.without_decided(log.binlog_state_at(end))
+        state = state.following(before.binlog_state, end)
+        return DatabaseProgress(newest.number, end, state, {}, columns).to_offset()
+
+    def _server_end(
+        self, start: BinlogPosition, newest: Catalogue, max_rows: int | None
+    ) -> BinlogPosition:
+        """The end of a batch that is read from the server's binlog."""
+        current, tables = self._current(), list(newest.tables.values())
+        if current < start and self._stop_at is None:
+            raise DataLossError(
+                f"the binlog of MySQL at {self._options.address} ends at {current}, before "
+                f"{start}: it was reset; {START_AGAIN}"
+            )
+        if not tables:
+            return start
+        return bounded_end(self._session, tables[0].definition, start, current, max_rows)
+
+    # -- parts
+
+    def _part(
+        self,
+        table: FollowedTable,
+        before: DatabaseProgress | None,
+        after: DatabaseProgress,
+        changed: Collection[str] | None,
+        end: Offset,
+    ) -> TablePart | None:
+        own = before
+        if before is not None and table.id not in self._catalogues.get(before.catalogue).tables:
+            own = None
+        begin = None if own is None else self._position(table, own)
+        unread = unread_of(table, own, after, changed, before is None and self._skip_snapshot)
+        chunks = [] if unread.keys is None else self._chunks(table, unread.keys, end)
+        changes = begin if unread.changes else None
+        if changes is None and not chunks:
+            return None
+        as_of = self._position(table, after) if chunks else None
+        lookback = begin if chunks else None
+        return TablePart(table, changes, unread.up_to, tuple(chunks), as_of, lookback)
+
+    def _position(self, table: FollowedTable, progress: DatabaseProgress) -> TablePosition:
+        columns = self._histories.at(progress, table)
+        return TablePosition(progress.position, progress.binlog_state, columns)
+
+    def _captured_table(self, table: FollowedTable) -> CapturedTable:
+        relay = self._relay if self._relays([table]) else None
+        if (table.id, relay) not in self._captured:
+            captured = table.captured_table(self._options, self._server, relay)
+            self._captured[table.id, relay] = captured
+        return self._captured[table.id, relay]
+
+    # -- the relay log
+
+    def relay_folder(self) -> Path | None:
+        """The folder of the relay log, if that has the changes of all tables."""
+        tables: Sequence[FollowedTable] = list(self._catalogues.latest().tables.values())
+        return self._relay if self._relays(tables) else None
+
+    def relay_state(self, before: DatabaseProgress) -> State | None:
+        """The state of the relay log, if that has the changes of all tables after a batch."""
+        return self._relay_log(before)[1]
+
+    def _relays(self, tables: Iterable[FollowedTable]) -> bool:
+        """Whether the relay log has the tables' changes."""
+        view = log_view(self._relay)
+        state = None if view is None else view.state()
+        return state is not None and all(one.full_name in state.changed for one in tables)
+
+    def _relay_log(self, before: DatabaseProgress) -> tuple[RelayView | None, State | None]:
+        """The relay log and its state, if it has the changes of all tables after a batch."""
+        view = log_view(self._relay)
+        state = None if view is None else view.state()
+        if view is None or state is None:
+            return None, None
+        begin = view.begin()
+        usable = self._stop_at is None and before.binlog_state.skip is None
+        if not usable or begin is None or before.position < begin:
+            return None, None
+        if not self._relays(self._catalogues.latest().tables.values()):
+            return None, None
+        return view, state
