@@ -14,8 +14,8 @@ from tests.integration.mysql.history import Database
 from tests.integration.mysql.statements import CREATE, PLAIN, ROWS, Grammar
 
 from streamhouse.connectors.mysql_cdc.binlog.captured_table import CapturedTable
-from streamhouse.connectors.mysql_cdc.binlog.dump import Dump
-from streamhouse.connectors.mysql_cdc.binlog.format.events import HEADER, QUERY, Track
+from streamhouse.connectors.mysql_cdc.binlog.dump import BinlogDump
+from streamhouse.connectors.mysql_cdc.binlog.format.events import HEADER, QUERY, PositionTracker
 from streamhouse.connectors.mysql_cdc.binlog.format.events import ROWS as ROW_EVENTS
 from streamhouse.connectors.mysql_cdc.binlog.query import Statement, statement_of
 from streamhouse.connectors.mysql_cdc.binlog.statements import StatementCheck
@@ -51,7 +51,9 @@ class Followed:
         self.options = parse(database.options("t"))
         self.session = Session(self.options)
         self.table = load_table(self.session, self.options)
-        self.captured = CapturedTable(self.options, self.table, self.table.columns, by_place=True)
+        self.captured = CapturedTable(
+            self.options, self.table, self.table.columns, columns_by_index=True
+        )
         file, pos = self._server.execute("SHOW MASTER STATUS")[0][:2]
         self.start = BinlogPosition(file, int(pos))
         self.before = self.state()
@@ -73,8 +75,8 @@ class Followed:
         found, rows = [], False
         if self.start == end:
             return [], False
-        dump = Dump(self.options, self.start)
-        track = Track(self.start, dump.checksums)
+        dump = BinlogDump(self.options, self.start)
+        track = PositionTracker(self.start, dump.checksums)
         while track.position < end:
             block, at = dump.block(), 0
             while at < len(block):

@@ -20,7 +20,12 @@ from tests.unit.mysql.test_mysql_transactions import (
 )
 
 from streamhouse.connectors.mysql_cdc.binlog.format.compression import PAYLOAD, decompressed
-from streamhouse.connectors.mysql_cdc.binlog.format.events import HEADER, QUERY, Track, query_of
+from streamhouse.connectors.mysql_cdc.binlog.format.events import (
+    HEADER,
+    QUERY,
+    PositionTracker,
+    query_of,
+)
 from streamhouse.connectors.mysql_cdc.binlog.transactions import Transactions
 from streamhouse.errors import ConnectError
 
@@ -66,12 +71,12 @@ def test_a_transaction_of_mysql(method: bytes) -> None:
     begin = at(100, mysql_gtid(1))
     whole = payload(b"".join(map(bare, events)), method)
     whole = at(100 + len(whole), whole)
-    track = Track(START, True)
+    track = PositionTracker(START, True)
     transactions = Transactions(track, selects, "MySQL")
     block = begin + decompressed(whole, SUM)
     assert transactions.advance(block, 0)[0] == len(block)
     assert track.between and track.pos == 100 + len(whole)
-    track = Track(START, True)
+    track = PositionTracker(START, True)
     transactions, place, found = Transactions(track, selects, "MySQL"), 0, []
     while place < len(block):
         place, committed = transactions.advance(block, place)

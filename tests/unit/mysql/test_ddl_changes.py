@@ -15,9 +15,9 @@ from streamhouse.connectors.mysql_cdc.binlog.ddl_change import (
     KeptColumns,
 )
 from streamhouse.connectors.mysql_cdc.binlog.query import Statement
-from streamhouse.connectors.mysql_cdc.binlog.sql.tokens import Lexis
+from streamhouse.connectors.mysql_cdc.binlog.sql.tokens import LexerOptions
 from streamhouse.connectors.mysql_cdc.binlog.statements import StatementCheck
-from streamhouse.connectors.mysql_cdc.schema_history import described, table_at
+from streamhouse.connectors.mysql_cdc.schema_history import offset_part, table_at
 from streamhouse.connectors.mysql_cdc.server.options import parse
 from streamhouse.connectors.mysql_cdc.server.position import BinlogPosition
 from streamhouse.connectors.mysql_cdc.server.table import TableDefinition
@@ -38,7 +38,7 @@ TABLE = TableDefinition("d", "t", COLUMNS, COLUMNS[:1], "utf8mb4")
 
 def outcome(text: str, exists: bool = True) -> DdlChange | None:
     outcomes = DdlChanges(CapturedTable(OPTIONS, TABLE, COLUMNS), TABLE)
-    statement = Statement("d", text, Lexis(), strict=True)
+    statement = Statement("d", text, LexerOptions(), strict=True)
     return outcomes.of(statement, BinlogPosition("binlog.1", 100), exists)
 
 
@@ -132,7 +132,9 @@ def test_temporary_tables_hide_the_table() -> None:
     outcomes = DdlChanges(CapturedTable(OPTIONS, TABLE, COLUMNS), TABLE)
 
     def of(text: str) -> DdlChange | None:
-        return outcomes.of(Statement("d", text, Lexis(), thread=7), BinlogPosition("binlog.1", 9))
+        return outcomes.of(
+            Statement("d", text, LexerOptions(), thread=7), BinlogPosition("binlog.1", 9)
+        )
 
     assert of("CREATE TEMPORARY TABLE t (x INT)") is None
     assert of("ALTER TABLE t ADD y INT") is None
@@ -143,13 +145,13 @@ def test_temporary_tables_hide_the_table() -> None:
 def test_an_offset_says_which_sessions_hide_the_table() -> None:
     captured = CapturedTable(OPTIONS, TABLE, COLUMNS)
     check, create, fill, drop = StatementCheck(captured, TABLE), *(
-        Statement("d", text, Lexis(), thread=7, written=frozenset())
+        Statement("d", text, LexerOptions(), thread=7, written=frozenset())
         for text in ("CREATE TEMPORARY TABLE t (x INT)", "INSERT INTO t VALUES (1)",
                      "DROP TEMPORARY TABLE t")
     )  # fmt: skip
     check.take(create, BinlogPosition("binlog.1", 9))
     # Another process goes on from there.
-    known = table_at(json.loads(json.dumps(described(check.known, captured))), TABLE)
+    known = table_at(json.loads(json.dumps(offset_part(check.known, captured))), TABLE)
     check = StatementCheck(captured, known)
     check.take(fill, BinlogPosition("binlog.1", 20))
     with pytest.raises(DataLossError):
@@ -169,7 +171,7 @@ def test_a_repair_is_of_no_effect_with_innodb() -> None:
     assert outcome("REPAIR TABLE t QUICK") is None
     captured = CapturedTable(OPTIONS, replace(TABLE, consistent=False), COLUMNS)
     outcomes = DdlChanges(captured, captured.table)
-    statement = Statement("d", "REPAIR TABLE t QUICK", Lexis(), strict=True)
+    statement = Statement("d", "REPAIR TABLE t QUICK", LexerOptions(), strict=True)
     found = outcomes.of(statement, BinlogPosition("binlog.1", 100))
     assert found is not None and found.reload is not None
 
@@ -203,14 +205,14 @@ def test_a_repair_is_of_no_effect_with_innodb() -> None:
 def test_what_keeps_the_columns_that_a_table_had(text: str, kept: bool, is_new: bool) -> None:
     columns = KeptColumns(CapturedTable(OPTIONS, TABLE, COLUMNS))
     where = BinlogPosition("binlog.1", 100)
-    assert columns.by(Statement("d", text, Lexis(), strict=True), where) is kept
+    assert columns.keeps(Statement("d", text, LexerOptions(), strict=True), where) is kept
     assert columns.is_new is is_new
-    after = columns.by(Statement("d", "TRUNCATE t", Lexis(), strict=True), where)
+    after = columns.keeps(Statement("d", "TRUNCATE t", LexerOptions(), strict=True), where)
     assert after is kept
 
 
 def test_an_index_may_have_become_the_key() -> None:
     table = replace(TABLE, index="one")
     columns = KeptColumns(CapturedTable(OPTIONS, table, COLUMNS))
-    statement = Statement("d", "ALTER TABLE t ADD UNIQUE one (id)", Lexis(), strict=True)
-    assert not columns.by(statement, BinlogPosition("binlog.1", 100))
+    statement = Statement("d", "ALTER TABLE t ADD UNIQUE one (id)", LexerOptions(), strict=True)
+    assert not columns.keeps(statement, BinlogPosition("binlog.1", 100))

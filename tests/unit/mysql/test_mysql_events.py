@@ -13,7 +13,7 @@ from streamhouse.connectors.mysql_cdc.binlog.format.events import (
     TABLE_MAP,
     XA_PREPARE,
     XID,
-    Track,
+    PositionTracker,
     query_of,
 )
 from streamhouse.connectors.mysql_cdc.server.position import BinlogPosition
@@ -39,7 +39,7 @@ def gtid(standalone: bool) -> bytes:
 
 def boundaries(*events: bytes) -> str:
     """After each event, whether it ended between transactions (`|`) or inside one (`.`)."""
-    track = Track(BinlogPosition("binlog.000001", 4), True)
+    track = PositionTracker(BinlogPosition("binlog.000001", 4), True)
     marks = ""
     for one in events:
         track.take(one, 0)
@@ -80,7 +80,7 @@ def test_transactions_end_where_the_server_ends_them(events: list[bytes], marks:
 
 
 def test_positions_follow_rotations_and_leave_out_the_past() -> None:
-    track = Track(BinlogPosition("binlog.000001", 500), True)
+    track = PositionTracker(BinlogPosition("binlog.000001", 500), True)
 
     def rotate(name: str, pos: int) -> bytes:
         return event(ROTATE, pos.to_bytes(8, "little") + name.encode())
@@ -99,7 +99,7 @@ def test_positions_follow_rotations_and_leave_out_the_past() -> None:
 @pytest.mark.parametrize(("kind", "head"), [(27, b""), (41, b"\1\15")], ids=["MariaDB", "MySQL 8"])
 def test_a_heartbeat_of_the_last_file_leaves_the_position(kind: int, head: bytes) -> None:
     """The server sends them while it opens the next file; rows there were left out once."""
-    track = Track(BinlogPosition("binlog.000001", 500), True)
+    track = PositionTracker(BinlogPosition("binlog.000001", 500), True)
     track.take(event(kind, head + b"binlog.000001", end=900), 0)
     assert track.position == BinlogPosition("binlog.000001", 900)
     track.take(event(ROTATE, (4).to_bytes(8, "little") + b"binlog.000002"), 0)

@@ -30,7 +30,7 @@ from streamhouse.connectors.mysql_cdc.binlog.format.events import (
     TABLE_MAP,
     TAGGED_GTID,
     XID,
-    Track,
+    PositionTracker,
 )
 from streamhouse.connectors.mysql_cdc.binlog.gtids import gtid_list, gtid_of, previous_gtids
 from streamhouse.connectors.mysql_cdc.binlog.transaction_buffer import TransactionBuffer
@@ -78,7 +78,7 @@ def rows_in(group: TransactionBuffer | None) -> list[str]:
 
 
 def committed(*events: bytes, made: Transactions | None = None) -> list[Committed]:
-    made = made or Transactions(Track(START, True), selects, "MySQL")
+    made = made or Transactions(PositionTracker(START, True), selects, "MySQL")
     block, at, found = placed(events), 0, []
     while at < len(block):
         at, one = made.advance(block, at)
@@ -124,7 +124,7 @@ def test_mysql_logs_an_unprepared_xa_rollback_in_its_group() -> None:
 
 def test_what_was_prepared_earlier_is_named() -> None:
     known = BinlogPosition("binlog.000001", 400)
-    made = Transactions(Track(START, True), selects, "MySQL", prepared={"1:31:": known})
+    made = Transactions(PositionTracker(START, True), selects, "MySQL", prepared={"1:31:": known})
     assert committed(gtid(True), query(XA[2]), made=made) == [Committed(None, "1:31:", known)]
     assert committed(gtid(True), ROLLBACK_XA)[0].rolled_back
     assert committed(gtid(True), query(XA[2])) == [Committed(None, "1:31:", None)]
@@ -161,14 +161,14 @@ def test_changes_that_the_server_could_not_log_are_data_loss() -> None:
 
 
 def test_another_binlog_is_data_loss() -> None:
-    made = Transactions(Track(START, True), selects, "MySQL", BinlogIdentity(0, 1))
+    made = Transactions(PositionTracker(START, True), selects, "MySQL", BinlogIdentity(0, 1))
     with pytest.raises(DataLossError, match="created 1970-01-01 00:00:01 UTC by the server.* id 1"):
         committed(event(FORMAT, bytes(60) + b"\1"), made=made)
 
 
 def test_transactions_of_a_set_are_left_out() -> None:
     wanted = parse_gtids(f"{ORIGIN.upper()}:1-7:9-10")
-    made = Transactions(Track(START, True), selects, "MySQL", skipped=wanted)
+    made = Transactions(PositionTracker(START, True), selects, "MySQL", skipped=wanted)
     groups = [[mysql_gtid(n), BEGIN, MAP, row(str(n)), DONE] for n in range(6, 12)]
     assert rows(*sum(groups, []), made=made) == [["8"], ["11"]]
 
@@ -287,7 +287,7 @@ def test_sets_of_tagged_gtids() -> None:
 
 
 def test_statements_by_themselves_are_transactions() -> None:
-    made = Transactions(Track(START, True), lambda *event: True, "MySQL")
+    made = Transactions(PositionTracker(START, True), lambda *event: True, "MySQL")
     found = committed(
         mysql_gtid(1), query("CREATE TABLE t (id INT)"), mysql_gtid(2), BEGIN, COMMIT,
         gtid(True), query("DROP TABLE t"), made=made,

@@ -7,7 +7,7 @@ from typing import Any, cast
 import pymysql
 import pytest
 
-from streamhouse.connectors.mysql_cdc.binlog.xa import listed
+from streamhouse.connectors.mysql_cdc.binlog.xa import prepared_xids
 from streamhouse.connectors.mysql_cdc.server.connection import Session, readable
 from streamhouse.connectors.mysql_cdc.server.options import parse
 from streamhouse.errors import ConnectError
@@ -29,7 +29,7 @@ class _Answers:
 
 
 def _listed(answer: list[tuple[Any, ...]] | Exception, mariadb: bool) -> set[str]:
-    return listed(cast(Session, _Answers(answer)), mariadb)
+    return prepared_xids(cast(Session, _Answers(answer)), mariadb)
 
 
 def test_a_user_who_may_not_list_them_knows_of_none() -> None:

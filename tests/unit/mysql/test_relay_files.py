@@ -13,7 +13,7 @@ from streamhouse.connectors.mysql_cdc.binlog.format.events import (
     ROTATE,
     TABLE_MAP,
     XID,
-    Track,
+    PositionTracker,
 )
 from streamhouse.connectors.mysql_cdc.binlog.transaction_buffer import TransactionBuffer
 from streamhouse.connectors.mysql_cdc.binlog.transactions import Committed
@@ -38,7 +38,7 @@ class Server:
 
     def __init__(self, start: int = 4) -> None:
         self.at = start
-        self.track = Track(BinlogPosition(FILE, start), True)
+        self.track = PositionTracker(BinlogPosition(FILE, start), True)
 
     def placed(self, raw: bytes) -> bytes:
         seconds, kind, server, size, _, flags = HEADER.unpack_from(raw)
@@ -66,7 +66,7 @@ def rows(folder: Path, start: BinlogPosition, end: BinlogPosition) -> list[bytes
     """The rows of all kept events between two positions."""
     reader = FrameReader(folder, start)
     found = []
-    for frame in reader.upto(end):
+    for frame in reader.up_to(end):
         at = 0
         while at < len(frame.events):
             _, kind, _, size, pos, _ = HEADER.unpack_from(frame.events, at)
@@ -188,7 +188,7 @@ def test_segments_are_dropped_if_unneeded_or_too_large(tmp_path: Path, view: Rel
     with pytest.raises(FileNotFoundError, match="begins after"):
         FrameReader(tmp_path, starts[1])
     reader = FrameReader(tmp_path, starts[2])
-    frames = reader.upto(end)
+    frames = reader.up_to(end)
     next(frames)
     drop_old(tmp_path, None, 0)
     assert view.begin() == starts[-1]

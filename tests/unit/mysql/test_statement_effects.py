@@ -7,19 +7,19 @@ import pytest
 from streamhouse.connectors.mysql_cdc.binlog.format.events import HEADER
 from streamhouse.connectors.mysql_cdc.binlog.query import Statement, statement_of
 from streamhouse.connectors.mysql_cdc.binlog.sql.token_cursor import TableName
-from streamhouse.connectors.mysql_cdc.binlog.sql.tokens import Kind, Lexis, tokens
+from streamhouse.connectors.mysql_cdc.binlog.sql.tokens import Kind, LexerOptions, tokens
 from streamhouse.connectors.mysql_cdc.binlog.statements import ParsedStatement
 
-ANSI = Lexis(ansi_quotes=True)
+ANSI = LexerOptions(ansi_quotes=True)
 
 
-def concerns(text: str, ignores_case: bool = False, lexis: Lexis = ANSI) -> bool:
+def concerns(text: str, ignores_case: bool = False, lexis: LexerOptions = ANSI) -> bool:
     parsed = ParsedStatement(Statement("shop", text, lexis), ignores_case)
     return parsed.concerns(TableName.parsed("shop", "twin", ignores_case))
 
 
 def may_write(text: str) -> bool:
-    parsed = ParsedStatement(Statement("shop", text, Lexis()), False)
+    parsed = ParsedStatement(Statement("shop", text, LexerOptions()), False)
     return parsed.may_write(TableName("shop", "twin"))
 
 
@@ -81,10 +81,10 @@ def test_a_client_whose_text_is_not_utf_8() -> None:
         return parsed.concerns(TableName("shop", "tä"))
 
     text = "DROP TABLE tä"
-    assert concerned(Statement("shop", text, Lexis()))
+    assert concerned(Statement("shop", text, LexerOptions()))
     garbled = text.encode().decode("cp1252")
-    assert concerned(Statement("shop", garbled, Lexis(), generated_text=text))
-    assert not concerned(Statement("shop", garbled, Lexis()))
+    assert concerned(Statement("shop", garbled, LexerOptions(), generated_text=text))
+    assert not concerned(Statement("shop", garbled, LexerOptions()))
 
 
 @pytest.mark.parametrize(
@@ -106,24 +106,26 @@ def test_statements_that_write_no_rows() -> None:
 
 
 def test_tokens_of_strings_names_and_comments() -> None:
-    found = tokens("SELECT _utf8'it''s\\n\\'',\"a\"\"b\" `c``d` --e\n-- f\n#g\n/*h*/", Lexis())
+    found = tokens(
+        "SELECT _utf8'it''s\\n\\'',\"a\"\"b\" `c``d` --e\n-- f\n#g\n/*h*/", LexerOptions()
+    )
     texts = [(token.kind, token.text) for token in found]
     assert texts[1:4] == [(Kind.WORD, "_utf8"), (Kind.STRING, "it's\n'"), (Kind.SYMBOL, ",")]
     assert texts[4:6] == [(Kind.STRING, 'a"b'), (Kind.NAME, "c`d")]
     assert [text for _, text in texts[6:]] == ["-", "-", "e"]
-    plain = tokens('\'\\\' "a""b"', Lexis(ansi_quotes=True, backslashes=False))
+    plain = tokens('\'\\\' "a""b"', LexerOptions(ansi_quotes=True, backslashes=False))
     assert plain == [(Kind.STRING, "\\"), (Kind.NAME, 'a"b')]
-    assert tokens("a /*M! b */ /*!50000 c /* d */ e */ f", Lexis(mariadb=False)) == [
+    assert tokens("a /*M! b */ /*!50000 c /* d */ e */ f", LexerOptions(mariadb=False)) == [
         (Kind.WORD, text) for text in "acef"
     ]
 
 
 def test_a_statement_is_shown_without_its_strings() -> None:
     text = "ALTER TABLE `t` /* why */ COMMENT = 'secret', ADD x INT DEFAULT \"s3cret\""
-    assert str(Statement("shop", text, Lexis())) == (
+    assert str(Statement("shop", text, LexerOptions())) == (
         "ALTER TABLE `t` COMMENT=…, ADD x INT DEFAULT …"
     )
-    assert len(str(Statement("shop", "DROP TABLE " + "a, " * 999 + "b", Lexis()))) < 200
+    assert len(str(Statement("shop", "DROP TABLE " + "a, " * 999 + "b", LexerOptions()))) < 200
 
 
 def _logged(text: bytes, *variables: bytes) -> Statement:
@@ -140,10 +142,10 @@ def test_what_the_event_has_about_the_session() -> None:
     written = b"\x0c\2shop\0other\0"
     found = _logged("DROP TABLE tä".encode("latin1"), flags, mode, catalog, latin1, zone, written)
     assert (found.database, found.text, found.thread) == ("shop", "DROP TABLE tä", 7)
-    assert found.lexis == Lexis(True, False, False) and found.strict
+    assert found.lexis == LexerOptions(True, False, False) and found.strict
     assert found.written == frozenset({"shop", "other"}) and not found.without_effect
     found = _logged("DROP TABLE tä".encode(), latin1, b"\x0c\xfe", b"\xee")
     assert (found.text, found.generated_text) == ("DROP TABLE tÃ¤", "DROP TABLE tä")
-    assert found.written is None and found.lexis == Lexis(mariadb=False) and not found.strict
+    assert found.written is None and found.lexis == LexerOptions(mariadb=False) and not found.strict
     assert _logged(b"ALTER TABLE t DROP a", b"\x82\2").without_effect
     assert not _logged(b"ALTER TABLE t DROP a", b"\x82\4" + bytes(8), mode).without_effect

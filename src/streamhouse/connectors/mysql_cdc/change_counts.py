@@ -12,7 +12,7 @@ from streamhouse.source import ROW_KIND
 
 
 class ChangeCounts:
-    """Counts rows until the counts are taken."""
+    """Counts rows by their kinds."""
 
     def __init__(self) -> None:
         self._counts: Counter[str] = Counter()
@@ -23,7 +23,7 @@ class ChangeCounts:
             self._counts[one["values"]] += one["counts"]
 
     def counted(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The batches, whose rows are counted."""
+        """Yield the batches, and count their rows."""
         for batch in batches:
             self.add(batch)
             yield batch

@@ -18,8 +18,8 @@ from streamhouse.connectors.mysql_cdc.binlog.change_decoder import (
     Decoded_co,
     Decoder,
 )
-from streamhouse.connectors.mysql_cdc.binlog.dump import Dump
-from streamhouse.connectors.mysql_cdc.binlog.format.events import ROWS, Track
+from streamhouse.connectors.mysql_cdc.binlog.dump import BinlogDump
+from streamhouse.connectors.mysql_cdc.binlog.format.events import ROWS, PositionTracker
 from streamhouse.connectors.mysql_cdc.binlog.rows.batch_decoder import (
     MOST_BYTES,
     BatchDecoder,
@@ -48,7 +48,7 @@ _STALLED_SECONDS = 20.0
 
 @dataclass(frozen=True)
 class TablePosition:
-    """A position between two transactions, and what is known of the binlog and the table there.
+    """A position between two transactions, with the states of the binlog and of a table there.
 
     `table`: the table's columns at the position; None if they are not known.
     """
@@ -59,10 +59,10 @@ class TablePosition:
 
 
 class BinlogReader(Generic[Decoded_co]):
-    """Reads row events over one binlog connection, from `position` on up to a known end.
+    """Reads row events over one binlog connection, from `start` on.
 
-    It never reconnects: a stream that is resumed inside a transaction would silently lose rows.
-    Raises `DataLossError` if the binlog is not the one that is known at the start.
+    It never reconnects: a stream that resumes inside a transaction would silently lose rows.
+    Raises `DataLossError` if the server has another binlog than `binlog_state`.
     """
 
     def __init__(
@@ -74,8 +74,8 @@ class BinlogReader(Generic[Decoded_co]):
     ) -> None:
         self._options, self._decoder = options, decoder
         self._skip = binlog_state.skip or Skip()
-        self._dump = Dump(options, start)
-        self._track = Track(start, self._dump.checksums)
+        self._dump = BinlogDump(options, start)
+        self._track = PositionTracker(start, self._dump.checksums)
         self._transactions = Transactions(
             self._track,
             self._decoder.selects,
@@ -115,7 +115,7 @@ class BinlogReader(Generic[Decoded_co]):
             )
 
     def continues(self, binlog_state: BinlogState) -> bool:
-        """Whether it reads the binlog with this identity, and leaves out the same changes."""
+        """Whether the reader reads this binlog, and leaves out the same changes."""
         binlog = self._track.binlog
         return (
             binlog_state.identity in (None, binlog) and (binlog_state.skip or Skip()) == self._skip
@@ -188,9 +188,9 @@ def open_reader(
     start: TablePosition,
     relayed: bool = True,
 ) -> Reader:
-    """A reader from `start` on.
+    """A reader from `start` on: of the relay log if that has `start`, else of the server's binlog.
 
-    It reads the relay log, if that has `start` and `relayed` is True; else the server's binlog.
+    `relayed` False: of the server's binlog in any case.
     """
     view, binlog_state = relay_view(captured) if relayed else None, start.binlog_state
     if (
@@ -214,9 +214,9 @@ def read_row_events(
 ) -> Iterator[RowEvent]:
     """The table's row events from `start` to `end`, which must be between transactions, too.
 
-    The reader is kept for the next range in the same process. If the relay log lacks the range, it
-    is read from the server. After a lost connection the range is read again from its start, without
-    the events that were already yielded.
+    Keeps the reader for the next range in the same process. If the relay log lacks the range, this
+    reads it from the server. After a lost connection, it reads the range again, and skips the
+    events that it has yielded.
     """
     yielded, relayed, backoff = 0, True, Backoff(captured.options)
     while start.position < end:
@@ -249,7 +249,7 @@ def read_rows(
 ) -> Iterator[ChangedRows]:
     """The changed rows from `start` to `end`, in order, decoded many at a time.
 
-    `selection`: which rows to decode.
+    `selection`: which rows to decode; None: all.
     """
     gathered = BatchDecoder(selection)
     for event in read_row_events(captured, start, end):
@@ -260,7 +260,7 @@ def read_rows(
 
 
 def _take_cached(captured: CapturedTable, start: TablePosition, relayed: bool) -> Reader | None:
-    """Take the cached reader, if it is at `start` and reads from where it should."""
+    """Take the cached reader, if it is at `start` and reads the right log."""
     # The process id: a forked worker must not share its parent's connection.
     reader = _READERS.pop((os.getpid(), captured), None)
     if reader is None:

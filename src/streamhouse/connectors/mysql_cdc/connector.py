@@ -53,8 +53,8 @@ class _MysqlCdc(Connector):
         source = open_source(options, table.columns)
 
         def read() -> Iterator[pa.RecordBatch]:
-            for piece in source.whole_table(1):
-                for batch in source.read(piece):
+            for partition in source.whole_table(1):
+                for batch in source.read(partition):
                     yield batch.select(list(columns))
 
         return pa.schema([source.schema.field(name) for name in columns]), read

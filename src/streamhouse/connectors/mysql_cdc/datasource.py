@@ -108,10 +108,10 @@ class MySqlReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         try:
-            pieces = self._source.whole_table(self._parallelism)
+            partitions = self._source.whole_table(self._parallelism)
         finally:
             self._source.close()
-        return [SourcePartition(piece) for piece in pieces]
+        return [SourcePartition(partition) for partition in partitions]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, SourcePartition)

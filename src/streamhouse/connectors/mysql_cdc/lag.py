@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Collection
 from typing import NamedTuple
 
-from streamhouse.connectors.mysql_cdc.relay.files import State
+from streamhouse.connectors.mysql_cdc.relay.files import RelayState
 from streamhouse.connectors.mysql_cdc.server.position import BinlogPosition
 from streamhouse.source import SourceState
 
@@ -15,9 +15,10 @@ _MAX_UNREAD = 1_000
 
 
 class Snapshots(NamedTuple):
-    """What is left of the snapshots of a reader's tables.
+    """The unread part of the snapshots of a reader's tables.
 
-    `tables` are not complete; they have about `rows` more (None: unknown), in chunks of `size`.
+    `tables`: how many are not complete. They have about `rows` unread rows (None: unknown), in
+    chunks of `size` rows.
     """
 
     tables: int
@@ -33,16 +34,19 @@ class Snapshots(NamedTuple):
 
 
 def source_state(
-    snapshots: Snapshots, place: BinlogPosition | None, log: State | None, tables: Collection[str]
+    snapshots: Snapshots,
+    position: BinlogPosition | None,
+    log: RelayState | None,
+    tables: Collection[str],
 ) -> SourceState:
-    """What is known of a reader at `place`, and of the last change of its tables in a relay log."""
+    """The state of a reader at a position, with the last change of its tables in a relay log."""
     snapshotting = snapshots.tables > 0
     times = [] if log is None or snapshotting else [log.times.get(name) for name in tables]
     received = [one for one in times if one is not None]
     seconds, at_ms = max(received, key=lambda one: one[1]) if received else (None, None)
     return SourceState(
         snapshotting,
-        None if place is None else (place.file, place.pos),
+        None if position is None else (position.file, position.pos),
         None if seconds is None else seconds * 1000,
         at_ms,
         len(tables),
@@ -52,15 +56,15 @@ def source_state(
 
 
 class UnreadChanges:
-    """Remembers when changes were first seen that a reader has not read yet."""
+    """Records when unread changes of a reader were first seen."""
 
     def __init__(self) -> None:
         self._seen: deque[tuple[float, BinlogPosition]] = deque()
 
     def behind(self, position: BinlogPosition, changed: BinlogPosition) -> tuple[float, int | None]:
-        """For how many seconds, and by how many bytes, a reader at `position` is behind.
+        """By how many seconds and bytes a reader at `position` is behind.
 
-        `changed`: where the last change is. The bytes are None if that is in another file.
+        `changed`: where the last change ends. The bytes are None if that is in another file.
         """
         now = time.monotonic()
         if len(self._seen) < _MAX_UNREAD and (not self._seen or self._seen[-1][1] < changed):

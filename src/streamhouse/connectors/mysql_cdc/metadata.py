@@ -52,7 +52,7 @@ class MetadataColumns:
         return pa.schema([self._field(column, stored) for column in self.columns])
 
     def added(self, rows: pa.RecordBatch, seconds: Seconds | None = None) -> pa.RecordBatch:
-        """The rows with all columns, in the declared order, then the row kind.
+        """The rows with METADATA columns: all columns in the declared order, then the row kind.
 
         `seconds`: when the changes were executed (since 1970, UTC); None for a snapshot.
         """

@@ -1,134 +1,29 @@
-"""The columns of a table by position of the binlog; they are part of a stream's offsets.
+"""The columns of a table at positions of the binlog, which are part of a stream's offsets.
 
 docs/decisions/140-statements-in-the-binlog.md says why.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import MISSING, astuple, fields, replace
-from typing import Any, NamedTuple
-
-import pymysql
+from typing import Any
 
 from streamhouse.connectors.mysql_cdc.binlog.captured_table import CapturedTable
-from streamhouse.connectors.mysql_cdc.binlog.change_decoder import PASSING
-from streamhouse.connectors.mysql_cdc.binlog.dump import Dump
-from streamhouse.connectors.mysql_cdc.binlog.format.events import HEADER, QUERY, Track, query_of
-from streamhouse.connectors.mysql_cdc.binlog.query import Statement, statement_of
+from streamhouse.connectors.mysql_cdc.binlog.query import Statement
 from streamhouse.connectors.mysql_cdc.binlog.statements import ParsedStatement, StatementCheck
 from streamhouse.connectors.mysql_cdc.change_reader import relay_view
-from streamhouse.connectors.mysql_cdc.server.connection import Backoff, Session, is_lost, readable
+from streamhouse.connectors.mysql_cdc.relay.files import KEPT_STATEMENTS
+from streamhouse.connectors.mysql_cdc.server.connection import Session
 from streamhouse.connectors.mysql_cdc.server.position import START_AGAIN, BinlogPosition
 from streamhouse.connectors.mysql_cdc.server.table import Server, TableDefinition, load_table
 from streamhouse.connectors.mysql_cdc.server.values.types import MySqlColumn
+from streamhouse.connectors.mysql_cdc.statement_scan import FoundStatement, StatementScan
 from streamhouse.errors import DataLossError, SchemaChangeError, TableError
 from streamhouse.source import Offset
 
 _KEY = "table"
-_STALLED_SECONDS = 20.0
-_NOWHERE = BinlogPosition("none.0", 0)
-REMEMBERED = 16
-"""How many statements about a table the relay log keeps."""
 _DEFAULTS = [None if field.default is MISSING else field.default for field in fields(MySqlColumn)]
-
-
-class Found(NamedTuple):
-    """A statement that concerns a table, and the ends of transactions around it."""
-
-    before: BinlogPosition
-    statement: Statement
-    after: BinlogPosition
-    table: CapturedTable
-
-
-class StatementScan:
-    """Finds the statements about tables of a server in its binlog, over a connection it keeps."""
-
-    def __init__(self, tables: Sequence[CapturedTable]) -> None:
-        self._tables, self._options = tuple(tables), tables[0].options
-        self._mariadb, self._ignores_case = tables[0].mariadb, tables[0].ignores_case
-        self._dump: Dump | None = None
-        self._track = Track(_NOWHERE, True)
-        self._block, self._at = b"", 0
-
-    def between(self, start: BinlogPosition, end: BinlogPosition) -> list[Found]:
-        """The statements between two ends of transactions."""
-        backoff = Backoff(self._options)
-        while start < end:
-            try:
-                return self._read(start, end)
-            except (pymysql.err.MySQLError, OSError) as error:
-                self.close()
-                if not is_lost(error) or not backoff.wait(error):
-                    raise readable(error, self._options) from None
-        return []
-
-    def group(self, start: BinlogPosition) -> tuple[list[Found], BinlogPosition]:
-        """The statements of the group of events at a position, and the group's end."""
-        backoff = Backoff(self._options)
-        while True:
-            try:
-                found = self._read(start, None)
-                return found, self._track.position
-            except (pymysql.err.MySQLError, OSError) as error:
-                if not is_lost(error) or not backoff.wait(error):
-                    raise readable(error, self._options) from None
-            finally:
-                self.close()
-
-    def close(self) -> None:
-        dump, self._dump = self._dump, None
-        if dump is not None:
-            dump.close()
-
-    def _read(self, start: BinlogPosition, end: BinlogPosition | None) -> list[Found]:
-        """The statements up to `end`; None: up to the end of the first group."""
-        if self._dump is None or self._track.position != start:
-            self.close()
-            self._dump = Dump(self._options, start)
-            self._track = Track(start, self._dump.checksums)
-            self._block, self._at = b"", 0
-        found: list[Found] = []
-        opened: list[tuple[BinlogPosition, Statement, CapturedTable]] = []
-        before, moved = start, time.monotonic()
-        while self._track.position < end if end is not None else before == start:
-            if self._at >= len(self._block):
-                if time.monotonic() - moved > _STALLED_SECONDS:
-                    raise DataLossError(
-                        f"the binlog of MySQL at {self._options.address} ends at "
-                        f"{self._track.position}, before {end or 'a statement'}: it was "
-                        f"reset; {START_AGAIN}"
-                    )
-                self._block, self._at = self._dump.block(), 0
-            position = self._track.position
-            opened += [(before, *one) for one in self._next()]
-            if position != self._track.position:
-                moved = time.monotonic()
-            if self._track.between:
-                before = self._track.position
-                found += [Found(one, text, before, table) for one, text, table in opened]
-                opened = []
-        return found
-
-    def _next(self) -> list[tuple[Statement, CapturedTable]]:
-        """Read one event: the statement in it, with each table that it concerns."""
-        block, at = self._block, self._at
-        _, kind, _, size, _, _ = HEADER.unpack_from(block, at)
-        self._at = at + size
-        self._track.take(block, at)
-        end = at + size - self._track.trailer
-        if kind != QUERY or query_of(block, at, end)[1] in PASSING:
-            return []
-        statement = statement_of(kind, block, at, end, self._mariadb)
-        parsed = ParsedStatement(statement, self._ignores_case)
-        found = []
-        for one in self._tables:
-            name = one.parsed_name
-            if parsed.concerns(name) or parsed.hides(name):
-                found.append((statement, one))
-        return found
 
 
 class SchemaHistory:
@@ -145,9 +40,9 @@ class SchemaHistory:
     def next(
         self, start: Offset, begin: BinlogPosition, end: BinlogPosition, cut: bool = True
     ) -> tuple[BinlogPosition, dict[str, Any]]:
-        """The end of a batch, and what its offset has about the columns there.
+        """The end of a batch up to `end`, and the part of its offset about the columns there.
 
-        With `cut` a batch ends before a statement about the table; the next one is the statement
+        With `cut`, the batch ends before a statement about the table, or consists of the statement
         alone.
         """
         if begin == end:
@@ -159,20 +54,20 @@ class SchemaHistory:
             found = [one for one in found if one.after <= end]
         known = self._after(known, found)
         if known is None:
-            known = self._now_as_of(end)
-        return end, described(known, self._captured)
+            known = self._current_if_unaltered(end)
+        return end, offset_part(known, self._captured)
 
     def at(self, offset: Offset, position: BinlogPosition) -> TableDefinition | None:
         """The table as of an offset at `position`; None if that is not known.
 
-        An offset of an earlier release has no columns: then the table's current ones are right, if
-        it was not altered since. Raises `SchemaChangeError` if the server logs no names of columns,
-        and it was.
+        Offsets of an earlier release have no columns: then these are the table's current ones, if
+        it was not altered since. If it was, and the server logs no names of columns, raises
+        `SchemaChangeError`.
         """
         known = table_at(offset, self._captured.table)
-        if known is not None or not self._captured.by_place:
+        if known is not None or not self._captured.columns_by_index:
             return known
-        known = self._now_as_of(position)
+        known = self._current_if_unaltered(position)
         if known is None:
             raise SchemaChangeError(
                 f"MySQL table {self._captured.table.full_name} was altered after {position}, and "
@@ -182,18 +77,18 @@ class SchemaHistory:
         return known
 
     def now(self, position: BinlogPosition) -> dict[str, Any]:
-        """What an offset at `position`, where a stream begins, has about the columns."""
-        return described(self._now_as_of(position), self._captured)
+        """The part of an offset about the columns at `position`, where a stream begins."""
+        return offset_part(self._current_if_unaltered(position), self._captured)
 
-    def _statements(self, start: BinlogPosition, end: BinlogPosition) -> list[Found]:
+    def _statements(self, start: BinlogPosition, end: BinlogPosition) -> list[FoundStatement]:
         view = relay_view(self._captured)
         state = None if view is None else view.state()
         begin = None if view is None or state is None else view.begin()
         if state is not None and begin is not None and begin <= start and end <= state.end:
             altered = state.altered.get(self._captured.options.name, ())
-            # The log keeps the last few positions: the first one may not be the first statement.
+            # The log keeps only the last positions: there may be earlier statements.
             if not any(start <= one < end for one in altered) and not (
-                len(altered) >= REMEMBERED and start < altered[0]
+                len(altered) >= KEPT_STATEMENTS and start < altered[0]
             ):
                 return []
         found = self._scan.between(start, end)
@@ -201,7 +96,9 @@ class SchemaHistory:
             self._scan.close()  # the pipeline has one connection for all tables
         return found
 
-    def _after(self, known: TableDefinition | None, found: list[Found]) -> TableDefinition | None:
+    def _after(
+        self, known: TableDefinition | None, found: list[FoundStatement]
+    ) -> TableDefinition | None:
         self._check.resume(known)
         for one in found:
             try:
@@ -210,8 +107,8 @@ class SchemaHistory:
                 return known  # the reader of this batch raises it, too
         return self._check.known
 
-    def _now_as_of(self, position: BinlogPosition) -> TableDefinition | None:
-        """The table now, if no statement about it lies between `position` and now."""
+    def _current_if_unaltered(self, position: BinlogPosition) -> TableDefinition | None:
+        """The table's current columns; None if a statement altered it after `position`."""
         try:
             table = load_table(self._session, self._captured.options)
         except TableError:
@@ -225,15 +122,18 @@ class SchemaHistory:
         return parsed.creates(name) or (parsed.hides(name) and not parsed.concerns(name))
 
 
-def described(table: TableDefinition | None, captured: CapturedTable) -> dict[str, Any]:
-    """The part of an offset that describes the columns: all, or those that are read."""
+def offset_part(table: TableDefinition | None, captured: CapturedTable) -> dict[str, Any]:
+    """The part of an offset that describes the columns.
+
+    It has all columns if row events identify them by their order, else those that are read.
+    """
     if table is None:
         return {}
     read = {column.name.lower() for column in captured.columns}
     columns = [
-        trimmed(column)
+        column_to_json(column)
         for column in table.columns
-        if captured.by_place or column.name.lower() in read
+        if captured.columns_by_index or column.name.lower() in read
     ]
     part: dict[str, Any] = {"columns": columns, "charset": table.charset}
     if table.hidden_in:
@@ -253,8 +153,8 @@ def table_at(offset: Mapping[str, Any], table: TableDefinition) -> TableDefiniti
     return replace(table, columns=columns, key=key, charset=part["charset"], hidden_in=hidden)
 
 
-def trimmed(column: MySqlColumn) -> list[Any]:
-    """The column's values, in the order of its fields, up to the last that is no default."""
+def column_to_json(column: MySqlColumn) -> list[Any]:
+    """The values of the column's fields in their order, without default values at the end."""
     values = list(astuple(column))
     while values[-1] == _DEFAULTS[len(values) - 1]:
         values.pop()

@@ -15,7 +15,7 @@ from streamhouse.connectors.mysql_cdc.binlog.startup import (
 from streamhouse.connectors.mysql_cdc.change_reader import TablePosition, relay_view
 from streamhouse.connectors.mysql_cdc.key_group import KeyGroup, key_group_count, key_indexes
 from streamhouse.connectors.mysql_cdc.relay.batch_end import RelayedBatches
-from streamhouse.connectors.mysql_cdc.relay.files import State
+from streamhouse.connectors.mysql_cdc.relay.files import RelayState
 from streamhouse.connectors.mysql_cdc.schema_history import SchemaHistory
 from streamhouse.connectors.mysql_cdc.server.connection import Session
 from streamhouse.connectors.mysql_cdc.server.position import (
@@ -223,7 +223,7 @@ class TablePlanner:
 
     def _next_end(
         self, progress: TableProgress, start: BinlogPosition, max_rows: int | None
-    ) -> tuple[BinlogPosition, State | None]:
+    ) -> tuple[BinlogPosition, RelayState | None]:
         """The end of the next batch, and the relay log's state, if that log has the batch."""
         view = relay_view(self._captured)
         state = None if view is None or self._stop_at is not None else view.state()

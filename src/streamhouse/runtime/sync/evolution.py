@@ -15,7 +15,7 @@ from streamhouse.connectors.mysql_cdc.database.progress import (
     DatabaseProgress,
     Stale,
 )
-from streamhouse.connectors.mysql_cdc.database.table_statements import Followed
+from streamhouse.connectors.mysql_cdc.database.table_statements import FollowedStatements
 from streamhouse.connectors.mysql_cdc.database.tables.discovery import FoundTable
 from streamhouse.connectors.mysql_cdc.database.tables.followed_table import FollowedTable
 from streamhouse.errors import StreamhouseError, TableError
@@ -50,9 +50,9 @@ class SchemaEvolution:
         tables: Mapping[str, FollowedTable],
         before: DatabaseProgress,
         found: Mapping[str, DdlChange],
-    ) -> Followed:
+    ) -> FollowedStatements:
         """See `SchemaFollower`."""
-        followed, gone = Followed(), before.gone
+        followed, gone = FollowedStatements(), before.gone
         for id, ddl in found.items():
             stale = before.stale.get(tables[id].target)
             if stale is not None:
@@ -115,7 +115,7 @@ class SchemaEvolution:
     # -- one statement about one table
 
     def _follow_stale(
-        self, table: FollowedTable, ddl: DdlChange, stale: Stale, followed: Followed
+        self, table: FollowedTable, ddl: DdlChange, stale: Stale, followed: FollowedStatements
     ) -> None:
         """Note what the reload cannot see."""
         self._forbid(table, ddl)
@@ -134,13 +134,15 @@ class SchemaEvolution:
         )
         followed.texts.append(f"followed: {table.full_name}: {ddl.statement}")
 
-    def _follow_recreated(self, table: FollowedTable, ddl: DdlChange, followed: Followed) -> None:
+    def _follow_recreated(
+        self, table: FollowedTable, ddl: DdlChange, followed: FollowedStatements
+    ) -> None:
         if ddl.verb in ("DROP", "TRUNCATE"):
             return
         self._forbid(table, ddl)
         self._stale(table, ddl, followed, self._rules.follows("drop.table"))
 
-    def _follow(self, table: FollowedTable, ddl: DdlChange, followed: Followed) -> None:
+    def _follow(self, table: FollowedTable, ddl: DdlChange, followed: FollowedStatements) -> None:
         if ddl.verb == "ALTER":
             if ddl.after is None or ddl.reload is not None:
                 self._forbid(table, ddl)
@@ -164,7 +166,11 @@ class SchemaEvolution:
             self._stale(table, ddl, followed, deletes)
 
     def _stale(
-        self, table: FollowedTable, ddl: DdlChange, followed: Followed, deletes: bool = True
+        self,
+        table: FollowedTable,
+        ddl: DdlChange,
+        followed: FollowedStatements,
+        deletes: bool = True,
     ) -> None:
         check_reloadable(self._warehouse.table(table.target), ddl.statement)
         before = followed.stale.get(table.target)
@@ -188,7 +194,7 @@ class SchemaEvolution:
         before: Mapping[str, FollowedTable],
         altered: Mapping[str, FollowedTable],
         ddls: Mapping[str, DdlChange],
-        followed: Followed,
+        followed: FollowedStatements,
     ) -> None:
         """Alter one target, after ALTER TABLE of its tables whose rows stay as they are."""
         now = {id: altered.get(id, table) for id, table in before.items()}

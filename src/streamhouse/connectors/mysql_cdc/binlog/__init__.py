@@ -1,1 +1,1 @@
-"""The binlog's events, decoded; imports `server` only."""
+"""Reads and decodes the binlog; imports `server` only."""

@@ -1,4 +1,4 @@
-"""Decides what an ALTER TABLE does to the rows that a stream has read, and to the columns."""
+"""Decides how an ALTER TABLE affects the rows that a stream has read, and the columns."""
 
 from __future__ import annotations
 
@@ -6,31 +6,31 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from streamhouse.connectors.mysql_cdc.binlog.sql.alter import (
-    Added,
-    Change,
-    Changed,
-    Converted,
-    Dropped,
+    CharsetConverted,
+    ColumnAdded,
+    ColumnChanged,
+    ColumnDropped,
+    ColumnRenamed,
+    DefaultCharset,
     IndexDropped,
     KeyAdded,
     KeyDropped,
-    Recharset,
-    Renamed,
     RowsChanged,
+    TableChange,
 )
 from streamhouse.connectors.mysql_cdc.binlog.widening import keeps_text, keeps_values
 from streamhouse.connectors.mysql_cdc.server.table import PRIMARY, TableDefinition
 from streamhouse.connectors.mysql_cdc.server.values.types import MySqlColumn
 
 UNKNOWN = "unknown"
-"""The type of a column that is not fully known from its statement."""
+"""The type of a column whose type cannot be determined from its statement."""
 
 
 @dataclass(frozen=True)
 class Refusal:
-    """Why a stream cannot go on after a statement.
+    """Why a stream cannot continue after a statement.
 
-    `missing`: the column that is gone under its name; a stream that does not read it can go on.
+    `missing`: the column that no longer exists under its name; a stream without it can continue.
     """
 
     why: str
@@ -38,18 +38,18 @@ class Refusal:
 
 
 def refusal(
-    changes: Sequence[Change],
+    changes: Sequence[TableChange],
     known: TableDefinition | None,
     captured: Collection[str],
     key: Sequence[str],
     strict: bool,
     index: str = PRIMARY,
 ) -> Refusal | None:
-    """Why rows that were read before these changes differ from the table's now; None: they do not.
+    """Why rows that were read before these changes may now be wrong; None: they are right.
 
-    `known`: the table before them, None if that is not known. `captured`: the columns that are
-    read, and `key` those of the key, in lower case, which is that of `index`. `strict`: values that
-    do not fit make an ALTER fail.
+    `known`: the table before the changes; None if that is not known. `captured`: the columns that
+    are read. `key`: the columns of the key, which is that of `index`. Both are in lower case.
+    `strict`: an ALTER fails for values that do not fit.
     """
     before = {} if known is None else {one.name.lower(): one for one in known.columns}
     generated = any("generated" in before[name].extra for name in captured if name in before)
@@ -65,16 +65,16 @@ def refusal(
             new_key = None
         elif isinstance(change, KeyAdded):
             new_key = change.columns if new_key is None else None
-        elif isinstance(change, Added):
+        elif isinstance(change, ColumnAdded):
             found = _added(change, captured)
-        elif isinstance(change, Dropped | Renamed):
+        elif isinstance(change, ColumnDropped | ColumnRenamed):
             found = _gone(change, captured)
-        elif isinstance(change, Changed) and (change.old in captured or generated):
+        elif isinstance(change, ColumnChanged) and (change.old in captured or generated):
             found = _changed(change, before.get(change.old), key, strict)
             new = change.spec.column
             if found is None and index != PRIMARY and change.old in key and new and new.nullable:
                 found = Refusal(f"it allows NULL in '{new.name}', a column of the unique key")
-        elif isinstance(change, Converted):
+        elif isinstance(change, CharsetConverted):
             found = _converted(change, known, captured, key, strict)
         if found is not None:
             return found
@@ -83,7 +83,7 @@ def refusal(
     return None
 
 
-def _added(change: Added, captured: Collection[str]) -> Refusal | None:
+def _added(change: ColumnAdded, captured: Collection[str]) -> Refusal | None:
     spec = change.spec
     if spec.is_key:
         return Refusal("it changes the primary key")
@@ -95,16 +95,16 @@ def _added(change: Added, captured: Collection[str]) -> Refusal | None:
     return None
 
 
-def _gone(change: Dropped | Renamed, captured: Collection[str]) -> Refusal | None:
-    old = change.name if isinstance(change, Dropped) else change.old
-    new = None if isinstance(change, Dropped) else change.new.lower()
+def _gone(change: ColumnDropped | ColumnRenamed, captured: Collection[str]) -> Refusal | None:
+    old = change.name if isinstance(change, ColumnDropped) else change.old
+    new = None if isinstance(change, ColumnDropped) else change.new.lower()
     if old not in captured or old == new:
         return None
     return Refusal(f"it {'drops' if new is None else 'renames'} column '{old}'", old)
 
 
 def _changed(
-    change: Changed, old: MySqlColumn | None, key: Sequence[str], strict: bool
+    change: ColumnChanged, old: MySqlColumn | None, key: Sequence[str], strict: bool
 ) -> Refusal | None:
     spec, new = change.spec, change.spec.column
     if spec.name.lower() != change.old:
@@ -131,7 +131,7 @@ def _changed(
 
 
 def _converted(
-    change: Converted,
+    change: CharsetConverted,
     known: TableDefinition | None,
     captured: Collection[str],
     key: Sequence[str],
@@ -152,24 +152,24 @@ def _converted(
 
 
 def altered(
-    changes: Sequence[Change], before: TableDefinition, complete: bool
+    changes: Sequence[TableChange], before: TableDefinition, complete: bool
 ) -> TableDefinition | None:
     """The table after the changes; None if that is not certain.
 
-    `complete`: `before` has all columns, so that their order is certain, too.
+    `complete`: `before` has all columns, so that the order of the columns is certain, too.
     """
     columns = {one.name.lower(): one for one in before.columns}
     renamed: set[str] = set()
     moved: list[tuple[str, MySqlColumn, str | None]] = []
     charset = before.charset
-    gone = {one.name for one in changes if isinstance(one, Dropped)}
+    gone = {one.name for one in changes if isinstance(one, ColumnDropped)}
     result = {name: column for name, column in columns.items() if name not in gone}
     for change in changes:
-        if isinstance(change, Recharset | Converted):
+        if isinstance(change, DefaultCharset | CharsetConverted):
             charset = change.charset
-        if isinstance(change, Converted):
+        if isinstance(change, CharsetConverted):
             result = {name: _convert(column, charset) for name, column in result.items()}
-        elif isinstance(change, Renamed | Changed):
+        elif isinstance(change, ColumnRenamed | ColumnChanged):
             if change.old not in result:
                 if complete:
                     return None
@@ -179,16 +179,16 @@ def altered(
             if name.lower() != change.old and name.lower() in columns:
                 return None
             renamed |= {change.old, name.lower()} if name.lower() != change.old else set()
-            if isinstance(change, Changed) and change.after is not None:
+            if isinstance(change, ColumnChanged) and change.after is not None:
                 del result[change.old]
                 moved.append((name.lower(), column, change.after))
             else:
                 new = (name.lower(), column)
                 result = dict(new if old[0] == change.old else old for old in result.items())
-        elif isinstance(change, Added):
+        elif isinstance(change, ColumnAdded):
             name = change.spec.name
             if name.lower() in result:
-                continue  # IF NOT EXISTS, else the statement had failed
+                continue  # The statement has IF NOT EXISTS, or it would have failed.
             column = change.spec.column or MySqlColumn(name, UNKNOWN, UNKNOWN)
             moved.append((name.lower(), column, change.after))
     if not complete:
@@ -196,8 +196,8 @@ def altered(
     return _placed(before, list(result.items()), moved, renamed, charset)
 
 
-def _renewed(change: Renamed | Changed, old: MySqlColumn) -> MySqlColumn:
-    if isinstance(change, Renamed):
+def _renewed(change: ColumnRenamed | ColumnChanged, old: MySqlColumn) -> MySqlColumn:
+    if isinstance(change, ColumnRenamed):
         return replace(old, name=change.new)
     return change.spec.column or MySqlColumn(change.spec.name, UNKNOWN, UNKNOWN)
 
@@ -206,7 +206,7 @@ def _convert(column: MySqlColumn, charset: str | None) -> MySqlColumn:
     if column.charset is None:
         return column
     if column.data_type.endswith("text"):
-        # Longer types are taken where the text may need more bytes.
+        # The server chooses a longer type if the text may need more bytes.
         return replace(column, data_type="longtext", column_type="longtext", charset=charset)
     return replace(column, charset=charset, collation=None)
 

@@ -9,11 +9,16 @@ from typing import TypeVar
 
 import pymysql
 
-from streamhouse.connectors.mysql_cdc.binlog.dump import Dump
-from streamhouse.connectors.mysql_cdc.binlog.format.events import FORMAT, HEADER, Track
+from streamhouse.connectors.mysql_cdc.binlog.dump import BinlogDump
+from streamhouse.connectors.mysql_cdc.binlog.format.events import FORMAT, HEADER, PositionTracker
 from streamhouse.connectors.mysql_cdc.binlog.limits import log_files, purged
 from streamhouse.connectors.mysql_cdc.binlog.transactions import other_binlog
-from streamhouse.connectors.mysql_cdc.binlog.xa import XaScan, listed, prepared_before, xid_sql
+from streamhouse.connectors.mysql_cdc.binlog.xa import (
+    XaScan,
+    prepared_before,
+    prepared_xids,
+    xid_sql,
+)
 from streamhouse.connectors.mysql_cdc.server.connection import (
     Backoff,
     Session,
@@ -87,7 +92,7 @@ class BinlogInspector:
         """The state without prepared transactions that the server no longer lists."""
         if not state.prepared:
             return state
-        names = listed(self._session, self._server.mariadb)
+        names = prepared_xids(self._session, self._server.mariadb)
         prepared = {xid: at for xid, at in state.prepared.items() if xid in names}
         return replace(state, prepared=prepared)
 
@@ -137,7 +142,7 @@ class BinlogInspector:
             self._scan = None
 
     def _not_in_binlog(self, position: BinlogPosition) -> set[str]:
-        wanted = listed(self._session, self._server.mariadb)
+        wanted = prepared_xids(self._session, self._server.mariadb)
         prepared, _ = self._prepared_at(position)
         wanted -= prepared.keys()
         if not wanted:
@@ -167,7 +172,7 @@ class BinlogInspector:
         Transactions that the server does not list yet may be missing.
         """
         self._current_identities()
-        names = listed(self._session, self._server.mariadb)
+        names = prepared_xids(self._session, self._server.mariadb)
         if not names and self._scan is None:
             return {}, set()
         return self._retried(lambda: self._scanned(position, names))
@@ -209,9 +214,9 @@ class BinlogInspector:
 
 def _identity(options: MySqlOptions, file: str) -> BinlogIdentity:
     start = BinlogPosition(file, BINLOG_START)
-    dump = Dump(options, start)
+    dump = BinlogDump(options, start)
     try:
-        track = Track(start, dump.checksums)
+        track = PositionTracker(start, dump.checksums)
         while True:
             block, at = dump.block(), 0
             while at < len(block):

@@ -15,9 +15,9 @@ from streamhouse.connectors.mysql_cdc.server.values.types import MySqlColumn
 class CapturedTable:
     """A table whose changes are captured, and the columns to read, in order.
 
-    `relay`: the folder of a relay log that has the table's changes, if any. `ignores_case`: whether
-    the server ignores the case of names of tables. `by_place`: it does not log names of columns.
-    Whether swaps are followed, the options say.
+    `relay`: the folder of a relay log that has the table's changes, if any. `ignores_case`: the
+    server ignores the case of table names. `columns_by_index`: the server does not log the names
+    of columns, so that row events identify columns by their order.
     """
 
     options: MySqlOptions
@@ -26,7 +26,7 @@ class CapturedTable:
     mariadb: bool = True
     relay: Path | None = None
     ignores_case: bool = False
-    by_place: bool = False
+    columns_by_index: bool = False
 
     @property
     def parsed_name(self) -> TableName:

@@ -1,4 +1,4 @@
-"""Decodes binlog events into changes of one table; skips events of other tables."""
+"""Decodes binlog events into row events of one table; skips events of other tables."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from streamhouse.connectors.mysql_cdc.server.table import TableDefinition
 from streamhouse.connectors.mysql_cdc.server.values.types import MySqlColumn
 from streamhouse.errors import ConnectError, DataLossError, SchemaChangeError
 
-PASSING = frozenset({"BEGIN", "COMMIT", "ROLLBACK"})
-"""Statements of nearly every transaction."""
+TRANSACTION_CONTROL = frozenset({"BEGIN", "COMMIT", "ROLLBACK"})
+"""The SQL text of QUERY events that nearly every transaction has; they concern no table."""
 _NUMBER, _NUMBER_END = HEADER.size, HEADER.size + 6
 _MAP_BODY = HEADER.size + 8
-"""Where the names start in a TABLE_MAP event: after the table's number and flags."""
+"""Where the names start in a TABLE_MAP event: after the table's id and flags."""
 
 
 Decoded_co = TypeVar("Decoded_co", covariant=True)
@@ -39,52 +39,51 @@ class Decoder(Protocol[Decoded_co]):
     """Selects row events, of one table or of several."""
 
     def selects(self, kind: int, data: bytes, at: int, end: int) -> bool:
-        """Whether `process` needs this event, which is none of rows, of a transaction."""
+        """Whether `process` needs this event, which is not a row event."""
 
     def row_event(
         self, kind: int, data: bytes, at: int, end: int, skipped: int = 0
     ) -> Decoded_co | None:
         """The row event at bytes `at` to `end`, without its checksum; None for other tables.
 
-        `skipped`: how many of its first changes are left out.
+        `skipped`: how many of its first changes to leave out.
         """
 
     def process(self, kind: int, data: bytes, at: int, end: int, file: str, pos: int) -> None:
-        """Take an event that is not of rows; `file` and `pos`: its place, for messages."""
+        """Take an event that is not a row event; `file` and `pos`: its end, for messages."""
 
 
 class ChangeDecoder:
-    """Decodes events into changes of the followed table; remembers the last TABLE_MAP events.
+    """Decodes events into row events of the followed table, by the last TABLE_MAP events.
 
-    The first event must follow the end of a transaction. Raises `SchemaChangeError`,
+    The first event must be the first one of a transaction. Raises `SchemaChangeError`,
     `DataLossError` or `ConnectError` for events that cannot be followed.
     """
 
     def __init__(self, captured: CapturedTable, known: TableDefinition | None = None) -> None:
         self._captured = captured
         table = captured.table
-        self._names = names_of(table.database, table.name)
-        self._names_folded = self._names.decode().lower()
+        self._names = folded_names(names_of(table.database, table.name), captured.ignores_case)
         self._statements = StatementCheck(captured, known)
         self._by_table_id: dict[bytes, LoggedTable] = {}
         self._by_map_body: dict[bytes, LoggedTable] = {}
 
     def selects(self, kind: int, data: bytes, at: int, end: int) -> bool:
-        """Whether `take` needs this event, which is none of rows, of a transaction."""
+        """Whether `process` needs this event, which is not a row event."""
         return kind != TABLE_MAP or self._is_followed(data, at)
 
     def row_event(
         self, kind: int, data: bytes, at: int, end: int, skipped: int = 0
     ) -> RowEvent | None:
-        """A row event with what is needed to decode it; None if it is of another table.
+        """The row event with its description of the table; None for other tables.
 
-        `skipped`: how many of its first changes are left out.
+        `skipped`: how many of its first changes to leave out.
         """
         table = self._by_table_id.get(data[at + _NUMBER : at + _NUMBER_END])
         return None if table is None else RowEvent(table, kind, data, at, end, skipped)
 
     def process(self, kind: int, data: bytes, at: int, end: int, file: str, pos: int) -> None:
-        """Take an event that is not of rows; `file` and `pos`: its place, for messages."""
+        """Take an event that is not a row event; `file` and `pos`: its end, for messages."""
         if kind == TABLE_MAP:
             self._map(data, at, end, file, pos)
         elif kind in STATEMENTS:
@@ -94,7 +93,7 @@ class ChangeDecoder:
                 f"MySQL table {self._captured.table.full_name}: the binlog has a LOAD DATA at "
                 f"{BinlogPosition(file, pos)} in the form of MySQL 4; {START_AGAIN}"
             )
-        elif kind == PARTIAL_UPDATE and table_number(data, at) in self._by_table_id:
+        elif kind == PARTIAL_UPDATE and table_id(data, at) in self._by_table_id:
             raise ConnectError(
                 f"the binlog of MySQL at {self._captured.options.address} contains partial row "
                 "events, which are not supported; set binlog_row_value_options = ''"
@@ -120,7 +119,7 @@ class ChangeDecoder:
 
     def _is_followed(self, data: bytes, at: int) -> bool:
         if self._captured.ignores_case:
-            return table_names(data, at).decode("utf-8", "replace").lower() == self._names_folded
+            return folded_names(table_names(data, at), ignores_case=True) == self._names
         return data.startswith(self._names, at + _MAP_BODY)
 
     def _described(self, wires: list[LoggedColumn], where: BinlogPosition) -> LoggedTable:
@@ -160,7 +159,7 @@ class ChangeDecoder:
     def _check_statement(
         self, kind: int, data: bytes, at: int, end: int, where: BinlogPosition
     ) -> None:
-        if kind == QUERY and query_of(data, at, end)[1] in PASSING:
+        if kind == QUERY and query_of(data, at, end)[1] in TRANSACTION_CONTROL:
             return
         statement = statement_of(kind, data, at, end, self._captured.mariadb)
         if self._statements.take(statement, where):
@@ -180,7 +179,12 @@ def names_of(database: str, table: str) -> bytes:
     return _name(database) + _name(table)
 
 
-def table_number(data: bytes, at: int) -> bytes:
+def folded_names(names: bytes, ignores_case: bool) -> bytes:
+    """Names encoded as by `names_of`, in lower case if the server ignores case."""
+    return names.decode("utf-8", "replace").lower().encode() if ignores_case else names
+
+
+def table_id(data: bytes, at: int) -> bytes:
     """The table id in a TABLE_MAP or row event; a row event refers to a TABLE_MAP by it."""
     return data[at + HEADER.size : at + HEADER.size + 6]
 

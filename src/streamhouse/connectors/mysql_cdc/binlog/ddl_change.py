@@ -1,4 +1,4 @@
-"""What a statement does to a followed table whose rows can be read again, as a sync does.
+"""The effect of a statement on a followed table whose rows can be read again, as a sync does.
 
 docs/decisions/195-schema-changes-of-a-sync.md says why.
 """
@@ -12,14 +12,14 @@ from streamhouse.connectors.mysql_cdc.binlog.alter_table import UNKNOWN, altered
 from streamhouse.connectors.mysql_cdc.binlog.captured_table import CapturedTable
 from streamhouse.connectors.mysql_cdc.binlog.query import Statement
 from streamhouse.connectors.mysql_cdc.binlog.sql.alter import (
-    Added,
-    Change,
-    Changed,
-    Converted,
-    Dropped,
+    CharsetConverted,
+    ColumnAdded,
+    ColumnChanged,
+    ColumnDropped,
+    ColumnRenamed,
     IndexDropped,
-    Renamed,
     RowsChanged,
+    TableChange,
 )
 from streamhouse.connectors.mysql_cdc.binlog.sql.effects import Effect
 from streamhouse.connectors.mysql_cdc.binlog.statements import ParsedStatement, StatementCheck
@@ -36,10 +36,11 @@ _VERBS = ("ALTER", "CREATE", "DROP", "RENAME", "TRUNCATE")
 class DdlChange:
     """The effect of one statement on a table.
 
-    `verb`: its first word. `after`: the table's columns after it; None: not known from the
-    statement. `reload`: why the table's rows must be read again; None: each row is as before.
-    `renamed`: the new names of columns, by the old ones in lower case. `dropped`: columns whose
-    values end, although there may be one of the same name after it, in lower case; `ANY` of them.
+    `verb`: the statement's first word. `after`: the table's columns after it; None if these cannot
+    be determined from the statement. `reload`: why the table's rows must be read again; None: the
+    rows stay as they are. `renamed`: the new names of columns, by the old ones in lower case.
+    `dropped`: the columns whose values are lost, in lower case, even if a new column has the same
+    name; `ANY`: perhaps all columns.
     """
 
     statement: str
@@ -68,10 +69,10 @@ class DdlChanges(StatementCheck):
     def of(
         self, statement: Statement, where: BinlogPosition, exists: bool = True
     ) -> DdlChange | None:
-        """What the statement does to the table; None: nothing.
+        """The effect of the statement on the table; None: it has none.
 
-        `exists`: whether the table is there, so that CREATE does nothing to it. Raises
-        `DataLossError` for writes that were logged as statements.
+        `exists`: the table exists, so that CREATE has no effect. Raises `DataLossError` for writes
+        that were logged as statements.
         """
         self._found, known = [], self.known
         whole = ParsedStatement(statement, self._captured.ignores_case)
@@ -92,7 +93,7 @@ class DdlChanges(StatementCheck):
             return None
         first = self._found[0]
         if any(one != first for one in self._found):
-            # The text can be read in several ways.
+            # The text can be decoded in several ways.
             return replace(first, after=None, reload="it is not understood")
         return first
 
@@ -108,22 +109,22 @@ class DdlChanges(StatementCheck):
         strict = statement.strict and not effect.ignore
         reload = _reload(changes, known, strict)
         after = altered(changes, known, complete=True)
-        if any(isinstance(change, Converted) for change in changes):
+        if any(isinstance(change, CharsetConverted) for change in changes):
             after = None
         if after is not None and any(column.data_type == UNKNOWN for column in after.columns):
             after = None
         if after is None and reload is None:
             reload = "the statement does not tell the columns after it"
-        dropped = frozenset(change.name for change in changes if isinstance(change, Dropped))
+        dropped = frozenset(change.name for change in changes if isinstance(change, ColumnDropped))
         self._found.append(
             DdlChange(str(statement), "ALTER", after, reload, renames(changes), dropped)
         )
 
 
 class KeptColumns(StatementCheck):
-    """Whether the columns of a table, and its key, have been the same before some statements.
+    """Checks whether statements have left the columns and the key of a table as they were.
 
-    `is_new`: after one of them, the table is another one, perhaps of a new name.
+    `is_new`: one of the statements has created the table, or has given another table its name.
     """
 
     def __init__(self, captured: CapturedTable) -> None:
@@ -131,8 +132,8 @@ class KeptColumns(StatementCheck):
         self._kept = True
         self.is_new = False
 
-    def by(self, statement: Statement, where: BinlogPosition) -> bool:
-        """Whether they were the same before the next statement."""
+    def keeps(self, statement: Statement, where: BinlogPosition) -> bool:
+        """Whether this statement and the earlier ones have left them as they were."""
         known = self.known
         parsed = ParsedStatement(statement, self._captured.ignores_case)
         name = self._captured.parsed_name
@@ -151,52 +152,52 @@ class KeptColumns(StatementCheck):
 
     def _alter(self, effect: Effect, statement: Statement, where: BinlogPosition) -> None:
         if self._captured.table.index != PRIMARY:
-            self._kept = False  # The index that is the key now may be a new one.
+            self._kept = False  # The index of the current key may be new.
         for change in self._changes(effect, statement, where):
             self._kept &= isinstance(change, RowsChanged | IndexDropped)
 
 
-def renames(changes: Sequence[Change]) -> dict[str, str]:
+def renames(changes: Sequence[TableChange]) -> dict[str, str]:
     """The new names of columns that the changes rename, by the old ones."""
     found = {}
     for change in changes:
-        if isinstance(change, Renamed):
+        if isinstance(change, ColumnRenamed):
             found[change.old] = change.new
-        elif isinstance(change, Changed) and change.spec.name.lower() != change.old:
+        elif isinstance(change, ColumnChanged) and change.spec.name.lower() != change.old:
             found[change.old] = change.spec.name
     return found
 
 
-def _reload(changes: Sequence[Change], known: TableDefinition, strict: bool) -> str | None:
-    """Why rows differ after the changes, dropped and renamed columns aside; None: they do not."""
-    rest: list[Change] = []
+def _reload(changes: Sequence[TableChange], known: TableDefinition, strict: bool) -> str | None:
+    """Why the changes alter rows, dropped and renamed columns aside; None: they do not."""
+    rest: list[TableChange] = []
     dropped: set[str] = set()
     key = [column.name.lower() for column in known.key]
     captured = {column.name.lower() for column in known.columns}
     for change in changes:
-        if isinstance(change, Dropped):
+        if isinstance(change, ColumnDropped):
             if change.name in key:
                 return "it drops a column of the key"
             dropped.add(change.name)
-        elif isinstance(change, Renamed):
+        elif isinstance(change, ColumnRenamed):
             if change.new.lower() in captured and change.new.lower() != change.old:
                 return "it gives a column the name of another one"
-        elif isinstance(change, Changed):
+        elif isinstance(change, ColumnChanged):
             if change.spec.name.lower() in captured - {change.old}:
                 return "it gives a column the name of another one"
             rest.append(_in_place(change))
-        elif isinstance(change, Added):
+        elif isinstance(change, ColumnAdded):
             if change.spec.name.lower() in dropped:
                 return f"it drops column '{change.spec.name}' and adds it again"
             rest.append(change)
         else:
             rest.append(change)
-    captured |= {one.spec.name.lower() for one in rest if isinstance(one, Added)}
+    captured |= {one.spec.name.lower() for one in rest if isinstance(one, ColumnAdded)}
     found = refusal(rest, known, captured, key, strict, known.index)
     return None if found is None else found.why
 
 
-def _in_place(change: Changed) -> Changed:
+def _in_place(change: ColumnChanged) -> ColumnChanged:
     """The change without its new name."""
     spec = change.spec
     column = None if spec.column is None else replace(spec.column, name=change.old)

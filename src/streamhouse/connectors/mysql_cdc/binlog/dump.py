@@ -34,13 +34,13 @@ _CHECKSUM = "SELECT @@global.binlog_checksum"
 _NO_CHECKSUM = ("NONE", "0")
 
 
-class Dump:
+class BinlogDump:
     """The server's binlog from `start` on, as an endless stream of raw events.
 
-    The reader of `pymysqlreplication` creates an object for each event of each table, in 30 to
-    60 µs; raw events of other tables can be skipped by their length. The server sends a heartbeat
-    each second if there is no other event. Compressed events are decompressed. `checksums`: whether
-    the current events end with a checksum. Raises PyMySQL's errors, and never reconnects.
+    The reader of `pymysqlreplication` creates an object for each event of each table, which takes
+    30 to 60 µs; raw events of other tables can be skipped by their length. The server sends a
+    heartbeat each second if there is no other event. Compressed events are decompressed.
+    `checksums`: the current events end with a checksum. Raises PyMySQL's errors; never reconnects.
     """
 
     def __init__(self, options: MySqlOptions, start: BinlogPosition) -> None:

@@ -49,7 +49,7 @@ def gtid_list(data: bytes, at: int) -> GtidSet:
 def previous_gtids(data: bytes, at: int) -> GtidSet:
     """The set in MySQL's PREVIOUS_GTIDS event: what was logged before this file.
 
-    Its first eight bytes count the origins; with tags (MySQL 8.3), the last of them tells the form.
+    Its first eight bytes count the origins; with tags (MySQL 8.3), the last of them is not zero.
     """
     body = at + HEADER.size
     tagged = data[body + 7] != 0

@@ -1,4 +1,4 @@
-"""Limits how far a batch reads in the binlog; a batch ends between transactions."""
+"""Limits how far a batch reads the server's binlog: up to an end of a transaction."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def bounded_end(
 
 
 def purged(table: str, file: str, files: Sequence[str]) -> DataLossError:
-    """The error for a binlog file that is needed and not among the server's `files`."""
+    """The error for a needed binlog file that is not among the server's `files`."""
     oldest = files[0] if files else "none"
     return DataLossError(
         f"the server has removed the binlog file {file}, which {table} still needs (the oldest "

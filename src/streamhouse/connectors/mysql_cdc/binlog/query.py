@@ -11,7 +11,7 @@ from typing import Any
 from pymysql.charset import charset_by_id
 
 from streamhouse.connectors.mysql_cdc.binlog.format.events import EXECUTE_LOAD_QUERY, HEADER
-from streamhouse.connectors.mysql_cdc.binlog.sql.tokens import Kind, Lexis, Token, tokens
+from streamhouse.connectors.mysql_cdc.binlog.sql.tokens import Kind, LexerOptions, Token, tokens
 
 OLD_LOADS = frozenset({6, 12})
 """LOAD and NEW_LOAD events, which servers before MySQL 5.0 write."""
@@ -34,16 +34,16 @@ _SPACED = re.compile(r"\s*([.,()=])\s*")
 class Statement:
     """A statement as it was logged.
 
-    `text`: decoded by the session's character set; `generated_text`: by UTF-8, which servers use
-    for statements that they write themselves, None if it is the same. `thread`: the session's id.
-    `strict`: whether values that do not fit are errors. `written`: the databases that it may have
-    changed, None if the server does not log them. `without_effect`: MariaDB logs it when it begins,
-    and again when it is done (`binlog_alter_two_phase`), or it was rolled back.
+    `text`: decoded by the session's character set. `generated_text`: decoded by UTF-8, which
+    servers use for statements that they write themselves; None if it is the same. `thread`: the
+    session's id. `strict`: values that do not fit are errors. `written`: the databases that it may
+    have changed; None if the server does not log them. `without_effect`: it was rolled back, or it
+    is the first of two events of an ALTER TABLE (MariaDB's `binlog_alter_two_phase`).
     """
 
     database: str
     text: str
-    lexis: Lexis
+    lexis: LexerOptions
     generated_text: str | None = None
     thread: int = 0
     strict: bool = False
@@ -52,7 +52,7 @@ class Statement:
 
     @cached_property
     def readings(self) -> tuple[list[Token], ...]:
-        """The tokens, in each way in which the text can be decoded."""
+        """The tokens of the statement, for each way to decode its text."""
         texts = [self.text, *([] if self.generated_text is None else [self.generated_text])]
         return tuple(tokens(text, self.lexis) for text in texts)
 
@@ -84,7 +84,7 @@ def statement_of(kind: int, data: bytes, at: int, end: int, mariadb: bool) -> St
     return Statement(
         database,
         text,
-        Lexis(bool(mode & _ANSI_QUOTES), not mode & _NO_BACKSLASHES, mariadb, blank),
+        LexerOptions(bool(mode & _ANSI_QUOTES), not mode & _NO_BACKSLASHES, mariadb, blank),
         generated,
         thread,
         bool(mode & _STRICT),

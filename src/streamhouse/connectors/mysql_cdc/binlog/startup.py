@@ -9,12 +9,12 @@ from typing import NamedTuple, TypeVar
 import pymysql
 
 from streamhouse.connectors.mysql_cdc.binlog.binlog_inspector import BinlogInspector
-from streamhouse.connectors.mysql_cdc.binlog.dump import Dump
+from streamhouse.connectors.mysql_cdc.binlog.dump import BinlogDump
 from streamhouse.connectors.mysql_cdc.binlog.format.events import (
     GTIDS,
     HEADER,
     ROWS,
-    Track,
+    PositionTracker,
 )
 from streamhouse.connectors.mysql_cdc.binlog.gtids import gtid_list, gtid_of, previous_gtids
 from streamhouse.connectors.mysql_cdc.binlog.limits import earliest_position, log_files
@@ -38,7 +38,7 @@ _WITH_SNAPSHOT = "use 'scan.startup.mode' = 'initial'"
 
 
 class _Event(NamedTuple):
-    """An event that `_events` reads: bytes `at` on of `data`; `begin` and `end`: its positions."""
+    """An event at byte `at` of `data`; `begin` and `end`: its positions in the binlog."""
 
     kind: int
     data: bytes
@@ -136,7 +136,7 @@ class _Search:
         self._end = end
 
     def after_gtids(self, wanted: GtidSet, server: Server) -> tuple[BinlogPosition, Skip | None]:
-        """The first transaction that is not in a set, and the set, if there are others after it."""
+        """The first transaction that is not in a set; and the set, if later ones are in it."""
         self._check_executed(wanted, server)
         file, previous = self._file_after(wanted)
         missing = _missing(wanted, previous)
@@ -168,7 +168,7 @@ class _Search:
         return start, Skip(gtids=str(wanted), until=until)
 
     def at_seconds(self, seconds: int) -> BinlogPosition:
-        """The first transaction that ended at or after a point in time, in seconds since 1970."""
+        """The first transaction that ended at or after a time, in seconds since 1970."""
         names = [name for name, _ in log_files(self._session)]
         for file in reversed(names):
             created, previous = self._head(file)
@@ -194,35 +194,39 @@ class _Search:
     def after_events(
         self, start: BinlogPosition, events: int, rows: int, skip: Skip | None
     ) -> Skip:
-        """What to leave out to skip so many events, and rows of the next row event."""
-        place, remaining = start, events
+        """Skip some events, and some rows of the row event after them."""
+        position, remaining = start, events
         for event in self._events(start):
             if remaining:
                 remaining -= 1
-                place = event.end
+                position = event.end
             elif event.kind in ROWS or not rows:
                 row_event = event.end if rows else None
-                return self._skip_events(skip, place, row_event, rows)
+                return self._skip_events(skip, position, row_event, rows)
         if remaining or rows:
             raise OptionError(
                 f"options 'scan.startup.specific-offset.skip-events' and '.skip-rows': the binlog "
                 f"of MySQL at {self._options.address} has only {events - remaining} events after "
                 f"{start}, or no row event after them"
             )
-        return self._skip_events(skip, place, None, 0)
+        return self._skip_events(skip, position, None, 0)
 
     def _skip_events(
-        self, skip: Skip | None, place: BinlogPosition, row_event: BinlogPosition | None, rows: int
+        self,
+        skip: Skip | None,
+        position: BinlogPosition,
+        row_event: BinlogPosition | None,
+        rows: int,
     ) -> Skip:
         former = skip or Skip()
-        ends = (place, row_event, former.until)
+        ends = (position, row_event, former.until)
         until = max(end for end in ends if end is not None)
-        return Skip(former.gtids, until, place, row_event, rows)
+        return Skip(former.gtids, until, position, row_event, rows)
 
     def _events(self, start: BinlogPosition) -> Iterator[_Event]:
-        """The events from `start` to the end, without those that the server only sends."""
-        dump = Dump(self._options, start)
-        track = Track(start, dump.checksums)
+        """The events from `start` to the end, without those that are not in the binlog itself."""
+        dump = BinlogDump(self._options, start)
+        track = PositionTracker(start, dump.checksums)
         try:
             while not (track.between and track.position >= self._end):
                 block, at = dump.block(), 0
@@ -240,10 +244,10 @@ class _Search:
             dump.close()
 
     def _head(self, file: str) -> tuple[int, GtidSet | None]:
-        """When a file was created, and the GTIDs before it (None: the file does not say)."""
+        """When a file was created, and the GTIDs before it (None: the file does not have them)."""
         start = BinlogPosition(file, BINLOG_START)
-        dump = Dump(self._options, start)
-        track, created = Track(start, dump.checksums), 0
+        dump = BinlogDump(self._options, start)
+        track, created = PositionTracker(start, dump.checksums), 0
         try:
             while True:
                 block, at = dump.block(), 0
@@ -287,10 +291,10 @@ class _Search:
             f"'{wanted}' ({reason})"
         )
 
-    def _unordered(self, place: BinlogPosition) -> OptionError:
+    def _unordered(self, position: BinlogPosition) -> OptionError:
         return OptionError(
             f"option '{_GTID_OPTION}': the GTIDs in the binlog of MySQL at "
-            f"{self._options.address} are not in order at {place}; start with "
+            f"{self._options.address} are not in order at {position}; start with "
             "'scan.startup.specific-offset.file' and '.pos'"
         )
 

@@ -1,4 +1,4 @@
-"""Checks the statements in the binlog: which of them a stream of one table can pass.
+"""Checks whether the stream of a table can continue after statements in the binlog.
 
 docs/decisions/140-statements-in-the-binlog.md says why.
 """
@@ -13,8 +13,8 @@ from streamhouse.connectors.mysql_cdc.binlog.alter_table import Refusal, altered
 from streamhouse.connectors.mysql_cdc.binlog.captured_table import CapturedTable
 from streamhouse.connectors.mysql_cdc.binlog.query import Statement
 from streamhouse.connectors.mysql_cdc.binlog.sql.alter import (
-    Change,
     RowsChanged,
+    TableChange,
     changes_of,
 )
 from streamhouse.connectors.mysql_cdc.binlog.sql.effects import (
@@ -44,9 +44,9 @@ _FILTERS = ("UNIQUE", "CHECK", "PARTITION", "FOREIGN", "PRIMARY")
 
 
 class ParsedStatement:
-    """A statement as parsed in each way in which its text can be decoded.
+    """A statement, parsed for each way to decode its text.
 
-    `parsed` has None for a definition statement that is not understood.
+    `parsed` has None for a definition statement of an unknown form.
     """
 
     def __init__(self, statement: Statement, ignores_case: bool) -> None:
@@ -60,7 +60,7 @@ class ParsedStatement:
         ]
 
     def concerns(self, name: TableName) -> bool:
-        """Whether it defines, alters, fills or drops the table, or may do so."""
+        """Whether the statement defines, alters, fills or drops the table, or may do so."""
         return any(
             self._is_unclear(parsed, found, name)
             or (isinstance(parsed, Definition) and bool(_of(parsed, name)))
@@ -68,9 +68,9 @@ class ParsedStatement:
         )
 
     def hides(self, name: TableName) -> bool:
-        """Whether it creates or drops a temporary table of this name.
+        """Whether the statement creates or drops a temporary table of this name.
 
-        Until that is dropped, the session's statements are about it, not about the table.
+        While that exists, the session's statements are about it, not about the table.
         """
         return any(
             (isinstance(parsed, Temporary) and name in parsed.created + parsed.dropped)
@@ -79,7 +79,7 @@ class ParsedStatement:
         )
 
     def creates(self, name: TableName) -> bool:
-        """Whether it creates the table, and does nothing else to it."""
+        """Whether the statement creates the table, and does nothing else to it."""
         return all(
             isinstance(parsed, Definition)
             and {effect.what for effect in _of(parsed, name)} == {EffectKind.CREATED}
@@ -87,7 +87,7 @@ class ParsedStatement:
         )
 
     def may_write(self, name: TableName) -> bool:
-        """Whether it concerns the table, may change its rows, or is about temporary tables."""
+        """Whether the statement concerns the table or temporary tables, or may change its rows."""
         return self.concerns(name) or any(
             isinstance(parsed, Other | Temporary)
             or (isinstance(parsed, Definition) and _fills(parsed))
@@ -95,7 +95,7 @@ class ParsedStatement:
         )
 
     def _is_unclear(self, parsed: Parsed | None, found: Sequence[Token], name: TableName) -> bool:
-        # A string may be a statement, or a name in a SQL mode that is not known.
+        # A string may be a statement, or a name if the SQL mode is not known.
         fold = str.lower if self._ignores_case else str
         return parsed is None and any(
             fold(token.text) in name
@@ -105,10 +105,10 @@ class ParsedStatement:
 
 
 class StatementCheck:
-    """Follows the statements of the binlog; `known` is the table at the current position.
+    """Follows the statements of the binlog.
 
-    `known` is None if that is not known. Raises `SchemaChangeError` or `DataLossError` for
-    statements that a stream cannot pass.
+    `known`: the table at the current position; None if that is not known. Raises
+    `SchemaChangeError` or `DataLossError` for statements after which a stream cannot continue.
     """
 
     def __init__(self, captured: CapturedTable, known: TableDefinition | None) -> None:
@@ -149,7 +149,7 @@ class StatementCheck:
         self._note_hidden(where)
 
     def _note_hidden(self, where: BinlogPosition) -> None:
-        """Keep in `known` which sessions hide the table; those of earlier files end with these."""
+        """Set in `known` which sessions hide the table: those of the current binlog file."""
         if self.known is not None:
             name = self._captured.parsed_name
             hidden = sorted(
@@ -180,7 +180,7 @@ class StatementCheck:
     def _replace(self, effect: Effect, statement: Statement, where: BinlogPosition) -> None:
         if is_online_swap(effect):
             if self._captured.options.online_schema_changes:
-                # The tool has copied all rows; the columns are found at the next ones.
+                # The tool has copied all rows; the next row events have the columns.
                 self.known = None
                 return
             raise SchemaChangeError(
@@ -191,7 +191,9 @@ class StatementCheck:
             )
         self._refuse(statement, where, "it changes the table without row events")
 
-    def _changes(self, effect: Effect, statement: Statement, where: BinlogPosition) -> list[Change]:
+    def _changes(
+        self, effect: Effect, statement: Statement, where: BinlogPosition
+    ) -> list[TableChange]:
         charset = None if self.known is None else self.known.charset
         try:
             changes = changes_of(effect.specs, charset, self._captured.mariadb)
@@ -210,7 +212,7 @@ class StatementCheck:
         after = (
             None
             if self.known is None
-            else altered(changes, self.known, complete=self._captured.by_place)
+            else altered(changes, self.known, complete=self._captured.columns_by_index)
         )
         if found is not None:
             self._refuse_alter(found, after, changes, statement, where)
@@ -220,7 +222,7 @@ class StatementCheck:
         self,
         found: Refusal,
         after: TableDefinition | None,
-        changes: Sequence[Change],
+        changes: Sequence[TableChange],
         statement: Statement,
         where: BinlogPosition,
     ) -> NoReturn:
@@ -255,7 +257,7 @@ class StatementCheck:
     def _may_change(
         self, parsed: Other, statement: Statement, where: BinlogPosition, name: TableName
     ) -> str | None:
-        """Why a statement may change the followed table; None: it does not."""
+        """Why a statement may change the followed table; None if it does not."""
         target = parsed.target
         temporary = target is not None and (
             target == parsed.creates_temporary or self._is_temporary(target, statement, where)
@@ -279,8 +281,8 @@ class StatementCheck:
 
 
 def is_online_swap(effect: Effect) -> bool:
-    """Whether gh-ost or pt-online-schema-change puts its copy in the place of the table."""
-    name, copy, old = effect.table.name, effect.formerly, effect.now
+    """Whether gh-ost or pt-online-schema-change replaces the table by its copy."""
+    name, copy, old = effect.table.name, effect.old_name, effect.new_name
     if (
         name is None
         or copy is None

@@ -1,4 +1,4 @@
-"""The events of one transaction, kept until it is known which of them are valid."""
+"""Buffers the events of one transaction until it ends."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from streamhouse.connectors.mysql_cdc.binlog.format.events import STATEMENTS
 from streamhouse.errors import DataLossError
 
 MOST_BYTES = 32 * 1024 * 1024
-"""How many bytes of one transaction are kept in memory; the rest is on the local disk."""
+"""How many bytes of one transaction to keep in memory; the rest is on the local disk."""
 
 _SPILLED = struct.Struct("<BII")
 
@@ -30,9 +30,9 @@ class Event(NamedTuple):
 class TransactionBuffer:
     """The kept events of one transaction, in order, with its savepoints.
 
-    It holds blocks of events as they were received, up to `most_bytes` of them, and moves events to
-    a temporary file beyond that. A rollback drops changes of rows, but no statements: temporary
-    tables that they create or drop stay created or dropped.
+    It keeps the received blocks of events, up to `most_bytes` of them, and moves events to a
+    temporary file beyond that. A rollback drops changes of rows, but no statements, since it does
+    not undo their effects on temporary tables.
     """
 
     def __init__(self, most_bytes: int = MOST_BYTES) -> None:
@@ -96,7 +96,7 @@ class TransactionBuffer:
         self._drop_since(file_bytes, count)
 
     def take_statements(self) -> TransactionBuffer:
-        """The statements, which `events` leaves out from then on."""
+        """Remove the statements; returns them in a buffer of their own."""
         taken = TransactionBuffer()
         if self._has_statements:
             for event in self.events():
@@ -142,13 +142,13 @@ class TransactionBuffer:
         if self._file is None:
             self._file = tempfile.TemporaryFile(prefix="streamhouse-mysql-")
         self._file.seek(self._file_bytes)
-        places = [self._file_bytes]
+        offsets = [self._file_bytes]
         for kind, data, at, end, pos in self._events:
             self._file.write(_SPILLED.pack(kind, end - at, pos))
             self._file.write(memoryview(data)[at:end])
-            places.append(places[-1] + _SPILLED.size + end - at)
+            offsets.append(offsets[-1] + _SPILLED.size + end - at)
         self._savepoints = [
-            (name, places[count] if count else before, 0)
+            (name, offsets[count] if count else before, 0)
             for name, before, count in self._savepoints
         ]
-        self._events, self._file_bytes = [], places[-1]
+        self._events, self._file_bytes = [], offsets[-1]

@@ -18,8 +18,8 @@ from streamhouse.connectors.mysql_cdc.binlog.format.events import (
     STATEMENTS,
     STOP,
     TABLE_MAP,
+    PositionTracker,
     Step,
-    Track,
 )
 from streamhouse.connectors.mysql_cdc.binlog.gtids import gtid_of
 from streamhouse.connectors.mysql_cdc.binlog.query import OLD_LOADS
@@ -45,11 +45,11 @@ class EventFilter(Protocol):
 
 
 class Committed(NamedTuple):
-    """A transaction whose changes are valid, or the statements of one whose changes are not.
+    """A committed transaction, or the statements of one that was rolled back.
 
-    `group`: its kept events. None if it was prepared and its events are no longer known: then
-    they begin at `begin` (None: unknown, too). `rolled_back`: it was rolled back, and it is not
-    known that it was prepared; the reader has to check that it was not committed before.
+    `group`: its events. None if it was prepared earlier and its events are no longer known: they
+    begin at `begin` (None: unknown). `rolled_back`: it was rolled back, but no PREPARE of it is
+    known; the reader has to check that it was not committed before.
     """
 
     group: TransactionBuffer | None
@@ -61,15 +61,15 @@ class Committed(NamedTuple):
 class Transactions:
     """Assembles the events that `event_filter` selects, and their rows, into transactions.
 
-    The first event must follow the end of a transaction, and belong to `expected` (None: any
-    binlog). `prepared`: XA transactions that were prepared earlier. `skipped`: transactions to
-    leave out. `keep_prepared`: also keep the events of large prepared ones. `server`: for messages.
+    The first event must be the first one of a transaction, in the binlog `expected` (None: any).
+    `prepared`: XA transactions that were prepared earlier. `skipped`: transactions to leave out.
+    `keep_prepared`: also keep the events of large prepared transactions. `server`: for messages.
     Raises `DataLossError`.
     """
 
     def __init__(
         self,
-        track: Track,
+        track: PositionTracker,
         event_filter: EventFilter,
         server: str,
         expected: BinlogIdentity | None = None,
@@ -90,13 +90,13 @@ class Transactions:
 
     @property
     def prepared(self) -> dict[str, BinlogPosition]:
-        """Where the known XA transactions begin that are prepared and not decided."""
+        """Where XA transactions begin that are neither committed nor rolled back."""
         return self._prepared.positions
 
     def advance(self, block: bytes, at: int) -> tuple[int, Committed | None]:
         """Take events from byte `at` on, up to an end of a transaction or of the block.
 
-        Returns the byte after them, and the transaction if it is valid.
+        Returns the byte after them, and the transaction if it was committed.
         """
         track, trailer = self.track, self.track.trailer
         followed, end = self._followed, len(block)
@@ -121,7 +121,7 @@ class Transactions:
         return at, None
 
     def take_prepared(self, xid: str) -> Committed:
-        """Forget a prepared transaction; its events, if they are known."""
+        """Remove a prepared transaction; returns its events, if they are known."""
         return self._prepared.take(xid)
 
     def _map(self, block: bytes, at: int, end: int, pos: int) -> None:
@@ -143,7 +143,7 @@ class Transactions:
         step = track.take(block, at)
         end = at + size - track.trailer
         if kind in (ROTATE, STOP):
-            # A server that crashed leaves a transaction without an end at the end of a file.
+            # After a crash of the server, a file ends inside a transaction.
             self._group.close()
         elif kind == FORMAT:
             self._check_binlog()
@@ -246,7 +246,7 @@ class _Prepared:
         return Committed(group, xid, begin)
 
     def drop(self, xid: str) -> bool:
-        """Forget a transaction; whether it was known."""
+        """Remove a transaction; returns whether it was known."""
         dropped = self.take(xid)
         if dropped.group is not None:
             dropped.group.close()
@@ -256,7 +256,7 @@ class _Prepared:
 def other_binlog(
     server: str, file: str, expected: BinlogIdentity, found: BinlogIdentity
 ) -> DataLossError:
-    """The error for a file that is not the one that was read before."""
+    """The error for a binlog file that differs from the one that was read before."""
     return DataLossError(
         f"the binlog file {file} of {server} is another one than was read before ({found}, not "
         f"{expected}): the binlog was reset (RESET MASTER), or this is another server; "

@@ -1,4 +1,4 @@
-"""Whether the values of a column stay as they are when its type changes."""
+"""Decides whether a change of a column's type keeps its values."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _LENGTH = re.compile(r"\((\d+)\)")
 
 
 def keeps_values(old: MySqlColumn, new: MySqlColumn, strict: bool) -> bool:
-    """Whether ALTER TABLE leaves every value as it was.
+    """Whether ALTER TABLE keeps every value.
 
-    `strict`: a value that does not fit makes the statement fail. That is so for numbers out of
-    range and NULL, but not for rounded fractions and trailing blanks.
+    `strict`: the statement fails for numbers out of range and for NULL, but not for rounded
+    fractions and trailing blanks.
     """
     if old.nullable and not new.nullable and (not strict or new.data_type == "timestamp"):
         return False
@@ -49,9 +49,9 @@ def _includes_range(old: MySqlColumn, new: MySqlColumn) -> bool:
 
 
 def _keeps_members(old: MySqlColumn, new: MySqlColumn) -> bool:
-    """Whether all members stay.
+    """Whether all members remain.
 
-    If one goes, its value becomes that of a member that is equal by the collation.
+    The values of a removed member become those of a member that the collation considers equal.
     """
     if not keeps_text(old.charset, new.charset, members=True) or not set(old.members) <= set(
         new.members
@@ -90,7 +90,7 @@ def _characters(column: MySqlColumn) -> int:
 
 
 def keeps_text(old: str | None, new: str | None, members: bool = False) -> bool:
-    """Whether every text of the character set `old` is the same one in `new`.
+    """Whether every text of the character set `old` can be converted to `new` without loss.
 
     `members`: of an ENUM or SET, which MariaDB loses in character sets of wide characters.
     """

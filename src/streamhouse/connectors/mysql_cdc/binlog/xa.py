@@ -5,8 +5,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection
 
-from streamhouse.connectors.mysql_cdc.binlog.dump import Dump
-from streamhouse.connectors.mysql_cdc.binlog.format.events import HEADER, Step, Track, xid_text
+from streamhouse.connectors.mysql_cdc.binlog.dump import BinlogDump
+from streamhouse.connectors.mysql_cdc.binlog.format.events import (
+    HEADER,
+    PositionTracker,
+    Step,
+    xid_text,
+)
 from streamhouse.connectors.mysql_cdc.binlog.limits import log_files
 from streamhouse.connectors.mysql_cdc.binlog.transaction_buffer import TransactionBuffer
 from streamhouse.connectors.mysql_cdc.binlog.transactions import (
@@ -28,7 +33,7 @@ _DENIED = "XAER_RMERR"
 """What MySQL reports to a user without the privilege XA_RECOVER_ADMIN."""
 
 
-def listed(session: Session, mariadb: bool) -> set[str]:
+def prepared_xids(session: Session, mariadb: bool) -> set[str]:
     """The transactions that the server lists as prepared; empty if the user may not see them."""
     statement = "XA RECOVER" if mariadb else "XA RECOVER CONVERT XID"
     try:
@@ -52,11 +57,11 @@ def _listed_xid(format_id: object, first: object, second: object, data: object) 
 
 
 class XaScan:
-    """Follows which XA transactions are prepared, from `start` on, by reading event headers."""
+    """Follows the XA transactions that are prepared from `start` on; reads event headers only."""
 
     def __init__(self, options: MySqlOptions, start: BinlogPosition) -> None:
-        self._dump = Dump(options, start)
-        self._track = Track(start, self._dump.checksums)
+        self._dump = BinlogDump(options, start)
+        self._track = PositionTracker(start, self._dump.checksums)
         self._block, self._at = b"", 0
         self.prepared: dict[str, BinlogPosition] = {}
         self.decided: dict[str, Step] = {}
@@ -91,10 +96,10 @@ class XaScan:
 def prepared_before(
     session: Session, options: MySqlOptions, end: BinlogPosition, wanted: Collection[str]
 ) -> tuple[dict[str, BinlogPosition], dict[str, Step]]:
-    """Where those `wanted` transactions begin that are prepared and undecided at `end`.
+    """Where those of the `wanted` transactions begin that are prepared and undecided at `end`.
 
-    Also returns those that were decided before, and how. The binlog is read file by file, from
-    the newest on; transactions of which it has nothing are in neither result.
+    Also returns those that were decided before, and how. Reads the binlog file by file, backwards
+    from the newest; transactions that are not in the binlog are in neither result.
     """
     found: dict[str, BinlogPosition] = {}
     decided: dict[str, Step] = {}
@@ -105,7 +110,7 @@ def prepared_before(
     for file in reversed(files[: files.index(end.file) + 1]):
         if not remaining:
             break
-        log.info("mysql-cdc: reads %s back for prepared XA transactions", file)
+        log.info("mysql-cdc: searching %s for prepared XA transactions", file)
         scan = XaScan(options, BinlogPosition(file, BINLOG_START))
         try:
             scan.advance(end, file_only=file != end.file)
@@ -122,7 +127,7 @@ def read_prepared(
 ) -> TransactionBuffer:
     """The events of a prepared transaction whose XA COMMIT or ROLLBACK begins at `before`.
 
-    They are read again from where they begin; if that is unknown, it is found by reading back.
+    Reads them again from their first event; if that is unknown, searches it backwards.
     Raises `DataLossError` if the server no longer has them.
     """
     assert committed.xid is not None
@@ -157,8 +162,8 @@ def read_prepared(
 def _read_group(
     options: MySqlOptions, event_filter: EventFilter, begin: BinlogPosition, xid: str
 ) -> TransactionBuffer:
-    dump = Dump(options, begin)
-    track = Track(begin, dump.checksums)
+    dump = BinlogDump(options, begin)
+    track = PositionTracker(begin, dump.checksums)
     server = f"MySQL at {options.address}"
     transactions = Transactions(track, event_filter, server, keep_prepared=True)
     try:

@@ -1,1 +1,1 @@
-"""Many MySQL tables as one source: discovery, type mapping, and one position for all of them."""
+"""Many MySQL tables as one source: discovery, types, and batches with one binlog position."""

@@ -12,9 +12,10 @@ import pymysql
 from streamhouse.connectors.mysql_cdc.binlog.captured_table import CapturedTable
 from streamhouse.connectors.mysql_cdc.binlog.change_decoder import (
     ChangeDecoder,
+    folded_names,
     names_of,
+    table_id,
     table_names,
-    table_number,
 )
 from streamhouse.connectors.mysql_cdc.binlog.format.events import TABLE_MAP
 from streamhouse.connectors.mysql_cdc.binlog.rows.event import RowEvent
@@ -30,7 +31,7 @@ TableEvent: TypeAlias = tuple[int, RowEvent]
 
 @dataclass(frozen=True)
 class TableRange:
-    """A table whose changes are read; `start`: where, and its columns there."""
+    """A table whose changes are read, from `start` on."""
 
     captured: CapturedTable
     start: TablePosition
@@ -56,45 +57,45 @@ def read_tables(tables: Sequence[TableRange], end: BinlogPosition) -> Iterator[T
                 yield event
             return
         except OSError:
-            # The log lacks the range, or has ended: what was not read yet is on the server.
+            # The log lacks the range, or has ended: read the rest from the server.
             pass
     yield from _from_server(tables, end, yielded)
 
 
-class _Decoders:
-    """The decoders of the tables; finds the one that an event is for."""
+class _TableDecoders:
+    """The decoders of several tables, as one decoder."""
 
     def __init__(self, tables: Sequence[TableRange]) -> None:
         self._all = [ChangeDecoder(one.captured, one.start.table) for one in tables]
         self._ignores_case = tables[0].captured.ignores_case
         self._by_names = {
-            self._folded(names_of(one.captured.table.database, one.captured.table.name)): index
+            self._names(names_of(one.captured.table.database, one.captured.table.name)): index
             for index, one in enumerate(tables)
         }
         self._by_table_id: dict[bytes, int] = {}
 
     def selects(self, kind: int, data: bytes, at: int, end: int) -> bool:
-        """Whether `process` needs this event, which is none of rows, of a transaction."""
-        return kind != TABLE_MAP or self._folded(table_names(data, at)) in self._by_names
+        """Whether `process` needs this event, which is not a row event."""
+        return kind != TABLE_MAP or self._names(table_names(data, at)) in self._by_names
 
     def row_event(
         self, kind: int, data: bytes, at: int, end: int, skipped: int = 0
     ) -> TableEvent | None:
-        """A row event with the index of its table; None if it is of no table."""
-        index = self._by_table_id.get(table_number(data, at))
+        """A row event with the index of its table; None for other tables."""
+        index = self._by_table_id.get(table_id(data, at))
         if index is None:
             return None
         event = self._all[index].row_event(kind, data, at, end, skipped)
         return None if event is None else (index, event)
 
     def process(self, kind: int, data: bytes, at: int, end: int, file: str, pos: int) -> None:
-        """Take an event that is not of rows; `file` and `pos`: its place, for messages."""
+        """Take an event that is not a row event; `file` and `pos`: its end, for messages."""
         if kind != TABLE_MAP:
             for decoder in self._all:
                 decoder.process(kind, data, at, end, file, pos)
             return
-        number = table_number(data, at)
-        index = self._by_names.get(self._folded(table_names(data, at)))
+        number = table_id(data, at)
+        index = self._by_names.get(self._names(table_names(data, at)))
         if index is None:
             self._by_table_id.pop(number, None)
         else:
@@ -106,10 +107,8 @@ class _Decoders:
         for decoder, one in zip(self._all, tables, strict=True):
             decoder.set_table(one.start.table)
 
-    def _folded(self, names: bytes) -> bytes:
-        if not self._ignores_case:
-            return names
-        return names.decode("utf-8", "replace").lower().encode()
+    def _names(self, names: bytes) -> bytes:
+        return folded_names(names, self._ignores_case)
 
 
 def _relayed(
@@ -118,7 +117,7 @@ def _relayed(
     start = tables[0].start.position
     frames = FrameReader(view.folder, start)
     try:
-        yield from relayed_events(view, frames, _Decoders(tables), start, end)
+        yield from relayed_events(view, frames, _TableDecoders(tables), start, end)
     finally:
         frames.close()
 
@@ -128,7 +127,7 @@ class _ServerReader(BinlogReader[TableEvent]):
 
     def __init__(self, tables: Sequence[TableRange]) -> None:
         first = tables[0]
-        self.decoders = _Decoders(tables)
+        self.decoders = _TableDecoders(tables)
         super().__init__(
             first.captured.options, self.decoders, first.start.position, first.start.binlog_state
         )
@@ -146,7 +145,7 @@ def _key(captured: Iterable[CapturedTable]) -> _ReaderKey:
 def _from_server(
     tables: Sequence[TableRange], end: BinlogPosition, skip: int
 ) -> Iterator[TableEvent]:
-    """The row events but the first `skip`; the reader is kept for the next range in the process."""
+    """The row events without the first `skip`; keeps the reader for the next range."""
     start, options = tables[0].start, tables[0].captured.options
     key, backoff, yielded = _key(one.captured for one in tables), Backoff(options), skip
     while start.position < end:

@@ -1,4 +1,4 @@
-"""Reads the rows of a batch's tables, on executors."""
+"""Reads the parts of a batch, on executors."""
 
 from __future__ import annotations
 
@@ -34,9 +34,10 @@ Numbers: TypeAlias = Sequence[int] | npt.NDArray[np.int64]
 
 
 class TableRows(NamedTuple):
-    """Rows of one part with their kinds; `seconds`: when each was changed, None in a snapshot.
+    """Rows of a part, with their row kinds; `part`: its index.
 
-    `numbers` increase with the place of a row among those of all parts in the binlog.
+    `seconds`: when each row changed (epoch seconds); None for rows of a snapshot. `numbers`: order
+    the rows of all parts as in the binlog.
     """
 
     part: int
@@ -45,8 +46,8 @@ class TableRows(NamedTuple):
     numbers: Numbers = ()
 
 
-class _AllEvents:
-    """Row events of a table whose rows have all been read."""
+class _TableEvents:
+    """Collects row events of a table whose snapshot is complete."""
 
     def __init__(self, writer: RowWriter, key_group: KeyGroup | None) -> None:
         self._writer = writer
@@ -57,11 +58,11 @@ class _AllEvents:
         return self._events.bytes
 
     def add(self, event: RowEvent, number: int) -> None:
-        """Add an event; `number`: its place among those of all tables."""
+        """Add an event; `number`: its index among the events of all tables."""
         self._events.add(event, number)
 
     def drain(self, part: int) -> Iterator[TableRows]:
-        """The rows of all events, which are forgotten."""
+        """Decode and remove all events."""
         for rows in self._events.drain():
             batch = self._writer.changed(rows.kinds, rows.columns)
             yield TableRows(part, batch, rows.seconds, rows.numbers)
@@ -70,7 +71,7 @@ class _AllEvents:
 
 
 class _FilteredEvents:
-    """Changes of the rows that the snapshot of a table has read, up to a key."""
+    """Collects row events of a table, of keys that its snapshot has read."""
 
     def __init__(self, writer: RowWriter, snapshot_filter: SnapshotFilter) -> None:
         self._writer, self._filter = writer, snapshot_filter
@@ -78,12 +79,12 @@ class _FilteredEvents:
         self.bytes = 0
 
     def add(self, event: RowEvent, number: int) -> None:
-        """Add an event; `number`: its place among those of all tables."""
+        """Add an event; `number`: its index among the events of all tables."""
         self._changes.add(event, number)
         self.bytes += event.end - event.at
 
     def drain(self, part: int) -> Iterator[TableRows]:
-        """The rows of all changes, which are forgotten."""
+        """Return and remove all rows."""
         changes = self._changes
         if changes.rows:
             rows = self._writer.changes(changes.kinds, changes.rows)
@@ -96,7 +97,10 @@ class _FilteredEvents:
 
 
 class PartReader:
-    """Reads parts of a batch; `zone`: the server's, `relay`: that of all tables' relay log."""
+    """Reads parts of a batch.
+
+    `zone`: the server's time zone. `relay`: the folder of the relay log of all tables, if any.
+    """
 
     def __init__(
         self, options: MySqlOptions, server: Server, zone: str, relay: Path | None
@@ -109,39 +113,42 @@ class PartReader:
         self._connections.close()
 
     def changes(self, parts: Sequence[TablePart], end: BinlogPosition) -> Iterator[list[TableRows]]:
-        """The changes of all parts up to `end`, in stretches of the binlog.
+        """The changes of all parts up to `end`, in successive ranges of the binlog.
 
-        A stretch has entries of each part with changes in it; `in_order` restores their order.
+        A range has one or more entries for each part with changes in it. `in_order` restores the
+        order of their rows.
         """
         changing = [(n, part) for n, part in enumerate(parts) if part.changes is not None]
         if not changing:
             return
         ranges: list[TableRange] = []
-        gathered: list[_AllEvents | _FilteredEvents] = []
+        collected: list[_TableEvents | _FilteredEvents] = []
         for _, part in changing:
             assert part.changes is not None
             captured = part.table.captured_table(self._options, self._server, self._relay)
             ranges.append(TableRange(captured, part.changes))
-            gathered.append(self._decoder_of(part, captured))
+            collected.append(self._collector(part, captured))
         held = 0
         try:
             for number, (index, event) in enumerate(read_tables(ranges, end)):
                 with errors_of(changing[index][1].table.full_name):
-                    gathered[index].add(event, number)
+                    collected[index].add(event, number)
                 held += event.end - event.at
                 if held >= MOST_BYTES:
                     held = 0
-                    yield _all_taken(changing, gathered)
+                    yield _drained(changing, collected)
             if held:
-                yield _all_taken(changing, gathered)
+                yield _drained(changing, collected)
         finally:
-            for one in gathered:
+            for one in collected:
                 one.close()
 
-    def _decoder_of(self, part: TablePart, captured: CapturedTable) -> _AllEvents | _FilteredEvents:
+    def _collector(
+        self, part: TablePart, captured: CapturedTable
+    ) -> _TableEvents | _FilteredEvents:
         writer = part.table.writer(self._zone)
         if part.up_to is None:
-            return _AllEvents(writer, part.key_group)
+            return _TableEvents(writer, part.key_group)
         return _FilteredEvents(writer, SnapshotFilter(captured, part.up_to, captured.options))
 
     def snapshot(self, number: int, part: TablePart) -> Iterator[TableRows]:
@@ -201,10 +208,10 @@ def _merged(
     return rows.take(pa.array(order)), numbers[order]
 
 
-def _all_taken(
-    changing: Sequence[tuple[int, TablePart]], gathered: Sequence[_AllEvents | _FilteredEvents]
+def _drained(
+    changing: Sequence[tuple[int, TablePart]], collected: Sequence[_TableEvents | _FilteredEvents]
 ) -> list[TableRows]:
-    pairs = zip(changing, gathered, strict=True)
+    pairs = zip(changing, collected, strict=True)
     return [
         rows
         for (number, part), one in pairs

@@ -1,4 +1,4 @@
-"""How far a sync has come: one position of the binlog for all tables, and their snapshots."""
+"""The offsets of many tables: one position of the binlog for all of them, and their snapshots."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from streamhouse.connectors.mysql_cdc.server.position import BinlogPosition, Bin
 from streamhouse.source import Offset
 
 UNKNOWN_STATEMENT = "a statement that came"
-"""How the text begins of what is not known yet."""
+"""The start of `Stale.statement` if the statement has not been read yet."""
 
 
 @dataclass(frozen=True)
 class Stale:
-    """A target whose rows must be compared with MySQL's, since `statement`.
+    """A target whose rows must be compared with MySQL's, because of `statement`.
 
-    `deletes`: whether rows that MySQL does not have are deleted. `renamed` and `dropped`: columns,
-    as of `DdlChange`.
+    `deletes`: whether to delete rows that MySQL does not have. `renamed` and `dropped`: columns, as
+    in `DdlChange`.
     """
 
     statement: str
@@ -38,17 +38,18 @@ class Stale:
 
 @dataclass(frozen=True)
 class DatabaseProgress:
-    """The rows of each table with a key up to that in `snapshot` were read, as of `position`.
+    """How far a batch has read the tables of a `catalogue`, as of `position`.
 
-    A table that is not in `snapshot` has been read whole; None: nothing of it was read yet.
-    `catalogue`: which tables there are. `versions`: of tables that were altered since the catalogue
-    was written, the name of their description (`versions`). `columns`: what an earlier release
-    knew of such tables. `stale`: targets that are not written until they are reloaded. `gone`:
-    tables that MySQL does not have at the position. `zone`: the server's, if altered tables need
-    it. `hidden`: sessions in which a temporary table has the name of a table, by its id, as in
-    `TableDefinition.hidden_in`. Of the batch that ends here: `reloaded`, its targets that were,
-    with their `deletes`; `altered`, the tables that its statement is about; and `statements`, what
-    it followed.
+    `snapshot`: for each table whose snapshot is not complete, the key up to which its rows have
+    been read (None: no rows). `versions`: for tables that were altered since the catalogue was
+    written, the name of their description in `TableVersions`. `columns`: the columns of such tables
+    in shards, and in offsets of earlier releases. `stale`: targets that are not written until they
+    are reloaded. `gone`: tables that MySQL does not have at the position. `zone`: the server's, if
+    altered tables need it. `hidden`: by table, the sessions in which a temporary table has its
+    name, as in `TableDefinition.hidden_in`.
+
+    About the batch that ends here: `reloaded`, the targets that it reloads, with their `deletes`;
+    `altered`, the tables that its statement is about; `statements`, texts about those it follows.
     """
 
     catalogue: int

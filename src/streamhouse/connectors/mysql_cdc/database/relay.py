@@ -1,4 +1,4 @@
-"""The binlog reader of a sync: one for all tables, whose log has everything that batches need."""
+"""The relay of a sync: its log has everything that the batches of all tables need."""
 
 from __future__ import annotations
 

@@ -18,11 +18,11 @@ from streamhouse.connectors.mysql_cdc.binlog.startup import check_startup, start
 from streamhouse.connectors.mysql_cdc.binlog.statements import ParsedStatement
 from streamhouse.connectors.mysql_cdc.change_reader import TablePosition, open_reader
 from streamhouse.connectors.mysql_cdc.database.tables.followed_table import FollowedTable
-from streamhouse.connectors.mysql_cdc.schema_history import Found, StatementScan
 from streamhouse.connectors.mysql_cdc.server.connection import Session
 from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
 from streamhouse.connectors.mysql_cdc.server.position import BinlogPosition, BinlogState
 from streamhouse.connectors.mysql_cdc.server.table import Server
+from streamhouse.connectors.mysql_cdc.statement_scan import FoundStatement, StatementScan
 from streamhouse.durable_files import replace_text
 from streamhouse.errors import SchemaChangeError
 
@@ -102,14 +102,14 @@ def absent_tables(
         found = scan.between(start.position, end)
     finally:
         scan.close()
-    by_table: dict[str, list[Found]] = {}
+    by_table: dict[str, list[FoundStatement]] = {}
     for one in found:
         by_table.setdefault(one.table.table.full_name, []).append(one)
     absent, altered = set(), []
     for table in tables:
         own = by_table.get(table.full_name, [])
         kept = KeptColumns(captured[table.full_name])
-        altering = [one for one in own if not kept.by(one.statement, one.after)]
+        altering = [one for one in own if not kept.keeps(one.statement, one.after)]
         if kept.is_new or (own and _creates(own[0]) and not _has_changes(own[0], start)):
             absent.add(table.id)
         else:
@@ -119,13 +119,13 @@ def absent_tables(
     return frozenset(absent)
 
 
-def _creates(found: Found) -> bool:
+def _creates(found: FoundStatement) -> bool:
     parsed = ParsedStatement(found.statement, found.table.ignores_case)
     return parsed.creates(found.table.parsed_name)
 
 
-def _has_changes(found: Found, start: SyncStartup) -> bool:
-    """Whether the table has changes before the statement, as CREATE TABLE IF NOT EXISTS allows."""
+def _has_changes(found: FoundStatement, start: SyncStartup) -> bool:
+    """Whether the table has changes before the statement, a CREATE TABLE IF NOT EXISTS."""
     if not start.position < found.before:
         return False
     reader = open_reader(found.table, TablePosition(start.position, start.binlog_state))
@@ -138,7 +138,7 @@ def _has_changes(found: Found, start: SyncStartup) -> bool:
 
 
 def _unknown_columns(
-    start: SyncStartup, options: MySqlOptions, altered: Sequence[Found]
+    start: SyncStartup, options: MySqlOptions, altered: Sequence[FoundStatement]
 ) -> SchemaChangeError:
     last = max(one.after for one in altered)
     texts = "; ".join(

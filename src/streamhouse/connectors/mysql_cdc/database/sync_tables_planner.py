@@ -69,18 +69,15 @@ class SyncTablesPlanner(TablesPlanner):
         self._unread: Collection[str] = ()
 
     def unread(self, targets: Collection[str]) -> None:
-        """Reload targets whose rows the batch before the next one could not read.
-
-        A statement had altered their tables.
-        """
+        """Reload targets whose rows the last batch could not read, as their tables were altered."""
         self._unread = targets
 
     def latest_offset(self, start: Offset, max_rows: int | None = None) -> Offset:
-        """The end of the next batch; `start` if there is nothing to read, or not yet."""
+        """The end of the next batch; `start` if there is nothing to read yet."""
         try:
             return self._next(start)
         except RelayBehindError:
-            return start  # If it has ended, the driver reports why.
+            return start  # If the log has ended, the driver reports the reason.
 
     def _next(self, start: Offset) -> Offset:
         newest = self._catalogues.latest()
@@ -109,7 +106,7 @@ class SyncTablesPlanner(TablesPlanner):
         return list(self._at.parts(before, after, changed, self._skip_snapshot, chunks))
 
     def _of_newest(self, before: DatabaseProgress, newest: Catalogue) -> DatabaseProgress:
-        """The progress with the tables of the newest catalogue, and what its own batch did."""
+        """The progress with the tables of the newest catalogue, without what its batch did."""
         old, tables = self._catalogues.get(before.catalogue).tables, newest.tables
         snapshot = {id: key for id, key in before.snapshot.items() if id in tables}
         added = [id for id in tables if id not in old]
@@ -187,7 +184,7 @@ class SyncTablesPlanner(TablesPlanner):
     ) -> Offset:
         """A batch with chunks of unread tables, the smallest first.
 
-        On MySQL, tables in `added` are read in the next batch, as `lookback` begins here.
+        On MySQL, `lookback` begins here, and the next batch reads the tables in `added`.
         """
         tables = self._at.all(after, newest)
         ready = set(after.snapshot) - (set() if self._server.mariadb else set(added))
@@ -229,7 +226,7 @@ class SyncTablesPlanner(TablesPlanner):
     def _altered_since(
         self, tables: Mapping[str, FollowedTable], position: BinlogPosition, begun: Collection[str]
     ) -> dict[str, Stale]:
-        """The targets of tables that are not as they were found, or were altered since then."""
+        """The targets of tables that were altered since they were found."""
         names = {tables[id].names: id for id in begun}
         found = self._discovery.described(names)
         late = self._first_statement_of(begun, tables, position)
@@ -244,7 +241,7 @@ class SyncTablesPlanner(TablesPlanner):
     def _first_statement_of(
         self, ids: Collection[str], tables: Mapping[str, FollowedTable], start: BinlogPosition
     ) -> BinlogPosition | None:
-        """Where the first statement from `start` up to now about one of these tables is."""
+        """The position of the first statement about one of these tables, from `start` up to now."""
         now = self._current()
         if now == start or not ids:
             return None
@@ -253,7 +250,7 @@ class SyncTablesPlanner(TablesPlanner):
     def _reloaded(
         self, after: DatabaseProgress, newest: Catalogue, added: Collection[str]
     ) -> DatabaseProgress | None:
-        """The end of a batch that reloads stale targets at its position; None: not now."""
+        """The end of a batch that reloads stale targets; None if no target can be reloaded yet."""
         tables = self._at.all(after, newest)
         result = after
         for target, stale in after.stale.items():
@@ -296,7 +293,7 @@ class SyncTablesPlanner(TablesPlanner):
         view = self._relay_log()
         state = None if view is None else view.state()
         if view is None or state is None:
-            return start  # The driver reports why the reader of the binlog has ended.
+            return start  # The reader of the binlog has ended; the driver reports the reason.
         tables = [table.definition for table in newest.tables.values()]
         # `_next_statement` finds the statements.
         end = self._relayed.end(view, state, before.position, tables, None, at_statements=False)
@@ -321,10 +318,10 @@ class SyncTablesPlanner(TablesPlanner):
     def _next_statement(
         self, before: DatabaseProgress, newest: Catalogue, end: BinlogPosition
     ) -> tuple[DatabaseProgress, BinlogPosition | None]:
-        """Where the next statement is, up to `end`, at which a batch has to end.
+        """The position of the next statement up to `end` at which a batch has to end.
 
-        Those about stale targets only need no batches: they are followed, and the progress has
-        what they change.
+        Follows statements that are only about stale targets, which need no batches of their own;
+        the returned progress has their consequences.
         """
         tables, start = self._at.all(before, newest), before.position
         while True:
@@ -348,7 +345,7 @@ class SyncTablesPlanner(TablesPlanner):
     def _up_to_statement(
         self, before: DatabaseProgress, newest: Catalogue, at: BinlogPosition
     ) -> Offset:
-        """A batch that ends before a statement about a table; from there, one with it alone."""
+        """A batch that ends before a statement about a table, or that consists of the statement."""
         if before.position < at:
             return self._moved(before, at).to_offset()
         tables = self._at.all(before, newest)
@@ -386,7 +383,7 @@ class SyncTablesPlanner(TablesPlanner):
 def _hidden(
     before: DatabaseProgress, end: BinlogPosition
 ) -> dict[str, tuple[tuple[str, int], ...]]:
-    """The sessions with temporary tables at the end of a batch; those of earlier files are over."""
+    """The sessions with temporary tables at the end of a batch: those of its binlog file."""
     kept = {
         id: tuple((file, thread) for file, thread in own if file == end.file)
         for id, own in before.hidden.items()

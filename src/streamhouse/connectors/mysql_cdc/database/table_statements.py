@@ -1,4 +1,4 @@
-"""The statements about the tables of a sync: where they are in the binlog, and what they do."""
+"""The statements about the tables of a sync: their positions in the binlog, and their effects."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from streamhouse.connectors.mysql_cdc.binlog.ddl_change import DdlChange, DdlCha
 from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress, Stale
 from streamhouse.connectors.mysql_cdc.database.tables.discovery import FoundTable
 from streamhouse.connectors.mysql_cdc.database.tables.followed_table import FollowedTable
-from streamhouse.connectors.mysql_cdc.relay.files import RelayView
-from streamhouse.connectors.mysql_cdc.schema_history import REMEMBERED, Found, StatementScan
+from streamhouse.connectors.mysql_cdc.relay.files import KEPT_STATEMENTS, RelayView
 from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
 from streamhouse.connectors.mysql_cdc.server.position import BinlogPosition
 from streamhouse.connectors.mysql_cdc.server.table import Server
+from streamhouse.connectors.mysql_cdc.statement_scan import FoundStatement, StatementScan
 
 _REACH_S = 10.0
 _NOWHERE = BinlogPosition("none.0", 0)
 
 
 class RelayBehindError(Exception):
-    """The relay log does not reach a position yet, or has ended."""
+    """The relay log has not reached a position yet, or has ended."""
 
 
 @dataclass
-class Followed:
-    """What follows from statements.
+class FollowedStatements:
+    """The consequences of statements for a sync.
 
-    `tables`: those that are read or written otherwise from now on. `stale`: targets to reload.
-    `gone`: the ids of tables that are not there any more. `texts`: for the user.
+    `tables`: those with a new description. `stale`: targets to reload. `gone`: the ids of tables
+    that no longer exist. `texts`: messages to the user.
     """
 
     tables: list[FollowedTable] = field(default_factory=list)
@@ -41,9 +41,10 @@ class Followed:
 
 
 class StatementGroup(NamedTuple):
-    """What the statements of a group of events do, by the ids of the tables, and the group's end.
+    """The effects of the statements of a group of events, by the ids of tables; the group's end.
 
-    `hidden`: the sessions in which temporary tables have their names now, where that changed.
+    `hidden`: for tables for which that has changed, the sessions in which a temporary table has
+    the table's name.
     """
 
     found: dict[str, DdlChange]
@@ -52,18 +53,18 @@ class StatementGroup(NamedTuple):
 
 
 class SchemaFollower(Protocol):
-    """Decides what statements mean for the targets, and alters these."""
+    """Decides the consequences of statements for the targets, and alters these."""
 
     def follow(
         self,
         tables: Mapping[str, FollowedTable],
         before: DatabaseProgress,
         found: Mapping[str, DdlChange],
-    ) -> Followed:
-        """Follow the statements that are `found`, by the ids of the tables.
+    ) -> FollowedStatements:
+        """Follow the statements in `found`, by the ids of the tables.
 
-        `tables`: as they are `before` them. Raises `SchemaChangeError`
-        for a statement that cannot be followed.
+        `tables`: as they are `before` the statements. Raises `SchemaChangeError` for a statement
+        that cannot be followed.
         """
         ...
 
@@ -82,18 +83,18 @@ class SchemaFollower(Protocol):
 
 
 @dataclass(frozen=True)
-class _Scanned:
+class _ScannedRange:
     """The statements about tables in a range of the binlog."""
 
     names: frozenset[str]
     start: BinlogPosition
     end: BinlogPosition
-    found: list[Found]
+    found: list[FoundStatement]
 
     def covers(self, names: frozenset[str], start: BinlogPosition, end: BinlogPosition) -> bool:
         return names == self.names and self.start <= start and end <= self.end
 
-    def group(self, names: frozenset[str], start: BinlogPosition) -> list[Found]:
+    def group(self, names: frozenset[str], start: BinlogPosition) -> list[FoundStatement]:
         """The statements of the group of events at a position; none if they are not known."""
         return [one for one in self.found if names == self.names and one.before == start]
 
@@ -110,12 +111,12 @@ class TableStatements:
     ) -> None:
         self._options, self._server, self._relay, self._view = options, server, relay, view
         self._outcomes: dict[str, DdlChanges] = {}
-        self._scanned = _Scanned(frozenset(), _NOWHERE, _NOWHERE, [])
+        self._scanned = _ScannedRange(frozenset(), _NOWHERE, _NOWHERE, [])
 
     def first(
         self, tables: Iterable[FollowedTable], start: BinlogPosition, end: BinlogPosition
     ) -> BinlogPosition | None:
-        """Where the first statement about one of the tables begins, from `start` up to `end`.
+        """The position of the first statement about one of the tables, from `start` up to `end`.
 
         Raises `RelayBehindError` if the relay log does not reach `end` soon.
         """
@@ -128,8 +129,8 @@ class TableStatements:
         tables = list(tables)
         for table in tables:
             known = state.altered.get(table.full_name, ())
-            if len(known) >= REMEMBERED and start < known[0]:
-                # The log keeps the last few positions: the first one may not be the first.
+            if len(known) >= KEPT_STATEMENTS and start < known[0]:
+                # The log keeps only the last positions: there may be earlier statements.
                 unknown[table.full_name] = min(known[0], end)
             found += [at for at in known if start <= at < end]
         if unknown:
@@ -145,9 +146,9 @@ class TableStatements:
         start: BinlogPosition,
         until: BinlogPosition | None = None,
     ) -> StatementGroup:
-        """What the statements of the group at `start` do.
+        """The effects of the statements of the group at `start`.
 
-        `until`: the statements up to there will be asked for next.
+        `until`: the caller asks for the statements up to there next.
         """
         tables = list(tables)
         if until is not None:
@@ -182,11 +183,11 @@ class TableStatements:
 
     def _between(
         self, tables: Sequence[FollowedTable], start: BinlogPosition, end: BinlogPosition
-    ) -> list[Found]:
+    ) -> list[FoundStatement]:
         """The statements about tables between two ends of transactions.
 
-        They are kept: a sync that is far behind asks for them again after each statement, and each
-        scan is a connection to the server.
+        Keeps them: a sync that is far behind asks for them again after each statement, and each
+        scan opens a connection to the server.
         """
         names = _names(tables)
         if not self._scanned.covers(names, start, end):
@@ -195,7 +196,7 @@ class TableStatements:
                 found = scan.between(start, end)
             finally:
                 scan.close()
-            self._scanned = _Scanned(names, start, end, found)
+            self._scanned = _ScannedRange(names, start, end, found)
         return self._scanned.found
 
     def _captured(self, table: FollowedTable) -> CapturedTable:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 
 from streamhouse.connectors.mysql_cdc.binlog.limits import byte_budget
-from streamhouse.connectors.mysql_cdc.relay.files import RelayView, State
+from streamhouse.connectors.mysql_cdc.relay.files import RelayState, RelayView
 from streamhouse.connectors.mysql_cdc.server.position import BinlogPosition
 from streamhouse.connectors.mysql_cdc.server.table import TableDefinition
 
@@ -29,7 +29,7 @@ class RelayedBatches:
     def end(
         self,
         view: RelayView,
-        state: State,
+        state: RelayState,
         start: BinlogPosition,
         tables: Sequence[TableDefinition],
         max_rows: int | None,

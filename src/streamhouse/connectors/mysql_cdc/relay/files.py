@@ -9,9 +9,9 @@ A folder contains
 - an `.index` of each segment: the frames that end between two transactions.
 
 One process writes; any process on the same machine may read. On another machine, with the folder on
-shared storage, a read could return old contents of a file, so readers there see no log. Events
-between the start of the first segment and the end in `state` are final, and stay until their
-segment is dropped.
+shared storage, a read could return old contents of a file: readers there behave as if there were no
+log. Events between the start of the first segment and the end in `state` are final, and stay until
+their segment is dropped.
 """
 
 from __future__ import annotations
@@ -46,12 +46,14 @@ _STATE = "state"
 _MACHINE = "machine"
 _STATE_BYTES = 1 << 20
 _POLL_S = 0.002
+KEPT_STATEMENTS = 16
+"""How many positions of statements about a table a log keeps: those of the last ones."""
 _FAR_BYTES = 32 * 1024 * 1024
 
 
 @dataclass(frozen=True)
 class Segment:
-    """The kept events of one of the server's binlog files, from `start` on."""
+    """Events of one of the server's binlog files, from `start` on."""
 
     folder: Path
     start: BinlogPosition
@@ -85,13 +87,14 @@ def _segment(folder: Path, name: str) -> Segment:
     return Segment(folder, BinlogPosition(file, int(pos)))
 
 
-class State(NamedTuple):
+class RelayState(NamedTuple):
     """The end of a log, and the last changes of its tables.
 
-    `changed`: where the last change of each `database.table` ends. `altered`: where the last few
-    statements about it begin, such as ALTER TABLE; a batch ends before each. `prepared`: where XA
-    transactions begin that are not decided at the end. `binlogs`: the identities of the last files.
-    `times`: when the server executed each table's last change (seconds), and when it arrived (ms).
+    `changed`: where the last change of each `database.table` ends. `altered`: where the last
+    statements about it begin, such as ALTER TABLE; batches end before them. `prepared`: where XA
+    transactions begin that are neither committed nor rolled back. `binlogs`: the identities of the
+    last binlog files. `times`: when the server executed each table's last change (epoch seconds),
+    and when the change arrived (epoch milliseconds).
     """
 
     end: BinlogPosition
@@ -107,7 +110,7 @@ class State(NamedTuple):
         return BinlogState(self.binlogs.get(end.file), prepared)
 
     def is_far(self, position: BinlogPosition) -> bool:
-        """Whether the log's end is certainly far after a position, by the server's binlog."""
+        """Whether the server's binlog has at least 32 MB from a position to the log's end."""
         same = position.file == self.end.file
         return self.end.pos - (position.pos if same else 0) >= _FAR_BYTES
 
@@ -119,9 +122,9 @@ class StateWriter:
         (folder / _MACHINE).write_text(machine())
         self._handle = os.open(folder / _STATE, os.O_WRONLY | os.O_CREAT, 0o600)
 
-    def write(self, state: State | None) -> None:
+    def write(self, state: RelayState | None) -> None:
         """Publish the state; None means that the log has ended."""
-        # In place, with a checksum: renaming a file each time would write to the disk each time.
+        # In place, with a checksum: replacing the file each time would write to the disk each time.
         text = json.dumps(state, default=lambda place: [place.file, place.pos]).encode()
         os.pwrite(self._handle, _SUM.pack(len(text), zlib.crc32(text)) + text, 0)
 
@@ -135,10 +138,10 @@ class RelayView:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._raw = b""
-        self._state: State | None = None
+        self._state: RelayState | None = None
         self._handle = -1
 
-    def state(self) -> State | None:
+    def state(self) -> RelayState | None:
         """The current state; None if the log is missing, of another machine, or has ended."""
         if self._handle < 0:
             try:
@@ -150,13 +153,13 @@ class RelayView:
         while (raw := os.pread(self._handle, _STATE_BYTES, 0)) != self._raw:
             size, total = _SUM.unpack_from(raw) if raw else (0, 0)
             text = raw[_SUM.size : _SUM.size + size]
-            # A wrong checksum: it was read during a write, so read it again.
+            # A wrong checksum: this has read during a write, so read again.
             if text and zlib.crc32(text) == total:
                 self._raw, self._state = raw, _state_of(json.loads(text))
         return self._state
 
     def continues(self, binlog: BinlogIdentity | None, start: BinlogPosition) -> bool:
-        """Whether there is a log, and of the binlog whose file at `start` has this identity."""
+        """Whether the log is of the binlog whose file at `start` has this identity (None: any)."""
         state = self.state()
         if state is None:
             return False
@@ -192,16 +195,16 @@ class RelayView:
     ) -> BinlogPosition:
         """The end of a transaction after `start`, about `most_bytes` later, and at most `end`."""
         remaining = most_bytes
-        for segment in _from(segments(self.folder), start):
+        for segment in _segments_from(segments(self.folder), start):
             if not segment.start < end:
                 break
             try:
                 index = segment.index.open("rb")
             except FileNotFoundError:
-                # It has just been dropped: its range is read from the server, up to the same end.
+                # It has just been dropped: tasks read its range from the server.
                 continue
             with index:
-                entries = _Entries(index.fileno())
+                entries = _Index(index.fileno())
                 start_pos = start.pos if segment.start.file == start.file else 0
                 at = entries.after(start_pos)
                 if at >= len(entries):
@@ -216,11 +219,11 @@ class RelayView:
         return end
 
 
-def _state_of(parsed: Any) -> State | None:
+def _state_of(parsed: Any) -> RelayState | None:
     if parsed is None:
         return None
     end, changed, altered, prepared, binlogs, times = parsed
-    return State(
+    return RelayState(
         BinlogPosition(*end),
         {name: BinlogPosition(*place) for name, place in changed.items()},
         {name: [BinlogPosition(*place) for place in places] for name, places in altered.items()},
@@ -230,8 +233,8 @@ def _state_of(parsed: Any) -> State | None:
     )
 
 
-class _Entries:
-    """An index file as a sequence of (position in the binlog, byte in the segment)."""
+class _Index:
+    """An index file as a sequence of entries (position in the binlog, byte in the segment)."""
 
     def __init__(self, handle: int) -> None:
         self._handle = handle
@@ -246,11 +249,11 @@ class _Entries:
         return int(pos), int(byte)
 
     def after(self, pos: int) -> int:
-        """The number of the first entry that ends after a position."""
+        """The index of the first entry that ends after a position."""
         return bisect.bisect_right(self, pos, key=lambda entry: entry[0])
 
 
-def _from(ordered: list[Segment], start: BinlogPosition) -> list[Segment]:
+def _segments_from(ordered: list[Segment], start: BinlogPosition) -> list[Segment]:
     """The segments from the one that contains `start` on."""
     at = bisect.bisect_right(ordered, start, key=lambda segment: segment.start)
     return ordered[max(0, at - 1) :]
@@ -265,7 +268,7 @@ class Frame(NamedTuple):
 
 
 class FrameReader:
-    """Reads frames in order, so that all events after `start` are included.
+    """Reads frames in order, from one that contains `start` on.
 
     Raises `FileNotFoundError` if the log begins after `start`.
     """
@@ -273,13 +276,15 @@ class FrameReader:
     def __init__(self, folder: Path, start: BinlogPosition) -> None:
         self._folder = folder
         self._handle = -1
-        remaining = _from(segments(folder), start)
+        remaining = _segments_from(segments(folder), start)
         if not remaining or start < remaining[0].start:
             raise FileNotFoundError(f"the relay log in {folder} begins after {start}")
         self._enter(remaining[0], start)
 
-    def upto(self, end: BinlogPosition) -> Iterator[Frame]:
-        """Yield frames until one ends at or after `end`; one that ends after it is repeated later.
+    def up_to(self, end: BinlogPosition) -> Iterator[Frame]:
+        """Yield frames up to the one that contains `end`.
+
+        The next call yields a frame again that ends after `end`.
 
         The log must reach `end`. Raises `OSError` if the requested part has been dropped.
         """
@@ -311,7 +316,7 @@ class FrameReader:
         byte = 0
         if start is not None and start.file == segment.start.file:
             with segment.index.open("rb") as index:
-                entries = _Entries(index.fileno())
+                entries = _Index(index.fileno())
                 at = entries.after(start.pos)
                 byte = entries[at - 1][1] if at else 0
         handle = os.open(segment.frames, os.O_RDONLY)
@@ -320,7 +325,7 @@ class FrameReader:
 
 
 class FrameWriter:
-    """Appends frames, in a new segment after `segment_bytes`; `undo` drops uncommitted frames."""
+    """Appends frames; starts a new segment after `segment_bytes`."""
 
     def __init__(self, folder: Path, segment_bytes: int) -> None:
         self._folder = folder
@@ -335,7 +340,7 @@ class FrameWriter:
         self._frame(end.pos, data, _SUMS if checksums else _PLAIN)
 
     def commit(self, end: BinlogPosition) -> None:
-        """Index what has been written: its `end` is between two transactions."""
+        """Make the written frames visible in the index; `end` must be between two transactions."""
         if self._written > self._committed:
             _write(self._index, INDEX.pack(end.pos, self._written))
             self._committed = self._written
@@ -381,7 +386,7 @@ def _write(handle: int, data: bytes) -> None:
 
 
 def held_bytes(folder: Path) -> int:
-    """The size of a log."""
+    """The bytes of a log's frames."""
     return sum(segment.frames.stat().st_size for segment in segments(folder))
 
 

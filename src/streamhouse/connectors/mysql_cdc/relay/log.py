@@ -10,10 +10,11 @@ from queue import SimpleQueue
 from typing import TypeAlias
 
 from streamhouse.connectors.mysql_cdc.binlog.change_decoder import (
-    PASSING,
+    TRANSACTION_CONTROL,
+    folded_names,
     names_of,
+    table_id,
     table_names,
-    table_number,
 )
 from streamhouse.connectors.mysql_cdc.binlog.format.events import (
     HEADER,
@@ -22,7 +23,7 @@ from streamhouse.connectors.mysql_cdc.binlog.format.events import (
     ROWS,
     STATEMENTS,
     TABLE_MAP,
-    Track,
+    PositionTracker,
     query_of,
 )
 from streamhouse.connectors.mysql_cdc.binlog.query import (
@@ -33,13 +34,17 @@ from streamhouse.connectors.mysql_cdc.binlog.sql.token_cursor import TableName
 from streamhouse.connectors.mysql_cdc.binlog.statements import ParsedStatement
 from streamhouse.connectors.mysql_cdc.binlog.transaction_buffer import TransactionBuffer
 from streamhouse.connectors.mysql_cdc.binlog.transactions import Committed, Transactions
-from streamhouse.connectors.mysql_cdc.relay.files import FrameWriter, State, StateWriter
+from streamhouse.connectors.mysql_cdc.relay.files import (
+    KEPT_STATEMENTS,
+    FrameWriter,
+    RelayState,
+    StateWriter,
+)
 from streamhouse.connectors.mysql_cdc.server.position import BinlogPosition
 from streamhouse.connectors.mysql_cdc.server.table import Server
 
 _SEGMENT_BYTES = 16 * 1024 * 1024
 _FRAME_BYTES = 1024 * 1024
-_ALTERED = 16
 _BINLOGS = 64
 _NONE: frozenset[str] = frozenset()
 
@@ -64,9 +69,9 @@ ReadPrepared: TypeAlias = Callable[[Committed, BinlogPosition], TransactionBuffe
 class RelayLog:
     """Writes the log of `tables` in `folder`, from `start` on; one process writes it.
 
-    It has valid changes only: those of committed transactions. The events of an XA transaction are
-    written where it is committed, with the position of that. `undo` removes what was not published
-    yet. Raises `OSError` if the files cannot be written.
+    The log contains the changes of committed transactions only. It has the events of an XA
+    transaction at the position of its commit. `undo` removes events that are not published yet.
+    Raises `OSError` if the files cannot be written.
     """
 
     def __init__(
@@ -81,7 +86,7 @@ class RelayLog:
         self._state_file = StateWriter(folder)
         self._files = FrameWriter(folder, max(1, min(_SEGMENT_BYTES, most_bytes // 8)))
         self._files.begin(start)
-        self.state = State(start, {table.full_name: start for table in tables}, {}, {}, {})
+        self.state = RelayState(start, {table.full_name: start for table in tables}, {}, {}, {})
         self._complete: list[bytes] = []
         self._changed: set[str] = set()
         self._seconds: dict[str, int] = {}
@@ -97,10 +102,10 @@ class RelayLog:
         """Keep the events of more tables, too, in blocks after this call; thread-safe."""
         self._joining.put(list(tables))
 
-    def connect(self, track: Track, server: str, read: ReadPrepared) -> None:
-        """Continue with a binlog connection, which is at the end that was last published.
+    def connect(self, track: PositionTracker, server: str, read: ReadPrepared) -> None:
+        """Continue with a binlog connection that starts at the last published end.
 
-        `server`: for messages. `read` gets what was prepared before this connection.
+        `server`: for messages. `read` reads transactions that were prepared before this connection.
         """
         binlog = self.state.binlogs.get(self.state.end.file)
         self._transactions = Transactions(track, self.selects, server, binlog, self.state.prepared)
@@ -123,7 +128,7 @@ class RelayLog:
         self._commit()
 
     def _join(self) -> None:
-        """Begin to keep the events of the tables that `follow` got."""
+        """Start keeping the events of the tables passed to `follow`."""
         while not self._joining.empty():
             tables = self._joining.get()
             self._selection.add(tables)
@@ -131,7 +136,7 @@ class RelayLog:
             self.state = self.state._replace(changed={**joined, **self.state.changed})
 
     def undo(self) -> None:
-        """Remove the events after the end that was last published to the readers."""
+        """Remove the events after the last published end."""
         self._files.undo()
         self._complete, self._changed, self._boundary = [], set(), self.state.end
         self._seconds = {}
@@ -141,7 +146,7 @@ class RelayLog:
         end = track.position
         group = self._read(committed, track.group) if committed.group is None else committed.group
         trailer, of, size = track.trailer, self._selection.of, 0
-        # Apart from earlier transactions, which a statement in this one publishes.
+        # Not in `_complete` yet: a statement in this transaction publishes only earlier ones.
         events: list[bytes] = []
         last_rows: dict[frozenset[str], tuple[bytes, int]] = {}
         changed: set[str] = set()
@@ -151,7 +156,7 @@ class RelayLog:
                 self._alter(self._selection.altered)
             if not names:
                 continue
-            # What was on the disk is without its checksum.
+            # Events that were spilled to disk lack their checksum.
             if committed.xid is None and stop + trailer <= len(data):
                 raw = data[at : stop + trailer]
             else:
@@ -163,7 +168,7 @@ class RelayLog:
                 changed |= names
             size += len(raw)
             if size > _FRAME_BYTES:
-                # The frames of one transaction but the last end before its end.
+                # All frames of a transaction but the last end before the transaction does.
                 self._commit()
                 self._files.append(BinlogPosition(end.file, end.pos - 1), events, track.checksums)
                 events, size = [], 0
@@ -175,10 +180,12 @@ class RelayLog:
         self._changed |= changed
 
     def _alter(self, names: frozenset[str]) -> None:
-        """End a batch before a statement about tables: their columns may differ after it."""
+        """Record a statement about tables, before which batches end: it may alter the columns."""
         self._commit()
         before = self._boundary
-        altered = {name: [*self.state.altered.get(name, ()), before][-_ALTERED:] for name in names}
+        altered = {
+            name: [*self.state.altered.get(name, ()), before][-KEPT_STATEMENTS:] for name in names
+        }
         self.state = self.state._replace(altered={**self.state.altered, **altered})
 
     def close(self) -> None:
@@ -206,7 +213,7 @@ class RelayLog:
         arrived = time.time_ns() // 1_000_000
         times = {name: (seconds, arrived) for name, seconds in self._seconds.items()}
         times = {**self.state.times, **times}
-        self.state = State(end, changed, self.state.altered, prepared, binlogs, times)
+        self.state = RelayState(end, changed, self.state.altered, prepared, binlogs, times)
         self._complete, self._changed, self._seconds = [], set(), {}
         self._state_file.write(self.state)
 
@@ -221,7 +228,7 @@ def _stored(data: bytes, at: int, end: int, pos: int, trailer: int) -> bytes:
 class _EventSelection:
     """Decides which of the followed tables an event concerns.
 
-    `altered`: those that the last event, a statement, defines, alters or drops.
+    `altered`: the tables that the last event, if it was a statement, defines, alters or drops.
     """
 
     def __init__(self, tables: Sequence[RelayTable], server: Server) -> None:
@@ -238,34 +245,30 @@ class _EventSelection:
         self._tables += tables
         self._all |= {table.full_name for table in tables}
         for table in tables:
-            name = self._folded(names_of(table.database, table.name))
+            name = folded_names(names_of(table.database, table.name), self._server.ignores_case)
             self._names[name] = frozenset({table.full_name})
 
     def of(self, kind: int, data: bytes, at: int, end: int) -> frozenset[str]:
-        """The followed tables that the event at bytes `at` to `end` concerns; empty: skip it."""
+        """The followed tables that the event at bytes `at` to `end` concerns; empty: none."""
         if self.altered:
             self.altered = frozenset()
         if kind in ROWS or kind == PARTIAL_UPDATE:
-            return self._by_table_id.get(table_number(data, at), _NONE)
+            return self._by_table_id.get(table_id(data, at), _NONE)
         if kind == TABLE_MAP:
-            names = self._names.get(self._folded(table_names(data, at)), _NONE)
-            self._by_table_id[table_number(data, at)] = names
+            name = folded_names(table_names(data, at), self._server.ignores_case)
+            names = self._names.get(name, _NONE)
+            self._by_table_id[table_id(data, at)] = names
             return names
         if kind in STATEMENTS:
             return self._affected(kind, data, at, end)
         return self._all if kind in OLD_LOADS else frozenset()
 
-    def _folded(self, names: bytes) -> bytes:
-        if not self._server.ignores_case:
-            return names
-        return names.decode("utf-8", "replace").lower().encode()
-
     def _affected(self, kind: int, data: bytes, at: int, end: int) -> frozenset[str]:
         """The tables that a statement concerns, or whose rows it may change."""
-        if kind == QUERY and query_of(data, at, end)[1] in PASSING:
+        if kind == QUERY and query_of(data, at, end)[1] in TRANSACTION_CONTROL:
             return frozenset()
         statement = statement_of(kind, data, at, end, self._server.mariadb)
-        # Readers compare names as the server does: here, a statement too many does no harm.
+        # Keeps too many statements rather than too few: readers compare names as the server does.
         parsed = ParsedStatement(statement, ignores_case=True)
         names = {
             one.full_name: TableName.parsed(one.database, one.name, ignores_case=True)

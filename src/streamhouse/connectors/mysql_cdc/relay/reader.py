@@ -1,4 +1,4 @@
-"""Reads the changes of one table from the relay log."""
+"""Reads row events from the relay log."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _NO_END = 1 << 32
 
 
 class RelayReader:
-    """Reads the table's changes from a relay log, from `start` on.
+    """Reads the table's row events from a relay log, from `start` on.
 
     Raises `OSError` if the log lacks the requested range, or does not reach its end within 10 s.
     """
@@ -32,11 +32,11 @@ class RelayReader:
         captured: CapturedTable,
         view: RelayView,
         start: BinlogPosition,
-        known: TableDefinition | None = None,
+        table: TableDefinition | None = None,
     ) -> None:
         self.position = start
         self._view = view
-        self._decoder = ChangeDecoder(captured, known)
+        self._decoder = ChangeDecoder(captured, table)
         self._frames = FrameReader(view.folder, start)
 
     def set_table(self, table: TableDefinition | None) -> None:
@@ -66,7 +66,7 @@ def relayed_events(
     if not view.reaches(end, _WAIT_S):
         raise FileNotFoundError(f"the relay log in {view.folder} does not reach {end}")
     header = HEADER.unpack_from
-    for frame in frames.upto(end):
+    for frame in frames.up_to(end):
         after, until = _event_bounds(frame.end, start, end)
         at, data, trailer = 0, frame.events, frame.trailer
         while at < len(data):

@@ -14,8 +14,12 @@ from pathlib import Path
 
 import pymysql
 
-from streamhouse.connectors.mysql_cdc.binlog.dump import Dump
-from streamhouse.connectors.mysql_cdc.binlog.format.events import HEADER, HEARTBEATS, Track
+from streamhouse.connectors.mysql_cdc.binlog.dump import BinlogDump
+from streamhouse.connectors.mysql_cdc.binlog.format.events import (
+    HEADER,
+    HEARTBEATS,
+    PositionTracker,
+)
 from streamhouse.connectors.mysql_cdc.binlog.transaction_buffer import TransactionBuffer
 from streamhouse.connectors.mysql_cdc.binlog.transactions import Committed
 from streamhouse.connectors.mysql_cdc.binlog.xa import read_prepared
@@ -48,14 +52,15 @@ class Relay:
     """Reads a server's binlog over one connection, and keeps the changes of `tables` in `folder`.
 
     It starts at the oldest of `resume_positions` after which the binlog has at most half of
-    `most_bytes`, or else at the end of the binlog. Each query reads older changes over a connection
-    of its own, and also changes that the log dropped because of `most_bytes`. With `all_known`,
-    `resume_positions` are those of all queries: if all are further behind, and near each other, it
-    starts there, and waits for them until it has reached the present end of the binlog.
+    `most_bytes`, or else at the end of the binlog. Queries read older changes, and changes that the
+    log has dropped because of `most_bytes`, over connections of their own. `all_known`:
+    `resume_positions` has the positions of all queries. If all of these are further behind, but
+    near each other, the relay starts there, and waits for the queries until it has reached the
+    current end of the binlog.
 
-    With `complete`, the log has everything that a reader needs: it starts at the oldest of
-    `resume_positions`, whatever its size, and the relay always waits for readers instead of
-    dropping events.
+    `complete`: the log has everything that a reader needs. The relay starts at the oldest of
+    `resume_positions`, however far behind that is, and always waits for readers instead of dropping
+    events.
 
     It reconnects after a lost connection. If that fails for five minutes, or the server cannot
     continue from the log's end, `error` is set, once for all tables.
@@ -96,11 +101,11 @@ class Relay:
         self._ready.wait(wait_s)
 
     def needed_from(self, position: BinlogPosition | None) -> None:
-        """Allow dropping events before `position`, as no query needs them; None: keep what fits."""
+        """Allow dropping events before `position`; None: only those above the size limit."""
         self._needed = position
 
     def follow(self, tables: Sequence[RelayTable]) -> None:
-        """Keep the changes of more tables, those that are read from the server after this call."""
+        """Keep the changes of more tables, too, in events that arrive after this call."""
         with self._followed:
             if self._log is None:
                 self._tables += tables
@@ -155,8 +160,8 @@ class Relay:
     def _follow(self, relay_log: RelayLog) -> None:
         self._check_reset(relay_log.state.end)
         with _server_faults():
-            dump = Dump(self._options, relay_log.state.end)
-        track = Track(relay_log.state.end, dump.checksums)
+            dump = BinlogDump(self._options, relay_log.state.end)
+        track = PositionTracker(relay_log.state.end, dump.checksums)
         relay_log.connect(track, f"MySQL at {self._options.address}", self._reread(relay_log))
         checked = time.monotonic()
         try:
@@ -171,7 +176,7 @@ class Relay:
                 self._clean_up()
                 self._wait_for_readers()
                 if len(block) < _SMALL_BLOCK:
-                    # Many small transactions become one write, which planners see at once.
+                    # Gathers small transactions, which then need one write.
                     self._stopped.wait(_GATHER_S)
                 if _idle(block) and time.monotonic() - checked > _RESET_CHECK_S:
                     checked = time.monotonic()
@@ -187,7 +192,7 @@ class Relay:
         return read
 
     def _explained(self, error: Exception, end: BinlogPosition) -> StreamhouseError:
-        """The server's error, in a form that a user can act upon."""
+        """The server's error in a readable form, or the error of a reset binlog."""
         explained = readable(error, self._options)
         if isinstance(explained, DataLossError):
             # After a reset of the binlog, the server reports a missing file or corrupt events.
@@ -205,7 +210,7 @@ class Relay:
 
     @property
     def _waits(self) -> bool:
-        """Whether it waits for readers instead of dropping events that they need."""
+        """Whether the relay waits for readers instead of dropping events that they need."""
         return self._complete or self._waits_until is not None
 
     def _clean_up(self) -> None:

@@ -1,4 +1,4 @@
-"""The binlog readers of a pipeline: one per MySQL server, for all tables that its queries follow.
+"""The relays of a pipeline: one per MySQL server, for all tables that its queries follow.
 
 docs/decisions/042-one-binlog-reader.md says why.
 """
@@ -36,7 +36,7 @@ class _Running:
 
 
 class Relays:
-    """Starts the readers that a pipeline needs, keeps their logs short, and raises their errors.
+    """Starts the relays of a pipeline, limits the size of their logs, and raises their errors.
 
     `tables_of`: finds the tables that a source reads, by its options and last offset.
     """
@@ -46,7 +46,7 @@ class Relays:
         self._running: list[_Running] = []
 
     def start(self, sources: Sequence[SharingSource]) -> None:
-        """Start a reader for each MySQL server of `sources`, and make them use it."""
+        """Start a relay for each MySQL server of `sources`, and let the sources use it."""
         groups: dict[tuple[object, ...], list[tuple[SharingSource, MySqlOptions]]] = {}
         for source in sources:
             options = parse(source.spec.options)
@@ -56,7 +56,7 @@ class Relays:
             self._start([source for source, _ in group], [options for _, options in group])
 
     def step(self) -> None:
-        """Raise the error of a reader, if any; let readers drop what no query needs any more."""
+        """Raise the error of a relay, if any; let relays drop events that no query needs."""
         for running in self._running:
             if running.relay.error is not None:
                 raise running.relay.error
@@ -65,7 +65,7 @@ class Relays:
             running.relay.needed_from(min(known) if len(known) == len(positions) else None)
 
     def close(self) -> None:
-        """Stop all readers and remove their logs."""
+        """Stop all relays and remove their logs."""
         relays, self._running = self._running, []
         for running in relays:
             running.relay.close()
@@ -79,7 +79,7 @@ class Relays:
             for source, one in zip(sources, options, strict=True)
             for table in self._tables_of(one, source.last_offset)
         }
-        positions = [_begin(*one) for one in zip(sources, options, strict=True)]
+        positions = [_startup_position(*one) for one in zip(sources, options, strict=True)]
         known = [position for position in positions if position is not None]
         max_bytes = max(one.relay_bytes for one in options)
         all_known = len(known) == len(positions)
@@ -107,8 +107,8 @@ def _position(offset: Offset) -> BinlogPosition | None:
     return TableProgress.from_offset(offset).position if offset else None
 
 
-def _begin(source: SharingSource, options: MySqlOptions) -> BinlogPosition | None:
-    """Where the source goes on, or begins; None if that is not known yet."""
+def _startup_position(source: SharingSource, options: MySqlOptions) -> BinlogPosition | None:
+    """Where the source resumes or begins; None if that is not known yet."""
     if source.last_offset:
         return _position(source.last_offset)
     if options.startup_mode == "specific-offset" and not options.startup_searched:
@@ -134,7 +134,7 @@ def own_folder(root: Path) -> tuple[Path, int]:
         folder = root / uuid.uuid4().hex[:12]
         folder.mkdir(mode=0o700)
         handle = _lock(folder)
-        # Otherwise another driver of this pipeline has just removed it as a leftover: try again.
+        # Else another driver of this pipeline has just removed the folder as a leftover: try again.
         if handle is not None and folder.exists():
             return folder, handle
 

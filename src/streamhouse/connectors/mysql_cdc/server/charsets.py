@@ -1,9 +1,9 @@
 """Decodes text of MySQL's character sets exactly as the server itself converts it.
 
-Python's codecs and the server disagree on hundreds of characters, and servers among each other.
-So the server itself is asked, once in each process, which text each byte sequence of a character
-set is (docs/decisions/139-charsets-as-the-server-has-them.md). Only the Unicode encodings are
-decoded without the server.
+Python's codecs and the server disagree on hundreds of characters, and so do different servers.
+So each process queries the server once for the text of each byte sequence of a character set
+(docs/decisions/139-charsets-as-the-server-has-them.md). Only the Unicode encodings are decoded
+without the server.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ KNOWN = frozenset({*_SINGLE_BYTE, *_MULTI_BYTE, *UNICODE})
 """The character sets that can be decoded exactly."""
 
 _NO_CHARACTER = "\ufffe"
-"""What a table of Python's charmap has for a byte that is none."""
+"""Marks a byte without a character in a table of `codecs.charmap_decode`."""
 _FIRST_SUPPLEMENTARY = bytes.fromhex("90308130")
 
 
@@ -69,7 +69,7 @@ class Charsets:
     def decoder(self, charset: str, key: bool = False) -> Decode:
         """The decoder of a character set in `KNOWN`.
 
-        With `key` it refuses bytes that are not the only ones of their text.
+        With `key`, it raises `ValueError` for bytes whose text also has other bytes.
         """
         if charset in UNICODE:
             return unicode_decoder(charset, key)
@@ -94,7 +94,7 @@ def _charsets(process: int, options: MySqlOptions) -> Charsets:
 
 def charsets_of(options: MySqlOptions) -> Charsets:
     """The decoders of the server's character sets, kept in this process."""
-    # They are the server's: one copy for all of its tables.
+    # One copy for all tables of the server.
     return _charsets(os.getpid(), replace(options, database="", table=""))
 
 
@@ -102,7 +102,7 @@ def charsets_of(options: MySqlOptions) -> Charsets:
 class _Map:
     """The texts of all byte sequences of a character set.
 
-    `inexact`: the sequences that the server does not make again from their text.
+    `inexact`: the sequences to which the server does not convert their text back.
     """
 
     charset: str
@@ -122,7 +122,7 @@ class _Map:
                 if exact != "1":
                     inexact.add(sequence)
         shape = _shape(charset)
-        # Numbers that are not one character of the set come back cut or as several.
+        # The server truncates or splits numbers that are not one character of the set.
         whole = {seq: text for seq, text in texts.items() if seq and shape.fullmatch(seq)}
         return _Map(charset, whole, frozenset(inexact & whole.keys()))
 
@@ -209,6 +209,6 @@ def _statement(charset: str, code: str, condition: str) -> str:
 
 
 def same_bytes(text: str, charset: str) -> str:
-    """The SQL condition that the server makes a text's bytes again from its Unicode form."""
+    """The SQL condition that converting a text to Unicode and back gives the same bytes."""
     again = f"CONVERT(CONVERT({text} USING utf8mb4) USING {charset})"
     return f"CAST({again} AS BINARY) = CAST({text} AS BINARY)"

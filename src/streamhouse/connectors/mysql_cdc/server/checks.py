@@ -1,4 +1,4 @@
-"""Checks a server and its tables for change data capture: all requirements, not only the first."""
+"""Checks all requirements of change data capture, of a server and its tables."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Checked:
 def check(options: MySqlOptions, databases: Sequence[str], tables: Sequence[str]) -> Checked:
     """Check a server, and the tables named `database.table`, or else all of `databases`.
 
-    `options`: of any table. Does not raise for what is missing, not even a connection.
+    `options`: of any table. Reports what is missing, even a connection, and does not raise.
     """
     session = Session(options)
     try:
@@ -107,7 +107,7 @@ def _select(session: Session) -> Requirement:
 
 
 def _prepared_transactions(session: Session) -> Requirement:
-    """Whether the user may list prepared XA transactions, as a start does where it is allowed."""
+    """Whether the user may list prepared XA transactions, which a start then checks."""
     name = "XA_RECOVER_ADMIN"
     try:
         session.rows("XA RECOVER")

@@ -35,7 +35,7 @@ def selected_columns(
 ) -> list[tuple[MySqlColumn, pa.DataType]]:
     """Find the declared columns (None: all) by name; `TableError` for those that cannot be read.
 
-    `key`: the columns of the primary key, which read as numbers where others read as booleans.
+    `key`: the columns of the key. Its TINYINT(1) columns read as numbers, others as BOOLEAN.
     """
     if declared is None:
         return [(column, column.exact if column in key else column.natural) for column in available]
@@ -73,7 +73,7 @@ def is_exact(column: MySqlColumn, target: pa.DataType | None) -> bool:
 
 
 def check_columns(session: Session, options: MySqlOptions, columns: Sequence[MySqlColumn]) -> None:
-    """Raise `TableError` for columns whose text the binlog does not tell exactly."""
+    """Raise `TableError` for columns whose text cannot be decoded exactly from the binlog."""
     for column in columns:
         if column.family not in ("string", "enum", "set"):
             continue
@@ -84,7 +84,7 @@ def check_columns(session: Session, options: MySqlOptions, columns: Sequence[MyS
                 f"run ALTER TABLE … MODIFY {quote(column.name)} … CHARACTER SET utf8mb4, or "
                 "declare the table's columns without it"
             )
-        # Ask the server now: what it cannot answer is better known before the first change.
+        # Query the server now, to raise its errors before the first change.
         charsets_of(options).decoder(column.charset)
     uncertain = [column for column in columns if column.members_are_uncertain]
     if not uncertain:

@@ -200,7 +200,7 @@ def readable(error: Exception, options: MySqlOptions) -> StreamhouseError:
 
 
 def _certificate_hint(tls: Tls) -> str:
-    """What an account can also require; the server's error is that of a wrong password."""
+    """A client certificate that the account may require; the error is that of a wrong password."""
     if tls.cert is not None:
         return (
             "; if the user requires another client certificate (REQUIRE SUBJECT or ISSUER), "
@@ -213,7 +213,7 @@ def _certificate_hint(tls: Tls) -> str:
 
 
 def grants_message(options: MySqlOptions, reason: str) -> str:
-    """A message with the missing privilege and the GRANT statement for it."""
+    """A message with the missing privilege and the GRANT statement to run."""
     return (
         f"MySQL at {options.address}: user '{options.username}' lacks a privilege ({reason}); run "
         f"{options.grants}"
@@ -237,7 +237,7 @@ class Backoff:
         self._delay = _FIRST_DELAY
 
     def wait(self, error: Exception, stop: threading.Event | None = None) -> bool:
-        """Wait before the next attempt, at most until `stop`; False if there should be none."""
+        """Wait before the next attempt, or until `stop`; returns False to give up."""
         now = time.monotonic()
         if self._begun is None:
             self._begun, self._reported = now, now - _PROGRESS_SECONDS + _QUIET_SECONDS
@@ -268,7 +268,7 @@ class Session:
 
     The first connection is retried for three minutes, or `connect.max-retries` times if that is
     set. Once it has succeeded, a statement is retried for five minutes before `ConnectError` is
-    raised. `connections`: how many there have been, since the server may be another one after each.
+    raised. `connections`: how many were opened; each may be to another server.
     """
 
     def __init__(self, options: MySqlOptions) -> None:
@@ -332,7 +332,7 @@ def run_raw(
 
 
 def send_raw(connection: pymysql.Connection[Any], raw: bool = True) -> None:
-    """Whether the rows of later statements contain texts as bytes."""
+    """Set whether later statements return texts as bytes."""
     connection.use_unicode = not raw
 
 

@@ -21,8 +21,8 @@ _NOT_A_SET = (
 class GtidSet:
     """Transactions by origin (MySQL: server UUID, and tag; MariaDB: replication domain).
 
-    `ranges`: for each origin, the first and last numbers of its transactions, in order, apart from
-    each other. `servers`: MariaDB's server id of the last transaction of each domain.
+    `ranges`: for each origin, its disjoint ranges of numbers (first, last), in order. `servers`:
+    MariaDB's server id of the last transaction of each domain.
     """
 
     ranges: Mapping[str, tuple[tuple[int, int], ...]]
@@ -36,7 +36,7 @@ class GtidSet:
         return at >= 0 and number <= ranges[at][1]
 
     def includes(self, other: GtidSet) -> bool:
-        """Whether it has all transactions of another set."""
+        """Whether the set has all transactions of another set."""
         return all(
             any(low <= first and last <= high for low, high in self.ranges.get(origin, ()))
             for origin, ranges in other.ranges.items()
@@ -99,7 +99,7 @@ def mariadb_set(last: Iterable[tuple[int, int, int]]) -> GtidSet:
 
 
 def merged_ranges(ranges: list[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
-    """Ranges in order, with those that touch made one."""
+    """Ranges in order; adjacent and overlapping ones are merged."""
     merged: list[tuple[int, int]] = []
     for first, last in sorted(ranges):
         if merged and first <= merged[-1][1] + 1:

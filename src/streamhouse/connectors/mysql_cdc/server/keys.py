@@ -1,4 +1,4 @@
-"""The order of primary keys; where a collation matters, the server compares them."""
+"""The order of keys; if it depends on a collation, the server compares them."""
 
 from __future__ import annotations
 
@@ -174,12 +174,12 @@ class KeySpace:
 
 
 def escaped(sql: str) -> str:
-    """SQL whose percent signs do not look like arguments."""
+    """SQL with doubled percent signs, which are not placeholders of arguments."""
     return sql.replace("%", "%%")
 
 
 def key_select(column: MySqlColumn) -> str:
-    """The SELECT of a key column; NULL for a text that another key has, too, once converted."""
+    """The SQL expression of a key column; NULL for a text to which other keys convert, too."""
     if column.family != "string" or column.charset is None or column.charset in UNICODE:
         return column.select
     name = quote(column.name)
@@ -187,7 +187,7 @@ def key_select(column: MySqlColumn) -> str:
 
 
 def check_key(column: MySqlColumn, raw: pa.Array) -> None:
-    """Raise `TableError` for values of a key column, as `key_select` gives them, that are none."""
+    """Raise `TableError` for invalid values of a key column, which `key_select` returned."""
     is_text = column.family == "string"
     if not is_text and not column.may_read_as_null:
         return
@@ -234,8 +234,7 @@ def _check_members(table: TableDefinition, column: MySqlColumn) -> None:
 
 
 def _by_position(column: MySqlColumn, name: str, operator: str, bound: int) -> str:
-    """Compares the numbers of members, as the server orders them; it compares them with text by
-    their names."""
+    """Compares members of an ENUM or SET by number, in the server's order, not by name."""
     count = len(column.members)
     if column.family == "set" or operator == "=" or count > _LONGEST_LIST:
         number = name if column.family == "enum" else f"CAST({name} AS UNSIGNED)"

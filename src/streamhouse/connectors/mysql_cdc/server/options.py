@@ -176,12 +176,13 @@ STARTUP_MODES = (
     "snapshot",
 )
 _INCREMENTAL = "scan.incremental.snapshot.enabled"
+_FETCH_SIZE = "scan.snapshot.fetch.size"
 _SPECIFIC = "scan.startup.specific-offset"
 
 
 @dataclass(frozen=True)
 class MySqlOptions:
-    """The checked options; times in milliseconds, chunk and fetch sizes in rows.
+    """The checked options; times in milliseconds, `chunk_size` in rows.
 
     `repr` hides the password.
     """
@@ -201,7 +202,6 @@ class MySqlOptions:
     skip_events: int
     skip_rows: int
     chunk_size: int
-    fetch_size: int
     connect_timeout_ms: int
     connect_retries: int | None
     heartbeat_ms: int
@@ -214,7 +214,7 @@ class MySqlOptions:
 
     @property
     def has_snapshot(self) -> bool:
-        """Whether a stream begins with the rows that there are."""
+        """Whether a stream begins with the existing rows."""
         return self.startup_mode in ("initial", "snapshot")
 
     @property
@@ -224,7 +224,7 @@ class MySqlOptions:
 
     @property
     def startup_searched(self) -> bool:
-        """Whether the start of `specific-offset` has to be searched in the binlog."""
+        """Whether the startup position of `specific-offset` must be searched in the binlog."""
         return self.startup_gtids is not None or bool(self.skip_events or self.skip_rows)
 
     @property
@@ -239,7 +239,7 @@ class MySqlOptions:
 
     @property
     def where(self) -> str:
-        """Which options name the server, for messages."""
+        """The options that name the server, for messages."""
         return "the options 'hostname' and 'port'"
 
     @property
@@ -259,6 +259,7 @@ def parse(options: Mapping[str, str]) -> MySqlOptions:
     _check_refused(options)
     check_known([key for key in effective if not key.startswith(DEBEZIUM)], KNOWN, WHERE)
     boolean(_INCREMENTAL, options.get(_INCREMENTAL, "true"))
+    integer(_FETCH_SIZE, options.get(_FETCH_SIZE, "1024"), 1)
     mode = _startup_mode(options)
     retries = "connect.max-retries"
 
@@ -281,7 +282,6 @@ def parse(options: Mapping[str, str]) -> MySqlOptions:
         skip_events=number(f"{_SPECIFIC}.skip-events", 0, 0),
         skip_rows=number(f"{_SPECIFIC}.skip-rows", 0, 0),
         chunk_size=number("scan.incremental.snapshot.chunk.size", 8096),
-        fetch_size=number("scan.snapshot.fetch.size", 1024),
         connect_timeout_ms=_duration(options, "connect.timeout", "30s"),
         connect_retries=None if retries not in options else number(retries, 3, 0),
         heartbeat_ms=_duration(options, "heartbeat.interval", "30s"),
@@ -312,7 +312,7 @@ def _duration(options: Mapping[str, str], key: str, default: str) -> int:
 
 
 def is_append_only(options: Mapping[str, str]) -> bool:
-    """Whether each change is read as an inserted row."""
+    """Whether to read each change as an inserted row."""
     return boolean(_APPEND_ONLY, options.get(_APPEND_ONLY, "false"))
 
 

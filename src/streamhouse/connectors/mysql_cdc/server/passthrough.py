@@ -1,4 +1,4 @@
-"""Options of Flink CDC that have no effect here, or that would change rows and are refused.
+"""Options of Flink CDC that have no effect here, or that would change rows and are rejected.
 
 Flink CDC passes all `debezium.*` on to Debezium and all `jdbc.properties.*` to MySQL's JDBC driver.
 Here each of them has an effect (`options.KNOWN`), a reason why it has none, or an error.
@@ -119,7 +119,7 @@ _REFUSED = {
     "debezium.database.password": _OURS.format("password"),
     "debezium.database.ssl.": "only 'mode', 'ca', 'truststore' and 'keystore' are known of TLS",
 }
-"""Options that change rows, values or the server: to ignore them would not be what was asked for.
+"""Options that change rows, values or the server: ignoring them would give other results.
 
 A key that ends with a dot, or is followed by one, stands for all that begin so.
 """
@@ -139,7 +139,7 @@ _ONLY = {
         "statements that alter a table are followed; give a sync --schema-change-behavior ignore",
     ),
 }
-"""Options without effect of which only some values mean what is done here."""
+"""Options without effect, with the only values that describe what this connector does."""
 
 
 def without_effect(key: str) -> str | None:
@@ -155,7 +155,7 @@ def without_effect(key: str) -> str | None:
 
 
 def refusal(key: str, value: str) -> str | None:
-    """What to change instead, if the option would change rows, values or the server."""
+    """What to do instead of an option that would change rows, values or the server; else None."""
     if key in _TLS or value.strip().lower() in _HARMLESS.get(key, ()):
         return None
     if key in _ONLY:

@@ -1,4 +1,4 @@
-"""What change data capture needs of a server and its user, and what to run where it is missing."""
+"""The requirements of change data capture on a server and its user, and how to meet them."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ _PRIVILEGES = {
     "REPLICATION CLIENT": "BINLOG MONITOR",
 }
 VARIABLES = (*_NEEDED, "lower_case_table_names", "binlog_row_metadata")
-"""The server's variables that decide whether, and how, its binlog is read."""
+"""The server's variables that determine whether and how its binlog can be read."""
 
 
 @dataclass(frozen=True)
 class Requirement:
     """One requirement, and whether it is met.
 
-    `value`: what was found. `error`: what a query reports if it is missing. `fix`: what to run or
-    to change then, or for `info`, what could be better.
+    `value`: the server's value. `error`: the error of a query if it is missing. `fix`: what to run
+    or to change then; for `info`, an improvement.
     """
 
     name: str
@@ -67,7 +67,7 @@ def _settings(options: MySqlOptions, variables: Mapping[str, str]) -> Iterator[R
 
 def _grants(session: Session, options: MySqlOptions) -> Iterator[Requirement]:
     grants = " ".join(str(row[0]).upper() for row in session.rows("SHOW GRANTS"))
-    # The list lacks the privileges of roles: in that case the server itself may refuse.
+    # The list lacks the privileges of roles: with a role, the server may refuse later.
     unknown = "SET DEFAULT ROLE" in grants
     everything = "ALL PRIVILEGES ON *.*" in grants
     words = grants.replace("REPLICATION SLAVE ADMIN", "")

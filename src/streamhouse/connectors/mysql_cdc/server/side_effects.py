@@ -1,4 +1,4 @@
-"""Finds out whether a statement that writes one table may change others, too."""
+"""Determines whether a statement that writes one table may change other tables, too."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ WHERE routine_type = 'FUNCTION' AND routine_schema <> 'sys'
 def side_effects(
     session: Session, target: tuple[str, str] | None, words: Collection[str]
 ) -> str | None:
-    """Why a statement that writes `target` may change another table; None: it does not.
+    """Why a statement that writes `target` may change another table; None if it does not.
 
-    `target` None: a table that only its session has. `words`: the statement's words and names in
-    lower case. Views, triggers and functions are those that the server has now. The reason is the
-    end of a sentence.
+    `target` None: a temporary table. `words`: the statement's words and names in lower case. This
+    checks the views, triggers and functions that the server has now. The reason completes a
+    sentence.
     """
     grants = [match.groups() for row in session.rows("SHOW GRANTS") for match in _found(row)]
     reason = _functions(session, grants, words)

@@ -1,4 +1,4 @@
-"""Inspects the followed table and its server once, when a source is created."""
+"""Describes a server and a table of it, and checks whether they can be followed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ COLUMN_FACTS = """
 column_name, data_type, column_type, is_nullable, numeric_precision, numeric_scale,
 datetime_precision, character_octet_length, character_set_name, collation_name, extra
 """
-"""What `column_of` needs of a row of `information_schema.columns`."""
+"""The columns of `information_schema.columns` that `column_of` needs."""
 _COLUMNS = f"""
 SELECT {COLUMN_FACTS} FROM information_schema.columns
 WHERE table_schema = %s AND table_name = %s ORDER BY ordinal_position
@@ -33,7 +33,7 @@ KEY_FACTS = """
 index_name, column_name, sub_part FROM information_schema.statistics
 WHERE non_unique = 0 AND (index_type = 'BTREE' OR index_name = 'PRIMARY')
 """
-"""What `key_of` needs of rows of `information_schema.statistics`, which they are ordered by."""
+"""The part of a SELECT from `information_schema.statistics` that `key_of` needs."""
 _UNIQUE = f"""
 SELECT {KEY_FACTS} AND table_schema = %s AND table_name = %s ORDER BY index_name, seq_in_index
 """
@@ -55,10 +55,11 @@ _EXTRA = re.compile(r"auto_increment|(?:virtual|stored|persistent) generated")
 
 @dataclass(frozen=True)
 class Server:
-    """The kind of a server: MariaDB or MySQL, and the statement for its binlog position.
+    """The kind of a server: MariaDB or MySQL, and the statement that shows its binlog position.
 
-    `ignores_case`: of the names of databases and tables (`lower_case_table_names` is not 0).
-    `logs_names`: of columns, with each group of rows (`binlog_row_metadata` is FULL).
+    `ignores_case`: it ignores the case of names of databases and tables (`lower_case_table_names`
+    is not 0). `logs_names`: its TABLE_MAP events have the names of columns (`binlog_row_metadata`
+    is FULL).
     """
 
     mariadb: bool
@@ -81,13 +82,13 @@ class Size(NamedTuple):
 
 @dataclass(frozen=True)
 class TableDefinition:
-    """A table as it was when the source was created, or at another position of the binlog.
+    """A table as of a position of the binlog.
 
-    `charset`: of new text columns, None if that is not known. `consistent`: whether a transaction
-    sees the table as of one point in time. `index`: that of `key`, which is the primary key, else a
-    unique one without NULLs. `size`: of the table, by the server's estimate. `hidden_in`: the
-    sessions in which a temporary table has its name, each as the binlog file where that was
-    created, and the thread.
+    `charset`: of new text columns; None if that is not known. `consistent`: a transaction sees the
+    table as of one point in time. `index`: the index of `key`, which is the primary key, or else a
+    unique key without NULLs. `size`: the server's estimate. `hidden_in`: the sessions in which a
+    temporary table has the table's name, each as the binlog file where that was created, and the
+    thread.
     """
 
     database: str
@@ -106,7 +107,7 @@ class TableDefinition:
 
 
 def check_server(session: Session, options: MySqlOptions) -> Server:
-    """Check that the server's binlog can be read; else `ConnectError` says what to set."""
+    """Raise `ConnectError` with the setting to change if the server's binlog cannot be read."""
     version = str(session.rows("SELECT VERSION()")[0][0])
     variables = variables_of(session)
     for requirement in server_requirements(session, options, variables):
@@ -167,8 +168,8 @@ def key_of(
 ) -> tuple[str, tuple[MySqlColumn, ...]]:
     """The index of the key, and its columns; of several, the one with the fewest columns.
 
-    `parts`: those of the unique indexes, each with the names of the index and of the column, and
-    the length of a prefix. No columns if there is no key.
+    `parts`: the columns of unique indexes, each as the name of the index, the name of the column
+    and the length of a prefix. Returns no columns if there is no key.
     """
     by_name = {column.name: column for column in columns}
     indexes: dict[str, list[tuple[MySqlColumn | None, Any]]] = {}
@@ -202,7 +203,7 @@ def add_key(table: TableDefinition) -> str:
 
 
 def check_key_exists(table: TableDefinition) -> None:
-    """Raise `NotSyncedError` if the rows of a table of a sync have no key."""
+    """Raise `NotSyncedError` if a table of a sync has no key."""
     if not table.key:
         raise NotSyncedError(
             f"MySQL table {table.full_name} has no primary key, and no unique key of NOT NULL "
@@ -230,8 +231,8 @@ def is_consistent(engine: str | None) -> bool:
 def logs_cascades(session: Session, foreign_keys: Iterable[tuple[Any, ...]]) -> bool:
     """Whether the server logs the rows that foreign keys change, as MySQL does from 9.6 on.
 
-    `foreign_keys`: each ends with its rules for UPDATE and DELETE; the server is asked only if
-    one of them changes rows. A replica may have rows from an older server, which logged none.
+    `foreign_keys`: each ends with its rules for UPDATE and DELETE. Queries the server only if one
+    of them changes rows. A replica may have rows from an older server, which did not log them.
     """
     if all(set(one[-2:]) <= set(_PASSIVE) for one in foreign_keys):
         return False

@@ -1,6 +1,6 @@
-"""A short lock of a table: while it is held, no change of the table is on its way anywhere.
+"""A short lock of a table: while it is held, no change of the table is in flight.
 
-docs/decisions/145-tables-without-a-key.md says why it is needed, and why it takes two kinds.
+docs/decisions/145-tables-without-a-key.md says why it is needed, and why there are two kinds.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ from streamhouse.connectors.mysql_cdc.server.values.types import quote
 from streamhouse.errors import ConnectError, TableError
 
 _READ_S = 2
-"""How long a READ lock is tried for: writers that overlap can keep it waiting for ever."""
+"""How long to wait for a READ lock, which overlapping writers can keep waiting forever."""
 _WRITE_S = (1, 2, 4, 8)
-"""How long a WRITE lock is tried for then: meanwhile others wait for it, and open transactions end.
+"""How long to wait for a WRITE lock then, in successive attempts; the last value is repeated.
 
-The last one is repeated.
+Others wait for it meanwhile, and open transactions end.
 """
 _DENIED = frozenset({ER.DBACCESS_DENIED_ERROR, ER.TABLEACCESS_DENIED_ERROR, ER.ACCESS_DENIED_ERROR})
 _TIMEOUT, _DEADLOCK = ER.LOCK_WAIT_TIMEOUT, ER.LOCK_DEADLOCK
 _QUIET_S, _PROGRESS_S, _PAUSE_S = 2.0, 10.0, 1.0
 _IDLE_S = 60
-"""The server ends a session that has been idle for longer, for instance of a machine that died."""
+"""The server ends a session that is idle for longer, such as one of a machine that died."""
 
 
 class TableLock:
     """Keeps others from writing to a table, from `acquire` to `release`.
 
-    While it is held, all transactions with changes of the table that the binlog has are visible,
-    and no others. That includes XA transactions: those that are prepared are waited for.
+    While it is held, SELECTs see exactly the changes of the table that the binlog has. `acquire`
+    also waits for prepared XA transactions.
     """
 
     def __init__(self, options: MySqlOptions, table: TableDefinition) -> None:
@@ -57,15 +57,15 @@ class TableLock:
 
         Raises `TableError` if the user may not lock the table.
         """
-        # Only without autocommit does InnoDB lock the table, too. That waits for prepared XA
-        # transactions whose session has ended, which hold no other lock.
+        # InnoDB locks the table, too, but only without autocommit. Its lock also waits for prepared
+        # XA transactions whose session has ended, which hold no other lock.
         run(self.connection, f"SET SESSION autocommit = 0, wait_timeout = {_IDLE_S}")
         run(self.connection, "SET SESSION innodb_table_locks = 1")
         began = time.monotonic()
         reported = began + _QUIET_S - _PROGRESS_S
         for turn in itertools.count():
             seconds = _WRITE_S[min(turn, len(_WRITE_S) - 1)]
-            if self.tried("READ", _READ_S) or self.tried("WRITE", seconds):
+            if self.try_lock("READ", _READ_S) or self.try_lock("WRITE", seconds):
                 return
             now = time.monotonic()
             if now - began >= self._options.lock_timeout_ms / 1000:
@@ -80,8 +80,8 @@ class TableLock:
                 )
             time.sleep(_PAUSE_S)
 
-    def tried(self, kind: str, seconds: int) -> bool:
-        """Whether the table could be locked within some seconds."""
+    def try_lock(self, kind: str, seconds: int) -> bool:
+        """Lock the table within some seconds; returns whether that succeeded."""
         timeouts = f"lock_wait_timeout = {seconds}, innodb_lock_wait_timeout = {seconds}"
         run(self.connection, f"SET SESSION {timeouts}")
         try:
@@ -97,7 +97,7 @@ class TableLock:
             return False
 
     def position(self, server: Server) -> BinlogPosition:
-        """The end of the binlog; fails if the lock has been lost, which ends with its session."""
+        """The end of the binlog; raises an error if the session, and so the lock, has ended."""
         file, pos = run(self.connection, server.status_statement)[0][:2]
         return BinlogPosition(str(file), int(pos))
 
@@ -127,7 +127,7 @@ class TableLock:
 
 
 def without_lock(table: TableDefinition) -> str:
-    """What else can be done about a table without a key; for messages."""
+    """How to follow a table without a key and without a lock; for messages."""
     return f"{add_key(table)}, or read only its changes, with 'scan.startup.mode' = 'latest-offset'"
 
 
@@ -135,6 +135,6 @@ def check_lockable(options: MySqlOptions, table: TableDefinition) -> None:
     """Raise `TableError` if the user may not lock a table without a key; takes a READ lock."""
     lock = TableLock(options, table)
     try:
-        lock.tried("READ", 1)
+        lock.try_lock("READ", 1)
     finally:
         lock.release()

@@ -1,4 +1,4 @@
-"""TLS of all connections to a server: options of three kinds, certificates, and its errors."""
+"""TLS of connections to a server: options under three kinds of names, certificates, errors."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ PLAIN = (
     ),
     Option("ssl.key-password", "STRING", "the password of an encrypted `ssl.key`"),
 )
-"""The options of this project."""
+"""The options under Streamhouse's own names."""
 
 MAPPED = (
     Option(f"{_JDBC}sslMode", "STRING", "as `ssl.mode`, in JDBC's spelling, such as `VERIFY_CA`"),
@@ -66,7 +66,7 @@ MAPPED = (
     Option(f"{_DEBEZIUM}keystore", "STRING", "as `ssl.cert`; only a PEM file, with the key"),
     Option(f"{_DEBEZIUM}keystore.password", "STRING", "as `ssl.key-password`"),
 )
-"""The options of MySQL's JDBC driver and of Debezium with the same meaning."""
+"""The options with the same meaning of MySQL's JDBC driver and of Debezium."""
 
 OPTIONS = (*PLAIN, *MAPPED)
 
@@ -209,7 +209,7 @@ def _checked_mode(key: str, value: str) -> str:
 
 
 def _one(options: Mapping[str, str], keys: tuple[str, ...], named: dict[str, str]) -> str | None:
-    """The value of synonymous options, the first of which is ours; they must not differ."""
+    """The value of synonymous options, which must not differ; the first is Streamhouse's own."""
     given = [key for key in keys if options.get(key)]
     for key in given[1:]:
         if options[key] != options[given[0]]:
@@ -221,7 +221,7 @@ def _one(options: Mapping[str, str], keys: tuple[str, ...], named: dict[str, str
 
 
 def _path(value: str) -> str:
-    """The path of a file that may be written as a URL, as JDBC has it."""
+    """The path of a file, which may be a URL as for JDBC."""
     return unquote(re.sub(r"^file:(?://)?", "", value)) if value.startswith("file:") else value
 
 

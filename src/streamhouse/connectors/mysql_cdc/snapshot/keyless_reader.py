@@ -19,7 +19,7 @@ from pymysql.constants import ER
 
 from streamhouse.connectors.mysql_cdc.binlog.captured_table import CapturedTable
 from streamhouse.connectors.mysql_cdc.binlog.rows.batch_decoder import MOST_BYTES, BatchDecoder
-from streamhouse.connectors.mysql_cdc.binlog.xa import listed, xid_sql
+from streamhouse.connectors.mysql_cdc.binlog.xa import prepared_xids, xid_sql
 from streamhouse.connectors.mysql_cdc.change_reader import TablePosition, open_reader
 from streamhouse.connectors.mysql_cdc.server.connection import (
     Backoff,
@@ -165,7 +165,7 @@ class KeylessReader:
 
     def _check_prepared(self) -> None:
         """Raise `ConnectError` while XA transactions are prepared, as the lock waits for none."""
-        prepared = listed(self._session, self._server.mariadb)
+        prepared = prepared_xids(self._session, self._server.mariadb)
         if prepared:
             raise ConnectError(
                 f"MySQL table {self._table.full_name} has no key, and its storage engine is not "

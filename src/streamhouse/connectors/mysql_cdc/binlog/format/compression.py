@@ -16,10 +16,10 @@ from streamhouse.connectors.mysql_cdc.binlog.format.table_map import packed
 from streamhouse.errors import ConnectError
 
 PAYLOAD = 40
-"""MySQL: all events of a transaction but the first."""
+"""The kind of MySQL's event with all events of a transaction but the first."""
 
 _KINDS = {165: QUERY, 166: 23, 167: 24, 168: 25, 169: 30, 170: 31, 171: 32}
-"""The kinds of MariaDB's compressed events, and of the same events as others have them."""
+"""The kinds of MariaDB's compressed events, and of the same events without compression."""
 COMPRESSED = frozenset({PAYLOAD, *_KINDS})
 
 _QUERY_HEAD_BYTES = 13
@@ -31,7 +31,7 @@ _ZSTD, _NONE = 0, 255
 
 
 def decompressed(event: bytes, trailer: int) -> bytes:
-    """The events in a compressed one, as the server would send them without compression.
+    """The events in a compressed event, as the server would send them without compression.
 
     `trailer`: the bytes of checksums, which are zeros in the result. Raises `ConnectError` for an
     event that cannot be decompressed.
@@ -70,7 +70,7 @@ def _start(event: bytes, kind: int) -> int:
 
 
 def _inflated(event: bytes, at: int, end: int) -> bytes:
-    """What the bytes `at` to `end` contain; the first byte says how, the plain size follows."""
+    """The decompressed bytes `at` to `end`, which begin with flags and the plain size."""
     head = event[at]
     if not head & _FLAG or head & _ALGORITHM:
         raise ValueError("it has an unknown form")
@@ -89,7 +89,7 @@ def _event(head: bytes, kind: int, body: bytes, pos: int, trailer: int) -> bytes
 
 
 def _transaction(event: bytes, end: int, trailer: int) -> Iterator[bytes]:
-    """The events of a transaction; the last one ends where the whole does, the others before."""
+    """The events of a transaction; the end position of the last one is that of the transaction."""
     _, _, _, size, stop, _ = HEADER.unpack_from(event)
     plain = _payload(event, end)
     at = 0

@@ -58,8 +58,8 @@ _INTEGERS = {
 }
 _COMPRESSED = (BLOB_COMPRESSED, VARCHAR_COMPRESSED)
 _TEXTS = (FIELD_TYPE.STRING, FIELD_TYPE.VARCHAR, FIELD_TYPE.BLOB, *_COMPRESSED)
-# The binlog types that a family of columns may have. A widened column keeps its family, and its
-# values are decoded as the binlog describes them.
+# The binlog types of each family of columns. A widened column keeps its family, and its values are
+# decoded as the binlog describes them.
 _WIRE: dict[str, tuple[int, ...]] = {
     "int": tuple(_INTEGERS),
     "uint64": tuple(_INTEGERS),
@@ -94,8 +94,10 @@ _WITHOUT_HEADER = 0x08
 
 @dataclass(frozen=True)
 class Context:
-    """What decoders need besides the column: the server's character sets, and whether the column
-    is in the primary key, whose values must be exact."""
+    """What decoders need besides the column.
+
+    `charsets`: those of the server. `in_key`: the column is in the key, whose values must be exact.
+    """
 
     charsets: Charsets
     in_key: bool = False
@@ -130,13 +132,13 @@ def _for_keys(read: Read, column: MySqlColumn) -> Read:
 
 
 class Width(NamedTuple):
-    """The bytes of a value that is not NULL: `size`, or as many as `counted` bytes before it say.
+    """How many bytes a value has that is not NULL: `size`, if that is not 0.
 
-    One of the two is 0.
+    Else the value follows its length, an integer of `length_size` bytes.
     """
 
     size: int
-    counted: int = 0
+    length_size: int = 0
 
 
 def width(wire: LoggedColumn, column: MySqlColumn | None = None) -> Width:
@@ -163,13 +165,13 @@ def skipper(wire: LoggedColumn, column: MySqlColumn | None = None) -> Read:
 
     `column`: the table's column, if it is known.
     """
-    size, counted = width(wire, column)
-    if counted:
-        return _skip_counted(counted)
+    size, length_size = width(wire, column)
+    if length_size:
+        return _skip_with_length(length_size)
     return lambda data, at: (None, at + size)
 
 
-def _skip_counted(size: int) -> Read:
+def _skip_with_length(size: int) -> Read:
     def read(data: bytes, at: int) -> tuple[None, int]:
         start = at + size
         return None, start + int.from_bytes(data[at:start], "little")
@@ -196,7 +198,7 @@ def rows(
 
 
 def _prefixed(wire: LoggedColumn, decode: Callable[[bytes], Any], column: MySqlColumn) -> Read:
-    """Decodes the bytes of a value that their number precedes."""
+    """Decodes a value that follows its length."""
     size = wire.length_size
     if wire.type in _COMPRESSED:
         decode = _inflated(decode)
@@ -213,7 +215,7 @@ def _prefixed(wire: LoggedColumn, decode: Callable[[bytes], Any], column: MySqlC
 
 
 def _inflated(decode: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
-    """For values of COMPRESSED columns: a byte tells the form, the length and zlib data follow."""
+    """For values of COMPRESSED columns: a byte with flags, the length, then zlib data."""
 
     def inflate(data: bytes) -> Any:
         if not data or not data[0]:
@@ -324,7 +326,7 @@ def members_of(wire: LoggedColumn, column: MySqlColumn, context: Context) -> lis
 
 
 def no_member(column: MySqlColumn) -> SchemaChangeError:
-    """The error for a number that is none of the column's members."""
+    """The error for a number that no member of the column has."""
     return SchemaChangeError(
         f"column '{column.name}' ({column.column_type}) has another member in the binlog: it was "
         "altered; start again with a new checkpoint"

@@ -49,17 +49,17 @@ _XA = re.compile(
 
 
 class Step(enum.Enum):
-    """What an event means for the transaction that it belongs to, and for its changes."""
+    """The effect of an event on the transaction that it belongs to."""
 
-    COMMIT = "the transaction's changes are valid"
-    ROLLBACK = "they are not"
-    STATEMENT = "the transaction is this statement"
-    BRACKET = "says nothing of its own: BEGIN, XA START, XA END"
+    COMMIT = "commits the transaction"
+    ROLLBACK = "rolls the transaction back"
+    STATEMENT = "is a statement outside a transaction, which is committed"
+    BRACKET = "begins or ends a part of the transaction: BEGIN, XA START, XA END"
     SAVEPOINT = "sets the savepoint `name`"
-    ROLLBACK_TO = "the changes since the savepoint `name` are not valid"
-    PREPARE = "the changes wait for XA COMMIT or XA ROLLBACK of `name`"
-    XA_COMMIT = "the changes that were prepared as `name` are valid"
-    XA_ROLLBACK = "the changes that were prepared as `name` are not valid"
+    ROLLBACK_TO = "rolls back to the savepoint `name`"
+    PREPARE = "prepares the XA transaction `name`"
+    XA_COMMIT = "commits the XA transaction `name`, which was prepared before"
+    XA_ROLLBACK = "rolls back the XA transaction `name`, which was prepared before"
 
 
 def query_of(data: bytes, at: int, end: int) -> tuple[str, str]:
@@ -75,9 +75,9 @@ def query_of(data: bytes, at: int, end: int) -> tuple[str, str]:
 
 
 def announces_checksums(data: bytes, end: int) -> bool:
-    """Whether the FORMAT event that ends at byte `end` says that its file's events have checksums.
+    """Whether a file's events have checksums, according to its FORMAT event, which ends at `end`.
 
-    Each binlog file has such an event. It ends with four bytes for a checksum itself in any case.
+    The FORMAT event itself always ends with four bytes for a checksum.
     """
     return data[end - CHECKSUM_BYTES - 1] == 1
 
@@ -87,11 +87,12 @@ def xid_text(format_id: int, gtrid: bytes, bqual: bytes) -> str:
     return f"{format_id}:{gtrid.hex()}:{bqual.hex()}"
 
 
-class Track:
-    """Tracks the position in a stream of events, and whether it is `between` two transactions.
+class PositionTracker:
+    """Tracks the position in a stream of events.
 
-    `checksums`: whether events end with a checksum of four bytes. `group`: where the current
-    transaction begins. `binlog`: identifies the file, once its first event has been seen.
+    `between`: the position is between two transactions. `checksums`: events end with a checksum of
+    four bytes. `group`: where the current transaction begins. `name`: the XA transaction or
+    savepoint of the last step. `binlog`: identifies the file, after its first event.
     """
 
     def __init__(self, start: BinlogPosition, checksums: bool) -> None:
@@ -125,7 +126,7 @@ class Track:
             self.checksums = announces_checksums(data, at + size)
             self.binlog = BinlogIdentity(seconds, server)
         elif kind in HEARTBEATS:
-            # While the server opens the next file, it sends heartbeats of the last one.
+            # While the server opens the next file, it sends heartbeats of the previous one.
             if not self.between or not self._names_file(data, at, at + size - self.trailer):
                 return None
         else:
@@ -135,7 +136,7 @@ class Track:
         return step
 
     def _names_file(self, data: bytes, at: int, end: int) -> bool:
-        """Whether a heartbeat is of the current file; its whole body, or a field, is the name."""
+        """Whether a heartbeat is of the current file, whose name is its body, or a field of it."""
         name = self.file.encode()
         body = data[at + HEADER.size : end]
         return body == name or bytes([len(name)]) + name in body

@@ -1,4 +1,4 @@
-"""Decodes MySQL's binary form of JSON documents to the text that the server's SELECT gives."""
+"""Decodes MySQL's binary form of JSON documents to the text that a SELECT returns."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _INTEGERS = {5: (2, True), 6: (2, False), 7: (4, True), 8: (4, False), 9: (8, Tr
 _LITERALS = {0: "null", 1: "true", 2: "false"}
 _CONTAINERS = (_SMALL_OBJECT, _LARGE_OBJECT, _SMALL_ARRAY, _LARGE_ARRAY)
 _DECIMAL, _TIMESTAMP, _DATE, _TIME, _DATETIME = 246, 7, 10, 11, 12
-"""MySQL's types of values that JSON has not."""
+"""MySQL's types of values that JSON does not have."""
 _BASE64_LINE = 76
 _MOST_PLACES = 15
 
 
 def json_text(data: bytes) -> str:
-    """The text of a document; raises `ValueError` for bytes that are none."""
+    """The text of a document; raises `ValueError` for invalid bytes."""
     if not data:
         return "null"
     try:
@@ -70,7 +70,7 @@ def _keys(data: bytes, base: int, count: int, width: int) -> Iterator[str]:
 
 
 def _entries(data: bytes, base: int, at: int, count: int, width: int) -> Iterator[str]:
-    """The values of a container; those that fit are in its table, others where that says."""
+    """The values of a container: small ones are in its table, others where its table points to."""
     for entry in range(at, at + count * (width + 1), width + 1):
         kind = data[entry]
         is_inside = kind == _LITERAL or (kind in _INTEGERS and _INTEGERS[kind][0] <= width)
@@ -94,7 +94,7 @@ def _quoted(text: str) -> str:
 
 
 def double_text(value: float) -> str:
-    """A double as the server writes it: the fewest digits that tell it from others.
+    """A double as the server writes it, with the fewest digits that identify it.
 
     Numbers from 1e-15 to below 1e15, and greater ones with a fraction, have no exponent; whole ones
     of them end with `.0`.
@@ -108,7 +108,7 @@ def double_text(value: float) -> str:
 
 
 def _shortest(value: float) -> tuple[str, str, int]:
-    """The sign, the fewest digits, and where the decimal point is among them."""
+    """The sign, the fewest digits, and the number of digits before the decimal point."""
     mantissa, _, exponent = repr(value).lstrip("-").partition("e")
     whole, _, fraction = mantissa.partition(".")
     digits = (whole + fraction).lstrip("0")
@@ -131,7 +131,7 @@ def _decimal(data: bytes) -> str:
 
 
 def _packed_time(data: bytes) -> tuple[str, int, str]:
-    """The sign, the days in a form of their own, and the time of day of MySQL's packed form."""
+    """The sign, the packed days, and the time of day in MySQL's packed form."""
     packed = int.from_bytes(data, "little", signed=True)
     sign, packed = "-" if packed < 0 else "", abs(packed)
     micros, clock = packed & 0xFFFFFF, packed >> 24

@@ -1,4 +1,4 @@
-"""Parses TABLE_MAP events: how the binlog describes the columns of the rows that follow.
+"""Parses TABLE_MAP events, which describe the columns of the row events after them.
 
 The server's setting `binlog_row_metadata` decides what is in an event: with `NO_LOG` (MariaDB's
 default) only types and sizes, with `MINIMAL` (MySQL's) also signs and character sets, with `FULL`
@@ -17,7 +17,7 @@ VARCHAR_COMPRESSED = 141
 """MariaDB's types of columns that are declared COMPRESSED."""
 
 VECTOR = 242
-"""MySQL's type of vectors, which the library does not name."""
+"""MySQL's type of vectors, which `pymysqlreplication` does not name."""
 _TYPED_ARRAY = 20
 _POST_HEADER = 19 + 8
 _SIGNS, _DEFAULT_CHARSET, _CHARSETS, _NAMES, _SETS, _ENUMS = 1, 2, 3, 4, 5, 6
@@ -89,7 +89,7 @@ def logged_columns(data: bytes, at: int, end: int, mariadb: bool) -> list[Logged
     shapes = list(_shapes(types, data[at : at + size]))
     at += size + (count + 7) // 8
     known = dict(_optional(data, at, end))
-    # A server lists the collation of these types, too, which have none.
+    # Servers also list a collation for these types, which have none.
     texts = _TEXTS | {FIELD_TYPE.GEOMETRY if mariadb else VECTOR}
     names: list[str | None] = [part.decode() for part in _strings(known.get(_NAMES, b""))]
     names = names or [None] * count
@@ -187,7 +187,8 @@ def _signs(
     with_years = _signs_of(shapes, bits, _NUMERIC)
     if mariadb:
         return with_years
-    # Readers of MySQL's events disagree on whether YEAR has a bit: only what both say is known.
+    # It is not certain whether MySQL writes a bit for YEAR: only signs that are the same in both
+    # cases are known.
     without = _signs_of(shapes, bits, _NUMERIC - {FIELD_TYPE.YEAR})
     return [a if a == b else None for a, b in zip(with_years, without, strict=True)]
 

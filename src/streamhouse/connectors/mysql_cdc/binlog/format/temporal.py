@@ -1,4 +1,4 @@
-"""Decoders of DATE, DATETIME, TIMESTAMP, TIME and YEAR, also in the forms before MySQL 5.6."""
+"""Decodes DATE, DATETIME, TIMESTAMP, TIME and YEAR, also in the formats before MySQL 5.6."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Converts the values of a column in many row images to one plain Arrow array.
 
-The values are those of `format.decode`, which reads the types that have no form here one by one.
+The results are those of `format.decode`, which reads types without a conversion here one by one.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from streamhouse.connectors.mysql_cdc.binlog.format.decode import Context
 from streamhouse.connectors.mysql_cdc.binlog.format.packed_decimal import decimal_groups
 from streamhouse.connectors.mysql_cdc.binlog.format.table_map import VECTOR, LoggedColumn
 from streamhouse.connectors.mysql_cdc.binlog.format.temporal import Read
-from streamhouse.connectors.mysql_cdc.binlog.rows.block import Block, Places
+from streamhouse.connectors.mysql_cdc.binlog.rows.block import Block, IntArray
 from streamhouse.connectors.mysql_cdc.binlog.rows.images import Values
 from streamhouse.connectors.mysql_cdc.server.values.types import (
     ZERO_KEY,
@@ -64,13 +64,13 @@ def to_array(
 
 def _one_by_one(column: MySqlColumn, read: Read) -> ToArray:
     def convert(block: Block, values: Values) -> pa.Array:
-        data, places = block.data, values.at.tolist()
+        data, offsets = block.data, values.at.tolist()
         if values.nulls is None:
-            return from_values(column, [read(data, at)[0] for at in places])
+            return from_values(column, [read(data, at)[0] for at in offsets])
         nulls = values.nulls.tolist()
         return from_values(
             column,
-            [None if null else read(data, at)[0] for at, null in zip(places, nulls, strict=True)],
+            [None if null else read(data, at)[0] for at, null in zip(offsets, nulls, strict=True)],
         )
 
     return convert
@@ -146,7 +146,7 @@ def _decimal(wire: LoggedColumn, column: MySqlColumn, context: Context) -> ToArr
     return convert
 
 
-def _decimals(unscaled: Places, plain: pa.DataType, nulls: _Nulls) -> pa.Array:
+def _decimals(unscaled: IntArray, plain: pa.DataType, nulls: _Nulls) -> pa.Array:
     pairs = np.empty((len(unscaled), 2), np.int64)
     pairs[:, 0], pairs[:, 1] = unscaled, unscaled >> 63
     valid = None if nulls is None else pa.py_buffer(np.packbits(~nulls, bitorder="little"))
@@ -157,7 +157,7 @@ def _cut(block: Block, values: Values) -> pa.Array:
     """The bytes of the values, as a binary array."""
     assert values.lengths is not None
     # The values and the gaps between them make one array, of which every second is taken.
-    begins = values.at + values.counted
+    begins = values.at + values.length_size
     if not len(begins):
         return pa.array([], pa.binary())
     bounds = np.empty(2 * len(begins), np.int32)
@@ -203,7 +203,7 @@ def _binary(wire: LoggedColumn, column: MySqlColumn, context: Context) -> ToArra
     return None if padded or wire.type not in plain_types else _cut
 
 
-def _days(year: Any, month: Any, day: Any) -> tuple[Places, npt.NDArray[np.bool_]]:
+def _days(year: Any, month: Any, day: Any) -> tuple[IntArray, npt.NDArray[np.bool_]]:
     """Days since 1970, and which of the dates do not exist (zero dates, 31 February)."""
     bad = (year == 0) | (month < 1) | (month > 12) | (day < 1)
     months = np.where(bad, 0, year * 12 + month - 1 - _EPOCH_MONTH).astype("M8[M]")
@@ -229,10 +229,10 @@ def _date(wire: LoggedColumn, column: MySqlColumn, context: Context) -> ToArray 
     return convert
 
 
-def _fraction(block: Block, at: Places, size: int) -> Places:
-    """The microseconds that `size` bytes at each place are."""
+def _fraction(block: Block, at: IntArray, size: int) -> IntArray:
+    """The fractions of seconds, of `size` bytes at each offset, in microseconds."""
     raw = block.words_at(at, ">u4").astype(np.int64)
-    found: Places = (raw >> 8 * (4 - size)) * 100 ** (3 - size)
+    found: IntArray = (raw >> 8 * (4 - size)) * 100 ** (3 - size)
     return found
 
 

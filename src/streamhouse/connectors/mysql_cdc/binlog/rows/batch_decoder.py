@@ -18,7 +18,7 @@ from streamhouse.connectors.mysql_cdc.binlog.format.events import (
     ROWS_2,
     UPDATES,
 )
-from streamhouse.connectors.mysql_cdc.binlog.rows.block import Block, Places
+from streamhouse.connectors.mysql_cdc.binlog.rows.block import Block, IntArray
 from streamhouse.connectors.mysql_cdc.binlog.rows.event import LoggedTable, Row, RowEvent
 from streamhouse.connectors.mysql_cdc.binlog.rows.images import ImageFinder, Values
 from streamhouse.connectors.mysql_cdc.server.values.types import from_values
@@ -169,8 +169,8 @@ class _RunDecoder:
         self._table = run.table
         self._block = Block(*run.raw)
         sizes = np.fromiter(map(len, run.raw), np.int64, len(run.raw))
-        self._ends: Places = np.cumsum(sizes)
-        self._starts: Places = self._ends - sizes
+        self._ends: IntArray = np.cumsum(sizes)
+        self._starts: IntArray = self._ends - sizes
         self._kinds = np.array(run.kinds, np.int64)
         self._numbers = np.array(run.numbers, np.int64) << ROW_BITS
 
@@ -205,7 +205,7 @@ class _RunDecoder:
             return known[place]
         return self._table.arrays[place](self._block, values[place])
 
-    def _first_images(self) -> Places:
+    def _first_images(self) -> IntArray:
         """The offsets of the first image of each event; checks that images have all columns."""
         block, kinds = self._block, self._kinds
         at = self._starts + _POST_HEADER
@@ -225,7 +225,7 @@ class _RunDecoder:
         return at + np.where(updates, 2 * size, size)
 
     def _row_kinds(
-        self, events: Places, numbers: Places, keys: Sequence[pa.Array]
+        self, events: IntArray, numbers: IntArray, keys: Sequence[pa.Array]
     ) -> npt.NDArray[np.int64]:
         """The numbers of `_KINDS`: an update that changes the key is a delete and an insert."""
         of_event = np.select(

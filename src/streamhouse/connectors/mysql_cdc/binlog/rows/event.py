@@ -1,4 +1,4 @@
-"""A row event of a followed table, and what is needed to decode it."""
+"""Row events of a followed table, and their decoders."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ Row: TypeAlias = tuple[Any, ...]
 
 
 class Change(NamedTuple):
-    """The change of one row; the images contain the captured columns in their order.
+    """The change of one row: its images before and after, of the captured columns in their order.
 
-    `seconds`: when the server executed it, since 1970 (UTC).
+    `seconds`: when the server executed the change, since 1970 (UTC).
     """
 
     before: Row | None
@@ -42,7 +42,7 @@ class LoggedTable:
     """How one TABLE_MAP event describes a followed table.
 
     `columns`: all of its columns in their order, each with the table's column (None: not known).
-    `indexes`: where among them the captured columns are, which `captured` has in its order.
+    `indexes`: of the captured columns among them, in the order of `captured`.
     """
 
     captured: CapturedTable
@@ -51,7 +51,7 @@ class LoggedTable:
 
     @functools.cached_property
     def readers(self) -> list[Read]:
-        """The decoders of a row's columns, of which those that are not captured give None."""
+        """The decoders of a row's columns; those of columns that are not captured return None."""
         wanted = dict(zip(self.indexes, self.captured.columns, strict=True))
         return [
             self._reader(wire, column or wanted[index])
@@ -77,7 +77,7 @@ class LoggedTable:
 
     @functools.cached_property
     def key_indexes(self) -> list[int]:
-        """Where the columns of the table's key are among the captured columns."""
+        """The indexes of the key's columns among the captured columns."""
         names = [column.name for column in self.captured.columns]
         return [names.index(column.name) for column in self.captured.table.key]
 

@@ -1,7 +1,7 @@
 """Finds the row images, and the columns in them, of many row events of one table at once.
 
-An image has no length, and where its columns are depends on NULLs and on the lengths of texts. So
-the first images of all events are found together, then the second ones, and so on.
+An image has no length, and the offsets of its columns depend on NULLs and on the lengths of texts.
+So the first images of all events are found together, then the second ones, and so on.
 """
 
 from __future__ import annotations
@@ -13,30 +13,30 @@ import numpy as np
 import numpy.typing as npt
 
 from streamhouse.connectors.mysql_cdc.binlog.format.decode import Width
-from streamhouse.connectors.mysql_cdc.binlog.rows.block import Block, Places
+from streamhouse.connectors.mysql_cdc.binlog.rows.block import Block, IntArray
 
 _FEW = 32
-"""From this number of events down, images are found one by one, which then takes less time."""
+"""With this many events or fewer, images are found one by one, which is faster."""
 
 
 @dataclass(frozen=True)
 class Values:
-    """The values of one column: where they begin, how long they are, and which are NULL.
+    """The values of one column in many images.
 
-    `at` is the place of the length, if values have one (`counted` bytes). `lengths` is None for
-    values of a fixed size; `nulls` is None if there are none.
+    `at`: where each begins in the block; with a `length_size`, where its length begins. `lengths`:
+    in bytes; None for values of a fixed size. `nulls`: which are NULL; None if none are.
     """
 
-    at: Places
-    counted: int
-    lengths: Places | None
+    at: IntArray
+    length_size: int
+    lengths: IntArray | None
     nulls: npt.NDArray[np.bool_] | None
 
     def some(self, chosen: npt.NDArray[np.int64]) -> Values:
         """The values of some images."""
         return Values(
             self.at[chosen],
-            self.counted,
+            self.length_size,
             None if self.lengths is None else self.lengths[chosen],
             None if self.nulls is None else self.nulls[chosen],
         )
@@ -44,31 +44,32 @@ class Values:
 
 @dataclass(frozen=True)
 class Images:
-    """Row images in the order of the binlog: the event of each, its number there, its columns.
+    """Row images in the order of the binlog.
 
-    `columns`: by index, those that were asked for.
+    `events`: the index of each image's event. `numbers`: its index among the images of that event.
+    `columns`: the values of the wanted columns, by the index of the column.
     """
 
-    events: Places
-    numbers: Places
+    events: IntArray
+    numbers: IntArray
     columns: dict[int, Values]
 
 
 class ImageFinder:
-    """Finds images of a table whose columns have these widths; `wanted`: the indexes of columns."""
+    """Finds the images of a table; `widths`: of its columns; `wanted`: the indexes of columns."""
 
     def __init__(self, widths: Sequence[Width], wanted: Collection[int]) -> None:
         self._widths = list(widths)
         self._wanted = sorted(wanted)
         self._bitmap = (len(widths) + 7) // 8
 
-    def find(self, block: Block, starts: Places, ends: Places) -> Images:
+    def find(self, block: Block, starts: IntArray, ends: IntArray) -> Images:
         """The images between `starts` and `ends` of each event; at least one image in each.
 
         Raises `ValueError` if images do not fill their event exactly.
         """
         steps: list[dict[int, Values]] = []
-        events: list[Places] = []
+        events: list[IntArray] = []
         live, at, until = np.arange(len(starts)), starts, ends
         while len(live) > _FEW or (len(live) and not steps):
             step, following = self._step(block, at)
@@ -86,68 +87,68 @@ class ImageFinder:
     def _rest(
         self,
         block: Block,
-        live: Places,
-        at: Places,
-        until: Places,
-        found: tuple[list[dict[int, Values]], list[Places], list[Places]],
+        live: IntArray,
+        at: IntArray,
+        until: IntArray,
+        found: tuple[list[dict[int, Values]], list[IntArray], list[IntArray]],
     ) -> None:
         """Find the remaining images of a few events one by one, and then all of their columns."""
         steps, events, numbers = found
         done = len(steps)
-        places = [
-            self._places(block.data, int(begin), int(end))
+        offsets = [
+            self._offsets(block.data, int(begin), int(end))
             for begin, end in zip(at, until, strict=True)
         ]
-        counts = [len(one) for one in places]
-        steps.append(self._step(block, np.concatenate(places))[0])
+        counts = [len(one) for one in offsets]
+        steps.append(self._step(block, np.concatenate(offsets))[0])
         events.append(np.repeat(live, counts))
         numbers.append(np.concatenate([np.arange(done, done + count) for count in counts]))
 
-    def _places(self, data: bytes, at: int, end: int) -> Places:
-        """Where the images of one event begin."""
+    def _offsets(self, data: bytes, at: int, end: int) -> IntArray:
+        """The offsets of the images of one event."""
         found, bitmap = [], self._bitmap
         widths = list(enumerate(self._widths))
         while at < end:
             found.append(at)
             nulls = int.from_bytes(data[at : at + bitmap], "little")
             at += bitmap
-            for index, (size, counted) in widths:
+            for index, (size, length_size) in widths:
                 if nulls and nulls >> index & 1:
                     continue
                 at += size
-                if counted:
-                    at += counted + int.from_bytes(data[at : at + counted], "little")
+                if length_size:
+                    at += length_size + int.from_bytes(data[at : at + length_size], "little")
         if at != end:
             raise ValueError("a row is longer than its event")
         return np.array(found, np.int64)
 
-    def _step(self, block: Block, at: Places) -> tuple[dict[int, Values], Places]:
-        """The columns of the images at some places, and where the images end."""
+    def _step(self, block: Block, at: IntArray) -> tuple[dict[int, Values], IntArray]:
+        """The columns of the images at some offsets, and where the images end."""
         found: dict[int, Values] = {}
         bitmaps = [block.bytes_at(at + index) for index in range(self._bitmap)]
         some_null = [bool(bits.any()) for bits in bitmaps]
         at = at + self._bitmap
         wanted = set(self._wanted)
-        for index, (size, counted) in enumerate(self._widths):
+        for index, (size, length_size) in enumerate(self._widths):
             nulls = None
             if some_null[index >> 3]:
                 mask = (bitmaps[index >> 3] >> (index & 7) & 1).astype(np.bool_)
                 nulls = mask if mask.any() else None
-            lengths = block.lengths_at(at, counted) if counted else None
+            lengths = block.lengths_at(at, length_size) if length_size else None
             if lengths is not None and nulls is not None:
                 lengths[nulls] = 0
             if index in wanted:
-                found[index] = Values(at, counted, lengths, nulls)
-            step = size + counted if lengths is None else lengths + counted
+                found[index] = Values(at, length_size, lengths, nulls)
+            step = size + length_size if lengths is None else lengths + length_size
             at = at + (step if nulls is None else np.where(nulls, 0, step))
         return found, at
 
     def _ordered(
-        self, steps: Sequence[dict[int, Values]], events: Places, numbers: Places
+        self, steps: Sequence[dict[int, Values]], events: IntArray, numbers: IntArray
     ) -> Images:
         if len(steps) == 1:
             return Images(events, numbers, steps[0])
-        # By event, then by number, without sorting: each image's place is known.
+        # By event, then by number. No sort is needed: the index of each image is known.
         counts = np.bincount(events)
         firsts = np.cumsum(counts) - counts
         order = np.empty(len(events), np.int64)
@@ -168,4 +169,4 @@ def _joined(parts: Sequence[Values], order: npt.NDArray[np.int64]) -> Values:
             ]
         )
     at = np.concatenate([part.at for part in parts])
-    return Values(at, parts[0].counted, lengths, nulls).some(order)
+    return Values(at, parts[0].length_size, lengths, nulls).some(order)

@@ -1,4 +1,4 @@
-"""The parts of an ALTER TABLE that matter to its rows and columns."""
+"""Parses an ALTER TABLE into changes of columns, keys and rows."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from streamhouse.connectors.mysql_cdc.binlog.sql.types import ColumnSpec, column
 
 
 @dataclass(frozen=True)
-class Added:
-    """A new column, behind the column `after`; empty: first; None: last."""
+class ColumnAdded:
+    """A new column, after the column `after`; empty: it is the first column; None: the last."""
 
     spec: ColumnSpec
     after: str | None = None
 
 
 @dataclass(frozen=True)
-class Dropped:
+class ColumnDropped:
     """A column that is dropped."""
 
     name: str
 
 
 @dataclass(frozen=True)
-class Changed:
-    """A column with a new definition, and perhaps a new name and place.
+class ColumnChanged:
+    """A column with a new definition, and perhaps a new name and position.
 
-    `after`: as of `Added`, but None if it stays.
+    `after`: as in `ColumnAdded`, but None if the column stays where it is.
     """
 
     old: str
@@ -43,7 +43,7 @@ class Changed:
 
 
 @dataclass(frozen=True)
-class Renamed:
+class ColumnRenamed:
     """A column with a new name."""
 
     old: str
@@ -70,15 +70,15 @@ class KeyAdded:
 
 
 @dataclass(frozen=True)
-class Converted:
+class CharsetConverted:
     """All text columns get this character set, which is also the table's default; None: unclear."""
 
     charset: str | None
 
 
 @dataclass(frozen=True)
-class Recharset:
-    """The table's default character set; None: unclear."""
+class DefaultCharset:
+    """The table gets this default character set; None: unclear."""
 
     charset: str | None
 
@@ -90,9 +90,9 @@ class RowsChanged:
     how: str
 
 
-Change: TypeAlias = (
-    Added | Dropped | Changed | Renamed | KeyDropped | IndexDropped | KeyAdded | Converted
-    | Recharset | RowsChanged
+TableChange: TypeAlias = (
+    ColumnAdded | ColumnDropped | ColumnChanged | ColumnRenamed | KeyDropped | IndexDropped
+    | KeyAdded | CharsetConverted | DefaultCharset | RowsChanged
 )  # fmt: skip
 
 _INDEXES = ("INDEX", "KEY", "FULLTEXT", "SPATIAL", "UNIQUE", "VECTOR")
@@ -102,20 +102,18 @@ _WITHOUT_EFFECT = frozenset(
     "REBUILD REMOVE REORGANIZE SECONDARY_LOAD SECONDARY_UNLOAD UPGRADE VALIDATION".split()
 )
 _ENGINES = frozenset("INNODB INNOBASE MYISAM ARIA ROCKSDB MYROCKS TOKUDB XTRADB".split())
-_NO_SYSTEM = (
-    "adds, drops or changes system versioning, whose history rows are not followed",
-    "adds a foreign key that changes rows with those of another table, without row events",
-)
+_VERSIONING = "adds, drops or changes system versioning, whose history rows are not followed"
+_CASCADE = "adds a foreign key that changes rows with those of another table, without row events"
 
 
 def changes_of(
     specs: Sequence[Sequence[Token]], charset: str | None, mariadb: bool
-) -> list[Change]:
+) -> list[TableChange]:
     """The changes of an ALTER TABLE, in order; `charset`: the table's default one.
 
     Raises `UnclearStatement` for a part of an unknown form.
     """
-    changes: list[Change] = []
+    changes: list[TableChange] = []
     ordering = partitions = False
     for spec in specs:
         if partitions or (ordering and _is_plain_column(spec)):
@@ -127,7 +125,7 @@ def changes_of(
         ordering = [token.text.upper() for token in spec[:2]] == ["ORDER", "BY"]
         found = _changes(spec, charset, mariadb)
         for change in found:
-            if isinstance(change, Converted | Recharset):
+            if isinstance(change, CharsetConverted | DefaultCharset):
                 charset = change.charset
         changes += found
     return changes
@@ -137,12 +135,12 @@ def _is_plain_column(spec: Sequence[Token]) -> bool:
     return len(spec) == 1 or (len(spec) == 2 and spec[1].text.upper() in ("ASC", "DESC"))
 
 
-def _changes(spec: Sequence[Token], charset: str | None, mariadb: bool) -> list[Change]:
+def _changes(spec: Sequence[Token], charset: str | None, mariadb: bool) -> list[TableChange]:
     uppers = [token.text.upper() if token.kind is Kind.WORD else "" for token in spec]
     if _has(uppers, "SYSTEM", "VERSIONING") or "SYSTEM_TIME" in uppers:
-        return [RowsChanged(_NO_SYSTEM[0])]
+        return [RowsChanged(_VERSIONING)]
     if cascades(spec):
-        return [RowsChanged(_NO_SYSTEM[1])]
+        return [RowsChanged(_CASCADE)]
     words = TokenCursor(spec)
     if words.skip("ADD"):
         return _added(words, charset, mariadb)
@@ -174,7 +172,7 @@ def _has(uppers: Sequence[str], *words: str) -> bool:
     return any(tuple(uppers[at : at + size]) == words for at in range(len(uppers) - size + 1))
 
 
-def _added(words: TokenCursor, charset: str | None, mariadb: bool) -> list[Change]:
+def _added(words: TokenCursor, charset: str | None, mariadb: bool) -> list[TableChange]:
     if words.word() in (*_INDEXES, "PARTITION", "CHECK", "FOREIGN"):
         return []
     if words.word() == "PERIOD" and words.word(1) == "FOR":
@@ -205,14 +203,14 @@ def _added(words: TokenCursor, charset: str | None, mariadb: bool) -> list[Chang
     ]
 
 
-def _new_column(words: TokenCursor, charset: str | None, mariadb: bool) -> Added:
+def _new_column(words: TokenCursor, charset: str | None, mariadb: bool) -> ColumnAdded:
     name = words.name()
-    after, rest = _place(words.rest())
-    return Added(column_spec(name, TokenCursor(rest), charset, mariadb), after)
+    after, rest = _position(words.rest())
+    return ColumnAdded(column_spec(name, TokenCursor(rest), charset, mariadb), after)
 
 
-def _place(rest: list[Token]) -> tuple[str | None, list[Token]]:
-    """Where a column goes (see `Added`), and its definition without that."""
+def _position(rest: list[Token]) -> tuple[str | None, list[Token]]:
+    """The position of a column (`after` of `ColumnAdded`), and its definition without that."""
     if rest and rest[-1].kind is Kind.WORD and rest[-1].text.upper() == "FIRST":
         return "", rest[:-1]
     if len(rest) > 1 and rest[-2].kind is Kind.WORD and rest[-2].text.upper() == "AFTER":
@@ -220,7 +218,7 @@ def _place(rest: list[Token]) -> tuple[str | None, list[Token]]:
     return None, rest
 
 
-def _dropped(words: TokenCursor) -> list[Change]:
+def _dropped(words: TokenCursor) -> list[TableChange]:
     if words.skip("PRIMARY", "KEY"):
         return [KeyDropped()]
     if words.skip("PARTITION"):
@@ -236,10 +234,10 @@ def _dropped(words: TokenCursor) -> list[Change]:
         return []
     words.skip("COLUMN")
     words.skip("IF", "EXISTS")
-    return [Dropped(words.name().lower())]
+    return [ColumnDropped(words.name().lower())]
 
 
-def _changed(words: TokenCursor, charset: str | None, mariadb: bool) -> list[Change]:
+def _changed(words: TokenCursor, charset: str | None, mariadb: bool) -> list[TableChange]:
     renames = words.skip("CHANGE")
     if not renames:
         words.expect("MODIFY")
@@ -249,27 +247,28 @@ def _changed(words: TokenCursor, charset: str | None, mariadb: bool) -> list[Cha
         raise UnclearStatement  # MODIFY (…) of MariaDB's Oracle mode
     old = words.name()
     name = words.name() if renames else old
-    after, rest = _place(words.rest())
-    return [Changed(old.lower(), column_spec(name, TokenCursor(rest), charset, mariadb), after)]
+    after, rest = _position(words.rest())
+    spec = column_spec(name, TokenCursor(rest), charset, mariadb)
+    return [ColumnChanged(old.lower(), spec, after)]
 
 
-def _renamed(words: TokenCursor) -> list[Change]:
+def _renamed(words: TokenCursor) -> list[TableChange]:
     if words.skip("COLUMN"):
         words.skip("IF", "EXISTS")
         old = words.name()
         words.expect("TO")
-        return [Renamed(old.lower(), words.name())]
+        return [ColumnRenamed(old.lower(), words.name())]
     if words.word() in ("INDEX", "KEY"):
         return []
     return [RowsChanged("renames the table")]
 
 
-def _converted(words: TokenCursor) -> list[Change]:
+def _converted(words: TokenCursor) -> list[TableChange]:
     if words.skip("CONVERT", "TO"):
         if not (words.skip("CHARACTER", "SET") or words.skip("CHARSET")):
             raise UnclearStatement
         charset = words.take().text.lower()
-        return [Converted(None if charset == "default" else _charset(charset))]
+        return [CharsetConverted(None if charset == "default" else _charset(charset))]
     if words.word() == "CONVERT":
         return [RowsChanged("moves rows between the table and another one")]
     return [RowsChanged("changes the rows of the table or of a partition")]
@@ -279,11 +278,11 @@ def _charset(name: str) -> str | None:
     return None if name == "default" else "utf8mb3" if name == "utf8" else name
 
 
-def _options(words: TokenCursor) -> list[Change]:
+def _options(words: TokenCursor) -> list[TableChange]:
     """Options of the table, perhaps several without commas between them."""
     if words.word() in _WITHOUT_EFFECT or words.word() in ("WITH", "WITHOUT"):
         return []
-    changes: list[Change] = []
+    changes: list[TableChange] = []
     while words:
         words.skip("DEFAULT")
         option = words.take().text.upper()
@@ -297,9 +296,9 @@ def _options(words: TokenCursor) -> list[Change]:
             continue
         value = words.take().text
         if option in ("CHARSET", "CHARACTER", "CHAR"):
-            changes.append(Recharset(_charset(value.lower())))
+            changes.append(DefaultCharset(_charset(value.lower())))
         elif option == "COLLATE":
-            changes.append(Recharset(_charset(value.lower().partition("_")[0])))
+            changes.append(DefaultCharset(_charset(value.lower().partition("_")[0])))
         elif option in ("ENGINE", "TYPE") and value.upper() not in _ENGINES:
             changes.append(RowsChanged(f"moves the rows to the storage engine {value}"))
         elif option == "SEQUENCE":

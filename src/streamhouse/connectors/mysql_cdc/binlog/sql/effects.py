@@ -24,20 +24,21 @@ class EffectKind(Enum):
     """How a statement affects a table."""
 
     REPLACED = "replaced"
-    """The table or rows of it appear or go, without row events."""
+    """The table, or some of its rows, appear or disappear without row events."""
     ALTERED = "altered"
     CREATED = "created"
     REPAIRED = "repaired"
-    """Rows may go, without row events, if the storage engine repairs tables."""
+    """Rows may disappear without row events, if the storage engine repairs tables."""
 
 
 @dataclass(frozen=True)
 class Effect:
-    """One table that a definition statement affects.
+    """The effect of a definition statement on one table.
 
     `specs`: the tokens of each part of an ALTER TABLE, or the definition of a new table. `ignore`:
-    rows that do not fit are dropped. `written`: the statement writes rows, too. RENAME TABLE gives
-    the table's name to the one that was `formerly` there, and the name `now` to the table.
+    rows that do not fit are dropped. `written`: the statement writes rows, too. After a RENAME
+    TABLE, `old_name` is the name that the table called `table` had before, and `new_name` that of
+    the table that was called `table` before.
     """
 
     what: EffectKind
@@ -45,13 +46,13 @@ class Effect:
     specs: Sequence[Sequence[Token]] = ()
     ignore: bool = False
     written: bool = False
-    formerly: TableName | None = None
-    now: TableName | None = None
+    old_name: TableName | None = None
+    new_name: TableName | None = None
 
 
 @dataclass(frozen=True)
 class Definition:
-    """A statement that changes the definitions of tables; none: it affects no table's rows."""
+    """A statement that changes the definitions of tables; without `effects`, it affects none."""
 
     effects: tuple[Effect, ...] = ()
 
@@ -91,7 +92,7 @@ _OBJECTS = frozenset(
     "TABLESPACE TRIGGER UNDO USER VIEW ALGORITHM INSTANCE SPATIAL_REFERENCE_SYSTEM SPATIAL "
     "PREPARE CATALOG LIBRARY MATERIALIZED".split()
 )
-"""Words after CREATE, ALTER or DROP, of things that have no rows."""
+"""Words after CREATE, ALTER or DROP for objects without rows."""
 _DATABASES = ("DATABASE", "SCHEMA")
 _TABLES = ("TABLE", "TABLES")
 _INDEX_KINDS = ("UNIQUE", "FULLTEXT", "SPATIAL", "VECTOR", "ONLINE", "OFFLINE", "IGNORE")
@@ -231,24 +232,29 @@ def _rename(words: TokenCursor, database: str) -> Parsed:
         return _object(words)
     words.at += 1
     words.skip("IF", "EXISTS")
-    place: dict[TableName, TableName] = {}
-    """Under which name each table was before, by its name now; names as they are spelt."""
+    old_names: dict[TableName, TableName] = {}
+    """The name that each table had before, by its new name."""
     mentioned: dict[TableName, None] = {}
     while True:
         old = words.table(database)
         _skip_wait(words)
         words.expect("TO")
         new = words.table(database)
-        place[new] = place.pop(old, old)
+        old_names[new] = old_names.pop(old, old)
         mentioned |= {old: None, new: None}
         if not words.skip(","):
             break
     words.end()
-    names = [name for name in mentioned if place.get(name) != name]
-    after = {old: new for new, old in place.items()}
+    names = [name for name in mentioned if old_names.get(name) != name]
+    new_names = {old: new for new, old in old_names.items()}
     return Definition(
         tuple(
-            Effect(EffectKind.REPLACED, name, formerly=place.get(name), now=after.get(name))
+            Effect(
+                EffectKind.REPLACED,
+                name,
+                old_name=old_names.get(name),
+                new_name=new_names.get(name),
+            )
             for name in names
         )
     )

@@ -9,7 +9,7 @@ from streamhouse.connectors.mysql_cdc.binlog.sql.tokens import Kind, Token
 
 _OPEN, _CLOSE = Token(Kind.SYMBOL, "("), Token(Kind.SYMBOL, ")")
 _RAW_NAME = "#mysql50#"
-"""Before a name that is given as the name of its file."""
+"""Prefix of a name that is written like the name of the table's file."""
 
 
 class TableName(NamedTuple):
@@ -20,12 +20,12 @@ class TableName(NamedTuple):
 
     @classmethod
     def parsed(cls, database: str, name: str, ignores_case: bool) -> TableName:
-        """The name as statements have it that are parsed for a server that ignores case or not."""
+        """The name as the parser returns it: in lower case if the server ignores case."""
         return cls(database.lower(), name.lower()) if ignores_case else cls(database, name)
 
 
 class UnclearStatement(Exception):
-    """The statement is not of a form that is known."""
+    """The statement has an unknown form."""
 
 
 class TokenCursor:

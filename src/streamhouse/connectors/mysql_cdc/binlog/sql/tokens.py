@@ -26,10 +26,10 @@ class Token(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Lexis:
-    """How a session's SQL mode and server read a statement.
+class LexerOptions:
+    """How the server reads a statement: its kind, and the SQL mode of the session.
 
-    `blank`: characters beyond ASCII that are blanks in the session's character set.
+    `blank`: characters outside ASCII that are blanks in the session's character set.
     """
 
     ansi_quotes: bool = False
@@ -38,11 +38,11 @@ class Lexis:
     blank: str = ""
 
 
-DEFAULT = Lexis()
+DEFAULT = LexerOptions()
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "b": "\b", "Z": "\x1a"}
 
 
-def tokens(text: str, lexis: Lexis = DEFAULT) -> list[Token]:
+def tokens(text: str, lexis: LexerOptions = DEFAULT) -> list[Token]:
     """The tokens of a statement, without comments.
 
     The content of executable comments (`/*! … */`, on MariaDB also `/*M! … */`) is part of the
@@ -67,7 +67,7 @@ def tokens(text: str, lexis: Lexis = DEFAULT) -> list[Token]:
     return found
 
 
-def _unquoted(raw: str, lexis: Lexis) -> str:
+def _unquoted(raw: str, lexis: LexerOptions) -> str:
     quote, text = raw[0], raw[1:-1]
     parts = _ESCAPED.split(text) if lexis.backslashes else [text]
     texts = [part.replace(quote * 2, quote) for part in parts[::2]]
@@ -76,7 +76,7 @@ def _unquoted(raw: str, lexis: Lexis) -> str:
 
 
 @lru_cache(64)
-def _pattern(lexis: Lexis) -> re.Pattern[str]:
+def _pattern(lexis: LexerOptions) -> re.Pattern[str]:
     inside = r"(?:[^{q}\\]++|\\.|{q}{q})*+" if lexis.backslashes else r"(?:[^{q}]++|{q}{q})*+"
     single, double = ("{q}" + inside + "{q}").format(q="'"), ("{q}" + inside + "{q}").format(q='"')
     backquoted = r"`(?:[^`]++|``)*+`"

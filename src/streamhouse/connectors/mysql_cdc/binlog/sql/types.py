@@ -37,7 +37,7 @@ class ColumnSpec:
     """A column's definition in a statement; `column` is None if its type is not fully known.
 
     `default`: whether existing rows get a value other than NULL if the column is added.
-    `unknown`: it has a part that is not of a known form.
+    `unknown`: a part of the definition has an unknown form.
     """
 
     name: str
@@ -116,7 +116,7 @@ def _numbers(words: TokenCursor) -> list[int]:
 
 
 def _typed(name: str, kind: str, words: TokenCursor, mariadb: bool) -> MySqlColumn | None:
-    """The column of a type, which the server stores as this one; None if that is not sure."""
+    """The column as the server stores the type; None if that is not certain."""
     if kind in ("ENUM", "SET"):
         members = [token.text for token in _arguments(words) if token.kind is Kind.STRING]
         quoted = ",".join("'" + member.replace("'", "''") + "'" for member in members)
@@ -180,7 +180,7 @@ def _sign(words: TokenCursor) -> bool:
 def _with_charset(
     column: MySqlColumn, attributes: _Attributes, default: str | None
 ) -> MySqlColumn | None:
-    """The column with its character set; None if that is not sure."""
+    """The column with its character set; None if that is not certain."""
     if column.data_type.endswith("blob"):
         return column
     charset, collation = attributes.charset, attributes.collation

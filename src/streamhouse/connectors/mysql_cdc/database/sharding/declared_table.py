@@ -1,4 +1,4 @@
-"""Opens the source of a declared table: of one MySQL table, or of all that its name matches."""
+"""Opens the source of a declared table: one MySQL table, or all that its name matches."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def open_source(
 
 
 def followed_tables(options: MySqlOptions, offset: Offset) -> list[RelayTable]:
-    """The tables whose changes the source of the options reads from an offset on."""
+    """The tables whose changes the source with these options reads after an offset."""
     tables = _expressions(options)
     if tables is None:
         return [RelayTable(options.database, options.table)]

@@ -9,15 +9,12 @@ from streamhouse.connectors.mysql_cdc.binlog.captured_table import CapturedTable
 from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress
 from streamhouse.connectors.mysql_cdc.database.tables.catalogue import Catalogue
 from streamhouse.connectors.mysql_cdc.database.tables.followed_table import FollowedTable
-from streamhouse.connectors.mysql_cdc.relay.files import RelayView
-from streamhouse.connectors.mysql_cdc.schema_history import (
-    REMEMBERED,
-    SchemaHistory,
-    StatementScan,
-)
+from streamhouse.connectors.mysql_cdc.relay.files import KEPT_STATEMENTS, RelayView
+from streamhouse.connectors.mysql_cdc.schema_history import SchemaHistory
 from streamhouse.connectors.mysql_cdc.server.connection import Session
 from streamhouse.connectors.mysql_cdc.server.position import BinlogPosition
 from streamhouse.connectors.mysql_cdc.server.table import Server, TableDefinition
+from streamhouse.connectors.mysql_cdc.statement_scan import StatementScan
 
 _RELAY_WAIT_S = 10.0
 
@@ -115,7 +112,9 @@ class ShardHistories:
         found = []
         for table in tables.tables.values():
             at = state.altered.get(table.full_name, ())
-            if any(start <= one < end for one in at) or (len(at) >= REMEMBERED and start < at[0]):
+            if any(start <= one < end for one in at) or (
+                len(at) >= KEPT_STATEMENTS and start < at[0]
+            ):
                 found.append(table)
         return found
 

@@ -1,7 +1,8 @@
-"""The offsets of several tables that are read as one: with their names and columns.
+"""The offsets of several tables that are read as one.
 
-Beside what `DatabaseProgress` has, `shards` has the names of each table and the number of its
-columns in `schemas`: tables that are read as one mostly have the same columns.
+They have the keys of `DatabaseProgress`, except that `columns` is stored once for all tables with
+the same columns: `schemas` is a list of columns, and `shards` has the database, the name and the
+index in `schemas` of each table.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ _SCHEMAS, _COLUMNS = "schemas", "columns"
 
 
 def encoded(plain: Offset, tables: Mapping[str, FollowedTable]) -> Offset:
-    """The offset of a stream, from that of `DatabaseProgress` and the tables by their ids."""
+    """The stream's offset for an offset of `DatabaseProgress`; `tables`: by their ids."""
     schemas: list[Any] = []
     shards: dict[str, list[Any]] = {}
     for id, table in tables.items():
@@ -31,7 +32,7 @@ def encoded(plain: Offset, tables: Mapping[str, FollowedTable]) -> Offset:
 
 
 def decoded(offset: Offset) -> Offset:
-    """The offset of `DatabaseProgress` in that of a stream."""
+    """The offset of `DatabaseProgress` for the stream's offset."""
     kept = {key: value for key, value in offset.items() if key not in (SHARDS, _SCHEMAS)}
     columns = {id: offset[_SCHEMAS][shard[2]] for id, shard in offset[SHARDS].items()}
     return {**kept, _COLUMNS: columns} if columns else kept

@@ -42,13 +42,13 @@ from streamhouse.sql.plan import Column
 
 log = logging.getLogger("streamhouse.mysql")
 
-_LOOK_S = 1.0
+_DISCOVERY_S = 1.0
 _SNAPSHOT: Offset = {"phase": "snapshot"}
 
 
 @dataclass(frozen=True)
 class ShardsPart:
-    """What one task reads; `relay`: the folder of the relay log that has the changes, if any."""
+    """What one task reads; `relay`: the folder of the relay log with the changes, if any."""
 
     parts: tuple[TablePart, ...]
     end: BinlogPosition
@@ -58,7 +58,7 @@ class ShardsPart:
 
 
 class _OffsetCatalogues:
-    """The catalogues that the offsets have, by their numbers; a `CatalogueStore`."""
+    """The catalogues of the current offsets, by their numbers; a `CatalogueStore`."""
 
     def __init__(self) -> None:
         self._catalogues: dict[int, Catalogue] = {0: Catalogue(0, 0, "UTC", {})}
@@ -71,7 +71,7 @@ class _OffsetCatalogues:
         return self._catalogues[number]
 
     def set(self, number: int, tables: Iterable[FollowedTable], latest: bool = True) -> None:
-        """Set the tables of a catalogue; `latest`: which is the newest."""
+        """Set the tables of a catalogue; `latest`: it is the newest one."""
         named = {table.id: table for table in tables}
         self._catalogues[number] = Catalogue(number, 0, "UTC", named)
         if latest:
@@ -119,7 +119,7 @@ class ShardedSource:
             self._zone = self._shards.zone([self._like])
             stored_schema = self._fields or self._like.writer(self._zone).schema
             self._schema = metadata.schema(stored_schema)
-            self._looked = time.monotonic()
+            self._discovered = time.monotonic()
         except Exception:
             self._planner.close()
             raise
@@ -186,13 +186,17 @@ class ShardedSource:
             self._catalogues.set(int(start["tables"]), self._tables_of(start), latest=False)
         self._catalogues.set(int(end["tables"]), self._tables_of(end))
         parts = self._planner.parts(before, decoded(end))
-        place = BinlogPosition(end["file"], int(end["pos"]))
-        # Rows that move between tables keep their order in one task only.
-        apart = all(part.changes is None for part in parts)
-        groups = self._groups(parts, parallelism) if apart else [tuple(map(self._joined, parts))]
+        position = BinlogPosition(end["file"], int(end["pos"]))
+        # One task reads all changes, to keep the order of rows that move between tables.
+        only_snapshots = all(part.changes is None for part in parts)
+        groups = (
+            self._groups(parts, parallelism)
+            if only_snapshots
+            else [tuple(map(self._joined, parts))]
+        )
         relay = self._planner.relay_folder()
         server = self._planner.server
-        return [ShardsPart(group, place, server, self._zone, relay) for group in groups if group]
+        return [ShardsPart(group, position, server, self._zone, relay) for group in groups if group]
 
     def read(self, partition: ShardsPart) -> Iterator[pa.RecordBatch]:
         batches = self._read(partition)
@@ -239,23 +243,23 @@ class ShardedSource:
         return not any(progress.position < changed for changed in ends)
 
     def lag(self, offset: Offset) -> Lag:
-        """As `MySqlSource.lag`, of the table with the last change."""
+        """As `MySqlSource.lag`, for the table with the last change."""
         size = self._options.chunk_size
         if _is_initial(offset):
             snapshots = Snapshots(len(self._found), self.rows_left(offset), size)
             return Lag(state=source_state(snapshots, None, None, [*map(".".join, self._found)]))
         progress = DatabaseProgress.from_offset(decoded(offset))
         assert progress is not None
-        place, left = progress.position, self.rows_left(offset)
+        position, left = progress.position, self.rows_left(offset)
         snapshots = Snapshots(len(progress.snapshot), left, size)
         names = [".".join(names) for names in shards_of(offset).values()]
         self._catalogues.set(int(offset["tables"]), self._tables_of(offset))
         log_state = self._planner.relay_state(progress)
-        known = source_state(snapshots, place, log_state, names)
+        known = source_state(snapshots, position, log_state, names)
         if progress.snapshot or log_state is None:
             return Lag(rows=left, state=known)
         changed = max(log_state.changed[name] for name in names)
-        waited, unread = self._unread.behind(place, changed)
+        waited, unread = self._unread.behind(position, changed)
         return Lag(seconds=waited, bytes=unread, state=known)
 
     def changes_read(self) -> Mapping[str, int]:
@@ -263,7 +267,7 @@ class ShardedSource:
         return self._counts.taken()
 
     def rows_left(self, offset: Offset) -> int | None:
-        """About how many rows of the snapshots are left: those of tables not read to the end."""
+        """About how many rows the tables have whose snapshots are not complete; None: none."""
         if _is_initial(offset):
             return sum(one.rows for one in self._found.values())
         unread = decoded(offset).get("snapshot", {})
@@ -286,7 +290,7 @@ class ShardedSource:
     # -- the tables
 
     def _first_usable(self) -> FollowedTable:
-        """The first table by name that can be read; it decides the types of the columns."""
+        """The first table by name that can be read, whose column types the stream has."""
         error: TableError | None = None
         for found in self._found.values():
             try:
@@ -306,10 +310,10 @@ class ShardedSource:
         return tables
 
     def _tables_of(self, offset: Offset) -> list[FollowedTable]:
-        """The tables of an offset but those that the expressions no longer select."""
+        """The tables of an offset, without those that the expressions no longer select."""
         selected = [one for one in shards_of(offset).values() if self._filter.selects(*one)]
         if any(names not in self._found for names in selected):
-            self._look()
+            self._discover()
         for names in selected:
             if names not in self._found:
                 raise TableError(
@@ -321,17 +325,17 @@ class ShardedSource:
         return self._followed(self._found[names] for names in selected)
 
     def _new(self, tables: Sequence[FollowedTable]) -> list[FollowedTable]:
-        """The tables that the expressions select beside `tables`, if new ones are read."""
+        """New tables that the expressions select, if the options say to read them."""
         if not self._options.new_tables:
             return []
-        if time.monotonic() - self._looked > _LOOK_S:
+        if time.monotonic() - self._discovered > _DISCOVERY_S:
             if not self._shards.names() <= self._found.keys():
-                self._look()
-            self._looked = time.monotonic()
+                self._discover()
+            self._discovered = time.monotonic()
         known = {table.names for table in tables}
         return self._followed(one for names, one in self._found.items() if names not in known)
 
-    def _look(self) -> None:
+    def _discover(self) -> None:
         self._found |= {one.names: one for one in self._shards.found(self._found)}
 
     # -- batches
@@ -368,18 +372,20 @@ class ShardedSource:
             result.append(tuple(map(self._joined, tables.values())))
         return result
 
-    def _read(self, piece: ShardsPart) -> Iterator[pa.RecordBatch]:
-        reader = PartReader(self._options, piece.server, piece.zone, piece.relay)
-        columns = [MetadataColumns.of(self._declared, *part.table.names) for part in piece.parts]
+    def _read(self, partition: ShardsPart) -> Iterator[pa.RecordBatch]:
+        reader = PartReader(self._options, partition.server, partition.zone, partition.relay)
+        columns = [
+            MetadataColumns.of(self._declared, *part.table.names) for part in partition.parts
+        ]
         try:
-            for stretch in reader.changes(piece.parts, piece.end):
-                for one in stretch:
+            for rows_of_range in reader.changes(partition.parts, partition.end):
+                for one in rows_of_range:
                     self._counts.add(one.rows)
                 yield from in_order([
                     (columns[one.part].added(self._filled(one.rows), one.seconds), one.numbers)
-                    for one in stretch
+                    for one in rows_of_range
                 ])  # fmt: skip
-            for number, part in enumerate(piece.parts):
+            for number, part in enumerate(partition.parts):
                 for rows in reader.snapshot(number, part):
                     yield columns[number].added(self._filled(rows.rows), rows.seconds)
         finally:

@@ -1,6 +1,6 @@
 """The tables of a declared table whose name is a regular expression, and their columns.
 
-docs/decisions/157-shards-of-a-declared-table.md says how names are read.
+docs/decisions/157-shards-of-a-declared-table.md says how names are interpreted.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ def may_be_expression(options: MySqlOptions) -> bool:
 
 
 def expressions(session: Session, options: MySqlOptions) -> TableFilter | None:
-    """What selects the tables, if a name in the options is a regular expression; else None.
+    """The filter for the tables, if a name in the options is a regular expression; else None.
 
-    A name that a database, or a table in a selected one, has literally is that name.
+    If a database, or a table in a selected database, has exactly this name, it is no expression.
     """
     if not may_be_expression(options):
         return None
@@ -74,7 +74,7 @@ class Shards:
     """Finds the tables that are read as one, and checks that they have the columns to read.
 
     `columns`: those of the declared table, without METADATA; None: all, which must be the same in
-    all tables. A nullable one that a table lacks is null in its rows, if another table has it.
+    all tables. If a table lacks a nullable column that another table has, it is null in its rows.
     """
 
     session: Session
@@ -84,17 +84,17 @@ class Shards:
     columns: Sequence[Column] | None
 
     def names(self) -> set[TableNames]:
-        """The names of the tables that there are now."""
+        """The names of the current tables."""
         return self._discovery().names()
 
     def found(self, but: Iterable[TableNames] = ()) -> list[FoundTable]:
-        """The tables that there are now, without those in `but`; without views."""
+        """The current tables, without views, and without those in `but`."""
         return self._discovery().found(set(but))
 
     def followed(
         self, id: str, found: FoundTable, like: FollowedTable | None = None
     ) -> FollowedTable:
-        """A table as it is read; raises `TableError` with its name if it cannot be.
+        """Describe how to read a table; raises `TableError` with its name if that is impossible.
 
         `like`: a table whose columns it must have, if none are declared.
         """
@@ -121,7 +121,7 @@ class Shards:
         if not definitions:
             return None
         if any(column.name not in types for column in self.columns):
-            # The error for a table that lacks a column.
+            # Raises the error for a table that lacks a column.
             selected_columns(self._options_of(definitions[0]), definitions[0].columns, self.columns)
         return pa.schema([(column.name, types[column.name]) for column in self.columns])
 

@@ -22,7 +22,7 @@ from streamhouse.connectors.mysql_cdc.database.tables_planner import (
     CatalogueStore,
     TablesPlanner,
 )
-from streamhouse.connectors.mysql_cdc.relay.files import RelayView, State
+from streamhouse.connectors.mysql_cdc.relay.files import RelayState, RelayView
 from streamhouse.connectors.mysql_cdc.server.connection import Session
 from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
 from streamhouse.connectors.mysql_cdc.server.position import (
@@ -267,7 +267,7 @@ class ShardsPlanner(TablesPlanner):
         tables: Sequence[FollowedTable] = list(self._catalogues.latest().tables.values())
         return self._relay if self._relays(tables) else None
 
-    def relay_state(self, before: DatabaseProgress) -> State | None:
+    def relay_state(self, before: DatabaseProgress) -> RelayState | None:
         """The state of the relay log, if that has the changes of all tables after a batch."""
         return self._relay_log(before)[1]
 
@@ -277,7 +277,7 @@ class ShardsPlanner(TablesPlanner):
         state = None if view is None else view.state()
         return state is not None and all(one.full_name in state.changed for one in tables)
 
-    def _relay_log(self, before: DatabaseProgress) -> tuple[RelayView | None, State | None]:
+    def _relay_log(self, before: DatabaseProgress) -> tuple[RelayView | None, RelayState | None]:
         """The relay log and its state, if it has the changes of all tables after a batch."""
         view = log_view(self._relay)
         state = None if view is None else view.state()

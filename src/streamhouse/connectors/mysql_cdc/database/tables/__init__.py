@@ -1,5 +1,4 @@
-"""The MySQL tables that a source of many tables follows: filter, discovery, types, catalogues.
+"""The MySQL tables of a source of many tables: filter, discovery, types, catalogues.
 
 Imports nothing else of `database`.
-
 """

@@ -21,7 +21,7 @@ _FOLDER = "tables"
 
 @dataclass(frozen=True)
 class Catalogue:
-    """The followed tables, by their ids; `next_id` is the first one that was never used."""
+    """The followed tables, by their ids; `next_id`: the lowest id that was never used."""
 
     number: int
     next_id: int

@@ -1,4 +1,4 @@
-"""Finds the tables of a server that a filter selects, and describes them by few statements."""
+"""Finds and describes the tables of a server that a filter selects, with few statements."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ FROM information_schema.referential_constraints WHERE constraint_schema IN %s
 class FoundTable:
     """A selected table: its definition, or the reason why it cannot be followed.
 
-    `rows` is the server's estimate. `comments`: of its columns, by name. `left_out`: by a sync of
-    the whole database, since it is a view, or has no key.
+    `rows`: the server's estimate. `comments`: of its columns, by name. `left_out`: a sync of the
+    whole database leaves it out, since it is a view or has no key.
     """
 
     names: TableNames
@@ -79,8 +79,8 @@ Check: TypeAlias = Callable[[TableDefinition], None]
 class Discovery:
     """Lists the selected tables of a server; driver only.
 
-    `check`: what a table must fulfil; by default that all of its columns can be read from a
-    snapshot and the binlog. `views`: whether views are selected, too (which cannot be followed).
+    `check` checks a table; by default that a snapshot and the binlog can be read with all of its
+    columns. `views`: also list views, which cannot be followed.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class Discovery:
         self._kinds = "" if views else _NO_VIEWS
 
     def names(self) -> set[TableNames]:
-        """The names of all selected tables now; one statement, or two."""
+        """The names of all selected tables; runs two statements."""
         databases = self._databases()
         if not databases:
             return set()
@@ -105,7 +105,7 @@ class Discovery:
         return {names for names in found if self._filter.selects(*names)}
 
     def described(self, names: Collection[TableNames]) -> dict[TableNames, FoundTable]:
-        """Those of these tables that exist now."""
+        """Describe these tables, as far as they exist."""
         databases = sorted({database for database, _ in names})
         rows = self._session.rows(_TABLES, [databases]) if databases else ()
         wanted = {(str(row[0]), str(row[1])): row for row in rows}

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from streamhouse.connectors.mysql_cdc.binlog.captured_table import CapturedTable
 from streamhouse.connectors.mysql_cdc.database.tables.discovery import TableNames, options_of
-from streamhouse.connectors.mysql_cdc.schema_history import trimmed
+from streamhouse.connectors.mysql_cdc.schema_history import column_to_json
 from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
 from streamhouse.connectors.mysql_cdc.server.table import Server, TableDefinition
 from streamhouse.connectors.mysql_cdc.server.values.rows import RowWriter
@@ -25,9 +25,9 @@ _MILLIS, _MICROS = 3, 6
 class FollowedTable:
     """A table of MySQL that is written to the Paimon table `target`, `database.table`.
 
-    `id` is unique in a sync for ever: a table that is added again gets another one. `columns` are
-    those to read, with the Paimon types of the target's columns. `rows` is the server's estimate.
-    `arrow`: the Arrow types of the columns, if they are not those of the Paimon types.
+    `id`: never reused in a sync; a table that is added again gets a new one. `columns`: those to
+    read, with the Paimon types of the target's columns. `rows`: the server's estimate. `arrow`: the
+    Arrow types of the columns, if they are not those of the Paimon types.
     """
 
     id: str
@@ -47,13 +47,13 @@ class FollowedTable:
         return self.definition.full_name
 
     def with_definition(self, definition: TableDefinition) -> FollowedTable:
-        """The table with other columns in MySQL; those that are gone are not read."""
+        """The table with other columns in MySQL; columns that no longer exist are not read."""
         names = {column.name for column in definition.columns}
         columns = tuple(pair for pair in self.columns if pair[0] in names)
         return replace(self, definition=definition, columns=columns)
 
     def hidden_in(self, sessions: tuple[tuple[str, int], ...]) -> FollowedTable:
-        """The table, of which temporary tables have the name in these sessions."""
+        """The table, if temporary tables have its name in these sessions."""
         if sessions == self.definition.hidden_in:
             return self
         return replace(self, definition=replace(self.definition, hidden_in=sessions))
@@ -61,7 +61,7 @@ class FollowedTable:
     def captured_table(
         self, options: MySqlOptions, server: Server, relay: Path | None = None
     ) -> CapturedTable:
-        """What the binlog's readers need of the table."""
+        """The description of the table for readers of the binlog."""
         return CapturedTable(
             options_of(options, self.names),
             self.definition,
@@ -74,7 +74,7 @@ class FollowedTable:
 
     @property
     def key_indexes(self) -> tuple[int, ...]:
-        """Where the columns of the table's key are among those that are read."""
+        """The indexes of the key's columns among those that are read."""
         read = self._read
         return tuple(read.index(column) for column in self.definition.key)
 
@@ -109,7 +109,7 @@ class FollowedTable:
             "table": table.name,
             "target": self.target,
             "charset": table.charset,
-            "definition": [trimmed(column) for column in table.columns],
+            "definition": [column_to_json(column) for column in table.columns],
             "key": [column.name for column in table.key],
             "index": table.index,
             "consistent": table.consistent,
@@ -136,7 +136,7 @@ class FollowedTable:
 
 
 def _in_texts(column: MySqlColumn) -> MySqlColumn:
-    """The column with as many digits after the seconds as Paimon's actions write into a STRING."""
+    """The column with as many digits of fractions as Paimon's actions write into a STRING."""
     if column.family == "datetime":
         return replace(column, fraction=_MILLIS if column.fraction <= _MILLIS else _MICROS)
     return replace(column, fraction=_MICROS) if column.family == "timestamp" else column

@@ -13,7 +13,7 @@ HIDDEN = frozenset({"information_schema", "mysql", "performance_schema", "sys"})
 
 @dataclass(frozen=True)
 class TableFilter:
-    """Regular expressions that match whole names; what is excluded wins over the rest.
+    """Regular expressions that match whole names; exclusions take precedence.
 
     A database must match both `databases` and `including_databases`.
     """

@@ -23,7 +23,7 @@ Mode = Literal[
 MODES: tuple[str, ...] = get_args(Mode)
 NOT_BOOL = "tinyint1-not-bool"
 WITHOUT_EFFECT = frozenset({"decimal-no-change", "allow-non-string-to-string"})
-"""Modes of Paimon that change nothing for MySQL, or only what an ALTER TABLE does."""
+"""Modes of Paimon without effect for MySQL, or with one on ALTER TABLE only."""
 
 _LENGTH = re.compile(r"\((\d+)\)")
 _INTS = {
@@ -39,7 +39,7 @@ _LONGEST_DECIMAL = 38
 
 @dataclass(frozen=True)
 class TypeMapping:
-    """Which modes are on; see the guide `sync.md` for what each does."""
+    """The modes that are on; the guide `sync.md` describes them."""
 
     modes: frozenset[str] = frozenset()
 
@@ -91,7 +91,7 @@ class TypeMapping:
         return "STRING"
 
     def nullable(self, column: MySqlColumn) -> bool:
-        """Whether the column may be null; those of the primary key are not, all the same.
+        """Whether the target's column is nullable; ignores that key columns are not.
 
         A zero date reads as NULL, whatever MySQL's column allows.
         """

@@ -1,7 +1,7 @@
-"""Descriptions of tables that were altered after their catalogue was written, as files.
+"""Files that describe tables which were altered after their catalogue was written.
 
-An offset has the name of a file, which depends on its content: the same table has the same name
-whenever a batch is planned again, and a file is never written twice.
+An offset has the name of a file, which depends on the file's content: planning a batch again gives
+the same name, and no file is written twice.
 """
 
 from __future__ import annotations

@@ -21,8 +21,8 @@ def inet4_text(data: bytes) -> str:
 def inet6_text(data: bytes) -> str:
     """An address of 16 bytes, as MariaDB prints it.
 
-    `::` stands for the first of the longest runs of zeros, also for a run of one. Addresses that
-    contain one of IPv4 end in that.
+    `::` replaces the first of the longest runs of zeros, even a single zero. Addresses that embed
+    an IPv4 address end with it.
     """
     groups = [int.from_bytes(data[at : at + 2], "big") for at in range(0, 16, 2)]
     if not any(groups[:5]) and (groups[5] == 0xFFFF or (not groups[5] and groups[6])):

@@ -23,7 +23,7 @@ def geometry_text(data: bytes) -> str:
     """The JSON text of a spatial value, which MySQL stores as its SRID and WKB.
 
     Like GeoJSON, with the SRID as `srid`; coordinates are x (longitude), then y. Raises
-    `ValueError` for bytes that are no such value.
+    `ValueError` for other bytes.
     """
     try:
         kind, content, _ = _geometry(data, 4)
@@ -79,6 +79,6 @@ def _rings(data: bytes, at: int, order: str) -> tuple[list[list[list[float]]], i
 
 
 def _plain(value: float) -> float:
-    """Whole numbers as integers, which JSON then has without `.0`."""
+    """Whole numbers as integers, so that JSON has no `.0`."""
     is_whole = value.is_integer() and abs(value) < _EXACT_INTEGERS
     return int(value) if is_whole else value

@@ -1,7 +1,7 @@
 """Streams the rows of a SELECT as Arrow columns of the bytes that the server sends.
 
-PyMySQL decodes value by value: 10 µs for a row of ten columns. Here only the lengths of the packets
-are read one by one; the columns of all rows in a block are cut with NumPy
+PyMySQL decodes value by value: 10 µs for a row of ten columns. This reads only the lengths of the
+packets one by one, and extracts the columns of all rows of a block with NumPy
 (docs/decisions/144-snapshot-rows-by-column.md).
 """
 
@@ -41,7 +41,7 @@ def stream_columns(
         statement = cursor.mogrify(statement, arguments or None)
     connection.query(statement, unbuffered=True)
     result: Any = connection._result  # type: ignore[attr-defined]
-    # From here on the rows are ours: PyMySQL must not read them to their end when it is closed.
+    # PyMySQL must not read the remaining rows when the cursor is closed.
     result.unbuffered_active, result.connection = False, None
     packets = _Packets(connection)
     while not packets.ended:
@@ -61,7 +61,7 @@ class _Packets:
         self.ended = False
 
     def block(self) -> tuple[bytearray, _Numbers, _Numbers]:
-        """A buffer, and where the rows in it start and end."""
+        """A buffer, with the offsets where its rows start and end."""
         buffer = bytearray(max(BLOCK_BYTES, 2 * len(self._rest)))
         filled = len(self._rest)
         buffer[:filled] = self._rest
@@ -97,7 +97,7 @@ class _Packets:
     def _scan(self, buffer: bytearray, at: int, filled: int, packets: list[int]) -> tuple[int, int]:
         """Append where packets of rows start; returns where they end, and the new `filled`.
 
-        `filled` gets less where the headers within a long row are removed.
+        `filled` shrinks, as the headers within a long row are removed.
         """
         found = packets.append
         last = filled - _HEADER
@@ -117,7 +117,7 @@ class _Packets:
         return at, filled
 
     def _is_end(self, buffer: bytearray, start: int, end: int) -> bool:
-        """Whether a packet is the last one of the result set; raises the error that it reports."""
+        """Whether a packet is the last one of the result set; raises the error if it is one."""
         first = buffer[start]
         if first == _ERROR:
             pymysql.err.raise_mysql_exception(bytes(buffer[start:end]))
@@ -171,7 +171,7 @@ def _columns(buffer: bytearray, starts: _Numbers, ends: _Numbers, count: int) ->
 def _values(
     data: npt.NDArray[np.uint8], at: _Numbers
 ) -> tuple[_Numbers, _Numbers, npt.NDArray[np.bool_] | None]:
-    """Where the values begin that are encoded at `at`, their lengths, and which are NULL."""
+    """The offsets of the values that are encoded at `at`, their lengths, and which are NULL."""
     first = data[at]
     lengths = first.astype(np.int64)
     begins = at + 1

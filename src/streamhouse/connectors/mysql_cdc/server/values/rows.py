@@ -25,8 +25,8 @@ _INSERT = pa.scalar("+I")
 class RowWriter:
     """Converts rows, which start with `columns`, to batches.
 
-    `zone` is the time zone for converting between MySQL's DATETIME and instants. `key` names the
-    primary key's columns, of which a declared type must keep all values apart.
+    `zone`: the time zone for converting between MySQL's DATETIME and instants. `key`: the names of
+    the key's columns, whose declared types must keep different values different.
     """
 
     columns: tuple[tuple[MySqlColumn, pa.DataType], ...]

@@ -1,4 +1,4 @@
-"""Errors about a value or a column that name the table in MySQL, which the raiser does not know."""
+"""Adds the name of the MySQL table to errors about a value or a column."""
 
 from __future__ import annotations
 
@@ -23,6 +23,6 @@ def errors_of(table: str) -> Iterator[None]:
 
 
 def naming(table: str, batches: Iterable[_T]) -> Iterator[_T]:
-    """The batches; errors of reading them name the table."""
+    """Yield the batches; errors while reading them name the table."""
     with errors_of(table):
         yield from batches

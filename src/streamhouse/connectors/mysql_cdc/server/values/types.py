@@ -160,7 +160,7 @@ class MySqlColumn:
 
     @property
     def members_are_uncertain(self) -> bool:
-        """Whether `members` may lack characters: the server describes tables in utf8mb3."""
+        """Whether `members` may have `?` for other characters: the server lists them in utf8mb3."""
         return self.charset in _BEYOND_UTF8MB3 and any("?" in name for name in self.members)
 
     @property
@@ -177,7 +177,7 @@ class MySqlColumn:
 
     @property
     def plain(self) -> pa.DataType:
-        """The Arrow type to which values of a SELECT and of the binlog are converted first."""
+        """The Arrow type to which values of SELECTs and of the binlog are converted first."""
         if self.family == "decimal" and self.precision <= _LONGEST_DECIMAL:
             return pa.decimal128(self.precision, self.scale)
         return _PLAIN.get(self.family, pa.string())
@@ -190,7 +190,7 @@ class MySqlColumn:
 
     @property
     def exact(self) -> pa.DataType:
-        """As `natural`, except that a TINYINT(1) is a number, of which a key needs all values."""
+        """As `natural`, but a TINYINT(1) is a number, since keys need all of its values."""
         family = self.family
         if family in ("int", "uint64"):
             return _INTS[self.data_type, self.unsigned]
@@ -224,7 +224,7 @@ NO_KEY = ZERO_KEY + ", and only characters that its character set has once"
 
 
 def unreadable(column: MySqlColumn, reason: str) -> TableError:
-    """The error for a value that no value of the column's type can stand for."""
+    """The error for a value that cannot be read as one of the column's type."""
     return TableError(
         f"column '{column.name}' ({column.column_type}) has a value that cannot be read: {reason}; "
         "change or delete the row in MySQL, or leave the column out, and start again with a new "
@@ -238,7 +238,7 @@ def quote(name: str) -> str:
 
 
 def from_texts(column: MySqlColumn, raw: pa.Array) -> pa.Array:
-    """The plain array of values that a SELECT returned, which are a binary array, also of texts."""
+    """The plain array of values that a SELECT returned, from a binary array (of texts, too)."""
     plain = column.plain
     if pa.types.is_binary(plain):
         return raw
@@ -255,7 +255,7 @@ def from_texts(column: MySqlColumn, raw: pa.Array) -> pa.Array:
 
 
 def without_zeros(texts: pa.Array) -> pa.Array:
-    """Decimals without the zeros that ZEROFILL puts before them, which the binlog has not."""
+    """Decimals without the leading zeros of ZEROFILL, which the binlog does not have."""
     return pc.replace_substring_regex(texts, r"^(-?)0*(\d.*)$", r"\1\2")
 
 
@@ -276,7 +276,7 @@ def _timestamps(texts: pa.Array, plain: pa.DataType) -> pa.Array:
 
 
 def _timestamp(text: str | None, naive: pa.DataType) -> datetime.date | None:
-    """None also for a day that does not exist, as 31 February, which ALLOW_INVALID_DATES allows."""
+    """None for a day that does not exist, such as 31 February (with ALLOW_INVALID_DATES)."""
     try:
         timestamp = datetime.datetime.fromisoformat(text) if text else None
     except ValueError:
@@ -314,7 +314,7 @@ def _decimals(values: Sequence[Decimal | None], plain: pa.DataType) -> pa.Array:
 
 
 def check_booleans(column: MySqlColumn, plain: pa.Array) -> None:
-    """Raise `TableError` if a BOOLEAN would make two values of a key column one."""
+    """Raise `TableError` if a BOOLEAN would make different values of a key column equal."""
     if pa.types.is_integer(plain.type) and not pc.all(pc.is_in(plain, pa.array([0, 1]))).as_py():
         raise TableError(
             f"column '{column.name}' ({column.column_type}) of the primary key has other values "
@@ -371,14 +371,14 @@ def _convert(column: MySqlColumn, plain: pa.Array, target: pa.DataType, zone: st
 
 
 def _bit_text(value: bytes, one: bool) -> str:
-    """As Paimon writes it: a BIT(1) as true or false, more as the digits of whole bytes."""
+    """As Paimon writes it: a BIT(1) as true or false, longer ones as the digits of whole bytes."""
     if one:
         return "true" if any(value) else "false"
     return "".join(f"{byte:08b}" for byte in value)
 
 
 def zoned(plain: pa.Array, target: pa.TimestampType, zone: str) -> pa.Array:
-    """Wall-clock times of a zone as instants, or the reverse, as `target` has a zone or none."""
+    """Local times of a zone as instants if `target` has a zone, else instants as local times."""
     if (plain.type.tz is None) == (target.tz is None):
         return plain
     to_local = plain.type.tz is not None

@@ -1,4 +1,4 @@
-"""Decodes the Unicode encodings of MySQL, which stores halves of surrogate pairs, too."""
+"""Decodes the Unicode encodings of MySQL, which can also contain unpaired surrogates."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 Decode: TypeAlias = Callable[[bytes], str]
-"""Decodes a text; raises `ValueError` for bytes that are none."""
+"""Decodes a text; raises `ValueError` for invalid bytes."""
 
 _CODECS = {
     "utf8": "utf-8",
@@ -29,14 +29,14 @@ _PAIR = re.compile("[\U00010000-\U0010ffff]")
 
 
 def utf8_text(data: bytes) -> str:
-    """Text as the server sends it in UTF-8; half a surrogate pair reads as `?`."""
+    """Text as the server sends it in UTF-8; an unpaired surrogate reads as `?`."""
     return data.decode("utf-8", _AS_QUESTION_MARK)
 
 
 def unicode_decoder(charset: str, key: bool) -> Decode:
     """The decoder of a character set in `UNICODE`.
 
-    Half a surrogate pair, which is no character, reads as `?`; with `key` it is a `ValueError`.
+    An unpaired surrogate, which is no character, reads as `?`; with `key`, it is a `ValueError`.
     """
     if charset == "ucs2":
         return functools.partial(_ucs2, key=key)

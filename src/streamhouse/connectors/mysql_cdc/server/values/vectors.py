@@ -11,7 +11,7 @@ _BYTES = 4
 def vector_numbers(raw: pa.Array, target: pa.DataType) -> pa.Array:
     """Vectors as arrays of numbers, or as their text, such as `[1,0.25]`; `raw`: their bytes.
 
-    Raises `ValueError` for bytes that are no vector.
+    Raises `ValueError` for bytes that are not a vector.
     """
     if not len(raw):
         return pa.array([], target)

@@ -1,0 +1,124 @@
+"""Scans the server's binlog for statements about tables."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import pymysql
+
+from streamhouse.connectors.mysql_cdc.binlog.captured_table import CapturedTable
+from streamhouse.connectors.mysql_cdc.binlog.change_decoder import TRANSACTION_CONTROL
+from streamhouse.connectors.mysql_cdc.binlog.dump import BinlogDump
+from streamhouse.connectors.mysql_cdc.binlog.format.events import (
+    HEADER,
+    QUERY,
+    PositionTracker,
+    query_of,
+)
+from streamhouse.connectors.mysql_cdc.binlog.query import Statement, statement_of
+from streamhouse.connectors.mysql_cdc.binlog.statements import ParsedStatement
+from streamhouse.connectors.mysql_cdc.server.connection import Backoff, is_lost, readable
+from streamhouse.connectors.mysql_cdc.server.position import START_AGAIN, BinlogPosition
+from streamhouse.errors import DataLossError
+
+_STALLED_SECONDS = 20.0
+_NOWHERE = BinlogPosition("none.0", 0)
+
+
+class FoundStatement(NamedTuple):
+    """A statement that concerns a table, with the ends of transactions before and after it."""
+
+    before: BinlogPosition
+    statement: Statement
+    after: BinlogPosition
+    table: CapturedTable
+
+
+class StatementScan:
+    """Finds statements about tables; keeps its binlog connection for the next range."""
+
+    def __init__(self, tables: Sequence[CapturedTable]) -> None:
+        self._tables, self._options = tuple(tables), tables[0].options
+        self._mariadb, self._ignores_case = tables[0].mariadb, tables[0].ignores_case
+        self._dump: BinlogDump | None = None
+        self._track = PositionTracker(_NOWHERE, True)
+        self._block, self._at = b"", 0
+
+    def between(self, start: BinlogPosition, end: BinlogPosition) -> list[FoundStatement]:
+        """The statements between two ends of transactions."""
+        backoff = Backoff(self._options)
+        while start < end:
+            try:
+                return self._read(start, end)
+            except (pymysql.err.MySQLError, OSError) as error:
+                self.close()
+                if not is_lost(error) or not backoff.wait(error):
+                    raise readable(error, self._options) from None
+        return []
+
+    def group(self, start: BinlogPosition) -> tuple[list[FoundStatement], BinlogPosition]:
+        """The statements of the group of events at a position, and the end of the group."""
+        backoff = Backoff(self._options)
+        while True:
+            try:
+                found = self._read(start, None)
+                return found, self._track.position
+            except (pymysql.err.MySQLError, OSError) as error:
+                if not is_lost(error) or not backoff.wait(error):
+                    raise readable(error, self._options) from None
+            finally:
+                self.close()
+
+    def close(self) -> None:
+        dump, self._dump = self._dump, None
+        if dump is not None:
+            dump.close()
+
+    def _read(self, start: BinlogPosition, end: BinlogPosition | None) -> list[FoundStatement]:
+        """The statements up to `end`; None: up to the end of the first group."""
+        if self._dump is None or self._track.position != start:
+            self.close()
+            self._dump = BinlogDump(self._options, start)
+            self._track = PositionTracker(start, self._dump.checksums)
+            self._block, self._at = b"", 0
+        found: list[FoundStatement] = []
+        opened: list[tuple[BinlogPosition, Statement, CapturedTable]] = []
+        before, moved = start, time.monotonic()
+        while self._track.position < end if end is not None else before == start:
+            if self._at >= len(self._block):
+                if time.monotonic() - moved > _STALLED_SECONDS:
+                    raise DataLossError(
+                        f"the binlog of MySQL at {self._options.address} ends at "
+                        f"{self._track.position}, before {end or 'a statement'}: it was "
+                        f"reset; {START_AGAIN}"
+                    )
+                self._block, self._at = self._dump.block(), 0
+            position = self._track.position
+            opened += [(before, *one) for one in self._next()]
+            if position != self._track.position:
+                moved = time.monotonic()
+            if self._track.between:
+                before = self._track.position
+                found += [FoundStatement(one, text, before, table) for one, text, table in opened]
+                opened = []
+        return found
+
+    def _next(self) -> list[tuple[Statement, CapturedTable]]:
+        """Read one event; returns its statement with each table that the statement concerns."""
+        block, at = self._block, self._at
+        _, kind, _, size, _, _ = HEADER.unpack_from(block, at)
+        self._at = at + size
+        self._track.take(block, at)
+        end = at + size - self._track.trailer
+        if kind != QUERY or query_of(block, at, end)[1] in TRANSACTION_CONTROL:
+            return []
+        statement = statement_of(kind, block, at, end, self._mariadb)
+        parsed = ParsedStatement(statement, self._ignores_case)
+        found = []
+        for one in self._tables:
+            name = one.parsed_name
+            if parsed.concerns(name) or parsed.hides(name):
+                found.append((statement, one))
+        return found
