@@ -13,7 +13,13 @@ from pyspark.sql.streaming.query import StreamingQuery
 from streamhouse import execute
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.sql.plan import Column
-from streamhouse.sql.schema_changes import AddColumn, DropColumn, Place, RenameColumn, SetType
+from streamhouse.sql.schema_changes import (
+    AddColumn,
+    ColumnPosition,
+    DropColumn,
+    RenameColumn,
+    SetType,
+)
 
 PAIR = [Column("id", "BIGINT"), Column("v", "INT")]
 DEADLINE_S = 60
@@ -246,9 +252,9 @@ def test_a_stream_continues_while_its_tables_are_altered(
     query = copying(spark, tables, tmp_path / "c")
     try:
         query.processAllAvailable()
-        tables.alter_table("db.plain", AddColumn(Column("note", "STRING"), Place()))
+        tables.alter_table("db.plain", AddColumn(Column("note", "STRING"), ColumnPosition()))
         tables.alter_table("db.plain", RenameColumn(("v",), "value"))
-        tables.alter_table("db.keyed", AddColumn(Column("extra", "DOUBLE"), Place()))
+        tables.alter_table("db.keyed", AddColumn(Column("extra", "DOUBLE"), ColumnPosition()))
         tables.alter_table("db.keyed", RenameColumn(("v",), "value"), SetType(("value",), "BIGINT"))
         execute(tables, "INSERT INTO db.plain VALUES ('x', 2, 2)")
         query.processAllAvailable()

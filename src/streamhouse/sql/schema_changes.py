@@ -12,7 +12,7 @@ from streamhouse.sql.plan import Column, Name
 
 
 @dataclass(frozen=True)
-class Place:
+class ColumnPosition:
     """The position of a column: after the column `after`, or first if that is None."""
 
     after: str | None = None
@@ -20,13 +20,13 @@ class Place:
 
 @dataclass(frozen=True)
 class AddColumn:
-    """A new column, at the end or at `place`.
+    """A new column, at the end or at `position`.
 
     `parent` is the path of the ROW column that gets it as a field; empty for the table itself.
     """
 
     column: Column
-    place: Place | None = None
+    position: ColumnPosition | None = None
     if_not_exists: bool = False
     parent: Name = ()
 
@@ -78,7 +78,7 @@ class SetDefault:
 @dataclass(frozen=True)
 class MoveColumn:
     name: str
-    place: Place
+    position: ColumnPosition
 
 
 @dataclass(frozen=True)

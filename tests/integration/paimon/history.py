@@ -36,9 +36,9 @@ from streamhouse.source import ROW_KIND
 from streamhouse.sql.plan import AsOf, Column
 from streamhouse.sql.schema_changes import (
     AddColumn,
+    ColumnPosition,
     DropColumn,
     MoveColumn,
-    Place,
     RenameColumn,
     SetColumnComment,
     SetType,
@@ -509,8 +509,8 @@ class History:
         name = self.random.choice([n for n in ("v", "w", "s", "x", "y", "z", "q", "p")
                                    if n not in taken])  # fmt: skip
         at = self.random.randrange(len(taken) + 1)
-        place = Place(taken[at - 1]) if at else Place()
-        self.warehouse.alter_table(self.identifier, AddColumn(Column(name, kind), place))
+        position = ColumnPosition(taken[at - 1]) if at else ColumnPosition()
+        self.warehouse.alter_table(self.identifier, AddColumn(Column(name, kind), position))
         self.model.fields.insert(at, Field(number, name, kind))
         self.model.next_id += 1
         return f"{name} {kind} at {at}"
@@ -550,7 +550,7 @@ class History:
 
     def _alter_move(self) -> str:
         one = self.random.choice(self.model.fields)
-        self.warehouse.alter_table(self.identifier, MoveColumn(one.name, Place()))
+        self.warehouse.alter_table(self.identifier, MoveColumn(one.name, ColumnPosition()))
         self.model.fields.remove(one)
         self.model.fields.insert(0, one)
         return one.name

@@ -107,7 +107,7 @@ class BinlogReader(Generic[Decoded_co]):
                 self._block, self._at = self._dump.block(), 0
             self._at, committed = advance(self._block, self._at)
             if committed is not None:
-                yield from self._of(committed)
+                yield from self._row_events(committed)
         if not track.between or self.position != end:
             raise DataLossError(
                 f"the binlog of MySQL at {self._options.address} has no end of a "
@@ -124,7 +124,7 @@ class BinlogReader(Generic[Decoded_co]):
     def close(self) -> None:
         self._dump.close()
 
-    def _of(self, committed: Committed) -> Iterator[Decoded_co]:
+    def _row_events(self, committed: Committed) -> Iterator[Decoded_co]:
         """The row events of a transaction."""
         group, file = committed.group, self._track.file
         if group is None:
@@ -139,10 +139,10 @@ class BinlogReader(Generic[Decoded_co]):
                     continue
                 skipped = 0
                 if skip.events is not None:
-                    place = BinlogPosition(file, pos)
-                    if place <= skip.events:
+                    position = BinlogPosition(file, pos)
+                    if position <= skip.events:
                         continue
-                    skipped = skip.rows if place == skip.row_event else 0
+                    skipped = skip.rows if position == skip.row_event else 0
                 event = decoder.row_event(kind, data, at, end, skipped)
                 if event is not None:
                     yield event

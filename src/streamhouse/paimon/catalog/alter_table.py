@@ -21,9 +21,9 @@ from streamhouse.sql.options import renamed_options
 from streamhouse.sql.plan import Column, Name
 from streamhouse.sql.schema_changes import (
     AddColumn,
+    ColumnPosition,
     DropColumn,
     MoveColumn,
-    Place,
     RenameColumn,
     ResetTableOption,
     SchemaChange,
@@ -154,7 +154,7 @@ class _Draft:
                 f"{self.where}: the new column '{column.name}' cannot be NOT NULL, since existing "
                 "rows have no value for it; leave out NOT NULL"
             )
-        move = None if change.place is None else self._move_to(column.name, change.place)
+        move = None if change.position is None else self._move_to(column.name, change.position)
         data_type = self._writable_type(column.name, column.type)
         self.pypaimon_changes.append(
             self._schema_change.add_column(
@@ -171,11 +171,11 @@ class _Draft:
         if not orc_values.implied_options(columns, self._options):
             self._change_options(orc_values.implied_options({**columns, **new}, self._options))
 
-    def _move_to(self, name: str, place: Place) -> Any:
-        if place.after is None:
+    def _move_to(self, name: str, position: ColumnPosition) -> Any:
+        if position.after is None:
             return self._move_class.first(name)
-        self.column((place.after,))
-        return self._move_class.after(name, place.after)
+        self.column((position.after,))
+        return self._move_class.after(name, position.after)
 
     def _drop(self, change: DropColumn) -> None:
         name = change.path[0]
@@ -279,11 +279,11 @@ class _Draft:
 
     def _move_column(self, change: MoveColumn) -> None:
         self.column((change.name,))
-        if change.place.after == change.name:
+        if change.position.after == change.name:
             raise SchemaChangeError(
                 f"{self.where}: column '{change.name}' cannot be placed after itself"
             )
-        move = self._move_to(change.name, change.place)
+        move = self._move_to(change.name, change.position)
         self.pypaimon_changes.append(self._schema_change.update_column_position(move))
 
     def _set(self, change: SetTableOption) -> None:

@@ -155,8 +155,8 @@ def _changed(identifier: str, table: DraftTable, change: schema_changes.SchemaCh
                     return table
                 raise TableError(f"table {identifier}: column '{column.name}' already exists")
             index = len(columns)
-            if change.place is not None:
-                after = change.place.after
+            if change.position is not None:
+                after = change.position.after
                 index = 0 if after is None else 1 + _index(identifier, names, after)
             columns.insert(index, column)
         case schema_changes.DropColumn(path=(name,)):

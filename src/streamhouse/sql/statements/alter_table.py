@@ -11,9 +11,9 @@ from streamhouse.sql.parser.token_cursor import Cursor
 from streamhouse.sql.plan import Column, Name
 from streamhouse.sql.schema_changes import (
     AddColumn,
+    ColumnPosition,
     DropColumn,
     MoveColumn,
-    Place,
     RenameColumn,
     ResetTableOption,
     SchemaChange,
@@ -55,7 +55,7 @@ class _ColumnDefinition:
     nullable: bool | None
     comment: str | None
     default: str | None
-    place: Place | None
+    position: ColumnPosition | None
 
 
 def parse_alter(cursor: Cursor, position: TextPosition, text: str) -> AlterTable:
@@ -133,7 +133,7 @@ def _add(cursor: Cursor) -> list[SchemaChange]:
             definition.nullable is not False,
             definition.comment,
         )
-        changes.append(AddColumn(column, definition.place, if_not_exists, definition.path[:-1]))
+        changes.append(AddColumn(column, definition.position, if_not_exists, definition.path[:-1]))
         changes += _default_of(definition)
     return changes
 
@@ -174,7 +174,7 @@ def _column(cursor: Cursor, action: str) -> _ColumnDefinition:
         elif cursor.accept("DEFAULT"):
             default = _literal(cursor)
         elif cursor.at("FIRST") or cursor.at("AFTER"):
-            position = _place(cursor)
+            position = _column_position(cursor)
         elif cursor.at("PRIMARY", "KEY") or cursor.at("UNIQUE"):
             cursor.unsupported(_PRIMARY_KEY)
         else:
@@ -182,11 +182,11 @@ def _column(cursor: Cursor, action: str) -> _ColumnDefinition:
     return _ColumnDefinition(path, kind, nullable, comment, default, position)
 
 
-def _place(cursor: Cursor) -> Place:
+def _column_position(cursor: Cursor) -> ColumnPosition:
     if cursor.accept("FIRST"):
-        return Place()
+        return ColumnPosition()
     cursor.expect("AFTER")
-    return Place(elements.identifier(cursor, "the column before it"))
+    return ColumnPosition(elements.identifier(cursor, "the column before it"))
 
 
 def _literal(cursor: Cursor) -> str:
@@ -225,7 +225,7 @@ def _rename(cursor: Cursor) -> list[SchemaChange]:
     return [RenameColumn(path, elements.identifier(cursor, "the column's new name"), if_exists)]
 
 
-def _moved(cursor: Cursor, path: Name, position: Place) -> MoveColumn:
+def _moved(cursor: Cursor, path: Name, position: ColumnPosition) -> MoveColumn:
     if len(path) > 1:
         cursor.unsupported(
             f"'{'.'.join(path)}' is a field of a ROW, but only columns can be moved; leave out "
@@ -251,8 +251,8 @@ def _modify(cursor: Cursor) -> list[SchemaChange]:
         if definition.comment is not None:
             changes.append(SetColumnComment(definition.path, definition.comment))
         changes += _default_of(definition)
-        if definition.place is not None:
-            changes.append(_moved(cursor, definition.path, definition.place))
+        if definition.position is not None:
+            changes.append(_moved(cursor, definition.path, definition.position))
     return changes
 
 
@@ -276,7 +276,7 @@ def _alter_column(cursor: Cursor) -> list[SchemaChange]:
     if cursor.accept("COMMENT"):
         changes.append(SetColumnComment(path, elements.string(cursor, "a comment")))
     if cursor.at("FIRST") or cursor.at("AFTER"):
-        changes.append(_moved(cursor, path, _place(cursor)))
+        changes.append(_moved(cursor, path, _column_position(cursor)))
     return changes
 
 

@@ -40,8 +40,8 @@ class Sources:
 
 
 @dataclass(frozen=True)
-class Slot:
-    """A parameter, or the result: its Flink type, and whether a Python value may be None."""
+class ValueType:
+    """The type of a parameter or of the result; `nullable`: a Python value may be None."""
 
     type: str
     nullable: bool = True
@@ -51,8 +51,8 @@ class Slot:
 class Signature:
     """A function's types; `arrays`: it takes and returns Arrow arrays, else one row's values."""
 
-    parameters: tuple[Slot, ...]
-    result: Slot
+    parameters: tuple[ValueType, ...]
+    result: ValueType
     arrays: bool
 
 
@@ -86,8 +86,8 @@ def of_record(record: Mapping[str, Any]) -> PythonFunction:
     """The function from what `PythonFunction.record` returned; it has no sources."""
     stored = record["signature"]
     signature = Signature(
-        tuple(Slot(**one) for one in stored["parameters"]),
-        Slot(**stored["result"]),
+        tuple(ValueType(**one) for one in stored["parameters"]),
+        ValueType(**stored["result"]),
         stored["arrays"],
     )
     return PythonFunction(record["name"], record["target"], signature, record["digest"])

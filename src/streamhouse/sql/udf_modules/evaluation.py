@@ -17,7 +17,7 @@ from duckdb.func import FunctionNullHandling, PythonUDFType
 
 from streamhouse.errors import QueryError
 from streamhouse.sql.types import base, digits, duck_type
-from streamhouse.sql.udf.function import PythonFunction, Slot
+from streamhouse.sql.udf.function import PythonFunction, ValueType
 from streamhouse.sql.udf_modules.module import compute_of
 
 _FAILED = "a Python function has failed"
@@ -64,7 +64,7 @@ class PythonUdfs:
             connection.create_function(
                 function.engine_name,
                 self._caller(function),
-                [duck_type(slot.type) for slot in signature.parameters],
+                [duck_type(declared.type) for declared in signature.parameters],
                 duck_type(signature.result.type),
                 type=PythonUDFType.ARROW,
                 null_handling=FunctionNullHandling.SPECIAL,
@@ -124,11 +124,11 @@ def _values(
     function: PythonFunction, compute: Callable[..., Any], columns: Sequence[pa.Array]
 ) -> pa.Array:
     signature = function.signature
-    strict = [index for index, slot in enumerate(signature.parameters) if not slot.nullable]
+    strict = [index for index, declared in enumerate(signature.parameters) if not declared.nullable]
     results: list[Any] = []
     python_columns = [
-        _python_values(column, slot)
-        for column, slot in zip(columns, signature.parameters, strict=True)
+        _python_values(column, declared)
+        for column, declared in zip(columns, signature.parameters, strict=True)
     ]
     for row in zip(*python_columns, strict=True):
         if any(row[index] is None for index in strict):
@@ -143,36 +143,38 @@ def _values(
     return _cast_result(function, _array(function, results))
 
 
-def _python_values(column: pa.Array, slot: Slot) -> list[Any]:
+def _python_values(column: pa.Array, declared: ValueType) -> list[Any]:
     values: list[Any] = column.to_pylist()
-    if base(slot.type) == "MAP":
+    if base(declared.type) == "MAP":
         # Arrow returns a map as a list of pairs.
         return [None if value is None else dict(value) for value in values]
     return values
 
 
 def _check_value(function: PythonFunction, value: Any, row: Sequence[Any]) -> None:
-    slot = function.signature.result
+    declared = function.signature.result
     if value is None:
-        if slot.nullable:
+        if declared.nullable:
             return
         raise _result_error(
             function, f"None for {_shortened(row)}; annotate the result as … | None"
         )
-    allowed = _VALUES.get(base(slot.type))
+    allowed = _VALUES.get(base(declared.type))
     wrong = allowed is not None and not isinstance(value, allowed)
     wrong = wrong or (isinstance(value, bool) and allowed != (bool,))
-    wrong = wrong or (base(slot.type) == "DATE" and isinstance(value, datetime.datetime))
+    wrong = wrong or (base(declared.type) == "DATE" and isinstance(value, datetime.datetime))
     if wrong:
         raise _result_error(
-            function, f"{_shortened(value)} for {_shortened(row)}, which is not of type {slot.type}"
+            function,
+            f"{_shortened(value)} for {_shortened(row)}, which is not of type {declared.type}",
         )
     if isinstance(value, datetime.datetime):
         zoned = value.utcoffset() is not None
-        if zoned != (base(slot.type) == "TIMESTAMP_LTZ"):
+        if zoned != (base(declared.type) == "TIMESTAMP_LTZ"):
             which = "has no" if not zoned else "has a"
             raise _result_error(
-                function, f"{_shortened(value)}, which {which} time zone; its type is {slot.type}"
+                function,
+                f"{_shortened(value)}, which {which} time zone; its type is {declared.type}",
             )
 
 
@@ -199,16 +201,16 @@ def _array(function: PythonFunction, values: Sequence[Any]) -> pa.Array:
         ) from error
 
 
-def _strict(slot: Slot) -> pa.DataType:
+def _strict(declared: ValueType) -> pa.DataType:
     """The Arrow type with exactly the precision of the SQL type."""
-    word = base(slot.type)
+    word = base(declared.type)
     if word == "TIMESTAMP":
-        return pa.timestamp(_UNITS[digits(slot.type)])
+        return pa.timestamp(_UNITS[digits(declared.type)])
     if word == "TIMESTAMP_LTZ":
-        return pa.timestamp(_UNITS[digits(slot.type)], "UTC")
+        return pa.timestamp(_UNITS[digits(declared.type)], "UTC")
     if word == "TIME":
-        return pa.time32(_UNITS[digits(slot.type, 0)])
-    return engine_type(slot.type)
+        return pa.time32(_UNITS[digits(declared.type, 0)])
+    return engine_type(declared.type)
 
 
 _engine_types: dict[str, pa.DataType] = {}
@@ -226,13 +228,13 @@ def engine_type(flink: str) -> pa.DataType:
 
 def _cast_result(function: PythonFunction, values: pa.Array) -> pa.Array:
     """The values in the Arrow type that DuckDB takes; `QueryError` for a lossy conversion."""
-    slot = function.signature.result
-    strict, engine = _strict(slot), engine_type(slot.type)
+    declared = function.signature.result
+    strict, engine = _strict(declared), engine_type(declared.type)
     if values.type == engine == strict:
         return values
     if not _same_family(values.type, strict):
         raise _result_error(
-            function, f"an array of {values.type}, declared as {slot.type}; cast it"
+            function, f"an array of {values.type}, declared as {declared.type}; cast it"
         )
     try:
         if pa.types.is_decimal(strict) and pa.types.is_integer(values.type):
@@ -241,7 +243,7 @@ def _cast_result(function: PythonFunction, values: pa.Array) -> pa.Array:
         return values.cast(strict, safe=True).cast(engine, safe=True)
     except pa.ArrowException as error:
         raise _result_error(
-            function, f"a value that is not of type {slot.type}: {error}"
+            function, f"a value that is not of type {declared.type}: {error}"
         ) from error
 
 

@@ -22,7 +22,7 @@ from streamhouse.sql.parser.token_cursor import Cursor
 from streamhouse.sql.statements.create_table import parse_type
 from streamhouse.sql.text import Script
 from streamhouse.sql.types import base, digits
-from streamhouse.sql.udf.function import Signature, Slot
+from streamhouse.sql.udf.function import Signature, ValueType
 from streamhouse.types import NAMES
 
 _PLAIN: dict[Any, str] = {
@@ -62,7 +62,7 @@ def signature_of(function: Callable[..., object]) -> Signature:
         parameters = inspect.signature(function).parameters.values()
     except (NameError, TypeError, ValueError, AttributeError) as error:
         raise SignatureError(f"its annotations cannot be read: {error}") from None
-    slots, kinds = [], []
+    types, kinds = [], []
     for parameter in parameters:
         if parameter.kind not in _POSITIONAL:
             raise SignatureError(
@@ -74,20 +74,20 @@ def signature_of(function: Callable[..., object]) -> Signature:
                 f"parameter '{parameter.name}' has no type; annotate it with {parameter.name}: int "
                 f'or {parameter.name}: Annotated[pa.Array, "BIGINT"]'
             )
-        slot, arrays = _slot(hints[parameter.name], f"parameter '{parameter.name}'")
-        slots.append(slot)
+        value_type, arrays = _value_type(hints[parameter.name], f"parameter '{parameter.name}'")
+        types.append(value_type)
         kinds.append(arrays)
-    if not slots:
+    if not types:
         raise SignatureError("it has no parameters; write its value into the SQL instead")
     if "return" not in hints:
         raise SignatureError("its result has no type; annotate it, such as -> int")
-    result, arrays = _slot(hints["return"], "the result")
+    result, arrays = _value_type(hints["return"], "the result")
     if {*kinds, arrays} == {True, False}:
         raise SignatureError(
             "it mixes arrays and single values; annotate all parameters and the result with "
             "pa.Array, or none"
         )
-    return Signature(tuple(slots), result, arrays)
+    return Signature(tuple(types), result, arrays)
 
 
 def _check_shape(function: Callable[..., object]) -> None:
@@ -97,7 +97,7 @@ def _check_shape(function: Callable[..., object]) -> None:
         raise SignatureError("it is asynchronous, or a generator; write a plain def with return")
 
 
-def _slot(hint: Any, what: str) -> tuple[Slot, bool]:
+def _value_type(hint: Any, what: str) -> tuple[ValueType, bool]:
     """The type of one annotation, and whether the annotation is one of arrays."""
     hint, optional = _without_none(hint)
     types: list[Any] = []
@@ -120,7 +120,7 @@ def _slot(hint: Any, what: str) -> tuple[Slot, bool]:
             f"{what} is TIMESTAMP(9), which Python's datetime cannot hold; use arrays, or "
             "TIMESTAMP(6)"
         )
-    return Slot(kind, True if arrays else optional), arrays
+    return ValueType(kind, True if arrays else optional), arrays
 
 
 def _without_none(hint: Any) -> tuple[Any, bool]:

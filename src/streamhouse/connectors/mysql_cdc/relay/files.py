@@ -125,7 +125,7 @@ class StateWriter:
     def write(self, state: RelayState | None) -> None:
         """Publish the state; None means that the log has ended."""
         # In place, with a checksum: replacing the file each time would write to the disk each time.
-        text = json.dumps(state, default=lambda place: [place.file, place.pos]).encode()
+        text = json.dumps(state, default=lambda position: [position.file, position.pos]).encode()
         os.pwrite(self._handle, _SUM.pack(len(text), zlib.crc32(text)) + text, 0)
 
     def close(self) -> None:
@@ -225,9 +225,12 @@ def _state_of(parsed: Any) -> RelayState | None:
     end, changed, altered, prepared, binlogs, times = parsed
     return RelayState(
         BinlogPosition(*end),
-        {name: BinlogPosition(*place) for name, place in changed.items()},
-        {name: [BinlogPosition(*place) for place in places] for name, places in altered.items()},
-        {xid: BinlogPosition(*place) for xid, place in prepared.items()},
+        {name: BinlogPosition(*position) for name, position in changed.items()},
+        {
+            name: [BinlogPosition(*position) for position in positions]
+            for name, positions in altered.items()
+        },
+        {xid: BinlogPosition(*position) for xid, position in prepared.items()},
         {file: BinlogIdentity(*identity) for file, identity in binlogs.items()},
         {name: (int(seconds), int(arrived)) for name, (seconds, arrived) in times.items()},
     )

@@ -16,9 +16,9 @@ from streamhouse.runtime.sync.schema_changes import SchemaChanges
 from streamhouse.sql.plan import Column
 from streamhouse.sql.schema_changes import (
     AddColumn,
+    ColumnPosition,
     DropColumn,
     MoveColumn,
-    Place,
     RenameColumn,
     SchemaChange,
     SetNullable,
@@ -123,23 +123,23 @@ class Reconciliation:
         event = "rename.column" if column.name in self._wanted.renamed.values() else "add.column"
         if not self._rules.follows("add.column") or not self._rules.follows(event):  # type: ignore[arg-type]
             return
-        place = self._place(column.name) if self._rules.keeps_columns_equal else None
+        position = self._position(column.name) if self._rules.keeps_columns_equal else None
         added = replace(column, nullable=True)
-        self.changes.append(AddColumn(added, place, if_not_exists=True))
+        self.changes.append(AddColumn(added, position, if_not_exists=True))
         names = list(self._columns)
-        at = len(names) if place is None else self._after(place, names)
+        at = len(names) if position is None else self._after(position, names)
         names.insert(at, column.name)
         self._columns = {name: self._columns.get(name, added) for name in names}
 
-    def _place(self, name: str) -> Place:
+    def _position(self, name: str) -> ColumnPosition:
         """Behind the column that is before it in MySQL."""
         order = [column.name for column in self._wanted.columns]
         before = [one for one in order[: order.index(name)] if one in self._columns]
-        return Place(before[-1] if before else None)
+        return ColumnPosition(before[-1] if before else None)
 
     @staticmethod
-    def _after(place: Place, names: Sequence[str]) -> int:
-        return 0 if place.after is None else names.index(place.after) + 1
+    def _after(position: ColumnPosition, names: Sequence[str]) -> int:
+        return 0 if position.after is None else names.index(position.after) + 1
 
     # -- types
 
@@ -257,7 +257,7 @@ class Reconciliation:
                 continue
             names.remove(name)
             names.insert(0 if before is None else names.index(before) + 1, name)
-            self.changes.append(MoveColumn(name, Place(before)))
+            self.changes.append(MoveColumn(name, ColumnPosition(before)))
         self._columns = {name: self._columns[name] for name in names}
 
     def _error(self, why: str) -> SchemaChangeError:

@@ -74,8 +74,8 @@ def _entries(data: bytes, base: int, at: int, count: int, width: int) -> Iterato
     for entry in range(at, at + count * (width + 1), width + 1):
         kind = data[entry]
         is_inside = kind == _LITERAL or (kind in _INTEGERS and _INTEGERS[kind][0] <= width)
-        place = int.from_bytes(data[entry + 1 : entry + 1 + width], "little")
-        yield _value(kind, data, entry + 1 if is_inside else base + place)
+        offset = int.from_bytes(data[entry + 1 : entry + 1 + width], "little")
+        yield _value(kind, data, entry + 1 if is_inside else base + offset)
 
 
 def _size(data: bytes, at: int) -> tuple[int, int]:

@@ -111,7 +111,7 @@ def _real(wire: LoggedColumn, column: MySqlColumn, context: Context) -> ToArray 
     dtype, plain = "<f4" if wire.type == FIELD_TYPE.FLOAT else "<f8", column.plain
 
     def convert(block: Block, values: Values) -> pa.Array:
-        # The bytes at the place of a null may be a signalling NaN.
+        # The bytes where a value is NULL may be a signalling NaN.
         with np.errstate(invalid="ignore"):
             numbers = block.words_at(values.at, dtype).astype(np.float64)
         return _array(numbers, plain, values.nulls)

@@ -53,7 +53,7 @@ class RowSelection(Protocol):
 class ChangedRows(NamedTuple):
     """Changed rows: their kinds, the plain arrays of the captured columns, and when (seconds).
 
-    `numbers` increase with the place in the binlog, see `ROW_BITS`.
+    `numbers` increase in the order of the binlog, see `ROW_BITS`.
     """
 
     kinds: pa.Array
@@ -92,7 +92,7 @@ class BatchDecoder:
     def add(self, event: RowEvent, number: int = 0) -> None:
         """Keep an event; copies its bytes out of the block that it is part of.
 
-        `number`: its place among the events of several tables.
+        `number`: its index among the events of several tables.
         """
         table, kind, data, at, end, skipped = event
         if table is not self._table:
@@ -122,7 +122,7 @@ class BatchDecoder:
 def _selected(rows: ChangedRows, selection: RowSelection | None) -> ChangedRows:
     if selection is None or not len(rows.seconds):
         return rows
-    selected = selection.mask([rows.columns[place] for place in selection.key_indexes])
+    selected = selection.mask([rows.columns[index] for index in selection.key_indexes])
     mask = pa.array(selected)
     columns = [column.filter(mask) for column in rows.columns]
     return ChangedRows(
@@ -142,7 +142,7 @@ def _one_by_one(run: _Run) -> ChangedRows:
             if before is None or after is None:
                 kinds.append(_INSERT if before is None else _DELETE)
             else:
-                moved = any(before[place] != after[place] for place in table.key_indexes)
+                moved = any(before[index] != after[index] for index in table.key_indexes)
                 kinds += (_DELETE, _INSERT) if moved else (_BEFORE, _AFTER)
             for image in (before, after):
                 if image is not None:
@@ -184,26 +184,26 @@ class _RunDecoder:
             raise self._broken(str(error)) from None
         values = [images.columns[index] for index in table.indexes]
         early = set(table.key_indexes) | set(() if selection is None else selection.key_indexes)
-        known = {place: table.arrays[place](block, values[place]) for place in sorted(early)}
+        known = {index: table.arrays[index](block, values[index]) for index in sorted(early)}
         kinds = self._row_kinds(
             images.events, images.numbers, [known[p] for p in table.key_indexes]
         )
         seconds = block.words_at(self._starts, "<u4").astype(np.int64)[images.events]
         numbers = self._numbers[images.events] + images.numbers
         if selection is not None:
-            mask = selection.mask([known[place] for place in selection.key_indexes])
+            mask = selection.mask([known[index] for index in selection.key_indexes])
             if not mask.all():
                 (chosen,) = np.nonzero(mask)
-                known = {place: array.take(pa.array(chosen)) for place, array in known.items()}
+                known = {index: array.take(pa.array(chosen)) for index, array in known.items()}
                 values = [one.some(chosen) for one in values]
                 kinds, seconds, numbers = kinds[chosen], seconds[chosen], numbers[chosen]
-        columns = [self._column(place, known, values) for place in range(len(values))]
+        columns = [self._column(index, known, values) for index in range(len(values))]
         return ChangedRows(_KINDS.take(pa.array(kinds)), columns, seconds, numbers)
 
-    def _column(self, place: int, known: dict[int, pa.Array], values: Sequence[Values]) -> pa.Array:
-        if place in known:
-            return known[place]
-        return self._table.arrays[place](self._block, values[place])
+    def _column(self, index: int, known: dict[int, pa.Array], values: Sequence[Values]) -> pa.Array:
+        if index in known:
+            return known[index]
+        return self._table.arrays[index](self._block, values[index])
 
     def _first_images(self) -> IntArray:
         """The offsets of the first image of each event; checks that images have all columns."""

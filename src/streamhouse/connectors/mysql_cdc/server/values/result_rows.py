@@ -184,7 +184,7 @@ def _values(
         if len(rows):
             encoded = begins[rows]
             lengths[rows] = sum(
-                data[encoded + place].astype(np.int64) << 8 * place for place in range(size)
+                data[encoded + shift].astype(np.int64) << 8 * shift for shift in range(size)
             )
             begins[rows] += size
     return begins, lengths, nulls

@@ -148,15 +148,15 @@ class MySqlColumn:
             for quoted in _MEMBER.findall(self.column_type)
         ]
 
-    def position(self, text: str) -> int:
+    def member_number(self, text: str) -> int:
         """The number by which the server orders a value of an ENUM or SET."""
-        numbers = _positions(self)
+        by_name = _numbers(self)
         names = [text] if self.family == "enum" else text.split(",")
         try:
-            places = [numbers[name] for name in names] if text else []
+            numbers = [by_name[name] for name in names] if text else []
         except KeyError as error:
             raise unreadable(self, f"{error} is not among the members; it was altered") from None
-        return sum(places) if self.family == "enum" else sum(1 << place - 1 for place in places)
+        return sum(numbers) if self.family == "enum" else sum(1 << one - 1 for one in numbers)
 
     @property
     def members_are_uncertain(self) -> bool:
@@ -215,7 +215,7 @@ class MySqlColumn:
 
 
 @functools.lru_cache(maxsize=1000)
-def _positions(column: MySqlColumn) -> dict[str, int]:
+def _numbers(column: MySqlColumn) -> dict[str, int]:
     return {member: number for number, member in enumerate(column.members, 1)}
 
 
@@ -431,7 +431,7 @@ def key_of_text(column: MySqlColumn, value: Any) -> Any:
         return int(text)
     if family == "decimal":
         return _ZEROS.sub(r"\1", text)
-    return column.position(text) if family in ("enum", "set") else text
+    return column.member_number(text) if family in ("enum", "set") else text
 
 
 def key_of_value(column: MySqlColumn, value: Any) -> Any:
@@ -444,7 +444,7 @@ def key_of_value(column: MySqlColumn, value: Any) -> Any:
     if family in ("datetime", "timestamp"):
         return _timestamp_text(value, column.fraction)
     if family in ("enum", "set"):
-        return column.position(value)
+        return column.member_number(value)
     if family == "bit":
         return int.from_bytes(value, "big")
     return format(value, "f") if family == "decimal" else value
