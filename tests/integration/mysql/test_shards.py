@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import random
 import threading
 import time
@@ -77,6 +78,24 @@ def create(database: Database, *names: str) -> None:
 
 def brief(rows: Sequence[dict[str, Any]]) -> list[tuple[Any, ...]]:
     return [(row[ROW_KIND], row["id"], row["v"], row["of"]) for row in rows]
+
+
+def test_a_pickled_source_reads_partitions(database: Database, opened: Opened) -> None:
+    """Spark sends a stream's source to executors while the driver uses its connections."""
+    create(database, "t_1", "t_2")
+    database.run("INSERT INTO t_1 VALUES (1, 'a')", "INSERT INTO t_2 VALUES (2, 'b')")
+    source = opened.shards(r"t_\d")
+    start, _ = catch_up(source, source.initial_offset())
+    database.run("UPDATE t_1 SET v = 'A'", "DELETE FROM t_2")
+    end = source.latest_offset(start)
+    copy = pickle.loads(pickle.dumps(source))
+    parts = source.partitions(start, end)
+    rows = [row for part in parts for batch in copy.read(part) for row in batch.to_pylist()]
+    assert brief(rows) == [
+        ("-U", 1, "a", "t_1"),
+        ("+U", 1, "A", "t_1"),
+        ("-D", 2, "b", "t_2"),
+    ]
 
 
 @pytest.mark.parametrize("relayed", [False, True])
