@@ -1,4 +1,4 @@
-"""How far a reader is behind the changes that a relay log has."""
+"""The lag of a reader behind the changes in a relay log."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ class TablePlanner:
     def partitions(
         self, start: Offset, end: Offset, parallelism: int
     ) -> list[BinlogPart | SnapshotPart]:
-        """What the batch reads, in order."""
+        """The partitions of a batch, in order."""
         first, last = TableProgress.from_offset(start), TableProgress.from_offset(end)
         self._check_index(start, end)
         if last.position is None or (first.snapshot_complete and first.position is None):

@@ -78,7 +78,7 @@ def current_startup_position(
     columns_at: Callable[[BinlogPosition], _Columns],
     complete: Callable[[_Columns], bool],
 ) -> tuple[BinlogPosition, BinlogState, _Columns]:
-    """Where a stream begins now, in the modes `initial`, `snapshot` and `latest-offset`.
+    """The current startup position, for the modes `initial`, `snapshot` and `latest-offset`.
 
     `columns_at` describes the columns of the stream's tables at a position. A concurrent ALTER
     TABLE can make that impossible: then this takes a later position, as long as the description is
@@ -95,7 +95,7 @@ def current_startup_position(
 def startup_position(
     session: Session, options: MySqlOptions, server: Server, binlog: BinlogInspector
 ) -> tuple[BinlogPosition, BinlogState]:
-    """Where a stream begins in the modes `earliest-offset`, `specific-offset` and `timestamp`.
+    """The startup position of the modes `earliest-offset`, `specific-offset` and `timestamp`.
 
     Raises `DataLossError` if the server no longer has the binlog from there on, and `OptionError`
     if it never had it.

@@ -93,7 +93,7 @@ class SyncTablesPlanner(TablesPlanner):
         return self._next_changes(start, before, newest)
 
     def parts(self, start: Offset, end: Offset) -> list[TablePart]:
-        """What the batch from `start` to `end` reads, of each table that has something to read."""
+        """The parts of the batch from `start` to `end`: one for each table with unread rows."""
         before, after = DatabaseProgress.from_offset(start), DatabaseProgress.from_offset(end)
         assert after is not None
         changed = None

@@ -1,4 +1,4 @@
-"""What a batch reads of each of many tables."""
+"""The parts of a batch: which changes and rows to read of each of many tables."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ALL_ROWS = Chunk(None, None)
 
 @dataclass(frozen=True)
 class TablePart:
-    """What a batch reads of one table.
+    """The changes and rows that a batch reads of one table.
 
     `changes`: the position from which its changes are read, of keys up to `up_to` (None: of all
     keys); None: it has no changes. `chunks` of the snapshot are read `as_of` a position; for
@@ -50,7 +50,7 @@ class TablePart:
 
 
 class Unread(NamedTuple):
-    """What of a table is unread between two offsets.
+    """The unread part of a table between two offsets.
 
     `changes`: whether there may be changes, of keys up to `up_to` (None: of all keys). `keys`: the
     range of the snapshot; None: no rows of it.
@@ -68,7 +68,7 @@ def unread_of(
     changed: Collection[str] | None,
     skip_snapshot: bool,
 ) -> Unread:
-    """What the batch between two offsets has to read of a table.
+    """The unread part of a table in the batch between two offsets.
 
     `before`: None if the table is new in the batch. `changed`: the names of tables with changes in
     the batch; None: perhaps all tables. `skip_snapshot`: the table is new, but its existing rows

@@ -18,7 +18,6 @@ from streamhouse.connectors.mysql_cdc.server.position import BinlogPosition
 from streamhouse.connectors.mysql_cdc.server.table import Server
 from streamhouse.connectors.mysql_cdc.statement_scan import FoundStatement, StatementScan
 
-_REACH_S = 10.0
 _NOWHERE = BinlogPosition("none.0", 0)
 
 
@@ -118,10 +117,10 @@ class TableStatements:
     ) -> BinlogPosition | None:
         """The position of the first statement about one of the tables, from `start` up to `end`.
 
-        Raises `RelayBehindError` if the relay log does not reach `end` soon.
+        Raises `RelayBehindError` if the relay log does not reach `end` within 10 s.
         """
         view = self._view()
-        state = view.state() if view is not None and view.reaches(end, _REACH_S) else None
+        state = view.state() if view is not None and view.reaches(end) else None
         if state is None:
             raise RelayBehindError
         found: list[BinlogPosition] = []

@@ -23,8 +23,7 @@ from streamhouse.source import Offset
 
 BATCH_CHUNKS = 64
 SMALL_TABLE = 0.25
-"""What the last chunk of a table counts as, since it may be nearly empty."""
-_RELAY_WAIT_S = 10.0
+"""The last chunk of a table counts as this many chunks, since it may be nearly empty."""
 
 
 class CatalogueStore(Protocol):
@@ -38,7 +37,7 @@ class CatalogueStore(Protocol):
 
 
 class TablesPlanner:
-    """What the planners of a sync and of shards have in common; on the driver.
+    """The base of the planners of a sync and of shards; on the driver.
 
     Offsets are those of `DatabaseProgress`. The same two offsets give the same parts, except that
     tables which the newest catalogue lacks are left out. `relay`: the folder of the relay log.
@@ -87,7 +86,7 @@ class TablesPlanner:
         begin = None if view is None else view.begin()
         if view is None or begin is None or start < begin:
             return None
-        state = view.state() if view.reaches(end, _RELAY_WAIT_S) else None
+        state = view.state() if view.reaches(end) else None
         if state is None:
             return None
         return {name for name, changed in state.changed.items() if start < changed}

@@ -45,7 +45,7 @@ _SUM = struct.Struct("<II")
 _STATE = "state"
 _MACHINE = "machine"
 _STATE_BYTES = 1 << 20
-_POLL_S = 0.002
+_WAIT_S, _POLL_S = 10.0, 0.002
 KEPT_STATEMENTS = 16
 """How many positions of statements about a table a log keeps: those of the last ones."""
 _FAR_BYTES = 32 * 1024 * 1024
@@ -179,9 +179,9 @@ class RelayView:
         except (OSError, IndexError):
             return None
 
-    def reaches(self, end: BinlogPosition, wait_s: float) -> bool:
-        """Whether the log reaches `end`; waits for that up to `wait_s` seconds."""
-        deadline = time.monotonic() + wait_s
+    def reaches(self, end: BinlogPosition) -> bool:
+        """Whether the log reaches `end` within 10 s; waits until it does."""
+        deadline = time.monotonic() + _WAIT_S
         while (state := self.state()) is not None:
             if end <= state.end:
                 return True

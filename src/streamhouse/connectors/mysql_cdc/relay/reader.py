@@ -16,7 +16,6 @@ from streamhouse.connectors.mysql_cdc.relay.files import FrameReader, RelayView
 from streamhouse.connectors.mysql_cdc.server.position import BinlogPosition
 from streamhouse.connectors.mysql_cdc.server.table import TableDefinition
 
-_WAIT_S = 10.0
 _NO_END = 1 << 32
 """Greater than any position in a binlog file, since an event's header has 32 bits for it."""
 
@@ -63,7 +62,7 @@ def relayed_events(
 
     Raises `OSError` if the log lacks the range, or does not reach its end within 10 s.
     """
-    if not view.reaches(end, _WAIT_S):
+    if not view.reaches(end):
         raise FileNotFoundError(f"the relay log in {view.folder} does not reach {end}")
     header = HEADER.unpack_from
     for frame in frames.up_to(end):

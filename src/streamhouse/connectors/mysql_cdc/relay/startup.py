@@ -12,7 +12,7 @@ from streamhouse.connectors.mysql_cdc.server.table import Server
 
 
 class RelayStartup(NamedTuple):
-    """Where a relay log starts.
+    """The startup position of a relay log.
 
     Until it has reached the position `waits_until`, it waits for its readers; from there on, it
     drops events if it gets too large. None: it may drop events from its start on.

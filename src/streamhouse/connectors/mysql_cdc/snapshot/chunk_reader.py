@@ -133,9 +133,9 @@ class ChunkReader:
     def read(self, chunk: Chunk) -> Iterator[ChunkRows]:
         """The chunk's rows as of the position, in pieces; a chunk of any size takes little memory.
 
-        After a lost connection it goes on after the last row, in another transaction. A row that
-        was read before must not come again from the binlog, so the rows from the binlog up to
-        that row are those that were known in the first transaction.
+        After a lost connection, it continues after the last row, in another transaction. So that no
+        row is returned twice, the rows of the binlog up to that row are those that were known in
+        the first transaction.
         """
         low = chunk.low
         backoff = Backoff(self._captured.options)

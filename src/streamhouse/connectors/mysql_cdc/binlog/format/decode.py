@@ -132,7 +132,7 @@ def _for_keys(read: Read, column: MySqlColumn) -> Read:
 
 
 class Width(NamedTuple):
-    """How many bytes a value has that is not NULL: `size`, if that is not 0.
+    """The bytes of a value that is not NULL: `size`, if that is not 0.
 
     Else the value follows its length, an integer of `length_size` bytes.
     """

@@ -1,6 +1,6 @@
-"""What a statement does to tables, found by parsing it.
+"""Parses a statement to determine its effects on tables.
 
-A statement that is not of a known form is `Other`: it may change any table.
+A statement of an unknown form is `Other`: it may change any table.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ _INDEX_KINDS = ("UNIQUE", "FULLTEXT", "SPATIAL", "VECTOR", "ONLINE", "OFFLINE", 
 
 
 def effects_of(found: Sequence[Token], database: str, fold: bool) -> Parsed:
-    """What the statement of these tokens does; `database`: the session's default one.
+    """The effects of a statement; `database`: the session's default one.
 
     `fold`: names of tables and databases become lower-case. Raises `UnclearStatement` for a
     definition statement of an unknown form.

@@ -16,8 +16,6 @@ from streamhouse.connectors.mysql_cdc.server.position import BinlogPosition
 from streamhouse.connectors.mysql_cdc.server.table import Server, TableDefinition
 from streamhouse.connectors.mysql_cdc.statement_scan import StatementScan
 
-_RELAY_WAIT_S = 10.0
-
 
 class ShardHistories:
     """A `SchemaHistory` for each shard; on the driver.
@@ -37,7 +35,7 @@ class ShardHistories:
         self._scan: tuple[list[str], StatementScan] | None = None
 
     def now(self, position: BinlogPosition, tables: Catalogue) -> dict[str, Any]:
-        """What an offset at a startup position has about the columns of all tables."""
+        """The columns of all tables, for an offset at a startup position."""
         return {id: self._of(table).now(position) for id, table in tables.tables.items()}
 
     def at(self, progress: DatabaseProgress, table: FollowedTable) -> TableDefinition | None:
@@ -105,7 +103,7 @@ class ShardHistories:
         """The tables about which there may be statements in a batch."""
         start = before.position
         if relay is not None:
-            relay.reaches(end, _RELAY_WAIT_S)
+            relay.reaches(end)
         state = None if relay is None else relay.state()
         if state is None or state.end < end:
             return self._scanned(start, end, tables)

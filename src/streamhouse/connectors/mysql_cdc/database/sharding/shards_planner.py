@@ -91,7 +91,7 @@ class ShardsPlanner(TablesPlanner):
         return self._next_changes(start, before, newest, max_rows)
 
     def parts(self, start: Offset, end: Offset) -> list[TablePart]:
-        """What the batch from `start` to `end` reads, of each table that has something to read."""
+        """The parts of the batch from `start` to `end`: one for each table with unread rows."""
         before, after = DatabaseProgress.from_offset(start), DatabaseProgress.from_offset(end)
         assert after is not None
         newest = self._catalogues.latest().tables
@@ -117,7 +117,7 @@ class ShardsPlanner(TablesPlanner):
     def startup_position(
         self, newest: Catalogue
     ) -> tuple[BinlogPosition, BinlogState, dict[str, Any]]:
-        """Where the tables begin now: the position, the binlog's state, and their columns."""
+        """The current startup position, with the binlog's state and the tables' columns there."""
         return current_startup_position(
             self._binlog,
             self._current,

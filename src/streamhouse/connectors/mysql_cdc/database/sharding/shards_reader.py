@@ -20,7 +20,7 @@ from streamhouse.sql.plan import Column
 
 @dataclass(frozen=True)
 class ShardsPart:
-    """What one task reads; `relay`: the folder of the relay log with the changes, if any."""
+    """A partition; `relay`: the folder of the relay log with the changes, if any."""
 
     parts: tuple[TablePart, ...]
     end: BinlogPosition
