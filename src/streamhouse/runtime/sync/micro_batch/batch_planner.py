@@ -34,7 +34,7 @@ class SyncPlanner:
         self._spec = spec
         self._catalogues = Catalogues(spec.checkpoint)
         self._unread = UnreadTargets(spec.checkpoint)
-        self._source = SyncTablesPlanner(
+        self._tables_planner = SyncTablesPlanner(
             spec.options.mysql,
             spec.options.tables,
             spec.checkpoint,
@@ -46,8 +46,8 @@ class SyncPlanner:
     def latest_offset(self, start: Offset, max_rows: int | None = None) -> Offset:
         """The end offset of the next batch; `start` if there is nothing to read."""
         before = start.get("source", {})
-        self._source.unread(self._unread.of(int(start.get("batch", -1))))
-        after = self._source.latest_offset(before)
+        self._tables_planner.unread(self._unread.of(int(start.get("batch", -1))))
+        after = self._tables_planner.latest_offset(before)
         if after == before:
             return start
         return {
@@ -61,12 +61,12 @@ class SyncPlanner:
         """The tasks of a batch; at least one."""
         if start == end:
             return []
-        parts = self._source.parts(start.get("source", {}), end["source"])
+        parts = self._tables_planner.parts(start.get("source", {}), end["source"])
         zone = self._catalogues.get(int(end["source"]["tables"])).zone
         zone = end["source"].get("zone", zone)
         groups = self._groups(parts, self._key_group_count(start, end))
         return [
-            SyncTaskInput(number, start, end, tuple(group), self._source.server, zone)
+            SyncTaskInput(number, start, end, tuple(group), self._tables_planner.server, zone)
             for number, group in enumerate(groups)
         ]
 
@@ -74,7 +74,7 @@ class SyncPlanner:
         pass
 
     def close(self) -> None:
-        self._source.close()
+        self._tables_planner.close()
 
     def _key_group_count(self, start: Offset, end: Offset) -> int:
         """Into how many key groups the changes of one table are divided."""
