@@ -42,7 +42,7 @@ _BATCH_BYTES = 1 << 30
 
 
 class TablePlanner:
-    """Plans batches; `MySqlSource` describes the offsets. Closes neither session nor readers."""
+    """Plans batches; `MySqlSource` describes their offsets. `close` leaves the session open."""
 
     def __init__(self, captured: CapturedTable, server: Server, session: Session) -> None:
         self._captured, self._server, self._session = captured, server, session

@@ -85,7 +85,7 @@ class BinlogInspector:
         return known[file]
 
     def state_at(self, position: BinlogPosition) -> BinlogState:
-        """The state at a position, which leaves out nothing."""
+        """The state at a position, without `skip`."""
         return BinlogState(self.identity(position.file), self._prepared_at(position)[0])
 
     def without_decided(self, state: BinlogState) -> BinlogState:

@@ -36,7 +36,7 @@ Decoded_co = TypeVar("Decoded_co", covariant=True)
 
 
 class Decoder(Protocol[Decoded_co]):
-    """Selects row events, of one table or of several."""
+    """Decodes events into row events, of one table or of several."""
 
     def selects(self, kind: int, data: bytes, at: int, end: int) -> bool:
         """Whether `process` needs this event, which is not a row event."""

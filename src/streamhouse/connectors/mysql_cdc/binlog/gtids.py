@@ -75,7 +75,7 @@ def _tagged_gtid(data: bytes, at: int) -> tuple[str, int]:
     """The origin and number in the body of a tagged GTID event.
 
     It is a message of MySQL's serialization: a version, the size, the last field that must be
-    known, then each field behind its number.
+    known, then each field after its number.
     """
     for _ in range(3):
         _, at = _packed(data, at)
@@ -105,7 +105,7 @@ def _field(data: bytes, at: int, expected: int) -> int:
 def _packed(data: bytes, at: int) -> tuple[int, int]:
     """The number at a byte offset, and the offset after it.
 
-    The ones at the low end of the first byte count the bytes that follow it.
+    The number of trailing one bits of the first byte is that of the bytes after it.
     """
     first = data[at]
     following = (~first & (first + 1)).bit_length() - 1
