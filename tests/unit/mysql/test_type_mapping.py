@@ -35,6 +35,7 @@ PLAIN = [
     ("set", "set('a','b')", "ARRAY<STRING>"),
     ("binary", "binary(16)", "VARBINARY(16)"),
     ("varbinary", "varbinary(9)", "VARBINARY(9)"),
+    ("varbinary", "varbinary(0)", "BYTES"),
     ("blob", "blob", "BYTES"),
     ("point", "point", "STRING"),
 ]

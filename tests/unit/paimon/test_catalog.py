@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import re
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -197,10 +198,35 @@ def test_types_in_flinks_spelling(text: str, parsed: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("DECIMAL(50, 2)", "needs 1 <= p <= 38 and 0 <= s <= p"),
+        ("ARRAY<DECIMAL(50, 2)>", "needs 1 <= p <= 38"),
+        ("DECIMAL(10, 12)", "0 <= s <= p"),
+        ("NUMERIC(0)", "needs 1 <= p <= 38"),
+        ("TIMESTAMP(10)", "the size of TIMESTAMP must be from 0 to 9, not 10"),
+        ("TIMESTAMP_LTZ(10)", "the size of TIMESTAMP_LTZ must be from 0 to 9, not 10"),
+        ("TIMESTAMP(10) WITH LOCAL TIME ZONE", "the size of TIMESTAMP must be from 0 to 9, not 10"),
+        ("TIME(10)", "the size of TIME must be from 0 to 9, not 10"),
+        ("VARCHAR(0)", "the size of VARCHAR must be from 1 to 2147483647, not 0"),
+        ("ROW<a CHAR(0)>", "the size of CHAR must be from 1 to 2147483647, not 0"),
+        ("BINARY(2147483648)", "the size of BINARY must be from 1 to 2147483647"),
+    ],
+)
+def test_a_size_that_flink_does_not_have_is_refused(text: str, message: str) -> None:
+    with pytest.raises(TableError, match=re.escape(message)):
+        types.parse(text)
+
+
+def test_a_type_is_refused_with_its_columns_name(warehouse: Warehouse) -> None:
+    with pytest.raises(TableError, match=r"table db.wide, column 'n': type DECIMAL\(50, 2\)"):
+        warehouse.create_table("db", "wide", [Column("n", "DECIMAL(50, 2)")])
+
+
+@pytest.mark.parametrize(
     "text",
     [
         "INTT", "DECIMAL(", "ARRAY<INT", "MAP<INT>", "INT INT", "$", "",
-        "TIMESTAMP(10)", "TIMESTAMP_LTZ(10)", "TIMESTAMP(10) WITH LOCAL TIME ZONE",
     ],
 )  # fmt: skip
 def test_what_is_no_type_is_refused(text: str) -> None:

@@ -49,7 +49,7 @@ def checked_declaration(full: str, declared: TableDeclaration) -> TableDeclarati
     )
     names = [column.name for column in columns]
     _check_columns(full, names, primary_key, partitioned_by)
-    arrow = pa.schema((one.name, types.arrow_type(types.parse(one.type))) for one in columns)
+    arrow = pa.schema((one.name, _arrow_type(full, one)) for one in columns)
     for one in arrow:
         check_type(f"table {full}", one.name, one.type)
     avro_rows.check_columns(f"table {full}", arrow, options)
@@ -73,6 +73,13 @@ def checked_declaration(full: str, declared: TableDeclaration) -> TableDeclarati
         options=options,
         defaults=defaults,
     )
+
+
+def _arrow_type(full: str, column: Column) -> pa.DataType:
+    try:
+        return types.arrow_type(types.parse(column.type))
+    except TableError as error:
+        raise TableError(f"table {full}, column '{column.name}': {error}") from None
 
 
 def _declared(

@@ -35,6 +35,8 @@ _TIMESTAMP = re.compile(r"TIMESTAMP(?:_LTZ)?\((\d)\)")
 _DEFAULT_ARGUMENTS = {"DECIMAL": "10, 0", "TIMESTAMP": "6", "TIMESTAMP_LTZ": "6", "TIME": "0"}
 _SIZED = {"CHAR", "VARCHAR", "BINARY", "VARBINARY", *_DEFAULT_ARGUMENTS}
 _NESTED = {"ARRAY": 1, "MULTISET": 1, "MAP": 2}
+_MOST_PRECISION = 38
+_MOST_LENGTH = 2**31 - 1
 
 
 def parse(text: str, nullable: bool = True) -> JsonType:
@@ -141,11 +143,29 @@ class _Parser:
             local = self._takes("WITH", "LOCAL", "TIME", "ZONE")
         if word in ("TIMESTAMP", "TIME") and not local:
             self._takes("WITHOUT", "TIME", "ZONE")
-        if word in ("TIMESTAMP", "TIMESTAMP_LTZ") and int(arguments) > 9:
-            raise self._error()
+        self._check_size(word, arguments)
         if local:
             return f"TIMESTAMP({arguments}) WITH LOCAL TIME ZONE"
         return f"{word}({arguments})" if arguments else word
+
+    def _check_size(self, word: str, arguments: str) -> None:
+        """Raise `TableError` for a length, precision or scale that Flink's types do not have."""
+        if word not in _SIZED:
+            return
+        size, *rest = (int(number) for number in arguments.split(","))
+        if word == "DECIMAL":
+            (scale,) = rest
+            if not 1 <= size <= _MOST_PRECISION or scale > size:
+                raise TableError(
+                    f"type {self._text}: DECIMAL(p, s) needs 1 <= p <= {_MOST_PRECISION} and "
+                    "0 <= s <= p; use STRING for numbers of more digits"
+                )
+            return
+        least, most = (0, 9) if word in _DEFAULT_ARGUMENTS else (1, _MOST_LENGTH)
+        if not least <= size <= most:
+            raise TableError(
+                f"type {self._text}: the size of {word} must be from {least} to {most}, not {size}"
+            )
 
     def _collection(self, word: str, suffix: str) -> JsonType:
         self._expect("<")

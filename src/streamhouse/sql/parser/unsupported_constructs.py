@@ -40,6 +40,7 @@ _SCALARS = (
 _FLINK_NAMES = {
     exp.DType.STRUCT: "ROW",
     exp.DType.TEXT: "STRING",
+    exp.DType.TIMESTAMPLTZ: "TIMESTAMP_LTZ",
     exp.DType.TIMESTAMPTZ: "TIMESTAMP WITH TIME ZONE",
 }
 _ELEMENT_COUNTS = {exp.DType.ARRAY: 1, exp.DType.MAP: 2, exp.DType.STRUCT: None}
@@ -148,4 +149,5 @@ def _size_error(kind: exp.DType, sizes: list[str]) -> str | None:
     minimum, maximum = _SIZE_LIMITS[kind]
     if len(numbers) == len(sizes) == 1 and minimum <= numbers[0] <= maximum:
         return None
-    return f"the size of {_flink_name(kind)} must be from {minimum} to {maximum}"
+    given = f", not {sizes[0]}" if len(numbers) == len(sizes) == 1 else ""
+    return f"the size of {_flink_name(kind)} must be from {minimum} to {maximum}{given}"

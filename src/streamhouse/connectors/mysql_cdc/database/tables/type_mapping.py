@@ -81,7 +81,9 @@ class TypeMapping:
                 return "STRING" if plain else f"TIME({column.fraction})"
             case "binary":
                 is_blob = column.data_type.endswith("blob")
-                return "BYTES" if is_blob else f"VARBINARY({_length(column)})"
+                # VARBINARY(0) is a type of MySQL only.
+                length = 0 if is_blob else _length(column)
+                return f"VARBINARY({length})" if length else "BYTES"
             case "set":
                 return "ARRAY<STRING>"
             case "vector":
